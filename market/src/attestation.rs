@@ -1,0 +1,261 @@
+//! What the broker found about a node, and signs.
+//!
+//! The rules that lead to a verdict are in the `verifier` crate; the signed form is a compact JWS
+//! over the canonical JSON of [`Attestation`]. All numbers are integers, so that form is exact.
+
+use std::fmt;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AttestationId, LeaseId, VerificationId};
+use crate::verification::{AgentKey, DeviceKind, Digest, ExpectedNode, Inventory, Level};
+
+/// What the broker made of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Every mandatory check was done and met.
+    Pass,
+    /// As pass, with something to watch.
+    PassWithWarnings,
+    /// A check was not met.
+    Fail,
+    /// A mandatory check was not done, or its answer cannot be believed.
+    Inconclusive,
+}
+
+impl Verdict {
+    /// Whether the node may be handed over.
+    #[must_use]
+    pub const fn is_pass(self) -> bool {
+        matches!(self, Self::Pass | Self::PassWithWarnings)
+    }
+
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::PassWithWarnings => "pass_with_warnings",
+            Self::Fail => "fail",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What helps against a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Remedy {
+    /// Another node.
+    Replace,
+    /// A reboot of the node.
+    Reboot,
+    /// A reset of the GPU.
+    Reset,
+    /// Nothing yet; watch it.
+    Monitor,
+    /// The same again.
+    Retry,
+}
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Done and met.
+    Met,
+    /// Done and met, within the band above the floor or with an oddity.
+    Warned,
+    /// Done and not met.
+    Failed,
+    /// Not done, or its answer cannot be believed.
+    NotRun,
+    /// Said for the reader; it decides nothing.
+    Noted,
+}
+
+macro_rules! finding_codes {
+    ($($(#[$doc:meta])* $code:ident, $word:literal, $remedy:ident;)*) => {
+        /// What a finding is about.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+        pub enum FindingCode {
+            $($(#[$doc])* #[serde(rename = $word)] $code,)*
+        }
+
+        impl FindingCode {
+            /// Every code. A code is never given a second meaning.
+            pub const ALL: &'static [Self] = &[$(Self::$code,)*];
+
+            /// The word on the wire.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$code => $word,)* }
+            }
+
+            /// What helps when the check is not met.
+            #[must_use]
+            pub const fn remedy(self) -> Remedy {
+                match self { $(Self::$code => Remedy::$remedy,)* }
+            }
+        }
+    };
+}
+
+finding_codes! {
+    /// The node has as many GPUs as were leased.
+    InventoryCount, "inv.count", Replace;
+    /// Each GPU is the leased one by name, memory and multiprocessors, and unlike the others.
+    InventoryIdentity, "inv.identity", Replace;
+    /// The memory that could be allocated is the memory reported.
+    MemoryCapacity, "mem.capacity", Replace;
+    /// Memory reads back as written, as the agent counted.
+    MemoryPattern, "mem.pattern", Replace;
+    /// The hash of memory under the fresh key is the one that the pattern has.
+    MemoryProof, "mem.proof", Replace;
+    /// Memory is copied as fast as the GPU's kind should.
+    MemoryBandwidth, "hbm.bw", Replace;
+    /// The same product gave the same bits in every iteration.
+    SdcRepeat, "sdc.repeat", Replace;
+    /// The committed product is the true one.
+    SdcExact, "sdc.exact", Replace;
+    /// Each step was answered in time by the broker's clock.
+    StepTimedOut, "step.timed_out", Retry;
+    /// The report is signed by the committed key and has the agreed form.
+    AgentSignature, "agent.signature", Replace;
+    /// The report is of this conversation and says what the steps said.
+    AgentReport, "agent.report", Replace;
+    /// The device pretends; nothing here is about real hardware.
+    DeviceSimulated, "device.simulated", Monitor;
+}
+
+impl fmt::Display for FindingCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The unit of a finding's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// GPUs.
+    Gpus,
+    /// 2^20 bytes.
+    Mib,
+    /// 32-bit words.
+    Words,
+    /// 1e6 bytes per second, bytes read plus bytes written.
+    MbPerS,
+    /// Milliseconds.
+    Ms,
+}
+
+/// One check and how it came out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Finding {
+    /// What it is about.
+    pub code: FindingCode,
+    /// How it came out.
+    pub outcome: Outcome,
+    /// What helps, where it was not met.
+    pub remedy: Option<Remedy>,
+    /// The unit of the numbers below.
+    pub unit: Option<Unit>,
+    /// The worst value.
+    pub measured: Option<i64>,
+    /// The least (or most) that is accepted.
+    pub floor: Option<i64>,
+    /// What a good node shows.
+    pub expected: Option<i64>,
+    /// The values behind `measured`, per GPU in the order of the inventory.
+    pub samples: Vec<i64>,
+    /// What happened, in a sentence.
+    pub note: String,
+}
+
+/// The countersigned result for one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Attestation {
+    /// Its id.
+    pub id: AttestationId,
+    /// The version of the conversation that led to it.
+    pub protocol: u32,
+    /// The verification.
+    pub verification_id: VerificationId,
+    /// The lease.
+    pub lease_id: LeaseId,
+    /// The node's number within its lease, from 0.
+    pub node_index: u32,
+    /// The address that the node said it has; absent when it never spoke.
+    pub host: Option<String>,
+    /// What was leased.
+    pub expected: ExpectedNode,
+    /// What the node claimed; absent when it never got so far.
+    pub inventory: Option<Inventory>,
+    /// How much was checked.
+    pub level: Level,
+    /// The result.
+    pub verdict: Verdict,
+    /// Whether the node, or anything measured on it, was pretended. Then this says nothing about
+    /// any real machine.
+    pub simulated: bool,
+    /// What the agent computed on, as it said.
+    pub device_kind: Option<DeviceKind>,
+    /// The key that signed the agent's report.
+    pub agent_key: Option<AgentKey>,
+    /// The BLAKE3 hash of the agent's signed report, byte for byte.
+    pub agent_report_digest: Option<Digest>,
+    /// Which table of floors judged.
+    pub floors_version: String,
+    /// What was found, in a fixed order.
+    pub findings: Vec<Finding>,
+    /// What a reader must not conclude from this.
+    pub what_this_does_not_prove: Vec<String>,
+    /// When the broker judged.
+    pub measured_at: DateTime<Utc>,
+}
+
+impl Attestation {
+    /// Whether this speaks for a real machine that passed. A simulated pass does not.
+    #[must_use]
+    pub const fn proves_real_hardware(&self) -> bool {
+        self.verdict.is_pass() && !self.simulated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_the_same_word_in_text_and_in_json_and_no_word_serves_twice() {
+        let mut words: Vec<&str> = FindingCode::ALL.iter().map(|code| code.as_str()).collect();
+        for code in FindingCode::ALL {
+            assert_eq!(serde_json::to_value(code).expect("json"), code.as_str());
+        }
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), FindingCode::ALL.len());
+    }
+
+    #[test]
+    fn only_the_two_passes_hand_a_node_over() {
+        assert!(Verdict::Pass.is_pass() && Verdict::PassWithWarnings.is_pass());
+        assert!(!Verdict::Fail.is_pass() && !Verdict::Inconclusive.is_pass());
+        for verdict in
+            [Verdict::Pass, Verdict::PassWithWarnings, Verdict::Fail, Verdict::Inconclusive]
+        {
+            assert_eq!(serde_json::to_value(verdict).expect("json"), verdict.as_str());
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The conversation by which a node is verified: what travels at each step.
+//!
+//! The agent sends `POST /v1/verifications/{id}/steps/{n}` five times: commit (key, answered by
+//! nonce and order), roots (answered by random choices), fill (answered by a fresh key), openings
+//! (answered by blocks to open) and the signed report. One verification covers all nodes of a
+//! lease: each node speaks for itself and is known by the key it committed to, which every later
+//! step repeats.
+//!
+//! Only the words live here. How answers are computed and judged is the `verifier` crate's; what
+//! comes out is in [`crate::attestation`].
+
+mod opaque;
+mod order;
+mod report;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use opaque::{AgentKey, Digest, InvalidOpaque, Word64};
+pub use order::{
+    BandwidthWork, ExpectedNode, GemmWork, Level, MemoryWork, Pattern, StepDeadlines,
+    VerificationOrder,
+};
+pub use report::{AgentBuild, AgentReport, DeviceKind, GpuReport, StepDuration};
+
+use crate::attestation::Verdict;
+use crate::ids::AttestationId;
+
+/// The version of the conversation that these types describe.
+pub const PROTOCOL: u32 = 1;
+
+/// A step of the conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// The agent commits to its key.
+    Commit,
+    /// The agent commits to its products.
+    Roots,
+    /// The agent says that memory is filled.
+    Fill,
+    /// The agent opens what was chosen and commits to its memory.
+    Openings,
+    /// The agent signs what it found.
+    Report,
+}
+
+impl Step {
+    /// Every step, in order.
+    pub const ALL: [Self; 5] = [Self::Commit, Self::Roots, Self::Fill, Self::Openings, Self::Report];
+
+    /// The number in the path, 1 to 5.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Commit => 1,
+            Self::Roots => 2,
+            Self::Fill => 3,
+            Self::Openings => 4,
+            Self::Report => 5,
+        }
+    }
+
+    /// The step with this number in the path.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|step| step.number() == number)
+    }
+
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Commit => "commit",
+            Self::Roots => "roots",
+            Self::Fill => "fill",
+            Self::Openings => "openings",
+            Self::Report => "report",
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Step 1, agent to broker: the key comes before any secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Commit {
+    /// The version of the conversation that the agent speaks.
+    #[schema(minimum = 1, maximum = 1_000)]
+    pub protocol: u32,
+    /// The public key that will sign the report.
+    pub agent_key: AgentKey,
+    /// The address that the node says it has; the broker finds the node of the lease by it.
+    #[schema(max_length = 255)]
+    pub host: String,
+    /// The agent.
+    pub agent: AgentBuild,
+    /// What it computes on.
+    pub device_kind: DeviceKind,
+}
+
+/// Step 1, broker to agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CommitReply {
+    /// The secret from which all inputs follow; used once.
+    pub nonce: Digest,
+    /// What to do.
+    pub order: VerificationOrder,
+}
+
+/// What a driver says of one GPU. All of it is claimed, none of it proved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GpuClaim {
+    /// The product name.
+    #[schema(max_length = 128)]
+    pub name: String,
+    /// The unique id.
+    #[schema(max_length = 128)]
+    pub uuid: String,
+    /// Memory, MiB.
+    #[schema(minimum = 0, maximum = 16_777_216)]
+    pub memory_mib: u32,
+    /// Streaming multiprocessors (or compute units), where the driver tells.
+    #[schema(minimum = 1, maximum = 100_000)]
+    pub sm_count: Option<u32>,
+}
+
+/// What a node says of itself. All of it is claimed, none of it proved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Inventory {
+    /// The driver's version.
+    #[schema(max_length = 64)]
+    pub driver: String,
+    /// Virtual CPUs.
+    #[schema(minimum = 0, maximum = 100_000)]
+    pub vcpus: u32,
+    /// Host memory, GiB.
+    #[schema(minimum = 0, maximum = 1_048_576)]
+    pub memory_gib: u32,
+    /// The GPUs in the driver's order. All later lists of GPUs follow this order.
+    #[schema(max_items = 64)]
+    pub gpus: Vec<GpuClaim>,
+}
+
+/// One GPU's commitment to its product.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GemmCommitment {
+    /// The root of the tree over the rows of C.
+    pub root: Digest,
+    /// The checksum of C after each iteration.
+    pub checksums: Vec<Word64>,
+}
+
+/// Step 2, agent to broker: what it has and what it computed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Roots {
+    /// Who speaks.
+    pub agent_key: AgentKey,
+    /// What the node says of itself.
+    pub inventory: Inventory,
+    /// Per GPU of the inventory.
+    #[schema(max_items = 64)]
+    pub gpus: Vec<GemmCommitment>,
+}
+
+/// Step 2, broker to agent: what could not be known before the roots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Choices {
+    /// The seed of the vector r by which every C is multiplied.
+    pub freivalds_seed: Digest,
+    /// Per GPU, the rows of C to open.
+    pub rows: Vec<Vec<u32>>,
+}
+
+/// One GPU's memory, filled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Filled {
+    /// Memory that could be allocated, MiB.
+    #[schema(minimum = 0, maximum = 16_777_216)]
+    pub allocatable_mib: u32,
+    /// Bytes that hold the pattern.
+    #[schema(minimum = 0, maximum = 17_592_186_044_416_u64)]
+    pub filled_bytes: u64,
+}
+
+/// Step 3, agent to broker: all passes but the last are done, the last fill is in place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Fill {
+    /// Who speaks.
+    pub agent_key: AgentKey,
+    /// Per GPU of the inventory.
+    #[schema(max_items = 64)]
+    pub gpus: Vec<Filled>,
+}
+
+/// Step 3, broker to agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FreshKey {
+    /// The key under which all memory is now hashed.
+    pub key: Digest,
+}
+
+/// One row of C with its way to the root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OpenedRow {
+    /// The row as chosen.
+    #[schema(minimum = 0, maximum = 32_767)]
+    pub row: u32,
+    /// Its n entries.
+    pub values: Vec<i32>,
+    /// The sibling hashes from leaf to root.
+    #[schema(max_items = 64)]
+    pub path: Vec<Digest>,
+}
+
+/// One GPU's openings and its commitment to memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GpuOpenings {
+    /// The chosen rows, in the order chosen.
+    pub rows: Vec<OpenedRow>,
+    /// C r: n elements mod 2^61 - 1.
+    pub product: Vec<Word64>,
+    /// The root of the tree over memory under the fresh key.
+    pub memory_root: Digest,
+    /// 32-bit words that did not read back as written, over all passes.
+    #[schema(minimum = 0, maximum = 4_398_046_511_104_u64)]
+    pub bad_words: u64,
+    /// The lowest byte offset of such a word.
+    #[schema(minimum = 0, maximum = 17_592_186_044_416_u64)]
+    pub lowest_bad_offset: Option<u64>,
+}
+
+/// Step 4, agent to broker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Openings {
+    /// Who speaks.
+    pub agent_key: AgentKey,
+    /// Per GPU of the inventory.
+    #[schema(max_items = 64)]
+    pub gpus: Vec<GpuOpenings>,
+}
+
+/// Step 4, broker to agent: what could not be known before the tree over memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BlockChoices {
+    /// Per GPU, the blocks of memory to open.
+    pub blocks: Vec<Vec<u64>>,
+}
+
+/// One block of memory with its way to the root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OpenedBlock {
+    /// The block as chosen.
+    #[schema(minimum = 0, maximum = 1_099_511_627_776_u64)]
+    pub block: u64,
+    /// Its digest under the fresh key.
+    pub digest: Word64,
+    /// The sibling hashes from leaf to root.
+    #[schema(max_items = 64)]
+    pub path: Vec<Digest>,
+}
+
+/// Step 5, agent to broker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReportSubmission {
+    /// Who speaks.
+    pub agent_key: AgentKey,
+    /// Per GPU, the chosen blocks, in the order chosen.
+    #[schema(max_items = 64)]
+    pub blocks: Vec<Vec<OpenedBlock>>,
+    /// The [`AgentReport`] as a compact JWS, signed by the committed key.
+    #[schema(max_length = 262_144)]
+    pub report: String,
+}
+
+/// Step 5, broker to agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReportReply {
+    /// What the broker made of it.
+    pub verdict: Verdict,
+    /// Where the countersigned result is found.
+    pub attestation_id: AttestationId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_numbered_from_one_and_found_by_number() {
+        for (index, step) in Step::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(step.number()), index + 1);
+            assert_eq!(Step::from_number(step.number()), Some(step));
+            assert_eq!(serde_json::to_value(step).expect("json"), step.as_str());
+        }
+        assert_eq!(Step::from_number(0), None);
+        assert_eq!(Step::from_number(6), None);
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused() {
+        let key = "A".repeat(43);
+        let plain = serde_json::json!({"agent_key": key, "gpus": []});
+        assert!(serde_json::from_value::<Fill>(plain).is_ok());
+        let more = serde_json::json!({"agent_key": key, "gpus": [], "verdict": "pass"});
+        assert!(serde_json::from_value::<Fill>(more).is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! The verifier's list of work, which the broker gives to the agent with the nonce.
+
+use serde::{Deserialize, Serialize};
+
+/// How much is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// One pass over memory, few repeats: a node that passed `standard` not long ago.
+    Quick,
+    /// The default.
+    Standard,
+    /// Long runs, for disputes and new providers.
+    Deep,
+}
+
+impl Level {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Standard => "standard",
+            Self::Deep => "deep",
+        }
+    }
+}
+
+/// What memory is filled with in one pass. Every pass is read back and compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Pattern {
+    /// Each 32-bit word holds its own index, mixed with nothing.
+    Address,
+    /// The bitwise complement of the pseudo-random fill.
+    Complement,
+    /// The pseudo-random fill keyed from the nonce; the last pass, whose contents are then proved.
+    Prf,
+}
+
+/// What the node should be, as leased.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedNode {
+    /// The canonical GPU.
+    pub gpu: String,
+    /// GPUs of the node.
+    #[schema(minimum = 1, maximum = 64)]
+    pub gpus: u32,
+    /// Memory of one GPU as its driver reports it, MiB.
+    #[schema(minimum = 1, maximum = 16_777_216)]
+    pub memory_mib: u32,
+}
+
+/// The memory checks of one GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryWork {
+    /// Bytes to fill and check: a multiple of `block_bytes`.
+    #[schema(minimum = 64, maximum = 17_592_186_044_416_u64)]
+    pub pattern_bytes: u64,
+    /// Bytes under one leaf of the tree over memory: a multiple of 16.
+    #[schema(minimum = 16, maximum = 1_048_576)]
+    pub block_bytes: u32,
+    /// The passes in order; the last one is [`Pattern::Prf`].
+    pub passes: Vec<Pattern>,
+    /// How many blocks the broker opens after the tree is committed.
+    #[schema(minimum = 1, maximum = 1_024)]
+    pub opened_blocks: u32,
+}
+
+/// The exact integer product C = A B of one GPU, with A of n x k and B of k x n.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GemmWork {
+    /// Rows and columns of C.
+    #[schema(minimum = 1, maximum = 32_768)]
+    pub n: u32,
+    /// The inner dimension; at most 262,143, so that sums of products stay below 2^24.
+    #[schema(minimum = 1, maximum = 262_143)]
+    pub k: u32,
+    /// How often the product is computed; all results must agree bit for bit.
+    #[schema(minimum = 1, maximum = 1_000_000)]
+    pub iterations: u32,
+    /// How many rows of C the broker opens after the tree over them is committed.
+    #[schema(minimum = 1, maximum = 1_024)]
+    pub opened_rows: u32,
+}
+
+/// The memory bandwidth measurement of one GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BandwidthWork {
+    /// How many samples of the copy rate to take; the best counts.
+    #[schema(minimum = 1, maximum = 1_000)]
+    pub samples: u32,
+}
+
+/// How long the broker waits for each step after its answer to the step before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepDeadlines {
+    /// Until the roots arrive, ms.
+    #[schema(minimum = 1, maximum = 86_400_000)]
+    pub roots_ms: u64,
+    /// Until memory is filled, ms.
+    #[schema(minimum = 1, maximum = 86_400_000)]
+    pub fill_ms: u64,
+    /// Until the openings arrive, ms.
+    #[schema(minimum = 1, maximum = 86_400_000)]
+    pub openings_ms: u64,
+    /// Until the report arrives, ms.
+    #[schema(minimum = 1, maximum = 86_400_000)]
+    pub report_ms: u64,
+}
+
+/// What a node is to do to be verified.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VerificationOrder {
+    /// How much is checked.
+    pub level: Level,
+    /// Whether the broker runs in simulation mode: only then may a reference device answer.
+    pub simulation: bool,
+    /// The node's number within its lease, from 0.
+    #[schema(minimum = 0, maximum = 100_000)]
+    pub node_index: u32,
+    /// What the node should be.
+    pub expected: ExpectedNode,
+    /// The memory checks.
+    pub memory: MemoryWork,
+    /// The exact product.
+    pub gemm: GemmWork,
+    /// The bandwidth measurement.
+    pub bandwidth: BandwidthWork,
+    /// The deadlines.
+    pub deadlines: StepDeadlines,
+}

@@ -1,0 +1,79 @@
+//! What the agent says of itself, and what it signs at the end.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Digest, Inventory, Step, Word64};
+use crate::ids::VerificationId;
+
+/// What the agent computes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// The CPU reference device, which pretends to be the node of a description file.
+    Reference,
+    /// GPUs through the CUDA driver.
+    Cuda,
+}
+
+/// Which agent speaks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentBuild {
+    /// Its version.
+    #[schema(max_length = 64)]
+    pub version: String,
+    /// The SHA-256 of its own file, as it says.
+    pub sha256: Digest,
+}
+
+/// One GPU in the signed report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GpuReport {
+    /// As in step 2.
+    pub checksums: Vec<Word64>,
+    /// As in step 3, MiB.
+    pub allocatable_mib: u32,
+    /// As in step 4.
+    pub bad_words: u64,
+    /// Samples of the copy rate, bytes read plus bytes written, 1e6 bytes per second.
+    pub copy_mb_per_s: Vec<u64>,
+}
+
+/// How long the agent took for a step by its own clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepDuration {
+    /// The step.
+    pub step: Step,
+    /// The time, ms.
+    pub elapsed_ms: u64,
+}
+
+/// What the agent signs. Integers only, so that its canonical form is exact.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentReport {
+    /// The version of the conversation.
+    pub protocol: u32,
+    /// The verification.
+    pub verification_id: VerificationId,
+    /// The nonce of this conversation.
+    pub nonce: Digest,
+    /// The hash over all that was said in steps 1 to 4, both ways.
+    pub transcript: Digest,
+    /// The agent.
+    pub agent: AgentBuild,
+    /// What it computed on.
+    pub device_kind: DeviceKind,
+    /// Whether anything in it was modelled rather than measured.
+    pub simulated: bool,
+    /// As in step 1.
+    pub host: String,
+    /// As in step 2.
+    pub inventory: Inventory,
+    /// Per GPU of the inventory.
+    pub gpus: Vec<GpuReport>,
+    /// Per step before this one.
+    pub durations: Vec<StepDuration>,
+}
