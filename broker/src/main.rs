@@ -1,0 +1,2 @@
+//! A broker for GPU capacity.
+fn main() {}

@@ -1,0 +1,111 @@
+//! What one reading of a provider's catalogue gives, and how it differs from the one before.
+
+use std::fmt;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{OfferId, ProviderId};
+use crate::offer::Offer;
+
+/// Everything read from a provider at one time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CatalogReading {
+    /// Whose catalogue.
+    pub provider: ProviderId,
+    /// When it was read.
+    pub read_at: DateTime<Utc>,
+    /// What is sold, sold-out offers included.
+    pub offers: Vec<Offer>,
+    /// What was in the answer and is no offer, each with a reason.
+    pub skipped: Vec<Skipped>,
+    /// Whether the whole listing was read. Only then does absence mean that an offer is gone.
+    pub complete: bool,
+}
+
+/// Why a record became no offer: the codes that are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SkipReason {
+    /// Hardware that the catalogue does not know: quarantined until a person names it.
+    UnknownGpu,
+    /// A TPU or another accelerator that is no GPU.
+    NotAGpu,
+    /// No price, or a price of zero: unknown, never free.
+    NoPrice,
+    /// A price that cannot be meant.
+    ImplausiblePrice,
+    /// A spot price above the on-demand price of the same thing.
+    SpotAboveOnDemand,
+    /// A count of GPUs or nodes that no machine has.
+    ImpossibleCount,
+    /// The record cannot be read.
+    Unreadable,
+    /// A file whose columns are not those of a known price list.
+    UnknownHeader,
+    /// A machine without a GPU.
+    NoGpu,
+}
+
+impl SkipReason {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownGpu => "unknown_gpu",
+            Self::NotAGpu => "not_a_gpu",
+            Self::NoPrice => "no_price",
+            Self::ImplausiblePrice => "implausible_price",
+            Self::SpotAboveOnDemand => "spot_above_on_demand",
+            Self::ImpossibleCount => "impossible_count",
+            Self::Unreadable => "unreadable",
+            Self::UnknownHeader => "unknown_header",
+            Self::NoGpu => "no_gpu",
+        }
+    }
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A record that became no offer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Skipped {
+    /// The file it stood in, for price lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The data row in the file, counted from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<u64>,
+    /// How many records this entry stands for: 0 where the record still gave another offer.
+    pub rows: u64,
+    /// The provider's own name for the thing, when it could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sku: Option<String>,
+    /// The code.
+    pub reason: SkipReason,
+    /// The reason in words, for the person who reads it.
+    pub why: String,
+}
+
+/// How a reading differs from what was known.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OfferDiff {
+    /// Offers not known before, or known and withdrawn.
+    pub added: Vec<Offer>,
+    /// Offers whose price, availability or description changed, as they are now.
+    pub changed: Vec<Offer>,
+    /// Offers that a complete reading no longer holds.
+    pub withdrawn: Vec<OfferId>,
+}
+
+impl OfferDiff {
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.changed.is_empty() && self.withdrawn.is_empty()
+    }
+}

@@ -1,0 +1,524 @@
+//! The demand: what a tenant asks for. One closed JSON schema, told apart by `kind`.
+//!
+//! Shapes and units stand here; whether numbers make sense is in [`check`]; what satisfies a
+//! demand is the matcher's business.
+
+pub mod check;
+
+use std::num::NonZeroU32;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::gpu::GpuWanted;
+use crate::ids::ProviderId;
+use crate::money::{Money, Rate};
+use crate::offer::Tenancy;
+use crate::place::Country;
+use crate::tags::Tags;
+
+/// What a tenant asks for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Demand {
+    /// So many GPUs of one kind.
+    Gpus(GpusDemand),
+    /// A training run.
+    Train(TrainDemand),
+    /// A fleet that answers requests as they come.
+    ServeRealtime(ServeRealtimeDemand),
+    /// A pile of requests without a latency limit.
+    ServeBatch(ServeBatchDemand),
+    /// A training run and the serving fleet that follows it.
+    Hybrid(Box<HybridDemand>),
+}
+
+/// The kind of a demand, as a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DemandKind {
+    /// `gpus`
+    Gpus,
+    /// `train`
+    Train,
+    /// `serve_realtime`
+    ServeRealtime,
+    /// `serve_batch`
+    ServeBatch,
+    /// `hybrid`
+    Hybrid,
+}
+
+impl DemandKind {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gpus => "gpus",
+            Self::Train => "train",
+            Self::ServeRealtime => "serve_realtime",
+            Self::ServeBatch => "serve_batch",
+            Self::Hybrid => "hybrid",
+        }
+    }
+}
+
+/// When the capacity is wanted. Nothing given: from now on, with an open end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Window {
+    /// Not before this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_earliest: Option<DateTime<Utc>>,
+    /// Not after this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_latest: Option<DateTime<Utc>>,
+    /// For so many hours from the start; not together with `end`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 87_600)]
+    pub duration_hours: Option<NonZeroU32>,
+    /// Until this; not together with `duration_hours`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<DateTime<Utc>>,
+}
+
+impl Window {
+    /// When capacity taken at `start` is to end; `None` while the end is open.
+    #[must_use]
+    pub fn end_from(&self, start: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let by_duration = self
+            .duration_hours
+            .map(|hours| start + chrono::TimeDelta::hours(i64::from(hours.get())));
+        self.end.or(by_duration)
+    }
+}
+
+/// What must not be passed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ceiling {
+    /// US dollars per GPU-hour, also for a replacement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd_per_gpu_hour: Option<Rate>,
+    /// US dollars per hour for everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd_per_hour: Option<Money>,
+}
+
+/// Where capacity may stand. Nothing given: anywhere, unknown places included.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Places {
+    /// Only in these countries (ISO 3166 alpha-2).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 250)]
+    pub countries: Vec<Country>,
+    /// Only in these regions, as their sellers write them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 250)]
+    pub regions: Vec<String>,
+}
+
+/// Rules that hold whatever the price.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// Never from these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 250)]
+    pub deny_providers: Vec<ProviderId>,
+    /// Only from these, when any are named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 250)]
+    pub allow_providers: Vec<ProviderId>,
+    /// Let several training nodes be joined by plain Ethernet.
+    #[serde(default)]
+    pub allow_ethernet: bool,
+}
+
+/// Numbers of a model or a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// 32-bit floating point.
+    Fp32,
+    /// 16-bit brain floating point.
+    Bf16,
+    /// 16-bit floating point.
+    Fp16,
+    /// 8-bit floating point.
+    Fp8,
+    /// 8-bit integer.
+    Int8,
+    /// 4-bit floating point.
+    Fp4,
+    /// 4-bit integer.
+    Int4,
+}
+
+impl Precision {
+    /// Bytes of one number, as a fraction of bits.
+    #[must_use]
+    pub fn bytes(self) -> f64 {
+        match self {
+            Self::Fp32 => 4.0,
+            Self::Bf16 | Self::Fp16 => 2.0,
+            Self::Fp8 | Self::Int8 => 1.0,
+            Self::Fp4 | Self::Int4 => 0.5,
+        }
+    }
+
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fp32 => "fp32",
+            Self::Bf16 => "bf16",
+            Self::Fp16 => "fp16",
+            Self::Fp8 => "fp8",
+            Self::Int8 => "int8",
+            Self::Fp4 => "fp4",
+            Self::Int4 => "int4",
+        }
+    }
+}
+
+/// A model: by a published name, or by its shape.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(untagged)]
+pub enum Model {
+    /// The published name, such as `Llama 3 70B`.
+    Named(String),
+    /// The shape of a model that we do not know by name.
+    Shaped(ModelShape),
+}
+
+/// The figures of a transformer that decide what fits and how fast it runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelShape {
+    /// All parameters. Units: 1e9.
+    #[schema(minimum = 0.001, maximum = 100_000)]
+    pub params_total_b: f64,
+    /// Parameters used per token (less than all in a mixture of experts). Units: 1e9.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.001, maximum = 100_000)]
+    pub params_active_b: Option<f64>,
+    /// Transformer layers.
+    #[schema(minimum = 1, maximum = 1_000)]
+    pub layers: u32,
+    /// Width of the residual stream.
+    #[schema(minimum = 1, maximum = 1_000_000)]
+    pub hidden: u32,
+    /// Attention heads that keep keys and values.
+    #[schema(minimum = 1, maximum = 10_000)]
+    pub kv_heads: u32,
+    /// Width of one attention head.
+    #[schema(minimum = 1, maximum = 10_000)]
+    pub head_dim: u32,
+}
+
+/// Which parameters are trained.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TrainMethod {
+    /// All of them, with an Adam optimiser in mixed precision.
+    #[default]
+    Full,
+    /// Low-rank adapters over frozen 16-bit weights.
+    Lora,
+    /// Low-rank adapters over frozen 4-bit weights.
+    Qlora,
+}
+
+/// How checkpoints are written.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpointing {
+    /// Minutes between two checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 100_000)]
+    pub interval_minutes: Option<u32>,
+    /// Size of one checkpoint. Units: 1e9 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.001, maximum = 1_000_000)]
+    pub size_gb: Option<f64>,
+}
+
+/// A latency objective.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LatencyObjective {
+    /// Time to the first token. Units: milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 3_600_000)]
+    pub first_token_ms: Option<f64>,
+    /// Time per further token. Units: milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.1, maximum = 3_600_000)]
+    pub per_token_ms: Option<f64>,
+    /// The share of requests that must meet it, such as 95.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 99.999)]
+    pub percentile: Option<f64>,
+}
+
+/// What a fleet must survive without falling short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Survive {
+    /// The loss of any one zone.
+    Zone,
+    /// The loss of any one provider.
+    Provider,
+}
+
+/// A share of the users in one country.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserShare {
+    /// The country.
+    pub country: Country,
+    /// Its share of all users, 0 to 1.
+    #[schema(minimum = 0, maximum = 1)]
+    pub share: f64,
+}
+
+macro_rules! demand {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+            /// When it is wanted.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub window: Option<Window>,
+            /// What must not be passed.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub ceiling: Option<Ceiling>,
+            /// Where it may stand.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub places: Option<Places>,
+            /// Which kinds of machine will do; any, when nothing is said.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schema(min_items = 1, max_items = 4)]
+            pub tenancy: Option<Vec<Tenancy>>,
+            /// Rules that hold whatever the price.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub policy: Option<Policy>,
+            /// Free tags.
+            #[serde(default, skip_serializing_if = "Tags::is_empty")]
+            pub tags: Tags,
+        }
+
+        impl $name {
+            fn shared(&self) -> Shared<'_> {
+                Shared {
+                    window: self.window.as_ref(),
+                    ceiling: self.ceiling.as_ref(),
+                    places: self.places.as_ref(),
+                    tenancy: self.tenancy.as_deref(),
+                    policy: self.policy.as_ref(),
+                    tags: &self.tags,
+                }
+            }
+        }
+    };
+}
+
+/// The fields that every kind of demand has.
+#[derive(Debug, Clone, Copy)]
+pub struct Shared<'a> {
+    /// When it is wanted.
+    pub window: Option<&'a Window>,
+    /// What must not be passed.
+    pub ceiling: Option<&'a Ceiling>,
+    /// Where it may stand.
+    pub places: Option<&'a Places>,
+    /// Which kinds of machine will do.
+    pub tenancy: Option<&'a [Tenancy]>,
+    /// Rules that hold whatever the price.
+    pub policy: Option<&'a Policy>,
+    /// Free tags.
+    pub tags: &'a Tags,
+}
+
+demand! {
+    /// So many GPUs of one kind.
+    GpusDemand {
+        /// A canonical GPU (`H100-SXM`), a family (`H100`) or `any`.
+        gpu: GpuWanted,
+        /// GPUs in each node, exactly.
+        #[schema(minimum = 1, maximum = 1_024)]
+        count: u32,
+        /// Nodes.
+        #[serde(default = "one")]
+        #[schema(minimum = 1, maximum = 10_000, default = 1)]
+        nodes: u32,
+        /// Spot instead of on demand.
+        #[serde(default)]
+        spot: bool,
+    }
+}
+
+demand! {
+    /// A training run.
+    TrainDemand {
+        /// The model to train.
+        model: Model,
+        /// Tokens to train on.
+        #[schema(minimum = 1, maximum = 1_000_000_000_000_000_i64)]
+        tokens: u64,
+        /// Tokens in one sequence.
+        #[serde(default = "default_sequence_length")]
+        #[schema(minimum = 1, maximum = 10_000_000, default = 4096)]
+        sequence_length: u32,
+        /// Sequences in one optimiser step, over all GPUs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(minimum = 1, maximum = 10_000_000)]
+        global_batch_sequences: Option<u32>,
+        /// The precision of the matrix products.
+        #[serde(default = "default_precision")]
+        precision: Precision,
+        /// Which parameters are trained.
+        #[serde(default)]
+        method: TrainMethod,
+        /// GPUs in all, when the tenant has settled it; else the fewest that fit and finish.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(minimum = 1, maximum = 100_000)]
+        gpus: Option<u32>,
+        /// When the run must be done.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<DateTime<Utc>>,
+        /// How checkpoints are written.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        checkpointing: Option<Checkpointing>,
+    }
+}
+
+demand! {
+    /// A fleet that answers requests as they come.
+    ServeRealtimeDemand {
+        /// The model to serve.
+        model: Model,
+        /// The precision of the weights.
+        #[serde(default = "default_precision")]
+        weights: Precision,
+        /// The precision of the key-value cache.
+        #[serde(default = "default_precision")]
+        kv_cache: Precision,
+        /// Requests per second at the peak; this or `concurrency`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(minimum = 0.001, maximum = 1_000_000)]
+        requests_per_second: Option<f64>,
+        /// Requests in flight at the peak; this or `requests_per_second`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(minimum = 1, maximum = 10_000_000)]
+        concurrency: Option<u32>,
+        /// Tokens of a prompt.
+        #[schema(minimum = 1, maximum = 10_000_000)]
+        input_tokens: u32,
+        /// Tokens of an answer.
+        #[schema(minimum = 1, maximum = 10_000_000)]
+        output_tokens: u32,
+        /// Where the users are.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[schema(max_items = 250)]
+        users: Vec<UserShare>,
+        /// How fast answers must come.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        latency: Option<LatencyObjective>,
+        /// What the fleet must survive.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        survive: Option<Survive>,
+        /// By which factor the load grows over the window.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(minimum = 1, maximum = 1_000)]
+        growth: Option<f64>,
+    }
+}
+
+demand! {
+    /// A pile of requests without a latency limit.
+    ServeBatchDemand {
+        /// The model to serve.
+        model: Model,
+        /// The precision of the weights.
+        #[serde(default = "default_precision")]
+        weights: Precision,
+        /// The precision of the key-value cache.
+        #[serde(default = "default_precision")]
+        kv_cache: Precision,
+        /// Requests in the pile.
+        #[schema(minimum = 1, maximum = 1_000_000_000_000_i64)]
+        requests: u64,
+        /// Tokens of a prompt.
+        #[schema(minimum = 1, maximum = 10_000_000)]
+        input_tokens: u32,
+        /// Tokens of an answer.
+        #[schema(minimum = 1, maximum = 10_000_000)]
+        output_tokens: u32,
+        /// When the pile must be done.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<DateTime<Utc>>,
+    }
+}
+
+/// The serving half of a hybrid demand.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ServeHalf {
+    /// Requests as they come.
+    ServeRealtime(ServeRealtimeDemand),
+    /// A pile of requests.
+    ServeBatch(ServeBatchDemand),
+}
+
+demand! {
+    /// A training run and the serving fleet that follows it.
+    HybridDemand {
+        /// The training run.
+        train: TrainDemand,
+        /// The fleet.
+        serve: ServeHalf,
+    }
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn default_sequence_length() -> u32 {
+    4_096
+}
+
+const fn default_precision() -> Precision {
+    Precision::Bf16
+}
+
+impl Demand {
+    /// The kind as a word.
+    #[must_use]
+    pub const fn kind(&self) -> DemandKind {
+        match self {
+            Self::Gpus(_) => DemandKind::Gpus,
+            Self::Train(_) => DemandKind::Train,
+            Self::ServeRealtime(_) => DemandKind::ServeRealtime,
+            Self::ServeBatch(_) => DemandKind::ServeBatch,
+            Self::Hybrid(_) => DemandKind::Hybrid,
+        }
+    }
+
+    /// The fields that every kind has.
+    #[must_use]
+    pub fn shared(&self) -> Shared<'_> {
+        match self {
+            Self::Gpus(demand) => demand.shared(),
+            Self::Train(demand) => demand.shared(),
+            Self::ServeRealtime(demand) => demand.shared(),
+            Self::ServeBatch(demand) => demand.shared(),
+            Self::Hybrid(demand) => demand.shared(),
+        }
+    }
+}

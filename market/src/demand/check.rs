@@ -1,0 +1,237 @@
+//! Whether the numbers of a demand make sense. The bounds are those of the published schema.
+
+use std::ops::RangeInclusive;
+
+use chrono::{DateTime, Utc};
+
+use super::{
+    Demand, GpusDemand, Model, ServeBatchDemand, ServeHalf, ServeRealtimeDemand, Shared,
+    TrainDemand, Window,
+};
+use crate::tags::check_tags;
+
+/// One thing that is wrong with a demand.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
+pub struct DemandFault {
+    /// The field, as a JSON path such as `window.end`.
+    pub field: String,
+    /// What is wrong and what to write instead.
+    pub detail: String,
+}
+
+impl Demand {
+    /// Finds everything that is impossible in the demand, seen at `now`.
+    ///
+    /// Errors: every fault found, in the order of the fields; never empty.
+    pub fn check(&self, now: DateTime<Utc>) -> Result<(), Vec<DemandFault>> {
+        let mut faults = Faults(Vec::new());
+        faults.shared("", self.shared(), now);
+        match self {
+            Self::Gpus(demand) => faults.gpus(demand),
+            Self::Train(demand) => faults.train("", demand, now),
+            Self::ServeRealtime(demand) => faults.serve_realtime("", demand),
+            Self::ServeBatch(demand) => faults.serve_batch("", demand, now),
+            Self::Hybrid(demand) => {
+                faults.shared("train.", demand.train.shared(), now);
+                faults.train("train.", &demand.train, now);
+                match &demand.serve {
+                    ServeHalf::ServeRealtime(serve) => {
+                        faults.shared("serve.", serve.shared(), now);
+                        faults.serve_realtime("serve.", serve);
+                    }
+                    ServeHalf::ServeBatch(serve) => {
+                        faults.shared("serve.", serve.shared(), now);
+                        faults.serve_batch("serve.", serve, now);
+                    }
+                }
+            }
+        }
+        if faults.0.is_empty() { Ok(()) } else { Err(faults.0) }
+    }
+}
+
+struct Faults(Vec<DemandFault>);
+
+impl Faults {
+    fn add(&mut self, prefix: &str, field: &str, detail: impl Into<String>) {
+        self.0.push(DemandFault { field: format!("{prefix}{field}"), detail: detail.into() });
+    }
+
+    fn within(&mut self, prefix: &str, field: &str, value: f64, range: RangeInclusive<f64>) {
+        // A NaN is in no range, so it is refused too.
+        if !range.contains(&value) {
+            let (low, high) = (range.start(), range.end());
+            self.add(prefix, field, format!("must be between {low} and {high}, not {value}"));
+        }
+    }
+
+    fn shared(&mut self, prefix: &str, shared: Shared<'_>, now: DateTime<Utc>) {
+        if let Some(window) = shared.window {
+            self.window(prefix, window, now);
+        }
+        if let Some(ceiling) = shared.ceiling {
+            let rate = ceiling.usd_per_gpu_hour.map(|rate| rate.money_per_gpu_hour());
+            for (field, money) in
+                [("ceiling.usd_per_gpu_hour", rate), ("ceiling.usd_per_hour", ceiling.usd_per_hour)]
+            {
+                if money.is_some_and(|money| !money.is_positive()) {
+                    self.add(prefix, field, "must be above zero");
+                }
+            }
+        }
+        if shared.tenancy.is_some_and(<[_]>::is_empty) {
+            self.add(prefix, "tenancy", "names no kind of machine; leave it out to take any");
+        }
+        if let Some(places) = shared.places
+            && places.countries.is_empty()
+            && places.regions.is_empty()
+        {
+            self.add(prefix, "places", "names no place; leave it out to take any");
+        }
+        if let Err(error) = check_tags(shared.tags) {
+            self.add(prefix, "tags", error.to_string());
+        }
+    }
+
+    fn window(&mut self, prefix: &str, window: &Window, now: DateTime<Utc>) {
+        if window.end.is_some() && window.duration_hours.is_some() {
+            self.add(prefix, "window.end", "give `end` or `duration_hours`, not both");
+        }
+        if window.duration_hours.is_some_and(|hours| hours.get() > 87_600) {
+            self.add(prefix, "window.duration_hours", "must be at most 87600 (ten years)");
+        }
+        for (field, time) in
+            [("window.end", window.end), ("window.start_latest", window.start_latest)]
+        {
+            if let Some(time) = time.filter(|time| *time <= now) {
+                self.add(prefix, field, format!("{} is in the past", rfc3339(time)));
+            }
+        }
+        let start = window.start_earliest.unwrap_or(now);
+        if window.start_latest.is_some_and(|latest| latest < start) {
+            self.add(prefix, "window.start_latest", "must not be before the earliest start");
+        }
+        if window.end.is_some_and(|end| end <= start) {
+            self.add(prefix, "window.end", "must be after the start");
+        }
+        // Held capacity starts when it is confirmed; calendars of later starts come with windows.
+        if window.start_earliest.is_some_and(|earliest| earliest > now) {
+            self.add(
+                prefix,
+                "window.start_earliest",
+                "later starts are not sold yet; leave it out to start now",
+            );
+        }
+    }
+
+    fn gpus(&mut self, demand: &GpusDemand) {
+        self.within("", "count", demand.count.into(), 1.0..=1_024.0);
+        self.within("", "nodes", demand.nodes.into(), 1.0..=10_000.0);
+    }
+
+    fn train(&mut self, prefix: &str, demand: &TrainDemand, now: DateTime<Utc>) {
+        self.model(prefix, &demand.model);
+        #[expect(clippy::cast_precision_loss, reason = "a bound check, not a quantity")]
+        self.within(prefix, "tokens", demand.tokens as f64, 1.0..=1e15);
+        self.within(prefix, "sequence_length", demand.sequence_length.into(), 1.0..=1e7);
+        if let Some(batch) = demand.global_batch_sequences {
+            self.within(prefix, "global_batch_sequences", batch.into(), 1.0..=1e7);
+        }
+        if let Some(gpus) = demand.gpus {
+            self.within(prefix, "gpus", gpus.into(), 1.0..=100_000.0);
+        }
+        if let Some(checkpointing) = &demand.checkpointing {
+            if let Some(minutes) = checkpointing.interval_minutes {
+                self.within(prefix, "checkpointing.interval_minutes", minutes.into(), 1.0..=1e5);
+            }
+            if let Some(size) = checkpointing.size_gb {
+                self.within(prefix, "checkpointing.size_gb", size, 0.001..=1e6);
+            }
+        }
+        self.deadline(prefix, demand.deadline, now);
+    }
+
+    fn serve_realtime(&mut self, prefix: &str, demand: &ServeRealtimeDemand) {
+        self.model(prefix, &demand.model);
+        self.request_shape(prefix, demand.input_tokens, demand.output_tokens);
+        match (demand.requests_per_second, demand.concurrency) {
+            (Some(rate), None) => self.within(prefix, "requests_per_second", rate, 0.001..=1e6),
+            (None, Some(count)) => self.within(prefix, "concurrency", count.into(), 1.0..=1e7),
+            _ => self.add(
+                prefix,
+                "requests_per_second",
+                "give the load once: `requests_per_second` or `concurrency`",
+            ),
+        }
+        if let Some(latency) = &demand.latency {
+            if let Some(first) = latency.first_token_ms {
+                self.within(prefix, "latency.first_token_ms", first, 1.0..=3.6e6);
+            }
+            if let Some(per_token) = latency.per_token_ms {
+                self.within(prefix, "latency.per_token_ms", per_token, 0.1..=3.6e6);
+            }
+            if let Some(percentile) = latency.percentile {
+                self.within(prefix, "latency.percentile", percentile, 1.0..=99.999);
+            }
+        }
+        if let Some(growth) = demand.growth {
+            self.within(prefix, "growth", growth, 1.0..=1_000.0);
+        }
+        for (index, user) in demand.users.iter().enumerate() {
+            self.within(prefix, &format!("users[{index}].share"), user.share, 0.0..=1.0);
+        }
+        let total: f64 = demand.users.iter().map(|user| user.share).sum();
+        if !demand.users.is_empty() && (total - 1.0).abs() > 0.01 {
+            self.add(prefix, "users", format!("the shares add up to {total:.2}, not to 1"));
+        }
+    }
+
+    fn serve_batch(&mut self, prefix: &str, demand: &ServeBatchDemand, now: DateTime<Utc>) {
+        self.model(prefix, &demand.model);
+        self.request_shape(prefix, demand.input_tokens, demand.output_tokens);
+        #[expect(clippy::cast_precision_loss, reason = "a bound check, not a quantity")]
+        self.within(prefix, "requests", demand.requests as f64, 1.0..=1e12);
+        self.deadline(prefix, demand.deadline, now);
+    }
+
+    fn request_shape(&mut self, prefix: &str, input_tokens: u32, output_tokens: u32) {
+        self.within(prefix, "input_tokens", input_tokens.into(), 1.0..=1e7);
+        self.within(prefix, "output_tokens", output_tokens.into(), 1.0..=1e7);
+    }
+
+    fn deadline(&mut self, prefix: &str, deadline: Option<DateTime<Utc>>, now: DateTime<Utc>) {
+        if let Some(deadline) = deadline.filter(|deadline| *deadline <= now) {
+            self.add(prefix, "deadline", format!("{} is in the past", rfc3339(deadline)));
+        }
+    }
+
+    fn model(&mut self, prefix: &str, model: &Model) {
+        match model {
+            Model::Named(name) => {
+                if name.trim().is_empty() || name.len() > 200 {
+                    self.add(prefix, "model", "must be a name of 1 to 200 characters");
+                }
+            }
+            Model::Shaped(shape) => {
+                self.within(prefix, "model.params_total_b", shape.params_total_b, 0.001..=1e5);
+                if let Some(active) = shape.params_active_b {
+                    self.within(prefix, "model.params_active_b", active, 0.001..=1e5);
+                    if active > shape.params_total_b {
+                        self.add(prefix, "model.params_active_b", "must not exceed the total");
+                    }
+                }
+                self.within(prefix, "model.layers", shape.layers.into(), 1.0..=1_000.0);
+                self.within(prefix, "model.hidden", shape.hidden.into(), 1.0..=1e6);
+                self.within(prefix, "model.kv_heads", shape.kv_heads.into(), 1.0..=1e4);
+                self.within(prefix, "model.head_dim", shape.head_dim.into(), 1.0..=1e4);
+            }
+        }
+    }
+}
+
+fn rfc3339(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! Faulty demands, one fault each, and the words that answer them.
+
+use chrono::{DateTime, Utc};
+
+use super::*;
+use crate::demand::DemandKind;
+
+fn now() -> DateTime<Utc> {
+    "2026-11-21T12:00:00Z".parse().expect("a time")
+}
+
+fn faults(json: &str) -> Vec<String> {
+    let demand: Demand = serde_json::from_str(json).expect("a readable demand");
+    match demand.check(now()) {
+        Ok(()) => Vec::new(),
+        Err(faults) => faults.into_iter().map(|f| format!("{}: {}", f.field, f.detail)).collect(),
+    }
+}
+
+#[test]
+fn a_gpus_demand_needs_only_gpu_and_count() {
+    let demand: Demand =
+        serde_json::from_str(r#"{"kind":"gpus","gpu":"H100-SXM","count":8}"#).expect("a demand");
+    assert_eq!(demand.kind(), DemandKind::Gpus);
+    assert_eq!(demand.check(now()), Ok(()));
+    let Demand::Gpus(gpus) = demand else { panic!("gpus") };
+    assert_eq!((gpus.nodes, gpus.spot), (1, false));
+}
+
+#[test]
+fn every_kind_parses_and_is_closed() {
+    for json in [
+        r#"{"kind":"gpus","gpu":"any","count":1}"#,
+        r#"{"kind":"train","model":"Llama 3 70B","tokens":1000000}"#,
+        r#"{"kind":"serve_realtime","model":"Llama 3 8B","requests_per_second":2,"input_tokens":512,"output_tokens":128}"#,
+        r#"{"kind":"serve_batch","model":"Llama 3 8B","requests":10,"input_tokens":512,"output_tokens":128}"#,
+        r#"{"kind":"hybrid","train":{"model":"Llama 3 8B","tokens":5},"serve":{"kind":"serve_batch","model":"Llama 3 8B","requests":10,"input_tokens":5,"output_tokens":5}}"#,
+    ] {
+        assert_eq!(faults(json), Vec::<String>::new(), "{json}");
+        let with_more = json.replacen('{', r#"{"colour":"red","#, 1);
+        let refusal = serde_json::from_str::<Demand>(&with_more).expect_err("closed").to_string();
+        assert!(refusal.contains("colour"), "{refusal}");
+    }
+}
+
+#[test]
+fn a_window_in_the_past_is_refused() {
+    let found = faults(
+        r#"{"kind":"gpus","gpu":"any","count":1,"window":{"end":"2026-11-20T00:00:00Z"}}"#,
+    );
+    assert_eq!(found[0], "window.end: 2026-11-20T00:00:00Z is in the past");
+}
+
+#[test]
+fn impossible_numbers_are_all_named_at_once() {
+    let found = faults(
+        r#"{"kind":"gpus","gpu":"any","count":0,"nodes":0,"ceiling":{"usd_per_gpu_hour":"0"},"tenancy":[]}"#,
+    );
+    for field in ["count", "nodes", "ceiling.usd_per_gpu_hour", "tenancy"] {
+        assert!(found.iter().any(|f| f.starts_with(&format!("{field}:"))), "{field} in {found:?}");
+    }
+}
+
+#[test]
+fn the_load_of_a_fleet_is_given_exactly_once() {
+    let with = |load: &str| {
+        faults(&format!(
+            r#"{{"kind":"serve_realtime","model":"x",{load}"input_tokens":5,"output_tokens":5}}"#
+        ))
+    };
+    assert_eq!(with("").len(), 1);
+    assert_eq!(with(r#""requests_per_second":1,"concurrency":1,"#).len(), 1);
+    assert!(with(r#""concurrency":1,"#).is_empty());
+}
+
+#[test]
+fn the_halves_of_a_hybrid_are_checked_with_their_path() {
+    let found = faults(
+        r#"{"kind":"hybrid","train":{"model":"x","tokens":0},"serve":{"kind":"serve_batch","model":"x","requests":1,"input_tokens":0,"output_tokens":5}}"#,
+    );
+    assert!(found[0].starts_with("train.tokens:"), "{found:?}");
+    assert!(found[1].starts_with("serve.input_tokens:"), "{found:?}");
+}

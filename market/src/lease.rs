@@ -1,0 +1,186 @@
+//! The states of a lease: one thing at one provider that we run and pay for.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The state of a lease. Only [`LeaseState::next`] makes a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaseState {
+    /// The row is saved; the provider is being asked.
+    Requested,
+    /// No longer wanted while the provider's answer is still open.
+    Withdrawn,
+    /// The provider accepted; its nodes are coming up.
+    Booting,
+    /// The nodes are up and are proving themselves.
+    Verifying,
+    /// Every node passed.
+    Passed,
+    /// The tenant has access.
+    HandedOff,
+    /// The provider is being told to end it.
+    Releasing,
+    /// The provider says that it is no more.
+    Gone,
+}
+
+/// What can happen to a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaseEvent {
+    /// The provider accepted the order.
+    Accepted,
+    /// The provider refused the order.
+    Refused,
+    /// The provider knows nothing under our mark.
+    NotFound,
+    /// The provider made something else than what was ordered.
+    Mismatched,
+    /// The reservation needs it no more.
+    Unwanted,
+    /// The provider's answer is not known yet.
+    Unknown,
+    /// All its nodes run.
+    NodesUp,
+    /// It was accepted and did not come up.
+    BootFailed,
+    /// It vanished or was taken back.
+    Lost,
+    /// Every node passed verification.
+    Passed,
+    /// A node failed verification.
+    Failed,
+    /// A node did not finish verification in time.
+    TimedOut,
+    /// Access was delivered.
+    HandedOff,
+    /// The tenant asked for the end, or the window ended.
+    ReleaseRequested,
+    /// The provider says that it is no more.
+    ProviderSaysGone,
+}
+
+/// An event that a state does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a lease that is {state} cannot take the event {event:?}")]
+pub struct IllegalLeaseTransition {
+    /// The state it was in.
+    pub state: LeaseState,
+    /// What happened.
+    pub event: LeaseEvent,
+}
+
+impl LeaseState {
+    /// Every state, in the order of life.
+    pub const ALL: [Self; 8] = [
+        Self::Requested,
+        Self::Withdrawn,
+        Self::Booting,
+        Self::Verifying,
+        Self::Passed,
+        Self::HandedOff,
+        Self::Releasing,
+        Self::Gone,
+    ];
+
+    /// The state after `event`.
+    ///
+    /// Errors: [`IllegalLeaseTransition`] for every pair that has no arrow.
+    pub fn next(self, event: LeaseEvent) -> Result<Self, IllegalLeaseTransition> {
+        use LeaseEvent as E;
+        use LeaseState as S;
+        match (self, event) {
+            (S::Requested, E::Accepted) => Ok(S::Booting),
+            (S::Requested | S::Withdrawn, E::Refused | E::NotFound) => Ok(S::Gone),
+            (S::Requested, E::Mismatched) => Ok(S::Releasing),
+            (S::Requested, E::Unwanted) => Ok(S::Withdrawn),
+            (S::Requested | S::Withdrawn, E::Unknown) => Ok(self),
+            (S::Withdrawn, E::Accepted | E::Mismatched) => Ok(S::Releasing),
+            (S::Booting, E::NodesUp) => Ok(S::Verifying),
+            (S::Booting, E::BootFailed | E::Lost | E::Unwanted) => Ok(S::Releasing),
+            (S::Verifying, E::Passed) => Ok(S::Passed),
+            (S::Verifying, E::Failed | E::TimedOut | E::Lost | E::Unwanted) => Ok(S::Releasing),
+            (S::Passed, E::HandedOff) => Ok(S::HandedOff),
+            (S::Passed, E::Lost | E::Unwanted) => Ok(S::Releasing),
+            (S::HandedOff, E::ReleaseRequested | E::Lost | E::Unwanted) => Ok(S::Releasing),
+            (S::Releasing, E::ProviderSaysGone) => Ok(S::Gone),
+            (state, event) => Err(IllegalLeaseTransition { state, event }),
+        }
+    }
+
+    /// Whether something may still run, and be billed, at the provider.
+    #[must_use]
+    pub const fn is_live(self) -> bool {
+        !matches!(self, Self::Gone)
+    }
+
+    /// Whether the lease still counts towards its reservation: neither fallen nor ending.
+    #[must_use]
+    pub const fn is_standing(self) -> bool {
+        matches!(
+            self,
+            Self::Requested | Self::Booting | Self::Verifying | Self::Passed | Self::HandedOff
+        )
+    }
+
+    /// The word on the wire and in the database.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Withdrawn => "withdrawn",
+            Self::Booting => "booting",
+            Self::Verifying => "verifying",
+            Self::Passed => "passed",
+            Self::HandedOff => "handed_off",
+            Self::Releasing => "releasing",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+impl LeaseEvent {
+    /// Every event.
+    pub const ALL: [Self; 15] = [
+        Self::Accepted,
+        Self::Refused,
+        Self::NotFound,
+        Self::Mismatched,
+        Self::Unwanted,
+        Self::Unknown,
+        Self::NodesUp,
+        Self::BootFailed,
+        Self::Lost,
+        Self::Passed,
+        Self::Failed,
+        Self::TimedOut,
+        Self::HandedOff,
+        Self::ReleaseRequested,
+        Self::ProviderSaysGone,
+    ];
+}
+
+impl fmt::Display for LeaseState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A word that names no state.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no state")]
+pub struct UnknownState(pub String);
+
+impl FromStr for LeaseState {
+    type Err = UnknownState;
+
+    fn from_str(word: &str) -> Result<Self, UnknownState> {
+        Self::ALL
+            .into_iter()
+            .find(|state| state.as_str() == word)
+            .ok_or_else(|| UnknownState(word.to_owned()))
+    }
+}

@@ -1,0 +1,24 @@
+//! The vocabulary of the broker: types and state machines.
+//!
+//! What lives here has at least two users among the other crates. Nothing here does I/O, reads a
+//! clock or is async; whatever depends on time takes `now` as an argument.
+
+pub mod access;
+pub mod attestation;
+pub mod catalog;
+pub mod demand;
+pub mod fabric;
+pub mod gpu;
+pub mod ids;
+pub mod lease;
+pub mod ledger;
+pub mod money;
+pub mod offer;
+pub mod order;
+pub mod place;
+pub mod quantity;
+pub mod quote;
+pub mod reservation;
+pub mod tags;
+pub mod usage;
+pub mod verification;

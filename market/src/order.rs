@@ -1,0 +1,158 @@
+//! What we ask of a provider for one lease, and what the provider says of it.
+//!
+//! The lease's own states are in [`crate::lease`]; how an adapter puts an order on the wire is
+//! the adapter's business.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::LeaseId;
+use crate::offer::Offer;
+
+/// The mark that we put on a machine before it exists, so that it can be found again.
+///
+/// It is derived from the lease's id and fits the name field of every provider
+/// (`gpb-` and 32 hexadecimal digits).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClientToken(String);
+
+/// A name that carries none of our marks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a name that this broker gives to machines")]
+pub struct ForeignName(String);
+
+impl ClientToken {
+    /// What every mark begins with.
+    pub const PREFIX: &'static str = "gpb-";
+
+    /// The mark of a lease.
+    #[must_use]
+    pub fn of(lease: LeaseId) -> Self {
+        Self(format!("{}{}", Self::PREFIX, lease.uuid().simple()))
+    }
+
+    /// The lease that the mark belongs to.
+    #[must_use]
+    pub fn lease_id(&self) -> LeaseId {
+        // Both constructors make sure that a UUID follows the prefix.
+        let digits = &self.0[Self::PREFIX.len()..];
+        LeaseId::from_uuid(uuid::Uuid::try_parse(digits).unwrap_or_default())
+    }
+
+    /// The mark as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ClientToken {
+    type Err = ForeignName;
+
+    fn from_str(name: &str) -> Result<Self, ForeignName> {
+        name.strip_prefix(Self::PREFIX)
+            .filter(|digits| digits.len() == 32 && uuid::Uuid::try_parse(digits).is_ok())
+            .map(|_| Self(name.to_owned()))
+            .ok_or_else(|| ForeignName(name.chars().take(80).collect()))
+    }
+}
+
+impl fmt::Display for ClientToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What we ask of a provider for one lease.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeaseOrder {
+    /// The mark to put on the machine.
+    pub client_token: ClientToken,
+    /// What is ordered, as quoted.
+    pub offer: Offer,
+    /// How many nodes, in one fabric.
+    pub nodes: u32,
+    /// Public SSH keys to install, in OpenSSH form.
+    pub ssh_public_keys: Vec<String>,
+    /// The script that each node runs at first boot. It carries a one-time credential and is
+    /// never stored or logged.
+    #[serde(skip)]
+    pub startup_script: String,
+}
+
+/// The provider's own id of a running thing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ProviderLeaseId(pub String);
+
+impl fmt::Display for ProviderLeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a provider says about the state of a thing, in our words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProviderLeaseState {
+    /// It is being made. Every status word that we do not know means this too.
+    Pending,
+    /// All its nodes run.
+    Running,
+    /// It was accepted and did not come up, or broke; it may still be billed.
+    Failed,
+    /// It is on its way out.
+    Ending,
+    /// It is no more.
+    Gone,
+}
+
+/// One node as its provider shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderNode {
+    /// The address to reach it at.
+    pub host: String,
+    /// The SSH port.
+    pub port: u16,
+    /// The SSH user.
+    pub user: String,
+    /// Its address inside the provider's network, where there is one.
+    pub private_address: Option<String>,
+}
+
+/// A thing at a provider, as the provider shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProviderLease {
+    /// The provider's own id.
+    pub id: ProviderLeaseId,
+    /// The name or tag on it, ours or not.
+    pub name: Option<String>,
+    /// Its state in our words.
+    pub state: ProviderLeaseState,
+    /// The provider's own status word.
+    pub raw_status: String,
+    /// The SKU it is, as far as said.
+    pub sku: Option<String>,
+    /// The region it is in, as far as said.
+    pub region: Option<String>,
+    /// How many nodes it has, as far as said.
+    pub node_count: Option<u32>,
+    /// GPUs of each node, as far as said.
+    pub gpus_per_node: Option<u32>,
+    /// Its nodes; empty while it is being made.
+    pub nodes: Vec<ProviderNode>,
+    /// When the provider began to bill it, as far as said.
+    pub created_at: Option<DateTime<Utc>>,
+}
+
+impl ProviderLease {
+    /// The mark on the thing, when it is one of ours.
+    #[must_use]
+    pub fn client_token(&self) -> Option<ClientToken> {
+        self.name.as_deref().and_then(|name| name.parse().ok())
+    }
+}

@@ -1,0 +1,3 @@
+//! What the vocabulary promises to its readers outside the code.
+
+mod state_grids;
