@@ -1,0 +1,38 @@
+//! The schema, one change a file, up and down. It imports nothing of ours.
+//!
+//! A file here is never edited after a release: what is wrong is put right by a new one. A change
+//! that breaks readers expands first and contracts in a later release. What the columns mean to
+//! the program is said in `store`, whose entities read them.
+
+mod append_only;
+mod columns;
+mod m20251121_000001_settings;
+mod m20251121_000002_identity;
+mod m20251121_000003_catalog;
+mod m20251121_000004_sales;
+mod m20251121_000005_reservations;
+mod m20251121_000006_verifications;
+mod m20251121_000007_ledger;
+mod m20251121_000008_charges;
+mod m20251121_000009_idempotency;
+
+use sea_orm_migration::{MigrationTrait, MigratorTrait};
+
+/// Applies the changes in order.
+pub struct Migrator;
+
+impl MigratorTrait for Migrator {
+    fn migrations() -> Vec<Box<dyn MigrationTrait>> {
+        vec![
+            Box::new(m20251121_000001_settings::Migration),
+            Box::new(m20251121_000002_identity::Migration),
+            Box::new(m20251121_000003_catalog::Migration),
+            Box::new(m20251121_000004_sales::Migration),
+            Box::new(m20251121_000005_reservations::Migration),
+            Box::new(m20251121_000006_verifications::Migration),
+            Box::new(m20251121_000007_ledger::Migration),
+            Box::new(m20251121_000008_charges::Migration),
+            Box::new(m20251121_000009_idempotency::Migration),
+        ]
+    }
+}
