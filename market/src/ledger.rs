@@ -32,6 +32,22 @@ impl fmt::Display for LedgerUnit {
     }
 }
 
+/// A word that counts nothing the ledger knows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no unit of the ledger")]
+pub struct UnknownLedgerUnit(pub String);
+
+impl FromStr for LedgerUnit {
+    type Err = UnknownLedgerUnit;
+
+    fn from_str(word: &str) -> Result<Self, UnknownLedgerUnit> {
+        if word == "GPU_SECONDS" {
+            return Ok(Self::GpuSeconds);
+        }
+        word.parse().map(Self::Money).map_err(|_| UnknownLedgerUnit(word.to_owned()))
+    }
+}
+
 /// An account of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Account {
@@ -270,6 +286,14 @@ mod tests {
             Posting::credit(Account::RevenueUsage, LedgerUnit::GpuSeconds, 5),
         ];
         assert!(transaction(legs).is_err());
+    }
+
+    #[test]
+    fn every_unit_reads_back_as_it_was_written() {
+        for unit in [USD, LedgerUnit::GpuSeconds] {
+            assert_eq!(unit.to_string().parse(), Ok(unit));
+        }
+        assert!("gold".parse::<LedgerUnit>().is_err());
     }
 
     #[test]
