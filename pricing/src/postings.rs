@@ -1,0 +1,176 @@
+//! Charges and providers' costs as double entry. What balances is decided in `market::ledger`;
+//! keeping each transaction once is the store's business.
+//!
+//! Every transaction carries an idempotency key made of what it books, so that booking the same
+//! charge or the same lease again books nothing.
+
+use chrono::{DateTime, Utc};
+use market::ids::{LeaseId, ProviderId, TransactionId};
+use market::ledger::{Account, LedgerUnit, Posting, Transaction, TransactionKind};
+use market::money::{Money, MoneyError, Rate};
+use market::usage::Charge;
+
+use crate::PriceError;
+
+/// Books a charge: the tenant owes, we earned; the GPU-seconds are delivered and used.
+///
+/// Effective at the end of the usage. Key: `charge/{usage id}`.
+/// Errors: [`PriceError::Ledger`].
+pub fn charge_transaction(charge: &Charge, id: TransactionId) -> Result<Transaction, PriceError> {
+    let money = LedgerUnit::Money(charge.amount.currency());
+    let amount = charge.amount.units();
+    let seconds = charge.usage.gpu_seconds();
+    let delivered = Account::Delivered(charge.usage.reservation_id);
+    Ok(Transaction::try_new(
+        id,
+        format!("charge/{}", charge.usage.id),
+        TransactionKind::Charge,
+        charge.usage.to,
+        vec![
+            Posting::debit(Account::Receivable(charge.tenant_id), money, amount),
+            Posting::credit(Account::RevenueUsage, money, amount),
+            Posting::debit(Account::Used, LedgerUnit::GpuSeconds, seconds),
+            Posting::credit(delivered, LedgerUnit::GpuSeconds, seconds),
+        ],
+    )?)
+}
+
+/// The life of a lease that is gone, as its provider bills it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseLife {
+    /// The lease.
+    pub lease_id: LeaseId,
+    /// Who bills it.
+    pub provider: ProviderId,
+    /// What the provider takes for one node and hour, as ordered.
+    pub price_per_node_hour: Money,
+    /// Nodes of the lease.
+    pub nodes: u32,
+    /// When the provider's clock started.
+    pub started_at: DateTime<Utc>,
+    /// When the tenant got it; `None` when that never happened.
+    pub handed_off_at: Option<DateTime<Utc>>,
+    /// When its use ended: the accepted release request, or the moment it was lost. `None` when
+    /// the tenant had it until it was gone.
+    pub use_ended_at: Option<DateTime<Utc>>,
+    /// When the provider's clock stopped.
+    pub gone_at: DateTime<Utc>,
+}
+
+/// Which part of a lease's life a sum was paid for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Segment {
+    /// Between the provider's start and the hand-off.
+    BeforeHandoff,
+    /// In the tenant's hands.
+    Use,
+    /// Between the end of use and the provider's end.
+    AfterUse,
+    /// A life that served no tenant.
+    Compensation,
+}
+
+impl Segment {
+    const fn key(self) -> &'static str {
+        match self {
+            Self::BeforeHandoff => "before_handoff",
+            Self::Use => "use",
+            Self::AfterUse => "after_use",
+            Self::Compensation => "compensation",
+        }
+    }
+
+    fn account(self, provider: ProviderId) -> Account {
+        match self {
+            Self::BeforeHandoff | Self::AfterUse => Account::CogsPreHandoff(provider),
+            Self::Use => Account::CogsUsage(provider),
+            Self::Compensation => Account::CogsCompensation(provider),
+        }
+    }
+}
+
+/// Books what a provider is owed for a lease that is gone.
+///
+/// A lease that was never handed off is all compensation. One that was is split at the hand-off
+/// and at the end of use; the time before and after is `cogs/pre_handoff`, the time between is
+/// `cogs/usage`. Parts without a whole second are left out. The parts are differences of rounded
+/// running totals, so they sum to one rounding of the whole life.
+///
+/// Units: whole seconds since the provider's start, times nodes, at a price per node and hour.
+/// Keys: `lease/{lease id}/{part}`. Each part is effective at its end.
+/// Errors: [`PriceError::TimesOutOfOrder`] when the four times do not follow each other,
+/// [`PriceError::Money`] when a sum passes 64 bits, [`PriceError::Ledger`].
+pub fn provider_cost(
+    lease: &LeaseLife,
+    mut new_id: impl FnMut() -> TransactionId,
+) -> Result<Vec<Transaction>, PriceError> {
+    let currency = LedgerUnit::Money(lease.price_per_node_hour.currency());
+    let mut transactions = Vec::new();
+    let mut booked = 0;
+    let mut booked_seconds = 0;
+    for (segment, until) in segments(lease)? {
+        let seconds = (until - lease.started_at).num_seconds();
+        if seconds == booked_seconds {
+            continue;
+        }
+        let total = cost_until(lease, seconds)?.units();
+        let amount = total - booked;
+        (booked, booked_seconds) = (total, seconds);
+        transactions.push(Transaction::try_new(
+            new_id(),
+            format!("lease/{}/{}", lease.lease_id, segment.key()),
+            TransactionKind::ProviderCost,
+            until,
+            vec![
+                Posting::debit(segment.account(lease.provider.clone()), currency, amount),
+                Posting::credit(Account::Payable(lease.provider.clone()), currency, amount),
+            ],
+        )?);
+    }
+    Ok(transactions)
+}
+
+/// The parts of a lease's life, each with its end, in order.
+fn segments(lease: &LeaseLife) -> Result<Vec<(Segment, DateTime<Utc>)>, PriceError> {
+    let Some(handed_off_at) = lease.handed_off_at else {
+        if lease.gone_at < lease.started_at {
+            return Err(PriceError::TimesOutOfOrder(
+                "the lease is gone before it started",
+            ));
+        }
+        return Ok(vec![(Segment::Compensation, lease.gone_at)]);
+    };
+    let use_ended_at = lease.use_ended_at.unwrap_or(lease.gone_at);
+    if handed_off_at < lease.started_at {
+        return Err(PriceError::TimesOutOfOrder(
+            "the lease is handed off before it started",
+        ));
+    }
+    if use_ended_at < handed_off_at {
+        return Err(PriceError::TimesOutOfOrder(
+            "the use ends before the hand-off",
+        ));
+    }
+    if lease.gone_at < use_ended_at {
+        return Err(PriceError::TimesOutOfOrder(
+            "the lease is gone before its use ended",
+        ));
+    }
+    Ok(vec![
+        (Segment::BeforeHandoff, handed_off_at),
+        (Segment::Use, use_ended_at),
+        (Segment::AfterUse, lease.gone_at),
+    ])
+}
+
+/// What all nodes cost from the start for so many seconds, rounded half to even once.
+fn cost_until(lease: &LeaseLife, seconds: i64) -> Result<Money, PriceError> {
+    let node_seconds = seconds
+        .checked_mul(i64::from(lease.nodes))
+        .ok_or(MoneyError::Overflow)?;
+    // The arithmetic of a rate: a price per hour times seconds, here of nodes instead of GPUs.
+    Ok(Rate::per_gpu_hour(lease.price_per_node_hour).cost_of(node_seconds)?)
+}
+
+#[cfg(test)]
+mod tests;
