@@ -252,10 +252,16 @@ mod tests {
     fn only_the_two_passes_hand_a_node_over() {
         assert!(Verdict::Pass.is_pass() && Verdict::PassWithWarnings.is_pass());
         assert!(!Verdict::Fail.is_pass() && !Verdict::Inconclusive.is_pass());
-        for verdict in
-            [Verdict::Pass, Verdict::PassWithWarnings, Verdict::Fail, Verdict::Inconclusive]
-        {
-            assert_eq!(serde_json::to_value(verdict).expect("json"), verdict.as_str());
+        for verdict in [
+            Verdict::Pass,
+            Verdict::PassWithWarnings,
+            Verdict::Fail,
+            Verdict::Inconclusive,
+        ] {
+            assert_eq!(
+                serde_json::to_value(verdict).expect("json"),
+                verdict.as_str()
+            );
         }
     }
 }

@@ -31,7 +31,19 @@ use crate::ids::AttestationId;
 pub const PROTOCOL: u32 = 1;
 
 /// A step of the conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
     /// The agent commits to its key.
@@ -48,7 +60,13 @@ pub enum Step {
 
 impl Step {
     /// Every step, in order.
-    pub const ALL: [Self; 5] = [Self::Commit, Self::Roots, Self::Fill, Self::Openings, Self::Report];
+    pub const ALL: [Self; 5] = [
+        Self::Commit,
+        Self::Roots,
+        Self::Fill,
+        Self::Openings,
+        Self::Report,
+    ];
 
     /// The number in the path, 1 to 5.
     #[must_use]

@@ -62,7 +62,9 @@ impl FromStr for Digest {
     type Err = InvalidOpaque;
 
     fn from_str(text: &str) -> Result<Self, InvalidOpaque> {
-        let refuse = InvalidOpaque { expected: "64 lower-case hexadecimal digits" };
+        let refuse = InvalidOpaque {
+            expected: "64 lower-case hexadecimal digits",
+        };
         if text.len() != 64 || !is_lower_hex(text) {
             return Err(refuse);
         }
@@ -95,7 +97,9 @@ impl FromStr for Word64 {
             .filter(|t| t.len() == 16 && is_lower_hex(t))
             .and_then(|t| u64::from_str_radix(t, 16).ok())
             .map(Self)
-            .ok_or(InvalidOpaque { expected: "16 lower-case hexadecimal digits" })
+            .ok_or(InvalidOpaque {
+                expected: "16 lower-case hexadecimal digits",
+            })
     }
 }
 
@@ -130,7 +134,9 @@ impl FromStr for AgentKey {
         if text.len() == 43 && text.bytes().all(legal) {
             return Ok(Self(text.to_owned()));
         }
-        Err(InvalidOpaque { expected: "43 characters of base64url" })
+        Err(InvalidOpaque {
+            expected: "43 characters of base64url",
+        })
     }
 }
 

@@ -2,8 +2,22 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::gpu::Gpu;
+
 /// How much is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// One pass over memory, few repeats: a node that passed `standard` not long ago.
@@ -43,7 +57,7 @@ pub enum Pattern {
 #[serde(deny_unknown_fields)]
 pub struct ExpectedNode {
     /// The canonical GPU.
-    pub gpu: String,
+    pub gpu: Gpu,
     /// GPUs of the node.
     #[schema(minimum = 1, maximum = 64)]
     pub gpus: u32,

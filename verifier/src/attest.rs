@@ -1,0 +1,99 @@
+//! From evidence to a countersigned attestation, and back: the check that anyone can do offline.
+
+use market::attestation::Attestation;
+use market::verification::{Commit, DeviceKind, PROTOCOL};
+
+use crate::challenge::{Judging, Opening};
+use crate::evidence::Evidence;
+use crate::floors::Floors;
+use crate::jws::{DocumentType, Header, JwsError, PublicKey, Signer};
+use crate::order::Mode;
+use crate::rules;
+
+/// Judges what is known of a node.
+///
+/// It is simulated when the mode is, when the device is, or when the report says so: no way
+/// leads from any of the three to an attestation of real hardware.
+#[must_use]
+pub fn attest(
+    opening: &Opening,
+    commit: Option<&Commit>,
+    evidence: &Evidence,
+    judging: Judging,
+) -> Attestation {
+    let simulated = opening.mode == Mode::Simulation
+        || commit.is_some_and(|commit| commit.device_kind == DeviceKind::Reference)
+        || evidence
+            .report
+            .as_ref()
+            .is_some_and(|report| report.simulated);
+    let findings = rules::findings(evidence, &opening.order, simulated);
+    Attestation {
+        id: judging.attestation_id,
+        protocol: PROTOCOL,
+        verification_id: opening.verification_id,
+        lease_id: opening.lease_id,
+        node_index: opening.order.node_index,
+        host: commit.map(|commit| commit.host.clone()),
+        expected: opening.order.expected.clone(),
+        inventory: evidence.inventory.clone(),
+        level: opening.order.level,
+        verdict: rules::verdict(&findings),
+        simulated,
+        device_kind: commit.map(|commit| commit.device_kind),
+        agent_key: commit.map(|commit| commit.agent_key.clone()),
+        agent_report_digest: evidence.report.as_ref().map(|report| report.digest),
+        floors_version: Floors::current().version().to_owned(),
+        findings,
+        what_this_does_not_prove: rules::not_proved(&opening.order, simulated),
+        measured_at: judging.now,
+    }
+}
+
+/// The document type that an attestation must be signed as.
+const fn document_type(attestation: &Attestation) -> DocumentType {
+    if attestation.simulated {
+        DocumentType::SimulatedAttestation
+    } else {
+        DocumentType::Attestation
+    }
+}
+
+/// Signs an attestation as the broker.
+///
+/// `key_id` names the key among the broker's published ones. A simulated attestation is another
+/// type of document, so that it cannot be taken for a real one even by its header.
+/// Errors: [`JwsError::Canonical`], which an attestation made by [`attest`] does not cause.
+pub fn countersign(
+    attestation: &Attestation,
+    key_id: &str,
+    signer: &Signer,
+) -> Result<String, JwsError> {
+    let typ = document_type(attestation);
+    let mut header = Header::new(typ, attestation.verification_id, None);
+    header.kid = Some(key_id.to_owned());
+    signer.sign(&header, attestation)
+}
+
+/// Checks a countersigned attestation against the broker's public key. Needs no network.
+///
+/// The caller looks at [`Attestation::proves_real_hardware`], not at the verdict alone.
+/// Errors: [`JwsError`] when signature, form or type do not hold.
+pub fn verify_attestation(jws: &str, public_key: &PublicKey) -> Result<Attestation, JwsError> {
+    let accepted = [
+        DocumentType::Attestation,
+        DocumentType::SimulatedAttestation,
+    ];
+    let (header, attestation) = public_key.verify::<Attestation>(jws.trim(), &accepted)?;
+    if header.typ != document_type(&attestation) {
+        return Err(JwsError::Header(
+            "a simulated attestation is signed as a real one, or reverse",
+        ));
+    }
+    if header.verification_id != attestation.verification_id {
+        return Err(JwsError::Header(
+            "header and attestation name different verifications",
+        ));
+    }
+    Ok(attestation)
+}

@@ -1,0 +1,549 @@
+//! The broker's side of the conversation: one session per node, pure and storable.
+//!
+//! The broker keeps a [`Session`] as JSON between steps, hands in fresh entropy and the real time
+//! since its last answer, and sends on what comes out. Sessions do no I/O and read no clock.
+//! A repeated message (the agent's retry) gets the same answer again; another message for a
+//! finished step, or a step out of order, is an error and changes nothing. A late answer is taken
+//! and the verdict will say so.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use market::attestation::Attestation;
+use market::ids::{AttestationId, LeaseId, VerificationId};
+use market::verification::{
+    AgentKey, BlockChoices, Choices, Commit, CommitReply, DeviceKind, Digest, Fill, FreshKey,
+    Inventory, Openings, PROTOCOL, ReportReply, ReportSubmission, Roots, Step, VerificationOrder,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::attest::attest;
+use crate::canonical::CanonicalError;
+use crate::evidence::{Evidence, Said, StepTime};
+use crate::jws::PublicKey;
+use crate::memory::block_count;
+use crate::order::{BadOrder, Mode, check_order};
+use crate::prf::{Purpose, Stream};
+use crate::transcript::{Transcript, digest_of};
+
+/// The most GPUs that a node may claim.
+const MOST_GPUS: usize = 64;
+
+/// Why a step was refused. Nothing changes by it.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// The agent speaks another version.
+    #[error("the agent speaks version {0} of the conversation, this broker version {PROTOCOL}")]
+    Protocol(u32),
+    /// A reference device outside simulation mode.
+    #[error("a reference device cannot verify real hardware; run the agent on the node's GPUs")]
+    SimulatedDevice,
+    /// Another step is awaited.
+    #[error("step {got} came where {awaited} is awaited")]
+    OutOfOrder {
+        /// The step that came.
+        got: Step,
+        /// The step that would be right.
+        awaited: Step,
+    },
+    /// A finished step came again with other content.
+    #[error("step {0} was answered before, with other content")]
+    Changed(Step),
+    /// The report was judged; the conversation is over.
+    #[error("this verification is over")]
+    Over,
+    /// The message is by another agent than the one that committed.
+    #[error("the message is not by the agent that began this conversation")]
+    WrongKey,
+    /// The message cannot be an answer to this order.
+    #[error("the message has not the expected form: {0}")]
+    Malformed(&'static str),
+    /// The broker's own order is impossible.
+    #[error(transparent)]
+    Order(#[from] BadOrder),
+    /// A message has no canonical form.
+    #[error(transparent)]
+    Canonical(#[from] CanonicalError),
+    /// The stored session is damaged.
+    #[error("the stored session cannot be read")]
+    Stored(#[from] serde_json::Error),
+}
+
+/// What a session is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opening {
+    /// The verification, which covers all nodes of the lease.
+    pub verification_id: VerificationId,
+    /// The lease.
+    pub lease_id: LeaseId,
+    /// Whether simulated devices are accepted.
+    pub mode: Mode,
+    /// The work of this node.
+    pub order: VerificationOrder,
+}
+
+/// What comes out of a step.
+#[derive(Debug, Clone)]
+pub struct Answered<R> {
+    /// The session to store in place of the one before.
+    pub session: Session,
+    /// What to send.
+    pub reply: R,
+    /// Whether this repeats an earlier answer: then nothing is to be stored and the clock of the
+    /// next step goes on.
+    pub replayed: bool,
+}
+
+/// What the broker adds when it judges.
+#[derive(Debug, Clone, Copy)]
+pub struct Judging {
+    /// The id of the attestation to be.
+    pub attestation_id: AttestationId,
+    /// The time to be written on it.
+    pub now: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "awaits", rename_all = "snake_case")]
+enum Stage {
+    Roots,
+    Fill { choices: Choices },
+    Openings { choices: Choices, key: Digest },
+    Report { key: Digest, blocks: BlockChoices },
+    Over { attestation: Box<Attestation> },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct LastExchange {
+    step: Step,
+    request: Digest,
+    reply: serde_json::Value,
+}
+
+/// The broker's memory of one node's conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    opening: Opening,
+    commit: Commit,
+    nonce: Digest,
+    transcript: Transcript,
+    evidence: Evidence,
+    stage: Stage,
+    last: LastExchange,
+}
+
+impl Session {
+    /// Step 1: takes an agent's commitment and draws the nonce.
+    ///
+    /// `entropy` must be fresh from the operating system here and in every later step.
+    /// Errors: [`StepError::SimulatedDevice`] for a reference device outside simulation,
+    /// [`StepError::Protocol`], [`StepError::Malformed`], [`StepError::Order`].
+    pub fn open(
+        opening: Opening,
+        commit: Commit,
+        entropy: [u8; 32],
+    ) -> Result<Answered<CommitReply>, StepError> {
+        if commit.protocol != PROTOCOL {
+            return Err(StepError::Protocol(commit.protocol));
+        }
+        if opening.mode == Mode::Real && commit.device_kind == DeviceKind::Reference {
+            return Err(StepError::SimulatedDevice);
+        }
+        check_order(&opening.order)?;
+        check_commit(&commit)?;
+        let nonce = Digest(entropy);
+        let reply = CommitReply {
+            nonce,
+            order: opening.order.clone(),
+        };
+        let transcript = Transcript::default().with(Step::Commit, &commit, &reply)?;
+        let last = LastExchange {
+            step: Step::Commit,
+            request: digest_of(&commit)?,
+            reply: serde_json::to_value(&reply)?,
+        };
+        let evidence = Evidence::default();
+        let session = Self {
+            opening,
+            commit,
+            nonce,
+            transcript,
+            evidence,
+            stage: Stage::Roots,
+            last,
+        };
+        Ok(Answered {
+            session,
+            reply,
+            replayed: false,
+        })
+    }
+
+    /// Step 1 again for a session that exists: the same answer to the same commitment.
+    ///
+    /// Errors: [`StepError::Changed`] for another commitment, [`StepError::OutOfOrder`] when the
+    /// conversation has gone on.
+    pub fn on_commit_again(&self, commit: &Commit) -> Result<Answered<CommitReply>, StepError> {
+        match self.replay(Step::Commit, commit)? {
+            Some(answered) => Ok(answered),
+            None => Err(self.out_of_order(Step::Commit)),
+        }
+    }
+
+    /// Step 2: takes the roots and draws what to open.
+    ///
+    /// `elapsed` is the real time since the broker's answer to step 1.
+    /// Errors: [`StepError`]; a late answer is none.
+    pub fn on_roots(
+        &self,
+        roots: &Roots,
+        entropy: [u8; 32],
+        elapsed: Duration,
+    ) -> Result<Answered<Choices>, StepError> {
+        self.check_speaker(&roots.agent_key)?;
+        if let Some(answered) = self.replay(Step::Roots, roots)? {
+            return Ok(answered);
+        }
+        if self.stage != Stage::Roots {
+            return Err(self.out_of_order(Step::Roots));
+        }
+        check_inventory(&roots.inventory)?;
+        check_length(roots.gpus.len(), roots.inventory.gpus.len())?;
+
+        let gemm = &self.opening.order.gemm;
+        let rows = (0..roots.gpus.len() as u32).map(|gpu| {
+            let drawn = choose(&entropy, gpu, gemm.opened_rows, u64::from(gemm.n));
+            // Rows are below n, which is a u32.
+            drawn.into_iter().map(|row| row as u32).collect()
+        });
+        let seed = blake3::derive_key("verification 1: Freivalds seed", &entropy);
+        let choices = Choices {
+            freivalds_seed: Digest(seed),
+            rows: rows.collect(),
+        };
+        let mut next = self.clone();
+        next.evidence.add_roots(roots);
+        next.stage = Stage::Fill {
+            choices: choices.clone(),
+        };
+        next.exchanged(Step::Roots, roots, choices, elapsed)
+    }
+
+    /// Step 3: memory is filled; draws the fresh key.
+    ///
+    /// Errors: [`StepError`]; a late answer is none.
+    pub fn on_fill(
+        &self,
+        fill: &Fill,
+        entropy: [u8; 32],
+        elapsed: Duration,
+    ) -> Result<Answered<FreshKey>, StepError> {
+        self.check_speaker(&fill.agent_key)?;
+        if let Some(answered) = self.replay(Step::Fill, fill)? {
+            return Ok(answered);
+        }
+        let Stage::Fill { choices } = &self.stage else {
+            return Err(self.out_of_order(Step::Fill));
+        };
+        check_length(fill.gpus.len(), self.evidence.gpu_count())?;
+        let key = Digest(entropy);
+        let mut next = self.clone();
+        next.evidence.filled = Some(fill.gpus.clone());
+        next.stage = Stage::Openings {
+            choices: choices.clone(),
+            key,
+        };
+        next.exchanged(Step::Fill, fill, FreshKey { key }, elapsed)
+    }
+
+    /// Step 4: checks the openings and draws which blocks of memory to open.
+    ///
+    /// This computes for a while with large orders: call it where blocking is allowed.
+    /// Errors: [`StepError`]; a wrong or late answer is none.
+    pub fn on_openings(
+        &self,
+        openings: &Openings,
+        entropy: [u8; 32],
+        elapsed: Duration,
+    ) -> Result<Answered<BlockChoices>, StepError> {
+        self.check_speaker(&openings.agent_key)?;
+        if let Some(answered) = self.replay(Step::Openings, openings)? {
+            return Ok(answered);
+        }
+        let Stage::Openings { choices, key } = &self.stage else {
+            return Err(self.out_of_order(Step::Openings));
+        };
+        check_length(openings.gpus.len(), self.evidence.gpu_count())?;
+        let order = &self.opening.order;
+        let memory = &order.memory;
+        let gpus = 0..openings.gpus.len() as u32;
+        let blocks = gpus
+            .map(|gpu| choose(&entropy, gpu, memory.opened_blocks, block_count(memory)))
+            .collect();
+        let reply = BlockChoices { blocks };
+        let mut next = self.clone();
+        next.evidence
+            .add_openings(&self.nonce, order, choices, key, openings);
+        next.stage = Stage::Report {
+            key: *key,
+            blocks: reply.clone(),
+        };
+        next.exchanged(Step::Openings, openings, reply, elapsed)
+    }
+
+    /// Step 5: checks the report and judges the node.
+    ///
+    /// The attestation is then in [`Self::attestation`], to be countersigned and stored.
+    /// Errors: [`StepError`]; a wrong, forged or late report is none.
+    pub fn on_report(
+        &self,
+        submission: &ReportSubmission,
+        judging: Judging,
+        elapsed: Duration,
+    ) -> Result<Answered<ReportReply>, StepError> {
+        self.check_speaker(&submission.agent_key)?;
+        if let Some(answered) = self.replay(Step::Report, submission)? {
+            return Ok(answered);
+        }
+        let Stage::Report { key, blocks } = &self.stage else {
+            return Err(self.out_of_order(Step::Report));
+        };
+        check_length(submission.blocks.len(), self.evidence.gpu_count())?;
+        let mut next = self.clone();
+        let memory = &self.opening.order.memory;
+        next.evidence
+            .add_blocks(&self.nonce, memory, key, blocks, submission);
+        let said = Said {
+            verification_id: self.opening.verification_id,
+            nonce: &self.nonce,
+            transcript: self.transcript.digest(),
+            may_be_simulated: self.opening.mode == Mode::Simulation,
+        };
+        next.evidence
+            .add_report(&submission.report, &self.commit, &said);
+        next.time(Step::Report, elapsed);
+        let attestation = attest(&self.opening, Some(&self.commit), &next.evidence, judging);
+        let reply = ReportReply {
+            verdict: attestation.verdict,
+            attestation_id: judging.attestation_id,
+        };
+        next.stage = Stage::Over {
+            attestation: Box::new(attestation),
+        };
+        next.remember(Step::Report, submission, &reply)?;
+        Ok(Answered {
+            session: next,
+            reply,
+            replayed: false,
+        })
+    }
+
+    /// Judges a node that stopped answering. The session is over then.
+    ///
+    /// Never a pass: what was not answered was not done.
+    #[must_use]
+    pub fn abandon(&self, judging: Judging) -> Self {
+        let mut next = self.clone();
+        if self.attestation().is_none() {
+            let attestation = attest(&self.opening, Some(&self.commit), &self.evidence, judging);
+            next.stage = Stage::Over {
+                attestation: Box::new(attestation),
+            };
+        }
+        next
+    }
+
+    /// The step that the broker waits for; none when the node was judged.
+    #[must_use]
+    pub fn awaited(&self) -> Option<Step> {
+        match self.stage {
+            Stage::Roots => Some(Step::Roots),
+            Stage::Fill { .. } => Some(Step::Fill),
+            Stage::Openings { .. } => Some(Step::Openings),
+            Stage::Report { .. } => Some(Step::Report),
+            Stage::Over { .. } => None,
+        }
+    }
+
+    /// How long the broker waits for the awaited step; none when the node was judged.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        self.awaited()
+            .map(|step| Duration::from_millis(self.deadline_ms(step)))
+    }
+
+    /// The result, once there is one.
+    #[must_use]
+    pub fn attestation(&self) -> Option<&Attestation> {
+        match &self.stage {
+            Stage::Over { attestation } => Some(attestation),
+            _ => None,
+        }
+    }
+
+    /// The key by which the node is known.
+    #[must_use]
+    pub const fn agent_key(&self) -> &AgentKey {
+        &self.commit.agent_key
+    }
+
+    /// What the session is about.
+    #[must_use]
+    pub const fn opening(&self) -> &Opening {
+        &self.opening
+    }
+
+    fn check_speaker(&self, key: &AgentKey) -> Result<(), StepError> {
+        if *key == self.commit.agent_key {
+            Ok(())
+        } else {
+            Err(StepError::WrongKey)
+        }
+    }
+
+    fn replay<Q: Serialize, R: DeserializeOwned>(
+        &self,
+        step: Step,
+        request: &Q,
+    ) -> Result<Option<Answered<R>>, StepError> {
+        if self.last.step != step {
+            return Ok(None);
+        }
+        if self.last.request != digest_of(request)? {
+            return Err(StepError::Changed(step));
+        }
+        let reply = R::deserialize(&self.last.reply)?;
+        Ok(Some(Answered {
+            session: self.clone(),
+            reply,
+            replayed: true,
+        }))
+    }
+
+    fn out_of_order(&self, got: Step) -> StepError {
+        self.awaited()
+            .map_or(StepError::Over, |awaited| StepError::OutOfOrder {
+                got,
+                awaited,
+            })
+    }
+
+    fn exchanged<Q: Serialize, R: Serialize>(
+        mut self,
+        step: Step,
+        request: &Q,
+        reply: R,
+        elapsed: Duration,
+    ) -> Result<Answered<R>, StepError> {
+        self.time(step, elapsed);
+        self.transcript = self.transcript.with(step, request, &reply)?;
+        self.remember(step, request, &reply)?;
+        Ok(Answered {
+            session: self,
+            reply,
+            replayed: false,
+        })
+    }
+
+    fn remember<Q: Serialize, R: Serialize>(
+        &mut self,
+        step: Step,
+        request: &Q,
+        reply: &R,
+    ) -> Result<(), StepError> {
+        let (request, reply) = (digest_of(request)?, serde_json::to_value(reply)?);
+        self.last = LastExchange {
+            step,
+            request,
+            reply,
+        };
+        Ok(())
+    }
+
+    fn time(&mut self, step: Step, elapsed: Duration) {
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let deadline_ms = self.deadline_ms(step);
+        self.evidence.times.push(StepTime {
+            step,
+            elapsed_ms,
+            deadline_ms,
+        });
+    }
+
+    fn deadline_ms(&self, step: Step) -> u64 {
+        let deadlines = &self.opening.order.deadlines;
+        match step {
+            // The order itself is the answer to step 1; nothing limits it.
+            Step::Commit => u64::MAX,
+            Step::Roots => deadlines.roots_ms,
+            Step::Fill => deadlines.fill_ms,
+            Step::Openings => deadlines.openings_ms,
+            Step::Report => deadlines.report_ms,
+        }
+    }
+}
+
+/// Judges a node that never spoke.
+#[must_use]
+pub fn judge_silence(opening: &Opening, judging: Judging) -> Attestation {
+    attest(opening, None, &Evidence::default(), judging)
+}
+
+/// `count` different numbers below `bound`, in order; all of them when there are no more.
+fn choose(entropy: &[u8; 32], gpu: u32, count: u32, bound: u64) -> Vec<u64> {
+    if bound <= u64::from(count) {
+        return (0..bound).collect();
+    }
+    let stream = Stream::derive(&Digest(*entropy), Purpose::Choice, gpu);
+    let mut chosen = BTreeSet::new();
+    let mut index = 0;
+    while chosen.len() < count as usize {
+        let [low, high, ..] = stream.block(index);
+        chosen.insert((u64::from(low) | u64::from(high) << 32) % bound);
+        index += 1;
+    }
+    chosen.into_iter().collect()
+}
+
+fn check_length(got: usize, want: usize) -> Result<(), StepError> {
+    if got == want {
+        return Ok(());
+    }
+    Err(StepError::Malformed(
+        "there must be one entry for each GPU of the inventory",
+    ))
+}
+
+/// Whether a text may be stored and shown: not too long, and no control characters.
+fn is_presentable(text: &str, longest: usize) -> bool {
+    text.len() <= longest && !text.chars().any(char::is_control)
+}
+
+fn check_commit(commit: &Commit) -> Result<(), StepError> {
+    if !is_presentable(&commit.host, 255) || !is_presentable(&commit.agent.version, 64) {
+        return Err(StepError::Malformed(
+            "host or agent version is no plain text",
+        ));
+    }
+    PublicKey::parse(commit.agent_key.as_str())
+        .map_err(|_| StepError::Malformed("the agent's key is no Ed25519 public key"))?;
+    Ok(())
+}
+
+fn check_inventory(inventory: &Inventory) -> Result<(), StepError> {
+    if inventory.gpus.len() > MOST_GPUS {
+        return Err(StepError::Malformed("a node has at most 64 GPUs"));
+    }
+    let texts = inventory.gpus.iter().flat_map(|gpu| [&gpu.name, &gpu.uuid]);
+    if !texts
+        .chain([&inventory.driver])
+        .all(|text| is_presentable(text, 128))
+    {
+        return Err(StepError::Malformed(
+            "a name in the inventory is no plain text",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,301 @@
+//! What the broker knows of a node while the conversation goes on, and how answers become it.
+//!
+//! Checking happens here, judging in [`crate::rules`]: evidence says "row 7 is wrong", a rule says
+//! what that means.
+
+use market::verification::{
+    AgentReport, BlockChoices, Choices, Commit, Digest, Filled, GpuOpenings, Inventory, MemoryWork,
+    OpenedBlock, Openings, Pattern, ReportSubmission, Roots, Step, VerificationOrder, Word64,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::gemm::{GemmInputs, OpenedProduct, check_product, freivalds_vector};
+use crate::jws::{DocumentType, PublicKey};
+use crate::memory::{self, Contents};
+use crate::merkle;
+
+/// Up to this size the broker recomputes the whole tree over a GPU's memory. Units: bytes.
+const RECOMPUTED_BYTES: u64 = 16 << 20;
+
+/// When one step was answered, by the broker's clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepTime {
+    /// The step.
+    pub step: Step,
+    /// From the broker's answer before to this answer, ms.
+    pub elapsed_ms: u64,
+    /// What the order allowed, ms.
+    pub deadline_ms: u64,
+}
+
+impl StepTime {
+    /// Whether the answer came after its deadline.
+    #[must_use]
+    pub const fn is_late(&self) -> bool {
+        self.elapsed_ms > self.deadline_ms
+    }
+}
+
+/// One GPU's memory as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryEvidence {
+    /// Bad words that the agent counted.
+    pub bad_words: u64,
+    /// The lowest byte offset of such a word.
+    pub lowest_bad_offset: Option<u64>,
+    /// The root that the agent committed to.
+    pub root: Digest,
+    /// What the broker found wrong with the proof.
+    pub problem: Option<String>,
+}
+
+/// The signed report as far as it can be trusted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportEvidence {
+    /// The hash of the report as sent.
+    pub digest: Digest,
+    /// What is wrong with signature or form.
+    pub signature_problem: Option<String>,
+    /// Where the report differs from this conversation.
+    pub content_problem: Option<String>,
+    /// Whether the report says that something was modelled.
+    pub simulated: bool,
+    /// Per GPU, the samples of the copy rate, 1e6 bytes per second.
+    pub copy_mb_per_s: Vec<Vec<u64>>,
+}
+
+/// Everything known so far. What is absent was not answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// What the node claimed.
+    pub inventory: Option<Inventory>,
+    /// Per GPU, the root over the rows of C.
+    pub product_roots: Vec<Digest>,
+    /// Per GPU, the checksums of C after each iteration.
+    pub checksums: Vec<Vec<Word64>>,
+    /// Per GPU, what was found wrong with the product, once it was opened.
+    pub products: Option<Vec<Option<String>>>,
+    /// Per GPU, what was filled.
+    pub filled: Option<Vec<Filled>>,
+    /// Per GPU, what memory turned out to be.
+    pub memory: Option<Vec<MemoryEvidence>>,
+    /// The report.
+    pub report: Option<ReportEvidence>,
+    /// The steps that were answered.
+    pub times: Vec<StepTime>,
+}
+
+impl Evidence {
+    /// How many GPUs the node claimed.
+    #[must_use]
+    pub fn gpu_count(&self) -> usize {
+        self.inventory
+            .as_ref()
+            .map_or(0, |inventory| inventory.gpus.len())
+    }
+
+    /// Takes over what step 2 said.
+    pub fn add_roots(&mut self, roots: &Roots) {
+        self.inventory = Some(roots.inventory.clone());
+        self.product_roots = roots.gpus.iter().map(|gpu| gpu.root).collect();
+        self.checksums = roots.gpus.iter().map(|gpu| gpu.checksums.clone()).collect();
+    }
+
+    /// Checks what step 4 opened.
+    ///
+    /// Work: that of [`check_product`] per GPU, and the whole memory tree for small orders.
+    pub fn add_openings(
+        &mut self,
+        nonce: &Digest,
+        order: &VerificationOrder,
+        choices: &Choices,
+        key: &Digest,
+        openings: &Openings,
+    ) {
+        let mut products = Vec::new();
+        let mut memory = Vec::new();
+        let answers = openings
+            .gpus
+            .iter()
+            .zip(&self.product_roots)
+            .zip(&choices.rows);
+        for (((opened, root), rows), gpu) in answers.zip(0..) {
+            let inputs = GemmInputs::derive(nonce, gpu, &order.gemm);
+            let vector = freivalds_vector(&choices.freivalds_seed, gpu, order.gemm.n);
+            let answer = OpenedProduct {
+                root,
+                rows: &opened.rows,
+                product: &opened.product,
+            };
+            let checked = check_product(&inputs, &vector, rows, answer);
+            products.push(checked.err().map(|wrong| wrong.to_string()));
+            memory.push(memory_evidence(nonce, gpu, &order.memory, key, opened));
+        }
+        self.products = Some(products);
+        self.memory = Some(memory);
+    }
+
+    /// Checks the blocks that step 5 opened.
+    pub fn add_blocks(
+        &mut self,
+        nonce: &Digest,
+        work: &MemoryWork,
+        key: &Digest,
+        choices: &BlockChoices,
+        submission: &ReportSubmission,
+    ) {
+        let memory = self.memory.iter_mut().flatten();
+        let answers = memory.zip(&submission.blocks).zip(&choices.blocks).zip(0..);
+        for (((evidence, opened), chosen), gpu) in answers {
+            let contents = Contents::derive(nonce, gpu, Pattern::Prf);
+            let wrong = wrong_block(&contents, work, key, &evidence.root, chosen, opened);
+            evidence.problem = evidence.problem.take().or(wrong);
+        }
+    }
+
+    /// Checks the signed report against the conversation that it belongs to.
+    pub fn add_report(&mut self, jws: &str, commit: &Commit, said: &Said<'_>) {
+        let digest = Digest(*blake3::hash(jws.as_bytes()).as_bytes());
+        let read = PublicKey::parse(commit.agent_key.as_str())
+            .and_then(|key| key.verify::<AgentReport>(jws, &[DocumentType::Report]));
+        self.report = Some(match read {
+            Err(refusal) => ReportEvidence {
+                digest,
+                signature_problem: Some(refusal.to_string()),
+                content_problem: None,
+                simulated: false,
+                copy_mb_per_s: Vec::new(),
+            },
+            Ok((header, report)) => {
+                let header_fits = header.verification_id == report.verification_id
+                    && header.nonce == Some(report.nonce);
+                let problem = (!header_fits)
+                    .then(|| "header and report name different conversations".to_owned())
+                    .or_else(|| self.report_problem(&report, commit, said));
+                ReportEvidence {
+                    digest,
+                    signature_problem: None,
+                    content_problem: problem,
+                    simulated: report.simulated,
+                    copy_mb_per_s: report
+                        .gpus
+                        .into_iter()
+                        .map(|gpu| gpu.copy_mb_per_s)
+                        .collect(),
+                }
+            }
+        });
+    }
+
+    fn report_problem(
+        &self,
+        report: &AgentReport,
+        commit: &Commit,
+        said: &Said<'_>,
+    ) -> Option<String> {
+        let checksums = report.gpus.iter().map(|gpu| &gpu.checksums);
+        let memory = self.memory.iter().flatten();
+        let filled = self.filled.iter().flatten();
+        let checks = [
+            (report.protocol == commit.protocol, "the protocol version"),
+            (
+                report.verification_id == said.verification_id,
+                "the verification",
+            ),
+            (report.nonce == *said.nonce, "the nonce"),
+            (report.transcript == said.transcript, "the transcript"),
+            (report.agent == commit.agent, "the agent"),
+            (
+                report.device_kind == commit.device_kind,
+                "the kind of device",
+            ),
+            (report.host == commit.host, "the host"),
+            (
+                Some(&report.inventory) == self.inventory.as_ref(),
+                "the inventory",
+            ),
+            (report.gpus.len() == self.gpu_count(), "the number of GPUs"),
+            (checksums.eq(&self.checksums), "the checksums"),
+            (
+                report
+                    .gpus
+                    .iter()
+                    .map(|g| g.bad_words)
+                    .eq(memory.map(|m| m.bad_words)),
+                "the bad words",
+            ),
+            (
+                report
+                    .gpus
+                    .iter()
+                    .map(|g| g.allocatable_mib)
+                    .eq(filled.map(|f| f.allocatable_mib)),
+                "the memory that could be allocated",
+            ),
+            (
+                !report.simulated || said.may_be_simulated,
+                "a simulated device in real mode:",
+            ),
+        ];
+        let (_, what) = checks.into_iter().find(|(same, _)| !same)?;
+        Some(format!("{what} differs from what this conversation said"))
+    }
+}
+
+/// What the broker itself said in a conversation.
+#[derive(Debug, Clone, Copy)]
+pub struct Said<'a> {
+    /// Its id.
+    pub verification_id: market::ids::VerificationId,
+    /// Its nonce.
+    pub nonce: &'a Digest,
+    /// The hash over steps 1 to 4.
+    pub transcript: Digest,
+    /// Whether simulated devices are accepted.
+    pub may_be_simulated: bool,
+}
+
+fn memory_evidence(
+    nonce: &Digest,
+    gpu: u32,
+    work: &MemoryWork,
+    key: &Digest,
+    opened: &GpuOpenings,
+) -> MemoryEvidence {
+    let contents = Contents::derive(nonce, gpu, Pattern::Prf);
+    let wrong = work.pattern_bytes <= RECOMPUTED_BYTES
+        && memory::expected_root(&contents, work, key) != opened.memory_root;
+    MemoryEvidence {
+        bad_words: opened.bad_words,
+        lowest_bad_offset: opened.lowest_bad_offset,
+        root: opened.memory_root,
+        problem: wrong.then(|| "the hash of memory is not that of the pattern".to_owned()),
+    }
+}
+
+fn wrong_block(
+    contents: &Contents,
+    work: &MemoryWork,
+    key: &Digest,
+    root: &Digest,
+    chosen: &[u64],
+    opened: &[OpenedBlock],
+) -> Option<String> {
+    if !opened
+        .iter()
+        .map(|block| block.block)
+        .eq(chosen.iter().copied())
+    {
+        return Some("other blocks than the chosen ones were opened".to_owned());
+    }
+    let count = memory::block_count(work);
+    opened.iter().find_map(|block| {
+        let at = block.block;
+        let leaf = memory::block_leaf(at, block.digest);
+        if !merkle::leads_to(root, leaf, at, count, &block.path) {
+            return Some(format!("block {at} is not in the committed tree"));
+        }
+        let right = memory::expected_digest(contents, work, at, key) == block.digest;
+        (!right).then(|| format!("block {at} does not hold the pattern"))
+    })
+}

@@ -1,0 +1,227 @@
+//! The exact integer product C = A B: its inputs, its checksum and the broker's check.
+//!
+//! Entries of A and B are integers in [-8, 8], so every sum of products stays below 2^24 for
+//! k <= 262,143 and single-precision accumulation is exact: a GPU, this CPU and the broker get
+//! the same bits. The broker checks without computing C: C r = A (B r) mod 2^61 - 1 for a vector r
+//! drawn after the agent committed to C (Freivalds), and some rows entry by entry.
+
+use market::verification::{Digest, GemmWork, OpenedRow, Word64};
+
+use crate::field::Element;
+use crate::merkle;
+use crate::prf::{Purpose, Stream};
+
+/// The inputs of one GPU's product.
+#[derive(Debug, Clone, Copy)]
+pub struct GemmInputs {
+    /// Rows and columns of C.
+    pub n: u32,
+    /// The inner dimension.
+    pub k: u32,
+    left: Stream,
+    right: Stream,
+}
+
+impl GemmInputs {
+    /// The inputs that follow from the nonce for one GPU.
+    #[must_use]
+    pub fn derive(nonce: &Digest, gpu: u32, work: &GemmWork) -> Self {
+        Self {
+            n: work.n,
+            k: work.k,
+            left: Stream::derive(nonce, Purpose::GemmLeft, gpu),
+            right: Stream::derive(nonce, Purpose::GemmRight, gpu),
+        }
+    }
+
+    /// Row `row` of A: k entries.
+    pub fn left_row(&self, row: u32, entries: &mut Vec<i8>) {
+        fill_entries(&self.left, row, self.k, entries);
+    }
+
+    /// Row `row` of B: n entries.
+    pub fn right_row(&self, row: u32, entries: &mut Vec<i8>) {
+        fill_entries(&self.right, row, self.n, entries);
+    }
+}
+
+fn fill_entries(stream: &Stream, row: u32, width: u32, entries: &mut Vec<i8>) {
+    entries.clear();
+    entries.resize(width as usize, 0);
+    let start = u64::from(row) * u64::from(width);
+    stream.for_words(start, width as usize, |index, word| {
+        entries[index] = entry(word)
+    });
+}
+
+/// An entry in [-8, 8], evenly, from the high bits of a word.
+fn entry(word: u32) -> i8 {
+    ((u64::from(word) * 17) >> 32) as i8 - 8
+}
+
+/// The order-independent checksum of C: the wrapping sum of every entry mixed with its index.
+#[must_use]
+pub fn checksum(product: &[i32]) -> Word64 {
+    let sum = product
+        .iter()
+        .enumerate()
+        .fold(0_u64, |sum, (index, &value)| {
+            sum.wrapping_add(mix((index as u64) << 32 | u64::from(value as u32)))
+        });
+    Word64(sum)
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ (word >> 31)
+}
+
+/// The leaf of the tree over C for one row.
+#[must_use]
+pub fn row_leaf(row: u32, values: &[i32]) -> Digest {
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    merkle::leaf(u64::from(row), &bytes)
+}
+
+/// The vector r of one GPU: n elements.
+#[must_use]
+pub fn freivalds_vector(seed: &Digest, gpu: u32, n: u32) -> Vec<Element> {
+    let stream = Stream::derive(seed, Purpose::Freivalds, gpu);
+    let mut words = Vec::with_capacity(2 * n as usize);
+    stream.for_words(0, 2 * n as usize, |_, word| words.push(u64::from(word)));
+    words
+        .chunks_exact(2)
+        .map(|pair| Element::new(pair[0] | pair[1] << 32))
+        .collect()
+}
+
+/// A row of small integers times a vector, mod 2^61 - 1.
+///
+/// Shape: at most 2^32 entries, so that the sum of 32-bit times 61-bit products fits 128 bits.
+pub fn row_times(row: impl IntoIterator<Item = i64>, vector: &[Element]) -> Element {
+    let terms = row.into_iter().zip(vector);
+    let sum = terms.map(|(value, element)| i128::from(value) * i128::from(element.value()));
+    Element::from_i128(sum.sum())
+}
+
+/// What is wrong with a committed product.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WrongProduct {
+    /// Other rows than the chosen ones, or lists of another length.
+    #[error("the openings have not the asked form")]
+    Form,
+    /// A row that the committed tree does not hold.
+    #[error("row {0} is not in the committed tree")]
+    NotCommitted(u32),
+    /// A row with a wrong entry.
+    #[error("row {row} has a wrong entry in column {column}")]
+    Entry {
+        /// The row.
+        row: u32,
+        /// The first wrong column.
+        column: u32,
+    },
+    /// A wrong element of C r: some entry of that row of C is wrong.
+    #[error("row {0} of the product is wrong")]
+    Row(u32),
+}
+
+/// What the agent committed to and then opened.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenedProduct<'a> {
+    /// The committed root.
+    pub root: &'a Digest,
+    /// The opened rows.
+    pub rows: &'a [OpenedRow],
+    /// C r as the agent computed it.
+    pub product: &'a [Word64],
+}
+
+/// Checks a product against its inputs, without computing it.
+///
+/// Work: k n small multiplications for the vector and as many for each chosen row; nothing of
+/// size n^2 is held.
+/// Errors: [`WrongProduct`] names the first thing found wrong.
+pub fn check_product(
+    inputs: &GemmInputs,
+    vector: &[Element],
+    chosen: &[u32],
+    opened: OpenedProduct<'_>,
+) -> Result<(), WrongProduct> {
+    check_form(inputs, chosen, opened)?;
+
+    let mut left_rows: Vec<Vec<i8>> = vec![Vec::new(); chosen.len()];
+    for (row, entries) in chosen.iter().zip(&mut left_rows) {
+        inputs.left_row(*row, entries);
+    }
+    let mut sums = vec![vec![0_i32; inputs.n as usize]; chosen.len()];
+    let mut inner = Vec::with_capacity(inputs.k as usize);
+    let mut right = Vec::new();
+    for l in 0..inputs.k {
+        inputs.right_row(l, &mut right);
+        inner.push(row_times(right.iter().map(|&b| i64::from(b)), vector));
+        for (left, sum) in left_rows.iter().zip(&mut sums) {
+            let a = i32::from(left[l as usize]);
+            for (total, &b) in sum.iter_mut().zip(&right) {
+                *total += a * i32::from(b);
+            }
+        }
+    }
+
+    for (row, sum) in opened.rows.iter().zip(&sums) {
+        if let Some(column) = row
+            .values
+            .iter()
+            .zip(sum)
+            .position(|(got, want)| got != want)
+        {
+            return Err(WrongProduct::Entry {
+                row: row.row,
+                column: column as u32,
+            });
+        }
+    }
+    let mut left = Vec::new();
+    for (row, got) in (0..inputs.n).zip(opened.product) {
+        inputs.left_row(row, &mut left);
+        let want = row_times(left.iter().map(|&a| i64::from(a)), &inner);
+        if Element::from_canonical(got.0) != Some(want) {
+            return Err(WrongProduct::Row(row));
+        }
+    }
+    Ok(())
+}
+
+fn check_form(
+    inputs: &GemmInputs,
+    chosen: &[u32],
+    opened: OpenedProduct<'_>,
+) -> Result<(), WrongProduct> {
+    let n = inputs.n as usize;
+    let rows_as_chosen = opened.rows.len() == chosen.len()
+        && opened
+            .rows
+            .iter()
+            .zip(chosen)
+            .all(|(row, want)| row.row == *want);
+    let full = opened.rows.iter().all(|row| row.values.len() == n);
+    if !rows_as_chosen || !full || opened.product.len() != n {
+        return Err(WrongProduct::Form);
+    }
+    for row in opened.rows {
+        let leaf = row_leaf(row.row, &row.values);
+        let count = u64::from(inputs.n);
+        if !merkle::leads_to(opened.root, leaf, u64::from(row.row), count, &row.path) {
+            return Err(WrongProduct::NotCommitted(row.row));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! What memory is filled with, and how its contents are hashed under a fresh key.
+//!
+//! Memory is 32-bit words in little-endian order. A block's digest is its words as coefficients
+//! of a polynomial at the fresh key, mod 2^61 - 1: cheap on a GPU, computed in any order, and
+//! two different blocks agree for at most one key in 2^61 / words. A BLAKE3 tree over the digests
+//! commits to all memory.
+
+use market::verification::{Digest, MemoryWork, Pattern, Word64};
+
+use crate::field::Element;
+use crate::merkle::{self, Tree};
+use crate::prf::{Purpose, Stream};
+
+/// The contents of one GPU's memory in one pass.
+#[derive(Debug, Clone, Copy)]
+pub struct Contents {
+    stream: Stream,
+    pattern: Pattern,
+}
+
+impl Contents {
+    /// The contents that follow from the nonce for one GPU.
+    #[must_use]
+    pub fn derive(nonce: &Digest, gpu: u32, pattern: Pattern) -> Self {
+        Self {
+            stream: Stream::derive(nonce, Purpose::Memory, gpu),
+            pattern,
+        }
+    }
+
+    /// Hands `count` words from word `start` on to `take`, in order.
+    pub fn for_words(&self, start: u64, count: usize, mut take: impl FnMut(usize, u32)) {
+        match self.pattern {
+            Pattern::Prf => self.stream.for_words(start, count, take),
+            Pattern::Complement => {
+                self.stream
+                    .for_words(start, count, |index, word| take(index, !word));
+            }
+            Pattern::Address => {
+                for index in 0..count {
+                    let address = start + index as u64;
+                    take(index, (address ^ (address >> 32)) as u32);
+                }
+            }
+        }
+    }
+}
+
+/// The point at which blocks are hashed: neither zero nor one.
+#[must_use]
+pub fn hash_point(key: &Digest) -> Element {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&key.0[..8]);
+    let point = Element::new(u64::from_le_bytes(bytes));
+    if point.value() > 1 {
+        point
+    } else {
+        Element::new(point.value() + 2)
+    }
+}
+
+/// The digest of one block of words.
+pub fn block_digest(words: impl IntoIterator<Item = u32>, point: Element) -> Word64 {
+    let digest = words.into_iter().fold(Element::ONE, |sum, word| {
+        sum.times(point).plus(Element::new(u64::from(word)))
+    });
+    Word64(digest.value())
+}
+
+/// The leaf of the tree over memory for one block.
+#[must_use]
+pub fn block_leaf(block: u64, digest: Word64) -> Digest {
+    merkle::leaf(block, &digest.0.to_le_bytes())
+}
+
+/// The tree over the digests of all blocks.
+#[must_use]
+pub fn tree(digests: &[Word64]) -> Tree {
+    Tree::over(
+        digests
+            .iter()
+            .zip(0..)
+            .map(|(digest, block)| block_leaf(block, *digest))
+            .collect(),
+    )
+}
+
+/// How many blocks an order has.
+#[must_use]
+pub fn block_count(work: &MemoryWork) -> u64 {
+    work.pattern_bytes / u64::from(work.block_bytes)
+}
+
+/// The digest that a block must have when memory holds the last fill.
+#[must_use]
+pub fn expected_digest(contents: &Contents, work: &MemoryWork, block: u64, key: &Digest) -> Word64 {
+    let words = work.block_bytes as usize / 4;
+    let point = hash_point(key);
+    let mut sum = Element::ONE;
+    contents.for_words(block * words as u64, words, |_, word| {
+        sum = sum.times(point).plus(Element::new(u64::from(word)));
+    });
+    Word64(sum.value())
+}
+
+/// The root that memory must have when it holds the last fill.
+///
+/// Work: as much as the agent's, so it is for small orders; large ones are checked by opened
+/// blocks.
+#[must_use]
+pub fn expected_root(contents: &Contents, work: &MemoryWork, key: &Digest) -> Digest {
+    let digests: Vec<Word64> = (0..block_count(work))
+        .map(|block| expected_digest(contents, work, block, key))
+        .collect();
+    tree(&digests).root()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NONCE: Digest = Digest([1; 32]);
+    const KEY: Digest = Digest([2; 32]);
+
+    fn words(pattern: Pattern, start: u64, count: usize) -> Vec<u32> {
+        let mut words = Vec::new();
+        Contents::derive(&NONCE, 0, pattern).for_words(start, count, |_, word| words.push(word));
+        words
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_or_moved_word_changes_the_digest(
+            mut words in prop::collection::vec(any::<u32>(), 2..64), at in any::<usize>(), bit in 0_u32..32,
+        ) {
+            let point = hash_point(&KEY);
+            let before = block_digest(words.iter().copied(), point);
+            let at = at % words.len();
+            words[at] ^= 1_u32 << bit;
+            prop_assert_ne!(block_digest(words.iter().copied(), point), before);
+            words[at] ^= 1_u32 << bit;
+            let other = (at + 1) % words.len();
+            if words[at] != words[other] {
+                words.swap(at, other);
+                prop_assert_ne!(block_digest(words.iter().copied(), point), before);
+            }
+        }
+
+        #[test]
+        fn another_key_gives_another_digest(a in any::<[u8; 32]>(), b in any::<[u8; 32]>()) {
+            prop_assume!(a[..8] != b[..8]);
+            let block = words(Pattern::Prf, 0, 16);
+            let digest = |key| block_digest(block.iter().copied(), hash_point(&Digest(key)));
+            prop_assert_ne!(digest(a), digest(b));
+        }
+    }
+
+    #[test]
+    fn complement_differs_from_the_fill_in_every_bit() {
+        let pairs = words(Pattern::Prf, 5, 9)
+            .into_iter()
+            .zip(words(Pattern::Complement, 5, 9));
+        assert!(pairs.into_iter().all(|(a, b)| a == !b));
+    }
+
+    #[test]
+    fn addresses_tell_words_apart_beyond_16_gib() {
+        assert_eq!(words(Pattern::Address, 7, 3), [7, 8, 9]);
+        assert_ne!(
+            words(Pattern::Address, 7, 1),
+            words(Pattern::Address, 7 + (1 << 32), 1)
+        );
+    }
+
+    #[test]
+    fn a_key_of_zeros_is_no_trivial_point() {
+        assert!(hash_point(&Digest([0; 32])).value() > 1);
+    }
+
+    #[test]
+    fn the_expected_root_is_that_of_memory_that_holds_the_fill() {
+        let work = MemoryWork {
+            pattern_bytes: 640,
+            block_bytes: 64,
+            passes: vec![Pattern::Prf],
+            opened_blocks: 1,
+        };
+        let memory = words(Pattern::Prf, 0, 160);
+        let digests: Vec<Word64> = memory
+            .chunks(16)
+            .map(|block| block_digest(block.iter().copied(), hash_point(&KEY)))
+            .collect();
+        let contents = Contents::derive(&NONCE, 0, Pattern::Prf);
+        assert_eq!(expected_root(&contents, &work, &KEY), tree(&digests).root());
+        assert_ne!(
+            expected_root(&contents, &work, &NONCE),
+            tree(&digests).root()
+        );
+    }
+}

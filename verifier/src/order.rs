@@ -1,0 +1,253 @@
+//! The list of work for one node: how much at which level, and what an agent accepts to do.
+
+use std::fmt;
+
+use market::verification::{
+    BandwidthWork, ExpectedNode, GemmWork, Level, MemoryWork, Pattern, StepDeadlines,
+    VerificationOrder,
+};
+use serde::{Deserialize, Serialize};
+
+/// Whether real machines are verified, or pretended ones may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Only real hardware; a reference device is refused.
+    Real,
+    /// Everything that comes out is marked as simulated.
+    Simulation,
+}
+
+/// An order that cannot be carried out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the verification order cannot be carried out: {0}")]
+pub struct BadOrder(&'static str);
+
+const MIB: u64 = 1 << 20;
+/// The sum of k products of entries in [-8, 8] stays below 2^24 up to here.
+const LARGEST_INNER: u32 = 262_143;
+
+/// The list of work for one node of a lease.
+///
+/// In simulation sizes are small enough for a CPU; otherwise memory is filled up to 97.5 % and
+/// the product is the 8192 cube.
+#[must_use]
+pub fn order_for(
+    expected: ExpectedNode,
+    node_index: u32,
+    level: Level,
+    mode: Mode,
+) -> VerificationOrder {
+    let (memory, gemm) = match mode {
+        Mode::Simulation => simulated_work(level),
+        Mode::Real => real_work(&expected, level),
+    };
+    VerificationOrder {
+        level,
+        simulation: mode == Mode::Simulation,
+        node_index,
+        expected,
+        memory,
+        gemm,
+        bandwidth: BandwidthWork { samples: 5 },
+        deadlines: deadlines(level),
+    }
+}
+
+fn passes(level: Level) -> Vec<Pattern> {
+    match level {
+        Level::Quick => vec![Pattern::Prf],
+        Level::Standard | Level::Deep => vec![Pattern::Address, Pattern::Complement, Pattern::Prf],
+    }
+}
+
+fn iterations(level: Level) -> u32 {
+    match level {
+        Level::Quick => 3,
+        Level::Standard => 10,
+        Level::Deep => 200,
+    }
+}
+
+fn simulated_work(level: Level) -> (MemoryWork, GemmWork) {
+    let memory = MemoryWork {
+        pattern_bytes: MIB,
+        block_bytes: 4_096,
+        passes: passes(level),
+        opened_blocks: 16,
+    };
+    (
+        memory,
+        GemmWork {
+            n: 64,
+            k: 64,
+            iterations: iterations(level),
+            opened_rows: 4,
+        },
+    )
+}
+
+fn real_work(expected: &ExpectedNode, level: Level) -> (MemoryWork, GemmWork) {
+    const BLOCK_BYTES: u32 = 65_536;
+    let blocks = u64::from(expected.memory_mib) * MIB / 1_000 * 975 / u64::from(BLOCK_BYTES);
+    let memory = MemoryWork {
+        pattern_bytes: blocks.max(1) * u64::from(BLOCK_BYTES),
+        block_bytes: BLOCK_BYTES,
+        passes: passes(level),
+        opened_blocks: 64,
+    };
+    (
+        memory,
+        GemmWork {
+            n: 8_192,
+            k: 8_192,
+            iterations: iterations(level),
+            opened_rows: 4,
+        },
+    )
+}
+
+fn deadlines(level: Level) -> StepDeadlines {
+    match level {
+        Level::Quick | Level::Standard => StepDeadlines {
+            roots_ms: 60_000,
+            fill_ms: 60_000,
+            openings_ms: 60_000,
+            report_ms: 60_000,
+        },
+        Level::Deep => StepDeadlines {
+            roots_ms: 900_000,
+            fill_ms: 1_800_000,
+            openings_ms: 300_000,
+            report_ms: 900_000,
+        },
+    }
+}
+
+/// Checks that an order can be carried out, as an agent does before it begins.
+///
+/// Errors: [`BadOrder`] names the first thing wrong.
+pub fn check_order(order: &VerificationOrder) -> Result<(), BadOrder> {
+    let MemoryWork {
+        pattern_bytes,
+        block_bytes,
+        passes,
+        opened_blocks,
+    } = &order.memory;
+    let GemmWork {
+        n,
+        k,
+        iterations,
+        opened_rows,
+    } = &order.gemm;
+    let block = u64::from(*block_bytes);
+    let demands = [
+        (
+            (1..=64).contains(&order.expected.gpus),
+            "a node has 1 to 64 GPUs",
+        ),
+        (
+            block >= 16 && block.is_multiple_of(16),
+            "a block is a multiple of 16 bytes",
+        ),
+        (*block_bytes <= 1 << 20, "a block has at most 1 MiB"),
+        (
+            *pattern_bytes > 0 && block > 0 && pattern_bytes.is_multiple_of(block),
+            "memory to fill is a multiple of the block",
+        ),
+        (*pattern_bytes <= 1 << 44, "no GPU has more than 16 TiB"),
+        (
+            passes.last() == Some(&Pattern::Prf),
+            "the last pass is the pseudo-random fill",
+        ),
+        (passes.len() <= 64, "at most 64 passes"),
+        (
+            (1..=1_024).contains(opened_blocks),
+            "1 to 1024 blocks are opened",
+        ),
+        ((1..=32_768).contains(n), "the product has 1 to 32768 rows"),
+        (
+            (1..=LARGEST_INNER).contains(k),
+            "the inner dimension is 1 to 262143",
+        ),
+        (
+            (1..=1_000_000).contains(iterations),
+            "1 to 1000000 iterations",
+        ),
+        (
+            (1..=1_024).contains(opened_rows),
+            "1 to 1024 rows are opened",
+        ),
+        (
+            (1..=1_000).contains(&order.bandwidth.samples),
+            "1 to 1000 bandwidth samples",
+        ),
+    ];
+    match demands.into_iter().find(|(met, _)| !met) {
+        Some((_, what)) => Err(BadOrder(what)),
+        None => Ok(()),
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Real => "real",
+            Self::Simulation => "simulation",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expected() -> ExpectedNode {
+        ExpectedNode {
+            gpu: market::gpu::Gpu::parse("H100-SXM").expect("known"),
+            gpus: 8,
+            memory_mib: 81_559,
+        }
+    }
+
+    #[test]
+    fn every_order_that_is_made_can_be_carried_out() {
+        for level in [Level::Quick, Level::Standard, Level::Deep] {
+            for mode in [Mode::Real, Mode::Simulation] {
+                let order = order_for(expected(), 0, level, mode);
+                assert_eq!(check_order(&order), Ok(()), "{level:?} {mode}");
+                assert_eq!(order.simulation, mode == Mode::Simulation);
+            }
+        }
+    }
+
+    #[test]
+    fn a_real_order_fills_nearly_all_memory_and_no_more_than_there_is() {
+        let order = order_for(expected(), 0, Level::Quick, Mode::Real);
+        let memory_bytes = 81_559 * MIB;
+        assert!(order.memory.pattern_bytes > memory_bytes / 100 * 97);
+        assert!(order.memory.pattern_bytes < memory_bytes / 100 * 98);
+    }
+
+    #[test]
+    fn impossible_orders_are_refused() {
+        let refused = |change: fn(&mut VerificationOrder)| {
+            let mut order = order_for(expected(), 0, Level::Quick, Mode::Simulation);
+            change(&mut order);
+            check_order(&order).is_err()
+        };
+        assert!(refused(|o| o.expected.gpus = 0));
+        assert!(refused(|o| o.memory.block_bytes = 0));
+        assert!(refused(|o| o.memory.block_bytes = 24));
+        assert!(refused(|o| o.memory.pattern_bytes += 1));
+        assert!(refused(|o| o.memory.pattern_bytes = 0));
+        assert!(refused(|o| o.memory.passes.clear()));
+        assert!(refused(|o| o.memory.passes.push(Pattern::Complement)));
+        assert!(refused(|o| o.memory.opened_blocks = 0));
+        assert!(refused(|o| o.gemm.k = LARGEST_INNER + 1));
+        assert!(refused(|o| o.gemm.n = 0));
+        assert!(refused(|o| o.gemm.iterations = 0));
+        assert!(refused(|o| o.gemm.opened_rows = 0));
+        assert!(refused(|o| o.bandwidth.samples = 0));
+    }
+}

@@ -1,0 +1,172 @@
+//! The pseudo-random function from which all work follows: Philox4x32-10 in counter mode.
+//!
+//! It is cheap, needs no memory and gives any element on its own, so that a GPU kernel, the CPU
+//! reference and the broker compute the same words in any order. Its key and the upper half of
+//! its counter are derived from the secret of the conversation by BLAKE3.
+//! Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011); test vectors of
+//! the Random123 distribution.
+
+use market::verification::Digest;
+
+/// Ten rounds of Philox with four 32-bit lanes.
+#[must_use]
+pub fn philox4x32_10(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+    const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
+    const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+    let [mut c0, mut c1, mut c2, mut c3] = counter;
+    let [mut k0, mut k1] = key;
+    for _ in 0..10 {
+        let p0 = MULTIPLIERS[0] * u64::from(c0);
+        let p1 = MULTIPLIERS[1] * u64::from(c2);
+        (c0, c1, c2, c3) = (
+            (p1 >> 32) as u32 ^ c1 ^ k0,
+            p1 as u32,
+            (p0 >> 32) as u32 ^ c3 ^ k1,
+            p0 as u32,
+        );
+        k0 = k0.wrapping_add(WEYL[0]);
+        k1 = k1.wrapping_add(WEYL[1]);
+    }
+    [c0, c1, c2, c3]
+}
+
+/// What a stream is for. Streams of different purposes share no words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The left matrix of the exact product.
+    GemmLeft,
+    /// The right matrix of the exact product.
+    GemmRight,
+    /// The fill of memory.
+    Memory,
+    /// The vector by which a product is checked.
+    Freivalds,
+    /// What the broker opens.
+    Choice,
+}
+
+impl Purpose {
+    const fn label(self) -> &'static [u8] {
+        match self {
+            Self::GemmLeft => b"gemm-left",
+            Self::GemmRight => b"gemm-right",
+            Self::Memory => b"memory",
+            Self::Freivalds => b"freivalds",
+            Self::Choice => b"choice",
+        }
+    }
+}
+
+/// A stream of 2^66 words, each of which can be computed on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream {
+    key: [u32; 2],
+    high: [u32; 2],
+}
+
+impl Stream {
+    /// The stream of one GPU for one purpose under a secret.
+    #[must_use]
+    pub fn derive(secret: &Digest, purpose: Purpose, gpu: u32) -> Self {
+        let mut hasher = blake3::Hasher::new_keyed(&secret.0);
+        hasher.update(purpose.label());
+        hasher.update(&gpu.to_le_bytes());
+        let hash = hasher.finalize();
+        let lane = |index: usize| {
+            let mut bytes = [0; 4];
+            bytes.copy_from_slice(&hash.as_bytes()[4 * index..4 * index + 4]);
+            u32::from_le_bytes(bytes)
+        };
+        Self {
+            key: [lane(0), lane(1)],
+            high: [lane(2), lane(3)],
+        }
+    }
+
+    /// Words `4 * index` to `4 * index + 3`.
+    #[must_use]
+    pub fn block(&self, index: u64) -> [u32; 4] {
+        let counter = [
+            index as u32,
+            (index >> 32) as u32,
+            self.high[0],
+            self.high[1],
+        ];
+        philox4x32_10(counter, self.key)
+    }
+
+    /// One word.
+    #[must_use]
+    pub fn word(&self, index: u64) -> u32 {
+        self.block(index / 4)[(index % 4) as usize]
+    }
+
+    /// Hands the words from `start` on to `take`, `count` of them in order, each block computed
+    /// once.
+    pub fn for_words(&self, start: u64, count: usize, mut take: impl FnMut(usize, u32)) {
+        let mut done = 0;
+        while done < count {
+            let index = start + done as u64;
+            let within = (index % 4) as usize;
+            let block = self.block(index / 4);
+            for &word in block[within..].iter().take(count - done) {
+                take(done, word);
+                done += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// `kat_vectors` of Random123 1.14, lines `philox4x32 10`.
+    #[test]
+    fn philox_gives_the_published_vectors() {
+        assert_eq!(
+            philox4x32_10([0; 4], [0; 2]),
+            [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]
+        );
+        assert_eq!(
+            philox4x32_10([u32::MAX; 4], [u32::MAX; 2]),
+            [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]
+        );
+        assert_eq!(
+            philox4x32_10(
+                [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344],
+                [0xa409_3822, 0x299f_31d0]
+            ),
+            [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
+        );
+    }
+
+    #[test]
+    fn nonce_purpose_and_gpu_each_change_the_stream() {
+        let base = Stream::derive(&Digest([1; 32]), Purpose::Memory, 0);
+        assert_ne!(base, Stream::derive(&Digest([2; 32]), Purpose::Memory, 0));
+        assert_ne!(base, Stream::derive(&Digest([1; 32]), Purpose::GemmLeft, 0));
+        assert_ne!(base, Stream::derive(&Digest([1; 32]), Purpose::Memory, 1));
+    }
+
+    #[test]
+    fn a_stream_never_changes_between_versions() {
+        let stream = Stream::derive(&Digest([7; 32]), Purpose::GemmRight, 3);
+        assert_eq!(stream.block(1 << 33), FROZEN);
+    }
+    const FROZEN: [u32; 4] = [0xe561_47aa, 0x1597_6d34, 0xf7e3_00db, 0x6b9f_6006];
+
+    proptest! {
+        #[test]
+        fn words_in_a_run_are_the_words_one_by_one(start in any::<u32>(), count in 0_usize..40) {
+            let stream = Stream::derive(&Digest([9; 32]), Purpose::Memory, 0);
+            let mut seen = Vec::new();
+            stream.for_words(u64::from(start), count, |index, word| seen.push((index, word)));
+            let expected: Vec<_> =
+                (0..count).map(|i| (i, stream.word(u64::from(start) + i as u64))).collect();
+            prop_assert_eq!(seen, expected);
+        }
+    }
+}
