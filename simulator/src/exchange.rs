@@ -1,0 +1,182 @@
+//! One call to a provider, whichever dialect it speaks: counted, its caller known, the fault
+//! that waits for it carried out, and the answer written or withheld.
+
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use actix_web::{HttpRequest, HttpResponse};
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use crate::server::cut;
+use crate::state::{Caller, State};
+use crate::world::World;
+use crate::{FaultKind, Operation, Provider};
+
+/// The longest that a call hangs.
+const LONGEST_HANG: Duration = Duration::from_secs(60);
+
+/// An answer before it is written: a status and a JSON body, or none.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Option<Value>,
+    pub(crate) retry_after_seconds: Option<u32>,
+}
+
+impl Reply {
+    pub(crate) const fn new(status: StatusCode, body: Value) -> Self {
+        Self {
+            status,
+            body: Some(body),
+            retry_after_seconds: None,
+        }
+    }
+
+    pub(crate) const fn ok(body: Value) -> Self {
+        Self::new(StatusCode::OK, body)
+    }
+
+    pub(crate) const fn after(mut self, seconds: Option<u32>) -> Self {
+        self.retry_after_seconds = seconds;
+        self
+    }
+
+    /// Writes the answer; `whole` is false where its body ends in the middle.
+    pub(crate) fn write(self, whole: bool) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status);
+        if let Some(seconds) = self.retry_after_seconds {
+            response.insert_header((RETRY_AFTER, seconds.to_string()));
+        }
+        let Some(body) = self.body else {
+            return response.finish();
+        };
+        let mut text = body.to_string();
+        if !whole {
+            text.truncate(text.floor_char_boundary(text.len() / 2));
+        }
+        response
+            .insert_header((CONTENT_TYPE, "application/json"))
+            .body(text)
+    }
+}
+
+/// How a provider words what every provider says.
+pub(crate) struct Dialect {
+    pub(crate) provider: Provider,
+    pub(crate) unauthorized: fn() -> Reply,
+    pub(crate) too_many_requests: fn() -> Reply,
+    pub(crate) internal_error: fn() -> Reply,
+}
+
+/// A call that got through, with everything it may look at and change.
+pub(crate) struct Call<'a> {
+    pub(crate) world: &'a mut World,
+    pub(crate) state: &'a State,
+    pub(crate) now: DateTime<Utc>,
+    pub(crate) foreign: bool,
+    pub(crate) fault: Option<FaultKind>,
+}
+
+/// What kind of call it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kind<'a> {
+    pub(crate) operation: Operation,
+    /// What a launch asks for.
+    pub(crate) sku: Option<&'a str>,
+    /// Whether strangers are answered as well.
+    pub(crate) public: bool,
+}
+
+impl Kind<'_> {
+    pub(crate) const fn of(operation: Operation) -> Self {
+        Self {
+            operation,
+            sku: None,
+            public: false,
+        }
+    }
+}
+
+enum Outcome {
+    Answer(Reply),
+    Truncated(Reply),
+    Silence,
+    Hang,
+}
+
+/// Carries out one call and answers it, as far as its fault lets it.
+pub(crate) async fn exchange(
+    dialect: &Dialect,
+    request: &HttpRequest,
+    state: &State,
+    kind: Kind<'_>,
+    act: impl FnOnce(&mut Call<'_>) -> Reply,
+) -> HttpResponse {
+    state.advance();
+    match carry_out(dialect, request, state, kind, act) {
+        Outcome::Answer(reply) => reply.write(true),
+        Outcome::Truncated(reply) => reply.write(false),
+        Outcome::Silence => silence(request),
+        Outcome::Hang => {
+            tokio::select! {
+                () = state.let_go.notified() => {}
+                () = tokio::time::sleep(LONGEST_HANG) => {}
+            }
+            silence(request)
+        }
+    }
+}
+
+fn carry_out(
+    dialect: &Dialect,
+    request: &HttpRequest,
+    state: &State,
+    kind: Kind<'_>,
+    act: impl FnOnce(&mut Call<'_>) -> Reply,
+) -> Outcome {
+    let mut world = state.world();
+    *world
+        .calls
+        .entry((dialect.provider, kind.operation))
+        .or_default() += 1;
+    let caller = state.caller(dialect.provider, request.headers());
+    if caller == Caller::Stranger && !kind.public {
+        return Outcome::Answer((dialect.unauthorized)());
+    }
+    let fault = world
+        .faults
+        .take(dialect.provider, kind.operation, kind.sku);
+    match fault {
+        Some(FaultKind::ReplyLostBeforeCreate) => return Outcome::Silence,
+        Some(FaultKind::Hang) => return Outcome::Hang,
+        Some(FaultKind::InternalError) => return Outcome::Answer((dialect.internal_error)()),
+        Some(FaultKind::TooManyRequests {
+            retry_after_seconds,
+        }) => {
+            return Outcome::Answer((dialect.too_many_requests)().after(retry_after_seconds));
+        }
+        _ => {}
+    }
+    let foreign = caller == Caller::Foreign;
+    let mut call = Call {
+        world: &mut world,
+        state,
+        now: state.now(),
+        foreign,
+        fault,
+    };
+    let reply = act(&mut call);
+    match call.fault {
+        Some(FaultKind::ReplyLostAfterCreate) => Outcome::Silence,
+        Some(FaultKind::TruncatedJson) => Outcome::Truncated(reply),
+        _ => Outcome::Answer(reply),
+    }
+}
+
+/// Closes the connection; the answer that the server wants all the same goes nowhere.
+fn silence(request: &HttpRequest) -> HttpResponse {
+    cut(request);
+    HttpResponse::InternalServerError().finish()
+}

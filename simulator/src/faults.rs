@@ -1,0 +1,300 @@
+//! What breaks on command. A fault waits in the queue of its provider and operation until the
+//! next call that it fits, in the order in which faults were given; a call meets at most one.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+
+use crate::market::publishable;
+use crate::{Operation, Provider, SimulatorError};
+
+/// What happens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum FaultKind {
+    /// The call is carried out, then the connection is closed without an answer: a machine is
+    /// made and billed (launch), or ended (release), and the caller does not know.
+    ReplyLostAfterCreate,
+    /// The connection is closed without an answer and nothing was done.
+    ReplyLostBeforeCreate,
+    /// 200, and the machine never comes up: at lambda it turns `unhealthy`, at voltagepark
+    /// `Failed`; listed and billed until it is released.
+    AcceptedThenFailed,
+    /// 429.
+    TooManyRequests {
+        /// Sent as `Retry-After` when given.
+        retry_after_seconds: Option<u32>,
+    },
+    /// 500.
+    InternalError,
+    /// 200, and the body ends in the middle of the price list.
+    TruncatedJson,
+    /// 200 with a price list of nothing.
+    EmptyCatalog,
+    /// At voltagepark the first page is half of the list and the next pages answer 500 until the
+    /// first is asked for again. At lambda, which has no pages, half of the types are missing.
+    PartialCatalog,
+    /// The price changes as this call arrives, after whatever was quoted; it stays changed.
+    PriceChange {
+        /// The new list price, per what the market file has it.
+        price_usd_hour: Decimal,
+    },
+    /// The reference device of the machine's last node moves 0.4 of the bytes it should.
+    SlowMemory,
+    /// The machine's last node has one GPU fewer than sold.
+    MissingGpu,
+    /// The machine's last node has another GPU than sold; the API keeps saying what was sold.
+    WrongModel,
+    /// A rental of one node fewer than asked for, said so by the API and billed so.
+    FewerNodes,
+    /// No node of the machine runs its script.
+    NeverCallsHome,
+    /// No answer comes; the connection is closed after a minute or when the simulator stops.
+    Hang,
+}
+
+impl FaultKind {
+    fn usual_operation(&self) -> Operation {
+        match self {
+            Self::TruncatedJson | Self::EmptyCatalog | Self::PartialCatalog => Operation::Catalog,
+            _ => Operation::Launch,
+        }
+    }
+
+    fn refusal(&self, provider: Provider, operation: Operation) -> Option<&'static str> {
+        match self {
+            Self::ReplyLostBeforeCreate
+            | Self::TooManyRequests { .. }
+            | Self::InternalError
+            | Self::Hang => None,
+            Self::TruncatedJson | Self::EmptyCatalog | Self::PartialCatalog
+                if operation != Operation::Catalog =>
+            {
+                Some("it is about the price list")
+            }
+            Self::TruncatedJson | Self::EmptyCatalog | Self::PartialCatalog => None,
+            Self::ReplyLostAfterCreate if operation == Operation::Release => None,
+            _ if operation != Operation::Launch => Some("it is about a launch"),
+            Self::FewerNodes if provider == Provider::Lambda => {
+                Some("a launch there is one machine")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A fault to come.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// Whose call breaks.
+    pub provider: Provider,
+    /// What happens.
+    pub kind: FaultKind,
+    /// Which call breaks; the price list or a launch when absent, as the kind has it.
+    #[serde(default)]
+    pub operation: Option<Operation>,
+    /// Only a launch of this SKU (as [`crate::Row::key`] writes it), or any.
+    #[serde(default)]
+    pub sku: Option<String>,
+    /// How many calls break.
+    #[serde(default = "once")]
+    pub times: u32,
+}
+
+const fn once() -> u32 {
+    1
+}
+
+impl Fault {
+    /// A fault of the next call that it is usually about.
+    #[must_use]
+    pub const fn new(provider: Provider, kind: FaultKind) -> Self {
+        Self {
+            provider,
+            kind,
+            operation: None,
+            sku: None,
+            times: 1,
+        }
+    }
+
+    /// The same fault on another call.
+    #[must_use]
+    pub const fn on(mut self, operation: Operation) -> Self {
+        self.operation = Some(operation);
+        self
+    }
+
+    /// The same fault for one SKU only.
+    #[must_use]
+    pub fn for_sku(mut self, sku: impl Into<String>) -> Self {
+        self.sku = Some(sku.into());
+        self
+    }
+
+    /// The same fault for so many calls.
+    #[must_use]
+    pub const fn times(mut self, times: u32) -> Self {
+        self.times = times;
+        self
+    }
+}
+
+/// Faults that have not happened yet.
+#[derive(Debug, Default)]
+pub(crate) struct FaultQueue {
+    waiting: BTreeMap<(Provider, Operation), VecDeque<Fault>>,
+}
+
+impl FaultQueue {
+    pub(crate) fn add(&mut self, fault: Fault) -> Result<(), SimulatorError> {
+        let Fault { provider, kind, .. } = &fault;
+        let operation = fault.operation.unwrap_or_else(|| kind.usual_operation());
+        if let Some(why) = kind.refusal(*provider, operation) {
+            return Err(SimulatorError::FaultDoesNotFit {
+                provider: *provider,
+                operation,
+                kind: kind.clone(),
+                why,
+            });
+        }
+        if let FaultKind::PriceChange {
+            price_usd_hour: price,
+        } = *kind
+        {
+            let provider = *provider;
+            publishable(provider, price).map_err(|why| SimulatorError::Price {
+                provider,
+                price,
+                why,
+            })?;
+        }
+        if fault.times > 0 {
+            self.waiting
+                .entry((*provider, operation))
+                .or_default()
+                .push_back(fault);
+        }
+        Ok(())
+    }
+
+    /// The fault that this call meets, used up once.
+    pub(crate) fn take(
+        &mut self,
+        provider: Provider,
+        operation: Operation,
+        sku: Option<&str>,
+    ) -> Option<FaultKind> {
+        let queue = self.waiting.get_mut(&(provider, operation))?;
+        let at = queue
+            .iter()
+            .position(|fault| fault.sku.is_none() || fault.sku.as_deref() == sku)?;
+        let fault = &mut queue[at];
+        let kind = fault.kind.clone();
+        fault.times -= 1;
+        if fault.times == 0 {
+            queue.remove(at);
+        }
+        Some(kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_come_in_the_order_given_and_as_often_as_said() {
+        let mut queue = FaultQueue::default();
+        queue
+            .add(Fault::new(Provider::Lambda, FaultKind::InternalError).times(2))
+            .unwrap();
+        queue
+            .add(Fault::new(Provider::Lambda, FaultKind::Hang))
+            .unwrap();
+        let mut next = || queue.take(Provider::Lambda, Operation::Launch, Some("gpu_1x_a10"));
+        assert_eq!(next(), Some(FaultKind::InternalError));
+        assert_eq!(next(), Some(FaultKind::InternalError));
+        assert_eq!(next(), Some(FaultKind::Hang));
+        assert_eq!(next(), None);
+    }
+
+    #[test]
+    fn a_fault_waits_for_its_provider_its_operation_and_its_sku() {
+        let mut queue = FaultQueue::default();
+        queue
+            .add(Fault::new(Provider::Voltagepark, FaultKind::Hang).on(Operation::List))
+            .unwrap();
+        queue
+            .add(Fault::new(Provider::Lambda, FaultKind::SlowMemory).for_sku("gpu_1x_a10"))
+            .unwrap();
+        assert_eq!(queue.take(Provider::Lambda, Operation::List, None), None);
+        assert_eq!(
+            queue.take(Provider::Voltagepark, Operation::Launch, None),
+            None
+        );
+        assert_eq!(
+            queue.take(Provider::Lambda, Operation::Launch, Some("gpu_1x_gh200")),
+            None
+        );
+        assert_eq!(
+            queue.take(Provider::Lambda, Operation::Launch, Some("gpu_1x_a10")),
+            Some(FaultKind::SlowMemory)
+        );
+        assert_eq!(
+            queue.take(Provider::Voltagepark, Operation::List, None),
+            Some(FaultKind::Hang)
+        );
+    }
+
+    #[test]
+    fn a_fault_that_cannot_happen_is_refused() {
+        let mut queue = FaultQueue::default();
+        assert!(
+            queue
+                .add(Fault::new(Provider::Lambda, FaultKind::FewerNodes))
+                .is_err()
+        );
+        assert!(
+            queue
+                .add(Fault::new(Provider::Lambda, FaultKind::EmptyCatalog).on(Operation::Launch))
+                .is_err()
+        );
+        assert!(
+            queue
+                .add(Fault::new(Provider::Lambda, FaultKind::MissingGpu).on(Operation::Read))
+                .is_err()
+        );
+        assert!(
+            queue
+                .add(
+                    Fault::new(Provider::Voltagepark, FaultKind::ReplyLostAfterCreate)
+                        .on(Operation::Release)
+                )
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn a_fault_is_read_from_json_with_its_defaults() {
+        let fault: Fault = serde_json::from_str(
+            r#"{"provider":"lambda","kind":{"too_many_requests":{"retry_after_seconds":3}}}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            fault,
+            Fault::new(
+                Provider::Lambda,
+                FaultKind::TooManyRequests {
+                    retry_after_seconds: Some(3)
+                }
+            )
+        );
+        assert!(
+            serde_json::from_str::<Fault>(r#"{"provider":"lambda","kind":"hang","when":"now"}"#)
+                .is_err()
+        );
+    }
+}

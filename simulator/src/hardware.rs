@@ -1,0 +1,134 @@
+//! What a pretend node says it is made of: the file that `SIMULATED_NODE` names. The reference
+//! device of the verifier reads it; nothing here touches real hardware.
+
+use serde::Serialize;
+
+use crate::FaultKind;
+use crate::machine::Host;
+use crate::market::Row;
+
+/// The words of a driver that does not exist.
+const DRIVER: &str = "570.000.00-simulated";
+/// How much of the memory bandwidth is left on a node with slow memory.
+const SLOW_MEMORY: f64 = 0.4;
+
+/// One node as its reference device presents it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Hardware {
+    schema: &'static str,
+    node_index: usize,
+    host: String,
+    gpu: String,
+    gpus: u32,
+    memory_mib: u32,
+    vcpus: u32,
+    memory_gib: u32,
+    uuids: Vec<String>,
+    serials: Vec<String>,
+    driver: &'static str,
+    memory_speed: f64,
+    internode: String,
+    bad_words: u32,
+}
+
+impl Hardware {
+    pub(crate) fn of(row: &Row, node_index: usize, host: &Host, flaw: Option<&FaultKind>) -> Self {
+        let missing = u32::from(flaw == Some(&FaultKind::MissingGpu));
+        let gpus = row.gpus - missing;
+        let (gpu, memory_mib) = match flaw {
+            Some(FaultKind::WrongModel) => lesser_than(&row.gpu),
+            _ => (row.gpu.as_str(), row.gpu_memory_mib),
+        };
+        let uuids: Vec<String> = host
+            .gpu_uuids
+            .iter()
+            .take(gpus as usize)
+            .map(|uuid| format!("GPU-{uuid}"))
+            .collect();
+        let serials = host
+            .gpu_uuids
+            .iter()
+            .take(gpus as usize)
+            .map(|uuid| format!("SIM{}", &uuid[..8]))
+            .collect();
+        Self {
+            schema: "simulated-node-1",
+            node_index,
+            host: host.public_ip.clone(),
+            gpu: gpu.to_owned(),
+            gpus,
+            memory_mib,
+            vcpus: row.vcpus,
+            memory_gib: row.memory_gib,
+            uuids,
+            serials,
+            driver: DRIVER,
+            memory_speed: if flaw == Some(&FaultKind::SlowMemory) {
+                SLOW_MEMORY
+            } else {
+                1.0
+            },
+            internode: row.internode.clone(),
+            bad_words: 0,
+        }
+    }
+}
+
+/// A GPU that could be passed off as the one sold, and the memory its driver reports.
+fn lesser_than(gpu: &str) -> (&'static str, u32) {
+    match gpu {
+        "H100-SXM" => ("H100-PCIe", 81_559),
+        "A10" => ("T4", 15_360),
+        _ => ("A10", 23_028),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Market;
+
+    fn node(flaw: Option<FaultKind>) -> Hardware {
+        let host = Host {
+            public_ip: "10.20.0.1".to_owned(),
+            private_ip: "10.148.0.1".to_owned(),
+            gpu_uuids: (0..8)
+                .map(|n| format!("0000000{n}-0000-4000-8000-000000000000"))
+                .collect(),
+        };
+        Hardware::of(&Market::bundled().rows()[0], 0, &host, flaw.as_ref())
+    }
+
+    #[test]
+    fn a_healthy_node_is_what_the_market_file_says() {
+        let node = node(None);
+        assert_eq!(
+            (node.gpu.as_str(), node.gpus, node.memory_mib),
+            ("H100-SXM", 8, 81_559)
+        );
+        assert_eq!(
+            (node.memory_speed, node.uuids.len(), node.host.as_str()),
+            (1.0, 8, "10.20.0.1")
+        );
+    }
+
+    #[test]
+    fn each_flaw_changes_only_what_it_is_about() {
+        let healthy = node(None);
+        assert_eq!(
+            node(Some(FaultKind::SlowMemory)),
+            Hardware {
+                memory_speed: 0.4,
+                ..healthy.clone()
+            }
+        );
+        let missing = node(Some(FaultKind::MissingGpu));
+        assert_eq!(
+            (missing.gpus, missing.uuids.len(), missing.serials.len()),
+            (7, 7, 7)
+        );
+        let wrong = node(Some(FaultKind::WrongModel));
+        assert_ne!(wrong.gpu, healthy.gpu);
+        assert_eq!(wrong.gpus, healthy.gpus);
+    }
+}

@@ -1,0 +1,232 @@
+//! What `lambda` answers, by the published specification of its API, version 1.10.0.
+//!
+//! Where that leaves something open, this is the choice: a launch that was accepted and fails
+//! turns `unhealthy`; a machine that was terminated is listed as `terminating` for a while, then
+//! only found by its id as `terminated`; 429 has a code of its own; a key pair is not generated,
+//! so `public_key` must be given. The bodies are in [`wire`], the keys in [`keys`].
+
+mod keys;
+mod wire;
+
+use actix_web::web::{Bytes, Data, Path, ServiceConfig, delete, get, post, resource, route, scope};
+use actix_web::{HttpRequest, HttpResponse};
+use serde_json::{Map, Value, json};
+
+pub(crate) use self::keys::SshKeys;
+use self::wire::{Error, InstanceView, LaunchBody, TerminateBody};
+use crate::exchange::{Call, Dialect, Kind, Reply, exchange};
+use crate::machine::{Order, Phase, Record};
+use crate::state::State;
+use crate::world::Refusal;
+use crate::{FaultKind, Operation, Provider};
+
+const LAMBDA: Dialect = Dialect {
+    provider: Provider::Lambda,
+    unauthorized: || Error::INVALID_API_KEY.reply(),
+    too_many_requests: || Error::TOO_MANY_REQUESTS.reply(),
+    internal_error: || Error::INTERNAL.reply(),
+};
+
+pub(crate) fn routes(config: &mut ServiceConfig) {
+    let api = scope("/api/v1")
+        .service(
+            resource("/instance-types")
+                .route(get().to(instance_types))
+                .default_service(route().to(nowhere)),
+        )
+        .service(
+            resource("/instances")
+                .route(get().to(instances))
+                .default_service(route().to(nowhere)),
+        )
+        .service(
+            resource("/instances/{id}")
+                .route(get().to(instance))
+                .default_service(route().to(nowhere)),
+        )
+        .service(
+            resource("/instance-operations/launch")
+                .route(post().to(launch))
+                .default_service(route().to(nowhere)),
+        )
+        .service(
+            resource("/instance-operations/terminate")
+                .route(post().to(terminate))
+                .default_service(route().to(nowhere)),
+        )
+        .service(
+            resource("/ssh-keys")
+                .route(get().to(keys::list))
+                .route(post().to(keys::add))
+                .default_service(route().to(nowhere)),
+        )
+        .service(
+            resource("/ssh-keys/{id}")
+                .route(delete().to(keys::remove))
+                .default_service(route().to(nowhere)),
+        );
+    config.service(api).default_service(route().to(nowhere));
+}
+
+async fn nowhere() -> HttpResponse {
+    Error::NOT_FOUND.reply().write(true)
+}
+
+pub(super) fn data(body: Value) -> Reply {
+    Reply::ok(json!({ "data": body }))
+}
+
+async fn instance_types(request: HttpRequest, state: Data<State>) -> HttpResponse {
+    exchange(
+        &LAMBDA,
+        &request,
+        &state,
+        Kind::of(Operation::Catalog),
+        |call| data(catalog(call)),
+    )
+    .await
+}
+
+/// Every instance type, by its name; sold out is a type without regions.
+fn catalog(call: &Call<'_>) -> Value {
+    let mut types = Map::new();
+    if call.fault == Some(FaultKind::EmptyCatalog) {
+        return Value::Object(types);
+    }
+    for row in call.world.rows(Provider::Lambda) {
+        let regions = types.entry(row.sku.clone()).or_insert_with(
+            || json!({ "instance_type": wire::instance_type(row), "regions_with_capacity_available": [] }),
+        );
+        if row.free_nodes > 0
+            && let Some(regions) = regions["regions_with_capacity_available"].as_array_mut()
+        {
+            regions.push(wire::region(row));
+        }
+    }
+    if call.fault == Some(FaultKind::PartialCatalog) {
+        let half = types.len() / 2;
+        types = types.into_iter().take(half).collect();
+    }
+    Value::Object(types)
+}
+
+async fn instances(request: HttpRequest, state: Data<State>) -> HttpResponse {
+    exchange(
+        &LAMBDA,
+        &request,
+        &state,
+        Kind::of(Operation::List),
+        |call| {
+            let listed = |record: &&Record| record.phase(call.now) != Phase::Gone;
+            let views = call.world.records(Provider::Lambda).filter(listed);
+            data(
+                views
+                    .map(|record| InstanceView::of(record, call.now).into_json())
+                    .collect(),
+            )
+        },
+    )
+    .await
+}
+
+async fn instance(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
+    exchange(
+        &LAMBDA,
+        &request,
+        &state,
+        Kind::of(Operation::Read),
+        |call| match call.world.record(Provider::Lambda, &id) {
+            Some(record) => data(InstanceView::of(record, call.now).into_json()),
+            None => Error::NO_SUCH_INSTANCE.reply(),
+        },
+    )
+    .await
+}
+
+async fn launch(request: HttpRequest, state: Data<State>, body: Bytes) -> HttpResponse {
+    let body = LaunchBody::parse(&body);
+    let sku = body
+        .as_ref()
+        .ok()
+        .map(|body| body.instance_type_name.clone());
+    // A call that cannot be read meets no fault: faults are about launches.
+    let operation = Kind {
+        operation: Operation::Launch,
+        sku: sku.as_deref(),
+        public: false,
+    };
+    exchange(&LAMBDA, &request, &state, operation, |call| match body {
+        Ok(body) => make(call, body),
+        Err(why) => Error::invalid(why),
+    })
+    .await
+}
+
+fn make(call: &mut Call<'_>, body: LaunchBody) -> Reply {
+    if let Some(name) = body
+        .ssh_key_names
+        .iter()
+        .find(|name| !call.world.ssh_keys.has(name))
+    {
+        return Error::no_such("SSH key", name);
+    }
+    if call.world.launches_too_fast(Provider::Lambda, call.now) {
+        return Error::TOO_MANY_REQUESTS.reply();
+    }
+    let (sku, region) = (body.instance_type_name.clone(), body.region_name.clone());
+    let order = Order {
+        sku: body.instance_type_name,
+        place: body.region_name,
+        nodes: 1,
+        name: body.name.unwrap_or_default(),
+        hostname: body.hostname,
+        ssh_key_names: body.ssh_key_names,
+        tags: body.tags.map(|tags| json!(tags)),
+        script: body.user_data,
+        foreign: call.foreign,
+    };
+    match call
+        .world
+        .launch(Provider::Lambda, order, call.fault.as_ref(), call.now)
+    {
+        Ok(record) => data(json!({ "instance_ids": [record.id] })),
+        Err(Refusal::UnknownSku) => Error::no_such("Instance type", &sku),
+        Err(Refusal::UnknownPlace) => Error::no_such("Region", &region),
+        Err(Refusal::SoldOut) => Error::INSUFFICIENT_CAPACITY.reply(),
+    }
+}
+
+async fn terminate(request: HttpRequest, state: Data<State>, body: Bytes) -> HttpResponse {
+    exchange(
+        &LAMBDA,
+        &request,
+        &state,
+        Kind::of(Operation::Release),
+        |call| {
+            let Ok(TerminateBody { instance_ids }) = serde_json::from_slice(&body) else {
+                return Error::invalid("instance_ids: a list of ids is required".to_owned());
+            };
+            let now = call.now;
+            let alive = |id: &String| {
+                call.world
+                    .record(Provider::Lambda, id)
+                    .is_some_and(|record| record.phase(now) != Phase::Gone)
+            };
+            if instance_ids.is_empty() || !instance_ids.iter().all(alive) {
+                return Error::NO_SUCH_INSTANCE.reply();
+            }
+            let mut terminated = Vec::new();
+            for id in &instance_ids {
+                call.world.end(Provider::Lambda, id, now);
+                call.state.nodes.stop_machine(id);
+                terminated.extend(
+                    call.world
+                        .record(Provider::Lambda, id)
+                        .map(|record| InstanceView::of(record, now).into_json()),
+                );
+            }
+            data(json!({ "terminated_instances": terminated }))
+        },
+    )
+    .await
+}

@@ -1,0 +1,44 @@
+//! The market in a box: HTTP servers on loopback that speak the wire formats of real providers,
+//! make pretend machines, bill for them, and break on command.
+//!
+//! Two providers are played: `lambda` (virtual machines, a launch makes one) and `voltagepark`
+//! (bare metal, a rental of n nodes over Ethernet or InfiniBand). What is sold, where and at
+//! which list price comes from a market file ([`Market`]). Machines come up and go away by the
+//! caller's [`Clock`] alone. A machine that has come up runs the start-up script of its order on
+//! each of its nodes, as a child process whose environment names the node's pretend hardware;
+//! only for machines launched with the credential made up at start.
+//!
+//! What does not live here: any type of the broker. The simulator is the other side, so that an
+//! adapter is tested against a wire format and a ledger against a bill that were written apart.
+//!
+//! To read it: `market` (what is sold) → `world` (what changes) → `machine` (its life) →
+//! `exchange` (one call and its fault) → `lambda`, `voltagepark` (the dialects) → `node` (child
+//! processes) → `bill`.
+
+mod bill;
+mod clock;
+mod control;
+mod error;
+mod exchange;
+mod faults;
+mod hardware;
+mod lambda;
+mod machine;
+mod market;
+mod node;
+mod provider;
+mod server;
+mod simulator;
+mod state;
+mod voltagepark;
+mod world;
+
+pub use bill::{Bill, BillLine};
+pub use clock::Clock;
+pub use error::SimulatorError;
+pub use faults::{Fault, FaultKind};
+pub use machine::{Launch, Machine, Phase};
+pub use market::{Market, Network, PriceBasis, Row};
+pub use node::{NodeEnd, NodeOutput};
+pub use provider::{Operation, Provider};
+pub use simulator::{Config, NodeRunner, Simulator};

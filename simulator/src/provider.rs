@@ -1,0 +1,67 @@
+//! Which providers are played, and what can be asked of each.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::SimulatorError;
+
+/// A provider that the simulator plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provider {
+    /// `lambda`: virtual machines, one to a launch.
+    Lambda,
+    /// `voltagepark`: bare metal, n nodes to a rental.
+    Voltagepark,
+}
+
+impl Provider {
+    /// Every provider played.
+    pub const ALL: [Self; 2] = [Self::Lambda, Self::Voltagepark];
+
+    /// The provider's id as the broker writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lambda => "lambda",
+            Self::Voltagepark => "voltagepark",
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Provider {
+    type Err = SimulatorError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|provider| provider.as_str() == name)
+            .ok_or_else(|| SimulatorError::UnknownProvider(name.to_owned()))
+    }
+}
+
+/// A kind of call, counted and broken by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// The price list: `GET /instance-types`, `GET /bare-metal/locations`.
+    Catalog,
+    /// Making a machine.
+    Launch,
+    /// The list of machines.
+    List,
+    /// One machine by its id.
+    Read,
+    /// Ending a machine.
+    Release,
+    /// Anything about SSH keys.
+    Keys,
+}
