@@ -48,6 +48,7 @@ macro_rules! string_schema {
         }
     };
 }
+pub(crate) use string_schema;
 
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $type:ident, $prefix:literal, $what:literal) => {

@@ -1,0 +1,297 @@
+//! GPUs: the canonical GPU, its family, what an offer sells and what a demand names.
+//!
+//! What is published of each GPU is in `catalogue`; which GPU a seller means by a SKU or a name
+//! is in `names`. Whether a machine really has the GPU is the verifier's question.
+
+mod catalogue;
+mod names;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::ids::string_schema;
+use crate::table::squeeze;
+use catalogue::CATALOGUE;
+pub use catalogue::{Certainty, GpuSpec, GpuVendor};
+pub use names::{Resolution, resolve, resolve_product_name};
+
+/// The ending by which a family is written where a canonical GPU has the very same name.
+const FORM_UNKNOWN: &str = "/form-unknown";
+
+/// A name that the catalogue does not know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{asked}` is no GPU of the catalogue{}; GET /v1/gpus lists all",
+    if nearest.is_empty() { String::new() } else { format!("; the nearest names are {}", nearest.join(", ")) }
+)]
+pub struct UnknownGpu {
+    /// What was asked for, cut to 80 characters.
+    pub asked: String,
+    /// Up to three known names that look most like it, nearest first.
+    pub nearest: Vec<&'static str>,
+}
+
+impl UnknownGpu {
+    fn new(asked: &str) -> Self {
+        let asked: String = asked.chars().take(80).collect();
+        let squeezed = squeeze(&asked);
+        let names = Gpu::all()
+            .map(Gpu::name)
+            .chain(GpuFamily::all().map(GpuFamily::name));
+        let mut ranked: Vec<(usize, &'static str)> = names
+            .map(|name| (edit_distance(&squeezed, &squeeze(name)), name))
+            .collect();
+        ranked.sort_unstable();
+        ranked.dedup();
+        // Half of the letters wrong is another name, not a slip of the pen.
+        let limit = squeezed.len().div_ceil(2);
+        let nearest = ranked
+            .into_iter()
+            .filter(|(far, _)| *far <= limit)
+            .map(|(_, name)| name)
+            .take(3)
+            .collect();
+        Self { asked, nearest }
+    }
+}
+
+/// How many letters must be put in, taken out or changed to make one text of the other.
+fn edit_distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in to.iter().enumerate() {
+            let changed = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+/// A canonical GPU such as `H100-SXM`: a row of the catalogue. Ordered as the catalogue is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gpu(u16);
+
+impl Gpu {
+    /// The GPU of this canonical name, in any case.
+    ///
+    /// Errors: [`UnknownGpu`], also for a family: `H100` names no single GPU.
+    pub fn parse(name: &str) -> Result<Self, UnknownGpu> {
+        CATALOGUE
+            .position(name)
+            .map(Self)
+            .ok_or_else(|| UnknownGpu::new(name))
+    }
+
+    /// The canonical name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        &self.spec().canonical
+    }
+
+    /// What is published of it.
+    #[must_use]
+    pub fn spec(self) -> &'static GpuSpec {
+        &CATALOGUE.specs[usize::from(self.0)]
+    }
+
+    /// The name of its family.
+    #[must_use]
+    pub fn family(self) -> &'static str {
+        &self.spec().family
+    }
+
+    /// All GPUs of the catalogue, in its order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..).zip(&CATALOGUE.specs).map(|(at, _)| Self(at))
+    }
+}
+
+/// A model without form and memory size: `H100` for `H100-SXM`, `H100-PCIe` and `H100-NVL`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GpuFamily(u16);
+
+impl GpuFamily {
+    /// The family of this name, in any case.
+    ///
+    /// Errors: [`UnknownGpu`].
+    pub fn parse(name: &str) -> Result<Self, UnknownGpu> {
+        CATALOGUE
+            .family_position(name)
+            .map(Self)
+            .ok_or_else(|| UnknownGpu::new(name))
+    }
+
+    /// The family's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        &CATALOGUE.families[usize::from(self.0)]
+    }
+
+    /// All families: those of the catalogue, then those that sellers name without a GPU.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..).zip(&CATALOGUE.families).map(|(at, _)| Self(at))
+    }
+
+    /// Reads a family as it stands beside canonical names: see [`Self::write_beside_gpus`].
+    fn parse_beside_gpus(name: &str) -> Result<Self, UnknownGpu> {
+        CATALOGUE
+            .family_position(name.strip_suffix(FORM_UNKNOWN).unwrap_or(name))
+            .map(Self)
+            .ok_or_else(|| UnknownGpu::new(name))
+    }
+
+    /// Writes the family so that it cannot be read as a GPU: `H100`, but `L4/form-unknown`.
+    fn write_beside_gpus(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        if CATALOGUE.position(self.name()).is_some() {
+            f.write_str(FORM_UNKNOWN)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// What an offer sells: a known GPU, or a family whose form the seller leaves open.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum GpuIdentity {
+    /// This GPU.
+    Known(Gpu),
+    /// Some GPU of this family; nothing says which.
+    FamilyOnly(GpuFamily),
+}
+
+impl GpuIdentity {
+    /// Reads an identity as [`fmt::Display`] writes it.
+    ///
+    /// Errors: [`UnknownGpu`].
+    pub fn parse(name: &str) -> Result<Self, UnknownGpu> {
+        match CATALOGUE.position(name) {
+            Some(position) => Ok(Self::Known(Gpu(position))),
+            None => GpuFamily::parse_beside_gpus(name).map(Self::FamilyOnly),
+        }
+    }
+
+    /// The GPU, when it is known.
+    #[must_use]
+    pub const fn known(&self) -> Option<Gpu> {
+        match self {
+            Self::Known(gpu) => Some(*gpu),
+            Self::FamilyOnly(_) => None,
+        }
+    }
+
+    /// The name of the family, which is always known.
+    #[must_use]
+    pub fn family(&self) -> &'static str {
+        match self {
+            Self::Known(gpu) => gpu.family(),
+            Self::FamilyOnly(family) => family.name(),
+        }
+    }
+}
+
+/// What a demand names: any GPU, a family, or exactly one canonical GPU.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum GpuWanted {
+    /// Any GPU that does the work.
+    Any,
+    /// Any GPU of this family, also one whose form the seller leaves open.
+    Family(GpuFamily),
+    /// This GPU and no other.
+    Exactly(Gpu),
+}
+
+impl GpuWanted {
+    /// Reads `any`, a canonical name or a family, in any case.
+    ///
+    /// A name that is both, such as `L40S`, means exactly that GPU.
+    /// Errors: [`UnknownGpu`] with the nearest names.
+    pub fn parse(name: &str) -> Result<Self, UnknownGpu> {
+        if name.eq_ignore_ascii_case("any") {
+            return Ok(Self::Any);
+        }
+        match CATALOGUE.position(name) {
+            Some(position) => Ok(Self::Exactly(Gpu(position))),
+            None => GpuFamily::parse_beside_gpus(name).map(Self::Family),
+        }
+    }
+
+    /// Whether an offer of this identity is what the demand names.
+    #[must_use]
+    pub fn accepts(&self, offered: &GpuIdentity) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Family(family) => family.name() == offered.family(),
+            Self::Exactly(gpu) => offered.known() == Some(*gpu),
+        }
+    }
+}
+
+impl fmt::Display for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for GpuFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for GpuIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(gpu) => gpu.fmt(f),
+            Self::FamilyOnly(family) => family.write_beside_gpus(f),
+        }
+    }
+}
+
+impl fmt::Display for GpuWanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any"),
+            Self::Family(family) => family.write_beside_gpus(f),
+            Self::Exactly(gpu) => gpu.fmt(f),
+        }
+    }
+}
+
+macro_rules! read_and_written_as_a_name {
+    ($type:ident, $example:literal) => {
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($type), "({})"), self)
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = UnknownGpu;
+
+            fn from_str(name: &str) -> Result<Self, UnknownGpu> {
+                Self::parse(name)
+            }
+        }
+
+        string_schema!(
+            $type,
+            stringify!($type),
+            "^[A-Za-z0-9/-]{1,40}$",
+            40,
+            $example
+        );
+    };
+}
+
+read_and_written_as_a_name!(Gpu, "H100-SXM");
+read_and_written_as_a_name!(GpuFamily, "H100");
+read_and_written_as_a_name!(GpuIdentity, "H100-SXM");
+read_and_written_as_a_name!(GpuWanted, "H100");

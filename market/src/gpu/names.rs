@@ -1,0 +1,352 @@
+//! Which GPU a seller means: rules by provider and SKU, then names squeezed of case and
+//! punctuation together with memory.
+//!
+//! The rules are data (`data/gpu_rules.csv`), tried in order: the provider's own, then those of
+//! `*`; the first that matches answers. A name that no rule speaks of may still be a canonical
+//! name or a product name (`data/gpu_product_names.csv`). What nothing matches is unknown, for a
+//! person to name; it is never guessed.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use regex::{RegexSet, RegexSetBuilder};
+use serde::Deserialize;
+
+use super::{Certainty, FORM_UNKNOWN, Gpu, GpuIdentity};
+use crate::quantity::GpuCount;
+use crate::table::{self, squeeze};
+
+const RULES: &str = include_str!("../../data/gpu_rules.csv");
+const PRODUCT_NAMES: &str = include_str!("../../data/gpu_product_names.csv");
+
+/// The provider under which rules stand that hold for every seller.
+const EVERY_SELLER: &str = "*";
+
+/// What a SKU or a name turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolution {
+    /// A GPU, or a family whose form stays open.
+    Gpu {
+        /// What is sold.
+        identity: GpuIdentity,
+        /// How sure the rule is.
+        certainty: Certainty,
+        /// Which rule answered and why it holds, for a person to check.
+        rule: String,
+        /// GPUs in one node of this SKU, where sellers' own counts are wrong: it replaces theirs.
+        share_of_gpu: Option<GpuCount>,
+    },
+    /// A TPU, an FPGA or another accelerator that is no GPU.
+    NotAGpu {
+        /// Which rule answered and why it holds.
+        rule: String,
+    },
+    /// Hardware that nobody has named yet: to be quarantined and counted.
+    Unknown {
+        /// What is missing.
+        why: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RuleRow {
+    pub(super) provider: String,
+    pub(super) sku_pattern: String,
+    pub(super) gpu_name_as_written: Option<String>,
+    pub(super) memory_gib: Option<f64>,
+    pub(super) canonical: String,
+    pub(super) certainty: Certainty,
+    pub(super) share_of_gpu_thousandths: Option<u32>,
+    pub(super) why: String,
+    pub(super) source: String,
+}
+
+/// The rows of the rules, in their order.
+pub(super) fn rule_rows() -> Vec<RuleRow> {
+    table::rows(RULES)
+}
+
+/// The families that rules name without saying which GPU of them is meant.
+pub(super) fn families_left_open() -> impl Iterator<Item = String> {
+    rule_rows()
+        .into_iter()
+        .filter_map(|row| row.canonical.strip_suffix(FORM_UNKNOWN).map(str::to_owned))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProductNameRow {
+    pub(super) name: String,
+    pub(super) canonical: String,
+    pub(super) kind: NameKind,
+    pub(super) certainty: Certainty,
+    pub(super) why: String,
+    pub(super) source: String,
+}
+
+/// Who writes a name.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum NameKind {
+    /// The driver on the node.
+    Product,
+    /// Sellers, in a form that means one GPU whoever writes it.
+    Seller,
+}
+
+/// The rows of the product names.
+pub(super) fn product_name_rows() -> Vec<ProductNameRow> {
+    table::rows(PRODUCT_NAMES)
+}
+
+/// What a rule answers.
+#[derive(Clone)]
+enum Answer {
+    Gpu(GpuIdentity),
+    NotAGpu,
+    Unknown,
+}
+
+impl Answer {
+    fn read(canonical: &str) -> Self {
+        match canonical {
+            "NOT-A-GPU" => Self::NotAGpu,
+            "UNKNOWN" => Self::Unknown,
+            // The tests see that every other word is a canonical name or a family left open.
+            _ => GpuIdentity::parse(canonical).map_or(Self::Unknown, Self::Gpu),
+        }
+    }
+}
+
+struct Rule {
+    row: RuleRow,
+    squeezed_name: Option<String>,
+    answer: Answer,
+}
+
+impl Rule {
+    fn fits(&self, squeezed_name: Option<&str>, memory_mib: Option<u64>) -> bool {
+        let name_fits =
+            self.squeezed_name.is_none() || self.squeezed_name.as_deref() == squeezed_name;
+        let memory_fits = match (self.row.memory_gib, memory_mib) {
+            (None, _) => true,
+            (Some(gib), Some(mib)) => memory_matches(gib, mib),
+            // A provider's SKU says enough by itself; a bare name without its memory does not.
+            (Some(_), None) => self.row.provider != EVERY_SELLER,
+        };
+        name_fits && memory_fits
+    }
+
+    fn resolution(&self) -> Resolution {
+        let RuleRow {
+            provider,
+            sku_pattern,
+            gpu_name_as_written,
+            why,
+            source,
+            ..
+        } = &self.row;
+        let name = gpu_name_as_written
+            .as_ref()
+            .map_or(String::new(), |name| format!(" `{name}`"));
+        let rule = format!("{provider} {sku_pattern}{name}: {why} ({source})");
+        match &self.answer {
+            Answer::Gpu(identity) => Resolution::Gpu {
+                identity: identity.clone(),
+                certainty: self.row.certainty,
+                rule,
+                share_of_gpu: self
+                    .row
+                    .share_of_gpu_thousandths
+                    .and_then(|n| GpuCount::from_thousandths(n).ok()),
+            },
+            Answer::NotAGpu => Resolution::NotAGpu { rule },
+            Answer::Unknown => Resolution::Unknown { why: rule },
+        }
+    }
+}
+
+/// Whether a published memory size is this one: the same within 8 %.
+fn memory_matches(gib: f64, mib: u64) -> bool {
+    // Exact: no memory size comes near 2^53 MiB.
+    let published_gib = mib as f64 / 1024.0;
+    (published_gib - gib).abs() <= gib * 0.08
+}
+
+/// The rules of one provider, their patterns compiled into one set.
+struct ProviderRules {
+    rules: Vec<Rule>,
+    patterns: RegexSet,
+}
+
+impl ProviderRules {
+    fn new(rules: Vec<Rule>) -> Self {
+        let patterns = RegexSetBuilder::new(rules.iter().map(|rule| &rule.row.sku_pattern))
+            .case_insensitive(true)
+            .build()
+            // The patterns are part of the program and the tests build every one of these sets.
+            .unwrap_or_else(|error| panic!("a compiled-in pattern cannot be read: {error}"));
+        Self { rules, patterns }
+    }
+
+    fn first_match(&self, sku: &str, name: Option<&str>, memory_mib: Option<u64>) -> Option<&Rule> {
+        let matching = self.patterns.matches(sku);
+        matching
+            .iter()
+            .map(|at| &self.rules[at])
+            .find(|rule| rule.fits(name, memory_mib))
+    }
+}
+
+static BY_PROVIDER: LazyLock<HashMap<String, ProviderRules>> = LazyLock::new(|| {
+    let mut by_provider: HashMap<String, Vec<Rule>> = HashMap::new();
+    for row in rule_rows() {
+        let squeezed_name = row.gpu_name_as_written.as_deref().map(squeeze);
+        let answer = Answer::read(&row.canonical);
+        by_provider
+            .entry(row.provider.clone())
+            .or_default()
+            .push(Rule {
+                row,
+                squeezed_name,
+                answer,
+            });
+    }
+    by_provider
+        .into_iter()
+        .map(|(provider, rules)| (provider, ProviderRules::new(rules)))
+        .collect()
+});
+
+struct KnownName {
+    answer: Answer,
+    kind: NameKind,
+    certainty: Certainty,
+    rule: String,
+}
+
+impl KnownName {
+    fn resolution(&self) -> Resolution {
+        match &self.answer {
+            Answer::Gpu(identity) => Resolution::Gpu {
+                identity: identity.clone(),
+                certainty: self.certainty,
+                rule: self.rule.clone(),
+                share_of_gpu: None,
+            },
+            Answer::NotAGpu => Resolution::NotAGpu {
+                rule: self.rule.clone(),
+            },
+            Answer::Unknown => Resolution::Unknown {
+                why: self.rule.clone(),
+            },
+        }
+    }
+}
+
+/// Product names and canonical names, squeezed.
+static KNOWN_NAMES: LazyLock<HashMap<String, KnownName>> = LazyLock::new(|| {
+    let canonical = Gpu::all().map(|gpu| {
+        let rule = format!("canonical name `{gpu}`");
+        let answer = Answer::Gpu(GpuIdentity::Known(gpu));
+        (
+            squeeze(gpu.name()),
+            KnownName {
+                answer,
+                kind: NameKind::Seller,
+                certainty: Certainty::High,
+                rule,
+            },
+        )
+    });
+    let product = product_name_rows().into_iter().map(|row| {
+        let colon = if row.why.is_empty() { "" } else { ": " };
+        let rule = format!(
+            "product name `{}`{colon}{} ({})",
+            row.name, row.why, row.source
+        );
+        let answer = Answer::read(&row.canonical);
+        (
+            squeeze(&row.name),
+            KnownName {
+                answer,
+                kind: row.kind,
+                certainty: row.certainty,
+                rule,
+            },
+        )
+    });
+    canonical.chain(product).collect()
+});
+
+/// The GPU that a seller means by a SKU and, if it writes one, the name of a GPU.
+///
+/// `seller` is the provider's id, `sku` its own name for the thing. `memory_mib_per_gpu` is the
+/// published memory of one GPU: a source that gives the sum divides it by the count first.
+#[must_use]
+pub fn resolve(
+    seller: &str,
+    sku: &str,
+    gpu_name: Option<&str>,
+    memory_mib_per_gpu: Option<u64>,
+) -> Resolution {
+    let name = gpu_name.map(squeeze).filter(|name| !name.is_empty());
+    let name = name.as_deref();
+    let rules = [seller, EVERY_SELLER]
+        .into_iter()
+        .filter_map(|provider| BY_PROVIDER.get(provider));
+    for provider_rules in rules {
+        if let Some(rule) = provider_rules.first_match(sku, name, memory_mib_per_gpu) {
+            return rule.resolution();
+        }
+    }
+    name.and_then(|name| by_known_name(name, memory_mib_per_gpu))
+        .unwrap_or_else(|| {
+            let what = gpu_name.unwrap_or(sku).chars().take(80).collect::<String>();
+            let memory = memory_mib_per_gpu.map_or(String::new(), |mib| format!(" with {mib} MiB"));
+            Resolution::Unknown {
+                why: format!("no rule of {seller} or of every seller fits `{what}`{memory}"),
+            }
+        })
+}
+
+/// A canonical or product name, unless a rule for every seller speaks of it: such a name means
+/// several cards, and it was that rule's memory that did not fit.
+fn by_known_name(squeezed: &str, memory_mib: Option<u64>) -> Option<Resolution> {
+    let spoken_of = BY_PROVIDER.get(EVERY_SELLER).is_some_and(|all| {
+        all.rules
+            .iter()
+            .any(|rule| rule.squeezed_name.as_deref() == Some(squeezed))
+    });
+    let known = KNOWN_NAMES.get(squeezed).filter(|_| !spoken_of)?;
+    let memory_fits = match (&known.answer, memory_mib) {
+        (Answer::Gpu(GpuIdentity::Known(gpu)), Some(mib)) => {
+            memory_matches(gpu.spec().memory_gb, mib)
+        }
+        _ => true,
+    };
+    memory_fits.then(|| known.resolution())
+}
+
+/// The GPU whose product name a driver reports on the node, such as `NVIDIA H100 80GB HBM3`.
+///
+/// Spaces, dashes and case do not matter, so that labels made of product names are read too; a
+/// name with something added (`-SHARED`, `MIG 1g.10gb`) is no whole GPU and stays unknown.
+#[must_use]
+pub fn resolve_product_name(nvml_name: &str) -> Resolution {
+    match KNOWN_NAMES.get(&squeeze(nvml_name)) {
+        Some(known) if known.kind == NameKind::Product => known.resolution(),
+        _ => {
+            let name: String = nvml_name.chars().take(80).collect();
+            Resolution::Unknown {
+                why: format!("no product name `{name}` is known"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod price_lists;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! Places: the country, region and zone of an offer, and how sellers' words for them are read.
+//!
+//! The words of known regions are data (`data/regions.csv`); other words are read as free text
+//! where they end in a country. What is left stays as the seller wrote it, in no known country.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::ids::string_schema;
+use crate::table;
+
+/// A text that is no country code.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no country; write an ISO 3166 code of two letters such as `DE`")]
+pub struct UnknownCountry(String);
+
+/// A country: its ISO 3166 alpha-2 code, upper-case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Country([u8; 2]);
+
+impl Country {
+    /// The country of this code, in any case.
+    ///
+    /// Errors: [`UnknownCountry`] for anything that is not assigned in ISO 3166.
+    pub fn parse(code: &str) -> Result<Self, UnknownCountry> {
+        let upper: [u8; 2] = code
+            .to_ascii_uppercase()
+            .into_bytes()
+            .try_into()
+            .map_err(|_| UnknownCountry(code.chars().take(40).collect()))?;
+        let country = Self(upper);
+        if COUNTRIES.names.contains_key(&country) {
+            return Ok(country);
+        }
+        Err(UnknownCountry(code.to_owned()))
+    }
+
+    /// The two letters.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        // Only ASCII is in the table that every country comes from, so the text is never replaced.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Country {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+impl FromStr for Country {
+    type Err = UnknownCountry;
+
+    fn from_str(code: &str) -> Result<Self, UnknownCountry> {
+        Self::parse(code)
+    }
+}
+
+string_schema!(Country, "Country", "^[A-Za-z]{2}$", 2, "DE");
+
+/// Where an offer stands, as far as its seller says.
+#[derive(
+    Debug,
+    Clone,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
+pub struct Place {
+    /// The region as the seller writes it; `None`: not said.
+    pub region: Option<String>,
+    /// The seller's zone within the region.
+    pub zone: Option<String>,
+    /// The country.
+    pub country: Option<Country>,
+    /// The city, or the state where no city is known.
+    pub metro: Option<String>,
+}
+
+impl Place {
+    /// The place that a seller's words mean; blank words mean an unknown place.
+    #[must_use]
+    pub fn resolve(seller: &str, region: &str, zone: &str) -> Self {
+        let [region, zone] =
+            [region, zone].map(|word| Some(word.trim()).filter(|word| !word.is_empty()));
+        let (country, metro) = [region, zone]
+            .into_iter()
+            .flatten()
+            .find_map(|word| listed(seller, word))
+            .or_else(|| region.and_then(|words| read_free_text(seller, words)))
+            .unwrap_or_default();
+        Self {
+            region: region.map(str::to_owned),
+            zone: zone.map(str::to_owned),
+            country,
+            metro,
+        }
+    }
+
+    /// A place of which nothing is said.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self::default()
+    }
+
+    /// Whether nothing at all is said of the place.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::unknown()
+    }
+}
+
+/// Country and metro, each where known.
+type Located = (Option<Country>, Option<String>);
+
+#[derive(Deserialize)]
+struct RegionRow {
+    provider: String,
+    region_as_written: String,
+    country: Option<Country>,
+    metro: Option<String>,
+}
+
+static REGIONS: LazyLock<HashMap<String, HashMap<String, Located>>> = LazyLock::new(|| {
+    let mut regions: HashMap<String, HashMap<String, Located>> = HashMap::new();
+    for row in table::rows::<RegionRow>(include_str!("../data/regions.csv")) {
+        let of_provider = regions.entry(row.provider).or_default();
+        of_provider.insert(
+            row.region_as_written.to_lowercase(),
+            (row.country, row.metro),
+        );
+    }
+    regions
+});
+
+/// A region or zone that the table lists for this seller.
+fn listed(seller: &str, word: &str) -> Option<Located> {
+    REGIONS.get(seller)?.get(&word.to_lowercase()).cloned()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CountryRow {
+    alpha2: String,
+    name: String,
+    also_written: String,
+}
+
+struct Countries {
+    names: HashMap<Country, String>,
+    by_name: HashMap<String, Country>,
+}
+
+static COUNTRIES: LazyLock<Countries> = LazyLock::new(|| {
+    let mut countries = Countries {
+        names: HashMap::new(),
+        by_name: HashMap::new(),
+    };
+    for row in table::rows::<CountryRow>(include_str!("../data/countries.csv")) {
+        let Ok(code) = row.alpha2.into_bytes().try_into() else {
+            continue;
+        };
+        let country = Country(code);
+        for name in row
+            .also_written
+            .split('|')
+            .chain([row.name.as_str()])
+            .filter(|name| !name.is_empty())
+        {
+            countries.by_name.insert(name.to_lowercase(), country);
+        }
+        countries.names.insert(country, row.name);
+    }
+    countries
+});
+
+/// The one country whose name is also that of a US state; only its code says which is meant.
+const GEORGIA: &str = "georgia";
+
+/// Continents as sellers write them after the country.
+const CONTINENTS: [&str; 7] = ["AF", "AN", "AS", "EU", "NA", "OC", "SA"];
+
+/// Codes of states and provinces of the US and Canada that are country codes as well.
+const STATES_LIKE_COUNTRIES: [&str; 31] = [
+    "AL", "AR", "AZ", "CA", "CO", "DE", "GA", "ID", "IL", "IN", "KY", "LA", "MA", "MD", "ME", "MN",
+    "MO", "MS", "MT", "NC", "NE", "NL", "NU", "PA", "PE", "SC", "SD", "SK", "TN", "VA", "YT",
+];
+
+/// The seller whose free text always ends in a country code, so that `, CA` is Canada.
+const ENDS_IN_COUNTRY_CODE: &str = "vast";
+
+/// Reads free text that ends in a country: `Denmark, DK, EU`, `, CA, NA`, `Virginia, USA`.
+fn read_free_text(seller: &str, text: &str) -> Option<Located> {
+    let mut parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let with_continent = matches!(
+        parts.as_slice(),
+        [.., country, continent] if CONTINENTS.contains(continent) && Country::parse(country).is_ok()
+    );
+    if with_continent {
+        parts.pop();
+    }
+    let (last, before) = parts.split_last()?;
+    let code_is_meant =
+        with_continent || seller == ENDS_IN_COUNTRY_CODE || !STATES_LIKE_COUNTRIES.contains(last);
+    let by_code =
+        (last.len() == 2 && code_is_meant && last.bytes().all(|b| b.is_ascii_uppercase()))
+            .then(|| Country::parse(last).ok())
+            .flatten();
+    let by_name = || {
+        COUNTRIES
+            .by_name
+            .get(&last.to_lowercase())
+            .filter(|_| !last.eq_ignore_ascii_case(GEORGIA))
+    };
+    let country = by_code.or_else(|| by_name().copied())?;
+    let metro = before.join(", ");
+    let names_a_metro =
+        !metro.is_empty() && COUNTRIES.by_name.get(&metro.to_lowercase()) != Some(&country);
+    Some((Some(country), names_a_metro.then_some(metro)))
+}
+
+#[cfg(test)]
+mod tests;
