@@ -50,7 +50,11 @@ impl Access {
                 format!("{address} slots={}\n", node.gpus)
             })
             .collect();
-        Self { reservation_id, nodes, hostfile }
+        Self {
+            reservation_id,
+            nodes,
+            hostfile,
+        }
     }
 }
 

@@ -24,7 +24,19 @@ pub struct CatalogReading {
 }
 
 /// Why a record became no offer: the codes that are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
     /// Hardware that the catalogue does not know: quarantined until a person names it.

@@ -8,7 +8,17 @@ use serde::{Deserialize, Serialize};
 
 /// What a member of a tenant is there to do.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -26,8 +36,13 @@ pub enum Role {
 
 impl Role {
     /// Every role.
-    pub const ALL: [Self; 5] =
-        [Self::Admin, Self::Provider, Self::Member, Self::Finance, Self::Viewer];
+    pub const ALL: [Self; 5] = [
+        Self::Admin,
+        Self::Provider,
+        Self::Member,
+        Self::Finance,
+        Self::Viewer,
+    ];
 
     /// The word on the wire and in the database.
     #[must_use]
@@ -44,7 +59,17 @@ impl Role {
 
 /// Resources that a key is let at together.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum ResourceFamily {
@@ -119,10 +144,16 @@ mod tests {
 
     #[test]
     fn scopes_are_an_object_of_words_and_grow_from_none_to_write() {
-        let scopes: Scopes = ResourceFamily::ALL.into_iter().map(|f| (f, Scope::Read)).collect();
+        let scopes: Scopes = ResourceFamily::ALL
+            .into_iter()
+            .map(|f| (f, Scope::Read))
+            .collect();
         let json = serde_json::to_value(&scopes).expect("json");
         assert_eq!(json["ssh_keys"], "read");
-        assert_eq!(serde_json::from_value::<Scopes>(json).expect("reads back"), scopes);
+        assert_eq!(
+            serde_json::from_value::<Scopes>(json).expect("reads back"),
+            scopes
+        );
         assert!(Scope::None < Scope::Read && Scope::Read < Scope::Write);
     }
 }

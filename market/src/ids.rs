@@ -207,7 +207,13 @@ impl FromStr for OfferId {
     }
 }
 
-string_schema!(OfferId, "OfferId", "^off_[0-9a-f]{32}$", 36, OfferId::EXAMPLE);
+string_schema!(
+    OfferId,
+    "OfferId",
+    "^off_[0-9a-f]{32}$",
+    36,
+    OfferId::EXAMPLE
+);
 
 /// A provider: a short lower-case word such as `lambda` or `voltagepark`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -254,7 +260,13 @@ impl FromStr for ProviderId {
     }
 }
 
-string_schema!(ProviderId, "ProviderId", "^[a-z0-9][a-z0-9_-]{0,39}$", 40, ProviderId::EXAMPLE);
+string_schema!(
+    ProviderId,
+    "ProviderId",
+    "^[a-z0-9][a-z0-9_-]{0,39}$",
+    40,
+    ProviderId::EXAMPLE
+);
 
 #[cfg(test)]
 mod tests {
@@ -280,13 +292,18 @@ mod tests {
     #[test]
     fn an_id_of_one_kind_is_refused_as_another() {
         let lease = LeaseId::from_uuid(Uuid::from_u128(7)).to_string();
-        let refusal = lease.parse::<ReservationId>().expect_err("a lease is no reservation");
+        let refusal = lease
+            .parse::<ReservationId>()
+            .expect_err("a lease is no reservation");
         assert!(refusal.to_string().contains("rsv_"), "{refusal}");
     }
 
     #[test]
     fn moving_a_letter_between_parts_makes_another_offer() {
-        assert_ne!(OfferId::of_identity(&["ab", "c"]), OfferId::of_identity(&["a", "bc"]));
+        assert_ne!(
+            OfferId::of_identity(&["ab", "c"]),
+            OfferId::of_identity(&["a", "bc"])
+        );
     }
 
     #[test]

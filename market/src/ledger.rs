@@ -44,7 +44,9 @@ impl FromStr for LedgerUnit {
         if word == "GPU_SECONDS" {
             return Ok(Self::GpuSeconds);
         }
-        word.parse().map(Self::Money).map_err(|_| UnknownLedgerUnit(word.to_owned()))
+        word.parse()
+            .map(Self::Money)
+            .map_err(|_| UnknownLedgerUnit(word.to_owned()))
     }
 }
 
@@ -130,7 +132,11 @@ impl Posting {
     /// A debit.
     #[must_use]
     pub const fn debit(account: Account, unit: LedgerUnit, amount: i64) -> Self {
-        Self { account, unit, amount }
+        Self {
+            account,
+            unit,
+            amount,
+        }
     }
 
     /// A credit.
@@ -138,7 +144,11 @@ impl Posting {
     /// `amount` is given above zero and booked below.
     #[must_use]
     pub const fn credit(account: Account, unit: LedgerUnit, amount: i64) -> Self {
-        Self { account, unit, amount: -amount }
+        Self {
+            account,
+            unit,
+            amount: -amount,
+        }
     }
 }
 
@@ -207,7 +217,13 @@ impl Transaction {
         if let Some((unit, sum)) = sums(&postings).into_iter().find(|(_, sum)| *sum != 0) {
             return Err(LedgerError::Unbalanced { unit, sum });
         }
-        Ok(Self { id, idempotency_key, kind, effective_at, postings })
+        Ok(Self {
+            id,
+            idempotency_key,
+            kind,
+            effective_at,
+            postings,
+        })
     }
 
     /// The transaction's id.
@@ -276,7 +292,10 @@ mod tests {
             Posting::debit(Account::Used, USD, 5),
             Posting::credit(Account::RevenueUsage, USD, 4),
         ];
-        assert_eq!(transaction(legs), Err(LedgerError::Unbalanced { unit: USD, sum: 1 }));
+        assert_eq!(
+            transaction(legs),
+            Err(LedgerError::Unbalanced { unit: USD, sum: 1 })
+        );
     }
 
     #[test]

@@ -35,7 +35,19 @@ pub enum MoneyError {
 }
 
 /// A currency that the broker deals in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
 pub enum Currency {
     /// United States dollar; minor unit 1e-2, so one unit is 1e-8 dollars.
     #[serde(rename = "USD")]
@@ -152,7 +164,10 @@ impl Money {
         if self.currency != other.currency {
             return Err(MoneyError::MixedCurrencies(other.currency, self.currency));
         }
-        let units = self.units.checked_add(other.units).ok_or(MoneyError::Overflow)?;
+        let units = self
+            .units
+            .checked_add(other.units)
+            .ok_or(MoneyError::Overflow)?;
         Ok(Self { units, ..self })
     }
 
@@ -290,7 +305,14 @@ mod tests {
 
     #[test]
     fn an_amount_reads_back_as_it_was_written() {
-        for text in ["0.00", "2.49", "23.92", "0.00000001", "92000000000.00", "-1.50"] {
+        for text in [
+            "0.00",
+            "2.49",
+            "23.92",
+            "0.00000001",
+            "92000000000.00",
+            "-1.50",
+        ] {
             assert_eq!(usd(text).to_string(), text);
         }
     }
@@ -305,8 +327,14 @@ mod tests {
 
     #[test]
     fn words_and_absurd_sizes_are_refused() {
-        assert!(matches!(Money::parse("$2", Currency::Usd), Err(MoneyError::NotDecimal(_))));
-        assert_eq!(Money::parse("92233720369", Currency::Usd), Err(MoneyError::Overflow));
+        assert!(matches!(
+            Money::parse("$2", Currency::Usd),
+            Err(MoneyError::NotDecimal(_))
+        ));
+        assert_eq!(
+            Money::parse("92233720369", Currency::Usd),
+            Err(MoneyError::Overflow)
+        );
     }
 
     #[test]

@@ -13,7 +13,19 @@ use crate::place::Place;
 use crate::quantity::GpuCount;
 
 /// What kind of machine a tenant gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Tenancy {
     /// The whole machine, no hypervisor.
@@ -46,7 +58,19 @@ impl fmt::Display for Tenancy {
 }
 
 /// Under which terms a thing is sold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Terms {
     /// Open-ended, ended by us.
@@ -82,7 +106,19 @@ impl fmt::Display for Terms {
 }
 
 /// How much there is, in the provider's own degree of precision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum AvailabilityLevel {
     /// Sold out; the offer stays known.
@@ -112,11 +148,23 @@ pub struct Availability {
 
 impl Availability {
     /// Sold out.
-    pub const NONE: Self = Self { level: AvailabilityLevel::None, nodes: Some(0), at_least: false };
+    pub const NONE: Self = Self {
+        level: AvailabilityLevel::None,
+        nodes: Some(0),
+        at_least: false,
+    };
     /// There is some; how much is not said.
-    pub const PRESENT: Self = Self { level: AvailabilityLevel::Present, nodes: None, at_least: false };
+    pub const PRESENT: Self = Self {
+        level: AvailabilityLevel::Present,
+        nodes: None,
+        at_least: false,
+    };
     /// Nothing is said.
-    pub const UNKNOWN: Self = Self { level: AvailabilityLevel::Unknown, nodes: None, at_least: false };
+    pub const UNKNOWN: Self = Self {
+        level: AvailabilityLevel::Unknown,
+        nodes: None,
+        at_least: false,
+    };
 
     /// Exactly so many free nodes; none of them means sold out.
     #[must_use]
@@ -124,7 +172,11 @@ impl Availability {
         if nodes == 0 {
             return Self::NONE;
         }
-        Self { level: AvailabilityLevel::Present, nodes: Some(nodes), at_least: false }
+        Self {
+            level: AvailabilityLevel::Present,
+            nodes: Some(nodes),
+            at_least: false,
+        }
     }
 
     /// Whether the offer is sold out.
@@ -190,7 +242,10 @@ impl Offer {
         let numerator = i128::from(self.price_per_node_hour.units()) * 1_000;
         let units = divide_half_even(numerator, i128::from(self.gpus.thousandths()));
         let units = i64::try_from(units).map_err(|_| MoneyError::Overflow)?;
-        Ok(Rate::per_gpu_hour(Money::from_units(units, self.price_per_node_hour.currency())))
+        Ok(Rate::per_gpu_hour(Money::from_units(
+            units,
+            self.price_per_node_hour.currency(),
+        )))
     }
 
     /// How old the offer is at `now`. Units: seconds, never negative.

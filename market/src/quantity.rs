@@ -31,7 +31,9 @@ impl GpuCount {
         if gpus == 0 || gpus > Self::MAX {
             return Err(QuantityError::ImpossibleGpus(gpus.to_string()));
         }
-        Ok(Self { thousandths: gpus * 1_000 })
+        Ok(Self {
+            thousandths: gpus * 1_000,
+        })
     }
 
     /// So many thousandths of a GPU.
@@ -68,7 +70,11 @@ impl GpuCount {
     /// The count when it is whole; `None` for a slice of a GPU.
     #[must_use]
     pub const fn as_whole(self) -> Option<u32> {
-        if self.thousandths % 1_000 == 0 { Some(self.thousandths / 1_000) } else { None }
+        if self.thousandths.is_multiple_of(1_000) {
+            Some(self.thousandths / 1_000)
+        } else {
+            None
+        }
     }
 
     /// The count as a floating-point number, for arithmetic on physical quantities only.
@@ -82,7 +88,11 @@ impl fmt::Display for GpuCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.as_whole() {
             Some(whole) => write!(f, "{whole}"),
-            None => write!(f, "{}", rust_decimal::Decimal::new(i64::from(self.thousandths), 3).normalize()),
+            None => write!(
+                f,
+                "{}",
+                rust_decimal::Decimal::new(i64::from(self.thousandths), 3).normalize()
+            ),
         }
     }
 }
@@ -133,7 +143,16 @@ mod tests {
     #[test]
     fn impossible_counts_are_refused_at_the_door() {
         // The first was published by a real inventory: minus one, read without its sign.
-        for bad in ["18446744073709551615", "0", "-1", "1e3", "0.0001", "1025", "", "eight"] {
+        for bad in [
+            "18446744073709551615",
+            "0",
+            "-1",
+            "1e3",
+            "0.0001",
+            "1025",
+            "",
+            "eight",
+        ] {
             assert!(GpuCount::parse(bad).is_err(), "{bad}");
         }
     }

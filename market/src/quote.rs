@@ -24,14 +24,17 @@ impl QuoteLine {
     /// GPUs of all its nodes. A slice counts as one device.
     #[must_use]
     pub fn gpus(&self) -> u32 {
-        self.nodes.saturating_mul(self.offer.gpus.as_whole().unwrap_or(1))
+        self.nodes
+            .saturating_mul(self.offer.gpus.as_whole().unwrap_or(1))
     }
 
     /// What the line costs for an hour at the frozen rate.
     ///
     /// Errors: [`MoneyError::Overflow`].
     pub fn cost_per_hour(&self) -> Result<Money, MoneyError> {
-        self.rate.money_per_gpu_hour().checked_mul(i64::from(self.gpus()))
+        self.rate
+            .money_per_gpu_hour()
+            .checked_mul(i64::from(self.gpus()))
     }
 }
 

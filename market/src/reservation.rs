@@ -7,7 +7,19 @@ use serde::{Deserialize, Serialize};
 use crate::lease::UnknownState;
 
 /// Why a reservation ends or ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum CloseReason {
     /// The hold was not confirmed in time.

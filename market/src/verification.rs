@@ -25,6 +25,7 @@ pub use order::{
 pub use report::{AgentBuild, AgentReport, DeviceKind, GpuReport, StepDuration};
 
 use crate::attestation::Verdict;
+use crate::fabric::Internode;
 use crate::ids::AttestationId;
 
 /// The version of the conversation that these types describe.
@@ -164,6 +165,8 @@ pub struct Inventory {
     /// Host memory, GiB.
     #[schema(minimum = 0, maximum = 1_048_576)]
     pub memory_gib: u32,
+    /// The network to its sibling nodes, as far as the node can tell.
+    pub internode: Internode,
     /// The GPUs in the driver's order. All later lists of GPUs follow this order.
     #[schema(max_items = 64)]
     pub gpus: Vec<GpuClaim>,

@@ -46,7 +46,11 @@ impl Demand {
                 }
             }
         }
-        if faults.0.is_empty() { Ok(()) } else { Err(faults.0) }
+        if faults.0.is_empty() {
+            Ok(())
+        } else {
+            Err(faults.0)
+        }
     }
 }
 
@@ -54,14 +58,21 @@ struct Faults(Vec<DemandFault>);
 
 impl Faults {
     fn add(&mut self, prefix: &str, field: &str, detail: impl Into<String>) {
-        self.0.push(DemandFault { field: format!("{prefix}{field}"), detail: detail.into() });
+        self.0.push(DemandFault {
+            field: format!("{prefix}{field}"),
+            detail: detail.into(),
+        });
     }
 
     fn within(&mut self, prefix: &str, field: &str, value: f64, range: RangeInclusive<f64>) {
         // A NaN is in no range, so it is refused too.
         if !range.contains(&value) {
             let (low, high) = (range.start(), range.end());
-            self.add(prefix, field, format!("must be between {low} and {high}, not {value}"));
+            self.add(
+                prefix,
+                field,
+                format!("must be between {low} and {high}, not {value}"),
+            );
         }
     }
 
@@ -70,17 +81,24 @@ impl Faults {
             self.window(prefix, window, now);
         }
         if let Some(ceiling) = shared.ceiling {
-            let rate = ceiling.usd_per_gpu_hour.map(|rate| rate.money_per_gpu_hour());
-            for (field, money) in
-                [("ceiling.usd_per_gpu_hour", rate), ("ceiling.usd_per_hour", ceiling.usd_per_hour)]
-            {
+            let rate = ceiling
+                .usd_per_gpu_hour
+                .map(|rate| rate.money_per_gpu_hour());
+            for (field, money) in [
+                ("ceiling.usd_per_gpu_hour", rate),
+                ("ceiling.usd_per_hour", ceiling.usd_per_hour),
+            ] {
                 if money.is_some_and(|money| !money.is_positive()) {
                     self.add(prefix, field, "must be above zero");
                 }
             }
         }
         if shared.tenancy.is_some_and(<[_]>::is_empty) {
-            self.add(prefix, "tenancy", "names no kind of machine; leave it out to take any");
+            self.add(
+                prefix,
+                "tenancy",
+                "names no kind of machine; leave it out to take any",
+            );
         }
         if let Some(places) = shared.places
             && places.countries.is_empty()
@@ -95,21 +113,37 @@ impl Faults {
 
     fn window(&mut self, prefix: &str, window: &Window, now: DateTime<Utc>) {
         if window.end.is_some() && window.duration_hours.is_some() {
-            self.add(prefix, "window.end", "give `end` or `duration_hours`, not both");
+            self.add(
+                prefix,
+                "window.end",
+                "give `end` or `duration_hours`, not both",
+            );
         }
-        if window.duration_hours.is_some_and(|hours| hours.get() > 87_600) {
-            self.add(prefix, "window.duration_hours", "must be at most 87600 (ten years)");
-        }
-        for (field, time) in
-            [("window.end", window.end), ("window.start_latest", window.start_latest)]
+        if window
+            .duration_hours
+            .is_some_and(|hours| hours.get() > 87_600)
         {
+            self.add(
+                prefix,
+                "window.duration_hours",
+                "must be at most 87600 (ten years)",
+            );
+        }
+        for (field, time) in [
+            ("window.end", window.end),
+            ("window.start_latest", window.start_latest),
+        ] {
             if let Some(time) = time.filter(|time| *time <= now) {
                 self.add(prefix, field, format!("{} is in the past", rfc3339(time)));
             }
         }
         let start = window.start_earliest.unwrap_or(now);
         if window.start_latest.is_some_and(|latest| latest < start) {
-            self.add(prefix, "window.start_latest", "must not be before the earliest start");
+            self.add(
+                prefix,
+                "window.start_latest",
+                "must not be before the earliest start",
+            );
         }
         if window.end.is_some_and(|end| end <= start) {
             self.add(prefix, "window.end", "must be after the start");
@@ -133,7 +167,12 @@ impl Faults {
         self.model(prefix, &demand.model);
         #[expect(clippy::cast_precision_loss, reason = "a bound check, not a quantity")]
         self.within(prefix, "tokens", demand.tokens as f64, 1.0..=1e15);
-        self.within(prefix, "sequence_length", demand.sequence_length.into(), 1.0..=1e7);
+        self.within(
+            prefix,
+            "sequence_length",
+            demand.sequence_length.into(),
+            1.0..=1e7,
+        );
         if let Some(batch) = demand.global_batch_sequences {
             self.within(prefix, "global_batch_sequences", batch.into(), 1.0..=1e7);
         }
@@ -142,7 +181,12 @@ impl Faults {
         }
         if let Some(checkpointing) = &demand.checkpointing {
             if let Some(minutes) = checkpointing.interval_minutes {
-                self.within(prefix, "checkpointing.interval_minutes", minutes.into(), 1.0..=1e5);
+                self.within(
+                    prefix,
+                    "checkpointing.interval_minutes",
+                    minutes.into(),
+                    1.0..=1e5,
+                );
             }
             if let Some(size) = checkpointing.size_gb {
                 self.within(prefix, "checkpointing.size_gb", size, 0.001..=1e6);
@@ -178,11 +222,20 @@ impl Faults {
             self.within(prefix, "growth", growth, 1.0..=1_000.0);
         }
         for (index, user) in demand.users.iter().enumerate() {
-            self.within(prefix, &format!("users[{index}].share"), user.share, 0.0..=1.0);
+            self.within(
+                prefix,
+                &format!("users[{index}].share"),
+                user.share,
+                0.0..=1.0,
+            );
         }
         let total: f64 = demand.users.iter().map(|user| user.share).sum();
         if !demand.users.is_empty() && (total - 1.0).abs() > 0.01 {
-            self.add(prefix, "users", format!("the shares add up to {total:.2}, not to 1"));
+            self.add(
+                prefix,
+                "users",
+                format!("the shares add up to {total:.2}, not to 1"),
+            );
         }
     }
 
@@ -201,7 +254,11 @@ impl Faults {
 
     fn deadline(&mut self, prefix: &str, deadline: Option<DateTime<Utc>>, now: DateTime<Utc>) {
         if let Some(deadline) = deadline.filter(|deadline| *deadline <= now) {
-            self.add(prefix, "deadline", format!("{} is in the past", rfc3339(deadline)));
+            self.add(
+                prefix,
+                "deadline",
+                format!("{} is in the past", rfc3339(deadline)),
+            );
         }
     }
 
@@ -213,7 +270,12 @@ impl Faults {
                 }
             }
             Model::Shaped(shape) => {
-                self.within(prefix, "model.params_total_b", shape.params_total_b, 0.001..=1e5);
+                self.within(
+                    prefix,
+                    "model.params_total_b",
+                    shape.params_total_b,
+                    0.001..=1e5,
+                );
                 if let Some(active) = shape.params_active_b {
                     self.within(prefix, "model.params_active_b", active, 0.001..=1e5);
                     if active > shape.params_total_b {

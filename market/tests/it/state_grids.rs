@@ -26,7 +26,11 @@ fn grid<S: Copy, E: Copy + std::fmt::Debug>(
     for event in events {
         let _ = write!(text, "| {event:?} |");
         for (_, state) in states {
-            let _ = write!(text, " {} |", next(*state, *event).unwrap_or_else(|| "·".into()));
+            let _ = write!(
+                text,
+                " {} |",
+                next(*state, *event).unwrap_or_else(|| "·".into())
+            );
         }
         text.push('\n');
     }
@@ -34,13 +38,21 @@ fn grid<S: Copy, E: Copy + std::fmt::Debug>(
 }
 
 fn lease_grid() -> String {
-    let states: Vec<_> = LeaseState::ALL.map(|state| (state.to_string(), state)).into();
-    grid(&states, &LeaseEvent::ALL, |state, event| Some(state.next(event).ok()?.to_string()))
+    let states: Vec<_> = LeaseState::ALL
+        .map(|state| (state.to_string(), state))
+        .into();
+    grid(&states, &LeaseEvent::ALL, |state, event| {
+        Some(state.next(event).ok()?.to_string())
+    })
 }
 
 fn reservation_grid() -> String {
     // One reason stands for all: which one an arrow sets is part of the cell.
-    let shown = |state: &ReservationState| state.reason().is_none_or(|why| why == CloseReason::Released);
+    let shown = |state: &ReservationState| {
+        state
+            .reason()
+            .is_none_or(|why| why == CloseReason::Released)
+    };
     let states: Vec<_> = ReservationState::all()
         .into_iter()
         .filter(shown)
@@ -56,14 +68,25 @@ fn reservation_grid() -> String {
     grid(&states, &ReservationEvent::ALL, |state, event| {
         let next = state.next(event).ok()?;
         let same_reason = state.reason().is_some();
-        Some(if same_reason { format!("{}(why)", next.as_str()) } else { next.to_string() })
+        Some(if same_reason {
+            format!("{}(why)", next.as_str())
+        } else {
+            next.to_string()
+        })
     })
 }
 
 fn with_section(text: &str, name: &str, body: &str) -> String {
-    let (open, close) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
-    let (before, rest) = text.split_once(&open).expect("the page marks where the grid begins");
-    let (_, after) = rest.split_once(&close).expect("the page marks where the grid ends");
+    let (open, close) = (
+        format!("<!-- {name} -->\n"),
+        format!("<!-- end of {name} -->"),
+    );
+    let (before, rest) = text
+        .split_once(&open)
+        .expect("the page marks where the grid begins");
+    let (_, after) = rest
+        .split_once(&close)
+        .expect("the page marks where the grid ends");
     format!("{before}{open}{body}{close}{after}")
 }
 
@@ -76,7 +99,10 @@ fn the_page_on_reservations_shows_both_grids_as_they_are() {
         std::fs::write(page(), &new).expect("the page can be written");
     }
     let now = std::fs::read_to_string(page()).expect("docs/reservations.md is there");
-    assert_eq!(now, new, "run `UPDATE_DOCS=1 cargo test -p market` and review the change");
+    assert_eq!(
+        now, new,
+        "run `UPDATE_DOCS=1 cargo test -p market` and review the change"
+    );
 }
 
 #[test]
@@ -96,7 +122,10 @@ fn nothing_leaves_the_last_states() {
     }
     for event in ReservationEvent::ALL {
         for why in CloseReason::ALL {
-            assert!(ReservationState::Closed(why).next(event).is_err(), "{event:?}");
+            assert!(
+                ReservationState::Closed(why).next(event).is_err(),
+                "{event:?}"
+            );
         }
     }
 }
@@ -107,7 +136,9 @@ fn every_state_can_reach_its_end() {
         let mut seen = vec![start];
         let mut at = 0;
         while at < seen.len() {
-            let reached = LeaseEvent::ALL.into_iter().filter_map(|event| seen[at].next(event).ok());
+            let reached = LeaseEvent::ALL
+                .into_iter()
+                .filter_map(|event| seen[at].next(event).ok());
             for state in reached.collect::<Vec<_>>() {
                 if !seen.contains(&state) {
                     seen.push(state);

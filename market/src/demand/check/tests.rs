@@ -13,7 +13,10 @@ fn faults(json: &str) -> Vec<String> {
     let demand: Demand = serde_json::from_str(json).expect("a readable demand");
     match demand.check(now()) {
         Ok(()) => Vec::new(),
-        Err(faults) => faults.into_iter().map(|f| format!("{}: {}", f.field, f.detail)).collect(),
+        Err(faults) => faults
+            .into_iter()
+            .map(|f| format!("{}: {}", f.field, f.detail))
+            .collect(),
     }
 }
 
@@ -23,7 +26,9 @@ fn a_gpus_demand_needs_only_gpu_and_count() {
         serde_json::from_str(r#"{"kind":"gpus","gpu":"H100-SXM","count":8}"#).expect("a demand");
     assert_eq!(demand.kind(), DemandKind::Gpus);
     assert_eq!(demand.check(now()), Ok(()));
-    let Demand::Gpus(gpus) = demand else { panic!("gpus") };
+    let Demand::Gpus(gpus) = demand else {
+        panic!("gpus")
+    };
     assert_eq!((gpus.nodes, gpus.spot), (1, false));
 }
 
@@ -38,16 +43,17 @@ fn every_kind_parses_and_is_closed() {
     ] {
         assert_eq!(faults(json), Vec::<String>::new(), "{json}");
         let with_more = json.replacen('{', r#"{"colour":"red","#, 1);
-        let refusal = serde_json::from_str::<Demand>(&with_more).expect_err("closed").to_string();
+        let refusal = serde_json::from_str::<Demand>(&with_more)
+            .expect_err("closed")
+            .to_string();
         assert!(refusal.contains("colour"), "{refusal}");
     }
 }
 
 #[test]
 fn a_window_in_the_past_is_refused() {
-    let found = faults(
-        r#"{"kind":"gpus","gpu":"any","count":1,"window":{"end":"2026-11-20T00:00:00Z"}}"#,
-    );
+    let found =
+        faults(r#"{"kind":"gpus","gpu":"any","count":1,"window":{"end":"2026-11-20T00:00:00Z"}}"#);
     assert_eq!(found[0], "window.end: 2026-11-20T00:00:00Z is in the past");
 }
 
@@ -57,7 +63,10 @@ fn impossible_numbers_are_all_named_at_once() {
         r#"{"kind":"gpus","gpu":"any","count":0,"nodes":0,"ceiling":{"usd_per_gpu_hour":"0"},"tenancy":[]}"#,
     );
     for field in ["count", "nodes", "ceiling.usd_per_gpu_hour", "tenancy"] {
-        assert!(found.iter().any(|f| f.starts_with(&format!("{field}:"))), "{field} in {found:?}");
+        assert!(
+            found.iter().any(|f| f.starts_with(&format!("{field}:"))),
+            "{field} in {found:?}"
+        );
     }
 }
 
