@@ -1,0 +1,165 @@
+//! The contract that every adapter keeps.
+//!
+//! An adapter holds no state and no connection: everything it says goes through the [`Http`] it
+//! is given, so that the same code runs live, against the simulator and over recordings.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use market::catalog::CatalogReading;
+use market::ids::ProviderId;
+use market::order::{ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState};
+
+use crate::error::AdapterError;
+use crate::http::Http;
+
+/// How the start-up script of an order reaches its nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// As cloud-init user data in the launch call, run once as root at first boot.
+    UserData,
+    /// As a cloud-init script in a field of its own, run once as root at first boot.
+    CloudInitScript,
+}
+
+/// How many nodes one lease holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodesPerLease {
+    /// One node a lease: a gang takes as many leases as it has nodes.
+    One,
+    /// One rental of up to so many nodes, all in one fabric.
+    Rental {
+        /// The most nodes of one rental.
+        max: u32,
+    },
+}
+
+impl NodesPerLease {
+    /// The most nodes that one lease holds.
+    #[must_use]
+    pub const fn max(self) -> u32 {
+        match self {
+            Self::One => 1,
+            Self::Rental { max } => max,
+        }
+    }
+}
+
+/// What a provider may lack. Each lack is declared in words in [`Profile::unsupported`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Capability {
+    /// Selling capacity that it may take back.
+    Spot,
+    /// Joining several nodes by a fabric.
+    Fabric,
+    /// Saying how many nodes are free.
+    FreeCount,
+    /// Taking a key that makes a repeated order harmless. Without it the mark is looked up.
+    IdempotencyKey,
+    /// Saying when a lease began.
+    StartTime,
+}
+
+/// What is fixed about a provider.
+#[derive(Debug)]
+pub struct Profile {
+    /// The provider id, a word that [`ProviderId::parse`] accepts.
+    pub id: &'static str,
+    /// The name for people.
+    pub name: &'static str,
+    /// Where its API is, without a slash at the end.
+    pub default_base_url: &'static str,
+    /// The names under which its credential is configured, the usual one first.
+    pub credentials: &'static [&'static str],
+    /// How a start-up script reaches a node.
+    pub delivery: Delivery,
+    /// How many nodes one lease holds.
+    pub nodes_per_lease: NodesPerLease,
+    /// What it cannot do, each with the reason in words.
+    pub unsupported: &'static [(Capability, &'static str)],
+    /// Beyond this age its offers are not matched.
+    pub freshness_limit: Duration,
+    /// How often its catalogue is read.
+    pub poll_interval: Duration,
+    /// The least time between two calls.
+    pub call_spacing: Duration,
+    /// The least time between two orders.
+    pub order_spacing: Duration,
+}
+
+impl Profile {
+    /// The provider id.
+    #[must_use]
+    #[allow(clippy::missing_panics_doc)] // A test reads the id of every registered profile.
+    pub fn provider_id(&self) -> ProviderId {
+        ProviderId::parse(self.id).expect("profiles carry valid ids")
+    }
+
+    /// Why the provider cannot do this; `None` when it can.
+    #[must_use]
+    pub fn lack(&self, capability: Capability) -> Option<&'static str> {
+        self.unsupported
+            .iter()
+            .find(|(lacking, _)| *lacking == capability)
+            .map(|(_, why)| *why)
+    }
+}
+
+/// Our code for one provider.
+#[async_trait]
+pub trait Adapter: Send + Sync {
+    /// What is fixed about the provider.
+    fn profile(&self) -> &'static Profile;
+
+    /// Reads everything that the provider sells. The main price answer is asked for first.
+    ///
+    /// `now` is stamped on the offers. A reading that is empty, cut short or partly unreadable
+    /// says so (`complete` is false), so that nothing is withdrawn on its word.
+    /// Errors: when not even a part could be read.
+    async fn read_catalog(
+        &self,
+        http: &Http,
+        now: DateTime<Utc>,
+    ) -> Result<CatalogReading, AdapterError>;
+
+    /// Orders one lease, marked with the order's client token. Never repeats itself.
+    ///
+    /// The result holds as much as the provider said in this one answer; the caller compares it
+    /// with the order. Errors: [`AdapterError::is_outcome_unknown`] tells whether something may
+    /// have been made.
+    async fn request_lease(
+        &self,
+        http: &Http,
+        order: &LeaseOrder,
+    ) -> Result<ProviderLease, AdapterError>;
+
+    /// Everything in the account that the provider still shows, ours or not.
+    ///
+    /// Errors: whenever the list could not be read to its end: part of it is no list.
+    async fn list_leases(&self, http: &Http) -> Result<Vec<ProviderLease>, AdapterError>;
+
+    /// The thing that carries this mark. One that lives is preferred to one that is gone.
+    async fn find_lease(
+        &self,
+        http: &Http,
+        token: &ClientToken,
+    ) -> Result<Option<ProviderLease>, AdapterError> {
+        let marked = |lease: &ProviderLease| lease.client_token().as_ref() == Some(token);
+        let leases = self.list_leases(http).await?.into_iter().filter(marked);
+        Ok(leases.min_by_key(|lease| lease.state == ProviderLeaseState::Gone))
+    }
+
+    /// One lease by the provider's id; `None` when the provider does not know it (any more).
+    async fn read_lease(
+        &self,
+        http: &Http,
+        id: &ProviderLeaseId,
+    ) -> Result<Option<ProviderLease>, AdapterError>;
+
+    /// Tells the provider to end a lease. Releasing what is absent succeeds.
+    ///
+    /// Success means that the provider took the word, not that the lease is gone: read it until
+    /// it is.
+    async fn release_lease(&self, http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError>;
+}

@@ -1,0 +1,165 @@
+//! The first gate: what keeps a record from becoming an offer, the same for every reader.
+//!
+//! A price of zero, null, absent or absurd is unknown, never cheapest; unknown hardware is
+//! quarantined and counted, never guessed. What needs more than one record (a price against the
+//! market's, a listing against the one before) is judged where readings are compared.
+
+use market::catalog::{SkipReason, Skipped};
+use market::gpu::{self, GpuIdentity, Resolution};
+use market::money::{Currency, Money};
+use market::quantity::GpuCount;
+use rust_decimal::Decimal;
+
+/// The least that a GPU-hour costs. Units: USD 1e-8.
+///
+/// One cent is about the electricity of the smallest card (75 W at 0.13 USD per kWh); the
+/// cheapest honest listing seen is 0.0525 USD (RTX 3060, vast, May 2026).
+const LEAST_UNITS_PER_GPU_HOUR: i64 = 1_000_000;
+
+/// The most that a GPU-hour costs. Units: USD 1e-8.
+///
+/// A thousand dollars is some forty times the dearest honest listing seen (23.33 USD, H100,
+/// azure, May 2026) and less than what a price in cents read as dollars comes to.
+const MOST_UNITS_PER_GPU_HOUR: i64 = 100_000_000_000;
+
+/// Why a record, or one price of it, became no offer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    pub(crate) reason: SkipReason,
+    pub(crate) why: String,
+}
+
+impl Rejection {
+    pub(crate) fn new(reason: SkipReason, why: impl Into<String>) -> Self {
+        Self {
+            reason,
+            why: why.into(),
+        }
+    }
+
+    /// The entry of a catalogue for a record that was rejected. `rows` is 0 where the record
+    /// still gave another offer.
+    pub(crate) fn of_record(self, sku: Option<&str>, rows: u64) -> Skipped {
+        Skipped {
+            file: None,
+            row: None,
+            rows,
+            sku: sku.map(shown),
+            reason: self.reason,
+            why: self.why,
+        }
+    }
+}
+
+/// A provider's text as it is shown: cut short, without control characters.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars()
+        .filter(|letter| !letter.is_control())
+        .take(80)
+        .collect()
+}
+
+/// Checks the price of one node for one hour.
+///
+/// `amount` is in US dollars. Rounded half to even where it is finer than a unit.
+pub(crate) fn node_price(amount: Decimal, gpus: GpuCount) -> Result<Money, Rejection> {
+    if amount.is_zero() {
+        return Err(Rejection::new(
+            SkipReason::NoPrice,
+            format!("a price of {amount} means that none is known"),
+        ));
+    }
+    let implausible = |what: &str| {
+        let why = format!("{amount} USD an hour for {gpus} GPUs is {what}");
+        Rejection::new(SkipReason::ImplausiblePrice, why)
+    };
+    let price =
+        Money::from_decimal(amount, Currency::Usd).map_err(|_| implausible("beyond any price"))?;
+    if !price.is_positive() {
+        return Err(implausible("no price to pay"));
+    }
+    // In thousandths of a GPU on both sides, so that nothing is rounded before it is compared.
+    let scaled = i128::from(price.units()) * 1_000;
+    let bound =
+        |units_per_gpu_hour| i128::from(units_per_gpu_hour) * i128::from(gpus.thousandths());
+    if scaled < bound(LEAST_UNITS_PER_GPU_HOUR) {
+        return Err(implausible("less than its electricity costs"));
+    }
+    if scaled > bound(MOST_UNITS_PER_GPU_HOUR) {
+        return Err(implausible("more than 1000 USD a GPU-hour"));
+    }
+    Ok(price)
+}
+
+/// What a seller's words name, with the count of GPUs where the seller's own is wrong.
+pub(crate) fn hardware(
+    seller: &str,
+    sku: &str,
+    gpu_name: Option<&str>,
+    memory_mib_per_gpu: Option<u64>,
+) -> Result<(GpuIdentity, Option<GpuCount>), Rejection> {
+    match gpu::resolve(seller, sku, gpu_name, memory_mib_per_gpu) {
+        Resolution::Gpu {
+            identity,
+            share_of_gpu,
+            ..
+        } => Ok((identity, share_of_gpu)),
+        Resolution::NotAGpu { rule } => Err(Rejection::new(SkipReason::NotAGpu, rule)),
+        Resolution::Unknown { why } => Err(Rejection::new(SkipReason::UnknownGpu, why)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gate(amount: &str, gpus: &str) -> Result<Money, SkipReason> {
+        let gpus = GpuCount::parse(gpus).expect("a count");
+        node_price(amount.parse().expect("a number"), gpus).map_err(|rejection| rejection.reason)
+    }
+
+    #[test]
+    fn zero_is_no_price_and_what_cannot_be_meant_is_implausible() {
+        assert_eq!(gate("0", "8"), Err(SkipReason::NoPrice));
+        assert_eq!(gate("0.000", "8"), Err(SkipReason::NoPrice));
+        for absurd in [
+            "-1",
+            "0.0799",
+            "8000.01",
+            "99999999999999999",
+            "0.0000000001",
+        ] {
+            assert_eq!(
+                gate(absurd, "8"),
+                Err(SkipReason::ImplausiblePrice),
+                "{absurd}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_bounds_themselves_pass() {
+        assert_eq!(gate("0.08", "8"), Ok(Money::usd_units(8_000_000)));
+        assert_eq!(gate("8000", "8"), Ok(Money::usd_units(800_000_000_000)));
+    }
+
+    #[test]
+    fn a_slice_is_judged_as_its_share_of_a_gpu() {
+        assert_eq!(gate("0.00167", "0.167"), Ok(Money::usd_units(167_000)));
+        assert_eq!(gate("0.00166", "0.167"), Err(SkipReason::ImplausiblePrice));
+    }
+
+    proptest! {
+        #[test]
+        fn what_passes_is_positive_and_within_bounds_per_gpu(units in any::<i64>(), thousandths in 1_u32..=1_024_000) {
+            let gpus = GpuCount::from_thousandths(thousandths).expect("in range");
+            if let Ok(price) = node_price(Decimal::new(units, 8), gpus) {
+                prop_assert_eq!(price.units(), units);
+                let dollars_per_gpu = price.units() as f64 / 1e8 / gpus.to_f64();
+                prop_assert!((0.009_999..=1_000.001).contains(&dollars_per_gpu));
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Talks to a provider: pace, retries of reads, limits on time and size, recording.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use chrono::DateTime;
+use rand::Rng;
+use reqwest::header::{ACCEPT, DATE, HeaderMap, RETRY_AFTER};
+use secrecy::ExposeSecret;
+use tracing::{debug, warn};
+
+use super::exchange::Exchange;
+use super::pace::Pace;
+use super::{
+    Answer, Call, HttpConfig, MAX_BODY_BYTES, Purpose, Reply, guard, judge, no_clean_answer, redact,
+};
+use crate::error::AdapterError;
+
+/// The longest wait that a provider's `Retry-After` is believed.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3_600);
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A live connection.
+#[derive(Debug)]
+pub(super) struct Live {
+    config: HttpConfig,
+    client: reqwest::Client,
+    base: String,
+    calls: Pace,
+    orders: Pace,
+    recorded: AtomicU64,
+}
+
+impl Live {
+    pub(super) fn open(config: HttpConfig) -> Result<Self, AdapterError> {
+        let base = guard::check_base_url(&config.base_url, config.allow_loopback)?;
+        // Fails when a provider of cryptography is installed already, which serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT.min(config.timeout))
+            .timeout(config.timeout)
+            .user_agent(concat!("gpu-broker/", env!("CARGO_PKG_VERSION")));
+        if base.host_str().is_some_and(guard::is_loopback_name) {
+            // A simulation needs neither a proxy nor the roots of this machine, which may be absent.
+            builder = builder.no_proxy().tls_certs_only([]);
+        }
+        if !config.allow_loopback {
+            builder = builder.dns_resolver(Arc::new(guard::RemoteOnly));
+        }
+        let client = builder
+            .build()
+            .map_err(|error| AdapterError::BadConnection(error.without_url().to_string()))?;
+        Ok(Self {
+            client,
+            base: base.as_str().trim_end_matches('/').to_owned(),
+            calls: Pace::new(config.call_spacing),
+            orders: Pace::new(config.order_spacing),
+            recorded: AtomicU64::new(1),
+            config,
+        })
+    }
+
+    /// Sends a call; a read is tried again while there is hope.
+    pub(super) async fn send(&self, call: &Call) -> Result<Answer, AdapterError> {
+        let attempts = if call.purpose == Purpose::Read {
+            self.config.read_attempts.max(1)
+        } else {
+            1
+        };
+        let mut backoff = self.config.first_backoff;
+        let mut attempt = 1;
+        loop {
+            let error = match self.send_once(call).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let wait = match &error {
+                AdapterError::RateLimited { after } if *after <= self.config.longest_wait => *after,
+                AdapterError::Unreachable { .. } => jittered(backoff),
+                _ => return Err(error),
+            };
+            if attempt >= attempts {
+                return Err(error);
+            }
+            debug!(
+                path = call.path,
+                attempt,
+                wait_ms = wait.as_millis(),
+                "Will ask again: {error}"
+            );
+            tokio::time::sleep(wait).await;
+            backoff *= 2;
+            attempt += 1;
+        }
+    }
+
+    async fn send_once(&self, call: &Call) -> Result<Answer, AdapterError> {
+        let too_far = |after| AdapterError::RateLimited { after };
+        if call.purpose == Purpose::Order {
+            self.orders
+                .turn(self.config.longest_wait)
+                .await
+                .map_err(too_far)?;
+        }
+        self.calls
+            .turn(self.config.longest_wait)
+            .await
+            .map_err(too_far)?;
+        let reply = self.exchange(call).await?;
+        if reply.status == 429 {
+            self.calls.hold(
+                reply
+                    .retry_after
+                    .unwrap_or_default()
+                    .min(self.config.longest_wait),
+            );
+        }
+        self.record(call, &reply);
+        judge(call, reply, self.config.credential.as_ref())
+    }
+
+    async fn exchange(&self, call: &Call) -> Result<Reply, AdapterError> {
+        let url = format!("{}{}", self.base, call.path);
+        let method = match call.method {
+            "POST" => reqwest::Method::POST,
+            "DELETE" => reqwest::Method::DELETE,
+            _ => reqwest::Method::GET,
+        };
+        let mut request = self
+            .client
+            .request(method, url)
+            .header(ACCEPT, "application/json");
+        if let Some(credential) = &self.config.credential {
+            request = request.bearer_auth(credential.expose_secret());
+        }
+        if let Some(body) = &call.body {
+            request = request.json(body);
+        }
+        let mut response = request.send().await.map_err(|error| lost(call, error))?;
+        let status = response.status().as_u16();
+        let retry_after = retry_after(response.headers());
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| lost(call, error))? {
+            if body.len() + chunk.len() > MAX_BODY_BYTES {
+                let how =
+                    format!("status {status}; the body is larger than {MAX_BODY_BYTES} bytes");
+                return Err(no_clean_answer(
+                    call.purpose,
+                    call.method,
+                    &call.path,
+                    how,
+                    None,
+                    true,
+                ));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Reply {
+            status,
+            retry_after,
+            body,
+        })
+    }
+
+    fn record(&self, call: &Call, reply: &Reply) {
+        let Some(directory) = &self.config.record_to else {
+            return;
+        };
+        let secrets = redact::secrets_of(call, self.config.credential.as_ref());
+        let body = redact::recordable(&reply.body, &secrets);
+        let Ok(body) = serde_json::value::to_raw_value(&body) else {
+            return;
+        };
+        let exchange = Exchange {
+            method: call.method.to_owned(),
+            path: call.path.clone(),
+            status: reply.status,
+            retry_after_seconds: reply.retry_after.map(|after| after.as_secs()),
+            note: None,
+            body,
+        };
+        let number = self.recorded.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = exchange.write_to(directory, number) {
+            warn!(path = call.path, "Could not record an exchange: {error}");
+        }
+    }
+}
+
+/// The error for a call that broke off. One that never connected made nothing, order or not.
+fn lost(call: &Call, error: reqwest::Error) -> AdapterError {
+    let never_sent = error.is_connect() || error.is_builder();
+    let how = if never_sent {
+        "the connection failed"
+    } else if error.is_timeout() {
+        "it timed out"
+    } else {
+        "the connection was lost"
+    };
+    let purpose = if never_sent && call.purpose == Purpose::Order {
+        Purpose::Prepare
+    } else {
+        call.purpose
+    };
+    let source = Some(error.without_url());
+    no_clean_answer(
+        purpose,
+        call.method,
+        &call.path,
+        how.to_owned(),
+        source,
+        false,
+    )
+}
+
+/// Reads `Retry-After` in both of its forms; the date is taken relative to the answer's own.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let seconds = if let Ok(seconds) = text.parse::<u64>() {
+        seconds
+    } else {
+        let until = DateTime::parse_from_rfc2822(text).ok()?;
+        let from = DateTime::parse_from_rfc2822(headers.get(DATE)?.to_str().ok()?).ok()?;
+        u64::try_from((until - from).num_seconds()).unwrap_or(0)
+    };
+    Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
+}
+
+/// Between half and all of a wait, so that many callers do not come back at once.
+fn jittered(wait: Duration) -> Duration {
+    wait.mul_f64(rand::rng().random_range(0.5..=1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(reqwest::header::HeaderName, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (name.clone(), value.parse().expect("a header")))
+            .collect()
+    }
+
+    #[test]
+    fn retry_after_is_read_as_seconds_and_as_a_date() {
+        assert_eq!(
+            retry_after(&headers(&[(RETRY_AFTER, "7")])),
+            Some(Duration::from_secs(7))
+        );
+        let dated = headers(&[
+            (RETRY_AFTER, "Sat, 21 Nov 2026 10:00:30 GMT"),
+            (DATE, "Sat, 21 Nov 2026 10:00:00 GMT"),
+        ]);
+        assert_eq!(retry_after(&dated), Some(Duration::from_secs(30)));
+        assert_eq!(retry_after(&headers(&[(RETRY_AFTER, "soon")])), None);
+        assert_eq!(
+            retry_after(&headers(&[(RETRY_AFTER, "99999999999")])),
+            Some(LONGEST_RETRY_AFTER)
+        );
+    }
+
+    #[test]
+    fn the_debug_form_of_a_connection_hides_its_credential() {
+        let config = HttpConfig {
+            base_url: "https://cloud.example.com/api/v1".into(),
+            credential: Some("hunter2hunter2".to_owned().into()),
+            allow_loopback: false,
+            timeout: Duration::from_secs(1),
+            call_spacing: Duration::ZERO,
+            order_spacing: Duration::ZERO,
+            read_attempts: 1,
+            first_backoff: Duration::ZERO,
+            longest_wait: Duration::ZERO,
+            record_to: None,
+        };
+        let live = Live::open(config).expect("a connection");
+        assert!(!format!("{live:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,87 @@
+//! Keeps two calls apart, so that an account stays below its provider's rate limit.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Turns that come no closer to each other than the spacing.
+#[derive(Debug)]
+pub(super) struct Pace {
+    spacing: Duration,
+    next: Mutex<Option<Instant>>,
+}
+
+impl Pace {
+    pub(super) const fn new(spacing: Duration) -> Self {
+        Self {
+            spacing,
+            next: Mutex::new(None),
+        }
+    }
+
+    /// Waits for the next turn.
+    ///
+    /// Errors: how long the turn is away, when that is beyond `longest`; then none was taken.
+    pub(super) async fn turn(&self, longest: Duration) -> Result<(), Duration> {
+        let turn = self.take_turn(longest)?;
+        tokio::time::sleep_until(turn).await;
+        Ok(())
+    }
+
+    fn take_turn(&self, longest: Duration) -> Result<Instant, Duration> {
+        let now = Instant::now();
+        // A panic elsewhere cannot leave an instant half written.
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = next.unwrap_or(now).max(now);
+        if turn - now > longest {
+            return Err(turn - now);
+        }
+        *next = Some(turn + self.spacing);
+        Ok(turn)
+    }
+
+    /// Lets no turn come before `after` has passed: the provider said so.
+    pub(super) fn hold(&self, after: Duration) {
+        let earliest = Instant::now() + after;
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        *next = Some(next.map_or(earliest, |next| next.max(earliest)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_are_spaced_and_the_first_is_at_once() {
+        let pace = Pace::new(12 * SECOND);
+        let start = Instant::now();
+        for _ in 0..3 {
+            pace.turn(60 * SECOND).await.expect("a turn");
+        }
+        assert_eq!(start.elapsed(), 24 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_too_far_away_is_refused_and_not_taken() {
+        let pace = Pace::new(12 * SECOND);
+        for _ in 0..3 {
+            pace.take_turn(60 * SECOND).expect("a turn");
+        }
+        assert_eq!(pace.turn(30 * SECOND).await, Err(36 * SECOND));
+        assert_eq!(pace.turn(30 * SECOND).await, Err(36 * SECOND));
+        assert_eq!(pace.turn(36 * SECOND).await, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hold_keeps_everyone_back() {
+        let pace = Pace::new(SECOND);
+        pace.hold(7 * SECOND);
+        let start = Instant::now();
+        pace.turn(60 * SECOND).await.expect("a turn");
+        assert_eq!(start.elapsed(), 7 * SECOND);
+    }
+}

@@ -1,0 +1,5 @@
+//! One file per provider. A new one is named here and in [`crate::registry`], nowhere else.
+
+pub mod lambda;
+mod ssh;
+pub mod voltagepark;

@@ -1,0 +1,366 @@
+//! Lambda Cloud: virtual machines on demand, one node a lease, no fabric between them.
+//!
+//! The price answer names the regions where a type is to be had and nothing else. So that a sold
+//! out offer stays an offer, each type is listed in every region of the account, with
+//! availability none where the answer does not name it; the regions are those of `GET /regions`
+//! and of the price answer itself. A type-region pair then has the same id whether it is to be
+//! had or not, and a region that drops out of the price answer withdraws nothing. Where the
+//! interface has no such list (404, or a recording of the price answer alone) the regions of the
+//! price answer must do. While none at all is known a type stands in an unknown place, and the
+//! reading is not complete.
+//!
+//! Facts and their sources: `fixtures/lambda/SOURCE.md`. Orders and machines are in `lease`.
+
+mod lease;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use market::catalog::{CatalogReading, SkipReason, Skipped};
+use market::fabric::Internode;
+use market::ids::OfferId;
+use market::offer::{Availability, Offer, Tenancy, Terms};
+use market::order::{LeaseOrder, ProviderLease, ProviderLeaseId};
+use market::place::Place;
+use market::quantity::GpuCount;
+use rust_decimal::Decimal;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::adapter::{Adapter, Capability, Delivery, NodesPerLease, Profile};
+use crate::error::{AdapterError, Refusal};
+use crate::gate::{self, Rejection};
+use crate::http::{Answer, Http};
+
+const PROFILE: Profile = Profile {
+    id: "lambda",
+    name: "Lambda Cloud",
+    default_base_url: "https://cloud.lambda.ai/api/v1",
+    credentials: &["LAMBDA_API_KEY"],
+    delivery: Delivery::UserData,
+    nodes_per_lease: NodesPerLease::One,
+    unsupported: &[
+        (
+            Capability::Spot,
+            "there is no spot product in this interface",
+        ),
+        (
+            Capability::Fabric,
+            "virtual machines on demand share no fabric, and clusters cannot be ordered by API",
+        ),
+        (
+            Capability::FreeCount,
+            "only the regions with capacity are named, never how much",
+        ),
+        (
+            Capability::IdempotencyKey,
+            "a launch takes no key; it is looked up by its name and tag",
+        ),
+        (
+            Capability::StartTime,
+            "an instance does not say when it was made",
+        ),
+    ],
+    freshness_limit: Duration::from_secs(600),
+    poll_interval: Duration::from_secs(60),
+    // About one request a second overall, one launch per 12 seconds.
+    call_spacing: Duration::from_millis(1_100),
+    order_spacing: Duration::from_secs(12),
+};
+
+/// The adapter for Lambda Cloud.
+#[derive(Debug)]
+pub struct Lambda;
+
+#[async_trait]
+impl Adapter for Lambda {
+    fn profile(&self) -> &'static Profile {
+        &PROFILE
+    }
+
+    async fn read_catalog(
+        &self,
+        http: &Http,
+        now: DateTime<Utc>,
+    ) -> Result<CatalogReading, AdapterError> {
+        let types: Data<BTreeMap<String, Value>> =
+            http.get("/instance-types").await?.read(refusal_of)?;
+        let types: Vec<_> = types
+            .data
+            .into_iter()
+            .map(|(sku, record)| (sku, read_type(record)))
+            .collect();
+        let of_account = read_regions(http).await;
+        let regions_read = of_account.is_ok();
+        let mut regions = of_account.unwrap_or_default();
+        for listed in types.iter().filter_map(|(_, record)| record.as_ref().ok()) {
+            regions.extend(
+                listed
+                    .regions_with_capacity_available
+                    .iter()
+                    .map(|region| region.name.clone()),
+            );
+        }
+        let mut offers = Vec::new();
+        let mut skipped: Vec<Skipped> = Vec::new();
+        for (sku, record) in types {
+            match record.and_then(|record| convert_type(&sku, &record, &regions, now)) {
+                Ok(converted) => offers.extend(converted),
+                Err(rejection) => skipped.push(rejection.of_record(Some(&sku), 1)),
+            }
+        }
+        // What could not be read may be one of the offers known before.
+        let all_readable = skipped
+            .iter()
+            .all(|skip| skip.reason != SkipReason::Unreadable);
+        let complete = regions_read && all_readable && !offers.is_empty() && !regions.is_empty();
+        Ok(CatalogReading {
+            provider: PROFILE.provider_id(),
+            read_at: now,
+            offers,
+            skipped,
+            complete,
+        })
+    }
+
+    async fn request_lease(
+        &self,
+        http: &Http,
+        order: &LeaseOrder,
+    ) -> Result<ProviderLease, AdapterError> {
+        lease::request(http, order).await
+    }
+
+    async fn list_leases(&self, http: &Http) -> Result<Vec<ProviderLease>, AdapterError> {
+        lease::list(http).await
+    }
+
+    async fn read_lease(
+        &self,
+        http: &Http,
+        id: &ProviderLeaseId,
+    ) -> Result<Option<ProviderLease>, AdapterError> {
+        lease::read(http, id).await
+    }
+
+    async fn release_lease(&self, http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+        lease::release(http, id).await
+    }
+}
+
+/// The regions of the account; none where the interface does not list them.
+async fn read_regions(http: &Http) -> Result<BTreeSet<String>, AdapterError> {
+    let answer = match http.get("/regions").await {
+        Ok(answer) if answer.is_absent() => return Ok(BTreeSet::new()),
+        Err(AdapterError::BadRecording(_)) => return Ok(BTreeSet::new()),
+        answer => answer?,
+    };
+    let regions: Data<Vec<Region>> = answer.read(refusal_of)?;
+    Ok(regions.data.into_iter().map(|region| region.name).collect())
+}
+
+fn read_type(record: Value) -> Result<ListedType, Rejection> {
+    serde_json::from_value(record).map_err(|error| {
+        Rejection::new(
+            SkipReason::Unreadable,
+            format!(
+                "the record is not as published: {}",
+                gate::shown(&error.to_string())
+            ),
+        )
+    })
+}
+
+/// One type in every region.
+fn convert_type(
+    sku: &str,
+    record: &ListedType,
+    regions: &BTreeSet<String>,
+    now: DateTime<Utc>,
+) -> Result<Vec<Offer>, Rejection> {
+    let kind = &record.instance_type;
+    let gpus = convert_count(sku, kind.specs.gpus)?;
+    let label = kind
+        .gpu_description
+        .as_deref()
+        .or(kind.description.as_deref())
+        .unwrap_or_default();
+    let raw_gpu_name = label
+        .trim_start_matches(|c: char| c.is_ascii_digit())
+        .trim_start_matches("x ");
+    let (name, memory_mib) = split_label(raw_gpu_name);
+    let (gpu, share) = gate::hardware(PROFILE.id, sku, Some(name), memory_mib)?;
+    let gpus = share.unwrap_or(gpus);
+    let no_price = || {
+        Rejection::new(
+            SkipReason::NoPrice,
+            "price_cents_per_hour is absent or null",
+        )
+    };
+    let cents = kind.price_cents_per_hour.ok_or_else(no_price)?;
+    let price_per_node_hour = gate::node_price(Decimal::new(cents, 2), gpus)?;
+
+    let to_be_had: BTreeSet<&str> = record
+        .regions_with_capacity_available
+        .iter()
+        .map(|region| region.name.as_str())
+        .collect();
+    let unknown_place = regions.is_empty().then_some("");
+    let listed_in = regions.iter().map(String::as_str).chain(unknown_place);
+    Ok(listed_in
+        .map(|region| Offer {
+            offer_id: OfferId::of_identity(&[
+                PROFILE.id,
+                sku,
+                region,
+                Terms::OnDemand.as_str(),
+                "0",
+            ]),
+            provider: PROFILE.provider_id(),
+            sku: sku.to_owned(),
+            raw_gpu_name: raw_gpu_name.to_owned(),
+            gpu: gpu.clone(),
+            gpus,
+            gpu_memory_mib: memory_mib,
+            vcpus: kind.specs.vcpus,
+            memory_gib: kind.specs.memory_gib,
+            place: Place::resolve(PROFILE.id, region, ""),
+            tenancy: Tenancy::Vm,
+            terms: Terms::OnDemand,
+            internode: Internode::None,
+            price_per_node_hour,
+            availability: if to_be_had.contains(region) {
+                Availability::PRESENT
+            } else {
+                Availability::NONE
+            },
+            orderable: true,
+            observed_at: now,
+        })
+        .collect())
+}
+
+/// The count of GPUs; where `specs` lacks it, as old answers do, the name has it: `gpu_8x_…`.
+fn convert_count(sku: &str, gpus: Option<i64>) -> Result<GpuCount, Rejection> {
+    let from_name = || sku.strip_prefix("gpu_")?.split_once('x')?.0.parse().ok();
+    let Some(gpus) = gpus.or_else(from_name) else {
+        return Err(Rejection::new(
+            SkipReason::Unreadable,
+            "neither specs nor the name say how many GPUs it has",
+        ));
+    };
+    if gpus == 0 {
+        return Err(Rejection::new(SkipReason::NoGpu, "it has no GPU"));
+    }
+    let impossible = || {
+        Rejection::new(
+            SkipReason::ImpossibleCount,
+            format!("no machine has {gpus} GPUs"),
+        )
+    };
+    u32::try_from(gpus)
+        .ok()
+        .and_then(|gpus| GpuCount::whole(gpus).ok())
+        .ok_or_else(impossible)
+}
+
+/// Splits `H100 (80 GB SXM5)` into the name and the memory of one GPU. Units: MiB.
+///
+/// What the label calls GB is the nominal size of the card, which is in GiB.
+fn split_label(label: &str) -> (&str, Option<u64>) {
+    let Some((name, details)) = label.split_once('(') else {
+        return (label.trim(), None);
+    };
+    let gib = details
+        .split_once("GB")
+        .and_then(|(number, _)| number.trim().parse::<u64>().ok());
+    (
+        name.trim(),
+        gib.filter(|gib| *gib < 100_000).map(|gib| gib * 1_024),
+    )
+}
+
+/// What a refusal means. Callers are told to branch on `code` alone.
+fn refusal_of(answer: &Answer) -> Refusal {
+    match code_of(answer).as_str() {
+        "instance-operations/launch/insufficient-capacity" => Refusal::Capacity,
+        "global/quota-exceeded" => Refusal::Quota,
+        "global/invalid-api-key" | "global/account-inactive" | "global/invalid-address" => {
+            Refusal::Credential
+        }
+        _ => Refusal::from_status(answer.status()),
+    }
+}
+
+fn code_of(answer: &Answer) -> String {
+    let body = answer.json().unwrap_or_default();
+    body["error"]["code"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// What every success is wrapped in.
+#[derive(Debug, Deserialize)]
+struct Data<T> {
+    data: T,
+}
+
+#[derive(Debug, Deserialize)]
+struct ListedType {
+    instance_type: InstanceType,
+    regions_with_capacity_available: Vec<Region>,
+}
+
+#[derive(Debug, Deserialize)]
+struct InstanceType {
+    name: String,
+    description: Option<String>,
+    gpu_description: Option<String>,
+    price_cents_per_hour: Option<i64>,
+    specs: Specs,
+}
+
+#[derive(Debug, Deserialize)]
+struct Specs {
+    vcpus: Option<u32>,
+    memory_gib: Option<u32>,
+    gpus: Option<i64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Region {
+    name: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_gives_the_name_and_the_memory_of_one_gpu() {
+        assert_eq!(split_label("H100 (80 GB SXM5)"), ("H100", Some(81_920)));
+        assert_eq!(split_label("RTX 6000 (24 GB)"), ("RTX 6000", Some(24_576)));
+        assert_eq!(split_label("Mystery"), ("Mystery", None));
+        assert_eq!(split_label("Odd (many GB)"), ("Odd", None));
+    }
+
+    #[test]
+    fn the_count_comes_from_specs_and_only_then_from_the_name() {
+        let count = |sku, gpus| {
+            convert_count(sku, gpus)
+                .map(|count| count.to_string())
+                .map_err(|r| r.reason)
+        };
+        assert_eq!(count("gpu_8x_a100", Some(8)), Ok("8".into()));
+        assert_eq!(count("gpu_8x_a100", None), Ok("8".into()));
+        assert_eq!(count("cpu_4x_general", Some(0)), Err(SkipReason::NoGpu));
+        assert_eq!(
+            count("gpu_8x_a100", Some(-1)),
+            Err(SkipReason::ImpossibleCount)
+        );
+        assert_eq!(count("special", None), Err(SkipReason::Unreadable));
+    }
+}

@@ -1,0 +1,279 @@
+//! Orders at Lambda Cloud and the machines that come of them.
+
+use market::order::{
+    LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State, ProviderNode,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Data, InstanceType, Region, code_of, refusal_of};
+use crate::error::AdapterError;
+use crate::http::{Answer, Http, Purpose, segment};
+use crate::providers::ssh;
+
+/// The tag that holds the client token beside the name, which an owner can change.
+const TOKEN_TAG: &str = "gpu-broker-lease";
+
+/// The most that user data may hold. Units: bytes.
+const MAX_USER_DATA_BYTES: usize = 1_000_000;
+
+pub(super) async fn request(
+    http: &Http,
+    order: &LeaseOrder,
+) -> Result<ProviderLease, AdapterError> {
+    let cannot = |why: &str| Err(AdapterError::CannotOrder(why.to_owned()));
+    if order.nodes != 1 {
+        return cannot("one launch makes exactly one machine");
+    }
+    let Some(region) = &order.offer.place.region else {
+        return cannot("the offer names no region to launch in");
+    };
+    ssh::check(&order.ssh_public_keys)?;
+    let Some((first_key, other_keys)) = order.ssh_public_keys.split_first() else {
+        return cannot("a launch needs one SSH key and the order holds none");
+    };
+    let user_data = user_data(&order.startup_script, other_keys);
+    if user_data.len() > MAX_USER_DATA_BYTES {
+        return cannot("the start-up script is larger than user data may be");
+    }
+    let key_name = registered_key(http, first_key).await?;
+    let launch = Launch {
+        region_name: region,
+        instance_type_name: &order.offer.sku,
+        ssh_key_names: [&key_name],
+        name: order.client_token.as_str(),
+        user_data: &user_data,
+        tags: [Tag {
+            key: TOKEN_TAG.to_owned(),
+            value: order.client_token.as_str().to_owned(),
+        }],
+    };
+    let answer = http
+        .post(Purpose::Order, "/instance-operations/launch", &launch)
+        .await?;
+    if !answer.is_success() && comes_from_within(&answer) {
+        return Err(answer.unreadable(format!("a refusal with the code {}", code_of(&answer))));
+    }
+    let launched: Data<Launched> = answer.read(refusal_of)?;
+    let made = launched.data.instance_ids;
+    let Some(id) = made.first() else {
+        return Err(answer.unreadable("a success that names no instance".to_owned()));
+    };
+    Ok(ProviderLease {
+        id: ProviderLeaseId(id.clone()),
+        name: Some(order.client_token.as_str().to_owned()),
+        state: State::Pending,
+        raw_status: "launched".to_owned(),
+        sku: None,
+        region: None,
+        node_count: u32::try_from(made.len()).ok(),
+        gpus_per_node: None,
+        nodes: Vec::new(),
+        created_at: None,
+    })
+}
+
+pub(super) async fn list(http: &Http) -> Result<Vec<ProviderLease>, AdapterError> {
+    let instances: Data<Vec<Instance>> = http.get("/instances").await?.read(refusal_of)?;
+    Ok(instances.data.into_iter().map(convert_instance).collect())
+}
+
+pub(super) async fn read(
+    http: &Http,
+    id: &ProviderLeaseId,
+) -> Result<Option<ProviderLease>, AdapterError> {
+    let answer = http.get(&format!("/instances/{}", segment(&id.0))).await?;
+    if answer.is_absent() {
+        return Ok(None);
+    }
+    let instance: Data<Instance> = answer.read(refusal_of)?;
+    Ok(Some(convert_instance(instance.data)))
+}
+
+pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+    let body = json!({ "instance_ids": [id.0] });
+    let answer = http
+        .post(Purpose::Release, "/instance-operations/terminate", &body)
+        .await?;
+    if answer.is_absent() {
+        return Ok(());
+    }
+    answer.accepted(refusal_of)
+}
+
+/// Whether a refusal comes from behind the interface, where a machine may have been made all the
+/// same: codes of upstream providers, and of errors inside.
+fn comes_from_within(answer: &Answer) -> bool {
+    let code = code_of(answer);
+    code.starts_with("provider/") || code == "global/internal-error"
+}
+
+/// The name under which the account knows this public key, which is registered if need be.
+///
+/// A new key is named by its own hash, so that two orders at once register the same.
+async fn registered_key(http: &Http, public_key: &str) -> Result<String, AdapterError> {
+    let known: Data<Vec<SshKey>> = http.get("/ssh-keys").await?.read(refusal_of)?;
+    let same = |key: &SshKey| ssh::material(&key.public_key) == ssh::material(public_key);
+    if let Some(key) = known.data.into_iter().find(same) {
+        return Ok(key.name);
+    }
+    let digest = blake3::hash(ssh::material(public_key).as_bytes()).to_hex();
+    let name = format!("gpb-key-{}", &digest[..16]);
+    let answer = http
+        .post(
+            Purpose::Prepare,
+            "/ssh-keys",
+            &json!({ "name": name, "public_key": public_key }),
+        )
+        .await?;
+    if code_of(&answer) != "global/duplicate" {
+        answer.accepted(refusal_of)?;
+    }
+    Ok(name)
+}
+
+/// The script as it is; with further keys a multi-part document of cloud-init, because a launch
+/// takes one key only.
+fn user_data(script: &str, other_keys: &[String]) -> String {
+    if other_keys.is_empty() {
+        return script.to_owned();
+    }
+    let keys: String = other_keys
+        .iter()
+        .map(|key| format!("  - {}\n", json!(key)))
+        .collect();
+    // A line of a script cannot begin with the hash of that script.
+    let boundary = format!("=={}", blake3::hash(script.as_bytes()).to_hex());
+    format!(
+        "Content-Type: multipart/mixed; boundary=\"{boundary}\"\nMIME-Version: 1.0\n\n\
+         --{boundary}\nContent-Type: text/cloud-config\n\n#cloud-config\nssh_authorized_keys:\n{keys}\n\
+         --{boundary}\nContent-Type: text/x-shellscript\n\n{script}\n\
+         --{boundary}--\n"
+    )
+}
+
+fn convert_instance(instance: Instance) -> ProviderLease {
+    let tagged = instance
+        .tags
+        .into_iter()
+        .flatten()
+        .find(|tag| tag.key == TOKEN_TAG)
+        .map(|tag| tag.value);
+    let address = instance.ip.filter(|ip| !ip.is_empty() && ip != "0.0.0.0");
+    let node = address.map(|host| ProviderNode {
+        host,
+        port: 22,
+        user: "ubuntu".to_owned(),
+        private_address: instance.private_ip.filter(|ip| !ip.is_empty()),
+    });
+    ProviderLease {
+        id: ProviderLeaseId(instance.id),
+        name: tagged.or(instance.name),
+        state: convert_status(&instance.status),
+        raw_status: instance.status,
+        sku: instance
+            .instance_type
+            .as_ref()
+            .map(|kind| kind.name.clone()),
+        region: instance.region.map(|region| region.name),
+        node_count: Some(1),
+        gpus_per_node: instance
+            .instance_type
+            .and_then(|kind| u32::try_from(kind.specs.gpus?).ok()),
+        nodes: node.into_iter().collect(),
+        created_at: None,
+    }
+}
+
+fn convert_status(status: &str) -> State {
+    match status {
+        "active" => State::Running,
+        // Up but failing its checks, and billed.
+        "unhealthy" => State::Failed,
+        "terminating" => State::Ending,
+        "terminated" | "preempted" => State::Gone,
+        // `booting`, and every word that is not known yet.
+        _ => State::Pending,
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Launch<'a> {
+    region_name: &'a str,
+    instance_type_name: &'a str,
+    ssh_key_names: [&'a str; 1],
+    name: &'a str,
+    user_data: &'a str,
+    tags: [Tag; 1],
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Tag {
+    key: String,
+    value: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Launched {
+    instance_ids: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SshKey {
+    name: String,
+    public_key: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Instance {
+    id: String,
+    name: Option<String>,
+    ip: Option<String>,
+    private_ip: Option<String>,
+    status: String,
+    region: Option<Region>,
+    instance_type: Option<InstanceType>,
+    tags: Option<Vec<Tag>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_key_leaves_the_script_alone_and_more_wrap_it() {
+        let script = "#!/bin/sh\necho up\n";
+        assert_eq!(user_data(script, &[]), script);
+        let wrapped = user_data(script, &["ssh-ed25519 AAAA second".into()]);
+        assert!(wrapped.contains("  - \"ssh-ed25519 AAAA second\"\n") && wrapped.contains(script));
+        let boundary = wrapped.split('"').nth(1).expect("a boundary");
+        assert_eq!(wrapped.matches(&format!("\n--{boundary}\n")).count(), 2);
+        assert!(wrapped.ends_with(&format!("--{boundary}--\n")));
+    }
+
+    #[test]
+    fn every_published_status_has_its_state_and_an_unknown_word_means_pending() {
+        let states = [
+            "booting",
+            "active",
+            "unhealthy",
+            "terminating",
+            "terminated",
+            "preempted",
+            "hibernating",
+            "",
+        ]
+        .map(convert_status);
+        let expected = [
+            State::Pending,
+            State::Running,
+            State::Failed,
+            State::Ending,
+            State::Gone,
+            State::Gone,
+            State::Pending,
+            State::Pending,
+        ];
+        assert_eq!(states, expected);
+    }
+}

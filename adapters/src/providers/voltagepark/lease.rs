@@ -1,0 +1,254 @@
+//! Orders at Voltage Park and the rentals that come of them.
+
+use chrono::{DateTime, Utc};
+use market::order::{
+    ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State,
+    ProviderNode,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Network, PROFILE, pages, refusal_of, sku};
+use crate::error::AdapterError;
+use crate::http::{Http, Purpose, segment};
+use crate::providers::ssh;
+
+pub(super) async fn request(
+    http: &Http,
+    order: &LeaseOrder,
+) -> Result<ProviderLease, AdapterError> {
+    let cannot = |why: &str| AdapterError::CannotOrder(why.to_owned());
+    let offer = &order.offer;
+    let location_id = offer
+        .place
+        .region
+        .as_deref()
+        .ok_or_else(|| cannot("the offer names no location to rent at"))?;
+    let network = Network::ALL
+        .into_iter()
+        .find(|network| network.internode() == offer.internode)
+        .ok_or_else(|| cannot("the offer is on a network that is not rented here"))?;
+    let gpus_per_node = offer
+        .gpus
+        .as_whole()
+        .ok_or_else(|| cannot("only whole GPUs are rented here"))?;
+    let gpu_count = order
+        .nodes
+        .checked_mul(gpus_per_node)
+        .filter(|_| (1..=PROFILE.nodes_per_lease.max()).contains(&order.nodes))
+        .ok_or_else(|| cannot("that is no possible number of nodes for one rental"))?;
+    ssh::check(&order.ssh_public_keys)?;
+    let token = order.client_token.as_str();
+    let rent = Rent {
+        location_id,
+        gpu_count,
+        name: token,
+        // Clients that leave it out get Ethernet.
+        network_type: network.word(),
+        organization_ssh_keys: OrganizationKeys { mode: "none" },
+        ssh_keys: &order.ssh_public_keys,
+        tags: [token],
+        cloudinit_script: &order.startup_script,
+    };
+    let answer = http.post(Purpose::Order, "/bare-metal/", &rent).await?;
+    let rental: Rental = answer.read(refusal_of)?;
+    let lease = convert_rental(rental)
+        .ok_or_else(|| answer.unreadable("a success that names no rental".to_owned()))?;
+    Ok(ProviderLease {
+        name: lease.name.or_else(|| Some(token.to_owned())),
+        ..lease
+    })
+}
+
+pub(super) async fn list(http: &Http) -> Result<Vec<ProviderLease>, AdapterError> {
+    let path = "/bare-metal/";
+    let listing = pages::read(http, path).await?;
+    if let Some(trouble) = listing.trouble {
+        return Err(trouble);
+    }
+    let unreadable = |how: String| AdapterError::Unreadable {
+        method: "GET",
+        path: path.to_owned(),
+        how,
+    };
+    let convert = |record: Value| {
+        // The words of the parser may repeat the record's values; where it stumbled is enough.
+        let rental: Rental = serde_json::from_value(record)
+            .map_err(|_| unreadable("a rental is not as published".into()))?;
+        convert_rental(rental).ok_or_else(|| unreadable("a rental has no id".into()))
+    };
+    listing.records.into_iter().map(convert).collect()
+}
+
+pub(super) async fn read(
+    http: &Http,
+    id: &ProviderLeaseId,
+) -> Result<Option<ProviderLease>, AdapterError> {
+    let answer = http.get(&format!("/bare-metal/{}", segment(&id.0))).await?;
+    if answer.is_absent() {
+        return Ok(None);
+    }
+    let rental: Rental = answer.read(refusal_of)?;
+    let lease =
+        convert_rental(rental).ok_or_else(|| answer.unreadable("a rental has no id".into()))?;
+    Ok(Some(lease))
+}
+
+pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+    let answer = http
+        .delete(&format!("/bare-metal/{}", segment(&id.0)))
+        .await?;
+    if answer.is_absent() {
+        return Ok(());
+    }
+    answer.accepted(refusal_of)
+}
+
+/// The rental in our words; `None` when it has no id.
+fn convert_rental(rental: Rental) -> Option<ProviderLease> {
+    let id = rental.id.or(rental.rental_id)?;
+    let raw_status = rental.status.unwrap_or_default();
+    let tags = rental
+        .tags
+        .as_ref()
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    let marked = tags
+        .filter(|tag| tag.starts_with(ClientToken::PREFIX))
+        .map(str::to_owned)
+        .next();
+    let network = rental.network_type;
+    let specs = rental.specs_per_node;
+    Some(ProviderLease {
+        id: ProviderLeaseId(id),
+        name: marked.or(rental.name),
+        state: convert_status(&raw_status),
+        sku: specs
+            .as_ref()
+            .zip(network)
+            .map(|(specs, network)| sku(&specs.gpu_model, &network.to_lowercase())),
+        region: rental.location_id,
+        node_count: rental.node_count,
+        gpus_per_node: specs.and_then(|specs| u32::try_from(specs.gpu_count).ok()),
+        nodes: rental
+            .node_networking
+            .into_iter()
+            .flatten()
+            .filter_map(convert_node)
+            .collect(),
+        created_at: rental
+            .creation_timestamp
+            .and_then(|text| DateTime::parse_from_rfc3339(&text).ok())
+            .map(|at| at.with_timezone(&Utc)),
+        raw_status,
+    })
+}
+
+fn convert_node(node: Networking) -> Option<ProviderNode> {
+    let host = node
+        .public_ip
+        .filter(|ip| !ip.is_empty() && ip != "0.0.0.0")?;
+    Some(ProviderNode {
+        host,
+        port: 22,
+        user: "ubuntu".to_owned(),
+        private_address: node.private_ip,
+    })
+}
+
+fn convert_status(status: &str) -> State {
+    match status.to_ascii_lowercase().as_str() {
+        "running" => State::Running,
+        "failed" => State::Failed,
+        "terminated" => State::Gone,
+        // `pending`, and every word that is not known yet.
+        _ => State::Pending,
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Rent<'a> {
+    location_id: &'a str,
+    gpu_count: u32,
+    name: &'a str,
+    network_type: &'static str,
+    organization_ssh_keys: OrganizationKeys,
+    ssh_keys: &'a [String],
+    tags: [&'a str; 1],
+    cloudinit_script: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct OrganizationKeys {
+    mode: &'static str,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rental {
+    id: Option<String>,
+    /// The answer to an order has been seen to name the rental in this field.
+    rental_id: Option<String>,
+    name: Option<String>,
+    status: Option<String>,
+    node_count: Option<u32>,
+    node_networking: Option<Vec<Networking>>,
+    specs_per_node: Option<super::Specs>,
+    network_type: Option<String>,
+    location_id: Option<String>,
+    creation_timestamp: Option<String>,
+    /// Texts where they were seen; their shape is not published.
+    tags: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Networking {
+    public_ip: Option<String>,
+    private_ip: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_seen_has_its_state_and_an_unknown_word_means_pending() {
+        let states = [
+            "Pending",
+            "Running",
+            "Failed",
+            "Terminated",
+            "Rebalancing",
+            "",
+        ]
+        .map(convert_status);
+        assert_eq!(
+            states,
+            [
+                State::Pending,
+                State::Running,
+                State::Failed,
+                State::Gone,
+                State::Pending,
+                State::Pending
+            ]
+        );
+    }
+
+    #[test]
+    fn a_node_without_an_address_is_not_listed_yet() {
+        let node = |ip: Option<&str>| {
+            convert_node(Networking {
+                public_ip: ip.map(str::to_owned),
+                private_ip: None,
+            })
+        };
+        assert_eq!(node(None), None);
+        assert_eq!(node(Some("0.0.0.0")), None);
+        assert_eq!(
+            node(Some("198.51.100.7")).map(|node| node.host),
+            Some("198.51.100.7".to_owned())
+        );
+    }
+}

@@ -1,0 +1,4 @@
+//! What the adapters promise, over recordings and against scripted servers on loopback.
+
+mod http;
+mod server;
