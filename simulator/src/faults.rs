@@ -152,7 +152,9 @@ impl FaultQueue {
     pub(crate) fn add(&mut self, fault: Fault) -> Result<(), SimulatorError> {
         let Fault { provider, kind, .. } = &fault;
         let operation = fault.operation.unwrap_or_else(|| kind.usual_operation());
-        if let Some(why) = kind.refusal(*provider, operation) {
+        let strayed = fault.sku.is_some() && operation != Operation::Launch;
+        let refusal = kind.refusal(*provider, operation);
+        if let Some(why) = refusal.or(strayed.then_some("only a launch names a SKU")) {
             return Err(SimulatorError::FaultDoesNotFit {
                 provider: *provider,
                 operation,
@@ -262,6 +264,8 @@ mod tests {
                 .add(Fault::new(Provider::Lambda, FaultKind::EmptyCatalog).on(Operation::Launch))
                 .is_err()
         );
+        let stray = Fault::new(Provider::Lambda, FaultKind::Hang).for_sku("gpu_1x_a10");
+        assert!(queue.add(stray.on(Operation::List)).is_err());
         assert!(
             queue
                 .add(Fault::new(Provider::Lambda, FaultKind::MissingGpu).on(Operation::Read))

@@ -149,7 +149,6 @@ async fn launch(request: HttpRequest, state: Data<State>, body: Bytes) -> HttpRe
         .as_ref()
         .ok()
         .map(|body| body.instance_type_name.clone());
-    // A call that cannot be read meets no fault: faults are about launches.
     let operation = Kind {
         operation: Operation::Launch,
         sku: sku.as_deref(),

@@ -1,7 +1,7 @@
 //! Pretend nodes: what their scripts see, how they end, and what is never run.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -215,7 +215,7 @@ async fn nothing_is_run_for_a_foreign_credential_a_foreign_machine_a_silent_node
 
 #[tokio::test]
 async fn a_script_past_its_deadline_is_killed_with_everything_it_started() {
-    let stage = Stage::with(|config| config.node_deadline = Duration::from_millis(300)).await;
+    let stage = Stage::with(|config| config.node_deadline = Duration::from_secs(1)).await;
     stage.add_key().await;
     let script = "#!/bin/sh\nsleep 1000 &\necho $$ $!\nsleep 1000\n";
     let id = stage.launch(&but(a10("one"), "user_data", script)).await;
@@ -223,9 +223,23 @@ async fn a_script_past_its_deadline_is_killed_with_everything_it_started() {
     stage.simulator.settle().await;
     let output = stage.simulator.node_output(&id, 0).unwrap();
     assert_eq!(output.end, Some(NodeEnd::DeadlinePassed));
-    for pid in output.stdout.split_whitespace() {
-        assert!(!alive(pid), "{pid} is still there");
+    let pids: Vec<&str> = output.stdout.split_whitespace().collect();
+    assert_eq!(pids.len(), 2, "{output:?}");
+    for pid in pids {
+        is_ended(pid);
     }
+}
+
+#[tokio::test]
+async fn what_a_script_leaves_behind_ends_with_it() {
+    let stage = running().await;
+    let script = "#!/bin/sh\nsleep 1000 &\necho $!\n";
+    let id = stage.launch(&but(a10("one"), "user_data", script)).await;
+    stage.clock.turn(300);
+    stage.simulator.settle().await;
+    let output = stage.simulator.node_output(&id, 0).unwrap();
+    assert_eq!(output.end, Some(NodeEnd::Exited(0)));
+    is_ended(output.stdout.trim());
 }
 
 /// Whether a process runs; one that is dead and not yet waited for does not.
@@ -239,6 +253,15 @@ fn alive(pid: &str) -> bool {
         .unwrap()
         .trim_start()
         .starts_with('Z')
+}
+
+/// A killed process that nobody here waits for takes a moment to go.
+fn is_ended(pid: &str) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while alive(pid) {
+        assert!(Instant::now() < until, "{pid} is still there");
+        std::thread::yield_now();
+    }
 }
 
 async fn started(stage: &Stage, id: &str) -> String {
