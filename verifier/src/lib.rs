@@ -1,16 +1,28 @@
 //! The GPU agent and the rules by which its answers are checked.
+//!
+//! Three parts share this crate so that they share its arithmetic: the agent on the node
+//! ([`agent`], [`probe`], [`device`], [`reference`]), the broker's side ([`challenge`],
+//! [`evidence`], [`rules`], [`attest`]), and what both compute ([`prf`], [`gemm`], [`memory`],
+//! [`merkle`], [`field`], [`canonical`], [`jws`], [`transcript`]). The words of the conversation
+//! are in `market::verification`. Storing sessions, tokens and signing keys, and HTTP on the
+//! broker's side, is the broker's.
 
+pub mod agent;
 pub mod attest;
 pub mod canonical;
 pub mod challenge;
+pub mod device;
 pub mod evidence;
 pub mod field;
 pub mod floors;
 pub mod gemm;
 pub mod jws;
+pub mod local;
 pub mod memory;
 pub mod merkle;
 pub mod order;
 pub mod prf;
+pub mod probe;
+pub mod reference;
 pub mod rules;
 pub mod transcript;

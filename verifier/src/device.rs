@@ -1,0 +1,136 @@
+//! What an agent computes on: one [`Device`] per GPU, and the node that they are in.
+//!
+//! The contract is bit for bit: every device gives the same product, checksum, memory and digests
+//! for the same inputs. A device does the heavy work and nothing else; what is made of its results
+//! is in [`crate::probe`]. The CPU device is in [`crate::reference`].
+
+use market::fabric::Internode;
+use market::verification::{DeviceKind, Digest, GpuClaim, Inventory, Word64};
+
+use crate::gemm::GemmInputs;
+use crate::memory::Contents;
+
+/// Why a device could not do its work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("GPU {gpu}: {what}")]
+pub struct DeviceError {
+    /// Which GPU of the node.
+    pub gpu: u32,
+    /// What went wrong, in the driver's words.
+    pub what: String,
+}
+
+/// How memory compared with what was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PatternCheck {
+    /// Words that differed.
+    pub bad_words: u64,
+    /// The lowest byte offset of such a word.
+    pub lowest_bad_offset: Option<u64>,
+}
+
+impl PatternCheck {
+    /// Both checks together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let offsets = [self.lowest_bad_offset, other.lowest_bad_offset];
+        Self {
+            bad_words: self.bad_words + other.bad_words,
+            lowest_bad_offset: offsets.into_iter().flatten().min(),
+        }
+    }
+}
+
+/// One GPU.
+pub trait Device: Send {
+    /// What its driver says of it.
+    fn claim(&self) -> GpuClaim;
+
+    /// Computes the product once, keeps it, and gives its checksum.
+    ///
+    /// Errors: [`DeviceError`], here and below, when the device does not do its work.
+    fn multiply(&mut self, inputs: &GemmInputs) -> Result<Word64, DeviceError>;
+
+    /// The product that was computed last, row by row: n x n entries.
+    fn read_product(&mut self) -> Result<Vec<i32>, DeviceError>;
+
+    /// How much memory can be allocated. Units: MiB.
+    fn allocatable_mib(&mut self) -> Result<u32, DeviceError>;
+
+    /// Fills memory and gives the number of bytes that now hold the contents.
+    fn fill(&mut self, contents: &Contents, bytes: u64) -> Result<u64, DeviceError>;
+
+    /// Compares filled memory with what was written.
+    fn compare(&mut self, contents: &Contents) -> Result<PatternCheck, DeviceError>;
+
+    /// The digests of all blocks of filled memory under a key, in order.
+    fn digest_blocks(&mut self, block_bytes: u32, key: &Digest)
+    -> Result<Vec<Word64>, DeviceError>;
+
+    /// Copies within memory once and gives the rate, bytes read plus bytes written. The contents
+    /// are lost. Units: 1e6 bytes per second.
+    fn copy_mb_per_s(&mut self, sample: u32) -> Result<u64, DeviceError>;
+}
+
+/// A machine with its GPUs.
+pub struct Node {
+    /// Its address, where the machine itself knows.
+    pub host: Option<String>,
+    /// What its devices are.
+    pub kind: DeviceKind,
+    /// Whether anything it will report is modelled rather than measured.
+    pub simulated: bool,
+    /// The driver's version.
+    pub driver: String,
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Host memory, GiB.
+    pub memory_gib: u32,
+    /// The network to its sibling nodes.
+    pub internode: Internode,
+    /// Its GPUs, in the driver's order.
+    pub devices: Vec<Box<dyn Device>>,
+}
+
+impl Node {
+    /// What the node says of itself.
+    #[must_use]
+    pub fn inventory(&self) -> Inventory {
+        Inventory {
+            driver: self.driver.clone(),
+            vcpus: self.vcpus,
+            memory_gib: self.memory_gib,
+            internode: self.internode,
+            gpus: self.devices.iter().map(|device| device.claim()).collect(),
+        }
+    }
+
+    /// Does the same on all GPUs at once, so that no few GPUs can stand in for many.
+    ///
+    /// Errors: the first [`DeviceError`] in the driver's order.
+    pub fn on_all<T: Send, S: Send>(
+        &mut self,
+        state: Vec<S>,
+        work: impl Fn(u32, &mut dyn Device, S) -> Result<T, DeviceError> + Sync,
+    ) -> Result<Vec<T>, DeviceError> {
+        let work = &work;
+        std::thread::scope(|scope| {
+            let running: Vec<_> = (0..)
+                .zip(self.devices.iter_mut().zip(state))
+                .map(|(gpu, (device, state))| {
+                    (gpu, scope.spawn(move || work(gpu, device.as_mut(), state)))
+                })
+                .collect();
+            running
+                .into_iter()
+                .map(|(gpu, handle)| {
+                    let crash = |_| DeviceError {
+                        gpu,
+                        what: "its worker crashed".to_owned(),
+                    };
+                    handle.join().map_err(crash)?
+                })
+                .collect()
+        })
+    }
+}

@@ -1,0 +1,5 @@
+//! The probes: each asks devices for work and makes the answer of one step from it.
+
+pub mod bandwidth;
+pub mod gemm;
+pub mod memory;

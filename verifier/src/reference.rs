@@ -1,0 +1,256 @@
+//! The CPU reference device: every answer computed bit for bit, speed modelled.
+//!
+//! It plays the node of a description file, really fills and checks the memory that the order asks
+//! for and really computes the product; only bandwidth, identity and capacity come from the
+//! description. Whatever it reports is marked as simulated.
+
+use std::path::Path;
+
+use market::fabric::Internode;
+use market::gpu::Gpu;
+use market::verification::{DeviceKind, Digest, GpuClaim, Word64};
+use serde::{Deserialize, Serialize};
+
+use crate::device::{Device, DeviceError, Node, PatternCheck};
+use crate::gemm::{GemmInputs, checksum};
+use crate::memory::{Contents, block_digest, hash_point};
+
+/// The form of description that is read here.
+const SCHEMA: &str = "simulated-node-1";
+/// The share of the published bandwidth that a good pretended GPU shows.
+const GOOD_SHARE: f64 = 0.95;
+
+/// Why a description cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum DescriptionError {
+    /// The file cannot be read.
+    #[error("cannot read the node description {path}")]
+    Unreadable {
+        /// Its path.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The text is no description.
+    #[error("the node description has not the form `{SCHEMA}`: {0}")]
+    Form(#[from] serde_json::Error),
+    /// The description contradicts itself.
+    #[error("the node description is impossible: {0}")]
+    Impossible(&'static str),
+}
+
+/// A pretended node, as its maker describes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeDescription {
+    /// Always `simulated-node-1`.
+    pub schema: String,
+    /// The node's number within its lease, from 0.
+    pub node_index: u32,
+    /// Its address.
+    pub host: String,
+    /// What its GPUs are.
+    pub gpu: Gpu,
+    /// How many GPUs it shows.
+    pub gpus: u32,
+    /// Memory of one GPU as its driver reports it, MiB.
+    pub memory_mib: u32,
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Host memory, GiB.
+    pub memory_gib: u32,
+    /// The ids of its GPUs.
+    pub uuids: Vec<String>,
+    /// The driver's version.
+    pub driver: String,
+    /// How fast memory is, 1.0 for a good card.
+    #[serde(default = "full_speed")]
+    pub memory_speed: f64,
+    /// The network to its sibling nodes.
+    pub internode: Internode,
+    /// How many words of the first GPU lose a bit whenever memory is filled.
+    #[serde(default)]
+    pub bad_words: u32,
+}
+
+const fn full_speed() -> f64 {
+    1.0
+}
+
+impl NodeDescription {
+    /// Reads a description from its file.
+    ///
+    /// Errors: [`DescriptionError`].
+    pub fn read(path: &Path) -> Result<Self, DescriptionError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| DescriptionError::Unreadable {
+                path: path.display().to_string(),
+                source,
+            })?;
+        Self::parse(&text)
+    }
+
+    /// Reads a description from JSON.
+    ///
+    /// Errors: [`DescriptionError::Form`], [`DescriptionError::Impossible`].
+    pub fn parse(text: &str) -> Result<Self, DescriptionError> {
+        let description: Self = serde_json::from_str(text)?;
+        if description.schema != SCHEMA {
+            return Err(DescriptionError::Impossible("its schema is another one"));
+        }
+        if description.gpus > 64 || description.uuids.len() != description.gpus as usize {
+            return Err(DescriptionError::Impossible(
+                "it needs one id per GPU, of at most 64 GPUs",
+            ));
+        }
+        if !(0.0..=100.0).contains(&description.memory_speed) {
+            return Err(DescriptionError::Impossible(
+                "memory_speed lies between 0 and 100",
+            ));
+        }
+        Ok(description)
+    }
+
+    /// The node that it describes.
+    #[must_use]
+    pub fn node(&self) -> Node {
+        let device = |(uuid, gpu): (&String, u32)| -> Box<dyn Device> {
+            let bad_words = if gpu == 0 { self.bad_words } else { 0 };
+            Box::new(ReferenceDevice::new(self, gpu, uuid, bad_words))
+        };
+        Node {
+            host: Some(self.host.clone()),
+            kind: DeviceKind::Reference,
+            simulated: true,
+            driver: self.driver.clone(),
+            vcpus: self.vcpus,
+            memory_gib: self.memory_gib,
+            internode: self.internode,
+            devices: self.uuids.iter().zip(0..).map(device).collect(),
+        }
+    }
+}
+
+/// One pretended GPU.
+#[derive(Debug)]
+pub struct ReferenceDevice {
+    gpu: u32,
+    claim: GpuClaim,
+    good_mb_per_s: f64,
+    bad_words: u32,
+    memory: Vec<u32>,
+    product: Vec<i32>,
+}
+
+impl ReferenceDevice {
+    fn new(description: &NodeDescription, gpu: u32, uuid: &str, bad_words: u32) -> Self {
+        let spec = description.gpu.spec();
+        Self {
+            gpu,
+            claim: GpuClaim {
+                name: description.gpu.name().to_owned(),
+                uuid: uuid.to_owned(),
+                memory_mib: description.memory_mib,
+                sm_count: spec.sm_count,
+            },
+            good_mb_per_s: spec.memory_bandwidth_gbps
+                * 1_000.0
+                * GOOD_SHARE
+                * description.memory_speed,
+            bad_words,
+            memory: Vec::new(),
+            product: Vec::new(),
+        }
+    }
+}
+
+impl Device for ReferenceDevice {
+    fn claim(&self) -> GpuClaim {
+        self.claim.clone()
+    }
+
+    fn multiply(&mut self, inputs: &GemmInputs) -> Result<Word64, DeviceError> {
+        let n = inputs.n as usize;
+        self.product.clear();
+        self.product.resize(n * n, 0);
+        let left: Vec<Vec<i8>> = (0..inputs.n)
+            .map(|row| {
+                let mut entries = Vec::new();
+                inputs.left_row(row, &mut entries);
+                entries
+            })
+            .collect();
+        let mut right = Vec::new();
+        for l in 0..inputs.k {
+            inputs.right_row(l, &mut right);
+            for (row, left) in self.product.chunks_mut(n).zip(&left) {
+                let a = i32::from(left[l as usize]);
+                for (sum, &b) in row.iter_mut().zip(&right) {
+                    *sum += a * i32::from(b);
+                }
+            }
+        }
+        Ok(checksum(&self.product))
+    }
+
+    fn read_product(&mut self) -> Result<Vec<i32>, DeviceError> {
+        Ok(self.product.clone())
+    }
+
+    fn allocatable_mib(&mut self) -> Result<u32, DeviceError> {
+        // The driver keeps about a hundredth for itself.
+        Ok(self.claim.memory_mib - self.claim.memory_mib / 100)
+    }
+
+    fn fill(&mut self, contents: &Contents, bytes: u64) -> Result<u64, DeviceError> {
+        let error = |what: String| DeviceError {
+            gpu: self.gpu,
+            what,
+        };
+        let words = usize::try_from(bytes / 4).map_err(|e| error(e.to_string()))?;
+        self.memory.clear();
+        self.memory
+            .try_reserve_exact(words)
+            .map_err(|e| error(e.to_string()))?;
+        let memory = &mut self.memory;
+        contents.for_words(0, words, |_, word| memory.push(word));
+        let stride = words / (self.bad_words as usize + 1);
+        for fault in 1..=self.bad_words as usize {
+            if let Some(word) = self.memory.get_mut(fault * stride) {
+                *word ^= 1 << (fault % 32);
+            }
+        }
+        Ok(self.memory.len() as u64 * 4)
+    }
+
+    fn compare(&mut self, contents: &Contents) -> Result<PatternCheck, DeviceError> {
+        let mut check = PatternCheck::default();
+        let memory = &self.memory;
+        contents.for_words(0, memory.len(), |index, word| {
+            if memory[index] != word {
+                check.bad_words += 1;
+                check.lowest_bad_offset.get_or_insert(index as u64 * 4);
+            }
+        });
+        Ok(check)
+    }
+
+    fn digest_blocks(
+        &mut self,
+        block_bytes: u32,
+        key: &Digest,
+    ) -> Result<Vec<Word64>, DeviceError> {
+        let point = hash_point(key);
+        let blocks = self.memory.chunks(block_bytes as usize / 4);
+        Ok(blocks
+            .map(|block| block_digest(block.iter().copied(), point))
+            .collect())
+    }
+
+    fn copy_mb_per_s(&mut self, sample: u32) -> Result<u64, DeviceError> {
+        // Real samples scatter by a few per mille; so do these, always in the same way.
+        let scatter = 1.0 - f64::from(sample % 5) / 1_000.0;
+        Ok((self.good_mb_per_s * scatter) as u64)
+    }
+}

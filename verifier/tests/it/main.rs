@@ -1,0 +1,8 @@
+//! The whole conversation: honest nodes, faulty nodes, liars, and what must never pass.
+
+mod cheats;
+mod faults;
+mod honest;
+mod http;
+mod protocol;
+mod stage;
