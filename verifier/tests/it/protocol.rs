@@ -1,0 +1,257 @@
+//! The order of steps: what is repeated, late, missing, malformed or by someone else.
+
+use std::time::Duration;
+
+use market::attestation::{FindingCode, Outcome, Verdict};
+use market::verification::{
+    Commit, Fill, Level, Openings, PROTOCOL, ReportSubmission, Roots, Step,
+};
+use serde::de::DeserializeOwned;
+use verifier::agent::{Transport, TransportError};
+use verifier::challenge::{Session, StepError, judge_silence};
+use verifier::local::LocalBroker;
+use verifier::order::Mode;
+
+use crate::stage::*;
+
+const MOMENT: Duration = Duration::from_millis(7);
+
+/// Keeps every message and the session after it.
+struct Recording {
+    broker: LocalBroker,
+    bodies: Vec<String>,
+    sessions: Vec<Session>,
+}
+
+impl Transport for Recording {
+    fn send(&mut self, step: Step, body: &str) -> Result<String, TransportError> {
+        let answer = self.broker.send(step, body)?;
+        self.bodies.push(body.to_owned());
+        self.sessions.push(self.broker.session().expect("a session").clone());
+        Ok(answer)
+    }
+
+    fn is_private(&self) -> bool {
+        true
+    }
+}
+
+impl Recording {
+    fn of_a_good_node() -> Self {
+        let broker = broker(opening(2, Level::Quick, Mode::Simulation), 1);
+        let mut recording = Self { broker, bodies: Vec::new(), sessions: Vec::new() };
+        talk(&mut description(2).node(), &mut recording).expect("a conversation");
+        recording
+    }
+
+    fn body<Q: DeserializeOwned>(&self, step: Step) -> Q {
+        serde_json::from_str(&self.bodies[usize::from(step.number()) - 1]).expect("a message")
+    }
+
+    /// The session after a step.
+    fn after(&self, step: Step) -> &Session {
+        &self.sessions[usize::from(step.number()) - 1]
+    }
+}
+
+/// Sends a recorded message of a step to a session; gives the answer as JSON, and whether it was
+/// a repeated one.
+fn send(
+    recording: &Recording,
+    session: &Session,
+    step: Step,
+) -> Result<(serde_json::Value, bool), StepError> {
+    let entropy = [3; 32];
+    macro_rules! answer {
+        ($answered:expr) => {{
+            let answered = $answered?;
+            (serde_json::to_value(answered.reply).expect("json"), answered.replayed)
+        }};
+    }
+    Ok(match step {
+        Step::Commit => answer!(session.on_commit_again(&recording.body::<Commit>(step))),
+        Step::Roots => answer!(session.on_roots(&recording.body::<Roots>(step), entropy, MOMENT)),
+        Step::Fill => answer!(session.on_fill(&recording.body::<Fill>(step), entropy, MOMENT)),
+        Step::Openings => {
+            answer!(session.on_openings(&recording.body::<Openings>(step), entropy, MOMENT))
+        }
+        Step::Report => {
+            let body = recording.body::<ReportSubmission>(step);
+            answer!(session.on_report(&body, judging(), MOMENT))
+        }
+    })
+}
+
+#[test]
+fn of_all_steps_only_the_awaited_one_is_new_and_only_the_last_one_is_repeated() {
+    let recording = Recording::of_a_good_node();
+    for done in Step::ALL {
+        let session = recording.after(done);
+        for step in Step::ALL {
+            let answer = send(&recording, session, step);
+            if step == done {
+                assert!(answer.expect("the same answer again").1, "{step} after {done}");
+            } else if step.number() == done.number() + 1 {
+                assert!(!answer.expect("a new answer").1, "{step} after {done}");
+            } else if done == Step::Report {
+                assert!(matches!(answer, Err(StepError::Over)), "{step} after {done}");
+            } else {
+                let expected = matches!(answer, Err(StepError::OutOfOrder { got, .. }) if got == step);
+                assert!(expected, "{step} after {done}: {answer:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_repeated_message_gets_the_very_same_choices_whatever_the_new_entropy() {
+    let recording = Recording::of_a_good_node();
+    let after = recording.after(Step::Roots);
+    let again = after.on_roots(&recording.body(Step::Roots), [200; 32], MOMENT).expect("again");
+    let and_again = after.on_roots(&recording.body(Step::Roots), [201; 32], MOMENT).expect("again");
+    assert_eq!(again.reply, and_again.reply);
+    assert_eq!(&again.session, after);
+}
+
+#[test]
+fn another_message_for_a_finished_step_is_refused() {
+    let recording = Recording::of_a_good_node();
+    let mut roots: Roots = recording.body(Step::Roots);
+    roots.gpus[0].checksums.pop();
+    let refused = recording.after(Step::Roots).on_roots(&roots, [3; 32], MOMENT);
+    assert!(matches!(refused, Err(StepError::Changed(Step::Roots))));
+
+    let mut commit: Commit = recording.body(Step::Commit);
+    commit.host = "10.0.0.9".to_owned();
+    let refused = recording.after(Step::Commit).on_commit_again(&commit);
+    assert!(matches!(refused, Err(StepError::Changed(Step::Commit))));
+}
+
+#[test]
+fn a_sibling_with_the_same_token_cannot_speak_for_the_node() {
+    let recording = Recording::of_a_good_node();
+    let mut fill: Fill = recording.body(Step::Fill);
+    fill.agent_key = "B".repeat(43).parse().expect("a key");
+    let refused = recording.after(Step::Roots).on_fill(&fill, [3; 32], MOMENT);
+    assert!(matches!(refused, Err(StepError::WrongKey)));
+}
+
+#[test]
+fn lists_of_another_length_are_refused() {
+    let recording = Recording::of_a_good_node();
+    let mut roots: Roots = recording.body(Step::Roots);
+    roots.gpus.pop();
+    let refused = recording.after(Step::Commit).on_roots(&roots, [3; 32], MOMENT);
+    assert!(matches!(refused, Err(StepError::Malformed(_))));
+    let mut fill: Fill = recording.body(Step::Fill);
+    fill.gpus.clear();
+    let refused = recording.after(Step::Roots).on_fill(&fill, [3; 32], MOMENT);
+    assert!(matches!(refused, Err(StepError::Malformed(_))));
+    let mut openings: Openings = recording.body(Step::Openings);
+    openings.gpus.push(openings.gpus[0].clone());
+    let refused = recording.after(Step::Fill).on_openings(&openings, [3; 32], MOMENT);
+    assert!(matches!(refused, Err(StepError::Malformed(_))));
+    let mut report: ReportSubmission = recording.body(Step::Report);
+    report.blocks.pop();
+    let refused = recording.after(Step::Openings).on_report(&report, judging(), MOMENT);
+    assert!(matches!(refused, Err(StepError::Malformed(_))));
+}
+
+#[test]
+fn text_that_could_harm_a_terminal_and_absurd_inventories_are_refused() {
+    let recording = Recording::of_a_good_node();
+    let mut roots: Roots = recording.body(Step::Roots);
+    roots.inventory.gpus[0].name = "H100\u{1b}[2J".to_owned();
+    let refused = recording.after(Step::Commit).on_roots(&roots, [3; 32], MOMENT);
+    assert!(matches!(refused, Err(StepError::Malformed(_))));
+
+    let mut roots: Roots = recording.body(Step::Roots);
+    roots.inventory.gpus = vec![roots.inventory.gpus[0].clone(); 65];
+    roots.gpus = vec![roots.gpus[0].clone(); 65];
+    let refused = recording.after(Step::Commit).on_roots(&roots, [3; 32], MOMENT);
+    assert!(matches!(refused, Err(StepError::Malformed(_))));
+}
+
+#[test]
+fn a_commitment_of_another_version_or_without_a_key_is_refused() {
+    let recording = Recording::of_a_good_node();
+    let open = |change: fn(&mut Commit)| {
+        let mut commit: Commit = recording.body(Step::Commit);
+        change(&mut commit);
+        Session::open(opening(2, Level::Quick, Mode::Simulation), commit, [3; 32])
+    };
+    assert!(open(|_| {}).is_ok());
+    let refused = open(|commit| commit.protocol = PROTOCOL + 1);
+    assert!(matches!(refused, Err(StepError::Protocol(2))));
+    let refused = open(|commit| commit.agent_key = "A".repeat(43).parse().expect("text"));
+    assert!(matches!(refused, Err(StepError::Malformed(_))));
+    let refused = open(|commit| commit.host = "10.0.0.1\nroot".to_owned());
+    assert!(matches!(refused, Err(StepError::Malformed(_))));
+}
+
+#[test]
+fn a_late_step_fails_though_everything_in_it_is_right() {
+    for late in &Step::ALL[1..] {
+        let late = *late;
+        let clock = move |step| Duration::from_millis(if step == late { 60_001 } else { 7 });
+        let opening = opening(2, Level::Quick, Mode::Simulation);
+        let mut broker = broker_with_clock(opening, 1, clock);
+        let outcome = talk(&mut description(2).node(), &mut broker).expect("a conversation");
+        assert_eq!(outcome.verdict, Verdict::Fail, "{late}");
+        let attestation = broker.attestation().expect("an attestation");
+        assert_eq!(failures(attestation), [FindingCode::StepTimedOut]);
+        let finding =
+            attestation.findings.iter().find(|f| f.code == FindingCode::StepTimedOut).expect("it");
+        assert_eq!((finding.measured, finding.floor), (Some(60_001), Some(60_000)));
+    }
+}
+
+#[test]
+fn a_step_on_its_deadline_is_in_time() {
+    let opening = opening(2, Level::Quick, Mode::Simulation);
+    let mut broker = broker_with_clock(opening, 1, |_| Duration::from_millis(60_000));
+    let outcome = talk(&mut description(2).node(), &mut broker).expect("a conversation");
+    assert_eq!(outcome.verdict, Verdict::Pass);
+}
+
+#[test]
+fn a_node_that_falls_silent_never_passes_and_its_session_is_over() {
+    let recording = Recording::of_a_good_node();
+    for last in &Step::ALL[..4] {
+        let session = recording.after(*last);
+        assert_eq!(session.deadline(), Some(Duration::from_secs(60)));
+        let over = session.abandon(judging());
+        let attestation = over.attestation().expect("an attestation");
+        assert_eq!(attestation.verdict, Verdict::Inconclusive, "silent after {last}");
+        assert_eq!(outcome_of(attestation, FindingCode::StepTimedOut), Outcome::NotRun);
+        assert!(attestation.simulated);
+        assert_eq!((over.awaited(), over.deadline()), (None, None));
+        assert!(send(&recording, &over, Step::Report).is_err());
+    }
+    let judged = recording.after(Step::Report);
+    assert_eq!(&judged.abandon(judging()), judged, "a judged node stays judged");
+}
+
+#[test]
+fn a_node_that_fell_silent_after_it_was_caught_has_failed() {
+    let mut description = description(2);
+    description.gpus = 1;
+    description.uuids.truncate(1);
+    let broker = broker(opening(2, Level::Quick, Mode::Simulation), 1);
+    let mut recording = Recording { broker, bodies: Vec::new(), sessions: Vec::new() };
+    talk(&mut description.node(), &mut recording).expect("a conversation");
+    let over = recording.after(Step::Roots).abandon(judging());
+    assert_eq!(over.attestation().expect("an attestation").verdict, Verdict::Fail);
+}
+
+#[test]
+fn a_node_that_never_spoke_is_inconclusive() {
+    for mode in [Mode::Real, Mode::Simulation] {
+        let attestation = judge_silence(&opening(2, Level::Quick, mode), judging());
+        assert_eq!(attestation.verdict, Verdict::Inconclusive);
+        assert_eq!((attestation.host, attestation.agent_key), (None, None));
+        assert_eq!(attestation.simulated, mode == Mode::Simulation);
+        let done = attestation.findings.iter().filter(|f| f.outcome == Outcome::Met);
+        assert_eq!(done.count(), 0);
+    }
+}
