@@ -1,0 +1,190 @@
+//! Why one offer is no candidate, in words with its figures.
+
+use super::{counted, gb};
+use crate::filter::Filter;
+use crate::perf::memory::{SERVING_FRACTION, TRAINING_FRACTION};
+use crate::perf::training::{assumed_share, gpu_hours, peak_tflops, run_flop};
+use crate::reason::ReasonCode;
+use crate::search::{Query, known_node};
+use crate::snapshot::Row;
+use crate::train::TrainQuery;
+
+/// The reason with the figures of this offer; the general sentence where there are none.
+pub(crate) fn why_not(
+    reason: ReasonCode,
+    query: &Query<'_>,
+    filter: &Filter<'_>,
+    row: &Row,
+) -> String {
+    figures(reason, query, filter, row).unwrap_or_else(|| reason.meaning().to_owned())
+}
+
+fn figures(
+    reason: ReasonCode,
+    query: &Query<'_>,
+    filter: &Filter<'_>,
+    row: &Row,
+) -> Option<String> {
+    let offer = &row.offer;
+    match reason {
+        ReasonCode::NoPrice => Some(format!(
+            "{} USD per hour is no price that can be meant",
+            offer.price_per_node_hour
+        )),
+        ReasonCode::Gpu | ReasonCode::GpusPerNode => of_another_shape(query, row),
+        ReasonCode::GpuFormUnknown => Some(format!(
+            "`{}` leaves open which GPU of the family {} it is",
+            offer.raw_gpu_name,
+            offer.gpu.family()
+        )),
+        ReasonCode::Slice => Some(format!("It is {} of a GPU", offer.gpus)),
+        ReasonCode::Terms => Some(format!(
+            "It is sold as {}; {} is wanted",
+            offer.terms,
+            query.terms()
+        )),
+        ReasonCode::ProviderPolicy => Some(format!("The policy excludes {}", offer.provider)),
+        ReasonCode::Place => {
+            let country = offer
+                .place
+                .country
+                .map_or("an unknown country".into(), |c| c.to_string());
+            let region = offer.place.region.as_deref().unwrap_or("an unknown region");
+            Some(format!("It stands in {region}, {country}"))
+        }
+        ReasonCode::Tenancy => Some(format!("It is a {}", offer.tenancy)),
+        ReasonCode::Stale => Some(of_age(filter, row)),
+        ReasonCode::Precision => of_precision(query, row),
+        ReasonCode::Memory => of_memory(query, row),
+        ReasonCode::GpusDoNotDivide => {
+            let (Query::Train(query), Ok((_, per_node))) = (query, known_node(row)) else {
+                return None;
+            };
+            Some(format!(
+                "{} GPUs are no whole number of nodes of {per_node}",
+                query.demand.gpus?
+            ))
+        }
+        ReasonCode::GangTenancy => Some(format!("A {} works in no gang", offer.tenancy)),
+        ReasonCode::GangNode => Some(format!(
+            "A node of {} x {} works in no gang",
+            offer.gpus, offer.gpu
+        )),
+        ReasonCode::Fabric => Some(format!(
+            "What joins its nodes is `{}`, and several are needed",
+            offer.internode
+        )),
+        ReasonCode::Deadline => of_deadline(query, row),
+        ReasonCode::NotEnoughNodes | ReasonCode::Held => of_stock(query, filter, row),
+        ReasonCode::Ceiling => {
+            let needed = query.fit(row).ok()?.nodes;
+            Some(format!(
+                "{} at {} USD per GPU-hour are above the ceiling",
+                counted(needed, "node"),
+                row.rate?
+            ))
+        }
+        ReasonCode::NotOrderable
+        | ReasonCode::PlaceUnknown
+        | ReasonCode::SoldOut
+        | ReasonCode::Latency => None,
+    }
+}
+
+fn of_another_shape(query: &Query<'_>, row: &Row) -> Option<String> {
+    let Query::Gpus(query) = query else {
+        return None;
+    };
+    let wanted = query.demand();
+    Some(format!(
+        "It has {} x {} a node; {} x {} is wanted",
+        row.offer.gpus, row.offer.gpu, wanted.count, wanted.gpu
+    ))
+}
+
+fn of_age(filter: &Filter<'_>, row: &Row) -> String {
+    let age = row.offer.age_seconds(filter.now);
+    match filter.snapshot.provider(&row.offer.provider) {
+        Some(view) => format!(
+            "It was read {age} s ago, of at most {} s",
+            view.freshness_limit_seconds
+        ),
+        None => format!(
+            "Nothing is known of how fresh offers of {} must be",
+            row.offer.provider
+        ),
+    }
+}
+
+fn of_precision(query: &Query<'_>, row: &Row) -> Option<String> {
+    let precision = match query {
+        Query::Gpus(_) => return None,
+        Query::Train(query) => query.demand.precision,
+        Query::Serve(query) => query.work.weights,
+    };
+    Some(format!(
+        "{} has no published rate in {}",
+        row.offer.gpu,
+        precision.as_str()
+    ))
+}
+
+fn of_memory(query: &Query<'_>, row: &Row) -> Option<String> {
+    let (spec, per_node) = known_node(row).ok()?;
+    match query {
+        Query::Gpus(_) => None,
+        Query::Train(query) => {
+            let memory = query.memory(spec, per_node);
+            let gpus = query.demand.gpus.unwrap_or(per_node);
+            Some(format!(
+                "{} needs {:.0} GB of state and {:.1} GB on each GPU; {gpus} x {} GB may fill {:.0} GB",
+                query.model.name,
+                gb(memory.state_bytes),
+                gb(memory.bytes_per_gpu),
+                spec.memory_gb,
+                spec.memory_gb * TRAINING_FRACTION * f64::from(gpus),
+            ))
+        }
+        Query::Serve(query) => Some(format!(
+            "{} with one sequence needs {:.1} GB; {per_node} x {} GB may fill {:.1} GB",
+            query.work.model.name,
+            gb(query.work.needed_bytes()),
+            spec.memory_gb,
+            spec.memory_gb * SERVING_FRACTION * f64::from(per_node),
+        )),
+    }
+}
+
+fn of_deadline(query: &Query<'_>, row: &Row) -> Option<String> {
+    let Query::Train(query) = query else {
+        return None;
+    };
+    let hours = gpu_hours_alone(query, row)?;
+    Some(format!(
+        "The run takes about {hours:.0} GPU-hours; {:.1} hours are left",
+        query.hours_available?
+    ))
+}
+
+/// GPU-hours of the run in one fast fabric.
+fn gpu_hours_alone(query: &TrainQuery<'_>, row: &Row) -> Option<f64> {
+    let demand = query.demand;
+    let peak = peak_tflops(row.spec?, demand.precision)?;
+    let flop = run_flop(&query.model, demand.method, demand.tokens);
+    Some(gpu_hours(
+        flop,
+        peak,
+        assumed_share(demand.precision, demand.method, false),
+    ))
+}
+
+fn of_stock(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<String> {
+    let needed = counted(query.fit(row).ok()?.nodes, "node");
+    let held = filter.held.get(&row.offer.offer_id).copied().unwrap_or(0);
+    Some(match row.offer.availability.nodes {
+        Some(free) => {
+            format!("{needed} are needed; the provider has {free}, of which {held} are held")
+        }
+        None => format!("{needed} are needed; {held} are held, and the provider counts none"),
+    })
+}

@@ -1,0 +1,66 @@
+//! Filter, gang, score, explain over an in-memory snapshot. Pure.
+//!
+//! [`snapshot`] holds all live offers, [`search()`] finds what satisfies a demand: each offer is
+//! either eligible and ranked, or counted under exactly one [`ReasonCode`]. What a kind of demand
+//! needs and how it ranks is in `gpus`, `train` and `serve`; the arithmetic of memory and speed
+//! is in [`perf`], the models that it knows by name in [`models`]. Freezing a candidate's price is
+//! `pricing`'s business, setting it aside the store's.
+
+mod explain;
+mod filter;
+mod gpus;
+mod hardware;
+pub mod models;
+pub mod perf;
+mod plan;
+mod reason;
+mod search;
+mod serve;
+pub mod snapshot;
+mod train;
+
+#[cfg(test)]
+mod samples;
+
+use market::demand::{DemandKind, Precision};
+
+pub use plan::{
+    Candidate, CandidateLine, CandidateView, Facts, OfferWithReasons, Plan, PlanView, Refused,
+    Rejections,
+};
+pub use reason::ReasonCode;
+pub use search::{Held, SearchOptions, search};
+pub use snapshot::{ProviderView, Snapshot};
+
+/// Why a demand could not be matched at all.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum MatchError {
+    /// The kind of demand is not matched yet.
+    #[error("demands of the kind `{}` are not matched yet; ask for gpus, train or serve_realtime", .0.as_str())]
+    KindNotSupported(DemandKind),
+    /// The model's name is not in the table.
+    #[error(
+        "the model `{name}` is not known{}; name a known one or give its shape",
+        if nearest.is_empty() { String::new() } else { format!("; the nearest names are {}", nearest.join(", ")) }
+    )]
+    UnknownModel {
+        /// What was asked for, cut to 80 characters.
+        name: String,
+        /// Up to three known names that look most like it, nearest first.
+        nearest: Vec<&'static str>,
+    },
+    /// The work is not done in this precision.
+    #[error("{work} in {} is not planned; choose another precision", .precision.as_str())]
+    PrecisionNotSupported {
+        /// `training` or `serving`.
+        work: &'static str,
+        /// The precision.
+        precision: Precision,
+    },
+    /// The load of a serving demand is missing.
+    #[error("a fleet cannot be sized without a load; give `requests_per_second` or `concurrency`")]
+    LoadMissing,
+    /// The demand asks that the fleet survive a loss, and fleets are of one offer yet.
+    #[error("a fleet of several sites is not planned yet; leave out `survive`")]
+    SurviveNotSupported,
+}

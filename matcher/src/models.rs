@@ -1,0 +1,236 @@
+//! Published model architectures, and the figures of a model that the arithmetic needs.
+//!
+//! The table is `data/models.csv`; its column `config_source` names where each row is published.
+
+use std::sync::LazyLock;
+
+use market::demand::{Model, ModelShape};
+use serde::Deserialize;
+
+use crate::MatchError;
+
+/// The figures of a transformer that decide what fits and how fast it runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelFigures {
+    /// What the model is called, for reasons.
+    pub name: String,
+    /// All parameters.
+    pub params_total: f64,
+    /// Parameters used per token.
+    pub params_active: f64,
+    /// Transformer layers.
+    pub layers: u32,
+    /// Width of the residual stream.
+    pub hidden: u32,
+    /// Numbers kept in the key-value cache for each token, over all layers.
+    pub kv_elements_per_token: f64,
+    /// Attention that looks back a limited way only.
+    pub sliding: Option<Sliding>,
+}
+
+/// Layers whose attention looks back a limited way only.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sliding {
+    /// How far. Units: tokens.
+    pub window: u32,
+    /// The share of layers that are so.
+    pub layer_fraction: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelRow {
+    model: String,
+    params_total_b: f64,
+    params_active_b: f64,
+    layers: u32,
+    hidden: u32,
+    kv_elements_per_token: f64,
+    sliding_window: Option<u32>,
+    sliding_layer_fraction: Option<f64>,
+    config_source: String,
+}
+
+static MODELS: LazyLock<Vec<ModelRow>> = LazyLock::new(|| {
+    csv::Reader::from_reader(include_str!("../data/models.csv").as_bytes())
+        .into_deserialize()
+        .collect::<Result<_, _>>()
+        // The bytes are part of the program, and a test below reads all rows through this very
+        // place: a program that passed it cannot fail here.
+        .unwrap_or_else(|error| panic!("the table of models cannot be read: {error}"))
+});
+
+impl ModelFigures {
+    /// The figures of the model that a demand names or shapes.
+    ///
+    /// A name is compared without case and punctuation, with the table's names and with the
+    /// repositories that it takes them from.
+    /// Errors: [`MatchError::UnknownModel`] with up to three nearest names.
+    pub fn of(model: &Model) -> Result<Self, MatchError> {
+        match model {
+            Model::Named(name) => Self::named(name),
+            Model::Shaped(shape) => Ok(Self::shaped(shape)),
+        }
+    }
+
+    fn named(name: &str) -> Result<Self, MatchError> {
+        let wanted = squeeze(name);
+        let row = MODELS
+            .iter()
+            .find(|row| squeeze(&row.model) == wanted || squeeze(&row.config_source) == wanted)
+            .ok_or_else(|| MatchError::UnknownModel {
+                name: name.chars().take(80).collect(),
+                nearest: nearest(&wanted),
+            })?;
+        let sliding =
+            row.sliding_window
+                .zip(row.sliding_layer_fraction)
+                .map(|(window, layer_fraction)| Sliding {
+                    window,
+                    layer_fraction,
+                });
+        Ok(Self {
+            name: row.model.clone(),
+            params_total: row.params_total_b * 1e9,
+            params_active: row.params_active_b * 1e9,
+            layers: row.layers,
+            hidden: row.hidden,
+            kv_elements_per_token: row.kv_elements_per_token,
+            sliding,
+        })
+    }
+
+    fn shaped(shape: &ModelShape) -> Self {
+        let per_layer = f64::from(shape.kv_heads) * f64::from(shape.head_dim);
+        Self {
+            name: format!("a model of {}B parameters", shape.params_total_b),
+            params_total: shape.params_total_b * 1e9,
+            params_active: shape.params_active_b.unwrap_or(shape.params_total_b) * 1e9,
+            layers: shape.layers,
+            hidden: shape.hidden,
+            // One key and one value.
+            kv_elements_per_token: 2.0 * f64::from(shape.layers) * per_layer,
+            sliding: None,
+        }
+    }
+}
+
+/// All known names, in the order of the table.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    MODELS.iter().map(|row| row.model.as_str())
+}
+
+fn squeeze(name: &str) -> String {
+    name.chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .collect()
+}
+
+/// Up to three names that share the most pairs of neighbouring letters with the squeezed name.
+fn nearest(wanted: &str) -> Vec<&'static str> {
+    let mut ranked: Vec<(f64, &'static str)> = names()
+        .map(|name| (likeness(wanted, &squeeze(name)), name))
+        .collect();
+    ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    ranked
+        .into_iter()
+        .filter(|(like, _)| *like >= 0.4)
+        .map(|(_, name)| name)
+        .take(3)
+        .collect()
+}
+
+/// Sørensen–Dice likeness of two texts by pairs of neighbouring letters, 0 to 1.
+///
+/// Unlike an edit distance it forgives words put before or after, such as `-Instruct`.
+fn likeness(a: &str, b: &str) -> f64 {
+    let pairs = |text: &str| -> Vec<[u8; 2]> {
+        text.as_bytes()
+            .windows(2)
+            .map(|pair| [pair[0], pair[1]])
+            .collect()
+    };
+    let (mut left, right) = (pairs(a), pairs(b));
+    let total = left.len() + right.len();
+    let mut shared = 0_u32;
+    for pair in &right {
+        if let Some(at) = left.iter().position(|other| other == pair) {
+            left.swap_remove(at);
+            shared += 1;
+        }
+    }
+    if total == 0 {
+        0.0
+    } else {
+        2.0 * f64::from(shared) / total as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn named(name: &str) -> Result<ModelFigures, MatchError> {
+        ModelFigures::of(&Model::Named(name.into()))
+    }
+
+    #[test]
+    fn every_row_of_the_table_reads_makes_sense_and_has_a_name_of_its_own() {
+        let mut seen = HashSet::new();
+        for row in MODELS.iter() {
+            assert!(seen.insert(squeeze(&row.model)), "{} twice", row.model);
+            assert!(row.params_active_b <= row.params_total_b && row.params_active_b > 0.0);
+            assert!(row.kv_elements_per_token > 0.0 && row.layers > 0 && row.hidden > 0);
+            assert!(!row.config_source.is_empty(), "{} has no source", row.model);
+            assert_eq!(
+                row.sliding_window.is_some(),
+                row.sliding_layer_fraction.is_some()
+            );
+        }
+        assert!(seen.len() >= 60);
+    }
+
+    #[test]
+    fn a_name_is_found_whatever_its_case_and_punctuation() {
+        for name in [
+            "Llama 3.1 70B",
+            "llama-3.1-70b",
+            "LLAMA3.1_70B",
+            "meta-llama/Llama-3.1-70B",
+        ] {
+            assert_eq!(named(name).expect("known").name, "Llama 3.1 70B");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_the_nearest_ones() {
+        let Err(MatchError::UnknownModel { nearest, .. }) = named("Llama 3.1 70B Instruct") else {
+            panic!("it is not in the table")
+        };
+        assert_eq!(nearest[0], "Llama 3.1 70B");
+        assert!(nearest.len() <= 3);
+        let Err(MatchError::UnknownModel { nearest, .. }) = named("zzz") else {
+            panic!("it is not in the table")
+        };
+        assert_eq!(nearest, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_shape_keeps_a_key_and_a_value_per_layer_head_and_width() {
+        let llama = named("Llama 3 70B").expect("known");
+        let shape = ModelShape {
+            params_total_b: 70.554,
+            params_active_b: None,
+            layers: 80,
+            hidden: 8_192,
+            kv_heads: 8,
+            head_dim: 128,
+        };
+        let shaped = ModelFigures::of(&Model::Shaped(shape)).expect("a shape");
+        assert_eq!(shaped.kv_elements_per_token, llama.kv_elements_per_token);
+        assert_eq!(shaped.params_active, llama.params_active);
+    }
+}

@@ -1,0 +1,206 @@
+//! What fits: bytes of weights, of training state and of the key-value cache.
+//!
+//! GB are 1e9 bytes throughout, and a GPU's memory is taken as marketed, which is the smaller
+//! reading of it.
+
+use market::demand::{Precision, TrainMethod};
+
+use crate::models::ModelFigures;
+
+/// The share of a GPU's memory that training may fill; the rest is lost to fragments.
+pub const TRAINING_FRACTION: f64 = 0.92;
+
+/// The share of a GPU's memory that serving may fill with weights and cache; the rest is the
+/// runtime's and the activations'. Serving engines ship with this default.
+pub const SERVING_FRACTION: f64 = 0.9;
+
+/// Memory that the runtime and its workspace take on each training GPU. Units: bytes.
+const RUNTIME_BYTES: f64 = 3e9;
+
+/// Bytes a parameter in full training with Adam in mixed precision: 2 of weights, 2 of gradients,
+/// and 12 of 32-bit weights and two moments. Source: Rajbhandari et al. 2020 (ZeRO).
+const ADAM_BYTES: f64 = 16.0;
+
+/// Adapters as a share of all parameters: above the usual ranks, so that the sum is on the safe
+/// side. They are trained in full, at [`ADAM_BYTES`] each.
+const ADAPTER_SHARE: f64 = 0.01;
+
+/// Bytes of one weight as it lies in memory; 4-bit formats carry a scale for each block of 16.
+#[must_use]
+pub fn bytes_per_weight(precision: Precision) -> f64 {
+    match precision {
+        Precision::Fp4 | Precision::Int4 => 0.5625,
+        wider => wider.bytes(),
+    }
+}
+
+/// Bytes of all weights of a model.
+#[must_use]
+pub fn weight_bytes(model: &ModelFigures, precision: Precision) -> f64 {
+    model.params_total * bytes_per_weight(precision)
+}
+
+/// Bytes of the key-value cache of one sequence of so many tokens.
+///
+/// Layers that look back a limited way keep no more than their window.
+#[must_use]
+pub fn cache_bytes(model: &ModelFigures, precision: Precision, tokens: f64) -> f64 {
+    let kept = model.sliding.map_or(tokens, |sliding| {
+        let near = sliding.layer_fraction * tokens.min(f64::from(sliding.window));
+        (1.0 - sliding.layer_fraction) * tokens + near
+    });
+    model.kv_elements_per_token * precision.bytes() * kept
+}
+
+/// Memory of a training run, apart into what is shared out and what each GPU bears.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TrainingMemory {
+    /// Weights, gradients and optimiser state, sharded over all GPUs. Units: bytes.
+    pub state_bytes: f64,
+    /// Activations and runtime of each GPU. Units: bytes.
+    pub bytes_per_gpu: f64,
+}
+
+impl TrainingMemory {
+    /// The least memory in which a run can be laid out: state sharded over all GPUs, one sequence
+    /// at a time, activations recomputed from each layer's input and split over the
+    /// `tensor_parallel` GPUs of a group.
+    ///
+    /// Per GPU that keeps 2 bytes for each token, hidden unit and layer, and 34 for the one layer
+    /// that is being recomputed. Source: Korthikanti et al. 2022.
+    #[must_use]
+    pub fn of(
+        model: &ModelFigures,
+        method: TrainMethod,
+        sequence_length: u32,
+        tensor_parallel: u32,
+    ) -> Self {
+        let bytes_per_param = match method {
+            TrainMethod::Full => ADAM_BYTES,
+            TrainMethod::Lora => bytes_per_weight(Precision::Bf16) + ADAPTER_SHARE * ADAM_BYTES,
+            TrainMethod::Qlora => bytes_per_weight(Precision::Int4) + ADAPTER_SHARE * ADAM_BYTES,
+        };
+        let tokens_times_width = f64::from(sequence_length) * f64::from(model.hidden);
+        let activations = tokens_times_width * (2.0 * f64::from(model.layers) + 34.0);
+        Self {
+            state_bytes: model.params_total * bytes_per_param,
+            bytes_per_gpu: activations / f64::from(tensor_parallel) + RUNTIME_BYTES,
+        }
+    }
+
+    /// Bytes over so many GPUs.
+    #[must_use]
+    pub fn total_bytes(&self, gpus: u32) -> f64 {
+        self.state_bytes + self.bytes_per_gpu * f64::from(gpus)
+    }
+
+    /// The fewest GPUs of this memory (GB) that hold it; `None` where no number does.
+    #[must_use]
+    pub fn fewest_gpus(&self, memory_gb: f64) -> Option<f64> {
+        let room = memory_gb * 1e9 * TRAINING_FRACTION - self.bytes_per_gpu;
+        if room <= 0.0 {
+            None
+        } else {
+            Some((self.state_bytes / room).ceil().max(1.0))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use market::demand::Model;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn model(name: &str) -> ModelFigures {
+        ModelFigures::of(&Model::Named(name.into())).expect("a known model")
+    }
+
+    fn full(name: &str, sequence_length: u32) -> TrainingMemory {
+        TrainingMemory::of(&model(name), TrainMethod::Full, sequence_length, 8)
+    }
+
+    // S06
+    #[test]
+    fn the_state_of_405b_fits_64_gpus_of_141_gb_and_not_of_80_gb() {
+        let memory = full("Llama 3.1 405B", 8_192);
+        assert!(
+            (6.4e12..6.6e12).contains(&memory.state_bytes),
+            "{}",
+            memory.state_bytes
+        );
+        assert!(memory.fewest_gpus(80.0).expect("some number does") > 64.0);
+        assert!(memory.fewest_gpus(141.0).expect("some number does") <= 64.0);
+    }
+
+    #[test]
+    fn adapters_over_frozen_weights_need_an_eighth_and_quantised_ones_a_twentieth() {
+        let llama = model("Llama 3 70B");
+        let state = |method| TrainingMemory::of(&llama, method, 4_096, 1).state_bytes / 1e9;
+        assert!((state(TrainMethod::Full) - 1_128.9).abs() < 0.1);
+        assert!((state(TrainMethod::Lora) - 152.4).abs() < 0.1);
+        assert!((state(TrainMethod::Qlora) - 51.0).abs() < 0.1);
+    }
+
+    // S27
+    #[test]
+    fn quantised_adapters_of_a_7b_fit_one_gpu_of_24_gb_and_full_training_does_not() {
+        let fewest =
+            |method| TrainingMemory::of(&model("Llama 2 7B"), method, 2_048, 1).fewest_gpus(24.0);
+        assert_eq!(fewest(TrainMethod::Qlora), Some(1.0));
+        assert!(fewest(TrainMethod::Full).expect("some number does") > 1.0);
+    }
+
+    #[test]
+    fn activations_that_fill_a_gpu_fit_on_no_number_of_them() {
+        let memory = TrainingMemory::of(&model("Llama 3 70B"), TrainMethod::Full, 1_000_000, 1);
+        assert_eq!(memory.fewest_gpus(80.0), None);
+    }
+
+    // S10: 2 x layers x heads x width x bytes x tokens, and what windows and latents leave of it.
+    #[test]
+    fn the_cache_of_known_models_is_what_their_configurations_say() {
+        let per_token = |name| cache_bytes(&model(name), Precision::Bf16, 1.0);
+        assert_eq!(per_token("Llama 3 70B"), 2.0 * 80.0 * 8.0 * 128.0 * 2.0);
+        assert_eq!(per_token("Llama 2 7B"), 2.0 * 32.0 * 32.0 * 128.0 * 2.0);
+        // Multi-head latent attention keeps 512 + 64 numbers per layer.
+        assert_eq!(per_token("DeepSeek V3"), 61.0 * 576.0 * 2.0);
+        // Half of the layers look back 128 tokens.
+        let gpt = model("gpt-oss-20b");
+        let kept = cache_bytes(&gpt, Precision::Fp8, 8_128.0);
+        assert_eq!(kept, 24_576.0 * (0.5 * 8_128.0 + 0.5 * 128.0));
+    }
+
+    #[test]
+    fn four_bit_weights_weigh_their_scales_too() {
+        assert_eq!(
+            weight_bytes(&model("Llama 3 70B"), Precision::Int4),
+            70.554e9 * 0.5625
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_longer_sequence_never_needs_less(short in 1_u32..100_000, more in 0_u32..100_000) {
+            let gpt = model("gpt-oss-120b");
+            let (a, b) = (f64::from(short), f64::from(short + more));
+            prop_assert!(cache_bytes(&gpt, Precision::Bf16, a) <= cache_bytes(&gpt, Precision::Bf16, b));
+            prop_assert!(full("Llama 3 8B", short).total_bytes(8) <= full("Llama 3 8B", short + more).total_bytes(8));
+        }
+
+        #[test]
+        fn the_fewest_gpus_hold_it_and_one_less_does_not(
+            sequence_length in 1_u32..40_000, memory_gb in 16.0_f64..300.0,
+        ) {
+            let memory = full("Llama 3 70B", sequence_length);
+            if let Some(fewest) = memory.fewest_gpus(memory_gb) {
+                let fits = |gpus: f64| {
+                    memory.state_bytes / gpus + memory.bytes_per_gpu <= memory_gb * 1e9 * TRAINING_FRACTION * (1.0 + 1e-12)
+                };
+                prop_assert!(fits(fewest));
+                prop_assert!(fewest == 1.0 || !fits((fewest - 1.0) * (1.0 - 1e-12)));
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! A plan: the ranked candidates for a demand, and the count of what is none.
+
+use std::collections::BTreeMap;
+
+use market::demand::DemandKind;
+use market::ids::{OfferId, ProviderId};
+use market::money::{Money, MoneyError, Rate};
+use market::offer::{Offer, OfferView};
+use serde::{Deserialize, Serialize};
+
+use crate::reason::ReasonCode;
+
+/// What a search found. The same snapshot, demand and overlay give the same plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The generation of the snapshot it was found in.
+    pub generation: u64,
+    /// The kind of the demand.
+    pub kind: DemandKind,
+    /// How many offers satisfy the demand, shown or not.
+    pub eligible: usize,
+    /// The best of them, best first.
+    pub candidates: Vec<Candidate>,
+    /// How many do not, and why.
+    pub rejected: Rejections,
+    /// One rejected offer for each reason that occurs, in the order of the codes.
+    pub refused: Vec<Refused>,
+}
+
+/// An offer set that satisfies a demand, with the reasons for its rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// Its rank, from 1.
+    pub rank: usize,
+    /// What would be taken.
+    pub lines: Vec<CandidateLine>,
+    /// What the tenant would pay per GPU-hour of the first line.
+    pub rate: Rate,
+    /// What the tenant would pay for an hour of all lines, at their rates.
+    pub cost_per_hour: Money,
+    /// The figures behind the reasons.
+    pub facts: Facts,
+    /// Why it satisfies the demand and stands where it stands, in words.
+    pub reasons: Vec<String>,
+}
+
+/// So many nodes of one offer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CandidateLine {
+    /// The offer as it was found.
+    pub offer: Offer,
+    /// Nodes of it.
+    pub nodes: u32,
+}
+
+/// The figures behind a candidate's reasons; those that its kind of demand has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Facts {
+    /// Memory that the work needs, over all GPUs of one copy of the model. Units: 1e9 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_needed_gb: Option<f64>,
+    /// Memory that those GPUs have for it. Units: 1e9 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_available_gb: Option<f64>,
+    /// How long the training run is estimated to take. Units: hours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_hours: Option<f64>,
+    /// What the training run is estimated to cost. Units: US dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_cost_usd: Option<Money>,
+    /// Copies of the model in the fleet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
+    /// GPUs of one copy of the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus_per_replica: Option<u32>,
+    /// Tokens per second that the fleet is estimated to write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_per_second: Option<f64>,
+    /// Time to the first token, without queueing. Units: milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_token_ms: Option<f64>,
+    /// Time per further token at the planned batch. Units: milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_token_ms: Option<f64>,
+    /// Memory bandwidth per price. Units: GB/s per US dollar per hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth_gbps_per_usd_hour: Option<f64>,
+}
+
+/// How many offers do not satisfy the demand, by reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Rejections {
+    /// All of them.
+    pub total: usize,
+    /// By the first reason that applies.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    pub by_reason: BTreeMap<ReasonCode, usize>,
+}
+
+/// One rejected offer, as an example of its reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Refused {
+    /// The reason.
+    pub reason: ReasonCode,
+    /// The offer.
+    pub offer_id: OfferId,
+    /// Who sells it.
+    pub provider: ProviderId,
+    /// The provider's own name for it.
+    pub sku: String,
+    /// The reason in words, with the figures of this offer.
+    pub why: String,
+}
+
+impl Plan {
+    /// The plan as it is shown.
+    ///
+    /// Errors: [`MoneyError::Overflow`].
+    pub fn view(&self) -> Result<PlanView, MoneyError> {
+        Ok(PlanView {
+            generation: self.generation,
+            kind: self.kind,
+            eligible: self.eligible,
+            candidates: self
+                .candidates
+                .iter()
+                .map(Candidate::view)
+                .collect::<Result<_, _>>()?,
+            rejected: self.rejected.clone(),
+            refused: self.refused.clone(),
+        })
+    }
+}
+
+impl Candidate {
+    /// Nodes of all lines.
+    #[must_use]
+    pub fn nodes(&self) -> u32 {
+        self.lines.iter().map(|line| line.nodes).sum()
+    }
+
+    /// GPUs of all lines.
+    #[must_use]
+    pub fn gpus(&self) -> u32 {
+        let of = |line: &CandidateLine| line.offer.gpus.as_whole().unwrap_or(0) * line.nodes;
+        self.lines.iter().map(of).sum()
+    }
+
+    /// The placement as `pricing::quote::quote_lines` takes it.
+    pub fn placement(&self) -> impl Iterator<Item = (&Offer, u32)> {
+        self.lines.iter().map(|line| (&line.offer, line.nodes))
+    }
+
+    /// The candidate as it is shown in a plan.
+    ///
+    /// Errors: [`MoneyError::Overflow`].
+    pub fn view(&self) -> Result<CandidateView, MoneyError> {
+        Ok(CandidateView {
+            rank: self.rank,
+            lines: self
+                .placement()
+                .map(|(offer, nodes)| offer.view(nodes))
+                .collect::<Result<_, _>>()?,
+            price_usd_gpu_hour: self.rate,
+            price_usd_hour: self.cost_per_hour,
+            facts: self.facts,
+            reasons: self.reasons.clone(),
+        })
+    }
+
+    /// Each line as the one offer JSON with the candidate's reasons beside its fields.
+    ///
+    /// Errors: [`MoneyError::Overflow`].
+    pub fn offers_with_reasons(&self) -> Result<Vec<OfferWithReasons>, MoneyError> {
+        self.placement()
+            .map(|(offer, nodes)| {
+                Ok(OfferWithReasons {
+                    offer: offer.view(nodes)?,
+                    reasons: self.reasons.clone(),
+                })
+            })
+            .collect()
+    }
+}
+
+/// The JSON form of a plan's findings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct PlanView {
+    /// The generation of the snapshot it was found in.
+    pub generation: u64,
+    /// The kind of the demand.
+    pub kind: DemandKind,
+    /// How many offers satisfy the demand, shown or not.
+    pub eligible: usize,
+    /// The best of them, best first.
+    pub candidates: Vec<CandidateView>,
+    /// How many do not, and why.
+    pub rejected: Rejections,
+    /// One rejected offer for each reason that occurs.
+    pub refused: Vec<Refused>,
+}
+
+/// The JSON form of a candidate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct CandidateView {
+    /// Its rank, from 1.
+    pub rank: usize,
+    /// What would be taken: offers, each with its nodes.
+    pub lines: Vec<OfferView>,
+    /// US dollars per GPU-hour of the first line.
+    pub price_usd_gpu_hour: Rate,
+    /// US dollars per hour for all lines, as the tenant would pay it.
+    pub price_usd_hour: Money,
+    /// The figures behind the reasons.
+    pub facts: Facts,
+    /// Why it satisfies the demand and stands where it stands.
+    pub reasons: Vec<String>,
+}
+
+/// The one offer JSON, with reasons beside its fields.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct OfferWithReasons {
+    /// The offer for all nodes taken.
+    #[serde(flatten)]
+    pub offer: OfferView,
+    /// Why it satisfies the demand and stands where it stands.
+    pub reasons: Vec<String>,
+}

@@ -1,0 +1,195 @@
+//! Why an offer does not satisfy a demand: the codes that are counted, and what each means.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why an offer is not eligible. An offer is counted under the first code that applies, in the
+/// order of [`ReasonCode::ALL`].
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ReasonCode {
+    /// No price that can be meant: zero, less, or too large to charge.
+    NoPrice,
+    /// Another GPU than the demand names.
+    Gpu,
+    /// The seller leaves open which GPU of the family it is.
+    GpuFormUnknown,
+    /// A slice of a GPU.
+    Slice,
+    /// Another number of GPUs in one node.
+    GpusPerNode,
+    /// Sold on other terms.
+    Terms,
+    /// A price-list offer, which cannot be ordered.
+    NotOrderable,
+    /// The demand's policy excludes the provider.
+    ProviderPolicy,
+    /// Somewhere else than the demand allows.
+    Place,
+    /// The demand names places, and the seller does not say where this is.
+    PlaceUnknown,
+    /// Another kind of machine than the demand allows.
+    Tenancy,
+    /// Last read longer ago than its provider's freshness limit.
+    Stale,
+    /// Sold out.
+    SoldOut,
+    /// The GPU has no published rate at the wanted precision.
+    Precision,
+    /// The wanted number of GPUs is no whole number of these nodes.
+    GpusDoNotDivide,
+    /// The model does not fit into the memory.
+    Memory,
+    /// Several training nodes must be bare metal or virtual machines.
+    GangTenancy,
+    /// Several training nodes must have four or more GPUs, joined all to all.
+    GangNode,
+    /// Several training nodes must be joined by RDMA.
+    Fabric,
+    /// The run would not be done in time.
+    Deadline,
+    /// Answers would not come fast enough.
+    Latency,
+    /// Fewer nodes than needed.
+    NotEnoughNodes,
+    /// Held or leased by others as far as the provider's count goes.
+    Held,
+    /// Dearer than the ceiling.
+    Ceiling,
+}
+
+impl ReasonCode {
+    /// Every code, in the order in which offers are tested.
+    pub const ALL: [Self; 24] = [
+        Self::NoPrice,
+        Self::Gpu,
+        Self::GpuFormUnknown,
+        Self::Slice,
+        Self::GpusPerNode,
+        Self::Terms,
+        Self::NotOrderable,
+        Self::ProviderPolicy,
+        Self::Place,
+        Self::PlaceUnknown,
+        Self::Tenancy,
+        Self::Stale,
+        Self::SoldOut,
+        Self::Precision,
+        Self::GpusDoNotDivide,
+        Self::Memory,
+        Self::GangTenancy,
+        Self::GangNode,
+        Self::Fabric,
+        Self::Deadline,
+        Self::Latency,
+        Self::NotEnoughNodes,
+        Self::Held,
+        Self::Ceiling,
+    ];
+
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoPrice => "no_price",
+            Self::Gpu => "gpu",
+            Self::GpuFormUnknown => "gpu_form_unknown",
+            Self::Slice => "slice",
+            Self::GpusPerNode => "gpus_per_node",
+            Self::Terms => "terms",
+            Self::NotOrderable => "not_orderable",
+            Self::ProviderPolicy => "provider_policy",
+            Self::Place => "place",
+            Self::PlaceUnknown => "place_unknown",
+            Self::Tenancy => "tenancy",
+            Self::Stale => "stale",
+            Self::SoldOut => "sold_out",
+            Self::Precision => "precision",
+            Self::Memory => "memory",
+            Self::GpusDoNotDivide => "gpus_do_not_divide",
+            Self::GangTenancy => "gang_tenancy",
+            Self::GangNode => "gang_node",
+            Self::Fabric => "fabric",
+            Self::Deadline => "deadline",
+            Self::Latency => "latency",
+            Self::NotEnoughNodes => "not_enough_nodes",
+            Self::Held => "held",
+            Self::Ceiling => "ceiling",
+        }
+    }
+
+    /// What it means, in one sentence for a reader of a plan.
+    #[must_use]
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::NoPrice => "The price is zero, missing or absurd: unknown, never the cheapest.",
+            Self::Gpu => "It is another GPU than the demand names.",
+            Self::GpuFormUnknown => {
+                "The seller leaves open which GPU of its family it is; name the family to take it."
+            }
+            Self::Slice => "It is a slice of a GPU; only whole GPUs are matched.",
+            Self::GpusPerNode => "Its nodes have another number of GPUs than the demand asks for.",
+            Self::Terms => "It is sold on other terms (spot, reserved, a window, a bid floor).",
+            Self::NotOrderable => "It comes from a price list and cannot be ordered.",
+            Self::ProviderPolicy => "The demand's policy excludes its provider.",
+            Self::Place => "It stands elsewhere than the demand allows.",
+            Self::PlaceUnknown => {
+                "The demand names places and the seller does not say where it is."
+            }
+            Self::Tenancy => "It is another kind of machine than the demand allows.",
+            Self::Stale => "It was last read longer ago than its provider's freshness limit.",
+            Self::SoldOut => "It is sold out.",
+            Self::Precision => "Its GPU has no published rate at the wanted precision.",
+            Self::Memory => "The model does not fit into its memory.",
+            Self::GpusDoNotDivide => "The wanted number of GPUs is no whole number of its nodes.",
+            Self::GangTenancy => "Several training nodes must be bare metal or virtual machines.",
+            Self::GangNode => {
+                "Several training nodes must each have four or more GPUs joined all to all."
+            }
+            Self::Fabric => {
+                "Several training nodes must be joined by RDMA, or by Ethernet where the policy \
+                 allows it."
+            }
+            Self::Deadline => "The run would not be done in time.",
+            Self::Latency => "Its answers would not come fast enough.",
+            Self::NotEnoughNodes => "The provider has fewer nodes of it than are needed.",
+            Self::Held => "What the provider has of it is held or leased already.",
+            Self::Ceiling => "It is dearer than the ceiling.",
+        }
+    }
+}
+
+impl fmt::Display for ReasonCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_holds_every_code_once_in_the_order_of_the_enum() {
+        assert!(ReasonCode::ALL.is_sorted_by(|a, b| a < b));
+        for code in ReasonCode::ALL {
+            let json = serde_json::to_string(&code).expect("json");
+            assert_eq!(json, format!("\"{code}\""));
+        }
+        // The enum's last code is the last of the table, so none is missing.
+        assert_eq!(ReasonCode::Ceiling as usize + 1, ReasonCode::ALL.len());
+    }
+}

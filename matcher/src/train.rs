@@ -1,0 +1,231 @@
+//! Demands of the kind `train`: a gang in one fabric, or one node, that holds the model and is
+//! done in time.
+//!
+//! Candidates rank by tier, then by the estimated cost of the run. The tiers are, best first:
+//! bare metal with RDMA between its nodes (or one node), virtual machines likewise, one node of
+//! another kind, bare metal over plain Ethernet, virtual machines over it. Within each, full
+//! training takes whole boards of eight GPUs with 80 GB or more before smaller nodes.
+
+use chrono::{DateTime, Utc};
+use market::demand::{Precision, TrainDemand, TrainMethod};
+use market::fabric::Internode;
+use market::gpu::GpuSpec;
+use market::money::SECONDS_PER_HOUR;
+use market::offer::{Offer, Tenancy};
+
+use crate::MatchError;
+use crate::hardware::{GANG_NODE_GPUS, is_training_class, joined_all_to_all};
+use crate::models::ModelFigures;
+use crate::perf::memory::{TRAINING_FRACTION, TrainingMemory};
+use crate::perf::training::{assumed_share, gpu_hours, peak_tflops, run_flop};
+use crate::reason::ReasonCode;
+use crate::search::{Figures, Fit, Key, MAX_NODES, most_nodes};
+use crate::snapshot::Row;
+
+/// What a `train` demand asks of each offer.
+pub(crate) struct TrainQuery<'a> {
+    pub(crate) demand: &'a TrainDemand,
+    pub(crate) model: ModelFigures,
+    /// Until when the run must be done: the deadline or the window's end, the earlier one.
+    /// Units: hours from the start.
+    pub(crate) hours_available: Option<f64>,
+    allow_ethernet: bool,
+    flop: f64,
+}
+
+/// What a run on one offer comes to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct TrainFit {
+    /// GPUs over all nodes.
+    pub(crate) gpus: u32,
+    /// Memory needed over all GPUs. Units: bytes.
+    pub(crate) needed_bytes: f64,
+    /// Memory that may be filled over all GPUs. Units: bytes.
+    pub(crate) available_bytes: f64,
+    /// The peak of one GPU. Units: TFLOPS.
+    pub(crate) peak_tflops: f64,
+    /// The share of the peak that is assumed.
+    pub(crate) share: f64,
+    /// GPU-hours of the run.
+    pub(crate) gpu_hours: f64,
+    /// The nodes that the memory alone needs.
+    pub(crate) nodes_for_memory: u32,
+}
+
+impl<'a> TrainQuery<'a> {
+    pub(crate) fn new(demand: &'a TrainDemand, now: DateTime<Utc>) -> Result<Self, MatchError> {
+        let (method, precision) = (demand.method, demand.precision);
+        if !matches!(
+            precision,
+            Precision::Bf16 | Precision::Fp16 | Precision::Fp8
+        ) {
+            return Err(MatchError::PrecisionNotSupported {
+                work: "training",
+                precision,
+            });
+        }
+        let model = ModelFigures::of(&demand.model)?;
+        let window = demand.window.as_ref();
+        let start = window
+            .and_then(|window| window.start_earliest)
+            .map_or(now, |start| start.max(now));
+        let ends = [
+            window.and_then(|window| window.end_from(start)),
+            demand.deadline,
+        ];
+        let until = ends.into_iter().flatten().min();
+        let flop = run_flop(&model, method, demand.tokens);
+        Ok(Self {
+            demand,
+            model,
+            hours_available: until.map(|until| (until - start).num_seconds() as f64 / 3_600.0),
+            allow_ethernet: demand
+                .policy
+                .as_ref()
+                .is_some_and(|policy| policy.allow_ethernet),
+            flop,
+        })
+    }
+
+    /// Finds the nodes to take: as many as the tenant settled, else the fewest that hold the
+    /// model and finish in time.
+    pub(crate) fn fit(
+        &self,
+        row: &Row,
+        spec: &GpuSpec,
+        gpus_per_node: u32,
+    ) -> Result<Fit, ReasonCode> {
+        let offer = &row.offer;
+        let peak = peak_tflops(spec, self.demand.precision).ok_or(ReasonCode::Precision)?;
+        let settled = match self.demand.gpus {
+            Some(gpus) if gpus % gpus_per_node != 0 => return Err(ReasonCode::GpusDoNotDivide),
+            settled => settled.map(|gpus| gpus / gpus_per_node),
+        };
+        let memory = self.memory(spec, gpus_per_node);
+        let gpus_for_memory = memory
+            .fewest_gpus(spec.memory_gb)
+            .ok_or(ReasonCode::Memory)?;
+        let nodes_for_memory = most_nodes(gpus_for_memory / f64::from(gpus_per_node));
+        let nodes_for_memory = nodes_for_memory.ok_or(ReasonCode::Memory)?;
+        let nodes = match settled {
+            Some(nodes) if nodes < nodes_for_memory => return Err(ReasonCode::Memory),
+            settled => settled.unwrap_or(nodes_for_memory),
+        };
+        let nodes = self.nodes_in_time(offer, spec, gpus_per_node, nodes, peak)?;
+        let share = self.share(offer, nodes);
+        let hours = gpu_hours(self.flop, peak, share);
+        let gpus = gpus_per_node.checked_mul(nodes).ok_or(ReasonCode::Memory)?;
+        let fit = TrainFit {
+            gpus,
+            needed_bytes: memory.total_bytes(gpus),
+            available_bytes: spec.memory_gb * 1e9 * TRAINING_FRACTION * f64::from(gpus),
+            peak_tflops: peak,
+            share,
+            gpu_hours: hours,
+            nodes_for_memory,
+        };
+        let key = Key {
+            tier: self.tier(offer, spec, gpus_per_node, nodes),
+            cost: run_cost_units(row, hours),
+        };
+        Ok(Fit {
+            nodes,
+            key,
+            figures: Figures::Train(fit),
+        })
+    }
+
+    /// The memory of a run on nodes of this kind; only GPUs joined all to all split one sequence.
+    pub(crate) fn memory(&self, spec: &GpuSpec, gpus_per_node: u32) -> TrainingMemory {
+        let together = if joined_all_to_all(spec) {
+            gpus_per_node
+        } else {
+            1
+        };
+        TrainingMemory::of(
+            &self.model,
+            self.demand.method,
+            self.demand.sequence_length,
+            together,
+        )
+    }
+
+    /// The nodes with which the run is done in time, `nodes` or more, and fit to work together.
+    fn nodes_in_time(
+        &self,
+        offer: &Offer,
+        spec: &GpuSpec,
+        gpus_per_node: u32,
+        nodes: u32,
+        peak: f64,
+    ) -> Result<u32, ReasonCode> {
+        if nodes > 1 {
+            self.check_gang(offer, spec, gpus_per_node)?;
+        }
+        let Some(available) = self.hours_available else {
+            return Ok(nodes);
+        };
+        let needed = |nodes: u32| {
+            let hours = gpu_hours(self.flop, peak, self.share(offer, nodes));
+            hours / f64::from(gpus_per_node) / available
+        };
+        if needed(nodes) <= f64::from(nodes) {
+            return Ok(nodes);
+        }
+        if self.demand.gpus.is_some() {
+            return Err(ReasonCode::Deadline);
+        }
+        self.check_gang(offer, spec, gpus_per_node)?;
+        let more = most_nodes(needed(MAX_NODES)).ok_or(ReasonCode::Deadline)?;
+        Ok(more.max(nodes))
+    }
+
+    /// Whether several nodes of this offer may work as one gang.
+    fn check_gang(
+        &self,
+        offer: &Offer,
+        spec: &GpuSpec,
+        gpus_per_node: u32,
+    ) -> Result<(), ReasonCode> {
+        if !matches!(offer.tenancy, Tenancy::BareMetal | Tenancy::Vm) {
+            return Err(ReasonCode::GangTenancy);
+        }
+        if gpus_per_node < GANG_NODE_GPUS || !joined_all_to_all(spec) {
+            return Err(ReasonCode::GangNode);
+        }
+        let joined = offer.internode.is_rdma()
+            || (self.allow_ethernet && offer.internode == Internode::Ethernet);
+        if joined {
+            Ok(())
+        } else {
+            Err(ReasonCode::Fabric)
+        }
+    }
+
+    fn share(&self, offer: &Offer, nodes: u32) -> f64 {
+        let over_ethernet = nodes > 1 && !offer.internode.is_rdma();
+        assumed_share(self.demand.precision, self.demand.method, over_ethernet)
+    }
+
+    fn tier(&self, offer: &Offer, spec: &GpuSpec, gpus_per_node: u32, nodes: u32) -> u8 {
+        let joined = nodes == 1 || offer.internode.is_rdma();
+        let machine = match (joined, offer.tenancy) {
+            (true, Tenancy::BareMetal) => 0,
+            (true, Tenancy::Vm) => 1,
+            (true, Tenancy::Container | Tenancy::Managed) => 2,
+            (false, Tenancy::BareMetal) => 3,
+            (false, _) => 4,
+        };
+        let small =
+            self.demand.method == TrainMethod::Full && !is_training_class(spec, gpus_per_node);
+        machine * 2 + u8::from(small)
+    }
+}
+
+/// What so many GPU-hours cost at the offer's rate. Units: 1e-8 US dollars.
+pub(crate) fn run_cost_units(row: &Row, gpu_hours: f64) -> i128 {
+    let rate = row.rate.map_or(0, |rate| rate.money_per_gpu_hour().units());
+    // The cast stops at the largest integer; a run that long is the dearest either way.
+    let gpu_seconds = (gpu_hours * SECONDS_PER_HOUR as f64).ceil() as i64;
+    i128::from(rate) * i128::from(gpu_seconds) / i128::from(SECONDS_PER_HOUR)
+}
