@@ -8,6 +8,8 @@
 mod keys;
 mod wire;
 
+use std::collections::BTreeMap;
+
 use actix_web::web::{Bytes, Data, Path, ServiceConfig, delete, get, post, resource, route, scope};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Map, Value, json};
@@ -28,43 +30,17 @@ const LAMBDA: Dialect = Dialect {
 };
 
 pub(crate) fn routes(config: &mut ServiceConfig) {
+    let at = |path: &str| resource(path).default_service(route().to(nowhere));
+    let keys = at("/ssh-keys").route(get().to(keys::list));
     let api = scope("/api/v1")
-        .service(
-            resource("/instance-types")
-                .route(get().to(instance_types))
-                .default_service(route().to(nowhere)),
-        )
-        .service(
-            resource("/instances")
-                .route(get().to(instances))
-                .default_service(route().to(nowhere)),
-        )
-        .service(
-            resource("/instances/{id}")
-                .route(get().to(instance))
-                .default_service(route().to(nowhere)),
-        )
-        .service(
-            resource("/instance-operations/launch")
-                .route(post().to(launch))
-                .default_service(route().to(nowhere)),
-        )
-        .service(
-            resource("/instance-operations/terminate")
-                .route(post().to(terminate))
-                .default_service(route().to(nowhere)),
-        )
-        .service(
-            resource("/ssh-keys")
-                .route(get().to(keys::list))
-                .route(post().to(keys::add))
-                .default_service(route().to(nowhere)),
-        )
-        .service(
-            resource("/ssh-keys/{id}")
-                .route(delete().to(keys::remove))
-                .default_service(route().to(nowhere)),
-        );
+        .service(at("/instance-types").route(get().to(instance_types)))
+        .service(at("/regions").route(get().to(regions)))
+        .service(at("/instances").route(get().to(instances)))
+        .service(at("/instances/{id}").route(get().to(instance)))
+        .service(at("/instance-operations/launch").route(post().to(launch)))
+        .service(at("/instance-operations/terminate").route(post().to(terminate)))
+        .service(keys.route(post().to(keys::add)))
+        .service(at("/ssh-keys/{id}").route(delete().to(keys::remove)));
     config.service(api).default_service(route().to(nowhere));
 }
 
@@ -108,6 +84,23 @@ fn catalog(call: &Call<'_>) -> Value {
         types = types.into_iter().take(half).collect();
     }
     Value::Object(types)
+}
+
+async fn regions(request: HttpRequest, state: Data<State>) -> HttpResponse {
+    exchange(
+        &LAMBDA,
+        &request,
+        &state,
+        Kind::of(Operation::Places),
+        |call| {
+            let regions = call
+                .world
+                .rows(Provider::Lambda)
+                .map(|row| (row.place.as_str(), wire::region(row)));
+            data(regions.collect::<BTreeMap<_, _>>().into_values().collect())
+        },
+    )
+    .await
 }
 
 async fn instances(request: HttpRequest, state: Data<State>) -> HttpResponse {
@@ -181,7 +174,7 @@ fn make(call: &mut Call<'_>, body: LaunchBody) -> Reply {
         hostname: body.hostname,
         ssh_key_names: body.ssh_key_names,
         tags: body.tags.map(|tags| json!(tags)),
-        script: body.user_data,
+        user_data: body.user_data,
         foreign: call.foreign,
     };
     match call

@@ -17,6 +17,7 @@
 
 mod bill;
 mod clock;
+mod cloud_init;
 mod control;
 mod error;
 mod exchange;

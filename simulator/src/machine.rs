@@ -7,6 +7,7 @@ use rust_decimal::Decimal;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::cloud_init::script_in;
 use crate::hardware::Hardware;
 use crate::market::Row;
 use crate::{FaultKind, Provider};
@@ -82,7 +83,7 @@ pub(crate) struct Order {
     pub(crate) ssh_key_names: Vec<String>,
     /// As ordered, given back unread.
     pub(crate) tags: Option<Value>,
-    pub(crate) script: Option<String>,
+    pub(crate) user_data: Option<String>,
     pub(crate) foreign: bool,
 }
 
@@ -160,12 +161,10 @@ impl Record {
     }
 
     /// The script that the nodes run, if they run one at all.
-    pub(crate) fn script(&self) -> Option<&str> {
+    pub(crate) fn script(&self) -> Option<String> {
         let silent = self.order.foreign || self.flaw == Some(FaultKind::NeverCallsHome);
-        self.order
-            .script
-            .as_deref()
-            .filter(|script| !silent && script.starts_with("#!"))
+        let user_data = self.order.user_data.as_deref().filter(|_| !silent)?;
+        script_in(user_data)
     }
 
     /// What each node is made of, in order.
@@ -252,7 +251,7 @@ mod tests {
     #[test]
     fn only_a_script_of_our_own_launch_is_run() {
         let order = Order {
-            script: Some("#!/bin/sh\n".to_owned()),
+            user_data: Some("#!/bin/sh\n".to_owned()),
             nodes: 1,
             ..Order::default()
         };
@@ -272,7 +271,7 @@ mod tests {
         };
         assert_eq!(silent.script(), None);
         let config = Order {
-            script: Some("#cloud-config\n".to_owned()),
+            user_data: Some("#cloud-config\n".to_owned()),
             ..own.order.clone()
         };
         assert_eq!(

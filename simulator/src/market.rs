@@ -87,12 +87,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// The name by which commands and faults mean this row: the SKU, with `/ethernet` or
-    /// `/infiniband` after it where the network is chosen at launch.
+    /// The name by which commands and faults mean this row: the SKU, with `-ethernet` or
+    /// `-infiniband` after it where the network is chosen at launch.
     #[must_use]
     pub fn key(&self) -> String {
         match self.network {
-            Some(network) => format!("{}/{}", self.sku, network.as_str()),
+            Some(network) => format!("{}-{}", self.sku, network.as_str()),
             None => self.sku.clone(),
         }
     }
@@ -283,6 +283,6 @@ mod tests {
             .find(|row| row.network == Some(Network::Infiniband))
             .unwrap();
         assert_eq!(row.price_of(2), Decimal::new(3984, 2));
-        assert_eq!(row.key(), "h100-sxm5-80gb/infiniband");
+        assert_eq!(row.key(), "h100-sxm5-80gb-infiniband");
     }
 }

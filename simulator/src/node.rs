@@ -142,7 +142,7 @@ impl Nodes {
                 .insert(key.clone(), Node::default());
             let unfinished = Unfinished::count(&self.shared);
             let shared = Arc::clone(&self.shared);
-            let script = script.to_owned();
+            let script = script.clone();
             self.runtime.spawn(async move {
                 let _unfinished = unfinished;
                 let end = match serde_json::to_string_pretty(&hardware) {

@@ -54,6 +54,8 @@ impl FromStr for Provider {
 pub enum Operation {
     /// The price list: `GET /instance-types`, `GET /bare-metal/locations`.
     Catalog,
+    /// The list of places, where there is one apart from the prices: `GET /regions`.
+    Places,
     /// Making a machine.
     Launch,
     /// The list of machines.

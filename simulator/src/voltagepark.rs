@@ -186,7 +186,7 @@ fn make(call: &mut Call<'_>, body: RentalBody, sku: &str) -> Reply {
         place: body.location_id,
         name: body.name,
         tags: Some(json!(body.tags.unwrap_or_default())),
-        script: body.cloudinit_script.and_then(wire::StartUp::into_script),
+        user_data: body.cloudinit_script.and_then(wire::StartUp::into_script),
         foreign: call.foreign,
         ..Order::default()
     };

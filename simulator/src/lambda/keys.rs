@@ -62,13 +62,11 @@ pub(super) async fn add(request: HttpRequest, state: Data<State>, body: Bytes) -
                 Ok(body) => body,
                 Err(error) => return Error::invalid(error.to_string()),
             };
-            if name.is_empty()
-                || name.chars().count() > MAX_NAME_CHARS
-                || call.world.ssh_keys.has(&name)
-            {
-                return Error::invalid(
-                    "name: 1 to 64 characters, not used by another key".to_owned(),
-                );
+            if name.is_empty() || name.chars().count() > MAX_NAME_CHARS {
+                return Error::invalid("name: 1 to 64 characters".to_owned());
+            }
+            if call.world.ssh_keys.has(&name) {
+                return Error::DUPLICATE.reply();
             }
             let Some(public_key) =
                 public_key.filter(|key| !key.is_empty() && key.chars().count() <= MAX_KEY_CHARS)

@@ -44,6 +44,13 @@ impl Error {
         message: "There is no such instance.",
         suggestion: None,
     };
+    /// The specification has this code, though not for SSH keys.
+    pub(super) const DUPLICATE: Self = Self {
+        status: StatusCode::BAD_REQUEST,
+        code: "global/duplicate",
+        message: "The name is in use.",
+        suggestion: None,
+    };
     pub(super) const INSUFFICIENT_CAPACITY: Self = Self {
         status: StatusCode::BAD_REQUEST,
         code: "instance-operations/launch/insufficient-capacity",

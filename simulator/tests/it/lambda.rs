@@ -44,6 +44,24 @@ async fn instance_types_are_an_object_by_name_with_cents_specs_and_regions() {
 }
 
 #[tokio::test]
+async fn regions_are_listed_once_each_whatever_is_free_there() {
+    let stage = Stage::new().await;
+    let regions = stage.lambda("/regions").await;
+    let names: Vec<&str> = regions
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|region| region["name"].as_str().unwrap())
+        .collect();
+    assert!(
+        names.contains(&"us-west-3") && names.is_sorted_by(|a, b| a < b),
+        "{names:?}"
+    );
+    let virginia = json!({ "name": "us-east-1", "description": "Virginia, USA" });
+    assert!(regions.as_array().unwrap().contains(&virginia));
+}
+
+#[tokio::test]
 async fn a_machine_boots_runs_terminates_and_goes_by_the_clock() {
     let stage = Stage::new().await;
     stage.add_key().await;
@@ -156,6 +174,7 @@ async fn every_call_needs_the_credential() {
     let stage = Stage::new().await;
     let calls = [
         (Method::GET, "/instance-types"),
+        (Method::GET, "/regions"),
         (Method::GET, "/instances"),
         (Method::GET, "/instances/x"),
         (Method::POST, "/instance-operations/launch"),
@@ -263,18 +282,22 @@ async fn ssh_keys_are_added_listed_and_deleted() {
     assert_eq!(key["name"], "ours");
     assert_eq!(key["public_key"], KEY);
     assert_eq!(stage.lambda("/ssh-keys").await, json!([key]));
-    for wrong in [
-        json!({ "name": "ours", "public_key": KEY }),
-        json!({ "name": "other" }),
-        json!({ "public_key": KEY }),
-    ] {
+    let cases = [
+        (
+            "global/duplicate",
+            json!({ "name": "ours", "public_key": KEY }),
+        ),
+        ("global/invalid-parameters", json!({ "name": "other" })),
+        ("global/invalid-parameters", json!({ "public_key": KEY })),
+    ];
+    for (code, wrong) in cases {
         let answer = stage
             .request(Lambda, Method::POST, "/ssh-keys")
             .json(&wrong)
             .send()
             .await
             .unwrap();
-        error("global/invalid-parameters", &body(answer, 400).await);
+        error(code, &body(answer, 400).await);
     }
     let path = format!("/ssh-keys/{}", key["id"].as_str().unwrap());
     let deleted = stage

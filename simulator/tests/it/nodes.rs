@@ -134,6 +134,21 @@ async fn a_start_up_given_as_commands_is_run_as_a_script() {
 }
 
 #[tokio::test]
+async fn the_script_among_the_parts_of_user_data_is_run() {
+    let stage = running().await;
+    let parts = "Content-Type: multipart/mixed; boundary=\"==edge\"\nMIME-Version: 1.0\n\n\
+        --==edge\nContent-Type: text/cloud-config\n\n#cloud-config\nssh_authorized_keys: []\n\n\
+        --==edge\nContent-Type: text/x-shellscript\n\n#!/bin/sh\necho hello\n\n--==edge--\n";
+    let id = stage.launch(&but(a10("one"), "user_data", parts)).await;
+    stage.clock.turn(300);
+    stage.simulator.settle().await;
+    assert_eq!(
+        stage.simulator.node_output(&id, 0).unwrap().stdout,
+        "hello\n"
+    );
+}
+
+#[tokio::test]
 async fn a_flaw_shows_on_the_last_node_and_not_in_the_api() {
     let stage = running().await;
     let cases = [

@@ -9,7 +9,7 @@ use simulator::{Clock, Config, NodeRunner, Provider, Simulator};
 
 /// A location of the bundled market with 8 free nodes on InfiniBand and 6 on Ethernet.
 pub const LOCATION: &str = "3f0c7b9e-52d4-4a86-9c1e-7d2b8a6f4e10";
-pub const INFINIBAND: &str = "h100-sxm5-80gb/infiniband";
+pub const INFINIBAND: &str = "h100-sxm5-80gb-infiniband";
 pub const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMmUqWz0Tq8nEtTnHs4bDwdGqM4cHcXcFz1k5Nn2nQ9q test";
 

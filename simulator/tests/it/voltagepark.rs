@@ -55,7 +55,7 @@ fn wide_market(locations: u32) -> Market {
     let row = bundled
         .rows()
         .iter()
-        .find(|row| row.key() == "h100-sxm5-80gb/ethernet")
+        .find(|row| row.key() == "h100-sxm5-80gb-ethernet")
         .unwrap();
     let header = "provider,sku,network,place,place_label,gpu,gpu_label,gpus,gpu_memory_mib,cpu_model,vcpus,memory_gib,\
         storage_gib,price_usd_hour,per,free_nodes,internode,certainty,source\n";
