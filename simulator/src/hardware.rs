@@ -24,7 +24,6 @@ pub(crate) struct Hardware {
     vcpus: u32,
     memory_gib: u32,
     uuids: Vec<String>,
-    serials: Vec<String>,
     driver: &'static str,
     memory_speed: f64,
     internode: String,
@@ -45,12 +44,6 @@ impl Hardware {
             .take(gpus as usize)
             .map(|uuid| format!("GPU-{uuid}"))
             .collect();
-        let serials = host
-            .gpu_uuids
-            .iter()
-            .take(gpus as usize)
-            .map(|uuid| format!("SIM{}", &uuid[..8]))
-            .collect();
         Self {
             schema: "simulated-node-1",
             node_index,
@@ -61,7 +54,6 @@ impl Hardware {
             vcpus: row.vcpus,
             memory_gib: row.memory_gib,
             uuids,
-            serials,
             driver: DRIVER,
             memory_speed: if flaw == Some(&FaultKind::SlowMemory) {
                 SLOW_MEMORY
@@ -123,10 +115,7 @@ mod tests {
             }
         );
         let missing = node(Some(FaultKind::MissingGpu));
-        assert_eq!(
-            (missing.gpus, missing.uuids.len(), missing.serials.len()),
-            (7, 7, 7)
-        );
+        assert_eq!((missing.gpus, missing.uuids.len()), (7, 7));
         let wrong = node(Some(FaultKind::WrongModel));
         assert_ne!(wrong.gpu, healthy.gpu);
         assert_eq!(wrong.gpus, healthy.gpus);

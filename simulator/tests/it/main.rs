@@ -6,4 +6,5 @@ mod faults;
 mod lambda;
 mod nodes;
 mod stage;
+mod vocabulary;
 mod voltagepark;

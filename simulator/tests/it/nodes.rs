@@ -12,6 +12,23 @@ use crate::stage::{Stage, a10, body, but, rental};
 
 const SHOW: &str = "#!/bin/sh\ncat \"$SIMULATED_NODE\"\n";
 
+/// All that a description of the form `simulated-node-1` holds: its reader refuses more.
+const FIELDS: [&str; 13] = [
+    "bad_words",
+    "driver",
+    "gpu",
+    "gpus",
+    "host",
+    "internode",
+    "memory_gib",
+    "memory_mib",
+    "memory_speed",
+    "node_index",
+    "schema",
+    "uuids",
+    "vcpus",
+];
+
 async fn running() -> Stage {
     let stage = Stage::with(|config| config.node_runner = NodeRunner::Run).await;
     stage.add_key().await;
@@ -89,6 +106,8 @@ async fn each_node_of_a_rental_runs_the_script_on_its_own_hardware() {
     let mut uuids = Vec::new();
     for index in 0..5 {
         let node = hardware(&stage, &id, index);
+        let fields: Vec<&String> = node.as_object().unwrap().keys().collect();
+        assert_eq!(fields, FIELDS);
         assert_eq!(node["schema"], "simulated-node-1");
         assert_eq!(node["node_index"], index);
         assert_eq!(node["host"], read["node_networking"][index]["public_ip"]);
