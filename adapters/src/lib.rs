@@ -10,6 +10,7 @@ pub mod adapter;
 mod error;
 mod gate;
 pub mod http;
+pub mod pricesheet;
 pub mod providers;
 pub mod registry;
 
