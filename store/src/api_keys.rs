@@ -1,0 +1,195 @@
+//! API keys: kept as hashes, found by hash.
+
+use chrono::{DateTime, Utc};
+use market::identity::{Role, Scopes};
+use market::ids::{ApiKeyId, TenantId};
+use sea_orm::sea_query::Expr;
+use sea_orm::{ColumnTrait, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder};
+
+use crate::StoreError;
+use crate::entity::api_keys;
+use crate::entity::column::{Json, Moment, Text, Word};
+use crate::idempotency::{self, Completion};
+use crate::scope::tenant_scoped;
+use crate::tx::transaction;
+
+/// A key about to be kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewApiKey {
+    /// Its id.
+    pub id: ApiKeyId,
+    /// What the tenant calls it.
+    pub name: String,
+    /// What its bearer is there to do.
+    pub role: Role,
+    /// How far it reaches.
+    pub scopes: Scopes,
+    /// The beginning of the key, by which a person recognises it.
+    pub prefix: String,
+    /// The BLAKE3 hash of the whole key, in hexadecimal digits.
+    pub hash: String,
+    /// When it stops working; `None` for never.
+    pub expires_at: Option<DateTime<Utc>>,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+}
+
+/// A key as kept. The key itself is nowhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    /// Its id.
+    pub id: ApiKeyId,
+    /// Whose it is.
+    pub tenant_id: TenantId,
+    /// What the tenant calls it.
+    pub name: String,
+    /// What its bearer is there to do.
+    pub role: Role,
+    /// How far it reaches.
+    pub scopes: Scopes,
+    /// The beginning of the key, by which a person recognises it.
+    pub prefix: String,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+    /// When it stops working; `None` for never.
+    pub expires_at: Option<DateTime<Utc>>,
+    /// When it was last used, as far as noted.
+    pub last_used_at: Option<DateTime<Utc>>,
+    /// When it was revoked.
+    pub revoked_at: Option<DateTime<Utc>>,
+}
+
+impl ApiKey {
+    /// Whether the key opens anything at `now`.
+    #[must_use]
+    pub fn is_usable(&self, now: DateTime<Utc>) -> bool {
+        self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
+    }
+}
+
+impl From<api_keys::Model> for ApiKey {
+    fn from(row: api_keys::Model) -> Self {
+        Self {
+            id: row.id.0,
+            tenant_id: row.tenant_id.0,
+            name: row.name,
+            role: row.role.0,
+            scopes: row.scopes.0,
+            prefix: row.prefix,
+            created_at: row.created_at.at(),
+            expires_at: row.expires_at.map(Moment::at),
+            last_used_at: row.last_used_at.map(Moment::at),
+            revoked_at: row.revoked_at.map(Moment::at),
+        }
+    }
+}
+
+tenant_scoped!(ApiKeys, api_keys, TenantApiKeys, AllApiKeys, "API keys");
+
+impl TenantApiKeys<'_> {
+    /// Keeps a new key.
+    ///
+    /// Errors: [`StoreError::Conflict`] when the same key exists; [`StoreError::Stale`] when
+    /// `completion` was taken over.
+    pub async fn insert(
+        &self,
+        key: NewApiKey,
+        completion: Option<Completion<'_, ApiKey>>,
+    ) -> Result<ApiKey, StoreError> {
+        let row = api_keys::Model {
+            id: Text(key.id),
+            tenant_id: Text(self.tenant),
+            name: key.name,
+            role: Word(key.role),
+            scopes: Json(key.scopes),
+            prefix: key.prefix,
+            hash: key.hash,
+            created_at: key.created_at.into(),
+            expires_at: key.expires_at.map(Moment::from),
+            last_used_at: None,
+            revoked_at: None,
+        };
+        transaction!(self.store, |tx| {
+            api_keys::Entity::insert(row.clone().into_active_model())
+                .exec_without_returning(tx)
+                .await
+                .map_err(|refusal| exists(refusal.into()))?;
+            let key = ApiKey::from(row.clone());
+            idempotency::complete(tx, self.tenant, completion.as_ref(), &key).await?;
+            Ok(key)
+        })
+    }
+
+    /// The tenant's keys, the newest first, revoked ones too.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn list(&self) -> Result<Vec<ApiKey>, StoreError> {
+        let rows = api_keys::Entity::find()
+            .filter(api_keys::Column::TenantId.eq(Text(self.tenant)))
+            .order_by_desc(api_keys::Column::Id)
+            .all(&self.store.read)
+            .await?;
+        Ok(rows.into_iter().map(ApiKey::from).collect())
+    }
+
+    /// Makes a key useless from now on; a second time changes nothing.
+    ///
+    /// Errors: [`StoreError::NotFound`].
+    pub async fn revoke(&self, id: ApiKeyId, now: DateTime<Utc>) -> Result<(), StoreError> {
+        let of_tenant = api_keys::Column::TenantId.eq(Text(self.tenant));
+        let revoked = api_keys::Entity::update_many()
+            .col_expr(
+                api_keys::Column::RevokedAt,
+                Expr::cust_with_expr("COALESCE(revoked_at, $1)", Moment::from(now)),
+            )
+            .filter(api_keys::Column::Id.eq(Text(id)))
+            .filter(of_tenant)
+            .exec(&self.store.write)
+            .await?;
+        match revoked.rows_affected {
+            0 => Err(StoreError::NotFound { what: "API key" }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl AllApiKeys<'_> {
+    /// The key with this hash, usable or not.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn find_by_hash(&self, hash: &str) -> Result<Option<ApiKey>, StoreError> {
+        let row = api_keys::Entity::find()
+            .filter(api_keys::Column::Hash.eq(hash))
+            .one(&self.store.read)
+            .await?;
+        Ok(row.map(ApiKey::from))
+    }
+
+    /// The key with this id, usable or not.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn find(&self, id: ApiKeyId) -> Result<Option<ApiKey>, StoreError> {
+        let row = api_keys::Entity::find_by_id(Text(id))
+            .one(&self.store.read)
+            .await?;
+        Ok(row.map(ApiKey::from))
+    }
+
+    /// Notes that a key was used.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn touch(&self, id: ApiKeyId, now: DateTime<Utc>) -> Result<(), StoreError> {
+        api_keys::Entity::update_many()
+            .col_expr(api_keys::Column::LastUsedAt, Expr::value(Moment::from(now)))
+            .filter(api_keys::Column::Id.eq(Text(id)))
+            .exec(&self.store.write)
+            .await?;
+        Ok(())
+    }
+}
+
+fn exists(refusal: StoreError) -> StoreError {
+    refusal.unique(|| crate::Conflict::Exists {
+        what: "the API key",
+    })
+}

@@ -1,0 +1,112 @@
+//! How each order at a provider went, so that an offer that keeps failing is left alone a while.
+
+use chrono::{DateTime, Utc};
+use market::ids::{LeaseId, OfferId, ProviderId};
+use market::lease::LeaseEvent;
+use sea_orm::{
+    ActiveValue, ColumnTrait, DatabaseTransaction, EntityTrait, QueryFilter, QueryOrder,
+};
+
+use crate::StoreError;
+use crate::change::NewAttempt;
+use crate::entity::attempts::{ActiveModel, Column, Entity, Model};
+use crate::entity::column::{Moment, Text, Word};
+use crate::entity::leases;
+use crate::scope::service_wide;
+
+/// How an order went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// The offer that was ordered.
+    pub offer_id: OfferId,
+    /// From whom.
+    pub provider: ProviderId,
+    /// For which lease.
+    pub lease_id: LeaseId,
+    /// What came of it.
+    pub outcome: LeaseEvent,
+    /// In words.
+    pub note: Option<String>,
+    /// When.
+    pub at: DateTime<Utc>,
+}
+
+impl From<Model> for Attempt {
+    fn from(row: Model) -> Self {
+        Self {
+            offer_id: row.offer_id.0,
+            provider: row.provider_id.0,
+            lease_id: row.lease_id.0,
+            outcome: row.outcome.0,
+            note: row.note,
+            at: row.at.at(),
+        }
+    }
+}
+
+/// What counts as a failure of the offer, rather than of the tenant or of nobody.
+const FAILURES: [LeaseEvent; 7] = [
+    LeaseEvent::Refused,
+    LeaseEvent::NotFound,
+    LeaseEvent::Mismatched,
+    LeaseEvent::BootFailed,
+    LeaseEvent::Lost,
+    LeaseEvent::Failed,
+    LeaseEvent::TimedOut,
+];
+
+service_wide!(Attempts, attempts, "orders that were sent to providers");
+
+impl Attempts<'_> {
+    /// Every attempt that failed since then, the latest first.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn failures_since(&self, since: DateTime<Utc>) -> Result<Vec<Attempt>, StoreError> {
+        let rows = Entity::find()
+            .filter(Column::At.gte(Moment::from(since)))
+            .filter(Column::Outcome.is_in(FAILURES.map(Word)))
+            .order_by_desc(Column::Id)
+            .all(&self.store.read)
+            .await?;
+        Ok(rows.into_iter().map(Attempt::from).collect())
+    }
+
+    /// How often orders of this offer failed since then.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn recent_failures(
+        &self,
+        offer: OfferId,
+        since: DateTime<Utc>,
+    ) -> Result<usize, StoreError> {
+        let failures = self.failures_since(since).await?;
+        Ok(failures
+            .iter()
+            .filter(|attempt| attempt.offer_id == offer)
+            .count())
+    }
+}
+
+/// Records how orders went, within the transaction that draws the conclusion.
+pub(crate) async fn record(
+    tx: &DatabaseTransaction,
+    attempts: &[NewAttempt],
+) -> Result<(), StoreError> {
+    for attempt in attempts {
+        let lease = leases::Entity::find_by_id(Text(attempt.lease_id))
+            .one(tx)
+            .await?
+            .ok_or(StoreError::NotFound { what: "lease" })?;
+        let row = ActiveModel {
+            id: ActiveValue::NotSet,
+            offer_id: ActiveValue::Set(lease.offer_id),
+            provider_id: ActiveValue::Set(lease.provider_id),
+            lease_id: ActiveValue::Set(lease.id),
+            outcome: ActiveValue::Set(Word(attempt.outcome)),
+            note: ActiveValue::Set(attempt.note.clone()),
+            at: ActiveValue::Set(attempt.at.into()),
+        };
+        Entity::insert(row).exec_without_returning(tx).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! Charges: usage priced at the frozen rate. Appended by `work`, never changed.
+
+use chrono::{DateTime, Utc};
+use market::ids::{ReservationId, TenantId};
+use market::money::{Money, Rate};
+use market::usage::{Charge, UsageRecord};
+use sea_orm::{
+    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
+    QueryOrder,
+};
+
+use crate::entity::charges::{Column, Entity, Model};
+use crate::entity::column::{Json, Moment, Text, Word};
+use crate::scope::tenant_scoped;
+use crate::{Conflict, Store, StoreError};
+
+/// What was charged so far at one rate of a reservation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChargedSoFar {
+    /// GPU-seconds.
+    pub gpu_seconds: i64,
+    /// Money, in units of the reservation's currency.
+    pub amount_units: i64,
+}
+
+impl TryFrom<Model> for Charge {
+    type Error = StoreError;
+
+    fn try_from(row: Model) -> Result<Self, StoreError> {
+        let whole = |number: i32| u32::try_from(number).map_err(StoreError::corrupt);
+        let currency = row.currency.0;
+        Ok(Self {
+            usage: UsageRecord {
+                id: row.usage_id.0,
+                reservation_id: row.reservation_id.0,
+                lease_id: row.lease_id.0,
+                line: whole(row.line)?,
+                gpus: whole(row.gpus)?,
+                from: row.from_at.at(),
+                to: row.to_at.at(),
+            },
+            tenant_id: row.tenant_id.0,
+            project_id: row.project_id.0,
+            provider: row.provider_id.0,
+            gpu: row.gpu,
+            workload: row.workload.0,
+            rate: Rate::per_gpu_hour(Money::from_units(row.rate_units, currency)),
+            amount: Money::from_units(row.amount_units, currency),
+            tags: row.tags.0,
+            attribution: row.attribution.0,
+        })
+    }
+}
+
+tenant_scoped!(Charges, charges, TenantCharges, AllCharges, "charges");
+
+impl TenantCharges<'_> {
+    /// The tenant's charges for use that began within `[from, to)`, in order of time.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn between(
+        &self,
+        from: DateTime<Utc>,
+        to: DateTime<Utc>,
+    ) -> Result<Vec<Charge>, StoreError> {
+        between(self.store, Some(self.tenant), from, to).await
+    }
+}
+
+impl AllCharges<'_> {
+    /// Everyone's charges for use that began within `[from, to)`, in order of time.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn between(
+        &self,
+        from: DateTime<Utc>,
+        to: DateTime<Utc>,
+    ) -> Result<Vec<Charge>, StoreError> {
+        between(self.store, None, from, to).await
+    }
+
+    /// The charges of a reservation, in order of time.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn of_reservation(&self, id: ReservationId) -> Result<Vec<Charge>, StoreError> {
+        find(
+            self.store,
+            Condition::all().add(Column::ReservationId.eq(Text(id))),
+        )
+        .await
+    }
+
+    /// What was charged so far for one line of a reservation: the next charge is the difference
+    /// of two running totals.
+    ///
+    /// Errors: [`StoreError::Database`]; [`StoreError::Corrupt`] when the total passes 64 bits.
+    pub async fn charged_so_far(
+        &self,
+        id: ReservationId,
+        line: u32,
+    ) -> Result<ChargedSoFar, StoreError> {
+        let wanted = Condition::all()
+            .add(Column::ReservationId.eq(Text(id)))
+            .add(Column::Line.eq(i64::from(line)));
+        let mut so_far = ChargedSoFar::default();
+        // Summed here: a sum in SQL is another type on each database, and may wrap or fail.
+        for row in Entity::find().filter(wanted).all(&self.store.read).await? {
+            let overflow = || StoreError::corrupt("a total of charges passes 64 bits");
+            so_far.gpu_seconds = so_far
+                .gpu_seconds
+                .checked_add(row.gpu_seconds)
+                .ok_or_else(overflow)?;
+            so_far.amount_units = so_far
+                .amount_units
+                .checked_add(row.amount_units)
+                .ok_or_else(overflow)?;
+        }
+        Ok(so_far)
+    }
+}
+
+async fn between(
+    store: &Store,
+    tenant: Option<TenantId>,
+    from: DateTime<Utc>,
+    to: DateTime<Utc>,
+) -> Result<Vec<Charge>, StoreError> {
+    let wanted = Condition::all()
+        .add_option(tenant.map(|tenant| Column::TenantId.eq(Text(tenant))))
+        .add(Column::FromAt.gte(Moment::from(from)))
+        .add(Column::FromAt.lt(Moment::from(to)));
+    find(store, wanted).await
+}
+
+async fn find(store: &Store, wanted: Condition) -> Result<Vec<Charge>, StoreError> {
+    let rows = Entity::find()
+        .filter(wanted)
+        .order_by_asc(Column::FromAt)
+        .order_by_asc(Column::UsageId)
+        .all(&store.read)
+        .await?;
+    rows.into_iter().map(Charge::try_from).collect()
+}
+
+/// Appends charges, within the transaction that meters.
+///
+/// Errors: [`Conflict::Exists`] when the same start of a lease's use was charged before.
+pub(crate) async fn append(
+    tx: &DatabaseTransaction,
+    charges: &[Charge],
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    for charge in charges {
+        Entity::insert(row(charge, now)?.into_active_model())
+            .exec_without_returning(tx)
+            .await
+            .map_err(|refusal| {
+                StoreError::from(refusal).unique(|| Conflict::Exists { what: "the charge" })
+            })?;
+    }
+    Ok(())
+}
+
+fn row(charge: &Charge, now: DateTime<Utc>) -> Result<Model, StoreError> {
+    let whole = |number: u32| i32::try_from(number).map_err(StoreError::corrupt);
+    let usage = &charge.usage;
+    Ok(Model {
+        usage_id: Text(usage.id),
+        tenant_id: Text(charge.tenant_id),
+        project_id: Text(charge.project_id),
+        reservation_id: Text(usage.reservation_id),
+        lease_id: Text(usage.lease_id),
+        line: whole(usage.line)?,
+        provider_id: Text(charge.provider.clone()),
+        gpu: charge.gpu.clone(),
+        workload: Word(charge.workload),
+        gpus: whole(usage.gpus)?,
+        from_at: usage.from.into(),
+        to_at: usage.to.into(),
+        gpu_seconds: usage.gpu_seconds(),
+        rate_units: charge.rate.money_per_gpu_hour().units(),
+        amount_units: charge.amount.units(),
+        currency: Text(charge.amount.currency()),
+        tags: Json(charge.tags.clone()),
+        attribution: Json(charge.attribution.clone()),
+        charged_at: now.into(),
+    })
+}

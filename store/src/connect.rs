@@ -1,0 +1,115 @@
+//! Opening a database: two pools on SQLite, one on PostgreSQL.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sea_orm::sqlx::sqlite::{SqliteJournalMode, SqliteSynchronous};
+use sea_orm::{ConnectOptions, DatabaseConnection};
+
+use crate::StoreError;
+use crate::stock::StockPolicy;
+
+/// Connections kept to PostgreSQL, and readers of an SQLite file.
+const PG_CONNECTIONS: u32 = 16;
+const SQLITE_READERS: u32 = 4;
+
+/// Which database to open.
+#[derive(Debug, Clone)]
+pub enum Database {
+    /// An SQLite file, made when it is absent.
+    Sqlite {
+        /// Where the file is; its folder exists.
+        path: PathBuf,
+    },
+    /// A PostgreSQL URL such as `postgres://user:password@host/name`.
+    Url(String),
+}
+
+/// The open database. Clones share its connections.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub(crate) read: DatabaseConnection,
+    pub(crate) write: DatabaseConnection,
+    pub(crate) stock: StockPolicy,
+}
+
+impl Store {
+    /// Opens a database. Its schema is whatever it is: see [`Store::migrate_up`].
+    ///
+    /// Errors: [`StoreError::Database`] when it cannot be reached or opened.
+    pub async fn connect(database: Database) -> Result<Self, StoreError> {
+        match database {
+            Database::Sqlite { path } => {
+                // The writer comes first: it makes the file and sets the journal mode.
+                let write = sea_orm::Database::connect(sqlite(path.clone(), false)).await?;
+                let read = sea_orm::Database::connect(sqlite(path, true)).await?;
+                Ok(Self {
+                    read,
+                    write,
+                    stock: StockPolicy::default(),
+                })
+            }
+            Database::Url(url) => {
+                let mut options = ConnectOptions::new(url);
+                options
+                    .max_connections(PG_CONNECTIONS)
+                    .test_before_acquire_if_idle_for(Duration::from_secs(30))
+                    .sqlx_logging(false);
+                let pool = sea_orm::Database::connect(options).await?;
+                Ok(Self {
+                    read: pool.clone(),
+                    write: pool,
+                    stock: StockPolicy::default(),
+                })
+            }
+        }
+    }
+
+    /// The same database under another rule about offers whose stock is not counted.
+    #[must_use]
+    pub fn with_stock_policy(mut self, stock: StockPolicy) -> Self {
+        self.stock = stock;
+        self
+    }
+
+    /// Closes all connections; work under way is finished first.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn close(self) -> Result<(), StoreError> {
+        self.read.close().await?;
+        // On PostgreSQL this is the same pool, closed already.
+        self.write.close().await?;
+        Ok(())
+    }
+
+    /// Whether the database answers.
+    ///
+    /// Errors: [`StoreError::Database`] when it does not.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        Ok(self.read.ping().await?)
+    }
+}
+
+/// One writer, because SQLite has one; readers beside it never wait for it (WAL).
+fn sqlite(path: PathBuf, reader: bool) -> ConnectOptions {
+    let mut options = ConnectOptions::new("sqlite://");
+    options
+        .max_connections(if reader { SQLITE_READERS } else { 1 })
+        .test_before_acquire_if_idle_for(Duration::from_secs(30))
+        .sqlx_logging(false)
+        .map_sqlx_sqlite_opts(move |sqlite| {
+            let sqlite = sqlite
+                .filename(&path)
+                .create_if_missing(!reader)
+                .journal_mode(SqliteJournalMode::Wal)
+                .synchronous(SqliteSynchronous::Normal)
+                .foreign_keys(true)
+                .busy_timeout(Duration::from_secs(10));
+            if reader {
+                sqlite.pragma("query_only", "ON")
+            } else {
+                sqlite
+            }
+        });
+    options
+}

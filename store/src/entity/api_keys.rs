@@ -1,0 +1,32 @@
+//! API keys of tenants.
+
+use market::identity::{Role, Scopes};
+use market::ids::{ApiKeyId, TenantId};
+use sea_orm::entity::prelude::{
+    ActiveModelBehavior, DeriveEntityModel, DerivePrimaryKey, DeriveRelation, EntityTrait,
+    EnumIter, PrimaryKeyTrait,
+};
+
+use super::column::{Json, Moment, Text, Word};
+
+#[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+#[sea_orm(table_name = "api_keys")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub id: Text<ApiKeyId>,
+    pub tenant_id: Text<TenantId>,
+    pub name: String,
+    pub role: Word<Role>,
+    pub scopes: Json<Scopes>,
+    pub prefix: String,
+    pub hash: String,
+    pub created_at: Moment,
+    pub expires_at: Option<Moment>,
+    pub last_used_at: Option<Moment>,
+    pub revoked_at: Option<Moment>,
+}
+
+#[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
+pub enum Relation {}
+
+impl ActiveModelBehavior for ActiveModel {}

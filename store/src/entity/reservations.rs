@@ -1,0 +1,56 @@
+//! Reservations.
+
+use market::demand::{Ceiling, Demand, DemandKind};
+use market::ids::{PlanId, ProjectId, QuoteId, ReservationId, TenantId};
+use market::quote::QuoteLine;
+use market::reservation::CloseReason;
+use market::tags::{Attribution, Tags};
+use sea_orm::entity::prelude::{
+    ActiveModelBehavior, DeriveEntityModel, DerivePrimaryKey, DeriveRelation, EntityTrait,
+    EnumIter, PrimaryKeyTrait,
+};
+
+use super::column::{Json, Moment, Text, Word};
+use crate::reservations::Wish;
+use crate::work::ClaimToken;
+
+#[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+#[sea_orm(table_name = "reservations")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub id: Text<ReservationId>,
+    pub tenant_id: Text<TenantId>,
+    pub project_id: Text<ProjectId>,
+    pub name: String,
+    pub kind: Word<DemandKind>,
+    pub state: String,
+    pub reason: Option<Word<CloseReason>>,
+    pub version: i64,
+    pub demand: Json<Demand>,
+    pub plan_id: Text<PlanId>,
+    pub quote_id: Text<QuoteId>,
+    pub lines: Json<Vec<QuoteLine>>,
+    pub gang: bool,
+    pub ceiling: Option<Json<Ceiling>>,
+    pub ssh_public_keys: Json<Vec<String>>,
+    pub tags: Json<Tags>,
+    pub attribution: Json<Attribution>,
+    pub window_end: Option<Moment>,
+    pub hold_expires_at: Moment,
+    pub created_at: Moment,
+    pub confirmed_at: Option<Moment>,
+    pub active_at: Option<Moment>,
+    pub closed_at: Option<Moment>,
+    pub wish: Word<Wish>,
+    pub wish_at: Option<Moment>,
+    pub due_at: Option<Moment>,
+    pub nudges: i64,
+    pub claim_token: Option<Text<ClaimToken>>,
+    pub claim_expires_at: Option<Moment>,
+    pub last_error: Option<String>,
+}
+
+#[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
+pub enum Relation {}
+
+impl ActiveModelBehavior for ActiveModel {}

@@ -1,0 +1,142 @@
+//! What can go wrong, said so that a caller knows what to do next.
+
+use market::ids::OfferId;
+use sea_orm::{DbErr, RuntimeErr, SqlErr, SqlxError};
+
+use crate::settings::DatabaseMode;
+
+/// A write that meets something already there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Conflict {
+    /// The quote was taken by another reservation.
+    #[error("the quote was already taken")]
+    QuoteTaken,
+    /// The quote's time ran out.
+    #[error("the quote has lapsed")]
+    QuoteLapsed,
+    /// The ledger holds another transaction under this idempotency key.
+    #[error("the ledger holds another transaction under the key `{key}`")]
+    LedgerKey {
+        /// The key.
+        key: String,
+    },
+    /// Every node of the verification has enrolled already.
+    #[error("all {nodes} nodes of the verification have enrolled")]
+    VerificationFull {
+        /// How many nodes it is for.
+        nodes: u32,
+    },
+    /// The verification is over.
+    #[error("the verification is over")]
+    VerificationClosed,
+    /// The reading is not of the whole catalogue, so absence in it means nothing.
+    #[error("a partial reading of a catalogue cannot be applied")]
+    PartialReading,
+    /// Something may still run for the reservation, so it cannot be closed.
+    #[error("the reservation has leases that are not gone")]
+    LiveLeases,
+    /// A row with the same unique value exists.
+    #[error("{what} exists already")]
+    Exists {
+        /// What exists, in words.
+        what: &'static str,
+    },
+}
+
+/// Why the store did not do as asked. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Someone else went on with it meanwhile: read it again, or drop the result.
+    #[error("someone else went on with it meanwhile")]
+    Stale,
+    /// There is no such thing within the tenant, or at all.
+    #[error("there is no such {what}")]
+    NotFound {
+        /// What was looked for, in words.
+        what: &'static str,
+    },
+    /// Something already there stands against it.
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
+    /// The offer has not so many nodes left: take the next candidate.
+    #[error("offer {offer} has {free} nodes left, not {wanted}")]
+    OutOfStock {
+        /// The offer.
+        offer: OfferId,
+        /// How many nodes were asked for.
+        wanted: u32,
+        /// How many are left, as far as known.
+        free: u32,
+    },
+    /// The database was made for another mode, and keeps it for life.
+    #[error("this database was made for {is}, not for {wanted}; use another database")]
+    ModeMismatch {
+        /// The mode it was made for.
+        is: DatabaseMode,
+        /// The mode asked for.
+        wanted: DatabaseMode,
+    },
+    /// What is stored cannot be read: it was not written by this program, or by a newer one.
+    #[error("a stored value cannot be read: {detail}")]
+    Corrupt {
+        /// Which value, and why.
+        detail: String,
+    },
+    /// The database refused or could not be reached.
+    #[error("the database could not do it")]
+    Database {
+        /// What the database said.
+        #[source]
+        source: DbErr,
+    },
+}
+
+impl From<DbErr> for StoreError {
+    fn from(source: DbErr) -> Self {
+        match source {
+            DbErr::Type(detail) | DbErr::Json(detail) => Self::Corrupt { detail },
+            source => Self::Database { source },
+        }
+    }
+}
+
+impl StoreError {
+    pub(crate) fn corrupt(detail: impl std::fmt::Display) -> Self {
+        Self::Corrupt {
+            detail: detail.to_string(),
+        }
+    }
+
+    /// Turns the breach of a unique index into the conflict that it stands for.
+    pub(crate) fn unique(self, conflict: impl FnOnce() -> Conflict) -> Self {
+        match &self {
+            Self::Database { source }
+                if matches!(source.sql_err(), Some(SqlErr::UniqueConstraintViolation(_))) =>
+            {
+                Self::Conflict(conflict())
+            }
+            _ => self,
+        }
+    }
+
+    /// Whether the same transaction may well succeed when it is begun anew: a serialisation
+    /// failure or deadlock on PostgreSQL (40001, 40P01), a busy or locked SQLite (5, 6, 261, 517).
+    pub(crate) fn is_transient(&self) -> bool {
+        let Self::Database {
+            source: DbErr::Exec(cause) | DbErr::Query(cause) | DbErr::Conn(cause),
+        } = self
+        else {
+            return false;
+        };
+        let RuntimeErr::SqlxError(cause) = cause else {
+            return false;
+        };
+        let SqlxError::Database(refusal) = cause.as_ref() else {
+            return false;
+        };
+        matches!(
+            refusal.code().as_deref(),
+            Some("40001" | "40P01" | "5" | "6" | "261" | "517")
+        )
+    }
+}

@@ -1,0 +1,186 @@
+//! Placing a hold: the quote is taken and the stock set aside in one transaction, or neither.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use market::demand::{Ceiling, Demand};
+use market::ids::{OfferId, PlanId, ProjectId, QuoteId, ReservationId, TenantId};
+use market::quote::QuoteLine;
+use market::reservation::ReservationState;
+use market::tags::{Attribution, Tags};
+use sea_orm::sea_query::Expr;
+use sea_orm::{ColumnTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter};
+
+use crate::entity::column::{Json, Moment, Text, Word};
+use crate::entity::{holds, projects, reservations};
+use crate::idempotency::{self, Completion};
+use crate::reservations::{Reservation, TenantReservations, Wish};
+use crate::tx::transaction;
+use crate::{StoreError, quotes, stock};
+
+/// A reservation about to be placed. What it holds are the nodes of its lines.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewReservation {
+    /// Its id.
+    pub id: ReservationId,
+    /// In which project of the tenant.
+    pub project_id: ProjectId,
+    /// What the tenant calls it.
+    pub name: String,
+    /// What was asked for.
+    pub demand: Demand,
+    /// The plan it comes from.
+    pub plan_id: PlanId,
+    /// The quote it takes.
+    pub quote_id: QuoteId,
+    /// What is sold: the lines of the quote.
+    pub lines: Vec<QuoteLine>,
+    /// Whether it falls and is replaced as one.
+    pub gang: bool,
+    /// What must not be passed, also by a replacement.
+    pub ceiling: Option<Ceiling>,
+    /// The public SSH keys that its machines get, in OpenSSH form.
+    pub ssh_public_keys: Vec<String>,
+    /// Free tags.
+    pub tags: Tags,
+    /// The fixed fields for finance.
+    pub attribution: Attribution,
+    /// When it is to end; `None` while the end is open.
+    pub window_end: Option<DateTime<Utc>>,
+    /// When the hold lapses unless it is confirmed.
+    pub hold_expires_at: DateTime<Utc>,
+}
+
+impl TenantReservations<'_> {
+    /// Takes the quote and sets the stock aside.
+    ///
+    /// Errors: [`StoreError::OutOfStock`] when an offer has not so many nodes left;
+    /// [`Conflict::QuoteTaken`](crate::Conflict::QuoteTaken) and
+    /// [`Conflict::QuoteLapsed`](crate::Conflict::QuoteLapsed); [`StoreError::NotFound`] for a
+    /// quote or project that is not the tenant's; [`StoreError::Stale`] when `completion` was
+    /// taken over.
+    pub async fn place_hold(
+        &self,
+        new: NewReservation,
+        now: DateTime<Utc>,
+        completion: Option<Completion<'_, Reservation>>,
+    ) -> Result<Reservation, StoreError> {
+        let (store, tenant) = (self.store, self.tenant);
+        let needs = needs(&new.lines);
+        let held = hold_rows(new.id, &new.lines)?;
+        let row = new.into_row(tenant, now);
+        transaction!(store, |tx| {
+            own_project(tx, tenant, row.project_id.0).await?;
+            quotes::take(tx, tenant, row.quote_id.0, row.id.0, now).await?;
+            stock::check(tx, store.stock, row.id.0, &needs).await?;
+            reservations::Entity::insert(row.clone().into_active_model())
+                .exec_without_returning(tx)
+                .await?;
+            let held = held.iter().cloned().map(IntoActiveModel::into_active_model);
+            holds::Entity::insert_many(held)
+                .exec_without_returning(tx)
+                .await?;
+            let reservation = Reservation::try_from(row.clone())?;
+            idempotency::complete(tx, tenant, completion.as_ref(), &reservation).await?;
+            Ok(reservation)
+        })
+    }
+}
+
+/// Nodes wanted of each offer; two lines may name the same one.
+fn needs(lines: &[QuoteLine]) -> BTreeMap<OfferId, u32> {
+    let mut needs = BTreeMap::new();
+    for line in lines {
+        let nodes: &mut u32 = needs.entry(line.offer.offer_id).or_default();
+        *nodes = nodes.saturating_add(line.nodes);
+    }
+    needs
+}
+
+fn hold_rows(id: ReservationId, lines: &[QuoteLine]) -> Result<Vec<holds::Model>, StoreError> {
+    lines
+        .iter()
+        .map(|line| {
+            Ok(holds::Model {
+                reservation_id: Text(id),
+                line: i32::try_from(line.line).map_err(StoreError::corrupt)?,
+                offer_id: Text(line.offer.offer_id),
+                nodes: i32::try_from(line.nodes).map_err(StoreError::corrupt)?,
+                live: true,
+            })
+        })
+        .collect()
+}
+
+impl NewReservation {
+    fn into_row(self, tenant: TenantId, now: DateTime<Utc>) -> reservations::Model {
+        reservations::Model {
+            id: Text(self.id),
+            tenant_id: Text(tenant),
+            project_id: Text(self.project_id),
+            name: self.name,
+            kind: Word(self.demand.kind()),
+            state: ReservationState::Held.as_str().to_owned(),
+            reason: None,
+            version: 1,
+            demand: Json(self.demand),
+            plan_id: Text(self.plan_id),
+            quote_id: Text(self.quote_id),
+            lines: Json(self.lines),
+            gang: self.gang,
+            ceiling: self.ceiling.map(Json),
+            ssh_public_keys: Json(self.ssh_public_keys),
+            tags: Json(self.tags),
+            attribution: Json(self.attribution),
+            window_end: self.window_end.map(Moment::from),
+            hold_expires_at: self.hold_expires_at.into(),
+            created_at: now.into(),
+            confirmed_at: None,
+            active_at: None,
+            closed_at: None,
+            wish: Word(Wish::None),
+            wish_at: None,
+            due_at: Some(self.hold_expires_at.into()),
+            nudges: 0,
+            claim_token: None,
+            claim_expires_at: None,
+            last_error: None,
+        }
+    }
+}
+
+async fn own_project(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    project: ProjectId,
+) -> Result<(), StoreError> {
+    projects::Entity::find_by_id(Text(project))
+        .filter(projects::Column::TenantId.eq(Text(tenant)))
+        .one(tx)
+        .await?
+        .map(|_| ())
+        .ok_or(StoreError::NotFound { what: "project" })
+}
+
+/// What a reservation holds, by offer, and no longer does.
+pub(crate) async fn release(
+    tx: &DatabaseTransaction,
+    reservation: ReservationId,
+) -> Result<BTreeMap<OfferId, u32>, StoreError> {
+    let live = holds::Entity::find()
+        .filter(holds::Column::ReservationId.eq(Text(reservation)))
+        .filter(holds::Column::Live.eq(true))
+        .all(tx)
+        .await?;
+    holds::Entity::update_many()
+        .col_expr(holds::Column::Live, Expr::value(false))
+        .filter(holds::Column::ReservationId.eq(Text(reservation)))
+        .exec(tx)
+        .await?;
+    let mut released = BTreeMap::new();
+    for hold in live {
+        let nodes: &mut u32 = released.entry(hold.offer_id.0).or_default();
+        *nodes += u32::try_from(hold.nodes).map_err(StoreError::corrupt)?;
+    }
+    Ok(released)
+}

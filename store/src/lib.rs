@@ -1,0 +1,48 @@
+//! The only SQL of the broker: one set of entities on SQLite and on PostgreSQL.
+//!
+//! [`Store`] has a handle for each noun, in the file of that noun: `store.quotes()`,
+//! `store.reservations()`, `store.work()`. What belongs to a tenant is reached through
+//! `.of(tenant)`; looking across tenants is said aloud, with `.across_tenants()`. A forgotten
+//! tenant therefore does not compile.
+//!
+//! Rules that hold for every function here:
+//! - `now` and ids come from the caller; moments are kept in whole microseconds.
+//! - A write is one short transaction, begun anew when the database asks for it (see `tx`). No
+//!   transaction holds anything but database work.
+//! - Rows are plain structs with the market's types; the tables behind them never leave the crate.
+//! - Who may do what, and which state follows which, is decided by the callers and by `market`;
+//!   the store only refuses to write over what changed meanwhile ([`StoreError::Stale`]).
+
+pub mod api_keys;
+pub mod attempts;
+pub mod catalog;
+pub mod change;
+pub mod charges;
+pub mod commands;
+mod connect;
+mod entity;
+mod error;
+pub mod hold;
+pub mod idempotency;
+pub mod leases;
+pub mod ledger;
+mod migrate;
+pub mod offers;
+pub mod plans;
+pub mod providers;
+pub mod quotes;
+pub mod reservations;
+mod scope;
+pub mod settings;
+pub mod signing_keys;
+pub mod ssh_keys;
+mod stock;
+pub mod tenants;
+mod tx;
+pub mod verifications;
+pub mod work;
+
+pub use connect::{Database, Store};
+pub use error::{Conflict, StoreError};
+pub use migrate::MigrationStatus;
+pub use stock::StockPolicy;

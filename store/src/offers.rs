@@ -1,0 +1,194 @@
+//! Offers as they are, and what became of them.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use market::ids::OfferId;
+use market::offer::Offer;
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use serde::{Deserialize, Serialize};
+
+use crate::StoreError;
+use crate::catalog::{Catalog, Generation};
+use crate::entity::column::{Moment, Text};
+use crate::entity::{offer_history, offers, providers, readings};
+
+/// How a reading changed an offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OfferChange {
+    /// It was not known, or was withdrawn.
+    Added,
+    /// Its price, availability or description changed.
+    Changed,
+    /// A complete reading no longer held it.
+    Withdrawn,
+}
+
+/// Everything on sale at one generation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LiveOffers {
+    /// The last reading in it; `None` before the first.
+    pub generation: Option<Generation>,
+    /// Offers of enabled providers that are not withdrawn, by id; each is dated by when it was
+    /// last seen.
+    pub offers: Vec<Offer>,
+}
+
+/// An offer that is or was on sale.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KnownOffer {
+    /// The offer, dated by when it was last seen.
+    pub offer: Offer,
+    /// Whether the last complete reading no longer held it.
+    pub withdrawn: bool,
+}
+
+/// One change of an offer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OfferHistoryEntry {
+    /// The entry's number, which grows.
+    pub id: i64,
+    /// The reading that brought it.
+    pub generation: Generation,
+    /// What changed.
+    pub change: OfferChange,
+    /// When the provider said so.
+    pub observed_at: DateTime<Utc>,
+    /// When the service learnt it.
+    pub known_at: DateTime<Utc>,
+    /// The offer as it was from then on; as it was last, for a withdrawal.
+    pub offer: Offer,
+}
+
+/// Which part of an offer's history.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HistoryFilter {
+    /// What was so at this time, by the provider's word.
+    pub as_of: Option<DateTime<Utc>>,
+    /// What the service knew at this time.
+    pub known_at: Option<DateTime<Utc>>,
+    /// Only entries before this one, for the next page.
+    pub before: Option<i64>,
+}
+
+impl offers::Model {
+    /// The offer, dated by when it was last seen.
+    pub(crate) fn dated(self, last_complete_at: Option<Moment>) -> Offer {
+        let mut offer = self.body.0;
+        if let Some(seen_at) = self.dated_at.or(last_complete_at) {
+            offer.observed_at = seen_at.at();
+        }
+        offer
+    }
+}
+
+impl Catalog<'_> {
+    /// Everything on sale, read at one moment.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn live_offers(&self) -> Result<LiveOffers, StoreError> {
+        let tx = self.store.snapshot().await?;
+        let last = readings::Entity::find()
+            .order_by_desc(readings::Column::Generation)
+            .one(&tx)
+            .await?;
+        let seen: HashMap<_, _> = providers::Entity::find()
+            .filter(providers::Column::Enabled.eq(true))
+            .all(&tx)
+            .await?
+            .into_iter()
+            .map(|provider| (provider.id.0, provider.last_complete_at))
+            .collect();
+        let rows = offers::Entity::find()
+            .filter(offers::Column::Withdrawn.eq(false))
+            .order_by_asc(offers::Column::Id)
+            .all(&tx)
+            .await?;
+        let offers = rows
+            .into_iter()
+            .filter_map(|row| {
+                seen.get(&row.provider_id.0)
+                    .map(|seen_at| row.dated(*seen_at))
+            })
+            .collect();
+        let generation = last
+            .map(|row| Generation::try_from(row.generation))
+            .transpose()?;
+        Ok(LiveOffers { generation, offers })
+    }
+
+    /// The last reading applied; `None` before the first.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn latest_generation(&self) -> Result<Option<Generation>, StoreError> {
+        let last = readings::Entity::find()
+            .order_by_desc(readings::Column::Generation)
+            .one(&self.store.read)
+            .await?;
+        last.map(|row| Generation::try_from(row.generation))
+            .transpose()
+    }
+
+    /// The offer of this id, withdrawn or not.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn offer(&self, id: OfferId) -> Result<Option<KnownOffer>, StoreError> {
+        let tx = self.store.snapshot().await?;
+        let Some(row) = offers::Entity::find_by_id(Text(id)).one(&tx).await? else {
+            return Ok(None);
+        };
+        let provider = providers::Entity::find_by_id(row.provider_id.clone())
+            .one(&tx)
+            .await?;
+        let withdrawn = row.withdrawn;
+        let last_complete_at = provider.and_then(|provider| provider.last_complete_at);
+        Ok(Some(KnownOffer {
+            offer: row.dated(last_complete_at),
+            withdrawn,
+        }))
+    }
+
+    /// The changes of an offer, the latest first, at most `limit`.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn offer_history(
+        &self,
+        id: OfferId,
+        filter: HistoryFilter,
+        limit: u64,
+    ) -> Result<Vec<OfferHistoryEntry>, StoreError> {
+        use offer_history::Column;
+        let mut query = offer_history::Entity::find().filter(Column::OfferId.eq(Text(id)));
+        if let Some(as_of) = filter.as_of {
+            query = query.filter(Column::ObservedAt.lte(Moment::from(as_of)));
+        }
+        if let Some(known_at) = filter.known_at {
+            query = query.filter(Column::KnownAt.lte(Moment::from(known_at)));
+        }
+        if let Some(before) = filter.before {
+            query = query.filter(Column::Id.lt(before));
+        }
+        let rows = query
+            .order_by_desc(Column::Id)
+            .limit(limit)
+            .all(&self.store.read)
+            .await?;
+        rows.into_iter().map(OfferHistoryEntry::try_from).collect()
+    }
+}
+
+impl TryFrom<offer_history::Model> for OfferHistoryEntry {
+    type Error = StoreError;
+
+    fn try_from(row: offer_history::Model) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.id,
+            generation: Generation::try_from(row.generation)?,
+            change: row.change.0,
+            observed_at: row.observed_at.at(),
+            known_at: row.known_at.at(),
+            offer: row.body.0,
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! Quotes: prices frozen until they lapse, each taken at most once.
+
+use chrono::{DateTime, Utc};
+use market::ids::{QuoteId, ReservationId, TenantId};
+use market::quote::Quote;
+use sea_orm::sea_query::Expr;
+use sea_orm::{ColumnTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter};
+
+use crate::entity::column::{Json, Moment, Text};
+use crate::entity::quotes::{Column, Entity, Model};
+use crate::idempotency::{self, Completion};
+use crate::scope::tenant_scoped;
+use crate::tx::transaction;
+use crate::{Conflict, StoreError};
+
+const OPEN: &str = "open";
+const TAKEN: &str = "taken";
+
+/// A quote as kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptQuote {
+    /// The quote.
+    pub quote: Quote,
+    /// Whose it is.
+    pub tenant_id: TenantId,
+    /// The reservation that took it; `None` while it is open.
+    pub taken_by: Option<ReservationId>,
+}
+
+impl From<Model> for KeptQuote {
+    fn from(row: Model) -> Self {
+        Self {
+            quote: Quote {
+                id: row.id.0,
+                plan_id: row.plan_id.0,
+                lines: row.lines.0,
+                created_at: row.created_at.at(),
+                expires_at: row.expires_at.at(),
+            },
+            tenant_id: row.tenant_id.0,
+            taken_by: row.taken_by.map(|taken| taken.0),
+        }
+    }
+}
+
+tenant_scoped!(Quotes, quotes, TenantQuotes, "quotes");
+
+impl TenantQuotes<'_> {
+    /// Keeps a quote, open.
+    ///
+    /// Errors: [`StoreError::Stale`] when `completion` was taken over; [`StoreError::Database`],
+    /// also when its plan is not kept.
+    pub async fn insert(
+        &self,
+        quote: &Quote,
+        completion: Option<Completion<'_, KeptQuote>>,
+    ) -> Result<KeptQuote, StoreError> {
+        let row = Model {
+            id: Text(quote.id),
+            tenant_id: Text(self.tenant),
+            plan_id: Text(quote.plan_id),
+            lines: Json(quote.lines.clone()),
+            state: OPEN.to_owned(),
+            taken_by: None,
+            created_at: quote.created_at.into(),
+            expires_at: quote.expires_at.into(),
+        };
+        transaction!(self.store, |tx| {
+            Entity::insert(row.clone().into_active_model())
+                .exec_without_returning(tx)
+                .await?;
+            let kept = KeptQuote::from(row.clone());
+            idempotency::complete(tx, self.tenant, completion.as_ref(), &kept).await?;
+            Ok(kept)
+        })
+    }
+
+    /// The tenant's quote of this id.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn find(&self, id: QuoteId) -> Result<Option<KeptQuote>, StoreError> {
+        let row = Entity::find_by_id(Text(id))
+            .filter(Column::TenantId.eq(Text(self.tenant)))
+            .one(&self.store.read)
+            .await?;
+        Ok(row.map(KeptQuote::from))
+    }
+}
+
+/// Takes an open quote for a reservation, within the transaction that makes the reservation.
+///
+/// Errors: [`StoreError::NotFound`], [`Conflict::QuoteTaken`], [`Conflict::QuoteLapsed`].
+pub(crate) async fn take(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    id: QuoteId,
+    reservation: ReservationId,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let taken = Entity::update_many()
+        .col_expr(Column::State, Expr::value(TAKEN))
+        .col_expr(Column::TakenBy, Expr::value(Text(reservation)))
+        .filter(Column::Id.eq(Text(id)))
+        .filter(Column::TenantId.eq(Text(tenant)))
+        .filter(Column::State.eq(OPEN))
+        .filter(Column::ExpiresAt.gt(Moment::from(now)))
+        .exec(tx)
+        .await?;
+    if taken.rows_affected == 1 {
+        return Ok(());
+    }
+    let found = Entity::find_by_id(Text(id))
+        .filter(Column::TenantId.eq(Text(tenant)))
+        .one(tx)
+        .await?
+        .ok_or(StoreError::NotFound { what: "quote" })?;
+    if found.taken_by.is_some() {
+        return Err(Conflict::QuoteTaken.into());
+    }
+    Err(Conflict::QuoteLapsed.into())
+}

@@ -1,0 +1,319 @@
+//! Reservations: the tenant's claims. Placing one is in `hold`, moving one in `commands` and
+//! `work`.
+
+use chrono::{DateTime, Utc};
+use market::demand::{Ceiling, Demand, DemandKind};
+use market::ids::{PlanId, ProjectId, QuoteId, ReservationId, TenantId};
+use market::quote::QuoteLine;
+use market::reservation::{CloseReason, ReservationState};
+use market::tags::{Attribution, Tags};
+use sea_orm::sea_query::{Expr, ExprTrait};
+use sea_orm::{
+    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::StoreError;
+use crate::entity::column::{Json, Moment, Text, Word};
+use crate::entity::reservations::{Column, Entity, Model};
+use crate::idempotency::{self, Completion};
+use crate::scope::tenant_scoped;
+use crate::tx::transaction;
+
+/// What the tenant wants of a reservation that a worker may be busy with.
+///
+/// It is written beside the state, never over it, so that the worker's results (such as the id of
+/// a machine just made) are kept; the worker takes it up at its next claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wish {
+    /// Nothing: go on.
+    None,
+    /// To end it before the hand-off.
+    Cancel,
+    /// To end it.
+    Release,
+}
+
+/// A reservation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reservation {
+    /// Its id.
+    pub id: ReservationId,
+    /// Whose it is.
+    pub tenant_id: TenantId,
+    /// In which project.
+    pub project_id: ProjectId,
+    /// What the tenant calls it.
+    pub name: String,
+    /// The kind of its demand.
+    pub kind: DemandKind,
+    /// Where it stands.
+    pub state: ReservationState,
+    /// Grows whenever its state, its labels or its wish change.
+    pub version: i64,
+    /// What was asked for.
+    pub demand: Demand,
+    /// The plan it comes from.
+    pub plan_id: PlanId,
+    /// The quote it took.
+    pub quote_id: QuoteId,
+    /// What was sold, at frozen rates.
+    pub lines: Vec<QuoteLine>,
+    /// Whether it falls and is replaced as one.
+    pub gang: bool,
+    /// What must not be passed, also by a replacement.
+    pub ceiling: Option<Ceiling>,
+    /// The public SSH keys that its machines get, in OpenSSH form.
+    pub ssh_public_keys: Vec<String>,
+    /// Free tags.
+    pub tags: Tags,
+    /// The fixed fields for finance.
+    pub attribution: Attribution,
+    /// When it is to end; `None` while the end is open.
+    pub window_end: Option<DateTime<Utc>>,
+    /// When the hold lapses unless it is confirmed.
+    pub hold_expires_at: DateTime<Utc>,
+    /// When it was placed.
+    pub created_at: DateTime<Utc>,
+    /// When it was confirmed.
+    pub confirmed_at: Option<DateTime<Utc>>,
+    /// When it was first handed off.
+    pub active_at: Option<DateTime<Utc>>,
+    /// When it was closed.
+    pub closed_at: Option<DateTime<Utc>>,
+    /// What the tenant wants of it.
+    pub wish: Wish,
+    /// When the tenant said so: use after this is not charged.
+    pub wish_at: Option<DateTime<Utc>>,
+    /// When a worker should look next; `None` once it is closed.
+    pub due_at: Option<DateTime<Utc>>,
+    /// What went wrong the last time a worker looked.
+    pub last_error: Option<String>,
+}
+
+impl TryFrom<Model> for Reservation {
+    type Error = StoreError;
+
+    fn try_from(row: Model) -> Result<Self, StoreError> {
+        let state = row.state()?;
+        Ok(Self {
+            id: row.id.0,
+            tenant_id: row.tenant_id.0,
+            project_id: row.project_id.0,
+            name: row.name,
+            kind: row.kind.0,
+            state,
+            version: row.version,
+            demand: row.demand.0,
+            plan_id: row.plan_id.0,
+            quote_id: row.quote_id.0,
+            lines: row.lines.0,
+            gang: row.gang,
+            ceiling: row.ceiling.map(|ceiling| ceiling.0),
+            ssh_public_keys: row.ssh_public_keys.0,
+            tags: row.tags.0,
+            attribution: row.attribution.0,
+            window_end: row.window_end.map(Moment::at),
+            hold_expires_at: row.hold_expires_at.at(),
+            created_at: row.created_at.at(),
+            confirmed_at: row.confirmed_at.map(Moment::at),
+            active_at: row.active_at.map(Moment::at),
+            closed_at: row.closed_at.map(Moment::at),
+            wish: row.wish.0,
+            wish_at: row.wish_at.map(Moment::at),
+            due_at: row.due_at.map(Moment::at),
+            last_error: row.last_error,
+        })
+    }
+}
+
+impl Model {
+    /// The state that its two words name.
+    pub(crate) fn state(&self) -> Result<ReservationState, StoreError> {
+        let reason = self.reason.as_ref().map(|why| why.0.as_str());
+        ReservationState::parse(&self.state, reason).map_err(StoreError::corrupt)
+    }
+
+    /// Writes a state into its two words.
+    pub(crate) fn set_state(&mut self, state: ReservationState) {
+        state.as_str().clone_into(&mut self.state);
+        self.reason = state.reason().map(Word::<CloseReason>);
+    }
+
+    /// Asks for a look at once, even when a worker is looking already.
+    pub(crate) fn nudge(&mut self, now: DateTime<Utc>) {
+        self.due_at = Some(now.into());
+        self.nudges += 1;
+    }
+}
+
+/// Which reservations of a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReservationFilter {
+    /// Only those in this state, by its word.
+    pub state: Option<String>,
+    /// Only those that are not closed.
+    pub open_only: bool,
+    /// Only those of this project.
+    pub project: Option<ProjectId>,
+    /// Only those of this kind.
+    pub kind: Option<DemandKind>,
+}
+
+/// New labels of a reservation; `None` leaves as is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Labels {
+    /// The name.
+    pub name: Option<String>,
+    /// All the free tags.
+    pub tags: Option<Tags>,
+}
+
+tenant_scoped!(
+    Reservations,
+    reservations,
+    TenantReservations,
+    AllReservations,
+    "reservations"
+);
+
+impl TenantReservations<'_> {
+    /// The tenant's reservation of this id.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn find(&self, id: ReservationId) -> Result<Option<Reservation>, StoreError> {
+        let row = Entity::find_by_id(Text(id))
+            .filter(Column::TenantId.eq(Text(self.tenant)))
+            .one(&self.store.read)
+            .await?;
+        row.map(Reservation::try_from).transpose()
+    }
+
+    /// The tenant's reservations, the newest first, at most `limit`, those after `after` in that
+    /// order.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn list(
+        &self,
+        filter: &ReservationFilter,
+        after: Option<ReservationId>,
+        limit: u64,
+    ) -> Result<Vec<Reservation>, StoreError> {
+        let whose = Condition::all().add(Column::TenantId.eq(Text(self.tenant)));
+        list(self.store, whose, filter, after, limit).await
+    }
+
+    /// Changes the name or the tags. Charges already made keep the old ones.
+    ///
+    /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when `completion` was taken over.
+    pub async fn update_labels(
+        &self,
+        id: ReservationId,
+        labels: Labels,
+        completion: Option<Completion<'_, Reservation>>,
+    ) -> Result<Reservation, StoreError> {
+        transaction!(self.store, |tx| {
+            let mut row = lock_of_tenant(tx, self.tenant, id).await?;
+            row.version += 1;
+            if let Some(name) = &labels.name {
+                row.name.clone_from(name);
+            }
+            if let Some(tags) = &labels.tags {
+                row.tags = Json(tags.clone());
+            }
+            Entity::update_many()
+                .col_expr(Column::Version, Expr::value(row.version))
+                .col_expr(Column::Name, Expr::value(row.name.as_str()))
+                .col_expr(Column::Tags, Expr::value(row.tags.clone()))
+                .filter(Column::Id.eq(Text(id)))
+                .exec(tx)
+                .await?;
+            let reservation = Reservation::try_from(row)?;
+            idempotency::complete(tx, self.tenant, completion.as_ref(), &reservation).await?;
+            Ok(reservation)
+        })
+    }
+}
+
+impl AllReservations<'_> {
+    /// The reservation of this id, whosever it is.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn find(&self, id: ReservationId) -> Result<Option<Reservation>, StoreError> {
+        let row = Entity::find_by_id(Text(id)).one(&self.store.read).await?;
+        row.map(Reservation::try_from).transpose()
+    }
+
+    /// Everyone's reservations, the newest first, at most `limit`, those after `after` in that
+    /// order.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn list(
+        &self,
+        filter: &ReservationFilter,
+        after: Option<ReservationId>,
+        limit: u64,
+    ) -> Result<Vec<Reservation>, StoreError> {
+        list(self.store, Condition::all(), filter, after, limit).await
+    }
+}
+
+async fn list(
+    store: &crate::Store,
+    whose: Condition,
+    filter: &ReservationFilter,
+    after: Option<ReservationId>,
+    limit: u64,
+) -> Result<Vec<Reservation>, StoreError> {
+    let closed = "closed";
+    let wanted = whose
+        .add_option(filter.state.as_deref().map(|state| Column::State.eq(state)))
+        .add_option(filter.open_only.then(|| Column::State.ne(closed)))
+        .add_option(
+            filter
+                .project
+                .map(|project| Column::ProjectId.eq(Text(project))),
+        )
+        .add_option(filter.kind.map(|kind| Column::Kind.eq(Word(kind))))
+        .add_option(after.map(|last| Column::Id.lt(Text(last))));
+    let rows = Entity::find()
+        .filter(wanted)
+        .order_by_desc(Column::Id)
+        .limit(limit)
+        .all(&store.read)
+        .await?;
+    rows.into_iter().map(Reservation::try_from).collect()
+}
+
+/// The tenant's reservation, locked until the end of the transaction.
+pub(crate) async fn lock_of_tenant(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    id: ReservationId,
+) -> Result<Model, StoreError> {
+    Entity::find_by_id(Text(id))
+        .filter(Column::TenantId.eq(Text(tenant)))
+        .lock_exclusive()
+        .one(tx)
+        .await?
+        .ok_or(StoreError::NotFound {
+            what: "reservation",
+        })
+}
+
+/// Asks for a look at a reservation at once, unless it is closed.
+pub(crate) async fn nudge(
+    tx: &DatabaseTransaction,
+    id: ReservationId,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    Entity::update_many()
+        .col_expr(Column::DueAt, Expr::value(Moment::from(now)))
+        .col_expr(Column::Nudges, Expr::col(Column::Nudges).add(1))
+        .filter(Column::Id.eq(Text(id)))
+        .filter(Column::State.ne("closed"))
+        .exec(tx)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! What is settled once for the whole database.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+use sea_orm::sea_query::OnConflict;
+use sea_orm::{EntityTrait, IntoActiveModel};
+
+use crate::StoreError;
+use crate::entity::settings;
+use crate::scope::service_wide;
+
+const MODE: &str = "mode";
+
+/// Whether a database is about the real world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DatabaseMode {
+    /// Real providers, real machines, real money.
+    Production,
+    /// Everything in it is pretended.
+    Simulation,
+}
+
+impl fmt::Display for DatabaseMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Production => "production",
+            Self::Simulation => "simulation",
+        })
+    }
+}
+
+impl FromStr for DatabaseMode {
+    type Err = StoreError;
+
+    fn from_str(word: &str) -> Result<Self, StoreError> {
+        match word {
+            "production" => Ok(Self::Production),
+            "simulation" => Ok(Self::Simulation),
+            other => Err(StoreError::corrupt(format!(
+                "`{other}` is no mode of a database"
+            ))),
+        }
+    }
+}
+
+service_wide!(Settings, settings, "settings of the whole database");
+
+impl Settings<'_> {
+    /// The mode the database was made for; `None` while nobody has settled it.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn mode(&self) -> Result<Option<DatabaseMode>, StoreError> {
+        let row = settings::Entity::find_by_id(MODE)
+            .one(&self.store.read)
+            .await?;
+        row.map(|row| row.value.parse()).transpose()
+    }
+
+    /// Settles the mode for the life of the database; the same mode again is fine.
+    ///
+    /// Errors: [`StoreError::ModeMismatch`] when it was made for the other one.
+    pub async fn settle_mode(
+        &self,
+        wanted: DatabaseMode,
+        now: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        let row = settings::Model {
+            name: MODE.to_owned(),
+            value: wanted.to_string(),
+            set_at: now.into(),
+        };
+        settings::Entity::insert(row.into_active_model())
+            .on_conflict(
+                OnConflict::column(settings::Column::Name)
+                    .do_nothing()
+                    .to_owned(),
+            )
+            .exec_without_returning(&self.store.write)
+            .await?;
+        match self.mode().await? {
+            Some(is) if is != wanted => Err(StoreError::ModeMismatch { is, wanted }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Public SSH keys of tenants.
+
+use chrono::{DateTime, Utc};
+use market::ids::{SshKeyId, TenantId};
+use sea_orm::{ColumnTrait, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder};
+
+use crate::entity::column::Text;
+use crate::entity::ssh_keys;
+use crate::idempotency::{self, Completion};
+use crate::scope::tenant_scoped;
+use crate::tx::transaction;
+use crate::{Conflict, StoreError};
+
+/// A public SSH key of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshKey {
+    /// Its id.
+    pub id: SshKeyId,
+    /// Whose it is.
+    pub tenant_id: TenantId,
+    /// What the tenant calls it.
+    pub name: String,
+    /// The key in OpenSSH form.
+    pub public_key: String,
+    /// Its fingerprint (`SHA256:…`); a tenant has each key once.
+    pub fingerprint: String,
+    /// When it was added.
+    pub created_at: DateTime<Utc>,
+}
+
+/// A public SSH key about to be kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewSshKey {
+    /// Its id.
+    pub id: SshKeyId,
+    /// What the tenant calls it.
+    pub name: String,
+    /// The key in OpenSSH form.
+    pub public_key: String,
+    /// Its fingerprint (`SHA256:…`).
+    pub fingerprint: String,
+}
+
+impl From<ssh_keys::Model> for SshKey {
+    fn from(row: ssh_keys::Model) -> Self {
+        Self {
+            id: row.id.0,
+            tenant_id: row.tenant_id.0,
+            name: row.name,
+            public_key: row.public_key,
+            fingerprint: row.fingerprint,
+            created_at: row.created_at.at(),
+        }
+    }
+}
+
+tenant_scoped!(SshKeys, ssh_keys, TenantSshKeys, "SSH keys");
+
+impl TenantSshKeys<'_> {
+    /// Keeps a new key.
+    ///
+    /// Errors: [`StoreError::Conflict`] when the tenant has it already; [`StoreError::Stale`]
+    /// when `completion` was taken over.
+    pub async fn add(
+        &self,
+        key: NewSshKey,
+        now: DateTime<Utc>,
+        completion: Option<Completion<'_, SshKey>>,
+    ) -> Result<SshKey, StoreError> {
+        let row = ssh_keys::Model {
+            id: Text(key.id),
+            tenant_id: Text(self.tenant),
+            name: key.name,
+            public_key: key.public_key,
+            fingerprint: key.fingerprint,
+            created_at: now.into(),
+        };
+        transaction!(self.store, |tx| {
+            ssh_keys::Entity::insert(row.clone().into_active_model())
+                .exec_without_returning(tx)
+                .await
+                .map_err(|refusal| {
+                    StoreError::from(refusal).unique(|| Conflict::Exists {
+                        what: "this SSH key",
+                    })
+                })?;
+            let key = SshKey::from(row.clone());
+            idempotency::complete(tx, self.tenant, completion.as_ref(), &key).await?;
+            Ok(key)
+        })
+    }
+
+    /// The tenant's keys, the newest first.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn list(&self) -> Result<Vec<SshKey>, StoreError> {
+        let rows = ssh_keys::Entity::find()
+            .filter(ssh_keys::Column::TenantId.eq(Text(self.tenant)))
+            .order_by_desc(ssh_keys::Column::Id)
+            .all(&self.store.read)
+            .await?;
+        Ok(rows.into_iter().map(SshKey::from).collect())
+    }
+
+    /// The tenant's key of this id.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn find(&self, id: SshKeyId) -> Result<Option<SshKey>, StoreError> {
+        let row = ssh_keys::Entity::find_by_id(Text(id))
+            .filter(ssh_keys::Column::TenantId.eq(Text(self.tenant)))
+            .one(&self.store.read)
+            .await?;
+        Ok(row.map(SshKey::from))
+    }
+
+    /// Forgets a key. Machines that carry it already keep it.
+    ///
+    /// Errors: [`StoreError::NotFound`].
+    pub async fn delete(&self, id: SshKeyId) -> Result<(), StoreError> {
+        let deleted = ssh_keys::Entity::delete_many()
+            .filter(ssh_keys::Column::Id.eq(Text(id)))
+            .filter(ssh_keys::Column::TenantId.eq(Text(self.tenant)))
+            .exec(&self.store.write)
+            .await?;
+        match deleted.rows_affected {
+            0 => Err(StoreError::NotFound { what: "SSH key" }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Never oversold: what may still be taken of an offer, checked under a lock on its row.
+//!
+//! What the provider counts is what was free when it was last asked. Against that stand all live
+//! holds, and the live leases that the count cannot know yet: those it has not accepted, or
+//! accepted after it was counted. Leases accepted before are no longer in the count, so counting
+//! them too would sell too little.
+//!
+//! A count that is a lower bound ("10+") refuses nothing: the provider says there is more. Where
+//! the provider does not count, at most [`StockPolicy::sets_without_count`] reservations may have
+//! live holds or leases on the offer at a time.
+
+use std::collections::{BTreeMap, HashSet};
+
+use market::ids::{OfferId, ReservationId};
+use market::lease::LeaseState;
+use market::offer::AvailabilityLevel;
+use sea_orm::{ColumnTrait, Condition, DatabaseTransaction, EntityTrait, QueryFilter, QuerySelect};
+
+use crate::StoreError;
+use crate::entity::column::{Moment, Text, Word};
+use crate::entity::{holds, leases, offers, providers};
+
+/// How much is sold where the provider does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StockPolicy {
+    /// Reservations that may have live holds or leases on an offer without a count, at a time.
+    pub sets_without_count: u32,
+}
+
+impl Default for StockPolicy {
+    fn default() -> Self {
+        Self {
+            sets_without_count: 1,
+        }
+    }
+}
+
+/// Locks the offers and makes sure that `needs` can be taken of them for a reservation.
+///
+/// The lock lasts until the end of the transaction, so the caller writes the holds or leases next.
+/// Errors: [`StoreError::OutOfStock`], for a withdrawn offer too.
+pub(crate) async fn check(
+    tx: &DatabaseTransaction,
+    policy: StockPolicy,
+    reservation: ReservationId,
+    needs: &BTreeMap<OfferId, u32>,
+) -> Result<(), StoreError> {
+    // In the order of ids, so that two reservations never wait for each other in a circle.
+    for (&offer, &wanted) in needs {
+        let refuse = |free| StoreError::OutOfStock {
+            offer,
+            wanted,
+            free,
+        };
+        let row = offers::Entity::find_by_id(Text(offer))
+            .lock_exclusive()
+            .one(tx)
+            .await?
+            .filter(|row| !row.withdrawn && row.level.0 != AvailabilityLevel::None)
+            .ok_or_else(|| refuse(0))?;
+        let Some(counted) = row.nodes else {
+            let others = other_sets(tx, reservation, offer).await?;
+            if others >= usize::try_from(policy.sets_without_count).unwrap_or(usize::MAX) {
+                return Err(refuse(0));
+            }
+            continue;
+        };
+        if row.at_least {
+            continue;
+        }
+        let taken = held(tx, offer).await? + leased(tx, &row).await?;
+        let free = u32::try_from(i64::from(counted) - taken).unwrap_or(0);
+        if free < wanted {
+            return Err(refuse(free));
+        }
+    }
+    Ok(())
+}
+
+/// Nodes in live holds.
+async fn held(tx: &DatabaseTransaction, offer: OfferId) -> Result<i64, StoreError> {
+    let sum: Option<Option<i64>> = holds::Entity::find()
+        .select_only()
+        .column_as(holds::Column::Nodes.sum(), "nodes")
+        .filter(holds::Column::OfferId.eq(Text(offer)))
+        .filter(holds::Column::Live.eq(true))
+        .into_tuple()
+        .one(tx)
+        .await?;
+    Ok(sum.flatten().unwrap_or(0))
+}
+
+/// Nodes in live leases that the provider's count does not know yet.
+async fn leased(tx: &DatabaseTransaction, offer: &offers::Model) -> Result<i64, StoreError> {
+    let mut uncounted = Condition::any().add(leases::Column::AcceptedAt.is_null());
+    if let Some(counted_at) = counted_at(tx, offer).await? {
+        uncounted = uncounted.add(leases::Column::AcceptedAt.gte(counted_at));
+    }
+    let sum: Option<Option<i64>> = leases::Entity::find()
+        .select_only()
+        .column_as(leases::Column::Nodes.sum(), "nodes")
+        .filter(leases::Column::OfferId.eq(offer.id.clone()))
+        .filter(leases::Column::State.ne(Word(LeaseState::Gone)))
+        .filter(uncounted)
+        .into_tuple()
+        .one(tx)
+        .await?;
+    Ok(sum.flatten().unwrap_or(0))
+}
+
+/// When the provider counted.
+async fn counted_at(
+    tx: &DatabaseTransaction,
+    offer: &offers::Model,
+) -> Result<Option<Moment>, StoreError> {
+    if offer.dated_at.is_some() {
+        return Ok(offer.dated_at);
+    }
+    let provider = providers::Entity::find_by_id(offer.provider_id.clone())
+        .one(tx)
+        .await?;
+    Ok(provider.and_then(|provider| provider.last_complete_at))
+}
+
+/// How many other reservations have a live hold or lease on the offer.
+async fn other_sets(
+    tx: &DatabaseTransaction,
+    reservation: ReservationId,
+    offer: OfferId,
+) -> Result<usize, StoreError> {
+    let holding: Vec<Text<ReservationId>> = holds::Entity::find()
+        .select_only()
+        .column(holds::Column::ReservationId)
+        .filter(holds::Column::OfferId.eq(Text(offer)))
+        .filter(holds::Column::Live.eq(true))
+        .into_tuple()
+        .all(tx)
+        .await?;
+    let leasing: Vec<Text<ReservationId>> = leases::Entity::find()
+        .select_only()
+        .column(leases::Column::ReservationId)
+        .filter(leases::Column::OfferId.eq(Text(offer)))
+        .filter(leases::Column::State.ne(Word(LeaseState::Gone)))
+        .into_tuple()
+        .all(tx)
+        .await?;
+    let others: HashSet<_> = holding
+        .into_iter()
+        .chain(leasing)
+        .map(|row| row.0)
+        .filter(|other| *other != reservation)
+        .collect();
+    Ok(others.len())
+}

@@ -1,0 +1,178 @@
+//! Tenants and their projects.
+
+use chrono::{DateTime, Utc};
+use market::ids::{ProjectId, TenantId};
+use sea_orm::sea_query::OnConflict;
+use sea_orm::{
+    ColumnTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder,
+};
+
+use crate::StoreError;
+use crate::entity::column::Text;
+use crate::entity::{projects, tenants};
+use crate::scope::service_wide;
+use crate::tx::transaction;
+
+/// The name of the project that every tenant begins with.
+pub const DEFAULT_PROJECT: &str = "default";
+
+/// A tenant: who buys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its id.
+    pub id: TenantId,
+    /// Its name, which no other tenant has.
+    pub name: String,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+}
+
+/// A project within a tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Project {
+    /// Its id.
+    pub id: ProjectId,
+    /// Whose it is.
+    pub tenant_id: TenantId,
+    /// Its name, which no other project of the tenant has.
+    pub name: String,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+}
+
+impl From<tenants::Model> for Tenant {
+    fn from(row: tenants::Model) -> Self {
+        Self {
+            id: row.id.0,
+            name: row.name,
+            created_at: row.created_at.at(),
+        }
+    }
+}
+
+impl From<projects::Model> for Project {
+    fn from(row: projects::Model) -> Self {
+        Self {
+            id: row.id.0,
+            tenant_id: row.tenant_id.0,
+            name: row.name,
+            created_at: row.created_at.at(),
+        }
+    }
+}
+
+service_wide!(Tenants, tenants, "tenants and their projects");
+
+impl Tenants<'_> {
+    /// The tenant of this name; made, with its first project, when there is none.
+    ///
+    /// The ids are used only when it is made. Errors: [`StoreError::Database`].
+    pub async fn ensure(
+        &self,
+        name: &str,
+        id_if_new: TenantId,
+        project_id_if_new: ProjectId,
+        now: DateTime<Utc>,
+    ) -> Result<Tenant, StoreError> {
+        transaction!(self.store, |tx| {
+            let row = tenants::Model {
+                id: Text(id_if_new),
+                name: name.to_owned(),
+                created_at: now.into(),
+            };
+            let made = tenants::Entity::insert(row.into_active_model())
+                .on_conflict(
+                    OnConflict::column(tenants::Column::Name)
+                        .do_nothing()
+                        .to_owned(),
+                )
+                .exec_without_returning(tx)
+                .await?;
+            if made == 1 {
+                add_project(tx, id_if_new, DEFAULT_PROJECT, project_id_if_new, now).await?;
+            }
+            tenants::Entity::find()
+                .filter(tenants::Column::Name.eq(name))
+                .one(tx)
+                .await?
+                .map(Tenant::from)
+                .ok_or(StoreError::NotFound { what: "tenant" })
+        })
+    }
+
+    /// The tenant of this id.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn find(&self, id: TenantId) -> Result<Option<Tenant>, StoreError> {
+        let row = tenants::Entity::find_by_id(Text(id))
+            .one(&self.store.read)
+            .await?;
+        Ok(row.map(Tenant::from))
+    }
+
+    /// Every tenant, by name.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn list(&self) -> Result<Vec<Tenant>, StoreError> {
+        let rows = tenants::Entity::find()
+            .order_by_asc(tenants::Column::Name)
+            .all(&self.store.read)
+            .await?;
+        Ok(rows.into_iter().map(Tenant::from).collect())
+    }
+
+    /// The tenant's project of this name; made when there is none.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn ensure_project(
+        &self,
+        tenant: TenantId,
+        name: &str,
+        id_if_new: ProjectId,
+        now: DateTime<Utc>,
+    ) -> Result<Project, StoreError> {
+        transaction!(self.store, |tx| {
+            add_project(tx, tenant, name, id_if_new, now).await?;
+            projects::Entity::find()
+                .filter(projects::Column::TenantId.eq(Text(tenant)))
+                .filter(projects::Column::Name.eq(name))
+                .one(tx)
+                .await?
+                .map(Project::from)
+                .ok_or(StoreError::NotFound { what: "project" })
+        })
+    }
+
+    /// The tenant's projects, by name.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn projects(&self, tenant: TenantId) -> Result<Vec<Project>, StoreError> {
+        let rows = projects::Entity::find()
+            .filter(projects::Column::TenantId.eq(Text(tenant)))
+            .order_by_asc(projects::Column::Name)
+            .all(&self.store.read)
+            .await?;
+        Ok(rows.into_iter().map(Project::from).collect())
+    }
+}
+
+async fn add_project(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    name: &str,
+    id: ProjectId,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let row = projects::Model {
+        id: Text(id),
+        tenant_id: Text(tenant),
+        name: name.to_owned(),
+        created_at: now.into(),
+    };
+    let same = [projects::Column::TenantId, projects::Column::Name];
+    projects::Entity::insert(row.into_active_model())
+        .on_conflict(OnConflict::columns(same).do_nothing().to_owned())
+        .exec_without_returning(tx)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,537 @@
+//! Verifications of leases: who has enrolled, how far each node is, and the signed results.
+//!
+//! What the steps mean is the verifier's business; a node's session is a document to the store.
+//! Each step is guarded by the step before, so that a step sent twice, or by two nodes with one
+//! token, counts once.
+
+use chrono::{DateTime, Utc};
+use market::attestation::Verdict;
+use market::ids::{AttestationId, LeaseId, ReservationId, TenantId, VerificationId};
+use sea_orm::sea_query::Expr;
+use sea_orm::{
+    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
+    QueryOrder, QuerySelect,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::entity::column::{Json, Moment, Text, Word};
+use crate::entity::{attestations, node_sessions, verifications};
+use crate::scope::tenant_scoped;
+use crate::tx::transaction;
+use crate::{Conflict, StoreError, reservations};
+
+/// How a verification stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VerificationState {
+    /// Its nodes may enrol and speak.
+    Open,
+    /// Every node passed.
+    Passed,
+    /// A node failed, or did not finish in time.
+    Failed,
+    /// Nobody needs it any more.
+    Abandoned,
+}
+
+/// A verification of a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verification {
+    /// Its id.
+    pub id: VerificationId,
+    /// The lease.
+    pub lease_id: LeaseId,
+    /// The reservation that the lease serves.
+    pub reservation_id: ReservationId,
+    /// The tenant that the lease serves.
+    pub tenant_id: TenantId,
+    /// The hash of the token by which nodes enrol.
+    pub enrol_hash: String,
+    /// How many nodes must prove themselves.
+    pub nodes: u32,
+    /// How it stands.
+    pub state: VerificationState,
+    /// When it was opened.
+    pub created_at: DateTime<Utc>,
+    /// Until when every node must have finished.
+    pub deadline: DateTime<Utc>,
+    /// When it was over.
+    pub closed_at: Option<DateTime<Utc>>,
+}
+
+/// A verification to open, for a lease of the reservation at hand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewVerification {
+    /// Its id.
+    pub id: VerificationId,
+    /// The lease.
+    pub lease_id: LeaseId,
+    /// The hash of the token by which nodes enrol, at most 64 characters.
+    pub enrol_hash: String,
+    /// How many nodes must prove themselves.
+    pub nodes: u32,
+    /// Until when every node must have finished.
+    pub deadline: DateTime<Utc>,
+}
+
+/// One node's part in a verification.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeSession {
+    /// The verification.
+    pub verification_id: VerificationId,
+    /// The node's number within its lease, from 0, in the order of enrolment.
+    pub node_index: u32,
+    /// The address that the node said it has.
+    pub host: String,
+    /// The agent's key, which tells nodes apart.
+    pub agent_key: String,
+    /// The hash of the token that the node's further steps carry.
+    pub token_hash: String,
+    /// The last step that was done.
+    pub step: u8,
+    /// The conversation so far, in the verifier's own form.
+    pub session: Value,
+    /// When the node enrolled.
+    pub started_at: DateTime<Utc>,
+    /// When its last step was done.
+    pub updated_at: DateTime<Utc>,
+    /// The result, at the end.
+    pub verdict: Option<Verdict>,
+    /// The signed result, at the end.
+    pub attestation_id: Option<AttestationId>,
+}
+
+/// A node about to enrol.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewNodeSession {
+    /// The address that the node said it has.
+    pub host: String,
+    /// The agent's key, which tells nodes apart.
+    pub agent_key: String,
+    /// The hash of the token that the node's further steps carry, at most 64 characters.
+    pub token_hash: String,
+    /// The step that enrolling is.
+    pub step: u8,
+    /// The conversation so far, in the verifier's own form.
+    pub session: Value,
+}
+
+/// What enrolling led to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Enrolment {
+    /// The node's session; its number is assigned here.
+    pub node: NodeSession,
+    /// Whether it was made just now. An agent that enrols again, its answer lost, gets the session
+    /// that it has.
+    pub fresh: bool,
+}
+
+/// A node's next step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeStep {
+    /// The last step that was done before.
+    pub from: u8,
+    /// The step done now.
+    pub to: u8,
+    /// The conversation so far, in the verifier's own form.
+    pub session: Value,
+    /// The signed result, when this ends the node's part.
+    pub attestation: Option<NewAttestation>,
+}
+
+/// A signed result to keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewAttestation {
+    /// Its id.
+    pub id: AttestationId,
+    /// The result.
+    pub verdict: Verdict,
+    /// Whether anything about it was pretended.
+    pub simulated: bool,
+    /// The countersigned document, a compact JWS.
+    pub jws: String,
+}
+
+/// A signed result as kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptAttestation {
+    /// Its id.
+    pub id: AttestationId,
+    /// The verification.
+    pub verification_id: VerificationId,
+    /// The tenant that the lease served.
+    pub tenant_id: TenantId,
+    /// The lease.
+    pub lease_id: LeaseId,
+    /// The node's number within its lease.
+    pub node_index: u32,
+    /// The result.
+    pub verdict: Verdict,
+    /// Whether anything about it was pretended.
+    pub simulated: bool,
+    /// The countersigned document, a compact JWS.
+    pub jws: String,
+    /// When it was signed.
+    pub created_at: DateTime<Utc>,
+}
+
+impl TryFrom<verifications::Model> for Verification {
+    type Error = StoreError;
+
+    fn try_from(row: verifications::Model) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.id.0,
+            lease_id: row.lease_id.0,
+            reservation_id: row.reservation_id.0,
+            tenant_id: row.tenant_id.0,
+            enrol_hash: row.enrol_hash,
+            nodes: u32::try_from(row.nodes).map_err(StoreError::corrupt)?,
+            state: row.state.0,
+            created_at: row.created_at.at(),
+            deadline: row.deadline.at(),
+            closed_at: row.closed_at.map(Moment::at),
+        })
+    }
+}
+
+impl TryFrom<node_sessions::Model> for NodeSession {
+    type Error = StoreError;
+
+    fn try_from(row: node_sessions::Model) -> Result<Self, StoreError> {
+        Ok(Self {
+            verification_id: row.verification_id.0,
+            node_index: u32::try_from(row.node_index).map_err(StoreError::corrupt)?,
+            host: row.host,
+            agent_key: row.agent_key,
+            token_hash: row.token_hash,
+            step: u8::try_from(row.step).map_err(StoreError::corrupt)?,
+            session: row.session.0,
+            started_at: row.started_at.at(),
+            updated_at: row.updated_at.at(),
+            verdict: row.verdict.map(|verdict| verdict.0),
+            attestation_id: row.attestation_id.map(|id| id.0),
+        })
+    }
+}
+
+impl TryFrom<attestations::Model> for KeptAttestation {
+    type Error = StoreError;
+
+    fn try_from(row: attestations::Model) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.id.0,
+            verification_id: row.verification_id.0,
+            tenant_id: row.tenant_id.0,
+            lease_id: row.lease_id.0,
+            node_index: u32::try_from(row.node_index).map_err(StoreError::corrupt)?,
+            verdict: row.verdict.0,
+            simulated: row.simulated,
+            jws: row.jws,
+            created_at: row.created_at.at(),
+        })
+    }
+}
+
+tenant_scoped!(
+    Verifications,
+    verifications,
+    TenantVerifications,
+    AllVerifications,
+    "verifications"
+);
+
+impl TenantVerifications<'_> {
+    /// A signed result about a machine that served the tenant.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn attestation(
+        &self,
+        id: AttestationId,
+    ) -> Result<Option<KeptAttestation>, StoreError> {
+        let row = attestations::Entity::find_by_id(Text(id))
+            .filter(attestations::Column::TenantId.eq(Text(self.tenant)))
+            .one(&self.store.read)
+            .await?;
+        row.map(KeptAttestation::try_from).transpose()
+    }
+
+    /// The signed results about a lease that serves the tenant, in the order of its nodes.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn attestations_of(
+        &self,
+        lease: LeaseId,
+    ) -> Result<Vec<KeptAttestation>, StoreError> {
+        let wanted = Condition::all()
+            .add(attestations::Column::TenantId.eq(Text(self.tenant)))
+            .add(attestations::Column::LeaseId.eq(Text(lease)));
+        attestations_where(self.store, wanted).await
+    }
+}
+
+impl AllVerifications<'_> {
+    /// The verification of this id.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn find(&self, id: VerificationId) -> Result<Option<Verification>, StoreError> {
+        let row = verifications::Entity::find_by_id(Text(id))
+            .one(&self.store.read)
+            .await?;
+        row.map(Verification::try_from).transpose()
+    }
+
+    /// The verifications of a lease, in the order of their opening.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn of_lease(&self, lease: LeaseId) -> Result<Vec<Verification>, StoreError> {
+        let rows = verifications::Entity::find()
+            .filter(verifications::Column::LeaseId.eq(Text(lease)))
+            .order_by_asc(verifications::Column::Id)
+            .all(&self.store.read)
+            .await?;
+        rows.into_iter().map(Verification::try_from).collect()
+    }
+
+    /// The sessions of the nodes that have enrolled, in the order of enrolment.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn nodes(&self, id: VerificationId) -> Result<Vec<NodeSession>, StoreError> {
+        let rows = node_sessions::Entity::find()
+            .filter(node_sessions::Column::VerificationId.eq(Text(id)))
+            .order_by_asc(node_sessions::Column::NodeIndex)
+            .all(&self.store.read)
+            .await?;
+        rows.into_iter().map(NodeSession::try_from).collect()
+    }
+
+    /// The session of the node whose token has this hash, within a verification.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn node_by_token(
+        &self,
+        id: VerificationId,
+        token_hash: &str,
+    ) -> Result<Option<NodeSession>, StoreError> {
+        let row = node_sessions::Entity::find()
+            .filter(node_sessions::Column::VerificationId.eq(Text(id)))
+            .filter(node_sessions::Column::TokenHash.eq(token_hash))
+            .one(&self.store.read)
+            .await?;
+        row.map(NodeSession::try_from).transpose()
+    }
+
+    /// The signed results about a lease, in the order of its nodes.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn attestations_of(
+        &self,
+        lease: LeaseId,
+    ) -> Result<Vec<KeptAttestation>, StoreError> {
+        let wanted = Condition::all().add(attestations::Column::LeaseId.eq(Text(lease)));
+        attestations_where(self.store, wanted).await
+    }
+
+    /// Enrols a node and gives it the next number.
+    ///
+    /// Errors: [`StoreError::NotFound`]; [`Conflict::VerificationClosed`];
+    /// [`Conflict::VerificationFull`] when as many nodes as were leased have enrolled.
+    pub async fn enrol(
+        &self,
+        id: VerificationId,
+        node: &NewNodeSession,
+        now: DateTime<Utc>,
+    ) -> Result<Enrolment, StoreError> {
+        transaction!(self.store, |tx| enrol(tx, id, node, now).await)
+    }
+
+    /// Saves a node's step. The last one saves the signed result with it and asks for a look at
+    /// the reservation at once.
+    ///
+    /// Errors: [`StoreError::Stale`] when the node is not at `step.from`, has its result already,
+    /// or the verification is over.
+    pub async fn advance(
+        &self,
+        id: VerificationId,
+        node_index: u32,
+        step: &NodeStep,
+        now: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        transaction!(self.store, |tx| advance(tx, id, node_index, step, now)
+            .await)
+    }
+}
+
+async fn attestations_where(
+    store: &crate::Store,
+    wanted: Condition,
+) -> Result<Vec<KeptAttestation>, StoreError> {
+    let rows = attestations::Entity::find()
+        .filter(wanted)
+        .order_by_asc(attestations::Column::NodeIndex)
+        .order_by_asc(attestations::Column::Id)
+        .all(&store.read)
+        .await?;
+    rows.into_iter().map(KeptAttestation::try_from).collect()
+}
+
+async fn enrol(
+    tx: &DatabaseTransaction,
+    id: VerificationId,
+    node: &NewNodeSession,
+    now: DateTime<Utc>,
+) -> Result<Enrolment, StoreError> {
+    // Locked, so that nodes are numbered one after the other.
+    let verification = verifications::Entity::find_by_id(Text(id))
+        .lock_exclusive()
+        .one(tx)
+        .await?
+        .ok_or(StoreError::NotFound {
+            what: "verification",
+        })?;
+    let enrolled = node_sessions::Entity::find()
+        .filter(node_sessions::Column::VerificationId.eq(Text(id)))
+        .all(tx)
+        .await?;
+    if let Some(known) = enrolled
+        .iter()
+        .find(|known| known.agent_key == node.agent_key)
+    {
+        return Ok(Enrolment {
+            node: NodeSession::try_from(known.clone())?,
+            fresh: false,
+        });
+    }
+    if verification.state.0 != VerificationState::Open {
+        return Err(Conflict::VerificationClosed.into());
+    }
+    let node_index = i32::try_from(enrolled.len()).map_err(StoreError::corrupt)?;
+    if node_index >= verification.nodes {
+        let nodes = u32::try_from(verification.nodes).map_err(StoreError::corrupt)?;
+        return Err(Conflict::VerificationFull { nodes }.into());
+    }
+    let row = node_sessions::Model {
+        verification_id: Text(id),
+        node_index,
+        host: node.host.clone(),
+        agent_key: node.agent_key.clone(),
+        token_hash: node.token_hash.clone(),
+        step: i32::from(node.step),
+        session: Json(node.session.clone()),
+        started_at: now.into(),
+        updated_at: now.into(),
+        verdict: None,
+        attestation_id: None,
+    };
+    node_sessions::Entity::insert(row.clone().into_active_model())
+        .exec_without_returning(tx)
+        .await?;
+    Ok(Enrolment {
+        node: NodeSession::try_from(row)?,
+        fresh: true,
+    })
+}
+
+async fn advance(
+    tx: &DatabaseTransaction,
+    id: VerificationId,
+    node_index: u32,
+    step: &NodeStep,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    use node_sessions::Column;
+    let verification = verifications::Entity::find_by_id(Text(id))
+        .one(tx)
+        .await?
+        .filter(|row| row.state.0 == VerificationState::Open)
+        .ok_or(StoreError::Stale)?;
+    let node_index = i32::try_from(node_index).map_err(StoreError::corrupt)?;
+    if step.attestation.is_some() {
+        // First, because workers too lock the reservation before its verification.
+        reservations::nudge(tx, verification.reservation_id.0, now).await?;
+    }
+    let verdict = step.attestation.as_ref().map(|result| Word(result.verdict));
+    let attestation_id = step.attestation.as_ref().map(|result| Text(result.id));
+    let written = node_sessions::Entity::update_many()
+        .col_expr(Column::Step, Expr::value(i32::from(step.to)))
+        .col_expr(Column::Session, Expr::value(Json(step.session.clone())))
+        .col_expr(Column::UpdatedAt, Expr::value(Moment::from(now)))
+        .col_expr(Column::Verdict, Expr::value(verdict))
+        .col_expr(Column::AttestationId, Expr::value(attestation_id))
+        .filter(Column::VerificationId.eq(Text(id)))
+        .filter(Column::NodeIndex.eq(node_index))
+        .filter(Column::Step.eq(i32::from(step.from)))
+        .filter(Column::Verdict.is_null())
+        .exec(tx)
+        .await?;
+    if written.rows_affected != 1 {
+        return Err(StoreError::Stale);
+    }
+    let Some(result) = &step.attestation else {
+        return Ok(());
+    };
+    let row = attestations::Model {
+        id: Text(result.id),
+        verification_id: Text(id),
+        tenant_id: verification.tenant_id,
+        lease_id: verification.lease_id,
+        node_index,
+        verdict: Word(result.verdict),
+        simulated: result.simulated,
+        jws: result.jws.clone(),
+        created_at: now.into(),
+    };
+    attestations::Entity::insert(row.into_active_model())
+        .exec_without_returning(tx)
+        .await?;
+    Ok(())
+}
+
+/// Opens verifications of a reservation's leases, within the transaction that saves those.
+pub(crate) async fn open(
+    tx: &DatabaseTransaction,
+    reservation: &crate::entity::reservations::Model,
+    new: &[NewVerification],
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    for verification in new {
+        let row = verifications::Model {
+            id: Text(verification.id),
+            lease_id: Text(verification.lease_id),
+            reservation_id: reservation.id.clone(),
+            tenant_id: reservation.tenant_id.clone(),
+            enrol_hash: verification.enrol_hash.clone(),
+            nodes: i32::try_from(verification.nodes).map_err(StoreError::corrupt)?,
+            state: Word(VerificationState::Open),
+            created_at: now.into(),
+            deadline: verification.deadline.into(),
+            closed_at: None,
+        };
+        verifications::Entity::insert(row.into_active_model())
+            .exec_without_returning(tx)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Ends verifications, within the transaction that draws the conclusion; those that are over
+/// already stay as they ended.
+pub(crate) async fn close(
+    tx: &DatabaseTransaction,
+    closed: &[(VerificationId, VerificationState)],
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    for (id, state) in closed {
+        verifications::Entity::update_many()
+            .col_expr(verifications::Column::State, Expr::value(Word(*state)))
+            .col_expr(
+                verifications::Column::ClosedAt,
+                Expr::value(Moment::from(now)),
+            )
+            .filter(verifications::Column::Id.eq(Text(*id)))
+            .filter(verifications::Column::State.eq(Word(VerificationState::Open)))
+            .exec(tx)
+            .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,426 @@
+//! Claim, work, apply: how a worker takes a reservation on and saves what came of it.
+//!
+//! A worker claims rows that are due, with a token of its own and an expiry; works with no
+//! transaction open; and applies the result guarded by the token and by the states that it was
+//! computed from. When either no longer holds, nothing is written and the result is dropped:
+//! another worker, or the tenant, went on.
+//!
+//! A nudge (a command, a node's last step of verification) makes a row due at once. One that
+//! arrives while the row is claimed is not lost: the apply then leaves the row due.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use market::ids::{OfferId, ReservationId};
+use market::lease::LeaseState;
+use market::order::ClientToken;
+use sea_orm::ActiveValue::{Set, Unchanged};
+use sea_orm::sea_query::{Expr, LockBehavior, LockType};
+use sea_orm::{
+    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
+    QueryOrder, QuerySelect, QueryTrait,
+};
+use uuid::Uuid;
+
+use crate::change::{Change, LeaseFacts, LeaseUpdate, NewLease};
+use crate::entity::column::{Json, Moment, Text, Word};
+use crate::entity::leases as lease_rows;
+use crate::entity::reservations::{Column, Entity, Model};
+use crate::leases::Lease;
+use crate::reservations::Reservation;
+use crate::scope::service_wide;
+use crate::tx::transaction;
+use crate::{Store, StoreError, attempts, charges, commands, hold, leases, ledger, stock};
+use crate::{reservations, verifications};
+
+/// The mark of one act of claiming: the caller makes a fresh one for every call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ClaimToken(pub Uuid);
+
+impl fmt::Display for ClaimToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.simple().fmt(f)
+    }
+}
+
+impl FromStr for ClaimToken {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, uuid::Error> {
+        Uuid::try_parse(text).map(Self)
+    }
+}
+
+/// The right to apply a change to a reservation, until another worker claims it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    reservation_id: ReservationId,
+    token: ClaimToken,
+    nudges: i64,
+}
+
+impl Claim {
+    /// The reservation that is claimed.
+    #[must_use]
+    pub const fn reservation_id(&self) -> ReservationId {
+        self.reservation_id
+    }
+}
+
+/// A reservation that a worker has to itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claimed {
+    /// The reservation.
+    pub reservation: Reservation,
+    /// All its leases, in the order of their making.
+    pub leases: Vec<Lease>,
+    /// The right to apply a change to it.
+    pub claim: Claim,
+}
+
+service_wide!(Work, work, "work that reservations wait for");
+
+impl Work<'_> {
+    /// Claims up to `limit` reservations that are due and that nobody has, the longest due first.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn claim_due(
+        &self,
+        token: ClaimToken,
+        now: DateTime<Utc>,
+        ttl_seconds: u32,
+        limit: u64,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let due = Column::DueAt.lte(Moment::from(now));
+        self.claim(Condition::all().add(due), token, now, ttl_seconds, limit)
+            .await
+    }
+
+    /// Claims this reservation, due or not, unless another worker has it or it is closed.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn claim_one(
+        &self,
+        id: ReservationId,
+        token: ClaimToken,
+        now: DateTime<Utc>,
+        ttl_seconds: u32,
+    ) -> Result<Option<Claimed>, StoreError> {
+        let this = Condition::all()
+            .add(Column::Id.eq(Text(id)))
+            .add(Column::State.ne("closed"));
+        Ok(self.claim(this, token, now, ttl_seconds, 1).await?.pop())
+    }
+
+    /// Reads a claimed reservation again and holds on to it for another `ttl_seconds`.
+    ///
+    /// Errors: [`StoreError::Stale`] when another worker has it meanwhile.
+    pub async fn renew(
+        &self,
+        claim: &Claim,
+        now: DateTime<Utc>,
+        ttl_seconds: u32,
+    ) -> Result<Claimed, StoreError> {
+        transaction!(self.store, |tx| {
+            let mut row = lock_claimed(tx, claim).await?;
+            row.claim_expires_at = Some(expiry(now, ttl_seconds));
+            commands::write(tx, row.clone()).await?;
+            let leases = leases::of_reservations(tx, [claim.reservation_id]).await?;
+            claimed(row, claim.token, leases)
+        })
+    }
+
+    async fn claim(
+        &self,
+        which: Condition,
+        token: ClaimToken,
+        now: DateTime<Utc>,
+        ttl_seconds: u32,
+        limit: u64,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let free = Condition::any()
+            .add(Column::ClaimExpiresAt.is_null())
+            .add(Column::ClaimExpiresAt.lte(Moment::from(now)));
+        let candidates = Entity::find()
+            .select_only()
+            .column(Column::Id)
+            .filter(which)
+            .filter(free)
+            .order_by_asc(Column::DueAt)
+            .limit(limit)
+            // Rows that another worker is just claiming are passed over, not waited for. SQLite
+            // has one writer and ignores this.
+            .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
+            .into_query();
+        transaction!(self.store, |tx| {
+            let rows = Entity::update_many()
+                .col_expr(Column::ClaimToken, Expr::value(Text(token)))
+                .col_expr(
+                    Column::ClaimExpiresAt,
+                    Expr::value(expiry(now, ttl_seconds)),
+                )
+                .filter(Column::Id.in_subquery(candidates.clone()))
+                .exec_with_returning(tx)
+                .await?;
+            with_leases(tx, rows, token).await
+        })
+    }
+
+    /// Saves what came of a round, whole or not at all.
+    ///
+    /// Errors: [`StoreError::Stale`] when another worker has the reservation meanwhile, or a state
+    /// is no longer what the change was computed from: drop the result.
+    /// [`StoreError::OutOfStock`] for a new lease: take the next candidate.
+    /// [`Conflict::LiveLeases`](crate::Conflict::LiveLeases) when it cannot be closed yet;
+    /// [`Conflict::LedgerKey`](crate::Conflict::LedgerKey) when another transaction was posted
+    /// under the same key.
+    pub async fn apply(
+        &self,
+        claim: &Claim,
+        change: &Change,
+        now: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        transaction!(self.store, |tx| apply(tx, self.store, claim, change, now)
+            .await)
+    }
+}
+
+fn expiry(now: DateTime<Utc>, ttl_seconds: u32) -> Moment {
+    (now + TimeDelta::seconds(i64::from(ttl_seconds))).into()
+}
+
+async fn with_leases(
+    tx: &DatabaseTransaction,
+    mut rows: Vec<Model>,
+    token: ClaimToken,
+) -> Result<Vec<Claimed>, StoreError> {
+    rows.sort_by_key(|row| (row.due_at, row.id.0));
+    let mut by_reservation: HashMap<_, Vec<Lease>> = HashMap::new();
+    for lease in leases::of_reservations(tx, rows.iter().map(|row| row.id.0)).await? {
+        by_reservation
+            .entry(lease.reservation_id)
+            .or_default()
+            .push(lease);
+    }
+    rows.into_iter()
+        .map(|row| {
+            let leases = by_reservation.remove(&row.id.0).unwrap_or_default();
+            claimed(row, token, leases)
+        })
+        .collect()
+}
+
+fn claimed(row: Model, token: ClaimToken, leases: Vec<Lease>) -> Result<Claimed, StoreError> {
+    let claim = Claim {
+        reservation_id: row.id.0,
+        token,
+        nudges: row.nudges,
+    };
+    Ok(Claimed {
+        reservation: Reservation::try_from(row)?,
+        leases,
+        claim,
+    })
+}
+
+/// The claimed row, locked; it is stale once another token stands in it.
+async fn lock_claimed(tx: &DatabaseTransaction, claim: &Claim) -> Result<Model, StoreError> {
+    Entity::find_by_id(Text(claim.reservation_id))
+        .lock_exclusive()
+        .one(tx)
+        .await?
+        .filter(|row| row.claim_token == Some(Text(claim.token)))
+        .ok_or(StoreError::Stale)
+}
+
+async fn apply(
+    tx: &DatabaseTransaction,
+    store: &Store,
+    claim: &Claim,
+    change: &Change,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let mut row = lock_claimed(tx, claim).await?;
+    let nudged = row.nudges != claim.nudges;
+    if change
+        .reservation
+        .is_some_and(|step| row.state().ok() != Some(step.from))
+    {
+        return Err(StoreError::Stale);
+    }
+    for update in &change.lease_updates {
+        update_lease(tx, row.id.0, update).await?;
+    }
+    let released = match change.holds_released {
+        true => hold::release(tx, row.id.0).await?,
+        false => BTreeMap::new(),
+    };
+    let needs = beyond(&change.new_leases, &released);
+    stock::check(tx, store.stock, row.id.0, &needs).await?;
+    for lease in &change.new_leases {
+        insert_lease(tx, &row, lease, now).await?;
+    }
+    verifications::open(tx, &row, &change.verifications, now).await?;
+    verifications::close(tx, &change.closed_verifications, now).await?;
+    attempts::record(tx, &change.attempts).await?;
+    charges::append(tx, &change.charges, now).await?;
+    ledger::post(tx, &change.transactions, now).await?;
+    row.window_end = change.window_end.map(Moment::from).or(row.window_end);
+    row.last_error.clone_from(&change.last_error);
+    if !change.keep_claim {
+        row.claim_token = None;
+        row.claim_expires_at = None;
+    }
+    let nudges = row.nudges;
+    row.due_at = if nudged {
+        Some(now.into())
+    } else {
+        change.due_at.map(Moment::from)
+    };
+    if let Some(step) = change.reservation {
+        row.version += 1;
+        let due_at = row.due_at;
+        commands::move_to(tx, &mut row, step.to, now).await?;
+        if !step.to.is_closed() {
+            row.due_at = due_at;
+        }
+        row.nudges = nudges;
+    }
+    commands::write(tx, row).await
+}
+
+/// What new leases take of each offer beyond what their reservation held of it.
+fn beyond(new: &[NewLease], released: &BTreeMap<OfferId, u32>) -> BTreeMap<OfferId, u32> {
+    let mut needs: BTreeMap<OfferId, u32> = BTreeMap::new();
+    for lease in new {
+        let nodes = needs.entry(lease.offer.offer_id).or_default();
+        *nodes = nodes.saturating_add(lease.nodes);
+    }
+    for (offer, held) in released {
+        if let Some(nodes) = needs.get_mut(offer) {
+            *nodes = nodes.saturating_sub(*held);
+        }
+    }
+    needs.retain(|_, nodes| *nodes > 0);
+    needs
+}
+
+async fn insert_lease(
+    tx: &DatabaseTransaction,
+    reservation: &Model,
+    lease: &NewLease,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let whole = |number: u32| i32::try_from(number).map_err(StoreError::corrupt);
+    let row = lease_rows::Model {
+        id: Text(lease.id),
+        reservation_id: reservation.id.clone(),
+        tenant_id: reservation.tenant_id.clone(),
+        line: whole(lease.line)?,
+        provider_id: Text(lease.offer.provider.clone()),
+        offer_id: Text(lease.offer.offer_id),
+        offer: Json(lease.offer.clone()),
+        nodes: whole(lease.nodes)?,
+        node_base: whole(lease.node_base)?,
+        state: Word(LeaseState::Requested),
+        client_token: Text(ClientToken::of(lease.id)),
+        provider_lease_id: None,
+        provider_nodes: Json(Vec::new()),
+        attempts: 0,
+        requested_at: now.into(),
+        accepted_at: None,
+        started_at: None,
+        up_at: None,
+        verify_deadline: None,
+        handed_off_at: None,
+        metered_to: None,
+        release_accepted_at: None,
+        gone_at: None,
+        fall_reason: None,
+        fall_note: None,
+        replaces: lease.replaces.map(Text),
+        replaced_by: None,
+    };
+    lease_rows::Entity::insert(row.into_active_model())
+        .exec_without_returning(tx)
+        .await?;
+    let Some(fallen) = lease.replaces else {
+        return Ok(());
+    };
+    lease_rows::Entity::update_many()
+        .col_expr(lease_rows::Column::ReplacedBy, Expr::value(Text(lease.id)))
+        .filter(lease_rows::Column::Id.eq(Text(fallen)))
+        .filter(lease_rows::Column::ReservationId.eq(reservation.id.clone()))
+        .exec(tx)
+        .await?;
+    Ok(())
+}
+
+async fn update_lease(
+    tx: &DatabaseTransaction,
+    reservation: ReservationId,
+    update: &LeaseUpdate,
+) -> Result<(), StoreError> {
+    let mut changed = facts(&update.facts)?;
+    changed.id = Unchanged(Text(update.id));
+    changed.state = Set(Word(update.to));
+    let written = lease_rows::Entity::update_many()
+        .set(changed)
+        .filter(lease_rows::Column::Id.eq(Text(update.id)))
+        .filter(lease_rows::Column::ReservationId.eq(Text(reservation)))
+        .filter(lease_rows::Column::State.eq(Word(update.from)))
+        .exec(tx)
+        .await?;
+    if written.rows_affected == 1 {
+        Ok(())
+    } else {
+        Err(StoreError::Stale)
+    }
+}
+
+/// The columns that became known.
+fn facts(facts: &LeaseFacts) -> Result<lease_rows::ActiveModel, StoreError> {
+    let mut row = lease_rows::ActiveModel::default();
+    let moments = [
+        (&mut row.accepted_at, facts.accepted_at),
+        (&mut row.started_at, facts.started_at),
+        (&mut row.up_at, facts.up_at),
+        (&mut row.verify_deadline, facts.verify_deadline),
+        (&mut row.handed_off_at, facts.handed_off_at),
+        (&mut row.metered_to, facts.metered_to),
+        (&mut row.release_accepted_at, facts.release_accepted_at),
+        (&mut row.gone_at, facts.gone_at),
+    ];
+    for (column, moment) in moments {
+        if let Some(moment) = moment {
+            *column = Set(Some(moment.into()));
+        }
+    }
+    if let Some(id) = &facts.provider_lease_id {
+        row.provider_lease_id = Set(Some(id.0.clone()));
+    }
+    if let Some(nodes) = &facts.provider_nodes {
+        row.provider_nodes = Set(Json(nodes.clone()));
+    }
+    if let Some(attempts) = facts.attempts {
+        row.attempts = Set(i32::try_from(attempts).map_err(StoreError::corrupt)?);
+    }
+    if let Some(reason) = facts.fall_reason {
+        row.fall_reason = Set(Some(Word(reason)));
+    }
+    if let Some(note) = &facts.fall_note {
+        row.fall_note = Set(Some(note.clone()));
+    }
+    Ok(row)
+}
+
+impl Work<'_> {
+    /// Asks for a look at a reservation at once, unless it is closed.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn nudge(&self, id: ReservationId, now: DateTime<Utc>) -> Result<(), StoreError> {
+        transaction!(self.store, |tx| reservations::nudge(tx, id, now).await)
+    }
+}
