@@ -116,12 +116,10 @@ pub fn this_build() -> AgentBuild {
 
 /// Talks to the broker from commitment to report.
 ///
-/// `signer` must be fresh: its key is this conversation's only. `host` is the address that the
-/// node says it has.
+/// `signer` must be fresh: its key is this conversation's only.
 /// Errors: [`AgentError`]; a verdict other than pass is none.
 pub fn converse(
     node: &mut Node,
-    host: &str,
     verification_id: VerificationId,
     signer: &Signer,
     transport: &mut dyn Transport,
@@ -129,7 +127,7 @@ pub fn converse(
     let commit = Commit {
         protocol: PROTOCOL,
         agent_key: signer.public_key().to_agent_key()?,
-        host: host.to_owned(),
+        host: node.host.clone(),
         agent: this_build(),
         device_kind: node.kind,
     };

@@ -74,8 +74,8 @@ pub trait Device: Send {
 
 /// A machine with its GPUs.
 pub struct Node {
-    /// Its address, where the machine itself knows.
-    pub host: Option<String>,
+    /// The address by which its provider knows it.
+    pub host: String,
     /// What its devices are.
     pub kind: DeviceKind,
     /// Whether anything it will report is modelled rather than measured.

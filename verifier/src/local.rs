@@ -12,14 +12,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::agent::{Transport, TransportError};
-use crate::challenge::{Answered, Judging, Opening, Session, StepError};
+use crate::challenge::{Answered, Judging, Opening, Session, StepError, judge_silence};
 
 /// A broker that verifies one node.
 pub struct LocalBroker {
     opening: Opening,
     judging: Judging,
-    entropy: Box<dyn FnMut() -> [u8; 32]>,
-    elapsed: Box<dyn FnMut(Step) -> Duration>,
+    entropy: Box<dyn FnMut() -> [u8; 32] + Send>,
+    elapsed: Box<dyn FnMut(Step) -> Duration + Send>,
     session: Option<Session>,
 }
 
@@ -45,8 +45,8 @@ impl LocalBroker {
     pub fn with(
         opening: Opening,
         judging: Judging,
-        entropy: Box<dyn FnMut() -> [u8; 32]>,
-        elapsed: Box<dyn FnMut(Step) -> Duration>,
+        entropy: Box<dyn FnMut() -> [u8; 32] + Send>,
+        elapsed: Box<dyn FnMut(Step) -> Duration + Send>,
     ) -> Self {
         Self {
             opening,
@@ -67,6 +67,14 @@ impl LocalBroker {
     #[must_use]
     pub fn attestation(&self) -> Option<&Attestation> {
         self.session.as_ref().and_then(Session::attestation)
+    }
+
+    /// The result; of a node that stopped answering, what is known of it.
+    #[must_use]
+    pub fn into_attestation(self) -> Attestation {
+        let over = self.session.map(|session| session.abandon(self.judging));
+        let known = over.as_ref().and_then(Session::attestation).cloned();
+        known.unwrap_or_else(|| judge_silence(&self.opening, self.judging))
     }
 
     fn answer(&mut self, step: Step, body: &str) -> Result<String, StepError> {

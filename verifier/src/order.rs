@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use market::gpu::Gpu;
 use market::verification::{
     BandwidthWork, ExpectedNode, GemmWork, Level, MemoryWork, Pattern, StepDeadlines,
     VerificationOrder,
@@ -26,6 +27,23 @@ pub struct BadOrder(&'static str);
 const MIB: u64 = 1 << 20;
 /// The sum of k products of entries in [-8, 8] stays below 2^24 up to here.
 const LARGEST_INNER: u32 = 262_143;
+
+/// What a node with so many of a GPU should be.
+///
+/// Where no driver's figure of the memory is known, the marketed gigabytes are taken as decimal,
+/// which is less than any driver shows.
+#[must_use]
+pub fn expected_node(gpu: Gpu, gpus: u32) -> ExpectedNode {
+    let spec = gpu.spec();
+    let marketed_mib = (spec.memory_gb * 1e9) as u64 / MIB;
+    let memory_mib = u32::try_from(spec.reported_memory_mib.unwrap_or(marketed_mib));
+    // No GPU has 4 PiB.
+    ExpectedNode {
+        gpu,
+        gpus,
+        memory_mib: memory_mib.unwrap_or(u32::MAX),
+    }
+}
 
 /// The list of work for one node of a lease.
 ///
@@ -203,12 +221,24 @@ mod tests {
     use super::*;
 
     fn expected() -> ExpectedNode {
-        ExpectedNode {
-            gpu: market::gpu::Gpu::parse("H100-SXM").expect("known"),
-            gpus: 8,
-            memory_mib: 81_559,
+        expected_node(Gpu::parse("H100-SXM").expect("known"), 8)
+    }
+
+    #[test]
+    fn an_expected_node_never_demands_more_memory_than_drivers_show() {
+        assert_eq!(expected().memory_mib, 81_559);
+        for gpu in Gpu::all() {
+            let expected = u64::from(expected_node(gpu, 1).memory_mib);
+            assert!(expected > 0, "{gpu}");
+            if let Some(reported) = gpu.spec().reported_memory_mib {
+                assert_eq!(expected, reported, "{gpu}");
+                let marketed_mib = (gpu.spec().memory_gb * 1e9) as u64 / MIB;
+                assert!(marketed_mib * REPORTED_PERCENT / 100 <= reported, "{gpu}");
+            }
         }
     }
+    /// The share that the rule on reported memory accepts.
+    const REPORTED_PERCENT: u64 = 98;
 
     #[test]
     fn every_order_that_is_made_can_be_carried_out() {

@@ -120,7 +120,7 @@ impl NodeDescription {
             Box::new(ReferenceDevice::new(self, gpu, uuid, bad_words))
         };
         Node {
-            host: Some(self.host.clone()),
+            host: self.host.clone(),
             kind: DeviceKind::Reference,
             simulated: true,
             driver: self.driver.clone(),

@@ -119,7 +119,8 @@ fn gpu_count(evidence: &Evidence, order: &VerificationOrder) -> Finding {
 }
 
 /// The GPU that a driver's product name, or a reference device's canonical name, stands for.
-fn named_gpu(name: &str) -> Option<Gpu> {
+#[must_use]
+pub fn named_gpu(name: &str) -> Option<Gpu> {
     if let Ok(gpu) = Gpu::parse(name) {
         return Some(gpu);
     }

@@ -61,11 +61,19 @@ impl Device for Liar {
 
     fn allocatable_mib(&mut self) -> Result<u32, DeviceError> {
         let all = self.inner.allocatable_mib()?;
-        Ok(if self.lie == Lie::LittleMemory { all / 2 } else { all })
+        Ok(if self.lie == Lie::LittleMemory {
+            all / 2
+        } else {
+            all
+        })
     }
 
     fn fill(&mut self, contents: &Contents, bytes: u64) -> Result<u64, DeviceError> {
-        let bytes = if self.lie == Lie::HalfFilled { bytes / 2 } else { bytes };
+        let bytes = if self.lie == Lie::HalfFilled {
+            bytes / 2
+        } else {
+            bytes
+        };
         self.inner.fill(contents, bytes)
     }
 
@@ -91,7 +99,11 @@ impl Device for Liar {
 fn with_liar(lie: Lie) -> Node {
     let mut node = description(2).node();
     let inner = node.devices.pop().expect("a second GPU");
-    node.devices.push(Box::new(Liar { inner, lie, multiplied: 0 }));
+    node.devices.push(Box::new(Liar {
+        inner,
+        lie,
+        multiplied: 0,
+    }));
     node
 }
 
@@ -102,14 +114,24 @@ fn every_lying_device_is_caught_by_its_check() {
         (Lie::Unrepeatable, vec![FindingCode::SdcRepeat]),
         (Lie::EmptyMemory, vec![FindingCode::MemoryProof]),
         (Lie::HiddenBadWord, vec![FindingCode::MemoryProof]),
-        (Lie::HalfFilled, vec![FindingCode::MemoryCapacity, FindingCode::MemoryProof]),
+        (
+            Lie::HalfFilled,
+            vec![FindingCode::MemoryCapacity, FindingCode::MemoryProof],
+        ),
         (Lie::LittleMemory, vec![FindingCode::MemoryCapacity]),
     ] {
         let attestation = verify(&mut with_liar(lie));
         assert_eq!(failures(&attestation), codes);
         assert_eq!(attestation.verdict, Verdict::Fail);
-        for finding in attestation.findings.iter().filter(|f| codes.contains(&f.code)) {
-            assert!(!finding.note.contains("GPU 0"), "the honest GPU is not blamed: {finding:?}");
+        for finding in attestation
+            .findings
+            .iter()
+            .filter(|f| codes.contains(&f.code))
+        {
+            assert!(
+                !finding.note.contains("GPU 0"),
+                "the honest GPU is not blamed: {finding:?}"
+            );
         }
     }
 }
@@ -124,8 +146,16 @@ fn in_a_large_memory_the_opened_blocks_alone_catch_an_empty_one() {
     talk(&mut with_liar(Lie::EmptyMemory), &mut broker).expect("a conversation");
     let attestation = broker.attestation().expect("an attestation");
     assert_eq!(failures(attestation), [FindingCode::MemoryProof]);
-    let proof = attestation.findings.iter().find(|f| f.code == FindingCode::MemoryProof);
-    assert!(proof.expect("found").note.contains("does not hold the pattern"));
+    let proof = attestation
+        .findings
+        .iter()
+        .find(|f| f.code == FindingCode::MemoryProof);
+    assert!(
+        proof
+            .expect("found")
+            .note
+            .contains("does not hold the pattern")
+    );
 }
 
 /// Changes messages on their way; what the agent believes to have said stays as it was.
@@ -153,7 +183,11 @@ fn tampered(change: impl FnMut(Step, &mut Value)) -> Attestation {
 #[track_caller]
 fn assert_caught(attestation: &Attestation, code: FindingCode, word: &str) {
     assert_eq!(attestation.verdict, Verdict::Fail);
-    let finding = attestation.findings.iter().find(|f| f.code == code).expect("found");
+    let finding = attestation
+        .findings
+        .iter()
+        .find(|f| f.code == code)
+        .expect("found");
     assert_eq!(finding.outcome, Outcome::Failed, "{finding:?}");
     assert!(finding.note.contains(word), "{finding:?}");
 }
@@ -165,7 +199,11 @@ fn a_row_changed_after_the_commitment_is_caught() {
             message["gpus"][1]["rows"][0]["values"][3] = 999.into();
         }
     });
-    assert_caught(&attestation, FindingCode::SdcExact, "not in the committed tree");
+    assert_caught(
+        &attestation,
+        FindingCode::SdcExact,
+        "not in the committed tree",
+    );
 }
 
 #[test]
@@ -175,7 +213,11 @@ fn an_element_of_the_check_vector_changed_is_caught() {
             message["gpus"][0]["product"][5] = "0000000000000001".into();
         }
     });
-    assert_caught(&attestation, FindingCode::SdcExact, "row 5 of the product is wrong");
+    assert_caught(
+        &attestation,
+        FindingCode::SdcExact,
+        "row 5 of the product is wrong",
+    );
 }
 
 #[test]
@@ -223,8 +265,14 @@ fn a_forged_signature_fails_and_its_bandwidth_does_not_count() {
         }
     });
     assert_caught(&attestation, FindingCode::AgentSignature, "signature");
-    assert_eq!(outcome_of(&attestation, FindingCode::MemoryBandwidth), Outcome::NotRun);
-    assert_eq!(outcome_of(&attestation, FindingCode::AgentReport), Outcome::NotRun);
+    assert_eq!(
+        outcome_of(&attestation, FindingCode::MemoryBandwidth),
+        Outcome::NotRun
+    );
+    assert_eq!(
+        outcome_of(&attestation, FindingCode::AgentReport),
+        Outcome::NotRun
+    );
 }
 
 #[test]
@@ -241,11 +289,23 @@ fn a_stale_nonce_a_foreign_transcript_and_a_retouched_claim_are_caught() {
             "the nonce",
         ),
         (|header, _| header.nonce = None, "different conversations"),
-        (|_, report| report.transcript = Digest([8; 32]), "the transcript"),
-        (|_, report| report.gpus[0].checksums[0].0 ^= 1, "the checksums"),
+        (
+            |_, report| report.transcript = Digest([8; 32]),
+            "the transcript",
+        ),
+        (
+            |_, report| report.gpus[0].checksums[0].0 ^= 1,
+            "the checksums",
+        ),
         (|_, report| report.gpus[0].bad_words = 4, "the bad words"),
-        (|_, report| report.gpus[1].allocatable_mib += 1, "the memory that could be allocated"),
-        (|_, report| report.inventory.gpus[0].uuid = "GPU-x".to_owned(), "the inventory"),
+        (
+            |_, report| report.gpus[1].allocatable_mib += 1,
+            "the memory that could be allocated",
+        ),
+        (
+            |_, report| report.inventory.gpus[0].uuid = "GPU-x".to_owned(),
+            "the inventory",
+        ),
         (|_, report| drop(report.gpus.pop()), "the number of GPUs"),
     ];
     for (change, word) in changes {
@@ -282,7 +342,10 @@ fn the_report_of_an_earlier_conversation_is_caught() {
 fn a_reference_device_is_refused_where_hardware_is_real() {
     let mut broker = broker(opening(2, Level::Quick, Mode::Real), 1);
     let refused = talk(&mut description(2).node(), &mut broker).expect_err("a refusal");
-    assert!(refused.to_string().contains("reference device"), "{refused}");
+    assert!(
+        refused.to_string().contains("reference device"),
+        "{refused}"
+    );
     assert!(broker.session().is_none());
 }
 
@@ -316,7 +379,10 @@ fn nothing_that_comes_out_of_simulation_mode_can_pass_as_real() {
         let attestation = broker.attestation().expect("an attestation").clone();
         assert!(attestation.simulated, "whatever the agent calls itself");
         assert!(!attestation.proves_real_hardware());
-        assert_eq!(outcome_of(&attestation, FindingCode::DeviceSimulated), Outcome::Noted);
+        assert_eq!(
+            outcome_of(&attestation, FindingCode::DeviceSimulated),
+            Outcome::Noted
+        );
 
         let key = Signer::from_seed(&[77; 32]);
         let jws = countersign(&attestation, "key-1", &key).expect("signed");
@@ -336,7 +402,11 @@ fn a_simulated_attestation_signed_as_a_real_one_is_refused() {
 
     let mut retouched = attestation.clone();
     retouched.simulated = false;
-    let header = Header::new(DocumentType::SimulatedAttestation, attestation.verification_id, None);
+    let header = Header::new(
+        DocumentType::SimulatedAttestation,
+        attestation.verification_id,
+        None,
+    );
     let jws = key.sign(&header, &retouched).expect("signed");
     assert!(verify_attestation(&jws, &key.public_key()).is_err());
 }

@@ -17,7 +17,11 @@ fn judged(change: impl FnOnce(&mut NodeDescription)) -> market::attestation::Att
 fn assert_fails_only(attestation: &market::attestation::Attestation, code: FindingCode) {
     assert_eq!(failures(attestation), [code]);
     assert_eq!(attestation.verdict, Verdict::Fail);
-    let finding = attestation.findings.iter().find(|f| f.code == code).expect("found");
+    let finding = attestation
+        .findings
+        .iter()
+        .find(|f| f.code == code)
+        .expect("found");
     assert_eq!(finding.remedy, Some(Remedy::Replace));
 }
 
@@ -48,7 +52,11 @@ fn a_node_without_gpus_fails_and_proves_nothing_else() {
         node.uuids.clear();
     });
     assert_fails_only(&attestation, FindingCode::InventoryCount);
-    for code in [FindingCode::MemoryPattern, FindingCode::SdcExact, FindingCode::MemoryBandwidth] {
+    for code in [
+        FindingCode::MemoryPattern,
+        FindingCode::SdcExact,
+        FindingCode::MemoryBandwidth,
+    ] {
         assert_eq!(outcome_of(&attestation, code), Outcome::NotRun, "{code}");
     }
 }
@@ -57,26 +65,39 @@ fn a_node_without_gpus_fails_and_proves_nothing_else() {
 fn slow_memory_fails_the_bandwidth() {
     let attestation = judged(|node| node.memory_speed = 0.4);
     assert_fails_only(&attestation, FindingCode::MemoryBandwidth);
-    let slow = attestation.findings.iter().find(|f| f.code == FindingCode::MemoryBandwidth);
+    let slow = attestation
+        .findings
+        .iter()
+        .find(|f| f.code == FindingCode::MemoryBandwidth);
     let slow = slow.expect("found");
     assert_eq!(slow.floor, Some(1_842_500));
     assert_eq!(slow.measured, Some(1_273_000));
     assert_eq!(slow.samples.len(), 2);
-    assert!(slow.note.contains("calibration: provisional"), "{}", slow.note);
+    assert!(
+        slow.note.contains("calibration: provisional"),
+        "{}",
+        slow.note
+    );
 }
 
 #[test]
 fn memory_just_above_the_floor_passes_with_a_warning() {
     let attestation = judged(|node| node.memory_speed = 0.6);
     assert_eq!(attestation.verdict, Verdict::PassWithWarnings);
-    assert_eq!(outcome_of(&attestation, FindingCode::MemoryBandwidth), Outcome::Warned);
+    assert_eq!(
+        outcome_of(&attestation, FindingCode::MemoryBandwidth),
+        Outcome::Warned
+    );
 }
 
 #[test]
 fn memory_faster_than_physics_is_not_believed() {
     let attestation = judged(|node| node.memory_speed = 1.4);
     assert_eq!(attestation.verdict, Verdict::Inconclusive);
-    assert_eq!(outcome_of(&attestation, FindingCode::MemoryBandwidth), Outcome::NotRun);
+    assert_eq!(
+        outcome_of(&attestation, FindingCode::MemoryBandwidth),
+        Outcome::NotRun
+    );
 }
 
 #[test]
@@ -84,10 +105,18 @@ fn one_bad_word_fails_the_pattern_and_the_proof() {
     let attestation = judged(|node| node.bad_words = 1);
     let expected = [FindingCode::MemoryPattern, FindingCode::MemoryProof];
     assert_eq!(failures(&attestation), expected);
-    let pattern = attestation.findings.iter().find(|f| f.code == FindingCode::MemoryPattern);
+    let pattern = attestation
+        .findings
+        .iter()
+        .find(|f| f.code == FindingCode::MemoryPattern);
     let pattern = pattern.expect("found");
     assert_eq!(pattern.samples, [1, 0]);
-    assert!(pattern.note.contains("GPU 0: 1 bad words, the first at byte 32768"), "{pattern:?}");
+    assert!(
+        pattern
+            .note
+            .contains("GPU 0: 1 bad words, the first at byte 32768"),
+        "{pattern:?}"
+    );
 }
 
 #[test]

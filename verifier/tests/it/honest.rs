@@ -33,7 +33,11 @@ fn a_good_node_passes_every_check_at_every_level() {
 #[test]
 fn eight_gpus_at_the_sizes_of_the_demo_are_verified_in_a_few_seconds() {
     let gpu = Gpu::parse("H100-SXM").expect("known");
-    let expected = ExpectedNode { gpu, gpus: 8, memory_mib: 81_559 };
+    let expected = ExpectedNode {
+        gpu,
+        gpus: 8,
+        memory_mib: 81_559,
+    };
     let order = order_for(expected, 0, Level::Quick, Mode::Simulation);
     let mut opening = opening(8, Level::Quick, Mode::Simulation);
     opening.order = order;
@@ -43,7 +47,10 @@ fn eight_gpus_at_the_sizes_of_the_demo_are_verified_in_a_few_seconds() {
     assert_eq!(outcome.verdict, Verdict::Pass);
     // The aim is 5 s without optimisation on an idle machine; the margin is for a busy one.
     assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
-    eprintln!("8 GPUs took {:?}, agent and broker together", began.elapsed());
+    eprintln!(
+        "8 GPUs took {:?}, agent and broker together",
+        began.elapsed()
+    );
 }
 
 #[test]
@@ -104,9 +111,15 @@ fn two_conversations_share_no_nonce_and_no_root() {
         let mut broker = broker(opening(2, Level::Quick, Mode::Simulation), seed);
         talk(&mut description(2).node(), &mut broker).expect("a conversation");
         let session = serde_json::to_value(broker.session().expect("a session")).expect("json");
-        bodies.push((session["nonce"].clone(), session["evidence"]["product_roots"].clone()));
+        bodies.push((
+            session["nonce"].clone(),
+            session["evidence"]["product_roots"].clone(),
+        ));
     }
     assert_ne!(bodies[0].0, bodies[1].0);
     assert_ne!(bodies[0].1, bodies[1].1);
-    assert_ne!(bodies[0].1[0], bodies[0].1[1], "each GPU has its own inputs");
+    assert_ne!(
+        bodies[0].1[0], bodies[0].1[1],
+        "each GPU has its own inputs"
+    );
 }

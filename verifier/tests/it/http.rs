@@ -1,0 +1,253 @@
+//! The conversation over a real socket, against a small server on loopback.
+
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::rc::Rc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use market::attestation::Verdict;
+use market::verification::{Level, Step};
+use verifier::agent::{AgentError, AgentOutcome, Transport, TransportError, converse};
+use verifier::device::Node;
+use verifier::http::HttpBroker;
+use verifier::local::LocalBroker;
+use verifier::order::Mode;
+
+use crate::stage::*;
+
+const TOKEN: &str = "vt_0123456789abcdef";
+
+struct Request {
+    line: String,
+    authorization: String,
+    body: String,
+}
+
+type Response = (u16, &'static str, String);
+
+fn read_request(stream: &TcpStream) -> Request {
+    let mut reader = BufReader::new(stream);
+    let mut read_line = || {
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("a line");
+        line.trim_end().to_owned()
+    };
+    let line = read_line();
+    let (mut length, mut authorization) = (0, String::new());
+    loop {
+        let header = read_line();
+        let Some((name, value)) = header.split_once(": ") else {
+            break;
+        };
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.parse().expect("a length"),
+            "authorization" => authorization = value.to_owned(),
+            _ => {}
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).expect("a body");
+    Request {
+        line,
+        authorization,
+        body: String::from_utf8(body).expect("utf-8"),
+    }
+}
+
+/// Serves `count` requests on a port of its own, then ends.
+fn serve(
+    count: usize,
+    mut answer: impl FnMut(Request) -> Response + Send + 'static,
+) -> (String, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let serving = std::thread::spawn(move || {
+        for _ in 0..count {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let (status, headers, body) = answer(read_request(&stream));
+            let length = body.len();
+            write!(
+                stream,
+                "HTTP/1.1 {status} x\r\ncontent-length: {length}\r\nconnection: close\r\n{headers}\r\n{body}"
+            )
+            .expect("written");
+        }
+    });
+    (url, serving)
+}
+
+fn problem(code: &str) -> String {
+    format!(r#"{{"code":"{code}","title":"T","detail":"The detail.","status":409}}"#)
+}
+
+struct Call {
+    outcome: Result<AgentOutcome, AgentError>,
+    pauses: Vec<Duration>,
+}
+
+fn call(url: &str, node: &mut Node, patience: Duration) -> Call {
+    let pauses = Rc::new(RefCell::new(Vec::new()));
+    let noted = Rc::clone(&pauses);
+    let mut broker = HttpBroker::with_pause(
+        url.parse().expect("an address"),
+        verification_id(),
+        TOKEN.parse().expect("a token"),
+        patience,
+        Box::new(move |pause| noted.borrow_mut().push(pause)),
+    );
+    let outcome = converse(node, verification_id(), &signer(), &mut broker);
+    drop(broker);
+    Call {
+        outcome,
+        pauses: pauses.take(),
+    }
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Answers a step as the broker would.
+fn answer(broker: &mut LocalBroker, request: &Request) -> Response {
+    let number = request
+        .line
+        .split(['/', ' '])
+        .filter_map(|part| part.parse().ok())
+        .next();
+    let step = Step::from_number(number.expect("a step")).expect("a step");
+    (
+        200,
+        "",
+        broker.send(step, &request.body).expect("an answer"),
+    )
+}
+
+fn broker_of(mode: Mode) -> LocalBroker {
+    broker(opening(2, Level::Quick, mode), 1)
+}
+
+#[test]
+fn a_node_is_verified_over_http_though_the_broker_is_not_ready_at_first() {
+    let mut seen = 0;
+    let mut broker = broker_of(Mode::Simulation);
+    let (url, serving) = serve(8, move |request| {
+        seen += 1;
+        let path = format!("POST /v1/verifications/{}/steps/", verification_id());
+        assert!(request.line.starts_with(&path), "{}", request.line);
+        assert_eq!(request.authorization, format!("Bearer {TOKEN}"));
+        match seen {
+            1 => (409, "", problem("lease_not_ready")),
+            2 => (503, "", String::new()),
+            4 => (429, "retry-after: 3\r\n", problem("too_many_requests")),
+            _ => answer(&mut broker, &request),
+        }
+    });
+    let Call { outcome, pauses } = call(&url, &mut description(2).node(), MINUTE);
+    assert_eq!(outcome.expect("a conversation").verdict, Verdict::Pass);
+    assert_eq!(pauses.len(), 3);
+    assert!(pauses[0] <= Duration::from_millis(100), "{pauses:?}");
+    assert_eq!(pauses[2], Duration::from_secs(3), "as the broker asked");
+    serving.join().expect("served");
+}
+
+#[test]
+fn a_refusal_ends_the_conversation_at_once_and_does_not_show_the_token() {
+    for (status, code) in [
+        (401, "token_unknown"),
+        (409, "step_out_of_order"),
+        (422, "malformed"),
+    ] {
+        let (url, serving) = serve(1, move |_| (status, "", problem(code)));
+        let Call { outcome, pauses } = call(&url, &mut description(2).node(), MINUTE);
+        let refusal = outcome.expect_err("a refusal").to_string();
+        assert!(
+            refusal.contains(code) && refusal.contains("The detail."),
+            "{refusal}"
+        );
+        assert!(!refusal.contains(TOKEN), "{refusal}");
+        assert!(pauses.is_empty());
+        serving.join().expect("served");
+    }
+}
+
+#[test]
+fn a_redirect_is_not_followed() {
+    let (url, serving) = serve(1, |_| {
+        (
+            307,
+            "location: https://elsewhere.example/\r\n",
+            String::new(),
+        )
+    });
+    let Call { outcome, .. } = call(&url, &mut description(2).node(), Duration::ZERO);
+    assert!(outcome.is_err());
+    serving.join().expect("served");
+}
+
+#[test]
+fn patience_ends() {
+    let (url, serving) = serve(64, |_| (503, "", String::new()));
+    let patience = Duration::from_secs(20);
+    let Call { outcome, pauses } = call(&url, &mut description(2).node(), patience);
+    let gave_up = matches!(
+        outcome,
+        Err(AgentError::Transport(TransportError::GaveUp {
+            step: Step::Commit,
+            ..
+        }))
+    );
+    assert!(gave_up);
+    assert!(pauses.iter().sum::<Duration>() <= patience);
+    assert!(pauses.iter().all(|pause| *pause <= Duration::from_secs(5)));
+    assert!(pauses.len() >= 6 && pauses.len() < 64, "{pauses:?}");
+    drop(serving);
+}
+
+#[test]
+fn a_broker_that_is_not_there_is_tried_again_and_then_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    drop(listener);
+    let patience = Duration::from_millis(900);
+    let Call { outcome, pauses } = call(&url, &mut description(2).node(), patience);
+    assert!(matches!(
+        outcome,
+        Err(AgentError::Transport(TransportError::GaveUp { .. }))
+    ));
+    assert!(!pauses.is_empty());
+}
+
+#[test]
+fn an_order_for_real_hardware_is_not_answered_over_plain_http() {
+    let mut broker = broker_of(Mode::Real);
+    let (url, serving) = serve(1, move |request| answer(&mut broker, &request));
+    let mut node = description(2).node();
+    node.kind = market::verification::DeviceKind::Cuda;
+    let Call { outcome, .. } = call(&url, &mut node, MINUTE);
+    assert!(matches!(outcome, Err(AgentError::PlainHttp)), "{outcome:?}");
+    serving.join().expect("served");
+}
+
+/// A broker that gives a reference device an order for real hardware.
+struct Careless(LocalBroker);
+
+impl Transport for Careless {
+    fn send(&mut self, step: Step, body: &str) -> Result<String, TransportError> {
+        let answer = self.0.send(step, body)?;
+        Ok(answer.replace(r#""simulation":true"#, r#""simulation":false"#))
+    }
+
+    fn is_private(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_reference_device_refuses_an_order_for_real_hardware() {
+    let mut careless = Careless(broker_of(Mode::Simulation));
+    let outcome = talk(&mut description(2).node(), &mut careless);
+    assert!(
+        matches!(outcome, Err(AgentError::NotSimulation)),
+        "{outcome:?}"
+    );
+}

@@ -1,6 +1,7 @@
 //! The whole conversation: honest nodes, faulty nodes, liars, and what must never pass.
 
 mod cheats;
+mod command;
 mod faults;
 mod honest;
 mod http;

@@ -27,7 +27,8 @@ impl Transport for Recording {
     fn send(&mut self, step: Step, body: &str) -> Result<String, TransportError> {
         let answer = self.broker.send(step, body)?;
         self.bodies.push(body.to_owned());
-        self.sessions.push(self.broker.session().expect("a session").clone());
+        self.sessions
+            .push(self.broker.session().expect("a session").clone());
         Ok(answer)
     }
 
@@ -39,7 +40,11 @@ impl Transport for Recording {
 impl Recording {
     fn of_a_good_node() -> Self {
         let broker = broker(opening(2, Level::Quick, Mode::Simulation), 1);
-        let mut recording = Self { broker, bodies: Vec::new(), sessions: Vec::new() };
+        let mut recording = Self {
+            broker,
+            bodies: Vec::new(),
+            sessions: Vec::new(),
+        };
         talk(&mut description(2).node(), &mut recording).expect("a conversation");
         recording
     }
@@ -65,7 +70,10 @@ fn send(
     macro_rules! answer {
         ($answered:expr) => {{
             let answered = $answered?;
-            (serde_json::to_value(answered.reply).expect("json"), answered.replayed)
+            (
+                serde_json::to_value(answered.reply).expect("json"),
+                answered.replayed,
+            )
         }};
     }
     Ok(match step {
@@ -90,13 +98,20 @@ fn of_all_steps_only_the_awaited_one_is_new_and_only_the_last_one_is_repeated() 
         for step in Step::ALL {
             let answer = send(&recording, session, step);
             if step == done {
-                assert!(answer.expect("the same answer again").1, "{step} after {done}");
+                assert!(
+                    answer.expect("the same answer again").1,
+                    "{step} after {done}"
+                );
             } else if step.number() == done.number() + 1 {
                 assert!(!answer.expect("a new answer").1, "{step} after {done}");
             } else if done == Step::Report {
-                assert!(matches!(answer, Err(StepError::Over)), "{step} after {done}");
+                assert!(
+                    matches!(answer, Err(StepError::Over)),
+                    "{step} after {done}"
+                );
             } else {
-                let expected = matches!(answer, Err(StepError::OutOfOrder { got, .. }) if got == step);
+                let expected =
+                    matches!(answer, Err(StepError::OutOfOrder { got, .. }) if got == step);
                 assert!(expected, "{step} after {done}: {answer:?}");
             }
         }
@@ -107,8 +122,12 @@ fn of_all_steps_only_the_awaited_one_is_new_and_only_the_last_one_is_repeated() 
 fn a_repeated_message_gets_the_very_same_choices_whatever_the_new_entropy() {
     let recording = Recording::of_a_good_node();
     let after = recording.after(Step::Roots);
-    let again = after.on_roots(&recording.body(Step::Roots), [200; 32], MOMENT).expect("again");
-    let and_again = after.on_roots(&recording.body(Step::Roots), [201; 32], MOMENT).expect("again");
+    let again = after
+        .on_roots(&recording.body(Step::Roots), [200; 32], MOMENT)
+        .expect("again");
+    let and_again = after
+        .on_roots(&recording.body(Step::Roots), [201; 32], MOMENT)
+        .expect("again");
     assert_eq!(again.reply, and_again.reply);
     assert_eq!(&again.session, after);
 }
@@ -118,7 +137,9 @@ fn another_message_for_a_finished_step_is_refused() {
     let recording = Recording::of_a_good_node();
     let mut roots: Roots = recording.body(Step::Roots);
     roots.gpus[0].checksums.pop();
-    let refused = recording.after(Step::Roots).on_roots(&roots, [3; 32], MOMENT);
+    let refused = recording
+        .after(Step::Roots)
+        .on_roots(&roots, [3; 32], MOMENT);
     assert!(matches!(refused, Err(StepError::Changed(Step::Roots))));
 
     let mut commit: Commit = recording.body(Step::Commit);
@@ -141,7 +162,9 @@ fn lists_of_another_length_are_refused() {
     let recording = Recording::of_a_good_node();
     let mut roots: Roots = recording.body(Step::Roots);
     roots.gpus.pop();
-    let refused = recording.after(Step::Commit).on_roots(&roots, [3; 32], MOMENT);
+    let refused = recording
+        .after(Step::Commit)
+        .on_roots(&roots, [3; 32], MOMENT);
     assert!(matches!(refused, Err(StepError::Malformed(_))));
     let mut fill: Fill = recording.body(Step::Fill);
     fill.gpus.clear();
@@ -149,11 +172,15 @@ fn lists_of_another_length_are_refused() {
     assert!(matches!(refused, Err(StepError::Malformed(_))));
     let mut openings: Openings = recording.body(Step::Openings);
     openings.gpus.push(openings.gpus[0].clone());
-    let refused = recording.after(Step::Fill).on_openings(&openings, [3; 32], MOMENT);
+    let refused = recording
+        .after(Step::Fill)
+        .on_openings(&openings, [3; 32], MOMENT);
     assert!(matches!(refused, Err(StepError::Malformed(_))));
     let mut report: ReportSubmission = recording.body(Step::Report);
     report.blocks.pop();
-    let refused = recording.after(Step::Openings).on_report(&report, judging(), MOMENT);
+    let refused = recording
+        .after(Step::Openings)
+        .on_report(&report, judging(), MOMENT);
     assert!(matches!(refused, Err(StepError::Malformed(_))));
 }
 
@@ -162,13 +189,17 @@ fn text_that_could_harm_a_terminal_and_absurd_inventories_are_refused() {
     let recording = Recording::of_a_good_node();
     let mut roots: Roots = recording.body(Step::Roots);
     roots.inventory.gpus[0].name = "H100\u{1b}[2J".to_owned();
-    let refused = recording.after(Step::Commit).on_roots(&roots, [3; 32], MOMENT);
+    let refused = recording
+        .after(Step::Commit)
+        .on_roots(&roots, [3; 32], MOMENT);
     assert!(matches!(refused, Err(StepError::Malformed(_))));
 
     let mut roots: Roots = recording.body(Step::Roots);
     roots.inventory.gpus = vec![roots.inventory.gpus[0].clone(); 65];
     roots.gpus = vec![roots.gpus[0].clone(); 65];
-    let refused = recording.after(Step::Commit).on_roots(&roots, [3; 32], MOMENT);
+    let refused = recording
+        .after(Step::Commit)
+        .on_roots(&roots, [3; 32], MOMENT);
     assert!(matches!(refused, Err(StepError::Malformed(_))));
 }
 
@@ -200,9 +231,15 @@ fn a_late_step_fails_though_everything_in_it_is_right() {
         assert_eq!(outcome.verdict, Verdict::Fail, "{late}");
         let attestation = broker.attestation().expect("an attestation");
         assert_eq!(failures(attestation), [FindingCode::StepTimedOut]);
-        let finding =
-            attestation.findings.iter().find(|f| f.code == FindingCode::StepTimedOut).expect("it");
-        assert_eq!((finding.measured, finding.floor), (Some(60_001), Some(60_000)));
+        let finding = attestation
+            .findings
+            .iter()
+            .find(|f| f.code == FindingCode::StepTimedOut)
+            .expect("it");
+        assert_eq!(
+            (finding.measured, finding.floor),
+            (Some(60_001), Some(60_000))
+        );
     }
 }
 
@@ -222,14 +259,25 @@ fn a_node_that_falls_silent_never_passes_and_its_session_is_over() {
         assert_eq!(session.deadline(), Some(Duration::from_secs(60)));
         let over = session.abandon(judging());
         let attestation = over.attestation().expect("an attestation");
-        assert_eq!(attestation.verdict, Verdict::Inconclusive, "silent after {last}");
-        assert_eq!(outcome_of(attestation, FindingCode::StepTimedOut), Outcome::NotRun);
+        assert_eq!(
+            attestation.verdict,
+            Verdict::Inconclusive,
+            "silent after {last}"
+        );
+        assert_eq!(
+            outcome_of(attestation, FindingCode::StepTimedOut),
+            Outcome::NotRun
+        );
         assert!(attestation.simulated);
         assert_eq!((over.awaited(), over.deadline()), (None, None));
         assert!(send(&recording, &over, Step::Report).is_err());
     }
     let judged = recording.after(Step::Report);
-    assert_eq!(&judged.abandon(judging()), judged, "a judged node stays judged");
+    assert_eq!(
+        &judged.abandon(judging()),
+        judged,
+        "a judged node stays judged"
+    );
 }
 
 #[test]
@@ -238,10 +286,17 @@ fn a_node_that_fell_silent_after_it_was_caught_has_failed() {
     description.gpus = 1;
     description.uuids.truncate(1);
     let broker = broker(opening(2, Level::Quick, Mode::Simulation), 1);
-    let mut recording = Recording { broker, bodies: Vec::new(), sessions: Vec::new() };
+    let mut recording = Recording {
+        broker,
+        bodies: Vec::new(),
+        sessions: Vec::new(),
+    };
     talk(&mut description.node(), &mut recording).expect("a conversation");
     let over = recording.after(Step::Roots).abandon(judging());
-    assert_eq!(over.attestation().expect("an attestation").verdict, Verdict::Fail);
+    assert_eq!(
+        over.attestation().expect("an attestation").verdict,
+        Verdict::Fail
+    );
 }
 
 #[test]
@@ -251,7 +306,10 @@ fn a_node_that_never_spoke_is_inconclusive() {
         assert_eq!(attestation.verdict, Verdict::Inconclusive);
         assert_eq!((attestation.host, attestation.agent_key), (None, None));
         assert_eq!(attestation.simulated, mode == Mode::Simulation);
-        let done = attestation.findings.iter().filter(|f| f.outcome == Outcome::Met);
+        let done = attestation
+            .findings
+            .iter()
+            .filter(|f| f.outcome == Outcome::Met);
         assert_eq!(done.count(), 0);
     }
 }

@@ -25,7 +25,10 @@ pub fn now() -> DateTime<Utc> {
 }
 
 pub fn judging() -> Judging {
-    Judging { attestation_id: AttestationId::from_uuid(Uuid::from_u128(0x33)), now: now() }
+    Judging {
+        attestation_id: AttestationId::from_uuid(Uuid::from_u128(0x33)),
+        now: now(),
+    }
 }
 
 pub fn signer() -> Signer {
@@ -45,7 +48,11 @@ pub fn description(gpus: u32) -> NodeDescription {
 
 pub fn opening(gpus: u32, level: Level, mode: Mode) -> Opening {
     let gpu = Gpu::parse("H100-SXM").expect("known");
-    let expected = ExpectedNode { gpu, gpus, memory_mib: 81_559 };
+    let expected = ExpectedNode {
+        gpu,
+        gpus,
+        memory_mib: 81_559,
+    };
     let mut order = order_for(expected, 0, level, mode);
     // Small enough for many scenes; the sizes of the demo have a test of their own.
     order.memory.pattern_bytes = 64 * 1_024;
@@ -53,7 +60,12 @@ pub fn opening(gpus: u32, level: Level, mode: Mode) -> Opening {
     order.gemm.n = 24;
     order.gemm.k = 40;
     let lease_id = LeaseId::from_uuid(Uuid::from_u128(0x22));
-    Opening { verification_id: verification_id(), lease_id, mode, order }
+    Opening {
+        verification_id: verification_id(),
+        lease_id,
+        mode,
+        order,
+    }
 }
 
 /// A broker whose entropy follows from `seed` and whose clock shows 7 ms for every step.
@@ -64,7 +76,7 @@ pub fn broker(opening: Opening, seed: u8) -> LocalBroker {
 pub fn broker_with_clock(
     opening: Opening,
     seed: u8,
-    clock: impl FnMut(Step) -> Duration + 'static,
+    clock: impl FnMut(Step) -> Duration + Send + 'static,
 ) -> LocalBroker {
     let mut drawn = 0_u8;
     let entropy = move || {
@@ -75,7 +87,7 @@ pub fn broker_with_clock(
 }
 
 pub fn talk(node: &mut Node, transport: &mut dyn Transport) -> Result<AgentOutcome, AgentError> {
-    converse(node, "10.0.0.1", verification_id(), &signer(), transport)
+    converse(node, verification_id(), &signer(), transport)
 }
 
 /// Lets a node of two GPUs speak with a broker that expects two, and gives what came out.
@@ -86,12 +98,20 @@ pub fn verify(node: &mut Node) -> Attestation {
 }
 
 pub fn outcome_of(attestation: &Attestation, code: FindingCode) -> Outcome {
-    let finding = attestation.findings.iter().find(|finding| finding.code == code);
-    finding.unwrap_or_else(|| panic!("no finding {code}")).outcome
+    let finding = attestation
+        .findings
+        .iter()
+        .find(|finding| finding.code == code);
+    finding
+        .unwrap_or_else(|| panic!("no finding {code}"))
+        .outcome
 }
 
 /// The codes that failed, in the order of the findings.
 pub fn failures(attestation: &Attestation) -> Vec<FindingCode> {
-    let failed = attestation.findings.iter().filter(|f| f.outcome == Outcome::Failed);
+    let failed = attestation
+        .findings
+        .iter()
+        .filter(|f| f.outcome == Outcome::Failed);
     failed.map(|finding| finding.code).collect()
 }

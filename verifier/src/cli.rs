@@ -1,0 +1,323 @@
+//! `verifier run`: the agent for a broker, or a check of this machine on its own.
+//!
+//! The arguments are a part that the broker's own command line includes for its pretended nodes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use chrono::Utc;
+use comfy_table::Table;
+use market::attestation::{Attestation, Finding};
+use market::ids::{AttestationId, LeaseId, VerificationId};
+use market::verification::{Level, VerificationOrder};
+use uuid::Uuid;
+
+use crate::agent::{AgentError, AgentOutcome, converse};
+use crate::challenge::Opening;
+use crate::delivery::TOKEN_VARIABLE;
+use crate::device::Node;
+use crate::http::{BrokerUrl, HttpBroker, InvalidAccess, Token};
+use crate::jws::Signer;
+use crate::local::LocalBroker;
+use crate::order::{Mode, expected_node, order_for};
+use crate::reference::{DescriptionError, NodeDescription};
+use crate::rules::named_gpu;
+
+/// Exit status: the node passed.
+pub const PASSED: u8 = 0;
+/// Exit status: it did not, or the conversation could not be finished.
+pub const NOT_PASSED: u8 = 1;
+/// Exit status: the command makes no sense.
+pub const WRONG_INPUT: u8 = 2;
+
+/// Arguments of `verifier run`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct RunArgs {
+    /// The broker to report to; without it the machine is checked on its own
+    #[arg(long, value_name = "URL", requires = "verification")]
+    broker: Option<BrokerUrl>,
+    /// The verification that the broker opened
+    #[arg(long, value_name = "ID", requires = "broker")]
+    verification: Option<VerificationId>,
+    /// A file with the one-time token; otherwise it is read from VERIFIER_TOKEN
+    #[arg(long, value_name = "FILE", requires = "broker")]
+    token_file: Option<PathBuf>,
+    /// How long to try again for each step while the broker is not ready, in seconds
+    #[arg(long, default_value_t = 900, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    patience_seconds: u64,
+    /// The description of a pretended node, which the CPU reference device then plays
+    #[arg(long, value_name = "FILE", env = "SIMULATED_NODE")]
+    simulated_node: Option<PathBuf>,
+    /// How much to check on its own: quick, standard or deep
+    #[arg(long, default_value = "standard", value_parser = parse_level, conflicts_with = "broker")]
+    level: Level,
+    /// A verification order to carry out on its own, instead of that of the level
+    #[arg(long, value_name = "FILE", conflicts_with = "broker")]
+    order: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_level(text: &str) -> Result<Level, String> {
+    [Level::Quick, Level::Standard, Level::Deep]
+        .into_iter()
+        .find(|level| level.as_str() == text)
+        .ok_or_else(|| "a level is quick, standard or deep".to_owned())
+}
+
+/// Why a run could not begin or end.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// No GPU that this build can drive.
+    #[error(
+        "this build drives no GPU; name a pretended node with --simulated-node or SIMULATED_NODE"
+    )]
+    NoDevice,
+    /// The description of the pretended node is unusable.
+    #[error(transparent)]
+    Description(#[from] DescriptionError),
+    /// A file cannot be read.
+    #[error("cannot read {path}")]
+    Unreadable {
+        /// Its path.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// There is no token, or it is none.
+    #[error("set {TOKEN_VARIABLE} or --token-file to the token of the verification: {0}")]
+    Token(#[from] InvalidAccess),
+    /// The order is no verification order.
+    #[error("the order is no verification order")]
+    Order(#[source] serde_json::Error),
+    /// The machine shows no GPU that is known, so there is nothing to compare it with.
+    #[error("the machine shows no GPU that is known; say with --order what it should be")]
+    UnknownGpu,
+    /// The result cannot be written as JSON.
+    #[error("the result cannot be written")]
+    Output(#[source] serde_json::Error),
+    /// The conversation failed.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+}
+
+impl RunError {
+    /// The exit status that it leads to.
+    #[must_use]
+    pub const fn exit_status(&self) -> u8 {
+        match self {
+            Self::Agent(_) | Self::Output(_) => NOT_PASSED,
+            _ => WRONG_INPUT,
+        }
+    }
+}
+
+/// What an agent needs for one verification.
+#[derive(Debug)]
+pub struct AgentArgs {
+    /// Where the broker is.
+    pub broker: BrokerUrl,
+    /// The verification.
+    pub verification_id: VerificationId,
+    /// Its one-time token.
+    pub token: Token,
+    /// How long to try again for each step.
+    pub patience: Duration,
+}
+
+/// Verifies a node with a broker over HTTP.
+///
+/// Errors: [`AgentError`]; a verdict other than pass is none.
+pub fn run_agent(args: AgentArgs, node: &mut Node) -> Result<AgentOutcome, AgentError> {
+    let AgentArgs {
+        broker,
+        verification_id,
+        token,
+        patience,
+    } = args;
+    let signer = Signer::from_seed(&rand::random());
+    let mut broker = HttpBroker::new(broker, verification_id, token, patience);
+    converse(node, verification_id, &signer, &mut broker)
+}
+
+/// Checks a node on its own: the same conversation with a broker in this process.
+///
+/// The result is not countersigned and proves nothing to others. Without an order the node is
+/// compared with what its first GPU says it is.
+/// Errors: [`RunError::UnknownGpu`], [`RunError::Agent`].
+pub fn run_alone(
+    node: &mut Node,
+    level: Level,
+    order: Option<VerificationOrder>,
+) -> Result<Attestation, RunError> {
+    let mode = if node.simulated {
+        Mode::Simulation
+    } else {
+        Mode::Real
+    };
+    let order = match order {
+        Some(order) => VerificationOrder {
+            simulation: mode == Mode::Simulation,
+            ..order
+        },
+        None => {
+            let claims = node.inventory().gpus;
+            let gpu = claims.first().and_then(|claim| named_gpu(&claim.name));
+            let count = claims.len() as u32;
+            order_for(
+                expected_node(gpu.ok_or(RunError::UnknownGpu)?, count),
+                0,
+                level,
+                mode,
+            )
+        }
+    };
+    let verification_id = VerificationId::from_uuid(Uuid::now_v7());
+    // No lease stands behind a check on its own.
+    let lease_id = LeaseId::from_uuid(Uuid::nil());
+    let opening = Opening {
+        verification_id,
+        lease_id,
+        mode,
+        order,
+    };
+    let attestation_id = AttestationId::from_uuid(Uuid::now_v7());
+    let mut broker = LocalBroker::new(opening, attestation_id, Utc::now());
+    converse(
+        node,
+        verification_id,
+        &Signer::from_seed(&rand::random()),
+        &mut broker,
+    )?;
+    Ok(broker.into_attestation())
+}
+
+/// Runs the command and prints its result. Gives the exit status.
+#[must_use]
+pub fn run(args: &RunArgs) -> u8 {
+    let passed = match (&args.broker, args.verification) {
+        (Some(broker), Some(verification_id)) => report_to(broker, verification_id, args),
+        _ => check_alone(args),
+    };
+    match passed {
+        Ok(true) => PASSED,
+        Ok(false) => NOT_PASSED,
+        Err(error) => {
+            let mut words = error.to_string();
+            let mut source = std::error::Error::source(&error);
+            while let Some(cause) = source {
+                words = format!("{words}: {cause}");
+                source = cause.source();
+            }
+            eprintln!("{words}");
+            error.exit_status()
+        }
+    }
+}
+
+fn node(args: &RunArgs) -> Result<Node, RunError> {
+    let path = args.simulated_node.as_deref().ok_or(RunError::NoDevice)?;
+    Ok(NodeDescription::read(path)?.node())
+}
+
+fn read(path: &Path) -> Result<String, RunError> {
+    std::fs::read_to_string(path).map_err(|source| RunError::Unreadable {
+        path: path.display().to_string(),
+        source,
+    })
+}
+
+fn report_to(
+    broker: &BrokerUrl,
+    verification_id: VerificationId,
+    args: &RunArgs,
+) -> Result<bool, RunError> {
+    let text = match &args.token_file {
+        Some(path) => read(path)?,
+        None => std::env::var(TOKEN_VARIABLE).unwrap_or_default(),
+    };
+    let token: Token = text.trim().parse()?;
+    let mut node = node(args)?;
+    let agent = AgentArgs {
+        broker: broker.clone(),
+        verification_id,
+        token,
+        patience: Duration::from_secs(args.patience_seconds),
+    };
+    let AgentOutcome {
+        verdict,
+        attestation_id,
+        ..
+    } = run_agent(agent, &mut node)?;
+    if args.json {
+        let result = serde_json::json!({"verdict": verdict, "attestation_id": attestation_id});
+        println!("{result}");
+    } else {
+        println!("{}: {verdict} ({attestation_id})", node.host);
+    }
+    Ok(verdict.is_pass())
+}
+
+fn check_alone(args: &RunArgs) -> Result<bool, RunError> {
+    let mut node = node(args)?;
+    let order = match &args.order {
+        Some(path) => Some(serde_json::from_str(&read(path)?).map_err(RunError::Order)?),
+        None => None,
+    };
+    let attestation = run_alone(&mut node, args.level, order)?;
+    if args.json {
+        println!(
+            "{}",
+            serde_json::to_string(&attestation).map_err(RunError::Output)?
+        );
+    } else {
+        print_table(&attestation);
+    }
+    Ok(attestation.verdict.is_pass())
+}
+
+fn print_table(attestation: &Attestation) {
+    let mut table = Table::new();
+    table.load_preset(comfy_table::presets::UTF8_FULL_CONDENSED);
+    table.set_header([
+        "check", "outcome", "measured", "floor", "expected", "unit", "what",
+    ]);
+    for finding in &attestation.findings {
+        table.add_row(row(finding));
+    }
+    println!("{table}");
+    let pretended = if attestation.simulated {
+        " (simulated)"
+    } else {
+        ""
+    };
+    println!(
+        "{} x {}: {}{pretended}",
+        attestation.expected.gpus, attestation.expected.gpu, attestation.verdict
+    );
+    println!("This does not prove:");
+    for limit in &attestation.what_this_does_not_prove {
+        println!("- {limit}");
+    }
+}
+
+fn row(finding: &Finding) -> [String; 7] {
+    let number = |value: Option<i64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let word = |value: serde_json::Result<serde_json::Value>| {
+        value
+            .ok()
+            .and_then(|v| v.as_str().map(str::to_owned))
+            .unwrap_or_default()
+    };
+    [
+        finding.code.to_string(),
+        word(serde_json::to_value(finding.outcome)),
+        number(finding.measured),
+        number(finding.floor),
+        number(finding.expected),
+        word(serde_json::to_value(finding.unit)),
+        finding.note.clone(),
+    ]
+}

@@ -1,0 +1,241 @@
+//! The script by which a node starts its agent at first boot.
+//!
+//! Everything that is put into it is of an alphabet without meaning to a shell, or quoted; the
+//! token travels in the environment, where other users of the node do not see it in a process
+//! list.
+
+use std::path::PathBuf;
+
+use market::ids::VerificationId;
+use market::verification::Digest;
+
+use crate::http::{BrokerUrl, Token};
+
+/// The environment variable that carries the token.
+pub const TOKEN_VARIABLE: &str = "VERIFIER_TOKEN";
+
+/// How the agent comes onto the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delivery {
+    /// Fetched from the broker and checked against its SHA-256.
+    Fetched {
+        /// The hash, by which the broker serves it.
+        sha256: Digest,
+    },
+    /// Already there, as for pretended nodes: `EXECUTABLE verifier run`.
+    Installed {
+        /// The broker's executable.
+        executable: PathBuf,
+    },
+}
+
+/// Why no script can be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeliveryError {
+    /// A path that cannot stand in a script.
+    #[error("the agent's path must be absolute and plain UTF-8 text")]
+    Path,
+    /// An agent is fetched over an open connection.
+    #[error("a real node fetches its agent over https; the broker's address is plain http")]
+    PlainHttp,
+}
+
+/// What a start-up script is made of.
+#[derive(Debug, Clone)]
+pub struct ScriptArgs<'a> {
+    /// Where the node reaches the broker.
+    pub broker: &'a BrokerUrl,
+    /// The verification of the lease.
+    pub verification_id: VerificationId,
+    /// The one-time token.
+    pub token: &'a Token,
+    /// How the agent comes onto the node.
+    pub delivery: &'a Delivery,
+}
+
+/// The script for `/bin/sh`. It carries a secret: it is handed to the provider and not stored.
+///
+/// Errors: [`DeliveryError`].
+pub fn startup_script(args: &ScriptArgs<'_>) -> Result<String, DeliveryError> {
+    let ScriptArgs {
+        broker,
+        verification_id,
+        token,
+        delivery,
+    } = args;
+    let (broker_url, token) = (broker.as_str(), token.expose());
+    let run = format!("run --broker '{broker_url}' --verification '{verification_id}'");
+    let head = format!("#!/bin/sh\nset -eu\n{TOKEN_VARIABLE}='{token}'\nexport {TOKEN_VARIABLE}\n");
+    match delivery {
+        Delivery::Installed { executable } => {
+            let legal = |path: &&str| executable.is_absolute() && !path.contains(char::is_control);
+            let path = executable
+                .to_str()
+                .filter(legal)
+                .ok_or(DeliveryError::Path)?;
+            Ok(format!("{head}exec {} verifier {run}\n", quoted(path)))
+        }
+        Delivery::Fetched { .. } if !broker.is_encrypted() => Err(DeliveryError::PlainHttp),
+        Delivery::Fetched { sha256 } => {
+            let fetch = FETCH
+                .replace("@SHA256@", &sha256.to_string())
+                .replace("@BROKER@", broker_url);
+            Ok(format!("{head}{fetch}\"$dir/verifier\" {run}\n"))
+        }
+    }
+}
+
+/// Fetches the agent into a private directory that goes with the script, and checks its hash.
+const FETCH: &str = r#"umask 077
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+url='@BROKER@/v1/agents/@SHA256@'
+if command -v curl >/dev/null 2>&1; then
+  curl --fail --silent --show-error --retry 8 --retry-connrefused --output "$dir/verifier" "$url"
+else
+  wget --quiet --tries=8 --output-document="$dir/verifier" "$url"
+fi
+printf '%s  %s\n' '@SHA256@' "$dir/verifier" | sha256sum -c - >/dev/null
+chmod 0700 "$dir/verifier"
+"#;
+
+/// A text as one word of a POSIX shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    const TOKEN: &str = "vt_0123456789abcdef";
+
+    fn script(broker: &str, delivery: &Delivery) -> Result<String, DeliveryError> {
+        startup_script(&ScriptArgs {
+            broker: &broker.parse().expect("an address"),
+            verification_id: VerificationId::from_uuid(Uuid::from_u128(1)),
+            token: &TOKEN.parse().expect("a token"),
+            delivery,
+        })
+    }
+
+    fn installed(path: &str) -> Result<String, DeliveryError> {
+        script(
+            "http://127.0.0.1:8080",
+            &Delivery::Installed {
+                executable: path.into(),
+            },
+        )
+    }
+
+    /// Runs a script with an empty environment; gives its status and what it printed.
+    fn run(script: &str) -> (bool, String) {
+        let mut shell = Command::new("/bin/sh");
+        let output = shell
+            .env_clear()
+            .arg("-c")
+            .arg(script)
+            .output()
+            .expect("a shell");
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+        )
+    }
+
+    #[test]
+    fn an_installed_agent_gets_its_arguments_and_the_token_by_environment() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let agent = folder.path().join("it's a $(false) `broker`");
+        std::fs::write(&agent, "#!/bin/sh\necho \"$@\"; echo \"$VERIFIER_TOKEN\"\n")
+            .expect("written");
+        let status = Command::new("chmod")
+            .arg("700")
+            .arg(&agent)
+            .status()
+            .expect("chmod");
+        assert!(status.success());
+        let (succeeded, said) = run(&installed(agent.to_str().expect("utf-8")).expect("a script"));
+        let id = VerificationId::from_uuid(Uuid::from_u128(1));
+        let expected =
+            format!("verifier run --broker http://127.0.0.1:8080 --verification {id}\n{TOKEN}\n");
+        assert!(succeeded);
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn the_token_is_no_argument_of_any_command() {
+        let sha256 = Digest([1; 32]);
+        let fetched = script("https://broker.example", &Delivery::Fetched { sha256 });
+        for script in [installed("/opt/broker"), fetched] {
+            let script = script.expect("a script");
+            let lines: Vec<&str> = script.lines().filter(|line| line.contains(TOKEN)).collect();
+            assert_eq!(lines, [format!("VERIFIER_TOKEN='{TOKEN}'")]);
+        }
+    }
+
+    #[test]
+    fn a_fetched_agent_is_checked_before_it_runs() {
+        let sha256 = Digest([0xab; 32]);
+        let script = script("https://broker.example", &Delivery::Fetched { sha256 });
+        let script = script.expect("a script");
+        let at = |word: &str| {
+            script
+                .find(word)
+                .unwrap_or_else(|| panic!("{word} in {script}"))
+        };
+        assert!(script.contains(&format!("https://broker.example/v1/agents/{sha256}")));
+        assert!(at("curl --fail") < at("sha256sum -c"));
+        assert!(at("sha256sum -c") < at("\"$dir/verifier\" run"));
+        assert!(!script.contains('@'), "{script}");
+    }
+
+    /// Plays the fetched script against a directory of stand-ins for curl and the agent.
+    fn play_fetched(served: &str, claimed: &str) -> (bool, String) {
+        use sha2::{Digest as _, Sha256};
+        let folder = tempfile::tempdir().expect("a folder");
+        let served_file = folder.path().join("served");
+        std::fs::write(&served_file, served).expect("written");
+        let sha256 = Digest(Sha256::digest(claimed).into());
+        let script = script("https://broker.example", &Delivery::Fetched { sha256 });
+        let curl = format!(
+            "curl() {{ for to; do [ \"$was\" = --output ] && break; was=$to; done; cp '{}' \"$to\"; }}\nwas=\nPATH=/usr/bin:/bin\n",
+            served_file.display()
+        );
+        run(&script
+            .expect("a script")
+            .replacen("set -eu\n", &format!("set -eu\n{curl}"), 1))
+    }
+
+    #[test]
+    fn the_fetched_script_runs_the_right_agent_and_refuses_another() {
+        let agent = "#!/bin/sh\necho agent \"$1\"\n";
+        assert_eq!(play_fetched(agent, agent), (true, "agent run\n".to_owned()));
+        assert_eq!(
+            play_fetched("#!/bin/sh\necho evil\n", agent),
+            (false, String::new())
+        );
+    }
+
+    #[test]
+    fn a_real_node_does_not_fetch_over_plain_http() {
+        let delivery = Delivery::Fetched {
+            sha256: Digest([1; 32]),
+        };
+        assert_eq!(
+            script("http://127.0.0.1:8080", &delivery),
+            Err(DeliveryError::PlainHttp)
+        );
+    }
+
+    #[test]
+    fn paths_that_cannot_stand_in_a_script_are_refused() {
+        for bad in ["broker", "./broker", "/opt/bro\nker", ""] {
+            assert_eq!(installed(bad), Err(DeliveryError::Path), "{bad:?}");
+        }
+    }
+}

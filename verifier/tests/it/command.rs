@@ -1,0 +1,117 @@
+//! The command line: what it prints and how it ends.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use market::attestation::{Attestation, Verdict};
+
+use crate::stage::*;
+
+fn verifier(arguments: &[&str], node: Option<&Path>) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_verifier"));
+    command.env_clear().arg("run").args(arguments);
+    if let Some(path) = node {
+        command.env("SIMULATED_NODE", path);
+    }
+    command.output().expect("started")
+}
+
+fn with_node(
+    change: impl FnOnce(&mut verifier::reference::NodeDescription),
+    arguments: &[&str],
+) -> Output {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("node.json");
+    let mut described = description(2);
+    change(&mut described);
+    std::fs::write(&path, serde_json::to_string(&described).expect("json")).expect("written");
+    verifier(arguments, Some(&path))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("utf-8")
+}
+
+#[test]
+fn a_good_machine_passes_on_its_own() {
+    let output = with_node(|_| {}, &["--level", "quick", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let attestation: Attestation = serde_json::from_slice(&output.stdout).expect("json");
+    assert_eq!(attestation.verdict, Verdict::Pass);
+    assert!(attestation.simulated);
+}
+
+#[test]
+fn a_slow_machine_fails_and_the_table_says_why() {
+    let output = with_node(|node| node.memory_speed = 0.4, &["--level", "quick"]);
+    assert_eq!(output.status.code(), Some(1));
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("hbm.bw") && table.contains("slower"),
+        "{table}"
+    );
+    assert!(table.contains("fail (simulated)"), "{table}");
+}
+
+#[test]
+fn an_order_of_ones_own_is_carried_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("order.json");
+    let order = opening(
+        3,
+        market::verification::Level::Quick,
+        verifier::order::Mode::Simulation,
+    )
+    .order;
+    std::fs::write(&path, serde_json::to_string(&order).expect("json")).expect("written");
+    let output = with_node(
+        |_| {},
+        &["--order", path.to_str().expect("utf-8"), "--json"],
+    );
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "3 GPUs were ordered, 2 are there"
+    );
+    let attestation: Attestation = serde_json::from_slice(&output.stdout).expect("json");
+    assert_eq!(
+        failures(&attestation),
+        [market::attestation::FindingCode::InventoryCount]
+    );
+}
+
+#[test]
+fn wrong_input_is_told_from_a_failed_machine() {
+    let url = "http://127.0.0.1:9";
+    let id = verification_id().to_string();
+    let broker = ["--broker", url, "--verification", &id];
+    let cases: [(&[&str], &str); 6] = [
+        (&["--level", "huge"], "quick, standard or deep"),
+        (&["--broker", url], "--verification"),
+        (
+            &["--broker", "http://broker.example", "--verification", &id],
+            "https://",
+        ),
+        (
+            &["--broker", url, "--verification", "rsv_1"],
+            "not a verification id",
+        ),
+        (&broker, "VERIFIER_TOKEN"),
+        (&["--order", "/nowhere/order.json"], "/nowhere/order.json"),
+    ];
+    for (arguments, word) in cases {
+        let output = with_node(|_| {}, arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+    let output = verifier(&[], None);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("SIMULATED_NODE"),
+        "{}",
+        text(&output.stderr)
+    );
+    let output = with_node(|node| node.schema = "simulated-node-2".to_owned(), &[]);
+    assert_eq!(output.status.code(), Some(2));
+}
