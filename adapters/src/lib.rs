@@ -7,6 +7,7 @@
 //! states) is the broker's business.
 
 pub mod adapter;
+pub mod conformance;
 mod error;
 mod gate;
 pub mod http;

@@ -1,0 +1,182 @@
+//! The suite that every adapter passes: against a simulated provider, and over recordings.
+//!
+//! It uses nothing but the contract, so it knows no provider. What it needs from the world
+//! around an adapter (time that passes, a reply that gets lost) is a trait; a world that cannot
+//! do something makes the checks that need it not applicable, with the reason said.
+
+mod catalog;
+mod lease;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use market::ids::LeaseId;
+use market::offer::Offer;
+use market::order::{ClientToken, LeaseOrder, ProviderLeaseId};
+
+use crate::adapter::Adapter;
+use crate::http::Http;
+
+/// What surrounds an adapter under test.
+#[async_trait]
+pub trait ConformanceWorld: Send + Sync {
+    /// The time there.
+    fn now(&self) -> DateTime<Utc>;
+
+    /// Whether orders may be placed. Over a recording they may not.
+    fn takes_orders(&self) -> bool;
+
+    /// Lets time pass.
+    async fn advance(&self, by: Duration);
+
+    /// Makes the provider lose its next answer to an order after it made the thing.
+    ///
+    /// `false` when the world cannot do that.
+    async fn lose_next_reply(&self) -> bool {
+        false
+    }
+
+    /// Makes the provider show a status word for this lease that nobody has seen before.
+    ///
+    /// `false` when the world cannot do that.
+    async fn show_unknown_status(&self, _id: &ProviderLeaseId) -> bool {
+        false
+    }
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The promise was kept.
+    Passed,
+    /// It was broken, in words.
+    Failed(String),
+    /// The world cannot bring the case about, or the provider lacks what it is about.
+    NotApplicable(String),
+}
+
+/// One promise of the contract and whether it was kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckResult {
+    /// The promise as a sentence, with `_` between its words.
+    pub check: &'static str,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// Why a check did not pass.
+enum Flaw {
+    Broken(String),
+    NotApplicable(String),
+}
+
+type Verdict = Result<(), Flaw>;
+
+fn broken<T>(why: impl Into<String>) -> Result<T, Flaw> {
+    Err(Flaw::Broken(why.into()))
+}
+
+fn not_applicable<T>(why: impl Into<String>) -> Result<T, Flaw> {
+    Err(Flaw::NotApplicable(why.into()))
+}
+
+impl From<crate::AdapterError> for Flaw {
+    fn from(error: crate::AdapterError) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+/// An adapter, its connection and the world around both.
+struct Bench<'a> {
+    adapter: &'a dyn Adapter,
+    http: &'a Http,
+    world: &'a dyn ConformanceWorld,
+}
+
+impl Bench<'_> {
+    /// An order under a mark of its own.
+    fn order(&self, offer: &Offer, nodes: u32) -> LeaseOrder {
+        let lease = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
+        LeaseOrder {
+            client_token: ClientToken::of(LeaseId::from_uuid(lease)),
+            offer: offer.clone(),
+            nodes,
+            ssh_public_keys: vec![SSH_KEY.to_owned()],
+            startup_script: "#!/bin/sh\n:\n".to_owned(),
+        }
+    }
+}
+
+/// A public key to which nobody holds the private one: its material is all zeros.
+const SSH_KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA conformance";
+
+/// Runs every check, in an order in which a later one finds the account as empty as the first.
+///
+/// At the end nothing that the suite ordered runs any more, unless a check failed.
+pub async fn run(
+    adapter: &dyn Adapter,
+    http: &Http,
+    world: &dyn ConformanceWorld,
+) -> Vec<CheckResult> {
+    let bench = Bench {
+        adapter,
+        http,
+        world,
+    };
+    let mut results = Vec::new();
+    let mut note = |check, verdict: Verdict| {
+        let outcome = match verdict {
+            Ok(()) => Outcome::Passed,
+            Err(Flaw::Broken(why)) => Outcome::Failed(why),
+            Err(Flaw::NotApplicable(why)) => Outcome::NotApplicable(why),
+        };
+        results.push(CheckResult { check, outcome });
+    };
+    note(
+        "the_catalogue_is_read_whole",
+        catalog::is_read_whole(&bench).await,
+    );
+    note(
+        "every_offer_is_sound",
+        catalog::offers_are_sound(&bench).await,
+    );
+    note(
+        "offers_keep_to_what_the_profile_declares",
+        catalog::offers_keep_to_the_profile(&bench).await,
+    );
+    note(
+        "ids_are_the_same_in_a_second_reading",
+        catalog::ids_are_stable(&bench).await,
+    );
+    note(
+        "what_is_absent_is_not_found_and_can_be_released",
+        lease::absent_is_absent(&bench).await,
+    );
+    note(
+        "an_order_lives_from_request_to_gone",
+        lease::lives(&bench).await,
+    );
+    note(
+        "one_order_takes_several_nodes_where_declared",
+        lease::takes_several_nodes(&bench).await,
+    );
+    note(
+        "a_hopeless_order_is_refused_and_makes_nothing",
+        lease::hopeless_order_is_refused(&bench).await,
+    );
+    note(
+        "an_order_with_too_many_nodes_is_never_sent",
+        lease::too_many_nodes(&bench).await,
+    );
+    note(
+        "a_lost_reply_is_unknown_and_found_by_its_mark",
+        lease::lost_reply_is_found(&bench).await,
+    );
+    note(
+        "an_unknown_status_means_pending",
+        lease::unknown_status_is_pending(&bench).await,
+    );
+    results
+}

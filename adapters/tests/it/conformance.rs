@@ -1,0 +1,433 @@
+//! The suite itself: it passes over recordings, and every promise broken on purpose is seen.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use adapters::conformance::{CheckResult, ConformanceWorld, Outcome, run};
+use adapters::providers::lambda::Lambda;
+use adapters::{
+    Adapter, AdapterError, Capability, Delivery, Http, NodesPerLease, Profile, Refusal, registry,
+};
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use market::catalog::CatalogReading;
+use market::ids::OfferId;
+use market::money::Money;
+use market::offer::{Availability, Offer, Terms};
+use market::order::{
+    ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State,
+    ProviderNode,
+};
+
+use crate::recorded::{made_up, now, recorded};
+
+/// A recording: time stands still and nothing can be ordered.
+struct Still;
+
+#[async_trait]
+impl ConformanceWorld for Still {
+    fn now(&self) -> DateTime<Utc> {
+        now()
+    }
+
+    fn takes_orders(&self) -> bool {
+        false
+    }
+
+    async fn advance(&self, _by: Duration) {}
+}
+
+fn outcomes(results: &[CheckResult]) -> Vec<(&str, &Outcome)> {
+    results
+        .iter()
+        .map(|result| (result.check, &result.outcome))
+        .collect()
+}
+
+#[tokio::test]
+async fn every_adapter_passes_over_its_recording() {
+    for adapter in registry::all() {
+        let http = recorded(adapter.profile().id, "catalog");
+        let results = run(*adapter, &http, &Still).await;
+        let failed: Vec<_> = results
+            .iter()
+            .filter(|r| matches!(r.outcome, Outcome::Failed(_)))
+            .collect();
+        assert!(failed.is_empty(), "{}: {failed:?}", adapter.profile().id);
+        assert_eq!(
+            results
+                .iter()
+                .filter(|r| r.outcome == Outcome::Passed)
+                .count(),
+            4
+        );
+    }
+}
+
+/// What is wrong with an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Defect {
+    None,
+    CutShort,
+    SameIdTwice,
+    NewIds,
+    Spot,
+    CountsDespiteProfile,
+    ReleaseOfAbsentFails,
+    NeverReleases,
+    ForgetsTheMark,
+    OtherModel,
+    FewerNodes,
+    TakesAnything,
+    RefusalIsUnknown,
+    TakesTooMany,
+    LostReplyIsRefusal,
+    UnknownStatusIsRunning,
+}
+
+/// An account at a provider that keeps every promise but one.
+struct Account {
+    defect: Defect,
+    state: Mutex<Ledger>,
+}
+
+#[derive(Default)]
+struct Ledger {
+    time: Duration,
+    readings: u32,
+    lose_reply: bool,
+    strange_status: bool,
+    leases: Vec<(ProviderLease, Duration)>,
+}
+
+const PROFILE: Profile = Profile {
+    id: "account",
+    name: "An account",
+    default_base_url: "https://cloud.example.com",
+    credentials: &[],
+    delivery: Delivery::UserData,
+    nodes_per_lease: NodesPerLease::Rental { max: 4 },
+    unsupported: &[
+        (Capability::Spot, "an account of the suite has none"),
+        (Capability::FreeCount, "an account of the suite says none"),
+    ],
+    freshness_limit: Duration::from_secs(60),
+    poll_interval: Duration::from_secs(30),
+    call_spacing: Duration::ZERO,
+    order_spacing: Duration::ZERO,
+};
+
+impl Account {
+    fn new(defect: Defect) -> Self {
+        Self {
+            defect,
+            state: Mutex::default(),
+        }
+    }
+
+    fn refused() -> AdapterError {
+        AdapterError::Refused {
+            refusal: Refusal::Request,
+            status: 404,
+            message: "no such thing".into(),
+        }
+    }
+}
+
+#[async_trait]
+impl ConformanceWorld for Account {
+    fn now(&self) -> DateTime<Utc> {
+        now() + self.state.lock().expect("no panic").time
+    }
+
+    fn takes_orders(&self) -> bool {
+        true
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.state.lock().expect("no panic").time += by;
+    }
+
+    async fn lose_next_reply(&self) -> bool {
+        self.state.lock().expect("no panic").lose_reply = true;
+        true
+    }
+
+    async fn show_unknown_status(&self, _id: &ProviderLeaseId) -> bool {
+        self.state.lock().expect("no panic").strange_status = true;
+        true
+    }
+}
+
+#[async_trait]
+impl Adapter for Account {
+    fn profile(&self) -> &'static Profile {
+        &PROFILE
+    }
+
+    async fn read_catalog(
+        &self,
+        _http: &Http,
+        now: DateTime<Utc>,
+    ) -> Result<CatalogReading, AdapterError> {
+        let reading = {
+            let mut state = self.state.lock().expect("no panic");
+            state.readings += 1;
+            state.readings
+        };
+        let template = Lambda
+            .read_catalog(&recorded("lambda", "catalog"), now)
+            .await?
+            .offers;
+        let offer = |sku: &str| Offer {
+            offer_id: OfferId::of_identity(&[
+                if self.defect == Defect::SameIdTwice {
+                    "same"
+                } else {
+                    sku
+                },
+                &if self.defect == Defect::NewIds {
+                    reading.to_string()
+                } else {
+                    String::new()
+                },
+            ]),
+            provider: PROFILE.provider_id(),
+            sku: sku.into(),
+            terms: if self.defect == Defect::Spot {
+                Terms::Spot
+            } else {
+                Terms::OnDemand
+            },
+            price_per_node_hour: Money::usd_units(1_000_000_000),
+            availability: if self.defect == Defect::CountsDespiteProfile {
+                Availability::exactly(3)
+            } else {
+                Availability::PRESENT
+            },
+            ..template[0].clone()
+        };
+        Ok(CatalogReading {
+            provider: PROFILE.provider_id(),
+            read_at: now,
+            offers: vec![offer("one"), offer("two")],
+            skipped: Vec::new(),
+            complete: self.defect != Defect::CutShort,
+        })
+    }
+
+    async fn request_lease(
+        &self,
+        _http: &Http,
+        order: &LeaseOrder,
+    ) -> Result<ProviderLease, AdapterError> {
+        let mut state = self.state.lock().expect("no panic");
+        if order.nodes > PROFILE.nodes_per_lease.max() && self.defect != Defect::TakesTooMany {
+            return Err(AdapterError::CannotOrder("too many".into()));
+        }
+        if !["one", "two"].contains(&order.offer.sku.as_str())
+            && self.defect != Defect::TakesAnything
+        {
+            return Err(match self.defect {
+                Defect::RefusalIsUnknown => AdapterError::OutcomeUnknown {
+                    how: "?".into(),
+                    source: None,
+                },
+                _ => Self::refused(),
+            });
+        }
+        let nodes = order.nodes - u32::from(self.defect == Defect::FewerNodes);
+        let lease = ProviderLease {
+            id: ProviderLeaseId(format!("l-{}", state.leases.len())),
+            name: (self.defect != Defect::ForgetsTheMark).then(|| order.client_token.to_string()),
+            state: State::Pending,
+            raw_status: "made".into(),
+            sku: Some(if self.defect == Defect::OtherModel {
+                "other".into()
+            } else {
+                order.offer.sku.clone()
+            }),
+            region: None,
+            node_count: Some(nodes),
+            gpus_per_node: None,
+            nodes: Vec::new(),
+            created_at: None,
+        };
+        let ready = state.time + Duration::from_secs(300);
+        state.leases.push((lease.clone(), ready));
+        if std::mem::take(&mut state.lose_reply) {
+            return Err(match self.defect {
+                Defect::LostReplyIsRefusal => Self::refused(),
+                _ => AdapterError::OutcomeUnknown {
+                    how: "lost".into(),
+                    source: None,
+                },
+            });
+        }
+        Ok(lease)
+    }
+
+    async fn list_leases(&self, _http: &Http) -> Result<Vec<ProviderLease>, AdapterError> {
+        Ok(self
+            .state
+            .lock()
+            .expect("no panic")
+            .leases
+            .iter()
+            .map(|(lease, _)| lease.clone())
+            .collect())
+    }
+
+    async fn read_lease(
+        &self,
+        _http: &Http,
+        id: &ProviderLeaseId,
+    ) -> Result<Option<ProviderLease>, AdapterError> {
+        let mut state = self.state.lock().expect("no panic");
+        let (time, strange) = (state.time, state.strange_status);
+        let Some((lease, ready)) = state.leases.iter_mut().find(|(lease, _)| lease.id == *id)
+        else {
+            return Ok(None);
+        };
+        if lease.state == State::Pending && time >= *ready {
+            lease.state = State::Running;
+            let node = |n| ProviderNode {
+                host: format!("10.0.0.{n}"),
+                port: 22,
+                user: "u".into(),
+                private_address: None,
+            };
+            lease.nodes = (0..lease.node_count.unwrap_or(0)).map(node).collect();
+        }
+        if strange && self.defect == Defect::UnknownStatusIsRunning {
+            return Ok(Some(ProviderLease {
+                state: State::Running,
+                ..lease.clone()
+            }));
+        }
+        Ok(Some(lease.clone()))
+    }
+
+    async fn release_lease(&self, _http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+        let mut state = self.state.lock().expect("no panic");
+        match state.leases.iter().position(|(lease, _)| lease.id == *id) {
+            Some(at) if self.defect != Defect::NeverReleases => {
+                state.leases.remove(at);
+                state.strange_status = false;
+                Ok(())
+            }
+            None if self.defect == Defect::ReleaseOfAbsentFails => Err(Self::refused()),
+            _ => Ok(()),
+        }
+    }
+}
+
+async fn failures(defect: Defect) -> Vec<&'static str> {
+    let account = Account::new(defect);
+    let http = made_up(&[("GET", "/nothing", 200, serde_json::json!(null))]);
+    let results = run(&account, &http, &account).await;
+    results
+        .iter()
+        .filter(|r| matches!(r.outcome, Outcome::Failed(_)))
+        .map(|r| r.check)
+        .collect()
+}
+
+#[tokio::test]
+async fn an_account_without_a_defect_passes_every_check_and_is_left_empty() {
+    let account = Account::new(Defect::None);
+    let http = made_up(&[("GET", "/nothing", 200, serde_json::json!(null))]);
+    let results = run(&account, &http, &account).await;
+    assert!(
+        results
+            .iter()
+            .all(|result| result.outcome == Outcome::Passed),
+        "{:?}",
+        outcomes(&results)
+    );
+    assert!(account.state.lock().expect("no panic").leases.is_empty());
+}
+
+#[tokio::test]
+async fn every_broken_promise_is_seen_by_its_check() {
+    for (defect, check) in [
+        (Defect::CutShort, "the_catalogue_is_read_whole"),
+        (Defect::SameIdTwice, "every_offer_is_sound"),
+        (Defect::NewIds, "ids_are_the_same_in_a_second_reading"),
+        (Defect::Spot, "offers_keep_to_what_the_profile_declares"),
+        (
+            Defect::CountsDespiteProfile,
+            "offers_keep_to_what_the_profile_declares",
+        ),
+        (
+            Defect::ReleaseOfAbsentFails,
+            "what_is_absent_is_not_found_and_can_be_released",
+        ),
+        (Defect::NeverReleases, "an_order_lives_from_request_to_gone"),
+        (
+            Defect::ForgetsTheMark,
+            "an_order_lives_from_request_to_gone",
+        ),
+        (Defect::OtherModel, "an_order_lives_from_request_to_gone"),
+        (
+            Defect::FewerNodes,
+            "one_order_takes_several_nodes_where_declared",
+        ),
+        (
+            Defect::TakesAnything,
+            "a_hopeless_order_is_refused_and_makes_nothing",
+        ),
+        (
+            Defect::RefusalIsUnknown,
+            "a_hopeless_order_is_refused_and_makes_nothing",
+        ),
+        (
+            Defect::TakesTooMany,
+            "an_order_with_too_many_nodes_is_never_sent",
+        ),
+        (
+            Defect::LostReplyIsRefusal,
+            "a_lost_reply_is_unknown_and_found_by_its_mark",
+        ),
+        (
+            Defect::UnknownStatusIsRunning,
+            "an_unknown_status_means_pending",
+        ),
+    ] {
+        let failed = failures(defect).await;
+        assert!(failed.contains(&check), "{defect:?}: {failed:?}");
+    }
+}
+
+#[test]
+fn a_mark_is_found_on_what_lives_before_what_is_gone() {
+    let token: ClientToken = "gpb-00000000000000000000000000000007"
+        .parse()
+        .expect("a mark");
+    let account = Account::new(Defect::None);
+    let lease = |id: &str, state| ProviderLease {
+        id: ProviderLeaseId(id.into()),
+        name: Some(token.to_string()),
+        state,
+        raw_status: String::new(),
+        sku: None,
+        region: None,
+        node_count: None,
+        gpus_per_node: None,
+        nodes: Vec::new(),
+        created_at: None,
+    };
+    account.state.lock().expect("no panic").leases = vec![
+        (lease("old", State::Gone), Duration::ZERO),
+        (lease("new", State::Running), Duration::ZERO),
+    ];
+    let http = made_up(&[("GET", "/nothing", 200, serde_json::json!(null))]);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let found = runtime
+        .block_on(account.find_lease(&http, &token))
+        .expect("a list")
+        .expect("the lease");
+    assert_eq!(found.id.0, "new");
+}

@@ -1,0 +1,423 @@
+//! Voltage Park, over recordings and against a scripted server.
+
+use adapters::providers::voltagepark::VoltagePark;
+use adapters::{Adapter, AdapterError, Disposition};
+use market::catalog::{CatalogReading, SkipReason};
+use market::fabric::Internode;
+use market::offer::{Offer, Tenancy};
+use market::order::ProviderLeaseState as State;
+use serde_json::{Value, json};
+
+use crate::recorded::{SSH_KEY, assert_golden, made_up, now, order, recorded};
+use crate::server::{Server, Turn};
+
+const FIRST_PAGE: &str = "/bare-metal/locations?limit=50&offset=0";
+
+fn location(id: &str, price: Value) -> Value {
+    json!({"id": id, "gpu_price_ethernet": price, "gpu_price_infiniband": "2.49", "gpu_count_ethernet": 8,
+        "gpu_count_infiniband": 16, "specs_per_node": {"gpu_model": "h100-sxm5-80gb", "gpu_count": 8}})
+}
+
+fn page(results: &[Value], total: u64, has_next: bool) -> Value {
+    json!({"results": results, "total_result_count": total, "has_next": has_next})
+}
+
+async fn read_pages(pages: &[(&str, u16, Value)]) -> Result<CatalogReading, AdapterError> {
+    let exchanges: Vec<_> = pages
+        .iter()
+        .map(|(path, status, body)| ("GET", *path, *status, body.clone()))
+        .collect();
+    VoltagePark.read_catalog(&made_up(&exchanges), now()).await
+}
+
+async fn an_offer(internode: Internode) -> Offer {
+    let reading = VoltagePark
+        .read_catalog(&recorded("voltagepark", "catalog"), now())
+        .await
+        .expect("a reading");
+    let wanted = |offer: &&Offer| offer.internode == internode && offer.availability.may_hold(2);
+    reading
+        .offers
+        .iter()
+        .find(wanted)
+        .expect("an offer")
+        .clone()
+}
+
+#[tokio::test]
+async fn the_recorded_catalogue_gives_the_golden_offers() {
+    let reading = VoltagePark
+        .read_catalog(&recorded("voltagepark", "catalog"), now())
+        .await
+        .expect("a reading");
+    assert!(reading.complete);
+    assert_golden("voltagepark", &reading);
+}
+
+#[tokio::test]
+async fn one_location_is_two_offers_at_the_price_of_a_node() {
+    let reading = read_pages(&[(
+        FIRST_PAGE,
+        200,
+        page(&[location("l-1", json!("1.99"))], 1, false),
+    )])
+    .await
+    .expect("a reading");
+    let shown: Vec<_> = reading
+        .offers
+        .iter()
+        .map(|o| {
+            (
+                o.internode,
+                o.price_per_node_hour.to_string(),
+                o.rate().expect("a rate").to_string(),
+                o.availability.nodes,
+            )
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (Internode::Ethernet, "15.92".into(), "1.99".into(), Some(1)),
+            (
+                Internode::InfinibandNdr400,
+                "19.92".into(),
+                "2.49".into(),
+                Some(2)
+            ),
+        ]
+    );
+    assert!(
+        reading
+            .offers
+            .iter()
+            .all(|offer| offer.tenancy == Tenancy::BareMetal)
+    );
+    assert_ne!(reading.offers[0].offer_id, reading.offers[1].offer_id);
+}
+
+#[tokio::test]
+async fn a_location_that_gives_nothing_is_counted_once_and_one_that_gives_something_not_at_all() {
+    let rows = |reading: &CatalogReading| {
+        reading
+            .skipped
+            .iter()
+            .map(|s| (s.reason, s.rows))
+            .collect::<Vec<_>>()
+    };
+    let half = read_pages(&[(
+        FIRST_PAGE,
+        200,
+        page(&[location("l-1", json!("0"))], 1, false),
+    )])
+    .await
+    .expect("a reading");
+    assert_eq!(
+        (half.offers.len(), rows(&half)),
+        (1, vec![(SkipReason::NoPrice, 0)])
+    );
+    let mut nothing = location("l-1", json!(null));
+    nothing["gpu_price_infiniband"] = json!("0.00");
+    let none = read_pages(&[(FIRST_PAGE, 200, page(&[nothing], 1, false))])
+        .await
+        .expect("a reading");
+    assert_eq!(
+        (none.offers.len(), rows(&none)),
+        (0, vec![(SkipReason::NoPrice, 1), (SkipReason::NoPrice, 0)])
+    );
+}
+
+#[tokio::test]
+async fn a_listing_that_is_empty_cut_short_or_moving_is_not_complete() {
+    let one = || location("l-1", json!("1.99"));
+    let two = || location("l-2", json!("1.99"));
+    let second = "/bare-metal/locations?limit=50&offset=1";
+    let whole = read_pages(&[
+        (FIRST_PAGE, 200, page(&[one()], 2, true)),
+        (second, 200, page(&[two()], 2, false)),
+    ])
+    .await;
+    assert_eq!(
+        whole.as_ref().map(|r| (r.complete, r.offers.len())).ok(),
+        Some((true, 4))
+    );
+    for (why, pages) in [
+        ("empty", vec![(FIRST_PAGE, 200, page(&[], 0, false))]),
+        (
+            "the second page fails",
+            vec![
+                (FIRST_PAGE, 200, page(&[one()], 2, true)),
+                (second, 500, json!({})),
+            ],
+        ),
+        (
+            "the second page is unreadable",
+            vec![
+                (FIRST_PAGE, 200, page(&[one()], 2, true)),
+                (second, 200, json!("{\"resu")),
+            ],
+        ),
+        (
+            "the second page is empty",
+            vec![
+                (FIRST_PAGE, 200, page(&[one()], 2, true)),
+                (second, 200, page(&[], 2, true)),
+            ],
+        ),
+        (
+            "fewer than announced",
+            vec![(FIRST_PAGE, 200, page(&[one()], 2, false))],
+        ),
+        (
+            "one twice",
+            vec![
+                (FIRST_PAGE, 200, page(&[one()], 2, true)),
+                (second, 200, page(&[one()], 2, false)),
+            ],
+        ),
+        (
+            "no word on the end",
+            vec![(FIRST_PAGE, 200, json!({"results": [one()]}))],
+        ),
+        (
+            "a record is unreadable",
+            vec![(
+                FIRST_PAGE,
+                200,
+                page(&[one(), json!({"id": "l-2"})], 2, false),
+            )],
+        ),
+    ] {
+        let reading = read_pages(&pages).await.expect("a reading");
+        assert!(!reading.complete, "{why}");
+    }
+    assert!(read_pages(&[(FIRST_PAGE, 500, json!({}))]).await.is_err());
+    assert!(read_pages(&[(FIRST_PAGE, 200, json!([]))]).await.is_err());
+}
+
+#[tokio::test]
+async fn a_recorded_rental_lives_from_order_to_gone() {
+    let http = recorded("voltagepark", "lease");
+    let order = order(&an_offer(Internode::InfinibandNdr400).await, 2);
+    let asked = VoltagePark
+        .request_lease(&http, &order)
+        .await
+        .expect("a rental");
+    assert_eq!(
+        (asked.state, asked.client_token()),
+        (State::Pending, Some(order.client_token.clone()))
+    );
+    let all = VoltagePark.list_leases(&http).await.expect("a list");
+    assert_eq!(
+        all.iter().map(|lease| lease.state).collect::<Vec<_>>(),
+        [State::Running, State::Pending, State::Pending]
+    );
+    let found = VoltagePark
+        .find_lease(&http, &order.client_token)
+        .await
+        .expect("a list")
+        .expect("the rental");
+    assert_eq!(found.id, asked.id);
+
+    let pending = VoltagePark
+        .read_lease(&http, &asked.id)
+        .await
+        .expect("an answer")
+        .expect("the rental");
+    assert!(pending.nodes.is_empty());
+    let running = VoltagePark
+        .read_lease(&http, &asked.id)
+        .await
+        .expect("an answer")
+        .expect("the rental");
+    assert_eq!(
+        (running.state, running.node_count, running.gpus_per_node),
+        (State::Running, Some(2), Some(8))
+    );
+    assert_eq!(
+        (running.sku, running.region),
+        (
+            Some(order.offer.sku.clone()),
+            order.offer.place.region.clone()
+        )
+    );
+    assert_eq!(running.created_at, Some(now()));
+    let addresses: Vec<_> = running
+        .nodes
+        .iter()
+        .map(|n| (n.host.as_str(), n.private_address.as_deref()))
+        .collect();
+    assert_eq!(
+        addresses,
+        [
+            ("198.51.100.21", Some("10.15.0.21")),
+            ("198.51.100.22", Some("10.15.0.22"))
+        ]
+    );
+    for _ in 0..2 {
+        VoltagePark
+            .release_lease(&http, &asked.id)
+            .await
+            .expect("released, then absent");
+    }
+    assert_eq!(
+        VoltagePark
+            .read_lease(&http, &asked.id)
+            .await
+            .expect("an answer"),
+        None
+    );
+}
+
+#[tokio::test]
+async fn an_order_names_its_network_all_gpus_and_the_mark() {
+    for (internode, word) in [
+        (Internode::Ethernet, "ethernet"),
+        (Internode::InfinibandNdr400, "infiniband"),
+    ] {
+        let server = Server::start(vec![Turn::Answer(
+            201,
+            "",
+            json!({"id": "r-1"}).to_string(),
+        )])
+        .await;
+        let order = order(&an_offer(internode).await, 2);
+        VoltagePark
+            .request_lease(&server.http(), &order)
+            .await
+            .expect("a rental");
+        let request = &server.requests()[0];
+        assert!(
+            request.starts_with("POST /api/v1/bare-metal/ "),
+            "{request}"
+        );
+        let body: Value =
+            serde_json::from_str(request.split_once("\r\n\r\n").expect("a body").1).expect("JSON");
+        let expected = json!({
+            "location_id": order.offer.place.region, "gpu_count": 16, "name": order.client_token.as_str(),
+            "network_type": word, "organization_ssh_keys": {"mode": "none"}, "ssh_keys": [SSH_KEY],
+            "tags": [order.client_token.as_str()], "cloudinit_script": order.startup_script,
+        });
+        assert_eq!(body, expected);
+    }
+}
+
+#[tokio::test]
+async fn what_the_order_answers_decides_what_may_be_done_next() {
+    let order = order(&an_offer(Internode::Ethernet).await, 1);
+    let answered = async |status: u16, body: Value| {
+        let http = made_up(&[("POST", "/bare-metal/", status, body)]);
+        VoltagePark
+            .request_lease(&http, &order)
+            .await
+            .expect_err("no rental")
+    };
+    for (status, detail, next) in [
+        (
+            400,
+            json!("Not enough GPUs are available"),
+            Disposition::TryNextCandidate,
+        ),
+        (
+            400,
+            json!("Organization quota exceeded"),
+            Disposition::TryNextCandidate,
+        ),
+        (402, json!("Insufficient balance"), Disposition::GiveUp),
+        (401, json!("Not authenticated"), Disposition::GiveUp),
+        (
+            422,
+            json!([{"loc": ["body", "gpu_count"], "msg": "has to be a multiple of 8"}]),
+            Disposition::Fault,
+        ),
+        (404, json!("Location not found"), Disposition::Fault),
+    ] {
+        let error = answered(status, json!({ "detail": detail })).await;
+        assert!(error.is_refusal() && !error.is_outcome_unknown(), "{error}");
+        assert_eq!(error.disposition(), next, "{error}");
+    }
+    for (status, body) in [
+        (500, json!({})),
+        (200, json!({"name": "x"})),
+        (200, json!("{\"id\": \"7c9")),
+        (307, json!("")),
+    ] {
+        assert!(
+            answered(status, body.clone()).await.is_outcome_unknown(),
+            "{status} {body}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_echo_of_the_order_does_not_show_its_script() {
+    let order = order(&an_offer(Internode::Ethernet).await, 1);
+    let echo = json!({"detail": [{"loc": ["body"], "msg": "no", "input": {"cloudinit_script": order.startup_script}}]});
+    let plain = format!("cannot take {}", order.startup_script);
+    for body in [echo.to_string(), plain] {
+        let server = Server::start(vec![Turn::Answer(422, "", body)]).await;
+        let error = VoltagePark
+            .request_lease(&server.http(), &order)
+            .await
+            .expect_err("a refusal");
+        assert!(
+            !format!("{error} {error:?}").contains("once-only"),
+            "{error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_order_that_cannot_be_right_is_never_sent() {
+    let nobody = made_up(&[("GET", "/nothing", 200, json!(null))]);
+    let offer = an_offer(Internode::Ethernet).await;
+    let mut nowhere = order(&offer, 1);
+    nowhere.offer.place.region = None;
+    let mut other_network = order(&offer, 1);
+    other_network.offer.internode = Internode::Unknown;
+    for order in [
+        order(&offer, 0),
+        order(&offer, 1_025),
+        order(&offer, u32::MAX),
+        nowhere,
+        other_network,
+    ] {
+        let error = VoltagePark
+            .request_lease(&nobody, &order)
+            .await
+            .expect_err("an impossible order");
+        assert!(matches!(error, AdapterError::CannotOrder(_)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn half_a_list_of_rentals_is_no_list() {
+    let first = "/bare-metal/?limit=50&offset=0";
+    let rental = json!({"id": "r-1", "status": "Running"});
+    let whole = made_up(&[(
+        "GET",
+        first,
+        200,
+        page(std::slice::from_ref(&rental), 1, false),
+    )]);
+    assert_eq!(
+        VoltagePark.list_leases(&whole).await.expect("a list").len(),
+        1
+    );
+    for body in [
+        page(std::slice::from_ref(&rental), 2, true),
+        page(&[json!({"status": "Running"})], 1, false),
+    ] {
+        let http = made_up(&[("GET", first, 200, body)]);
+        assert!(VoltagePark.list_leases(&http).await.is_err());
+    }
+    let empty = made_up(&[("GET", first, 200, page(&[], 0, false))]);
+    assert_eq!(
+        VoltagePark
+            .list_leases(&empty)
+            .await
+            .expect("an empty list")
+            .len(),
+        0
+    );
+}
