@@ -6,6 +6,8 @@
 //! finished step, or a step out of order, is an error and changes nothing. A late answer is taken
 //! and the verdict will say so.
 
+mod refusal;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -14,62 +16,19 @@ use market::attestation::Attestation;
 use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::verification::{
     AgentKey, BlockChoices, Choices, Commit, CommitReply, DeviceKind, Digest, Fill, FreshKey,
-    Inventory, Openings, PROTOCOL, ReportReply, ReportSubmission, Roots, Step, VerificationOrder,
+    Openings, PROTOCOL, ReportReply, ReportSubmission, Roots, Step, VerificationOrder,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::attest::attest;
-use crate::canonical::CanonicalError;
 use crate::evidence::{Evidence, Said, StepTime};
-use crate::jws::PublicKey;
 use crate::memory::block_count;
-use crate::order::{BadOrder, Mode, check_order};
+use crate::order::{Mode, check_order};
 use crate::prf::{Purpose, Stream};
 use crate::transcript::{Transcript, digest_of};
-
-/// The most GPUs that a node may claim.
-const MOST_GPUS: usize = 64;
-
-/// Why a step was refused. Nothing changes by it.
-#[derive(Debug, thiserror::Error)]
-pub enum StepError {
-    /// The agent speaks another version.
-    #[error("the agent speaks version {0} of the conversation, this broker version {PROTOCOL}")]
-    Protocol(u32),
-    /// A reference device outside simulation mode.
-    #[error("a reference device cannot verify real hardware; run the agent on the node's GPUs")]
-    SimulatedDevice,
-    /// Another step is awaited.
-    #[error("step {got} came where {awaited} is awaited")]
-    OutOfOrder {
-        /// The step that came.
-        got: Step,
-        /// The step that would be right.
-        awaited: Step,
-    },
-    /// A finished step came again with other content.
-    #[error("step {0} was answered before, with other content")]
-    Changed(Step),
-    /// The report was judged; the conversation is over.
-    #[error("this verification is over")]
-    Over,
-    /// The message is by another agent than the one that committed.
-    #[error("the message is not by the agent that began this conversation")]
-    WrongKey,
-    /// The message cannot be an answer to this order.
-    #[error("the message has not the expected form: {0}")]
-    Malformed(&'static str),
-    /// The broker's own order is impossible.
-    #[error(transparent)]
-    Order(#[from] BadOrder),
-    /// A message has no canonical form.
-    #[error(transparent)]
-    Canonical(#[from] CanonicalError),
-    /// The stored session is damaged.
-    #[error("the stored session cannot be read")]
-    Stored(#[from] serde_json::Error),
-}
+pub use refusal::StepError;
+use refusal::{check_commit, check_inventory, check_length};
 
 /// What a session is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -505,45 +464,4 @@ fn choose(entropy: &[u8; 32], gpu: u32, count: u32, bound: u64) -> Vec<u64> {
         index += 1;
     }
     chosen.into_iter().collect()
-}
-
-fn check_length(got: usize, want: usize) -> Result<(), StepError> {
-    if got == want {
-        return Ok(());
-    }
-    Err(StepError::Malformed(
-        "there must be one entry for each GPU of the inventory",
-    ))
-}
-
-/// Whether a text may be stored and shown: not too long, and no control characters.
-fn is_presentable(text: &str, longest: usize) -> bool {
-    text.len() <= longest && !text.chars().any(char::is_control)
-}
-
-fn check_commit(commit: &Commit) -> Result<(), StepError> {
-    if !is_presentable(&commit.host, 255) || !is_presentable(&commit.agent.version, 64) {
-        return Err(StepError::Malformed(
-            "host or agent version is no plain text",
-        ));
-    }
-    PublicKey::parse(commit.agent_key.as_str())
-        .map_err(|_| StepError::Malformed("the agent's key is no Ed25519 public key"))?;
-    Ok(())
-}
-
-fn check_inventory(inventory: &Inventory) -> Result<(), StepError> {
-    if inventory.gpus.len() > MOST_GPUS {
-        return Err(StepError::Malformed("a node has at most 64 GPUs"));
-    }
-    let texts = inventory.gpus.iter().flat_map(|gpu| [&gpu.name, &gpu.uuid]);
-    if !texts
-        .chain([&inventory.driver])
-        .all(|text| is_presentable(text, 128))
-    {
-        return Err(StepError::Malformed(
-            "a name in the inventory is no plain text",
-        ));
-    }
-    Ok(())
 }

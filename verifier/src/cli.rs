@@ -12,11 +12,12 @@ use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::verification::{Level, VerificationOrder};
 use uuid::Uuid;
 
+use crate::address::{BrokerUrl, InvalidAccess, Token};
 use crate::agent::{AgentError, AgentOutcome, converse};
 use crate::challenge::Opening;
 use crate::delivery::TOKEN_VARIABLE;
 use crate::device::Node;
-use crate::http::{BrokerUrl, HttpBroker, InvalidAccess, Token};
+use crate::http::HttpBroker;
 use crate::jws::Signer;
 use crate::local::LocalBroker;
 use crate::order::{Mode, expected_node, order_for};

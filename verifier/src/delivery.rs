@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use market::ids::VerificationId;
 use market::verification::Digest;
 
-use crate::http::{BrokerUrl, Token};
+use crate::address::{BrokerUrl, Token};
 
 /// The environment variable that carries the token.
 pub const TOKEN_VARIABLE: &str = "VERIFIER_TOKEN";

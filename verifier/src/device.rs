@@ -134,3 +134,27 @@ impl Node {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_checks_together_count_all_bad_words_and_keep_the_lowest() {
+        let high = PatternCheck {
+            bad_words: 2,
+            lowest_bad_offset: Some(40),
+        };
+        let low = PatternCheck {
+            bad_words: 1,
+            lowest_bad_offset: Some(8),
+        };
+        let both = PatternCheck {
+            bad_words: 3,
+            lowest_bad_offset: Some(8),
+        };
+        assert_eq!(high.and(low), both);
+        assert_eq!(low.and(high), both);
+        assert_eq!(low.and(PatternCheck::default()), low);
+    }
+}

@@ -7,6 +7,7 @@
 //! are in `market::verification`. Storing sessions, tokens and signing keys, and HTTP on the
 //! broker's side, is the broker's.
 
+pub mod address;
 pub mod agent;
 pub mod attest;
 pub mod canonical;

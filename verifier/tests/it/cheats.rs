@@ -232,6 +232,20 @@ fn blocks_other_than_the_chosen_ones_are_caught() {
 }
 
 #[test]
+fn a_block_that_is_not_in_the_committed_tree_is_caught() {
+    let attestation = tampered(|step, message| {
+        if step == Step::Report {
+            message["blocks"][1][0]["path"][2] = "0".repeat(64).into();
+        }
+    });
+    assert_caught(
+        &attestation,
+        FindingCode::MemoryProof,
+        "not in the committed tree",
+    );
+}
+
+#[test]
 fn anything_said_differently_in_the_report_is_caught() {
     let attestation = tampered(|step, message| {
         if step == Step::Roots {

@@ -3,6 +3,8 @@
 
 use market::attestation::{FindingCode, Outcome, Remedy, Verdict};
 use market::gpu::Gpu;
+use market::verification::Level;
+use verifier::order::Mode;
 use verifier::reference::NodeDescription;
 
 use crate::stage::*;
@@ -117,6 +119,20 @@ fn one_bad_word_fails_the_pattern_and_the_proof() {
             .contains("GPU 0: 1 bad words, the first at byte 32768"),
         "{pattern:?}"
     );
+}
+
+#[test]
+fn bad_words_are_counted_over_all_passes() {
+    let mut broker = broker(opening(2, Level::Standard, Mode::Simulation), 1);
+    let mut node = description(2);
+    node.bad_words = 5;
+    talk(&mut node.node(), &mut broker).expect("a conversation");
+    let attestation = broker.attestation().expect("an attestation");
+    let pattern = attestation
+        .findings
+        .iter()
+        .find(|f| f.code == FindingCode::MemoryPattern);
+    assert_eq!(pattern.expect("found").samples, [15, 0], "three passes");
 }
 
 #[test]

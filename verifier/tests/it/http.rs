@@ -172,16 +172,24 @@ fn a_refusal_ends_the_conversation_at_once_and_does_not_show_the_token() {
 
 #[test]
 fn a_redirect_is_not_followed() {
-    let (url, serving) = serve(1, |_| {
-        (
-            307,
-            "location: https://elsewhere.example/\r\n",
-            String::new(),
-        )
-    });
-    let Call { outcome, .. } = call(&url, &mut description(2).node(), Duration::ZERO);
-    assert!(outcome.is_err());
-    serving.join().expect("served");
+    for status in [302, 307] {
+        let elsewhere = TcpListener::bind("127.0.0.1:0").expect("a port");
+        elsewhere.set_nonblocking(true).expect("set");
+        let location = format!(
+            "location: http://{}/\r\n",
+            elsewhere.local_addr().expect("it")
+        );
+        let location: &'static str = location.leak();
+        let (url, serving) = serve(1, move |_| (status, location, String::new()));
+        let Call { outcome, .. } = call(&url, &mut description(2).node(), Duration::ZERO);
+        let refused = matches!(
+            outcome,
+            Err(AgentError::Transport(TransportError::Refused { status: got, .. })) if got == status
+        );
+        assert!(refused, "{outcome:?}");
+        assert!(elsewhere.accept().is_err(), "nobody came");
+        serving.join().expect("served");
+    }
 }
 
 #[test]
