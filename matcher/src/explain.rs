@@ -6,7 +6,7 @@ mod refusal;
 
 use market::demand::TrainMethod;
 use market::money::{Money, Rate};
-use market::offer::Offer;
+use market::offer::{Offer, Tenancy};
 
 use crate::filter::Filter;
 use crate::perf::memory::{SERVING_FRACTION, TRAINING_FRACTION};
@@ -103,7 +103,7 @@ fn of_training(query: &TrainQuery<'_>, row: &Row, nodes: u32, run: &TrainFit) ->
         format!("{} hold it; fewer do not", counted(nodes, "node"))
     };
     let mut reasons = vec![
-        format!("{}: {joined}", offer.tenancy),
+        format!("{}: {joined}", machine_words(offer.tenancy)),
         format!(
             "{method} of {model} at {} tokens a sequence needs {:.0} GB over {} GPUs, which may \
              fill {:.0} GB ({:.0} %)",
@@ -181,6 +181,12 @@ fn of_serving(query: &ServeQuery<'_>, row: &Row, nodes: u32, fleet: &ServeFit) -
         "{copies} copies on {} carry {carried}",
         counted(nodes, "node")
     ));
+    if row.offer.internode.is_rdma() {
+        reasons.push(format!(
+            "Its price pays for {} between nodes, which serving does not use",
+            row.offer.internode
+        ));
+    }
     if !query.demand.users.is_empty() {
         reasons.push("The distance to the users is not weighed yet".to_owned());
     }
@@ -200,7 +206,7 @@ fn stock(filter: &Filter<'_>, offer: &Offer) -> String {
             },
             counted(free, "free node"),
         ),
-        None => "The provider counts no free nodes: one holder at a time, sure only once ordered"
+        None => "How many are free is not published: one holder at a time, sure only once ordered"
             .to_owned(),
     }
 }
@@ -246,6 +252,15 @@ fn run_cost(row: &Row, run: &TrainFit) -> Option<Money> {
 fn bandwidth_per_usd(row: &Row) -> Option<f64> {
     let bandwidth = row.spec?.memory_bandwidth_gbps * row.offer.gpus.to_f64();
     Some(bandwidth / (row.offer.price_per_node_hour.units() as f64 / 1e8))
+}
+
+fn machine_words(tenancy: Tenancy) -> &'static str {
+    match tenancy {
+        Tenancy::BareMetal => "Bare metal",
+        Tenancy::Vm => "Virtual machines",
+        Tenancy::Container => "Containers",
+        Tenancy::Managed => "A managed cluster",
+    }
 }
 
 fn gb(bytes: f64) -> f64 {

@@ -69,6 +69,6 @@ mod tests {
         assert!(is_training_class(spec("GB200"), 4));
         assert!(!is_training_class(spec("H100-SXM"), 4));
         assert!(!is_training_class(spec("A100-SXM-40"), 8));
-        assert!(!is_training_class(spec("L40S"), 8));
+        assert!(!is_training_class(spec("H100-PCIe"), 8));
     }
 }

@@ -165,6 +165,9 @@ impl<'a> TrainQuery<'a> {
         let Some(available) = self.hours_available else {
             return Ok(nodes);
         };
+        if available <= 0.0 {
+            return Err(ReasonCode::Deadline);
+        }
         let needed = |nodes: u32| {
             let hours = gpu_hours(self.flop, peak, self.share(offer, nodes));
             hours / f64::from(gpus_per_node) / available
@@ -176,8 +179,7 @@ impl<'a> TrainQuery<'a> {
             return Err(ReasonCode::Deadline);
         }
         self.check_gang(offer, spec, gpus_per_node)?;
-        let more = most_nodes(needed(MAX_NODES)).ok_or(ReasonCode::Deadline)?;
-        Ok(more.max(nodes))
+        most_nodes(needed(MAX_NODES)).ok_or(ReasonCode::Deadline)
     }
 
     /// Whether several nodes of this offer may work as one gang.

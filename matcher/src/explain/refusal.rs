@@ -3,6 +3,7 @@
 use super::{counted, gb};
 use crate::filter::Filter;
 use crate::perf::memory::{SERVING_FRACTION, TRAINING_FRACTION};
+use crate::perf::serving;
 use crate::perf::training::{assumed_share, gpu_hours, peak_tflops, run_flop};
 use crate::reason::ReasonCode;
 use crate::search::{Query, known_node};
@@ -75,6 +76,7 @@ fn figures(
             offer.internode
         )),
         ReasonCode::Deadline => of_deadline(query, row),
+        ReasonCode::Latency => of_latency(query, row),
         ReasonCode::NotEnoughNodes | ReasonCode::Held => of_stock(query, filter, row),
         ReasonCode::Ceiling => {
             let needed = query.fit(row).ok()?.nodes;
@@ -84,10 +86,7 @@ fn figures(
                 row.rate?
             ))
         }
-        ReasonCode::NotOrderable
-        | ReasonCode::PlaceUnknown
-        | ReasonCode::SoldOut
-        | ReasonCode::Latency => None,
+        ReasonCode::NotOrderable | ReasonCode::PlaceUnknown | ReasonCode::SoldOut => None,
     }
 }
 
@@ -166,6 +165,22 @@ fn of_deadline(query: &Query<'_>, row: &Row) -> Option<String> {
     ))
 }
 
+fn of_latency(query: &Query<'_>, row: &Row) -> Option<String> {
+    let Query::Serve(query) = query else {
+        return None;
+    };
+    let (spec, per_node) = known_node(row).ok()?;
+    let peak = serving::peak_tflops(spec, query.work.weights)?;
+    let widest = serving::doublings(per_node).last()?;
+    let (first, per_token) = query.work.seconds_alone(spec, peak, widest);
+    Some(format!(
+        "On {widest} x {} even a lone request waits {:.0} ms for its first token and {:.1} ms for each other",
+        row.offer.gpu,
+        first * 1e3,
+        per_token * 1e3,
+    ))
+}
+
 /// GPU-hours of the run in one fast fabric.
 fn gpu_hours_alone(query: &TrainQuery<'_>, row: &Row) -> Option<f64> {
     let demand = query.demand;
@@ -185,6 +200,8 @@ fn of_stock(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<String>
         Some(free) => {
             format!("{needed} are needed; the provider has {free}, of which {held} are held")
         }
-        None => format!("{needed} are needed; {held} are held, and the provider counts none"),
+        None => {
+            format!("{needed} are needed; {held} are held, and the provider publishes no count")
+        }
     })
 }

@@ -119,6 +119,14 @@ impl ServingWork {
         doublings(most).find(|gpus| self.needed_bytes() <= serving_bytes(memory_gb, *gpus))
     }
 
+    /// Seconds until the first token and per further token of a request that has a copy on so
+    /// many GPUs to itself.
+    #[must_use]
+    pub fn seconds_alone(&self, spec: &GpuSpec, peak_tflops: f64, gpus: u32) -> (f64, f64) {
+        let speed = Speed::new(self, spec, peak_tflops, gpus);
+        (speed.first_token_seconds(1.0), speed.per_token_seconds(1.0))
+    }
+
     /// One copy of the model on so many GPUs of a kind.
     ///
     /// `peak_tflops` is the rate of one GPU at the precision of the weights.

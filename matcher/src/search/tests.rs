@@ -1,1 +1,73 @@
-//! The search as a whole: kinds, reasons, ranks.
+//! The search as a whole: its reasons, its ranks, and its naive twin.
+
+mod gpus;
+mod reasons;
+mod serve;
+mod train;
+mod twin;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::samples::{now, snapshot};
+
+/// A demand of this kind with these fields beside it.
+fn demand(kind: &str, fields: Value) -> Demand {
+    let mut body = json!({"kind": kind});
+    let fields = fields.as_object().expect("an object").clone();
+    body.as_object_mut().expect("an object").extend(fields);
+    serde_json::from_value(body).expect("a demand")
+}
+
+fn find(offers: Vec<Offer>, demand: &Demand) -> Plan {
+    search(
+        &snapshot(offers),
+        demand,
+        &Held::new(),
+        now(),
+        &SearchOptions::default(),
+    )
+    .expect("a plan")
+}
+
+/// The SKUs of the candidates, best first.
+fn skus(plan: &Plan) -> Vec<&str> {
+    plan.candidates
+        .iter()
+        .map(|candidate| candidate.lines[0].offer.sku.as_str())
+        .collect()
+}
+
+#[test]
+fn kinds_that_are_not_matched_yet_say_so() {
+    let train = json!({"model": "Llama 3 8B", "tokens": 1});
+    let serve = json!({"kind": "serve_batch", "model": "Llama 3 8B", "requests": 1, "input_tokens": 1, "output_tokens": 1});
+    let batch: Demand = serde_json::from_value(serve.clone()).expect("a demand");
+    let hybrid = demand("hybrid", json!({"train": train, "serve": serve}));
+    for demand in [batch, hybrid] {
+        let refusal = search(
+            &snapshot(vec![]),
+            &demand,
+            &Held::new(),
+            now(),
+            &SearchOptions::default(),
+        );
+        assert_eq!(refusal, Err(MatchError::KindNotSupported(demand.kind())));
+    }
+}
+
+#[test]
+fn a_model_that_is_not_known_is_refused_whatever_is_on_sale() {
+    let unknown = demand("train", json!({"model": "Llama 9", "tokens": 1}));
+    let refusal = search(
+        &snapshot(vec![]),
+        &unknown,
+        &Held::new(),
+        now(),
+        &SearchOptions::default(),
+    );
+    assert!(
+        matches!(refusal, Err(MatchError::UnknownModel { .. })),
+        "{refusal:?}"
+    );
+}

@@ -1,0 +1,134 @@
+//! A naive twin: the rules written down once more, offer by offer, with full sorts and loops in
+//! place of closed forms, and compared on random offers.
+
+mod market;
+mod rules;
+
+use proptest::prelude::*;
+
+use self::market::{any_market, any_offer, any_shared, mostly};
+use self::rules::{Twin, gpus_rules, serve_rules, train_rules};
+use super::*;
+use crate::samples::provider;
+use crate::snapshot::ProviderView;
+
+fn with(mut fields: Value, shared: Value) -> Value {
+    fields
+        .as_object_mut()
+        .expect("an object")
+        .extend(shared.as_object().expect("an object").clone());
+    fields
+}
+
+proptest! {
+    #[test]
+    fn gpus_are_ranked_and_refused_as_the_naive_twin_does(
+        (snapshot, held) in any_market(),
+        shared in any_shared(),
+        wanted in prop::sample::select(vec!["H100-SXM", "H100", "any"]),
+        count in mostly(vec![8_u32], vec![1, 2]),
+        nodes in 1_u32..4,
+        spot in prop::bool::weighted(0.1),
+        orderable_only in any::<bool>(),
+    ) {
+        let fields = json!({"gpu": wanted, "count": count, "nodes": nodes, "spot": spot});
+        let options = SearchOptions { orderable_only, ..SearchOptions::default() };
+        let plan = search(&snapshot, &demand("gpus", with(fields, shared.clone())), &held, now(), &options).expect("a plan");
+        let twin = Twin { shared, snapshot: &snapshot, held: &held, orderable_only };
+        twin.check(&plan, |offer| gpus_rules(&twin, wanted, count, nodes, spot, offer));
+    }
+
+    #[test]
+    fn training_is_ranked_and_refused_as_the_naive_twin_does(
+        (snapshot, held) in any_market(),
+        shared in any_shared(),
+        gpus in prop::option::of(prop::sample::select(vec![8_u32, 16, 24, 32, 64])),
+        hours in prop::option::of(1_u32..400),
+    ) {
+        let mut fields = json!({"model": "Llama 3 70B", "tokens": 10_000_000_000_u64});
+        if let Some(gpus) = gpus {
+            fields["gpus"] = json!(gpus);
+        }
+        if let Some(hours) = hours {
+            fields["window"] = json!({"duration_hours": hours});
+        }
+        let options = SearchOptions::default();
+        let plan = search(&snapshot, &demand("train", with(fields, shared.clone())), &held, now(), &options).expect("a plan");
+        let twin = Twin { shared, snapshot: &snapshot, held: &held, orderable_only: false };
+        twin.check(&plan, |offer| train_rules(&twin, gpus, hours.map(f64::from), offer));
+    }
+
+    #[test]
+    fn fleets_are_ranked_and_refused_as_the_naive_twin_does(
+        (snapshot, held) in any_market(),
+        shared in any_shared(),
+        concurrency in 1_u32..5_000,
+    ) {
+        let fields = json!({
+            "model": "Llama 3 70B", "concurrency": concurrency, "input_tokens": 512, "output_tokens": 256,
+            "latency": {"per_token_ms": 60},
+        });
+        let demand = demand("serve_realtime", with(fields, shared.clone()));
+        let plan = search(&snapshot, &demand, &held, now(), &SearchOptions::default()).expect("a plan");
+        let twin = Twin { shared, snapshot: &snapshot, held: &held, orderable_only: false };
+        twin.check(&plan, |offer| serve_rules(&twin, concurrency, offer));
+    }
+
+    #[test]
+    fn an_offer_more_or_a_lower_price_never_makes_the_best_worse(
+        (market, held) in any_market(),
+        extra in any_offer(),
+        kind in 0..3_usize,
+        cut in 1_i64..50_000_000,
+    ) {
+        let demand = [
+            demand("gpus", json!({"gpu": "H100", "count": 8})),
+            demand("train", json!({"model": "Llama 3 70B", "tokens": 10_000_000_000_u64})),
+            demand("serve_realtime", json!({"model": "Llama 3 8B", "concurrency": 10, "input_tokens": 512, "output_tokens": 256})),
+        ][kind].clone();
+        let providers = || ["a", "b", "c"].map(|word| (provider(word), ProviderView { freshness_limit_seconds: 600, stale: None })).into();
+        let best = |offers: Vec<Offer>| {
+            let snapshot = Snapshot::new(1, now(), offers, providers());
+            let query = Query::new(&demand, now()).expect("a demand");
+            let options = SearchOptions::default();
+            let filter = Filter { shared: demand.shared(), snapshot: &snapshot, held: &held, now: now(), options: &options };
+            snapshot.rows().iter().filter_map(|row| test(&query, &filter, row).ok()).map(|good| good.fit.key).min()
+        };
+        let worse = |after: Option<Key>, before: Option<Key>| match (after, before) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(after), Some(before)) => after > before,
+        };
+        let offers: Vec<Offer> = market.offers().cloned().collect();
+        let before = best(offers.clone());
+        let more = offers.iter().cloned().chain([extra]).collect();
+        prop_assert!(!worse(best(more), before));
+        let cheaper = offers.iter().cloned().map(|mut offer| {
+            // A price that falls to nothing is unknown, so it stops above zero.
+            let units = offer.price_per_node_hour.units();
+            offer.price_per_node_hour = Money::usd_units(if units > cut { units - cut } else { units });
+            offer
+        });
+        prop_assert!(!worse(best(cheaper.collect()), before));
+    }
+
+    #[test]
+    fn the_order_in_which_offers_are_given_changes_nothing((market, held) in any_market(), by in 1_usize..50) {
+        let demand = demand("gpus", json!({"gpu": "any", "count": 8}));
+        let view = ProviderView { freshness_limit_seconds: 600, stale: None };
+        let providers: HashMap<_, _> = ["a", "b", "c"].map(|word| (provider(word), view.clone())).into();
+        let mut offers: Vec<Offer> = market.offers().cloned().collect();
+        let plan = |offers: &[Offer]| {
+            let snapshot = Snapshot::new(1, now(), offers.to_vec(), providers.clone());
+            search(&snapshot, &demand, &held, now(), &SearchOptions::default()).expect("a plan")
+        };
+        let before = plan(&offers);
+        if !offers.is_empty() {
+            let by = by % offers.len();
+            offers.rotate_left(by);
+        }
+        let after = plan(&offers);
+        prop_assert_eq!(before.candidates, after.candidates);
+        prop_assert_eq!(before.rejected, after.rejected);
+    }
+}

@@ -1,0 +1,104 @@
+//! Random markets and random shared rules of a demand.
+
+use market::fabric::Internode;
+use market::offer::{Availability, Tenancy};
+use market::place::Country;
+use market::quantity::GpuCount;
+use proptest::prelude::*;
+
+use super::super::*;
+use crate::samples::provider;
+use crate::snapshot::ProviderView;
+
+/// The first word most often, so that many offers satisfy a demand and each rule still bites.
+pub fn mostly<T: Clone + std::fmt::Debug + 'static>(
+    usual: Vec<T>,
+    odd: Vec<T>,
+) -> impl Strategy<Value = T> {
+    prop_oneof![9 => prop::sample::select(usual), 1 => prop::sample::select(odd)]
+}
+
+pub fn any_availability() -> impl Strategy<Value = Availability> {
+    prop_oneof![
+        4 => Just(Availability::UNKNOWN),
+        1 => Just(Availability::NONE),
+        3 => (1_u32..40).prop_map(Availability::exactly),
+        1 => (1_u32..10).prop_map(|n| Availability { at_least: true, ..Availability::exactly(n) }),
+    ]
+}
+
+pub fn any_offer() -> impl Strategy<Value = Offer> {
+    use Internode::{Ethernet, InfinibandNdr400, None, Roce400};
+    use Tenancy::{BareMetal, Container, Managed, Vm};
+    let gpu = mostly(
+        vec!["H100-SXM", "H200-SXM", "MI300X"],
+        vec!["H100-PCIe", "H100", "L40S", "A100-SXM-80"],
+    );
+    let count = mostly(vec![8_000_u32], vec![500, 1_000, 2_000, 4_000]);
+    let place = mostly(vec!["us", "de"], vec![""]);
+    let seller = mostly(vec!["a", "b", "c"], vec!["unknown"]);
+    let sku = prop::sample::select(vec!["x", "y", "z"]);
+    let how = (
+        mostly(vec![BareMetal, Vm], vec![Container, Managed]),
+        mostly(vec![Terms::OnDemand], vec![Terms::Spot, Terms::Floor]),
+        mostly(vec![InfinibandNdr400, Roce400, Ethernet], vec![None]),
+        any_availability(),
+        prop::bool::weighted(0.8),
+    );
+    // Few prices, so that ties are common; zero among them.
+    let price = mostly(vec![1_i64, 2, 3, 4, 5, 6, 7], vec![0]);
+    let age = mostly(vec![0_i64, 60, 299], vec![300, 301, 600, 601, 900]);
+    (gpu, count, place, seller, sku, how, price, age).prop_map(
+        |(gpu, count, place, seller, sku, how, price, age)| {
+            let mut offer = crate::samples::offer(sku, gpu, 1, "1.00");
+            offer.gpus = GpuCount::from_thousandths(count).expect("in range");
+            offer.provider = provider(seller);
+            offer.place.region = Some(place.to_owned()).filter(|region| !region.is_empty());
+            offer.place.country = Country::parse(place).ok();
+            (
+                offer.tenancy,
+                offer.terms,
+                offer.internode,
+                offer.availability,
+                offer.orderable,
+            ) = how;
+            offer.price_per_node_hour = Money::usd_units(price * 350_000_000);
+            offer.observed_at = now() - chrono::TimeDelta::seconds(age);
+            offer
+        },
+    )
+}
+
+pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
+    let taken = mostly(vec![0_u32], vec![1, 5]);
+    prop::collection::vec((any_offer(), taken), 0..80).prop_map(|offers| {
+        let mut held = Held::new();
+        let mut all = Vec::new();
+        for (at, (mut offer, taken)) in offers.into_iter().enumerate() {
+            offer.offer_id = OfferId::of_identity(&[&at.to_string()]);
+            held.insert(offer.offer_id, taken);
+            all.push(offer);
+        }
+        let view = |limit| ProviderView {
+            freshness_limit_seconds: limit,
+            stale: None,
+        };
+        let providers =
+            [("a", 300), ("b", 600), ("c", 899)].map(|(word, limit)| (provider(word), view(limit)));
+        (Snapshot::new(1, now(), all, providers.into()), held)
+    })
+}
+
+pub fn any_shared() -> impl Strategy<Value = Value> {
+    let shared = vec![
+        json!({}),
+        json!({"places": {"countries": ["US"]}}),
+        json!({"places": {"regions": ["DE", "us"]}}),
+        json!({"tenancy": ["bare_metal", "vm"]}),
+        json!({"policy": {"deny_providers": ["a"], "allow_ethernet": true}}),
+        json!({"policy": {"allow_providers": ["a", "b"]}}),
+        json!({"ceiling": {"usd_per_gpu_hour": "3.50"}}),
+        json!({"ceiling": {"usd_per_hour": "28.00"}}),
+    ];
+    prop::sample::select(shared)
+}

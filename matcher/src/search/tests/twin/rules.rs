@@ -1,0 +1,383 @@
+//! The rules of each kind of demand, written down once more: loops in place of closed forms.
+
+use market::demand::{LatencyObjective, Model, Precision, TrainMethod};
+use market::fabric::Internode;
+use market::gpu::GpuIdentity;
+use market::offer::{AvailabilityLevel, Tenancy};
+
+use super::super::*;
+use crate::models::ModelFigures;
+use crate::perf::memory::{TRAINING_FRACTION, TrainingMemory};
+use crate::perf::serving::{NoReplica, ServingWork};
+use crate::samples::usd;
+
+/// The rules that do not depend on the kind of demand, read from the demand's JSON.
+pub struct Twin<'a> {
+    pub shared: Value,
+    pub snapshot: &'a Snapshot,
+    pub held: &'a Held,
+    pub orderable_only: bool,
+}
+
+impl Twin<'_> {
+    pub fn words(&self, group: &str, field: &str) -> Vec<String> {
+        let list = self.shared[group][field]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        list.iter()
+            .map(|word| word.as_str().expect("a word").to_owned())
+            .collect()
+    }
+
+    pub fn shared_reason(&self, offer: &Offer) -> Option<ReasonCode> {
+        let (deny, allow) = (
+            self.words("policy", "deny_providers"),
+            self.words("policy", "allow_providers"),
+        );
+        let (countries, regions) = (
+            self.words("places", "countries"),
+            self.words("places", "regions"),
+        );
+        let seller = offer.provider.to_string();
+        let country = offer.place.country.map(|country| country.to_string());
+        let region = offer
+            .place
+            .region
+            .as_ref()
+            .map(|region| region.to_lowercase());
+        let within = |named: &[String], place: &Option<String>| {
+            place.as_ref().is_some_and(|place| {
+                named
+                    .iter()
+                    .any(|name| name.to_lowercase() == place.to_lowercase())
+            })
+        };
+        let tenancies = self.shared["tenancy"].as_array().cloned();
+        let limit = self
+            .snapshot
+            .provider(&offer.provider)
+            .map(|view| view.freshness_limit_seconds as i64);
+        let age = (now() - offer.observed_at).num_seconds();
+        let rules = [
+            (
+                self.orderable_only && !offer.orderable,
+                ReasonCode::NotOrderable,
+            ),
+            (
+                deny.contains(&seller) || !(allow.is_empty() || allow.contains(&seller)),
+                ReasonCode::ProviderPolicy,
+            ),
+            (
+                !countries.is_empty() && country.is_none(),
+                ReasonCode::PlaceUnknown,
+            ),
+            (
+                !countries.is_empty() && !within(&countries, &country),
+                ReasonCode::Place,
+            ),
+            (
+                !regions.is_empty() && region.is_none(),
+                ReasonCode::PlaceUnknown,
+            ),
+            (
+                !regions.is_empty() && !within(&regions, &region),
+                ReasonCode::Place,
+            ),
+            (
+                tenancies.is_some_and(|all| !all.contains(&json!(offer.tenancy))),
+                ReasonCode::Tenancy,
+            ),
+            (limit.is_none() || limit < Some(age), ReasonCode::Stale),
+            (
+                offer.availability.level == AvailabilityLevel::None,
+                ReasonCode::SoldOut,
+            ),
+        ];
+        rules
+            .into_iter()
+            .find(|(applies, _)| *applies)
+            .map(|(_, code)| code)
+    }
+
+    pub fn stock_and_cost_reason(&self, offer: &Offer, nodes: u32) -> Option<ReasonCode> {
+        let held = self.held[&offer.offer_id];
+        let stock = &offer.availability;
+        let rate = offer.rate().expect("it fits");
+        let gpus = i64::from(offer.gpus.as_whole()? * nodes);
+        let dear = |field: &str, sum: i64| {
+            self.shared["ceiling"][field]
+                .as_str()
+                .is_some_and(|limit| sum > usd(limit).units())
+        };
+        let per_gpu = rate.money_per_gpu_hour().units();
+        let short = |wanted: u32| !stock.at_least && stock.nodes.is_some_and(|free| free < wanted);
+        let rules = [
+            (short(nodes), ReasonCode::NotEnoughNodes),
+            (
+                held > 0 && (stock.nodes.is_none() || short(nodes + held)),
+                ReasonCode::Held,
+            ),
+            (
+                dear("usd_per_gpu_hour", per_gpu) || dear("usd_per_hour", per_gpu * gpus),
+                ReasonCode::Ceiling,
+            ),
+        ];
+        rules
+            .into_iter()
+            .find(|(applies, _)| *applies)
+            .map(|(_, code)| code)
+    }
+
+    /// Compares a plan with what the rules say of each offer: a rank key and nodes, or a reason.
+    pub fn check<K: Ord + Clone>(
+        &self,
+        plan: &Plan,
+        of: impl Fn(&Offer) -> Result<(K, u32), ReasonCode>,
+    ) {
+        let mut good = Vec::new();
+        let mut counts: BTreeMap<ReasonCode, usize> = BTreeMap::new();
+        for offer in self.snapshot.offers() {
+            match of(offer) {
+                Ok((key, nodes)) => {
+                    let place = offer.place.clone();
+                    let tie = (
+                        offer.provider.to_string(),
+                        offer.sku.clone(),
+                        place,
+                        offer.offer_id,
+                    );
+                    good.push(((key, tie), nodes));
+                }
+                Err(code) => *counts.entry(code).or_default() += 1,
+            }
+        }
+        good.sort();
+        assert_eq!(plan.eligible, good.len());
+        assert_eq!(plan.rejected.by_reason, counts);
+        assert_eq!(plan.eligible + plan.rejected.total, self.snapshot.len());
+        let best: Vec<_> = good
+            .iter()
+            .take(10)
+            .map(|((_, tie), nodes)| (tie.3, *nodes))
+            .collect();
+        let found: Vec<_> = plan
+            .candidates
+            .iter()
+            .map(|c| (c.lines[0].offer.offer_id, c.lines[0].nodes))
+            .collect();
+        assert_eq!(found, best);
+    }
+}
+
+pub fn gpus_rules(
+    twin: &Twin<'_>,
+    wanted: &str,
+    count: u32,
+    nodes: u32,
+    spot: bool,
+    offer: &Offer,
+) -> Result<(i64, u32), ReasonCode> {
+    let name = offer.gpu.to_string();
+    let open = offer.gpu.known().is_none();
+    let right = match wanted {
+        "any" => !open,
+        "H100" => name.starts_with("H100"),
+        exact => name == exact,
+    };
+    if !offer.price_per_node_hour.is_positive() {
+        return Err(ReasonCode::NoPrice);
+    }
+    if !right {
+        let same = wanted == "any" || wanted.starts_with(offer.gpu.family());
+        return Err(if same && open {
+            ReasonCode::GpuFormUnknown
+        } else {
+            ReasonCode::Gpu
+        });
+    }
+    if offer.gpus.as_whole().is_none() {
+        return Err(ReasonCode::Slice);
+    }
+    if offer.gpus.thousandths() != count * 1_000 {
+        return Err(ReasonCode::GpusPerNode);
+    }
+    if (offer.terms == Terms::Spot) != spot || offer.terms == Terms::Floor {
+        return Err(ReasonCode::Terms);
+    }
+    let reason = twin
+        .shared_reason(offer)
+        .or_else(|| twin.stock_and_cost_reason(offer, nodes));
+    reason.map_or(Ok((offer.price_per_node_hour.units(), nodes)), Err)
+}
+
+/// The rules of full training in bf16, with the nodes found by counting up.
+pub fn train_rules(
+    twin: &Twin<'_>,
+    gpus: Option<u32>,
+    hours: Option<f64>,
+    offer: &Offer,
+) -> Result<((u8, i128), u32), ReasonCode> {
+    let model = ModelFigures::of(&Model::Named("Llama 3 70B".into())).expect("known");
+    if !offer.price_per_node_hour.is_positive() {
+        return Err(ReasonCode::NoPrice);
+    }
+    let GpuIdentity::Known(gpu) = offer.gpu else {
+        return Err(ReasonCode::GpuFormUnknown);
+    };
+    let per_node = offer.gpus.as_whole().ok_or(ReasonCode::Slice)?;
+    if offer.terms != Terms::OnDemand {
+        return Err(ReasonCode::Terms);
+    }
+    if let Some(code) = twin.shared_reason(offer) {
+        return Err(code);
+    }
+    let spec = gpu.spec();
+    let board = spec.node_form.contains("HGX") || spec.node_form.contains("OAM");
+    let memory = TrainingMemory::of(
+        &model,
+        TrainMethod::Full,
+        4_096,
+        if board { per_node } else { 1 },
+    );
+    let fits = |nodes: u32| {
+        let room = spec.memory_gb * 1e9 * TRAINING_FRACTION - memory.bytes_per_gpu;
+        memory.state_bytes <= room * f64::from(nodes * per_node)
+    };
+    let ethernet = twin.shared["policy"]["allow_ethernet"] == json!(true);
+    let rdma = matches!(
+        offer.internode,
+        Internode::InfinibandNdr400 | Internode::Roce400
+    );
+    let share = |nodes: u32| {
+        if nodes > 1 && !rdma {
+            0.40 * 0.13
+        } else {
+            0.40
+        }
+    };
+    let run_hours = |nodes: u32| {
+        let flop = 6.0 * model.params_active * 10e9;
+        let peak = spec.bf16_tflops_dense.expect("published") * 1e12;
+        flop / (peak * share(nodes)) / 3_600.0 / f64::from(per_node * nodes)
+    };
+    let in_time = |nodes: u32| hours.is_none_or(|hours| run_hours(nodes) <= hours);
+    let gang = || match () {
+        () if offer.tenancy == Tenancy::Container || offer.tenancy == Tenancy::Managed => {
+            Some(ReasonCode::GangTenancy)
+        }
+        () if per_node < 4 || !board => Some(ReasonCode::GangNode),
+        () if !(rdma || (ethernet && offer.internode == Internode::Ethernet)) => {
+            Some(ReasonCode::Fabric)
+        }
+        () => None,
+    };
+    let nodes = if let Some(gpus) = gpus {
+        if gpus % per_node != 0 {
+            return Err(ReasonCode::GpusDoNotDivide);
+        }
+        if !fits(gpus / per_node) {
+            return Err(ReasonCode::Memory);
+        }
+        gpus / per_node
+    } else {
+        let for_memory = (1..=MAX_NODES)
+            .find(|nodes| fits(*nodes))
+            .ok_or(ReasonCode::Memory)?;
+        if for_memory > 1
+            && let Some(code) = gang()
+        {
+            return Err(code);
+        }
+        // One node may be in time where two over Ethernet are not.
+        (for_memory..=MAX_NODES)
+            .find(|nodes| in_time(*nodes))
+            .unwrap_or(MAX_NODES)
+    };
+    if nodes > 1
+        && let Some(code) = gang()
+    {
+        return Err(code);
+    }
+    if !in_time(nodes) {
+        return Err(ReasonCode::Deadline);
+    }
+    if let Some(code) = twin.stock_and_cost_reason(offer, nodes) {
+        return Err(code);
+    }
+    let machine = match offer.tenancy {
+        Tenancy::BareMetal => 0,
+        Tenancy::Vm => 1,
+        _ => 2,
+    } + if nodes > 1 && !rdma { 3 } else { 0 };
+    let small = u8::from(!(board && per_node == 8 && spec.memory_gb >= 80.0));
+    let seconds = (run_hours(nodes) * f64::from(per_node * nodes) * 3_600.0).ceil() as i64;
+    let rate = offer.rate().expect("it fits").money_per_gpu_hour().units();
+    Ok((
+        (
+            machine * 2 + small,
+            i128::from(rate) * i128::from(seconds) / 3_600,
+        ),
+        nodes,
+    ))
+}
+
+/// The rules of a fleet for so many requests in flight, with the nodes found by counting up.
+pub fn serve_rules(
+    twin: &Twin<'_>,
+    concurrency: u32,
+    offer: &Offer,
+) -> Result<(i128, u32), ReasonCode> {
+    let work = ServingWork {
+        model: ModelFigures::of(&Model::Named("Llama 3 70B".into())).expect("known"),
+        weights: Precision::Bf16,
+        cache: Precision::Bf16,
+        input_tokens: 512.0,
+        output_tokens: 256.0,
+        latency: LatencyObjective {
+            per_token_ms: Some(60.0),
+            ..LatencyObjective::default()
+        },
+    };
+    if !offer.price_per_node_hour.is_positive() {
+        return Err(ReasonCode::NoPrice);
+    }
+    let GpuIdentity::Known(gpu) = offer.gpu else {
+        return Err(ReasonCode::GpuFormUnknown);
+    };
+    let per_node = offer.gpus.as_whole().ok_or(ReasonCode::Slice)?;
+    if offer.terms != Terms::OnDemand {
+        return Err(ReasonCode::Terms);
+    }
+    if let Some(code) = twin.shared_reason(offer) {
+        return Err(code);
+    }
+    let spec = gpu.spec();
+    let copies = |width: u32| work.replica(spec, spec.bf16_tflops_dense.expect("published"), width);
+    let widths: Vec<u32> = [1, 2, 4, 8]
+        .into_iter()
+        .filter(|width| *width <= per_node)
+        .collect();
+    let nodes = (1..=MAX_NODES).find(|nodes| {
+        widths.iter().any(|width| {
+            copies(*width)
+                .is_ok_and(|copy| copy.batch as u32 * (per_node / width) * nodes >= concurrency)
+        })
+    });
+    let slow = widths
+        .iter()
+        .any(|width| copies(*width) == Err(NoReplica::TooSlow));
+    let nodes = nodes.ok_or(if slow {
+        ReasonCode::Latency
+    } else {
+        ReasonCode::Memory
+    })?;
+    if let Some(code) = twin.stock_and_cost_reason(offer, nodes) {
+        return Err(code);
+    }
+    let megabytes = (spec.memory_bandwidth_gbps * 1_000.0) as i128 * i128::from(per_node);
+    Ok((
+        i128::from(offer.price_per_node_hour.units()) * 1_000_000 / megabytes,
+        nodes,
+    ))
+}
