@@ -1,2 +1,14 @@
-//! A broker for GPU capacity.
-fn main() {}
+//! The one binary: `broker --help` lists its commands.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    // Every TLS connection uses this provider; it must be in place before the first one.
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        eprintln!("error: another TLS provider is already in place");
+        return ExitCode::FAILURE;
+    }
+    broker::cli::run(broker::cli::Cli::parse())
+}

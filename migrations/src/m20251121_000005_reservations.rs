@@ -181,6 +181,7 @@ fn leases() -> TableCreateStatement {
         .col(text_null("fall_note"))
         .col(id_null("replaces"))
         .col(id_null("replaced_by"))
+        .col(boolean("given_up"))
         .check(one_of("state", &LEASE_STATES))
         .check(Expr::cust("nodes > 0"))
         .foreign_key(

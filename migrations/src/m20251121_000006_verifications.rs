@@ -78,7 +78,6 @@ fn node_sessions() -> TableCreateStatement {
         .col(integer("node_index"))
         .col(string_len("host", 255))
         .col(string_len("agent_key", 100))
-        .col(string_len("token_hash", 64).unique_key())
         .col(integer("step"))
         .col(document("session"))
         .col(moment("started_at"))

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use market::identity::{Role, Scopes};
 use market::ids::{ApiKeyId, TenantId};
-use sea_orm::sea_query::Expr;
+use sea_orm::sea_query::{Expr, Func};
 use sea_orm::{ColumnTrait, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder};
 
 use crate::StoreError;
@@ -140,7 +140,11 @@ impl TenantApiKeys<'_> {
         let revoked = api_keys::Entity::update_many()
             .col_expr(
                 api_keys::Column::RevokedAt,
-                Expr::cust_with_expr("COALESCE(revoked_at, $1)", Moment::from(now)),
+                Func::coalesce([
+                    Expr::col(api_keys::Column::RevokedAt),
+                    Expr::value(Moment::from(now)),
+                ])
+                .into(),
             )
             .filter(api_keys::Column::Id.eq(Text(id)))
             .filter(of_tenant)

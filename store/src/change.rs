@@ -96,6 +96,8 @@ pub struct LeaseFacts {
     pub fall_reason: Option<LeaseEvent>,
     /// How it fell, in words.
     pub fall_note: Option<String>,
+    /// Whether its fleet goes on without it from now on.
+    pub given_up: bool,
 }
 
 /// A lease to save in `Requested`, before its order is sent.

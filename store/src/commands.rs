@@ -25,6 +25,8 @@ use crate::{Conflict, StoreError, hold, leases};
 pub enum Command {
     /// To this state, which `ReservationState::next` gave for the state that was read.
     Move(ReservationState),
+    /// Leave the state and move the end of the window.
+    Extend(DateTime<Utc>),
     /// Leave the state and tell the worker. A wish that stands already stays, with its time.
     Wish(Wish),
 }
@@ -51,6 +53,10 @@ impl TenantReservations<'_> {
             }
             match command {
                 Command::Move(to) => move_to(tx, &mut row, to, now).await?,
+                Command::Extend(end) => {
+                    row.window_end = Some(end.into());
+                    row.nudge(now);
+                }
                 Command::Wish(wish) => note_wish(&mut row, wish, now),
             }
             row.version += 1;

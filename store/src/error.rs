@@ -20,8 +20,8 @@ pub enum Conflict {
         /// The key.
         key: String,
     },
-    /// Every node of the verification has enrolled already.
-    #[error("all {nodes} nodes of the verification have enrolled")]
+    /// The verification has no node of this number.
+    #[error("the verification is of {nodes} nodes, and this is not one of them")]
     VerificationFull {
         /// How many nodes it is for.
         nodes: u32,
@@ -95,6 +95,11 @@ impl From<DbErr> for StoreError {
     fn from(source: DbErr) -> Self {
         match source {
             DbErr::Type(detail) | DbErr::Json(detail) => Self::Corrupt { detail },
+            DbErr::Query(RuntimeErr::SqlxError(cause))
+                if matches!(*cause, SqlxError::ColumnDecode { .. }) =>
+            {
+                Self::corrupt(cause)
+            }
             source => Self::Database { source },
         }
     }

@@ -57,13 +57,21 @@ pub enum Begun {
 }
 
 /// Completes a mark with the answer that the effect's row leads to.
-#[derive(Clone, Copy)]
 pub struct Completion<'a, T> {
     /// The mark.
     pub mark: &'a IdempotencyMark,
     /// The answer for the row that the write leads to; it may be asked more than once.
     pub render: &'a (dyn Fn(&T) -> Answer + Send + Sync),
 }
+
+// Derived, both would ask the same of `T`, which is only borrowed.
+impl<T> Clone for Completion<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Completion<'_, T> {}
 
 impl<T> std::fmt::Debug for Completion<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -68,6 +68,8 @@ pub struct Lease {
     pub replaces: Option<LeaseId>,
     /// The lease that stands in for it.
     pub replaced_by: Option<LeaseId>,
+    /// Whether its fleet goes on without it.
+    pub given_up: bool,
 }
 
 impl TryFrom<Model> for Lease {
@@ -101,6 +103,7 @@ impl TryFrom<Model> for Lease {
             fall_note: row.fall_note,
             replaces: row.replaces.map(|lease| lease.0),
             replaced_by: row.replaced_by.map(|lease| lease.0),
+            given_up: row.given_up,
         })
     }
 }

@@ -22,6 +22,8 @@ pub mod commands;
 mod connect;
 mod entity;
 mod error;
+#[cfg(feature = "fixture")]
+pub mod fixture;
 pub mod hold;
 pub mod idempotency;
 pub mod leases;

@@ -80,14 +80,12 @@ pub struct NewVerification {
 pub struct NodeSession {
     /// The verification.
     pub verification_id: VerificationId,
-    /// The node's number within its lease, from 0, in the order of enrolment.
+    /// The node's number within its lease, from 0.
     pub node_index: u32,
     /// The address that the node said it has.
     pub host: String,
     /// The agent's key, which tells nodes apart.
     pub agent_key: String,
-    /// The hash of the token that the node's further steps carry.
-    pub token_hash: String,
     /// The last step that was done.
     pub step: u8,
     /// The conversation so far, in the verifier's own form.
@@ -105,12 +103,12 @@ pub struct NodeSession {
 /// A node about to enrol.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewNodeSession {
+    /// The node's number within its lease, from 0: that of the address that it said it has.
+    pub node_index: u32,
     /// The address that the node said it has.
     pub host: String,
     /// The agent's key, which tells nodes apart.
     pub agent_key: String,
-    /// The hash of the token that the node's further steps carry, at most 64 characters.
-    pub token_hash: String,
     /// The step that enrolling is.
     pub step: u8,
     /// The conversation so far, in the verifier's own form.
@@ -120,7 +118,7 @@ pub struct NewNodeSession {
 /// What enrolling led to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Enrolment {
-    /// The node's session; its number is assigned here.
+    /// The node's session.
     pub node: NodeSession,
     /// Whether it was made just now. An agent that enrols again, its answer lost, gets the session
     /// that it has.
@@ -204,7 +202,6 @@ impl TryFrom<node_sessions::Model> for NodeSession {
             node_index: u32::try_from(row.node_index).map_err(StoreError::corrupt)?,
             host: row.host,
             agent_key: row.agent_key,
-            token_hash: row.token_hash,
             step: u8::try_from(row.step).map_err(StoreError::corrupt)?,
             session: row.session.0,
             started_at: row.started_at.at(),
@@ -305,17 +302,17 @@ impl AllVerifications<'_> {
         rows.into_iter().map(NodeSession::try_from).collect()
     }
 
-    /// The session of the node whose token has this hash, within a verification.
+    /// The session of the node whose agent has this key, within a verification.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
-    pub async fn node_by_token(
+    pub async fn node_by_key(
         &self,
         id: VerificationId,
-        token_hash: &str,
+        agent_key: &str,
     ) -> Result<Option<NodeSession>, StoreError> {
         let row = node_sessions::Entity::find()
             .filter(node_sessions::Column::VerificationId.eq(Text(id)))
-            .filter(node_sessions::Column::TokenHash.eq(token_hash))
+            .filter(node_sessions::Column::AgentKey.eq(agent_key))
             .one(&self.store.read)
             .await?;
         row.map(NodeSession::try_from).transpose()
@@ -332,10 +329,11 @@ impl AllVerifications<'_> {
         attestations_where(self.store, wanted).await
     }
 
-    /// Enrols a node and gives it the next number.
+    /// Enrols a node under its number.
     ///
     /// Errors: [`StoreError::NotFound`]; [`Conflict::VerificationClosed`];
-    /// [`Conflict::VerificationFull`] when as many nodes as were leased have enrolled.
+    /// [`Conflict::Exists`] when another agent has enrolled for this node;
+    /// [`Conflict::VerificationFull`] for a number beyond the nodes that were leased.
     pub async fn enrol(
         &self,
         id: VerificationId,
@@ -381,7 +379,7 @@ async fn enrol(
     node: &NewNodeSession,
     now: DateTime<Utc>,
 ) -> Result<Enrolment, StoreError> {
-    // Locked, so that nodes are numbered one after the other.
+    // Locked, so that two agents never enrol for one node.
     let verification = verifications::Entity::find_by_id(Text(id))
         .lock_exclusive()
         .one(tx)
@@ -405,17 +403,22 @@ async fn enrol(
     if verification.state.0 != VerificationState::Open {
         return Err(Conflict::VerificationClosed.into());
     }
-    let node_index = i32::try_from(enrolled.len()).map_err(StoreError::corrupt)?;
+    let node_index = i32::try_from(node.node_index).map_err(StoreError::corrupt)?;
     if node_index >= verification.nodes {
         let nodes = u32::try_from(verification.nodes).map_err(StoreError::corrupt)?;
         return Err(Conflict::VerificationFull { nodes }.into());
+    }
+    if enrolled.iter().any(|known| known.node_index == node_index) {
+        return Err(Conflict::Exists {
+            what: "a session of this node",
+        }
+        .into());
     }
     let row = node_sessions::Model {
         verification_id: Text(id),
         node_index,
         host: node.host.clone(),
         agent_key: node.agent_key.clone(),
-        token_hash: node.token_hash.clone(),
         step: i32::from(node.step),
         session: Json(node.session.clone()),
         started_at: now.into(),

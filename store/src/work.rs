@@ -342,6 +342,7 @@ async fn insert_lease(
         fall_note: None,
         replaces: lease.replaces.map(Text),
         replaced_by: None,
+        given_up: false,
     };
     lease_rows::Entity::insert(row.into_active_model())
         .exec_without_returning(tx)
@@ -412,6 +413,9 @@ fn facts(facts: &LeaseFacts) -> Result<lease_rows::ActiveModel, StoreError> {
     }
     if let Some(note) = &facts.fall_note {
         row.fall_note = Set(Some(note.clone()));
+    }
+    if facts.given_up {
+        row.given_up = Set(true);
     }
     Ok(row)
 }

@@ -42,6 +42,7 @@ pub struct Model {
     pub fall_note: Option<String>,
     pub replaces: Option<Text<LeaseId>>,
     pub replaced_by: Option<Text<LeaseId>>,
+    pub given_up: bool,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

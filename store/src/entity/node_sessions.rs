@@ -19,7 +19,6 @@ pub struct Model {
     pub node_index: i32,
     pub host: String,
     pub agent_key: String,
-    pub token_hash: String,
     pub step: i32,
     pub session: Json<Value>,
     pub started_at: Moment,

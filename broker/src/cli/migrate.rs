@@ -1,0 +1,46 @@
+//! `broker migrate up|down|status`.
+
+use clap::{Args, Subcommand};
+
+use super::{DatabaseArgs, Ending, block_on};
+use crate::config::Config;
+use crate::start;
+
+/// Moves the schema of the database.
+#[derive(Debug, Args)]
+pub(super) struct MigrateArgs {
+    #[command(subcommand)]
+    direction: Direction,
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Direction {
+    /// Applies every change that the database does not have yet.
+    Up,
+    /// Takes back the last changes, with the data in them.
+    Down {
+        /// How many.
+        #[arg(long, default_value_t = 1)]
+        steps: u32,
+    },
+    /// Lists the changes and whether each is applied.
+    Status,
+}
+
+pub(super) fn run(args: MigrateArgs) -> Result<(), Ending> {
+    let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
+    block_on(async {
+        let store = start::open_store(&config).await?;
+        match args.direction {
+            Direction::Up => store.migrate_up().await?,
+            Direction::Down { steps } => store.migrate_down(steps).await?,
+            Direction::Status => {}
+        }
+        for change in store.migration_status().await? {
+            println!("{}  {}", if change.applied { "applied" } else { "pending" }, change.name);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,174 @@
+//! Configuration: defaults < `broker.toml` < environment < flags.
+//!
+//! Environment variables are `BROKER__SECTION__KEY`; `DATABASE_URL` stands for
+//! `BROKER__DATABASE__URL`. Secrets are types whose `Debug` is stars.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use figment::Figment;
+use figment::providers::{Env, Format, Serialized, Toml};
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+
+/// Why the configuration was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A value is missing, misspelt or of the wrong kind.
+    #[error("the configuration cannot be read: {0}")]
+    Unreadable(Box<figment::Error>),
+    /// The sealing key is not where it was said to be, or is no key.
+    #[error("the sealing key cannot be used: {0}; give 64 hexadecimal digits in BROKER__SECRETS__KEY or in the file named by BROKER__SECRETS__KEY_FILE")]
+    SealingKey(String),
+}
+
+/// Everything that can be set.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where the embedded database and its key are kept.
+    pub data_dir: PathBuf,
+    /// The HTTP server.
+    pub server: ServerConfig,
+    /// The database, when it is not the embedded one.
+    pub database: DatabaseConfig,
+    /// The key under which signing keys are sealed.
+    pub secrets: SecretsConfig,
+    /// Quotes and holds.
+    pub sales: SalesConfig,
+    /// The agent and how long nodes may take.
+    pub verifier: VerifierConfig,
+    /// Providers by id.
+    pub providers: BTreeMap<String, ProviderConfig>,
+    /// Price lists to read at start.
+    pub pricesheets: Vec<PathBuf>,
+}
+
+/// The HTTP server.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerConfig {
+    /// Address and port to listen at.
+    pub listen: String,
+    /// The address under which nodes and tenants reach the service.
+    pub public_url: Option<String>,
+}
+
+/// The database.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DatabaseConfig {
+    /// `postgres://…`; without it the embedded database in `data_dir` is used.
+    pub url: Option<SecretString>,
+}
+
+/// The key under which signing keys are sealed.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SecretsConfig {
+    /// 64 hexadecimal digits.
+    pub key: Option<SecretString>,
+    /// A file that holds them.
+    pub key_file: Option<PathBuf>,
+}
+
+/// Quotes and holds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SalesConfig {
+    /// How long a quote stands.
+    pub quote_seconds: u32,
+    /// How long a hold stands.
+    pub hold_seconds: u32,
+    /// How many live holds or lease sets an offer without a count may carry.
+    pub soft_holds_per_offer: u32,
+    /// How long an offer rests after it failed.
+    pub cooldown_seconds: u32,
+}
+
+/// The agent and how long nodes may take.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VerifierConfig {
+    /// The agent file for real nodes.
+    pub agent_path: Option<PathBuf>,
+    /// How long a machine may take to come up.
+    pub boot_seconds: u32,
+    /// How long its nodes may take to prove themselves once they are up.
+    pub verify_seconds: u32,
+}
+
+/// One provider.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProviderConfig {
+    /// Whether it is read and ordered from.
+    pub enabled: bool,
+    /// Its address, when it is not the documented one.
+    pub base_url: Option<String>,
+    /// The credential of our account there.
+    pub credential: Option<SecretString>,
+}
+
+impl Config {
+    /// Reads `broker.toml` in the working directory, where there is one, and the environment.
+    ///
+    /// Errors: [`ConfigError::Unreadable`], naming the key.
+    pub fn load(data_dir: Option<&Path>) -> Result<Self, ConfigError> {
+        let mut figment = Figment::from(Serialized::defaults(defaults()))
+            .merge(Toml::file("broker.toml"))
+            .merge(Env::prefixed("BROKER__").split("__"))
+            .merge(Env::raw().only(&["DATABASE_URL"]).map(|_| "database.url".into()));
+        if let Some(data_dir) = data_dir {
+            figment = figment.merge(Serialized::default("data_dir", data_dir));
+        }
+        figment.extract().map_err(|error| ConfigError::Unreadable(Box::new(error)))
+    }
+
+    /// The configuration with nothing set but where data is kept.
+    ///
+    /// Errors: none in practice; the defaults are read like any other source.
+    pub fn embedded(data_dir: &Path) -> Result<Self, ConfigError> {
+        Figment::from(Serialized::defaults(defaults()))
+            .merge(Serialized::default("data_dir", data_dir))
+            .extract()
+            .map_err(|error| ConfigError::Unreadable(Box::new(error)))
+    }
+}
+
+fn defaults() -> serde_json::Value {
+    serde_json::json!({
+        "data_dir": ".broker",
+        "server": { "listen": "127.0.0.1:8080" },
+        "database": {},
+        "secrets": {},
+        "sales": {
+            "quote_seconds": 600,
+            "hold_seconds": 900,
+            "soft_holds_per_offer": 1,
+            "cooldown_seconds": 1800,
+        },
+        "verifier": { "boot_seconds": 2700, "verify_seconds": 600 },
+        "providers": {},
+        "pricesheets": [],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_a_whole_configuration() {
+        let config = Config::embedded(Path::new("somewhere")).expect("the defaults are complete");
+        assert_eq!(config.server.listen, "127.0.0.1:8080");
+        assert!(config.database.url.is_none());
+    }
+
+    #[test]
+    fn a_secret_does_not_show_in_debug() {
+        let mut config = Config::embedded(Path::new("somewhere")).expect("defaults");
+        config.database.url = Some(SecretString::from("postgres://user:canary@host/db"));
+        assert!(!format!("{config:?}").contains("canary"));
+    }
+}

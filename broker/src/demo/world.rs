@@ -1,0 +1,217 @@
+//! A whole world in one process: simulated providers, the broker, its HTTP service, and one clock
+//! that all of them share. The demo plays in it, and so do the integration tests.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use adapters::pricesheet::{self, PriceSheet};
+use adapters::{Adapter, Http, HttpConfig, registry};
+use chrono::{DateTime, TimeDelta, Utc};
+use market::ids::ProviderId;
+use market::order::ClientToken;
+use secrecy::SecretString;
+use simulator::{NodeRunner, Provider, Simulator};
+use store::Store;
+use store::settings::DatabaseMode;
+
+use crate::app::{Broker, ProviderLink};
+use crate::clock::{Clock as _, ManualClock};
+use crate::config::Config;
+use crate::{fulfil, http, ingest, start};
+
+/// How a world is set up.
+pub struct WorldOptions {
+    /// Where the database and its key lie.
+    pub data_dir: PathBuf,
+    /// A database to use instead of the embedded one, open and migrated.
+    pub store: Option<Store>,
+    /// Where the listener of the service is bound.
+    pub listen: String,
+    /// Ids and addresses of the simulator follow from it.
+    pub seed: u64,
+    /// Where the clock stands at first.
+    pub start: DateTime<Utc>,
+    /// Whether pretend nodes run their scripts.
+    pub nodes: NodeRunner,
+    /// The executable whose agent the nodes run; this one, when nothing is said.
+    pub executable: Option<PathBuf>,
+    /// Stands between the broker and each adapter; tests put their own in.
+    pub wrap: fn(&'static dyn Adapter) -> &'static dyn Adapter,
+}
+
+impl WorldOptions {
+    /// A world on a free port, from now on, with nodes that run.
+    #[must_use]
+    pub fn new(data_dir: &Path) -> Self {
+        Self {
+            data_dir: data_dir.to_owned(),
+            store: None,
+            listen: "127.0.0.1:0".into(),
+            seed: 1,
+            start: crate::clock::SystemClock.now(),
+            nodes: NodeRunner::Run,
+            executable: None,
+            wrap: |adapter| adapter,
+        }
+    }
+}
+
+/// A running world.
+pub struct World {
+    broker: Broker,
+    clock: Arc<ManualClock>,
+    simulator: Simulator,
+    server: ServerHandle,
+    base_url: String,
+}
+
+impl World {
+    /// Starts everything; nothing has been read yet.
+    ///
+    /// Errors: whatever could not be started, in words.
+    pub async fn open(options: WorldOptions) -> anyhow::Result<Self> {
+        let clock = Arc::new(ManualClock::at(options.start));
+        let simulator = Simulator::start(simulator::Config {
+            seed: options.seed,
+            node_runner: options.nodes,
+            ..simulator::Config::new(Arc::clone(&clock) as Arc<dyn simulator::Clock>)
+        })
+        .await?;
+        let listener = TcpListener::bind(&options.listen)?;
+        let base_url = format!("http://{}", listener.local_addr()?);
+        let mut config = Config::embedded(&options.data_dir)?;
+        config.verifier.agent_path = options.executable;
+        let links = simulated_links(&simulator, options.wrap)?;
+        let (mode, shared) = (DatabaseMode::Simulation, Arc::clone(&clock) as Arc<_>);
+        let broker = match options.store {
+            Some(store) => {
+                start::with_store(store, config, mode, shared, links, base_url.clone()).await?
+            }
+            None => start::start(config, mode, shared, links, base_url.clone()).await?,
+        };
+        let server = http::serve(broker.clone(), listener)?;
+        let handle = server.handle();
+        tokio::spawn(server);
+        Ok(Self { broker, clock, simulator, server: handle, base_url })
+    }
+
+    /// The broker.
+    #[must_use]
+    pub fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    /// The providers' side.
+    #[must_use]
+    pub fn simulator(&self) -> &Simulator {
+        &self.simulator
+    }
+
+    /// What the clock shows, for a person.
+    #[must_use]
+    pub fn clock_time(&self) -> String {
+        self.clock.now().format("%d %b %H:%M:%S").to_string()
+    }
+
+    /// The clock that everything follows.
+    #[must_use]
+    pub fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    /// Where the service listens.
+    #[must_use]
+    pub fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// Turns the clock on, lets the workers do what is due, and lets the nodes run to their end.
+    ///
+    /// Errors: the database's.
+    pub async fn turn(&self, by: TimeDelta) -> anyhow::Result<()> {
+        self.clock.advance(by);
+        fulfil::work_until_idle(&self.broker).await?;
+        self.simulator.settle().await;
+        fulfil::work_until_idle(&self.broker).await?;
+        Ok(())
+    }
+
+    /// As [`Self::turn`], with the providers read at the new time first, as pollers would.
+    ///
+    /// Errors: the database's.
+    pub async fn live_on(&self, by: TimeDelta) -> anyhow::Result<()> {
+        self.clock.advance(by);
+        self.read_providers().await;
+        self.turn(TimeDelta::zero()).await
+    }
+
+    /// Reads every provider once, as the poller would.
+    pub async fn read_providers(&self) -> Vec<ingest::IngestError> {
+        ingest::read_all(&self.broker).await
+    }
+
+    /// Reads the bundled price list and the given ones.
+    ///
+    /// Errors: a file that cannot be read, or the database's.
+    pub async fn read_price_lists(&self, files: &[PathBuf]) -> anyhow::Result<()> {
+        let mut sheets = vec![pricesheet::bundled()];
+        for file in files {
+            sheets.push(PriceSheet::open(file)?);
+        }
+        let read = pricesheet::read_price_sheets(&sheets, self.broker.now());
+        Ok(ingest::read_price_lists(&self.broker, &read).await?)
+    }
+
+    /// Machines at the providers that no living lease stands behind; those of others are not ours.
+    ///
+    /// Errors: the database's.
+    pub async fn leaked_machines(&self) -> anyhow::Result<usize> {
+        let leases = self.broker.store().leases().across_tenants();
+        let mut leaked = 0;
+        for machine in self.simulator.running_machines().iter().filter(|m| !m.foreign) {
+            let lease = match machine.name.parse::<ClientToken>() {
+                Ok(token) => leases.find(token.lease_id()).await?,
+                Err(_) => None,
+            };
+            if !lease.is_some_and(|lease| lease.state.is_live()) {
+                leaked += 1;
+            }
+        }
+        Ok(leaked)
+    }
+
+    /// Stops the service and the simulator, and ends every node.
+    pub async fn close(self) {
+        self.server.stop(true).await;
+        self.simulator.stop().await;
+    }
+}
+
+/// The providers of a simulator, with adapters and connections.
+pub(crate) fn simulated_links(
+    simulator: &Simulator,
+    wrap: fn(&'static dyn Adapter) -> &'static dyn Adapter,
+) -> anyhow::Result<Vec<ProviderLink>> {
+    let mut links = Vec::new();
+    for provider in Provider::ALL {
+        let id = ProviderId::parse(provider.as_str())?;
+        let adapter = registry::by_id(&id)
+            .ok_or_else(|| anyhow::anyhow!("there is no adapter for the simulated {id}"))?;
+        // The simulator keeps no rate limits of its own unless asked to: nothing is spaced out.
+        let credential = SecretString::from(simulator.credential(provider));
+        let http = Http::live(HttpConfig {
+            base_url: simulator.url(provider),
+            allow_loopback: true,
+            timeout: Duration::from_secs(10),
+            call_spacing: Duration::ZERO,
+            order_spacing: Duration::ZERO,
+            first_backoff: Duration::from_millis(10),
+            ..HttpConfig::of(adapter.profile(), Some(credential))
+        })?;
+        links.push(ProviderLink { adapter: wrap(adapter), http });
+    }
+    Ok(links)
+}

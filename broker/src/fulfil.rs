@@ -1,0 +1,100 @@
+//! A confirmed reservation is fulfilled: leases ordered, machines watched, verified, handed off,
+//! replaced when they fall, metered while in use, and released.
+//!
+//! Claim, work, apply: a worker claims a reservation, calls the providers with no transaction
+//! open, and saves each answer before it does anything else. Reading it: [`round`] is what one
+//! claim does, [`order`] and [`watch`] are the looks at a lease, [`settle`] decides what follows
+//! for the reservation, [`replace`] finds the next candidate.
+
+mod compare;
+mod learned;
+mod order;
+mod replace;
+mod round;
+mod settle;
+mod watch;
+
+use std::time::Duration;
+
+use market::ids::ReservationId;
+use pricing::PriceError;
+use store::StoreError;
+use store::work::ClaimToken;
+use tracing::{error, warn};
+
+use crate::app::Broker;
+
+/// How long a worker has a reservation to itself: far longer than all time-outs of one round.
+pub const CLAIM_SECONDS: u32 = 600;
+/// Reservations that one claim takes on.
+const BATCH: u64 = 16;
+/// How often workers look for due reservations when nobody nudges.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Why a round ended early. What was learnt before is saved; the next claim goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum FulfilError {
+    /// The database did not answer, or another worker went on.
+    #[error("the round could not be saved")]
+    Store(#[from] StoreError),
+    /// A charge or a cost could not be worked out.
+    #[error("the round could not be booked")]
+    Price(#[from] PriceError),
+    /// A state was asked for an arrow that it does not have: a fault of ours.
+    #[error(transparent)]
+    Lease(#[from] market::lease::IllegalLeaseTransition),
+    /// A state was asked for an arrow that it does not have: a fault of ours.
+    #[error(transparent)]
+    Reservation(#[from] market::reservation::IllegalReservationTransition),
+}
+
+/// Takes on everything that is due now, once; says how many reservations that were.
+///
+/// Errors: the database's. What goes wrong with one reservation is logged and keeps no other back.
+pub async fn work_once(broker: &Broker) -> Result<usize, StoreError> {
+    let token = ClaimToken(broker.new_uuid());
+    let due = broker.store().work().claim_due(token, broker.now(), CLAIM_SECONDS, BATCH).await?;
+    let count = due.len();
+    for claimed in due {
+        let id = claimed.reservation.id;
+        log_failure(id, round::work_on(broker, claimed).await);
+    }
+    Ok(count)
+}
+
+/// Takes on what is due until nothing is.
+///
+/// Errors: the database's.
+pub async fn work_until_idle(broker: &Broker) -> Result<usize, StoreError> {
+    let mut total = 0;
+    loop {
+        let count = work_once(broker).await?;
+        total += count;
+        if count == 0 {
+            return Ok(total);
+        }
+    }
+}
+
+/// Works until the task is dropped: on a nudge, and on a timer.
+pub async fn work_forever(broker: Broker) {
+    loop {
+        if let Err(error) = work_until_idle(&broker).await {
+            warn!(error = %crate::chain(&error), "Due reservations could not be claimed");
+        }
+        // A nudge that is missed is made up for by the timer.
+        let _ = tokio::time::timeout(TICK, broker.nudged()).await;
+    }
+}
+
+fn log_failure(id: ReservationId, outcome: Result<(), FulfilError>) {
+    match outcome {
+        Ok(()) => {}
+        Err(FulfilError::Store(StoreError::Stale)) => {
+            warn!(reservation.id = %id, "Another worker went on with {id}; the result is dropped");
+        }
+        Err(failure) => {
+            error!(reservation.id = %id, error = %crate::chain(&failure), "A round on {id} failed");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The next candidate for leases that fell: the same hardware elsewhere, under the ceiling that
+//! was given beforehand. What it costs us more is ours to pay; the tenant's rate is frozen.
+
+use std::collections::HashMap;
+
+use chrono::TimeDelta;
+use market::demand::{Ceiling, Demand, GpusDemand};
+use market::gpu::GpuWanted;
+use market::ids::{LeaseId, OfferId};
+use market::money::{Money, Rate};
+use market::offer::{Offer, Terms};
+use market::quote::QuoteLine;
+use market::reservation::{ReservationEvent, ReservationState};
+use matcher::SearchOptions;
+use store::StoreError;
+use store::change::{Change, NewLease, ReservationMove};
+use store::leases::Lease;
+use tracing::info;
+
+use super::FulfilError;
+use super::round::Round;
+
+/// Without a ceiling, a replacement may cost us so much more than the tenant pays. Units: percent.
+const DEARER_BY_PERCENT: i64 = 50;
+/// How often one offer may fail one fleet before it is left alone. A gang leaves it at once.
+const FALLS_OF_A_FLEET: usize = 2;
+/// How many failures of one offer within the cool-down put it to rest for everyone.
+const FAILURES_FOR_EVERYONE: usize = 3;
+/// Candidates that are tried in turn when others take their capacity meanwhile.
+const CANDIDATES: usize = 50;
+
+/// Takes the next candidate in the place of the fallen leases, or gives up.
+///
+/// A gang is replaced as a whole, in one offer; a fleet lease by lease.
+pub(super) async fn replace(round: &mut Round<'_>, fallen: &[LeaseId]) -> Result<(), FulfilError> {
+    let fallen: Vec<Lease> =
+        round.leases.iter().filter(|lease| fallen.contains(&lease.id)).cloned().collect();
+    let groups: Vec<Vec<Lease>> = if round.reservation.gang {
+        vec![fallen]
+    } else {
+        fallen.into_iter().map(|lease| vec![lease]).collect()
+    };
+    let last = groups.len();
+    for (number, group) in (1..).zip(&groups) {
+        // The reservation takes its step with the last group: only then nothing is missing.
+        let step = (number == last).then_some(ReservationEvent::NextTaken);
+        if !replace_group(round, group, step).await? {
+            return round.exhausted().await;
+        }
+    }
+    round.look_at_every().await
+}
+
+/// Saves new leases for a group of fallen ones; says whether a candidate was found.
+async fn replace_group(
+    round: &mut Round<'_>,
+    group: &[Lease],
+    step: Option<ReservationEvent>,
+) -> Result<bool, FulfilError> {
+    let Some(line) = group.first().and_then(|lease| {
+        round.reservation.lines.iter().find(|line| line.line == lease.line).cloned()
+    }) else {
+        return Ok(false);
+    };
+    let nodes = group.iter().map(|lease| lease.nodes).sum();
+    for offer in next_offers(round, &line, nodes).await? {
+        let new_leases = group
+            .iter()
+            .map(|fallen| NewLease {
+                id: LeaseId::from_uuid(round.broker.new_uuid()),
+                line: fallen.line,
+                offer: offer.clone(),
+                nodes: fallen.nodes,
+                node_base: fallen.node_base,
+                replaces: Some(fallen.id),
+            })
+            .collect();
+        let from = round.reservation.state;
+        let reservation = match (from, step) {
+            // A repair keeps its state until the new lease has passed.
+            (ReservationState::Repairing, _) | (_, None) => None,
+            (_, Some(event)) => Some(ReservationMove { from, to: from.next(event)? }),
+        };
+        let change = Change { reservation, new_leases, ..Change::default() };
+        match round.save(change).await {
+            Ok(()) => {
+                info!(
+                    reservation.id = %round.reservation.id, offer.id = %offer.offer_id,
+                    provider.id = %offer.provider, nodes,
+                    "Took the next candidate: {} at {}", offer.sku, offer.provider
+                );
+                return Ok(true);
+            }
+            Err(FulfilError::Store(StoreError::OutOfStock { .. })) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// Offers of the same hardware that may stand in for a line, best first.
+async fn next_offers(
+    round: &Round<'_>,
+    line: &QuoteLine,
+    nodes: u32,
+) -> Result<Vec<Offer>, FulfilError> {
+    let (Some(gpu), Some(count)) = (line.offer.gpu.known(), line.offer.gpus.as_whole()) else {
+        return Ok(Vec::new());
+    };
+    let shared = round.reservation.demand.shared();
+    let demand = Demand::Gpus(GpusDemand {
+        gpu: GpuWanted::Exactly(gpu),
+        count,
+        nodes,
+        spot: line.offer.terms == Terms::Spot,
+        window: None,
+        ceiling: Some(ceiling(round, line)),
+        places: shared.places.cloned(),
+        tenancy: shared.tenancy.map(<[_]>::to_vec),
+        policy: shared.policy.cloned(),
+        tags: std::collections::BTreeMap::new(),
+    });
+    let options = SearchOptions { limit: CANDIDATES, orderable_only: true };
+    let (broker, now) = (round.broker, round.broker.now());
+    let Ok(plan) =
+        matcher::search(&broker.snapshot(), &demand, &matcher::Held::new(), now, &options)
+    else {
+        return Ok(Vec::new());
+    };
+    let resting = resting_offers(round).await?;
+    let gang = round.reservation.gang;
+    let offers = plan.candidates.into_iter().flat_map(|candidate| candidate.lines);
+    Ok(offers
+        .map(|candidate| candidate.offer)
+        .filter(|offer| !resting.contains(&offer.offer_id))
+        .filter(|offer| !gang || serves_a_gang(offer, &line.offer, nodes))
+        .collect())
+}
+
+/// Whether an offer joins its nodes at least as well as the one that fell.
+fn serves_a_gang(offer: &Offer, sold: &Offer, nodes: u32) -> bool {
+    let as_joined = nodes == 1 || offer.internode == sold.internode;
+    as_joined && offer.tenancy == sold.tenancy
+}
+
+/// What a replacement may cost us per GPU-hour: the tenant's ceiling, or a bound of our own.
+fn ceiling(round: &Round<'_>, line: &QuoteLine) -> Ceiling {
+    let quoted = line.rate.money_per_gpu_hour();
+    let ours = quoted.units() / 100 * (100 + DEARER_BY_PERCENT);
+    let ours = Rate::per_gpu_hour(Money::from_units(ours, quoted.currency()));
+    let given = round.reservation.ceiling.as_ref().and_then(|ceiling| ceiling.usd_per_gpu_hour);
+    Ceiling { usd_per_gpu_hour: Some(given.unwrap_or(ours)), usd_per_hour: None }
+}
+
+/// Offers that failed this reservation too often, or everyone within the cool-down.
+async fn resting_offers(round: &Round<'_>) -> Result<Vec<OfferId>, FulfilError> {
+    let broker = round.broker;
+    let mut here: HashMap<OfferId, usize> = HashMap::new();
+    for lease in round.leases.iter().filter(|lease| lease.fall_reason.is_some()) {
+        *here.entry(lease.offer.offer_id).or_default() += 1;
+    }
+    let most = if round.reservation.gang { 1 } else { FALLS_OF_A_FLEET };
+    let cooldown = TimeDelta::seconds(broker.config().sales.cooldown_seconds.into());
+    let failures = broker.store().attempts().failures_since(broker.now() - cooldown).await?;
+    let mut everywhere: HashMap<OfferId, usize> = HashMap::new();
+    for failure in failures {
+        *everywhere.entry(failure.offer_id).or_default() += 1;
+    }
+    let here = here.into_iter().filter(|(_, falls)| *falls >= most);
+    let everywhere = everywhere.into_iter().filter(|(_, count)| *count >= FAILURES_FOR_EVERYONE);
+    Ok(here.chain(everywhere).map(|(offer, _)| offer).collect())
+}

@@ -1,0 +1,488 @@
+//! What one claim of a reservation does: wishes and windows first, then each lease, then what
+//! follows for the whole.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use market::ids::LeaseId;
+use market::lease::{LeaseEvent, LeaseState};
+use market::order::{LeaseOrder, ProviderLeaseId};
+use market::reservation::{ReservationEvent, ReservationState};
+use store::change::{Change, LeaseFacts, LeaseUpdate, NewAttempt, NewLease, ReservationMove};
+use store::leases::Lease;
+use store::reservations::Reservation;
+use store::work::{Claim, Claimed};
+use tracing::info;
+
+use super::learned::Learned;
+use super::settle::{self, Next, Standing};
+use super::{CLAIM_SECONDS, FulfilError, order, replace, watch};
+use crate::app::{Broker, ProviderLink};
+use crate::verify::{self, Enrolment};
+use crate::{meter, reserve};
+
+/// When to look again at a reservation whose leases say nothing sooner.
+const LOOK_AGAIN: TimeDelta = TimeDelta::minutes(5);
+/// Never sooner than this, so that a round that achieves nothing is not repeated at once.
+const SOONEST: TimeDelta = TimeDelta::seconds(1);
+/// When to try again after something on our side went wrong.
+const AFTER_OUR_FAULT: TimeDelta = TimeDelta::minutes(1);
+/// Steps of one round at most: a state machine that runs in circles ends here, not never.
+const MOST_STEPS: usize = 64;
+
+/// A reservation in the hands of this worker, as last saved.
+pub(super) struct Round<'a> {
+    pub(super) broker: &'a Broker,
+    pub(super) reservation: Reservation,
+    pub(super) leases: Vec<Lease>,
+    claim: Claim,
+    /// The soonest time at which something wants to be looked at again.
+    due_at: Option<DateTime<Utc>>,
+    /// What went wrong last, for the person who looks.
+    trouble: Option<String>,
+}
+
+/// Does everything for a claimed reservation that can be done now, and gives the claim back.
+///
+/// Errors: [`FulfilError`]; what was saved before stays, and the claim runs out.
+pub(super) async fn work_on(broker: &Broker, claimed: Claimed) -> Result<(), FulfilError> {
+    let Claimed { reservation, leases, claim } = claimed;
+    let mut round = Round { broker, reservation, leases, claim, due_at: None, trouble: None };
+    round.take_up_wishes().await?;
+    for id in round.leases.iter().map(|lease| lease.id).collect::<Vec<_>>() {
+        round.look_at(id).await?;
+    }
+    for _ in 0..MOST_STEPS {
+        if !round.follow().await? {
+            break;
+        }
+    }
+    round.give_back().await
+}
+
+impl Round<'_> {
+    fn now(&self) -> DateTime<Utc> {
+        self.broker.now()
+    }
+
+    /// Saves a change, keeps the claim, and reads back what stands then.
+    pub(super) async fn save(&mut self, change: Change) -> Result<(), FulfilError> {
+        let work = self.broker.store().work();
+        let change = Change { keep_claim: true, last_error: self.trouble.clone(), ..change };
+        work.apply(&self.claim, &change, self.now()).await?;
+        if let Some(step) = change.reservation.filter(|step| step.to.is_closed()) {
+            self.reservation.state = step.to;
+            self.leases.clear();
+            return Ok(());
+        }
+        let Claimed { reservation, leases, claim } =
+            work.renew(&self.claim, self.now(), CLAIM_SECONDS).await?;
+        (self.reservation, self.leases, self.claim) = (reservation, leases, claim);
+        Ok(())
+    }
+
+    async fn give_back(self) -> Result<(), FulfilError> {
+        if self.reservation.state.is_closed() {
+            return Ok(());
+        }
+        let due_at = match self.reservation.state {
+            ReservationState::Held => self.reservation.hold_expires_at,
+            _ => self.due_at.unwrap_or(self.now() + LOOK_AGAIN),
+        };
+        // The end of a window is an event of its own, as long as the state knows it.
+        let knows_end = self.reservation.state.next(ReservationEvent::WindowEnded).is_ok();
+        let ahead = |end: &DateTime<Utc>| knows_end && *end > self.now();
+        let due_at = self.reservation.window_end.filter(ahead).map_or(due_at, |end| due_at.min(end));
+        let change =
+            Change { due_at: Some(due_at), last_error: self.trouble.clone(), ..Change::default() };
+        Ok(self.broker.store().work().apply(&self.claim, &change, self.now()).await?)
+    }
+
+    fn look_in(&mut self, wait: TimeDelta) {
+        let at = self.now() + wait.max(SOONEST);
+        self.due_at = Some(self.due_at.map_or(at, |sooner| sooner.min(at)));
+    }
+
+    /// The reservation's step by an event.
+    fn step(&self, event: ReservationEvent) -> Result<Option<ReservationMove>, FulfilError> {
+        let from = self.reservation.state;
+        Ok(Some(ReservationMove { from, to: from.next(event)? }))
+    }
+
+    /// A lapsed hold, a confirmation, what the tenant wishes, the end of the window.
+    async fn take_up_wishes(&mut self) -> Result<(), FulfilError> {
+        let (state, now) = (self.reservation.state, self.now());
+        if state == ReservationState::Held && now >= self.reservation.hold_expires_at {
+            let reservation = self.step(ReservationEvent::HoldLapsed)?;
+            return self.save(Change { reservation, holds_released: true, ..Change::default() }).await;
+        }
+        let wish = reserve::event_of_wish(state, self.reservation.wish);
+        let ended = self.reservation.window_end.is_some_and(|end| end <= now);
+        let event = match wish {
+            Some(event) => Some(event),
+            None if ended && state.next(ReservationEvent::WindowEnded).is_ok() => {
+                Some(ReservationEvent::WindowEnded)
+            }
+            None => None,
+        };
+        let Some(event) = event else { return Ok(()) };
+        // Use ends when the tenant said so, or with the window: not when we come to it.
+        let at = match event {
+            ReservationEvent::WindowEnded => self.reservation.window_end,
+            _ => self.reservation.wish_at,
+        };
+        let mut change =
+            Change { reservation: self.step(event)?, holds_released: true, ..Change::default() };
+        self.end_all(&mut change, at.unwrap_or(now)).await?;
+        self.save(change).await
+    }
+
+    /// Ends every standing lease: those in use were asked back, the others are no longer wanted.
+    async fn end_all(&self, change: &mut Change, used_until: DateTime<Utc>) -> Result<(), FulfilError> {
+        for lease in self.leases.iter().filter(|lease| lease.state.is_standing()) {
+            let event = match lease.state {
+                LeaseState::HandedOff => LeaseEvent::ReleaseRequested,
+                _ => LeaseEvent::Unwanted,
+            };
+            let mut facts = LeaseFacts::default();
+            if lease.state == LeaseState::HandedOff {
+                meter::charge(self.broker, &self.reservation, lease, used_until, change, &mut facts)
+                    .await?;
+            }
+            change.lease_updates.push(LeaseUpdate {
+                id: lease.id,
+                from: lease.state,
+                to: lease.state.next(event)?,
+                facts,
+            });
+        }
+        Ok(())
+    }
+
+    /// Looks at one lease, saves what was learnt, and looks on while that leads further.
+    async fn look_at(&mut self, id: LeaseId) -> Result<(), FulfilError> {
+        for _ in 0..MOST_STEPS {
+            let Some(lease) = self.leases.iter().find(|lease| lease.id == id).cloned() else {
+                return Ok(());
+            };
+            if lease.state == LeaseState::Gone {
+                return Ok(());
+            }
+            let broker = self.broker;
+            let Some(link) = broker.provider(&lease.offer.provider) else {
+                // Taken out of the configuration with machines running: a person must know.
+                self.trouble = Some(format!("{} is not configured any more", lease.offer.provider));
+                self.look_in(AFTER_OUR_FAULT);
+                return Ok(());
+            };
+            let learned = if order::is_fresh(&lease) {
+                self.send(link, &lease).await?
+            } else {
+                look(broker, link, &lease).await
+            };
+            let went_on = self.learn(id, learned).await?;
+            if !went_on {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Saves the intent, then sends the order.
+    async fn send(&mut self, link: &ProviderLink, lease: &Lease) -> Result<Learned, FulfilError> {
+        let Enrolment { verification, script } =
+            match verify::enrol(self.broker, lease.id, lease.nodes) {
+                Ok(enrolment) => enrolment,
+                Err(error) => return Ok(Learned::because(LeaseEvent::Refused, error.to_string())),
+            };
+        let intent = LeaseUpdate {
+            id: lease.id,
+            from: lease.state,
+            to: lease.state,
+            facts: LeaseFacts { attempts: Some(lease.attempts + 1), ..LeaseFacts::default() },
+        };
+        self.save(Change {
+            lease_updates: vec![intent],
+            verifications: vec![verification],
+            ..Change::default()
+        })
+        .await?;
+        let order = LeaseOrder {
+            client_token: lease.client_token.clone(),
+            offer: lease.offer.clone(),
+            nodes: lease.nodes,
+            ssh_public_keys: self.reservation.ssh_public_keys.clone(),
+            startup_script: script,
+        };
+        Ok(order::send(self.broker, link, &order).await)
+    }
+
+    /// Saves what one look taught; says whether the lease moved.
+    async fn learn(&mut self, id: LeaseId, learned: Learned) -> Result<bool, FulfilError> {
+        let Some(lease) = self.leases.iter().find(|lease| lease.id == id).cloned() else {
+            return Ok(false);
+        };
+        if let (None | Some(LeaseEvent::Unknown), Some(note)) = (learned.event, &learned.note) {
+            self.trouble = Some(note.clone());
+        }
+        let to = match learned.event {
+            Some(event) => lease.state.next(event)?,
+            None => lease.state,
+        };
+        let now = self.now();
+        let mut change = Change::default();
+        let mut facts = self.facts(&lease, to, &learned);
+        if learned.alive && lease.state == LeaseState::HandedOff {
+            meter::charge(self.broker, &self.reservation, &lease, now, &mut change, &mut facts).await?;
+        }
+        if to == LeaseState::Gone {
+            change.transactions.extend(meter::provider_cost(self.broker, &lease, &facts)?);
+        }
+        if let Some(outcome) = learned.event.filter(|event| is_outcome_of_an_order(*event)) {
+            change.attempts.push(NewAttempt {
+                lease_id: id,
+                outcome,
+                note: learned.note.clone(),
+                at: now,
+            });
+        }
+        let moved = to != lease.state;
+        if moved || facts != LeaseFacts::default() || !change.attempts.is_empty() {
+            change.lease_updates.push(LeaseUpdate { id, from: lease.state, to, facts });
+            self.save(change).await?;
+        }
+        if moved {
+            let from = lease.state;
+            let why = learned.note.map(|note| format!(": {note}")).unwrap_or_default();
+            info!(
+                lease.id = %id, provider.id = %lease.offer.provider, from = %from, to = %to,
+                "Lease {id} at {} went from {from} to {to}{why}", lease.offer.provider
+            );
+        } else {
+            self.look_in(learned.look_in);
+        }
+        Ok(moved && to != LeaseState::Passed)
+    }
+
+    fn facts(&self, lease: &Lease, to: LeaseState, learned: &Learned) -> LeaseFacts {
+        let now = self.now();
+        let accepted =
+            matches!(learned.event, Some(LeaseEvent::Accepted | LeaseEvent::Mismatched));
+        let nodes_up = learned.event == Some(LeaseEvent::NodesUp);
+        let verify_seconds = TimeDelta::seconds(self.broker.config().verifier.verify_seconds.into());
+        let fell = learned.event.filter(|event| is_fall(*event));
+        LeaseFacts {
+            provider_lease_id: learned.provider_lease_id.clone(),
+            provider_nodes: learned.provider_nodes.clone(),
+            attempts: learned.not_sent.then_some(lease.attempts.saturating_sub(1)),
+            accepted_at: accepted.then_some(now),
+            started_at: learned.started_at,
+            up_at: nodes_up.then_some(now),
+            verify_deadline: nodes_up.then_some(now + verify_seconds),
+            release_accepted_at: learned.release_accepted_at,
+            gone_at: (to == LeaseState::Gone).then_some(now),
+            fall_reason: fell,
+            fall_note: fell.and(learned.note.clone()),
+            ..LeaseFacts::default()
+        }
+    }
+
+    /// Does what follows for the reservation; says whether anything did.
+    async fn follow(&mut self) -> Result<bool, FulfilError> {
+        if self.reservation.state == ReservationState::Confirmed {
+            self.request_leases().await?;
+            return Ok(true);
+        }
+        let standings: Vec<_> = self
+            .leases
+            .iter()
+            .map(|lease| Standing {
+                id: lease.id,
+                state: lease.state,
+                replaced: lease.replaced_by.is_some() || lease.given_up,
+            })
+            .collect();
+        let next = settle::next(self.reservation.state, self.reservation.gang, &standings);
+        let now = self.now();
+        match next {
+            Next::Wait => return Ok(false),
+            Next::Fall { dismissed } => {
+                let reservation = self.step(ReservationEvent::LeaseFell)?;
+                let mut change = Change { reservation, ..Change::default() };
+                self.dismiss(&dismissed, &mut change)?;
+                self.save(change).await?;
+                self.look_at_all(&dismissed).await?;
+            }
+            Next::Replace { fallen } => replace::replace(self, &fallen).await?,
+            Next::HandOver { passed } => self.hand_over(&passed).await?,
+            Next::Repaired { passed } => {
+                let mut change = Change {
+                    reservation: self.step(ReservationEvent::Repaired)?,
+                    ..Change::default()
+                };
+                self.deliver(&passed, &mut change)?;
+                self.save(change).await?;
+            }
+            Next::GiveUp => {
+                let mut change = Change {
+                    reservation: self.step(ReservationEvent::RepairImpossible)?,
+                    ..Change::default()
+                };
+                self.end_all(&mut change, now).await?;
+                self.save(change).await?;
+                self.look_at_every().await?;
+            }
+            Next::Close => {
+                let reservation = self.step(ReservationEvent::AllLeasesGone)?;
+                self.save(Change { reservation, holds_released: true, ..Change::default() }).await?;
+                info!(reservation.id = %self.reservation.id, "Closed {}", self.reservation.id);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn look_at_all(&mut self, ids: &[LeaseId]) -> Result<(), FulfilError> {
+        for id in ids {
+            self.look_at(*id).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn look_at_every(&mut self) -> Result<(), FulfilError> {
+        let ids: Vec<_> = self.leases.iter().map(|lease| lease.id).collect();
+        self.look_at_all(&ids).await
+    }
+
+    fn dismiss(&self, ids: &[LeaseId], change: &mut Change) -> Result<(), FulfilError> {
+        for lease in self.leases.iter().filter(|lease| ids.contains(&lease.id)) {
+            change.lease_updates.push(LeaseUpdate {
+                id: lease.id,
+                from: lease.state,
+                to: lease.state.next(LeaseEvent::Unwanted)?,
+                facts: LeaseFacts {
+                    fall_reason: Some(LeaseEvent::Unwanted),
+                    fall_note: Some("another lease of the gang fell".into()),
+                    ..LeaseFacts::default()
+                },
+            });
+        }
+        Ok(())
+    }
+
+    /// The lease rows are saved, with the step to `provisioning`, before anyone is called.
+    async fn request_leases(&mut self) -> Result<(), FulfilError> {
+        let mut new_leases = Vec::new();
+        let mut node_base = 0;
+        for line in &self.reservation.lines {
+            let most = self
+                .broker
+                .provider(&line.offer.provider)
+                .map_or(1, |link| link.adapter.profile().nodes_per_lease.max());
+            let mut left = line.nodes;
+            while left > 0 {
+                let nodes = left.min(most);
+                new_leases.push(NewLease {
+                    id: LeaseId::from_uuid(self.broker.new_uuid()),
+                    line: line.line,
+                    offer: line.offer.clone(),
+                    nodes,
+                    node_base,
+                    replaces: None,
+                });
+                node_base += nodes;
+                left -= nodes;
+            }
+        }
+        let reservation = self.step(ReservationEvent::LeasesRequested)?;
+        self.save(Change { reservation, new_leases, holds_released: true, ..Change::default() })
+            .await?;
+        self.look_at_every().await
+    }
+
+    /// Two steps in two transactions: everything passed, then access is delivered.
+    async fn hand_over(&mut self, passed: &[LeaseId]) -> Result<(), FulfilError> {
+        if self.reservation.state == ReservationState::Provisioning {
+            let reservation = self.step(ReservationEvent::AllPassed)?;
+            return self.save(Change { reservation, ..Change::default() }).await;
+        }
+        let reservation = self.step(ReservationEvent::HandedOff)?;
+        let mut change = Change { reservation, ..Change::default() };
+        self.deliver(passed, &mut change)?;
+        self.save(change).await?;
+        info!(reservation.id = %self.reservation.id, "Handed off {}", self.reservation.id);
+        Ok(())
+    }
+
+    /// From here on the tenant has the nodes, and is charged for them.
+    fn deliver(&self, passed: &[LeaseId], change: &mut Change) -> Result<(), FulfilError> {
+        let now = self.now();
+        for lease in self.leases.iter().filter(|lease| passed.contains(&lease.id)) {
+            change.lease_updates.push(LeaseUpdate {
+                id: lease.id,
+                from: lease.state,
+                to: lease.state.next(LeaseEvent::HandedOff)?,
+                facts: LeaseFacts {
+                    handed_off_at: Some(now),
+                    metered_to: Some(now),
+                    ..LeaseFacts::default()
+                },
+            });
+        }
+        Ok(())
+    }
+
+    /// Gives up on replacements: a fleet in use goes on smaller, anything else ends.
+    pub(super) async fn exhausted(&mut self) -> Result<(), FulfilError> {
+        let in_use = self.leases.iter().any(|lease| lease.state == LeaseState::HandedOff);
+        let event = match self.reservation.state {
+            ReservationState::Repairing if in_use => ReservationEvent::RepairGivenUp,
+            ReservationState::Repairing => ReservationEvent::RepairImpossible,
+            _ => ReservationEvent::CandidatesExhausted,
+        };
+        let mut change = Change { reservation: self.step(event)?, ..Change::default() };
+        if event == ReservationEvent::RepairGivenUp {
+            let fallen = self.leases.iter().filter(|l| !l.state.is_standing() && l.replaced_by.is_none());
+            change.lease_updates.extend(fallen.map(|lease| LeaseUpdate {
+                id: lease.id,
+                from: lease.state,
+                to: lease.state,
+                facts: LeaseFacts { given_up: true, ..LeaseFacts::default() },
+            }));
+        } else {
+            self.end_all(&mut change, self.now()).await?;
+        }
+        self.save(change).await?;
+        self.look_at_every().await
+    }
+}
+
+/// One look at a lease whose order is out.
+async fn look(broker: &Broker, link: &ProviderLink, lease: &Lease) -> Learned {
+    let id: Option<&ProviderLeaseId> = lease.provider_lease_id.as_ref();
+    match (lease.state, id) {
+        (LeaseState::Requested | LeaseState::Withdrawn, _) => order::find(broker, link, lease).await,
+        (LeaseState::Booting, Some(id)) => watch::booting(broker, link, lease, id).await,
+        (LeaseState::Verifying, Some(id)) => watch::verifying(broker, link, lease, id).await,
+        (LeaseState::Passed | LeaseState::HandedOff, Some(id)) => watch::standing(link, id).await,
+        (LeaseState::Releasing, Some(id)) => watch::releasing(broker, link, lease, id).await,
+        // Every state after `requested` is entered with the provider's id in the same save.
+        _ => Learned::nothing(LOOK_AGAIN),
+    }
+}
+
+/// Whether the event says how an order went: kept in the attempt log.
+const fn is_outcome_of_an_order(event: LeaseEvent) -> bool {
+    matches!(event, LeaseEvent::Accepted | LeaseEvent::Passed) || is_fall(event)
+}
+
+/// Whether the event is a lease's fall.
+const fn is_fall(event: LeaseEvent) -> bool {
+    matches!(
+        event,
+        LeaseEvent::Refused
+            | LeaseEvent::NotFound
+            | LeaseEvent::Mismatched
+            | LeaseEvent::BootFailed
+            | LeaseEvent::Lost
+            | LeaseEvent::Failed
+            | LeaseEvent::TimedOut
+    )
+}

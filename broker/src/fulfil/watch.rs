@@ -1,0 +1,138 @@
+//! Leases that the provider accepted: coming up, proving themselves, in use, and being ended.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use market::lease::LeaseEvent;
+use market::order::{ProviderLease, ProviderLeaseId, ProviderLeaseState};
+use store::leases::Lease;
+
+use super::learned::Learned;
+use crate::app::{Broker, ProviderLink};
+use crate::verify::{self, LeaseVerdict};
+
+/// When to look again at a machine that is coming up or going away.
+const LOOK_AT_CHANGE: TimeDelta = TimeDelta::seconds(30);
+/// When to look again at nodes that are proving themselves; each finished report nudges as well.
+const LOOK_AT_PROOF: TimeDelta = TimeDelta::seconds(15);
+/// When to look again at a machine in use: how much use goes uncharged when it is lost.
+const LOOK_AT_USE: TimeDelta = TimeDelta::minutes(5);
+
+/// What the provider says of a lease it accepted: `Err` is what was learnt instead.
+async fn read(link: &ProviderLink, id: &ProviderLeaseId) -> Result<ProviderLease, Learned> {
+    match link.adapter.read_lease(&link.http, id).await {
+        Ok(Some(seen)) => match seen.state {
+            ProviderLeaseState::Ending | ProviderLeaseState::Gone => {
+                let note = format!("the provider ended it: {}", seen.raw_status);
+                Err(Learned::because(LeaseEvent::Lost, note))
+            }
+            _ => Ok(seen),
+        },
+        Ok(None) => Err(Learned::because(LeaseEvent::Lost, "the provider knows it no more")),
+        Err(error) => {
+            Err(Learned { note: Some(error.to_string()), ..Learned::nothing(LOOK_AT_CHANGE) })
+        }
+    }
+}
+
+/// A machine that is coming up.
+pub(super) async fn booting(
+    broker: &Broker,
+    link: &ProviderLink,
+    lease: &Lease,
+    id: &ProviderLeaseId,
+) -> Learned {
+    let seen = match read(link, id).await {
+        Ok(seen) => seen,
+        Err(learned) => return learned,
+    };
+    let all_up = usize::try_from(lease.nodes).is_ok_and(|nodes| seen.nodes.len() == nodes);
+    match seen.state {
+        ProviderLeaseState::Failed => {
+            let note = format!("the provider says `{}`", seen.raw_status);
+            Learned::because(LeaseEvent::BootFailed, note)
+        }
+        ProviderLeaseState::Running if all_up => Learned {
+            provider_nodes: Some(seen.nodes),
+            ..Learned::event(LeaseEvent::NodesUp)
+        },
+        ProviderLeaseState::Running if seen.node_count.is_some_and(|n| n != lease.nodes) => {
+            let note = format!("{} nodes were ordered and {} run", lease.nodes, seen.nodes.len());
+            Learned::because(LeaseEvent::BootFailed, note)
+        }
+        _ if has_passed(broker, lease.accepted_at, broker.config().verifier.boot_seconds) => {
+            Learned::because(LeaseEvent::BootFailed, "it did not come up in time")
+        }
+        _ => Learned::nothing(LOOK_AT_CHANGE),
+    }
+}
+
+/// Nodes that are proving themselves.
+pub(super) async fn verifying(
+    broker: &Broker,
+    link: &ProviderLink,
+    lease: &Lease,
+    id: &ProviderLeaseId,
+) -> Learned {
+    match verify::verdict_of(broker, lease).await {
+        Ok(LeaseVerdict::Passed) => return Learned::event(LeaseEvent::Passed),
+        Ok(LeaseVerdict::Failed(words)) => return Learned::because(LeaseEvent::Failed, words),
+        Ok(LeaseVerdict::Open) => {}
+        Err(error) => {
+            return Learned { note: Some(error.to_string()), ..Learned::nothing(LOOK_AT_PROOF) };
+        }
+    }
+    if lease.verify_deadline.is_some_and(|deadline| broker.now() >= deadline) {
+        let note = "its nodes did not prove themselves in time";
+        return Learned::because(LeaseEvent::TimedOut, note);
+    }
+    match read(link, id).await {
+        Ok(seen) if seen.state == ProviderLeaseState::Failed => {
+            Learned::because(LeaseEvent::Lost, format!("the provider says `{}`", seen.raw_status))
+        }
+        Ok(_) => Learned::nothing(LOOK_AT_PROOF),
+        Err(learned) => learned,
+    }
+}
+
+/// Machines that passed, or are in the tenant's hands: they must still be there.
+pub(super) async fn standing(link: &ProviderLink, id: &ProviderLeaseId) -> Learned {
+    match read(link, id).await {
+        Ok(seen) if seen.state == ProviderLeaseState::Failed => {
+            Learned::because(LeaseEvent::Lost, format!("the provider says `{}`", seen.raw_status))
+        }
+        Ok(_) => Learned { alive: true, ..Learned::nothing(LOOK_AT_USE) },
+        Err(learned) => learned,
+    }
+}
+
+/// A machine that is being ended: told to, again if need be, and watched until it is no more.
+pub(super) async fn releasing(
+    broker: &Broker,
+    link: &ProviderLink,
+    lease: &Lease,
+    id: &ProviderLeaseId,
+) -> Learned {
+    let mut learned = Learned::nothing(LOOK_AT_CHANGE);
+    if lease.release_accepted_at.is_none() {
+        if let Err(error) = link.adapter.release_lease(&link.http, id).await {
+            return Learned { note: Some(error.to_string()), ..learned };
+        }
+        learned.release_accepted_at = Some(broker.now());
+    }
+    match link.adapter.read_lease(&link.http, id).await {
+        Ok(None) => learned.event = Some(LeaseEvent::ProviderSaysGone),
+        Ok(Some(seen)) if seen.state == ProviderLeaseState::Gone => {
+            learned.event = Some(LeaseEvent::ProviderSaysGone);
+        }
+        // A provider that took the word and still runs it is told again.
+        Ok(Some(seen)) if seen.state != ProviderLeaseState::Ending => {
+            learned.release_accepted_at = None;
+        }
+        Ok(Some(_)) => {}
+        Err(error) => learned.note = Some(error.to_string()),
+    }
+    learned
+}
+
+fn has_passed(broker: &Broker, since: Option<DateTime<Utc>>, seconds: u32) -> bool {
+    since.is_some_and(|since| broker.now() - since >= TimeDelta::seconds(seconds.into()))
+}

@@ -1,0 +1,208 @@
+//! Who may do what: one table of roles and resource families, and the one function that asks it.
+//!
+//! Nothing is allowed that the table does not name. The scopes of a key narrow its role and never
+//! widen it. Whether a credential is genuine is settled in [`super::auth`].
+
+use market::identity::{ResourceFamily, Role, Scope, Scopes};
+
+use super::error::ApiError;
+
+/// How far a role reaches into a family.
+#[must_use]
+pub fn role_reaches(role: Role, family: ResourceFamily) -> Scope {
+    use ResourceFamily as F;
+    match (role, family) {
+        (Role::Admin, _) => Scope::Write,
+
+        (Role::Provider, F::Providers) => Scope::Read,
+
+        (Role::Member, F::SshKeys | F::Plans | F::Reservations | F::Identity) => Scope::Write,
+        (Role::Member, F::Providers | F::Attestations | F::Spending) => Scope::Read,
+
+        (Role::Finance, F::Spending | F::Reservations) => Scope::Read,
+
+        (Role::Viewer, F::Providers | F::SshKeys | F::Plans | F::Reservations | F::Attestations) => Scope::Read,
+
+        _ => Scope::None,
+    }
+}
+
+/// The scopes of a key for which none are named: as far as its role reaches.
+#[must_use]
+pub fn default_scopes(role: Role) -> Scopes {
+    ResourceFamily::ALL
+        .into_iter()
+        .map(|family| (family, role_reaches(role, family)))
+        .filter(|(_, scope)| *scope > Scope::None)
+        .collect()
+}
+
+/// What a credential is allowed: its role, narrowed by its scopes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// What its bearer is there to do.
+    pub role: Role,
+    /// How far it reaches; a family that is not named is out of reach.
+    pub scopes: Scopes,
+}
+
+impl Grant {
+    /// How far the grant reaches into a family.
+    #[must_use]
+    pub fn reaches(&self, family: ResourceFamily) -> Scope {
+        let scope = self.scopes.get(&family).copied().unwrap_or_default();
+        scope.min(role_reaches(self.role, family))
+    }
+
+    /// Whether all that `other` allows is allowed by this grant as well.
+    ///
+    /// Only an administrator can make an administrator: the role sees every tenant, which no
+    /// scope says.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        (self.role == Role::Admin || other.role != Role::Admin)
+            && ResourceFamily::ALL.into_iter().all(|family| other.reaches(family) <= self.reaches(family))
+    }
+}
+
+/// Lets a request pass or refuses it.
+///
+/// Errors: `access_denied`, naming the family and what is missing.
+pub(crate) fn allow(grant: &Grant, family: ResourceFamily, wanted: Scope) -> Result<(), ApiError> {
+    if wanted > Scope::None && grant.reaches(family) >= wanted {
+        return Ok(());
+    }
+    let (family, wanted) = (word(family), word(wanted));
+    Err(ApiError::access_denied(format!(
+        "this needs `{wanted}` on `{family}`, which the role `{}` or the scopes of the key do not give; use another key",
+        grant.role.as_str()
+    )))
+}
+
+/// The word on the wire of a unit variant.
+fn word(value: impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+/// What a route asks of its caller. The type of a handler's argument names it, so a handler that
+/// forgets to ask has no caller at all.
+pub(crate) trait Right: 'static {
+    /// The family that the route belongs to.
+    const FAMILY: ResourceFamily;
+    /// How far one must reach.
+    const SCOPE: Scope;
+}
+
+macro_rules! rights {
+    ($($right:ident: $family:ident $scope:ident;)+) => {
+        $(
+            #[doc = concat!("`", stringify!($scope), "` on `", stringify!($family), "`.")]
+            #[derive(Debug)]
+            pub(crate) enum $right {}
+
+            impl Right for $right {
+                const FAMILY: ResourceFamily = ResourceFamily::$family;
+                const SCOPE: Scope = Scope::$scope;
+            }
+        )+
+    };
+}
+
+rights! {
+    ReadProviders: Providers Read;
+    ReadSshKeys: SshKeys Read;
+    WriteSshKeys: SshKeys Write;
+    ReadPlans: Plans Read;
+    WritePlans: Plans Write;
+    ReadReservations: Reservations Read;
+    WriteReservations: Reservations Write;
+    ReadAttestations: Attestations Read;
+    ReadSpending: Spending Read;
+    ReadIdentity: Identity Read;
+    WriteIdentity: Identity Write;
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn grant(role: Role) -> Grant {
+        Grant { role, scopes: default_scopes(role) }
+    }
+
+    #[test]
+    fn finance_reads_money_and_reserves_nothing() {
+        let finance = grant(Role::Finance);
+        assert!(allow(&finance, ResourceFamily::Spending, Scope::Read).is_ok());
+        let refusal = allow(&finance, ResourceFamily::Reservations, Scope::Write).expect_err("refused");
+        assert_eq!(refusal.code(), "access_denied");
+        assert!(refusal.to_string().contains("`write` on `reservations`"), "{refusal}");
+    }
+
+    #[test]
+    fn a_viewer_changes_nothing_and_a_provider_sees_no_tenant() {
+        for family in ResourceFamily::ALL {
+            assert!(allow(&grant(Role::Viewer), family, Scope::Write).is_err(), "{family:?}");
+            let provider = grant(Role::Provider).reaches(family);
+            assert!(provider == Scope::None || family == ResourceFamily::Providers, "{family:?}");
+        }
+    }
+
+    #[test]
+    fn a_family_that_the_scopes_do_not_name_is_out_of_reach() {
+        let narrow = Grant {
+            role: Role::Admin,
+            scopes: [(ResourceFamily::Plans, Scope::Read)].into(),
+        };
+        assert_eq!(narrow.reaches(ResourceFamily::Plans), Scope::Read);
+        assert_eq!(narrow.reaches(ResourceFamily::Reservations), Scope::None);
+    }
+
+    #[test]
+    fn asking_for_nothing_is_not_a_way_in() {
+        assert!(allow(&grant(Role::Viewer), ResourceFamily::Spending, Scope::None).is_err());
+    }
+
+    #[test]
+    fn a_member_makes_no_administrator_even_of_empty_scopes() {
+        let nothing = Grant { role: Role::Admin, scopes: Scopes::new() };
+        assert!(!grant(Role::Member).covers(&nothing));
+        assert!(grant(Role::Admin).covers(&grant(Role::Member)));
+        assert!(grant(Role::Member).covers(&grant(Role::Finance)));
+        assert!(!grant(Role::Finance).covers(&grant(Role::Viewer)));
+    }
+
+    fn any_grant() -> impl Strategy<Value = Grant> {
+        let scope = prop::sample::select(vec![Scope::None, Scope::Read, Scope::Write]);
+        let scopes = prop::collection::btree_map(
+            prop::sample::select(ResourceFamily::ALL.to_vec()),
+            scope,
+            0..ResourceFamily::ALL.len(),
+        );
+        (prop::sample::select(Role::ALL.to_vec()), scopes).prop_map(|(role, scopes)| Grant { role, scopes })
+    }
+
+    proptest! {
+        #[test]
+        fn scopes_never_widen_a_role(grant in any_grant()) {
+            for family in ResourceFamily::ALL {
+                prop_assert!(grant.reaches(family) <= role_reaches(grant.role, family));
+            }
+        }
+
+        #[test]
+        fn what_a_covered_grant_may_do_its_maker_may_do(maker in any_grant(), made in any_grant()) {
+            prop_assume!(maker.covers(&made));
+            for family in ResourceFamily::ALL {
+                for scope in [Scope::Read, Scope::Write] {
+                    prop_assert!(allow(&made, family, scope).is_err() || allow(&maker, family, scope).is_ok());
+                }
+            }
+        }
+    }
+}

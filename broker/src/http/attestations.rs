@@ -1,0 +1,83 @@
+//! `GET /v1/attestations/{id}`: the countersigned result of a node's verification.
+
+use actix_web::{get, web};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chrono::{DateTime, Utc};
+use market::attestation::{Attestation, Verdict};
+use market::ids::{AttestationId, LeaseId, VerificationId};
+use serde::Serialize;
+use store::StoreError;
+
+use super::access::ReadAttestations;
+use super::auth::May;
+use super::error::ApiError;
+use crate::app::Broker;
+
+/// A signed result, and what it says.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub(crate) struct AttestationBody {
+    /// Its id.
+    id: AttestationId,
+    /// The verification.
+    verification_id: VerificationId,
+    /// The lease.
+    lease_id: LeaseId,
+    /// The node's number within its lease.
+    #[schema(minimum = 0, maximum = 100_000)]
+    node_index: u32,
+    /// The result.
+    verdict: Verdict,
+    /// Whether anything about it was pretended. Then it says nothing about any real machine.
+    simulated: bool,
+    /// The countersigned document, a compact JWS. Its key is in `/.well-known/jwks.json`.
+    jws: String,
+    /// What the document says.
+    document: Attestation,
+    /// When it was signed.
+    created_at: DateTime<Utc>,
+}
+
+/// One attestation about a machine that served the tenant.
+#[utoipa::path(
+    tag = "verifications",
+    params(("id" = AttestationId, Path, description = "The attestation")),
+    responses((status = 200, description = "The attestation", body = AttestationBody))
+)]
+#[get("/v1/attestations/{id}")]
+pub(crate) async fn show_attestation(
+    broker: web::Data<Broker>,
+    who: May<ReadAttestations>,
+    id: web::Path<AttestationId>,
+) -> Result<web::Json<AttestationBody>, ApiError> {
+    let kept = broker
+        .store()
+        .verifications()
+        .of(who.tenant)
+        .attestation(*id)
+        .await?
+        .ok_or_else(|| ApiError::not_found(format!("there is no attestation {id} here")))?;
+    let document = read_document(&kept.jws)?;
+    Ok(web::Json(AttestationBody {
+        id: kept.id,
+        verification_id: kept.verification_id,
+        lease_id: kept.lease_id,
+        node_index: kept.node_index,
+        verdict: kept.verdict,
+        simulated: kept.simulated,
+        jws: kept.jws,
+        document,
+        created_at: kept.created_at,
+    }))
+}
+
+/// What a document of ours says. Its signature was made when it was kept, and is the caller's to
+/// check.
+fn read_document(jws: &str) -> Result<Attestation, ApiError> {
+    let read = || {
+        let payload = URL_SAFE_NO_PAD.decode(jws.split('.').nth(1)?).ok()?;
+        serde_json::from_slice(&payload).ok()
+    };
+    let corrupt = || StoreError::Corrupt { detail: "the payload of an attestation".to_owned() };
+    read().ok_or_else(|| corrupt().into())
+}

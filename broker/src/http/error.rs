@@ -1,0 +1,286 @@
+//! Problem documents (RFC 9457): every refusal has a stable code, and the table of codes is here.
+//!
+//! What a stage's error means at the edge stands beside the handler that calls the stage. The
+//! request id is put in by [`super::request`], which knows it.
+
+use actix_web::HttpResponse;
+use actix_web::body::BoxBody;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use market::demand::check::DemandFault;
+use serde::Serialize;
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+
+/// The media type of a problem document.
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// One line of the table of codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Code {
+    name: &'static str,
+    status: u16,
+    title: &'static str,
+}
+
+/// A refusal as the caller sees it.
+///
+/// `detail` says what is wrong and what to do; it carries no secret and nothing of the database.
+#[derive(Debug)]
+pub struct ApiError {
+    code: Code,
+    detail: String,
+    faults: Vec<DemandFault>,
+    retry_after_seconds: Option<u64>,
+    allow: Option<String>,
+}
+
+macro_rules! codes {
+    ($($name:ident, $status:literal, $title:literal;)+) => {
+        /// Every code. A code is never used for anything else, also after it is gone.
+        const CODES: &[Code] = &[
+            $(Code { name: stringify!($name), status: $status, title: $title },)+
+        ];
+
+        impl ApiError {
+            $(
+                #[doc = concat!($title, ".")]
+                pub(crate) fn $name(detail: impl Into<String>) -> Self {
+                    Self::new(
+                        Code { name: stringify!($name), status: $status, title: $title },
+                        detail.into(),
+                    )
+                }
+            )+
+        }
+    };
+}
+
+codes! {
+    invalid_json, 400, "The body is not JSON";
+    invalid_parameter, 400, "A parameter of the address or a header cannot be read";
+    invalid_cursor, 400, "The cursor does not belong to this list";
+    token_missing, 401, "A credential is needed";
+    invalid_token, 401, "The credential is not valid";
+    token_expired, 401, "The credential has expired";
+    access_denied, 403, "The credential does not allow this";
+    grant_exceeds_own, 403, "A key cannot grant more than its maker has";
+    route_not_found, 404, "There is no such route";
+    not_found, 404, "There is no such thing";
+    method_not_allowed, 405, "The route does not take this method";
+    already_exists, 409, "It exists already";
+    capacity_taken, 409, "The capacity was taken meanwhile";
+    changed_meanwhile, 409, "It was changed meanwhile";
+    hold_lapsed, 409, "The hold has lapsed";
+    idempotency_in_progress, 409, "The first request with this key is still running";
+    lease_not_ready, 409, "The lease is not ready to be verified";
+    not_handed_off, 409, "Nothing has been handed off";
+    nothing_matches, 409, "Nothing that can be ordered satisfies the demand";
+    offer_changed, 409, "The offer changed since the plan was made";
+    offer_not_orderable, 409, "The offer cannot be ordered here";
+    quote_lapsed, 409, "The quote has lapsed";
+    quote_taken, 409, "The quote was taken already";
+    step_out_of_order, 409, "The step does not fit the conversation";
+    verification_interrupted, 409, "The conversation cannot go on";
+    wrong_state, 409, "The reservation is in another state";
+    payload_too_large, 413, "The body is too large";
+    unsupported_media_type, 415, "The body is not sent as JSON";
+    invalid_body, 422, "The body does not fit its schema";
+    invalid_demand, 422, "The demand asks for something impossible";
+    kind_not_supported, 422, "This kind of demand is not supported yet";
+    idempotency_key_reused, 422, "The key was used for another request";
+    invalid_ssh_key, 422, "The text is no public key that a machine gets";
+    node_refused, 422, "The node cannot be verified";
+    unknown_reference, 422, "The body names something that is not there";
+    internal, 500, "Something broke on our side";
+    not_ready, 503, "The service is not ready";
+    step_raced, 503, "Another message for this step was faster";
+}
+
+impl ApiError {
+    fn new(code: Code, detail: String) -> Self {
+        Self { code, detail, faults: Vec::new(), retry_after_seconds: None, allow: None }
+    }
+
+    /// Names the fields that are at fault.
+    pub(crate) fn with_faults(mut self, faults: Vec<DemandFault>) -> Self {
+        self.faults = faults;
+        self
+    }
+
+    /// Says when to try again.
+    pub(crate) fn retry_after_seconds(mut self, seconds: u64) -> Self {
+        self.retry_after_seconds = Some(seconds);
+        self
+    }
+
+    /// Says which methods the route takes.
+    pub(crate) fn with_allow(mut self, methods: String) -> Self {
+        self.allow = Some(methods);
+        self
+    }
+
+    /// A failure of ours: the causes go to the log, once, and not to the caller.
+    pub(crate) fn broken(error: &(dyn std::error::Error + 'static)) -> Self {
+        let causes = crate::chain(error);
+        tracing::error!(error = %causes, "A request failed: {causes}");
+        Self::internal("the request could not be done; try again, and name the request id when you report it")
+    }
+
+    /// The stable code.
+    pub(crate) fn code(&self) -> &'static str {
+        self.code.name
+    }
+
+    /// The document that says so.
+    pub(crate) fn problem(&self, request_id: Option<&str>) -> Problem {
+        Problem {
+            r#type: format!("urn:gpu-broker:problem:{}", self.code.name),
+            title: self.code.title.to_owned(),
+            status: self.code.status,
+            detail: self.detail.clone(),
+            code: self.code.name.to_owned(),
+            request_id: request_id.map(str::to_owned),
+            faults: self.faults.clone(),
+        }
+    }
+}
+
+impl std::fmt::Display for ApiError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.code.name, self.detail)
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+impl actix_web::ResponseError for ApiError {
+    fn status_code(&self) -> StatusCode {
+        // Every status of the table is a valid one; a test walks it.
+        StatusCode::from_u16(self.code.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    fn error_response(&self) -> HttpResponse<BoxBody> {
+        let mut response = HttpResponse::build(self.status_code());
+        response.content_type(PROBLEM_JSON);
+        if self.code.status == 401 {
+            response.insert_header((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
+        }
+        if let Some(seconds) = self.retry_after_seconds {
+            response.insert_header((RETRY_AFTER, seconds.to_string()));
+        }
+        if let Some(allow) = &self.allow {
+            response.insert_header((ALLOW, allow.as_str()));
+        }
+        response.body(self.problem(None).to_json())
+    }
+}
+
+impl From<store::StoreError> for ApiError {
+    fn from(error: store::StoreError) -> Self {
+        use store::StoreError as E;
+        match &error {
+            E::NotFound { what } => Self::not_found(format!("there is no such {what} here")),
+            E::Stale => Self::changed_meanwhile(
+                "someone else changed it at the same moment; read it again, then decide anew",
+            ),
+            E::Conflict(store::Conflict::Exists { what }) => {
+                Self::already_exists(format!("{what} exists already"))
+            }
+            _ => Self::broken(&error),
+        }
+    }
+}
+
+/// A problem document (RFC 9457).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Problem {
+    /// Names the kind of problem; made of the code.
+    #[serde(rename = "type")]
+    r#type: String,
+    /// The kind of problem in words.
+    title: String,
+    /// The HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// What is wrong this time, and what to do.
+    detail: String,
+    /// The stable code to act on.
+    #[schema(schema_with = code_schema)]
+    code: String,
+    /// The id under which the log knows this request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
+    /// The fields that are at fault.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    faults: Vec<DemandFault>,
+}
+
+impl Problem {
+    /// The document as text.
+    pub(crate) fn to_json(&self) -> String {
+        // Strings and integers alone always serialise.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+fn code_schema() -> RefOr<Schema> {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some("The stable code to act on"))
+        .enum_values(Some(CODES.iter().map(|code| code.name)))
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use actix_web::ResponseError as _;
+
+    use super::*;
+
+    #[test]
+    fn every_code_stands_once_and_has_an_error_status() {
+        let names: BTreeSet<_> = CODES.iter().map(|code| code.name).collect();
+        assert_eq!(names.len(), CODES.len());
+        for code in CODES {
+            let status = StatusCode::from_u16(code.status).expect("a status");
+            assert!(status.is_client_error() || status.is_server_error(), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn a_problem_says_what_is_wrong_and_names_the_request() {
+        let fault = DemandFault { field: "count".into(), detail: "must be 1 or more".into() };
+        let error = ApiError::invalid_demand("count is 0").with_faults(vec![fault]);
+        let json = serde_json::to_value(error.problem(Some("req-1"))).expect("json");
+        assert_eq!(
+            json,
+            serde_json::json!({
+                "type": "urn:gpu-broker:problem:invalid_demand",
+                "title": "The demand asks for something impossible",
+                "status": 422,
+                "detail": "count is 0",
+                "code": "invalid_demand",
+                "request_id": "req-1",
+                "faults": [{ "field": "count", "detail": "must be 1 or more" }],
+            })
+        );
+    }
+
+    #[test]
+    fn a_broken_database_is_not_described_to_the_caller() {
+        let secret = store::StoreError::Corrupt { detail: "canary".into() };
+        let error = ApiError::from(secret);
+        assert_eq!(error.status_code(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(!error.problem(None).to_json().contains("canary"));
+    }
+
+    #[test]
+    fn a_refused_credential_says_which_kind_is_taken() {
+        let response = ApiError::invalid_token("no").error_response();
+        assert_eq!(response.headers().get(WWW_AUTHENTICATE), Some(&HeaderValue::from_static("Bearer")));
+    }
+}

@@ -1,0 +1,128 @@
+//! `Idempotency-Key`: a write asked for twice happens once, and is answered alike.
+//!
+//! The key is taken before the work; the store completes it in the transaction of the effect, so
+//! there is never one without the other. A refused request gives its key back.
+
+use actix_web::http::header::HeaderName;
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse};
+use market::ids::TenantId;
+use serde::{Deserialize, Serialize};
+use store::idempotency::{Answer, Begun, Completion, IdempotencyMark};
+use tracing::warn;
+
+use super::error::ApiError;
+use crate::app::Broker;
+
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+/// The longest key.
+const MAX_KEY: usize = 255;
+
+/// The header as the document shows it.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it is read by `key`; the struct is its description")]
+pub(crate) struct IdempotencyHeader {
+    /// Any text of the caller's, once for each thing to be done. For 24 hours the same request
+    /// under it is answered alike without being done again.
+    #[serde(rename = "Idempotency-Key")]
+    #[param(min_length = 1, max_length = 255)]
+    idempotency_key: Option<String>,
+}
+
+/// The key of a request.
+///
+/// Errors: `invalid_parameter` for one that is empty, too long or no plain text.
+fn key(request: &HttpRequest) -> Result<Option<&str>, ApiError> {
+    let Some(value) = request.headers().get(KEY) else { return Ok(None) };
+    match value.to_str() {
+        Ok(key) if (1..=MAX_KEY).contains(&key.len()) => Ok(Some(key)),
+        _ => Err(ApiError::invalid_parameter(format!(
+            "`Idempotency-Key` must be 1 to {MAX_KEY} characters of plain ASCII"
+        ))),
+    }
+}
+
+/// Does `work` once for the key of the request, or answers as it was answered then.
+///
+/// `body` is what makes two requests the same, beside method and path. The work must complete the
+/// mark in the transaction of its effect.
+/// Errors: those of the work; `idempotency_key_reused`, `idempotency_in_progress`.
+pub(crate) async fn once(
+    broker: &Broker,
+    tenant: TenantId,
+    request: &HttpRequest,
+    body: &[u8],
+    work: impl AsyncFnOnce(Option<&IdempotencyMark>) -> Result<Answer, ApiError>,
+) -> Result<HttpResponse, ApiError> {
+    let Some(key) = key(request)? else { return Ok(respond(work(None).await?)) };
+    let keys = broker.store().idempotency().of(tenant);
+    let asked = format!("{} {}", request.method(), request.path());
+    let hash = blake3::hash(body).to_hex();
+    match keys.begin(key, &asked, hash.as_str(), broker.now()).await? {
+        Begun::Fresh(mark) => {
+            let done = work(Some(&mark)).await;
+            if done.is_err()
+                && let Err(error) = keys.abandon(&mark).await
+            {
+                warn!(error = %error, "Could not give an idempotency key back; it lapses by itself");
+            }
+            done.map(respond)
+        }
+        Begun::Replay(answer) => {
+            let mut response = respond(answer);
+            response.headers_mut().insert(REPLAYED, actix_web::http::header::HeaderValue::from_static("true"));
+            Ok(response)
+        }
+        Begun::InProgress => Err(ApiError::idempotency_in_progress(
+            "the first request with this `Idempotency-Key` has not been answered yet; send the same again in a moment",
+        )
+        .retry_after_seconds(1)),
+        Begun::Mismatch => Err(ApiError::idempotency_key_reused(
+            "this `Idempotency-Key` was used for another request; use a new key for a new request",
+        )),
+    }
+}
+
+/// The answer of this status that shows `body`.
+pub(crate) fn answer(status: StatusCode, body: &impl Serialize) -> Answer {
+    // The bodies are plain structs with text keys, which always serialise.
+    let body = serde_json::to_string(body).unwrap_or_default();
+    Answer { status: status.as_u16(), body }
+}
+
+/// The completion of a mark, when there is one.
+pub(crate) fn completion<'a, T>(
+    mark: Option<&'a IdempotencyMark>,
+    render: &'a (dyn Fn(&T) -> Answer + Send + Sync),
+) -> Option<Completion<'a, T>> {
+    mark.map(|mark| Completion { mark, render })
+}
+
+fn respond(answer: Answer) -> HttpResponse {
+    // Only statuses of ours are kept.
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    HttpResponse::build(status).content_type("application/json").body(answer.body)
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    fn with_key(value: &str) -> HttpRequest {
+        TestRequest::post().insert_header((KEY, value)).to_http_request()
+    }
+
+    #[test]
+    fn a_key_is_one_to_255_plain_characters() {
+        assert_eq!(key(&TestRequest::post().to_http_request()).expect("none is fine"), None);
+        let longest = "k".repeat(255);
+        assert_eq!(key(&with_key(&longest)).expect("fits"), Some(longest.as_str()));
+        for bad in [String::new(), "k".repeat(256), "schlüssel".to_owned()] {
+            assert_eq!(key(&with_key(&bad)).expect_err("refused").code(), "invalid_parameter");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The names that tenants give to their things.
+
+use super::error::ApiError;
+
+/// The longest name. Units: characters.
+const MAX_CHARS: usize = 100;
+
+/// Checks a name that stands in the field `field`.
+///
+/// Errors: `invalid_body` for one that is blank, longer than 100 characters, or not printable.
+pub(crate) fn check_name(field: &str, name: &str) -> Result<(), ApiError> {
+    let fits = !name.trim().is_empty() && name.chars().count() <= MAX_CHARS && !name.chars().any(char::is_control);
+    if fits {
+        return Ok(());
+    }
+    Err(ApiError::invalid_body(format!("`{field}` must be 1 to {MAX_CHARS} printable characters")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_printable_and_short() {
+        assert!(check_name("name", "laptop of Änne").is_ok());
+        for bad in ["", "  ", "two\nlines", &"x".repeat(101)] {
+            assert!(check_name("name", bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! `GET /v1/offers…`: what is sold right now, and what was sold before.
+
+mod history;
+mod list;
+
+use actix_web::{get, web};
+use chrono::{DateTime, Utc};
+use market::ids::OfferId;
+use market::money::MoneyError;
+use market::offer::{Offer, OfferView};
+use matcher::Snapshot;
+use serde::Serialize;
+
+pub(crate) use history::offer_history;
+pub(crate) use list::list_offers;
+
+use super::error::ApiError;
+use crate::app::Broker;
+
+/// An offer, and how far it can be relied on.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub(crate) struct OfferItem {
+    /// The offer, for one node.
+    #[serde(flatten)]
+    offer: OfferView,
+    /// How long ago its provider said so. Units: seconds.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    age_seconds: u64,
+    /// Whether it is older than its provider's freshness limit; then it is not matched.
+    stale: bool,
+    /// Why its provider could not be read the last time; `null` while readings come in well.
+    stale_reason: Option<String>,
+    /// Whether it is still on sale. An offer that was withdrawn is only found by its id.
+    withdrawn: bool,
+}
+
+/// Whether an offer is too old to be matched.
+pub(super) fn is_stale(snapshot: &Snapshot, offer: &Offer, now: DateTime<Utc>) -> bool {
+    snapshot
+        .provider(&offer.provider)
+        .is_none_or(|provider| offer.age_seconds(now) > provider.freshness_limit_seconds)
+}
+
+fn item(snapshot: &Snapshot, offer: &Offer, withdrawn: bool, now: DateTime<Utc>) -> Result<OfferItem, ApiError> {
+    Ok(OfferItem {
+        offer: offer.view(1).map_err(too_large)?,
+        age_seconds: offer.age_seconds(now),
+        stale: is_stale(snapshot, offer, now),
+        stale_reason: snapshot.provider(&offer.provider).and_then(|provider| provider.stale.clone()),
+        withdrawn,
+    })
+}
+
+fn too_large(error: MoneyError) -> ApiError {
+    ApiError::broken(&error)
+}
+
+/// One offer, also when it is sold out or was withdrawn.
+#[utoipa::path(
+    tag = "offers",
+    params(("id" = OfferId, Path, description = "The offer")),
+    responses((status = 200, description = "The offer", body = OfferItem)),
+    security(())
+)]
+#[get("/v1/offers/{id}")]
+pub(crate) async fn show_offer(
+    broker: web::Data<Broker>,
+    id: web::Path<OfferId>,
+) -> Result<web::Json<OfferItem>, ApiError> {
+    let (snapshot, now) = (broker.snapshot(), broker.now());
+    if let Some(offer) = snapshot.offer(&id) {
+        return item(&snapshot, offer, false, now).map(web::Json);
+    }
+    let known = broker.store().catalog().offer(*id).await?.ok_or_else(|| {
+        ApiError::not_found(format!("there is no offer {id}; GET /v1/offers lists what is sold"))
+    })?;
+    item(&snapshot, &known.offer, known.withdrawn, now).map(web::Json)
+}

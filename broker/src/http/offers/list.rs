@@ -1,0 +1,159 @@
+//! `GET /v1/offers`: filtered, sorted, page by page, from the snapshot.
+
+use std::cmp::Ordering;
+
+use actix_web::{get, web};
+use market::fabric::Internode;
+use market::gpu::GpuWanted;
+use market::ids::{OfferId, ProviderId};
+use market::money::{Money, Rate};
+use market::offer::{Offer, Tenancy, Terms};
+use market::place::Country;
+use market::quantity::GpuCount;
+use matcher::Snapshot;
+use serde::{Deserialize, Serialize};
+
+use super::{OfferItem, item};
+use crate::app::Broker;
+use crate::http::error::ApiError;
+use crate::http::page::{Cursors, Page, limit};
+
+/// By what a list of offers is sorted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Sort {
+    /// The cheapest GPU-hour first.
+    #[default]
+    Price,
+    /// By provider, then the cheapest GPU-hour.
+    Provider,
+}
+
+/// Which offers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListOffers {
+    /// A GPU (`H100-SXM`), a family (`H100`) or `any`.
+    gpu: Option<GpuWanted>,
+    /// Only of this provider.
+    provider: Option<ProviderId>,
+    /// Only in this country.
+    country: Option<Country>,
+    /// Only machines of this kind.
+    tenancy: Option<Tenancy>,
+    /// Only under these terms.
+    terms: Option<Terms>,
+    /// Only nodes that are joined like this.
+    internode: Option<Internode>,
+    /// At most so many US dollars per GPU-hour.
+    max_usd_gpu_hour: Option<Money>,
+    /// At least so many GPUs in a node.
+    #[param(minimum = 1, maximum = 1_024)]
+    min_gpus: Option<u32>,
+    /// Show what is sold out as well.
+    #[serde(default)]
+    #[param(default = false)]
+    include_unavailable: bool,
+    /// The order.
+    #[serde(default)]
+    #[param(inline, default = "price")]
+    sort: Sort,
+    /// The cursor of the page before.
+    #[serde(skip_serializing)]
+    cursor: Option<String>,
+    /// Items of a page.
+    #[serde(skip_serializing)]
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    limit: Option<u32>,
+}
+
+/// Where an offer stands in the list; the id decides among equals.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Position {
+    provider: Option<ProviderId>,
+    rate: Rate,
+    id: OfferId,
+}
+
+/// Lists what is sold right now.
+///
+/// Every offer says how old it is. One that is past its provider's freshness limit is shown as
+/// stale and is not matched.
+#[utoipa::path(
+    tag = "offers",
+    params(ListOffers),
+    responses((status = 200, description = "A page of offers", body = Page<OfferItem>)),
+    security(())
+)]
+#[get("/v1/offers")]
+pub(crate) async fn list_offers(
+    broker: web::Data<Broker>,
+    query: web::Query<ListOffers>,
+) -> Result<web::Json<Page<OfferItem>>, ApiError> {
+    let limit = limit(query.limit)?;
+    query.check()?;
+    let cursors = Cursors::of(broker.keys(), "offers", &*query);
+    let after = query.cursor.as_deref().map(|cursor| cursors.open(cursor)).transpose()?;
+    let (snapshot, now) = (broker.snapshot(), broker.now());
+    let found = query.pick(&snapshot, after.as_ref(), limit + 1);
+    let page = cursors.page(found, limit, |(position, _)| position.clone());
+    let items = page
+        .items
+        .into_iter()
+        .map(|(_, offer)| item(&snapshot, offer, false, now))
+        .collect::<Result<_, _>>()?;
+    Ok(web::Json(Page { items, next_cursor: page.next_cursor }))
+}
+
+impl ListOffers {
+    fn check(&self) -> Result<(), ApiError> {
+        if self.min_gpus.is_some_and(|gpus| GpuCount::whole(gpus).is_err()) {
+            return Err(ApiError::invalid_parameter("`min_gpus` must be between 1 and 1024"));
+        }
+        if self.max_usd_gpu_hour.is_some_and(|price| !price.is_positive()) {
+            return Err(ApiError::invalid_parameter("`max_usd_gpu_hour` must be above zero"));
+        }
+        Ok(())
+    }
+
+    /// The first `count` offers after a position, in order.
+    fn pick<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        after: Option<&Position>,
+        count: usize,
+    ) -> Vec<(Position, &'a Offer)> {
+        let mut found: Vec<_> = snapshot
+            .offers()
+            .filter(|offer| self.accepts(offer))
+            .filter_map(|offer| Some((self.position(offer)?, offer)))
+            .filter(|(position, _)| {
+                self.max_usd_gpu_hour.is_none_or(|max| position.rate.money_per_gpu_hour() <= max)
+                    && after.is_none_or(|after| position.cmp(after) == Ordering::Greater)
+            })
+            .collect();
+        found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        found.truncate(count);
+        found
+    }
+
+    fn accepts(&self, offer: &Offer) -> bool {
+        fn is<T: PartialEq>(wanted: Option<&T>, actual: &T) -> bool {
+            wanted.is_none_or(|wanted| wanted == actual)
+        }
+        self.gpu.as_ref().is_none_or(|gpu| gpu.accepts(&offer.gpu))
+            && is(self.provider.as_ref(), &offer.provider)
+            && self.country.is_none_or(|country| offer.place.country == Some(country))
+            && is(self.tenancy.as_ref(), &offer.tenancy)
+            && is(self.terms.as_ref(), &offer.terms)
+            && is(self.internode.as_ref(), &offer.internode)
+            && self.min_gpus.is_none_or(|gpus| offer.gpus.thousandths() >= gpus.saturating_mul(1_000))
+            && (self.include_unavailable || !offer.availability.is_sold_out())
+    }
+
+    fn position(&self, offer: &Offer) -> Option<Position> {
+        let provider = (self.sort == Sort::Provider).then(|| offer.provider.clone());
+        Some(Position { provider, rate: offer.rate().ok()?, id: offer.offer_id })
+    }
+}

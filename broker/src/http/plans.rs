@@ -1,0 +1,89 @@
+//! `/v1/plans`: the candidates for a demand, with reasons. A plan costs nothing and reserves
+//! nothing, so it takes no `Idempotency-Key`.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpResponse, get, post, web};
+use chrono::{DateTime, Utc};
+use market::demand::Demand;
+use market::ids::PlanId;
+use matcher::{MatchError, PlanView};
+use serde::Serialize;
+
+use super::access::{ReadPlans, WritePlans};
+use super::auth::May;
+use super::body::Body;
+use super::error::ApiError;
+use crate::app::Broker;
+use crate::plan::{self, PlanError, PlanRecord};
+
+/// A plan: what was asked for, and what was found.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub(crate) struct PlanBody {
+    /// Its id.
+    id: PlanId,
+    /// What was asked for.
+    demand: Demand,
+    /// What was found.
+    #[serde(flatten)]
+    found: PlanView,
+    /// When.
+    created_at: DateTime<Utc>,
+}
+
+impl TryFrom<PlanRecord> for PlanBody {
+    type Error = ApiError;
+
+    fn try_from(record: PlanRecord) -> Result<Self, ApiError> {
+        let found = record.plan.view().map_err(|error| ApiError::broken(&error))?;
+        Ok(Self { id: record.id, demand: record.demand, found, created_at: record.created_at })
+    }
+}
+
+impl From<PlanError> for ApiError {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::Faulty(faults) => {
+                let said: Vec<String> =
+                    faults.iter().map(|fault| format!("`{}` {}", fault.field, fault.detail)).collect();
+                Self::invalid_demand(said.join("; ")).with_faults(faults)
+            }
+            PlanError::Match(kind @ MatchError::KindNotSupported(_)) => Self::kind_not_supported(kind.to_string()),
+            PlanError::Match(error) => Self::invalid_demand(error.to_string()),
+            unknown @ PlanError::Unknown(_) => Self::not_found(unknown.to_string()),
+            PlanError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// Plans a demand: what of all that is sold now satisfies it, best first, and why the rest does
+/// not. The same demand gives the same plan until the market moves.
+#[utoipa::path(
+    tag = "plans",
+    request_body = Demand,
+    responses((status = 201, description = "The plan", body = PlanBody))
+)]
+#[post("/v1/plans")]
+pub(crate) async fn make_plan(
+    broker: web::Data<Broker>,
+    who: May<WritePlans>,
+    body: Body<Demand>,
+) -> Result<HttpResponse, ApiError> {
+    let record = plan::make_plan(&broker, who.tenant, body.value).await?;
+    Ok(HttpResponse::build(StatusCode::CREATED).json(PlanBody::try_from(record)?))
+}
+
+/// One plan.
+#[utoipa::path(
+    tag = "plans",
+    params(("id" = PlanId, Path, description = "The plan")),
+    responses((status = 200, description = "The plan", body = PlanBody))
+)]
+#[get("/v1/plans/{id}")]
+pub(crate) async fn show_plan(
+    broker: web::Data<Broker>,
+    who: May<ReadPlans>,
+    id: web::Path<PlanId>,
+) -> Result<web::Json<PlanBody>, ApiError> {
+    let record = plan::find(&broker, who.tenant, *id).await?;
+    PlanBody::try_from(record).map(web::Json)
+}

@@ -1,0 +1,99 @@
+//! `GET /v1/reports/costs`: what was charged, as JSON or as CSV.
+
+use actix_web::http::header::ACCEPT;
+use actix_web::{HttpRequest, HttpResponse, get, web};
+use chrono::{DateTime, Utc};
+use market::identity::Role;
+use market::ids::TenantId;
+use pricing::report::CostReport;
+use serde::Deserialize;
+
+use super::access::ReadSpending;
+use super::auth::May;
+use super::error::ApiError;
+use crate::app::Broker;
+use crate::report::{self, CostQuery, ReportError};
+
+/// In which form a report is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Form {
+    /// As JSON.
+    Json,
+    /// As CSV, one column for each dimension.
+    Csv,
+}
+
+/// What to sum up.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AskCosts {
+    /// What to group by, parted by commas: `project`, `provider`, `gpu`, `workload`, `day`,
+    /// `reservation`, `tag:KEY`. One row for everything, when nothing is said.
+    #[param(example = "project,provider,tag:team")]
+    group_by: Option<String>,
+    /// Only use that began at this time or later.
+    from: Option<DateTime<Utc>>,
+    /// Only use that began before this time.
+    to: Option<DateTime<Utc>>,
+    /// The form; what `Accept` asks for, when nothing is said.
+    #[param(inline)]
+    format: Option<Form>,
+    /// For an administrator: whose; everybody's, when nothing is said.
+    #[param(inline)]
+    #[expect(dead_code, reason = "the caller's identity is settled with it before the handler runs")]
+    tenant: Option<TenantId>,
+}
+
+impl From<ReportError> for ApiError {
+    fn from(error: ReportError) -> Self {
+        let said = error.to_string();
+        match error {
+            ReportError::Price(pricing::PriceError::UnknownDimension(_)) | ReportError::EmptyTime => {
+                Self::invalid_parameter(said)
+            }
+            ReportError::Price(_) => Self::broken(&error),
+            ReportError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// Sums up what was charged, at the frozen rates, by what finance asks for.
+#[utoipa::path(
+    tag = "reports",
+    params(AskCosts),
+    responses((
+        status = 200, description = "The report",
+        content((CostReport = "application/json"), (String = "text/csv"))
+    ))
+)]
+#[get("/v1/reports/costs")]
+pub(crate) async fn cost_report(
+    broker: web::Data<Broker>,
+    who: May<ReadSpending>,
+    request: HttpRequest,
+    query: web::Query<AskCosts>,
+) -> Result<HttpResponse, ApiError> {
+    let group_by = CostQuery::dimensions(query.group_by.as_deref().unwrap_or_default())
+        .map_err(ReportError::from)?;
+    let asked = CostQuery { group_by, from: query.from, to: query.to };
+    let everybody = who.grant.role == Role::Admin && !who.tenant_named;
+    let report = report::costs(&broker, (!everybody).then_some(who.tenant), &asked).await?;
+    match query.format.unwrap_or_else(|| accepted(&request)) {
+        Form::Json => Ok(HttpResponse::Ok().json(report)),
+        Form::Csv => {
+            let text = report::as_csv(&report, &asked).map_err(ReportError::from)?;
+            Ok(HttpResponse::Ok().content_type("text/csv; charset=utf-8").body(text))
+        }
+    }
+}
+
+/// CSV when it is asked for by name, JSON otherwise.
+fn accepted(request: &HttpRequest) -> Form {
+    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let asks_for = |kind: &str| {
+        accept.split(',').any(|range| range.split(';').next().is_some_and(|name| name.trim() == kind))
+    };
+    if asks_for("text/csv") && !asks_for("application/json") { Form::Csv } else { Form::Json }
+}

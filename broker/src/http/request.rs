@@ -1,0 +1,110 @@
+//! What surrounds every request: its id, its span in the log, the headers of every answer, and the
+//! last word on problem documents.
+
+use actix_web::body::{BoxBody, EitherBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
+use actix_web::middleware::Next;
+use actix_web::{Error, HttpMessage as _};
+use tracing::Span;
+use tracing::field::Empty;
+use tracing_actix_web::RootSpanBuilder;
+use uuid::Uuid;
+
+use super::error::{ApiError, PROBLEM_JSON};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The longest request id that is taken from a caller.
+const MAX_ID: usize = 64;
+
+/// The id under which the log knows a request.
+#[derive(Debug, Clone)]
+struct RequestId(String);
+
+/// Takes the caller's request id when it is a plain word, else makes one.
+fn request_id(request: &ServiceRequest) -> RequestId {
+    let given = request.headers().get(REQUEST_ID).and_then(|value| value.to_str().ok());
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    match given {
+        Some(id) if !id.is_empty() && id.len() <= MAX_ID && id.chars().all(plain) => RequestId(id.to_owned()),
+        _ => RequestId(Uuid::now_v7().simple().to_string()),
+    }
+}
+
+/// The outermost layer: gives the request its id and every answer its headers.
+pub(super) async fn identify(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let id = request_id(&request);
+    request.extensions_mut().insert(id.clone());
+    let mut response = next.call(request).await?;
+    let headers = response.headers_mut();
+    // A plain word is always a valid header.
+    if let Ok(value) = HeaderValue::from_str(&id.0) {
+        headers.insert(REQUEST_ID, value);
+    }
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if !headers.contains_key(CACHE_CONTROL) {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    Ok(response)
+}
+
+/// The innermost layer: every refusal leaves as a problem document that names the request.
+pub(super) async fn finish_problems<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+    let response = next.call(request).await?;
+    let status = response.status();
+    if !status.is_client_error() && !status.is_server_error() {
+        return Ok(response.map_into_left_body());
+    }
+    let id = response.request().extensions().get::<RequestId>().map(|id| id.0.clone());
+    let said = response.response().error().and_then(|error| error.as_error::<ApiError>());
+    let problem = match said {
+        Some(error) => error.problem(id.as_deref()),
+        // A handler may answer with a problem of its own; nothing but ours has this type.
+        None if response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == PROBLEM_JSON) => {
+            return Ok(response.map_into_left_body());
+        }
+        None if status.is_client_error() => {
+            ApiError::invalid_parameter(format!("the request was refused with {status}")).problem(id.as_deref())
+        }
+        None => ApiError::internal("the request could not be done; try again").problem(id.as_deref()),
+    };
+    let mut response = response.map_body(|_, _| EitherBody::right(BoxBody::new(problem.to_json())));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+    Ok(response)
+}
+
+/// The span that every line of a request's log stands in.
+///
+/// Credentials, query strings and the caller's address stay out.
+#[derive(Debug)]
+pub(super) struct RequestSpan;
+
+impl RootSpanBuilder for RequestSpan {
+    fn on_request_start(request: &ServiceRequest) -> Span {
+        let id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
+        tracing::info_span!(
+            "request",
+            request.id = %id,
+            http.method = %request.method(),
+            http.route = request.match_pattern().unwrap_or_default(),
+            http.status = Empty,
+        )
+    }
+
+    fn on_request_end<B: MessageBody>(span: Span, outcome: &Result<ServiceResponse<B>, Error>) {
+        let status = match outcome {
+            Ok(response) => response.status(),
+            Err(error) => error.as_response_error().status_code(),
+        };
+        span.record("http.status", status.as_u16());
+        tracing::debug!("Answered {status}");
+    }
+}

@@ -1,0 +1,160 @@
+//! `/v1/reservations`: the tenant's claims, from hold to closed.
+
+mod access;
+mod change;
+mod list;
+mod nodes;
+mod place;
+mod show;
+
+use chrono::{DateTime, Utc};
+use market::demand::{Ceiling, Demand, DemandKind};
+use market::ids::{PlanId, ProjectId, QuoteId, ReservationId};
+use market::reservation::{CloseReason, ReservationState};
+use market::tags::{Attribution, Tags};
+use serde::Serialize;
+use store::reservations::{Reservation, Wish};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+
+pub(crate) use access::reservation_access;
+pub(crate) use change::{
+    cancel_reservation, confirm_reservation, extend_reservation, release_reservation, relabel_reservation,
+};
+pub(crate) use list::list_reservations;
+pub(crate) use nodes::reservation_nodes;
+pub(crate) use place::place_reservation;
+pub(crate) use show::show_reservation;
+
+use super::error::ApiError;
+use super::quotes::LineView;
+use crate::reserve::ReserveError;
+
+/// What the tenant has asked for since, and a worker has still to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WishWord {
+    /// To end it before the hand-off.
+    Cancel,
+    /// To end it.
+    Release,
+}
+
+/// A reservation.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub(crate) struct ReservationView {
+    /// Its id.
+    id: ReservationId,
+    /// In which project.
+    project_id: ProjectId,
+    /// What the tenant calls it.
+    name: String,
+    /// The kind of its demand.
+    kind: DemandKind,
+    /// Where it stands.
+    #[schema(schema_with = state_schema)]
+    state: String,
+    /// Why it ends or ended; `null` while it does not.
+    reason: Option<CloseReason>,
+    /// What was asked for.
+    demand: Demand,
+    /// The plan it comes from.
+    plan_id: PlanId,
+    /// The quote it took.
+    quote_id: QuoteId,
+    /// What was sold, at frozen rates.
+    lines: Vec<LineView>,
+    /// Whether its nodes only make sense together, so that it is replaced as one.
+    gang: bool,
+    /// What must not be passed, also by a replacement.
+    ceiling: Option<Ceiling>,
+    /// Free tags.
+    tags: Tags,
+    /// The fixed fields for finance.
+    attribution: Attribution,
+    /// When it is to end; `null` while the end is open.
+    window_end: Option<DateTime<Utc>>,
+    /// When the hold lapses unless it is confirmed.
+    hold_expires_at: DateTime<Utc>,
+    /// When it was placed.
+    created_at: DateTime<Utc>,
+    /// When it was confirmed.
+    confirmed_at: Option<DateTime<Utc>>,
+    /// When it was first handed off.
+    active_at: Option<DateTime<Utc>>,
+    /// When it was closed.
+    closed_at: Option<DateTime<Utc>>,
+    /// What the tenant has asked for since, and is still to be done.
+    wish: Option<WishWord>,
+    /// When the tenant said so: use after this is not charged.
+    wish_at: Option<DateTime<Utc>>,
+}
+
+impl From<&Reservation> for ReservationView {
+    fn from(row: &Reservation) -> Self {
+        Self {
+            id: row.id,
+            project_id: row.project_id,
+            name: row.name.clone(),
+            kind: row.kind,
+            state: row.state.as_str().to_owned(),
+            reason: row.state.reason(),
+            demand: row.demand.clone(),
+            plan_id: row.plan_id,
+            quote_id: row.quote_id,
+            lines: row.lines.iter().filter_map(LineView::of).collect(),
+            gang: row.gang,
+            ceiling: row.ceiling.clone(),
+            tags: row.tags.clone(),
+            attribution: row.attribution.clone(),
+            window_end: row.window_end,
+            hold_expires_at: row.hold_expires_at,
+            created_at: row.created_at,
+            confirmed_at: row.confirmed_at,
+            active_at: row.active_at,
+            closed_at: row.closed_at,
+            wish: match row.wish {
+                Wish::None => None,
+                Wish::Cancel => Some(WishWord::Cancel),
+                Wish::Release => Some(WishWord::Release),
+            },
+            wish_at: row.wish_at,
+        }
+    }
+}
+
+/// The words of the states, each once.
+fn state_words() -> Vec<&'static str> {
+    let mut words: Vec<&str> = ReservationState::all().into_iter().map(ReservationState::as_str).collect();
+    words.dedup();
+    words
+}
+
+fn state_schema() -> RefOr<Schema> {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some("Where it stands"))
+        .enum_values(Some(state_words()))
+        .into()
+}
+
+impl From<ReserveError> for ApiError {
+    fn from(error: ReserveError) -> Self {
+        use ReserveError as E;
+        let said = error.to_string();
+        match error {
+            E::Plan(error) => error.into(),
+            E::Quote(error) => error.into(),
+            E::QuoteLapsed(_) => Self::quote_lapsed(said),
+            E::QuoteTaken(_) => Self::quote_taken(said),
+            E::OutOfStock(_) => Self::capacity_taken(said),
+            E::NothingMatches { .. } => Self::nothing_matches(said),
+            E::Tags(_) | E::Name | E::EndTooEarly(_) => Self::invalid_body(said),
+            E::UnknownProject(_) | E::UnknownSshKey(_) => Self::unknown_reference(said),
+            E::Unknown(_) => Self::not_found(said),
+            E::Illegal(_) | E::OpenEnd => Self::wrong_state(said),
+            E::HoldLapsed(_) => Self::hold_lapsed(said),
+            E::Store(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What a tenant does to a reservation: relabel, confirm, cancel, release, extend.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, patch, post, web};
+use chrono::{DateTime, Utc};
+use market::ids::ReservationId;
+use market::tags::{Tags, check_tags};
+use serde::Deserialize;
+use store::reservations::{Labels, Reservation};
+
+use super::ReservationView;
+use crate::app::Broker;
+use crate::http::access::WriteReservations;
+use crate::http::auth::May;
+use crate::http::body::{Body, NoBody};
+use crate::http::error::ApiError;
+use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
+use crate::http::names::check_name;
+use crate::reserve;
+
+fn render(row: &Reservation) -> store::idempotency::Answer {
+    answer(StatusCode::OK, &ReservationView::from(row))
+}
+
+/// New labels; what is left out stays.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Relabel {
+    /// The name.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 100)]
+    name: Option<String>,
+    /// All the free tags.
+    #[serde(default)]
+    tags: Option<Tags>,
+}
+
+/// Changes the name or the tags. Charges already made keep the old ones.
+#[utoipa::path(
+    tag = "reservations",
+    params(("id" = ReservationId, Path, description = "The reservation"), IdempotencyHeader),
+    request_body = Relabel,
+    responses((status = 200, description = "The reservation", body = ReservationView))
+)]
+#[patch("/v1/reservations/{id}")]
+pub(crate) async fn relabel_reservation(
+    broker: web::Data<Broker>,
+    who: May<WriteReservations>,
+    request: HttpRequest,
+    id: web::Path<ReservationId>,
+    body: Body<Relabel>,
+) -> Result<HttpResponse, ApiError> {
+    let Relabel { name, tags } = body.value;
+    if name.is_none() && tags.is_none() {
+        return Err(ApiError::invalid_body("give `name`, `tags` or both"));
+    }
+    if let Some(name) = &name {
+        check_name("name", name)?;
+    }
+    if let Some(tags) = &tags {
+        check_tags(tags).map_err(|error| ApiError::invalid_body(error.to_string()))?;
+    }
+    let labels = Labels { name, tags };
+    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
+        let mine = broker.store().reservations().of(who.tenant);
+        let row = mine.update_labels(*id, labels, completion(mark, &render)).await?;
+        Ok(render(&row))
+    })
+    .await
+}
+
+/// Confirms a hold. From the hand-off on it costs money.
+#[utoipa::path(
+    tag = "reservations",
+    params(("id" = ReservationId, Path, description = "The reservation"), IdempotencyHeader),
+    responses((status = 200, description = "The reservation", body = ReservationView))
+)]
+#[post("/v1/reservations/{id}/confirm")]
+pub(crate) async fn confirm_reservation(
+    broker: web::Data<Broker>,
+    who: May<WriteReservations>,
+    request: HttpRequest,
+    id: web::Path<ReservationId>,
+    _: NoBody,
+) -> Result<HttpResponse, ApiError> {
+    idempotency::once(&broker, who.tenant, &request, b"", async |mark| {
+        let row = reserve::confirm(&broker, who.tenant, *id, completion(mark, &render)).await?;
+        Ok(render(&row))
+    })
+    .await
+}
+
+/// Cancels before the hand-off, free of charge.
+#[utoipa::path(
+    tag = "reservations",
+    params(("id" = ReservationId, Path, description = "The reservation"), IdempotencyHeader),
+    responses((status = 200, description = "The reservation", body = ReservationView))
+)]
+#[post("/v1/reservations/{id}/cancel")]
+pub(crate) async fn cancel_reservation(
+    broker: web::Data<Broker>,
+    who: May<WriteReservations>,
+    request: HttpRequest,
+    id: web::Path<ReservationId>,
+    _: NoBody,
+) -> Result<HttpResponse, ApiError> {
+    idempotency::once(&broker, who.tenant, &request, b"", async |mark| {
+        let row = reserve::cancel(&broker, who.tenant, *id, completion(mark, &render)).await?;
+        Ok(render(&row))
+    })
+    .await
+}
+
+/// Ends what the tenant has. Use is charged up to this moment and no further.
+#[utoipa::path(
+    tag = "reservations",
+    params(("id" = ReservationId, Path, description = "The reservation"), IdempotencyHeader),
+    responses((status = 200, description = "The reservation", body = ReservationView))
+)]
+#[post("/v1/reservations/{id}/release")]
+pub(crate) async fn release_reservation(
+    broker: web::Data<Broker>,
+    who: May<WriteReservations>,
+    request: HttpRequest,
+    id: web::Path<ReservationId>,
+    _: NoBody,
+) -> Result<HttpResponse, ApiError> {
+    idempotency::once(&broker, who.tenant, &request, b"", async |mark| {
+        let row = reserve::release(&broker, who.tenant, *id, completion(mark, &render)).await?;
+        Ok(render(&row))
+    })
+    .await
+}
+
+/// The new end of a reservation.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Extend {
+    /// When it is to end now: later than before.
+    end: DateTime<Utc>,
+}
+
+/// Moves the end of an active reservation out, at the same rate.
+#[utoipa::path(
+    tag = "reservations",
+    params(("id" = ReservationId, Path, description = "The reservation"), IdempotencyHeader),
+    request_body = Extend,
+    responses((status = 200, description = "The reservation", body = ReservationView))
+)]
+#[post("/v1/reservations/{id}/extend")]
+pub(crate) async fn extend_reservation(
+    broker: web::Data<Broker>,
+    who: May<WriteReservations>,
+    request: HttpRequest,
+    id: web::Path<ReservationId>,
+    body: Body<Extend>,
+) -> Result<HttpResponse, ApiError> {
+    let end = body.value.end;
+    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
+        let row = reserve::extend(&broker, who.tenant, *id, end, completion(mark, &render)).await?;
+        Ok(render(&row))
+    })
+    .await
+}

@@ -1,0 +1,153 @@
+//! `GET /v1/reservations/{id}`: with its leases, and what became of all of it when.
+
+use actix_web::{get, web};
+use chrono::{DateTime, Utc};
+use market::ids::{LeaseId, ProviderId, ReservationId};
+use market::lease::{LeaseEvent, LeaseState};
+use market::offer::OfferView;
+use serde::Serialize;
+use store::leases::Lease;
+use store::reservations::Reservation;
+
+use super::ReservationView;
+use crate::app::Broker;
+use crate::http::access::ReadReservations;
+use crate::http::auth::May;
+use crate::http::error::ApiError;
+use crate::reserve;
+
+/// One thing at one provider that serves a reservation.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub(crate) struct LeaseView {
+    /// Its id.
+    id: LeaseId,
+    /// The line of the quote that prices it.
+    #[schema(minimum = 0, maximum = 100_000)]
+    line: u32,
+    /// Where it runs.
+    provider: ProviderId,
+    /// The offer as ordered, for all its nodes.
+    offer: OfferView,
+    /// Nodes ordered.
+    #[schema(minimum = 1, maximum = 100_000)]
+    nodes: u32,
+    /// Where it stands.
+    state: LeaseState,
+    /// When it was saved, before the provider was asked.
+    requested_at: DateTime<Utc>,
+    /// When the provider accepted.
+    accepted_at: Option<DateTime<Utc>>,
+    /// When all its nodes ran.
+    up_at: Option<DateTime<Utc>>,
+    /// When the tenant got access: use is charged from here on.
+    handed_off_at: Option<DateTime<Utc>>,
+    /// Up to when its use is charged.
+    metered_to: Option<DateTime<Utc>>,
+    /// When the provider said that it is no more.
+    gone_at: Option<DateTime<Utc>>,
+    /// The event by which it fell.
+    #[schema(value_type = Option<String>)]
+    fall_reason: Option<LeaseEvent>,
+    /// How it fell, in words.
+    fall_note: Option<String>,
+    /// The fallen lease that it stands in for.
+    replaces: Option<LeaseId>,
+    /// The lease that stands in for it.
+    replaced_by: Option<LeaseId>,
+}
+
+impl LeaseView {
+    fn of(lease: Lease) -> Result<Self, ApiError> {
+        Ok(Self {
+            id: lease.id,
+            line: lease.line,
+            provider: lease.offer.provider.clone(),
+            offer: lease.offer.view(lease.nodes).map_err(|error| ApiError::broken(&error))?,
+            nodes: lease.nodes,
+            state: lease.state,
+            requested_at: lease.requested_at,
+            accepted_at: lease.accepted_at,
+            up_at: lease.up_at,
+            handed_off_at: lease.handed_off_at,
+            metered_to: lease.metered_to,
+            gone_at: lease.gone_at,
+            fall_reason: lease.fall_reason,
+            fall_note: lease.fall_note,
+            replaces: lease.replaces,
+            replaced_by: lease.replaced_by,
+        })
+    }
+}
+
+/// A moment in the life of a reservation or of one of its leases.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, utoipa::ToSchema)]
+pub(crate) struct HistoryEntry {
+    /// When.
+    at: DateTime<Utc>,
+    /// What happened: `held`, `confirmed`, `active`, `closed` of the reservation; `requested`,
+    /// `accepted`, `up`, `handed_off`, `gone` of a lease.
+    what: String,
+    /// Which lease; `null` for the reservation itself.
+    lease_id: Option<LeaseId>,
+}
+
+/// A reservation, its leases and its history.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub(crate) struct ReservationDetail {
+    /// The reservation.
+    #[serde(flatten)]
+    reservation: ReservationView,
+    /// Its leases in the order of their making, fallen ones too.
+    leases: Vec<LeaseView>,
+    /// What happened when, the earliest first.
+    history: Vec<HistoryEntry>,
+}
+
+/// One reservation.
+#[utoipa::path(
+    tag = "reservations",
+    params(("id" = ReservationId, Path, description = "The reservation")),
+    responses((status = 200, description = "The reservation", body = ReservationDetail))
+)]
+#[get("/v1/reservations/{id}")]
+pub(crate) async fn show_reservation(
+    broker: web::Data<Broker>,
+    who: May<ReadReservations>,
+    id: web::Path<ReservationId>,
+) -> Result<web::Json<ReservationDetail>, ApiError> {
+    let row = reserve::find(&broker, who.tenant, *id).await?;
+    let leases = broker.store().leases().of(who.tenant).of_reservation(*id).await?;
+    Ok(web::Json(ReservationDetail {
+        reservation: ReservationView::from(&row),
+        history: history(&row, &leases),
+        leases: leases.into_iter().map(LeaseView::of).collect::<Result<_, _>>()?,
+    }))
+}
+
+fn history(row: &Reservation, leases: &[Lease]) -> Vec<HistoryEntry> {
+    let of_reservation = [
+        ("held", Some(row.created_at)),
+        ("confirmed", row.confirmed_at),
+        ("active", row.active_at),
+        ("closed", row.closed_at),
+    ]
+    .map(|(what, at)| (what, at, None));
+    let of_leases = leases.iter().flat_map(|lease| {
+        [
+            ("requested", Some(lease.requested_at)),
+            ("accepted", lease.accepted_at),
+            ("up", lease.up_at),
+            ("handed_off", lease.handed_off_at),
+            ("gone", lease.gone_at),
+        ]
+        .map(|(what, at)| (what, at, Some(lease.id)))
+    });
+    let mut entries: Vec<HistoryEntry> = of_reservation
+        .into_iter()
+        .chain(of_leases)
+        .filter_map(|(what, at, lease_id)| Some(HistoryEntry { at: at?, what: what.to_owned(), lease_id }))
+        .collect();
+    // Stable: what happened at the same moment stays in the order of life.
+    entries.sort_by_key(|entry| entry.at);
+    entries
+}

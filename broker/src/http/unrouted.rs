@@ -1,0 +1,54 @@
+//! What no route takes: an unknown path, or a known one with another method.
+
+use actix_web::dev::ResourceDef;
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::error::ApiError;
+use super::openapi::Document;
+
+/// The known paths and the methods of each.
+#[derive(Debug)]
+pub(super) struct KnownPaths(Vec<(ResourceDef, String)>);
+
+impl KnownPaths {
+    /// The paths of the document.
+    pub(super) fn of(document: &Document) -> Self {
+        let known = document.paths().map(|(path, methods)| (ResourceDef::new(path), methods.join(", ")));
+        Self(known.collect())
+    }
+
+    fn methods_of(&self, path: &str) -> Option<&str> {
+        let known = self.0.iter().find(|(pattern, _)| pattern.is_match(path));
+        known.map(|(_, methods)| methods.as_str())
+    }
+}
+
+/// Answers 405 with `Allow` for a known path, 404 otherwise.
+pub(super) async fn unrouted(
+    request: HttpRequest,
+    known: web::Data<KnownPaths>,
+) -> Result<HttpResponse, ApiError> {
+    match known.methods_of(request.path()) {
+        Some(methods) => Err(ApiError::method_not_allowed(format!(
+            "{} is not taken here; use {methods}",
+            request.method()
+        ))
+        .with_allow(methods.to_owned())),
+        None => Err(ApiError::route_not_found("there is nothing at this path; GET /openapi.json lists every route")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_path_names_its_methods_and_an_unknown_one_none() {
+        let known = KnownPaths::of(&Document::of_routes());
+        assert_eq!(known.methods_of("/v1/ssh-keys"), Some("GET, POST"));
+        assert_eq!(known.methods_of("/v1/reservations/anything"), Some("GET, PATCH"));
+        for unknown in ["/", "/v1", "/v1/ssh-keys/", "/v1/reservations/a/b", "/V1/ssh-keys"] {
+            assert_eq!(known.methods_of(unknown), None, "{unknown}");
+        }
+    }
+}

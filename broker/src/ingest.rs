@@ -1,0 +1,179 @@
+//! Supply comes in: a provider is read, the reading passes the gate, what changed is appended to
+//! the ledger of prices and availability, and the snapshot moves on.
+//!
+//! A reading that is empty or cut short changes nothing and marks its provider stale. A provider
+//! that fails, lies or hangs affects only its own offers. The next stage is [`crate::plan`].
+
+pub mod diff;
+pub mod gate;
+mod poll;
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use adapters::AdapterError;
+use adapters::pricesheet::PriceSheets;
+use market::catalog::CatalogReading;
+use market::ids::{OfferId, ProviderId};
+use market::offer::Offer;
+use matcher::{ProviderView, Snapshot};
+use store::StoreError;
+use tracing::{info, warn};
+
+pub use poll::poll_forever;
+
+use crate::app::{Broker, ProviderLink};
+
+/// How old the rows of a price list may be: they are facts of their day, not a live market.
+pub const PRICE_LIST_FRESHNESS: Duration = Duration::from_secs(400 * 24 * 3600);
+
+/// Why a provider could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// The provider did not answer, or not with what its interface promises.
+    #[error("{provider} could not be read")]
+    Adapter {
+        /// The provider.
+        provider: ProviderId,
+        /// What went wrong.
+        #[source]
+        source: AdapterError,
+    },
+    /// The answer was empty or cut short.
+    #[error("{provider} answered with {what}; what was known of it stays")]
+    Incomplete {
+        /// The provider.
+        provider: ProviderId,
+        /// In words.
+        what: &'static str,
+    },
+    /// The database did not take it.
+    #[error("the reading could not be kept")]
+    Store(#[from] StoreError),
+}
+
+/// Reads one provider and applies what it says.
+///
+/// Errors: [`IngestError`]; the provider is then marked stale with the reason.
+pub async fn read_provider(broker: &Broker, link: &ProviderLink) -> Result<(), IngestError> {
+    let provider = link.adapter.profile().provider_id();
+    let read = link.adapter.read_catalog(&link.http, broker.now()).await;
+    let reading = match read {
+        Ok(reading) => reading,
+        Err(source) => {
+            mark_stale(broker, &provider, &source.to_string()).await?;
+            return Err(IngestError::Adapter { provider, source });
+        }
+    };
+    apply(broker, reading).await
+}
+
+/// Applies a reading: gate, diff, ledger. The caller refreshes the snapshot.
+///
+/// Errors: [`IngestError::Incomplete`] for a reading that proves nothing; the provider is then
+/// marked stale.
+pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), IngestError> {
+    let provider = reading.provider.clone();
+    let what = if !reading.complete {
+        Some("a listing that was cut short")
+    } else if reading.offers.is_empty() {
+        Some("an empty listing")
+    } else {
+        None
+    };
+    if let Some(what) = what {
+        mark_stale(broker, &provider, what).await?;
+        return Err(IngestError::Incomplete { provider, what });
+    }
+    let reading = gate::admit(reading);
+    let catalog = broker.store().catalog();
+    let known = catalog.known_offers(&provider).await?;
+    let diff = diff::diff(&known.offers, &reading);
+    let generation = catalog.apply_reading(&reading, &diff, known.generation, broker.now()).await?;
+    info!(
+        provider.id = %provider, generation = generation.0, offers = reading.offers.len(),
+        added = diff.added.len(), changed = diff.changed.len(),
+        withdrawn = diff.withdrawn.len(), skipped = reading.skipped.len(),
+        "Read the catalogue of {provider}"
+    );
+    Ok(())
+}
+
+/// Applies price lists, each provider in them as one complete reading.
+///
+/// A provider that is read live keeps its live offers: what a list says of it stands beside them
+/// under the provider's id with `-list` behind it.
+/// Errors: the database's.
+pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(), IngestError> {
+    let mut by_provider: BTreeMap<ProviderId, Vec<Offer>> = BTreeMap::new();
+    for offer in &sheets.offers {
+        let offer = beside_live(broker, offer.clone());
+        by_provider.entry(offer.provider.clone()).or_default().push(offer);
+    }
+    for (provider, offers) in by_provider {
+        broker.store().providers().ensure(&provider, None, broker.now()).await?;
+        let (skipped, complete) = (Vec::new(), true);
+        let reading =
+            CatalogReading { provider, read_at: broker.now(), offers, skipped, complete };
+        apply(broker, reading).await?;
+    }
+    for skipped in &sheets.skipped {
+        let file = skipped.file.as_deref().unwrap_or("a price list");
+        info!(file, rows = skipped.rows, reason = %skipped.reason, "Skipped: {}", skipped.why);
+    }
+    Ok(refresh_snapshot(broker).await?)
+}
+
+fn beside_live(broker: &Broker, mut offer: Offer) -> Offer {
+    if broker.provider(&offer.provider).is_some()
+        && let Ok(listed) = ProviderId::parse(&format!("{}-list", offer.provider))
+    {
+        let id = offer.offer_id.to_string();
+        offer.offer_id = OfferId::of_identity(&[listed.as_str(), &id]);
+        offer.provider = listed;
+    }
+    offer
+}
+
+async fn mark_stale(broker: &Broker, provider: &ProviderId, reason: &str) -> Result<(), StoreError> {
+    warn!(provider.id = %provider, reason, "Marked {provider} stale");
+    broker.store().providers().record_failure(provider, reason, broker.now()).await
+}
+
+/// Reads every provider once; one that fails does not keep the others back.
+///
+/// The result names each that failed.
+pub async fn read_all(broker: &Broker) -> Vec<IngestError> {
+    let mut failures = Vec::new();
+    for link in broker.providers() {
+        if let Err(error) = read_provider(broker, link).await {
+            failures.push(error);
+        }
+    }
+    if let Err(error) = refresh_snapshot(broker).await {
+        failures.push(error.into());
+    }
+    failures
+}
+
+/// Builds the snapshot from what the database holds.
+///
+/// Errors: the database's.
+pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
+    let store = broker.store();
+    let live = store.catalog().live_offers().await?;
+    let mut views = HashMap::new();
+    for row in store.providers().list().await? {
+        let freshness_limit = broker
+            .provider(&row.id)
+            .map_or(PRICE_LIST_FRESHNESS, |link| link.adapter.profile().freshness_limit);
+        let view = ProviderView {
+            freshness_limit_seconds: freshness_limit.as_secs(),
+            stale: row.stale_reason.clone(),
+        };
+        views.insert(row.id, view);
+    }
+    let generation = live.generation.map_or(0, |generation| generation.0);
+    broker.put_snapshot(Snapshot::new(generation, broker.now(), live.offers, views));
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! Use becomes charges, and providers' time becomes cost.
+//!
+//! A lease in the tenant's hands is charged up to its last proof of life; a lost or repairing one
+//! meters nothing. Charge and postings go into the same transaction as the lease's new mark. How
+//! much, and between which accounts, is `pricing`'s business; the next stage is [`crate::report`].
+
+use chrono::{DateTime, Utc};
+use market::ids::{TransactionId, UsageId};
+use market::ledger::Transaction;
+use market::money::Money;
+use market::usage::UsageRecord;
+use pricing::PriceError;
+use pricing::meter::{RunningTotal, Sale};
+use pricing::postings::{LeaseLife, charge_transaction, provider_cost as book_provider_cost};
+use store::StoreError;
+use store::change::{Change, LeaseFacts};
+use store::leases::Lease;
+use store::reservations::Reservation;
+
+use crate::app::Broker;
+use crate::fulfil::FulfilError;
+
+/// Charges the use of a lease from its last mark up to `until`, whole seconds only.
+///
+/// The charge, its postings and the new mark are added to `change` and `facts`.
+/// Errors: [`FulfilError::Price`], [`FulfilError::Store`].
+pub(crate) async fn charge(
+    broker: &Broker,
+    reservation: &Reservation,
+    lease: &Lease,
+    until: DateTime<Utc>,
+    change: &mut Change,
+    facts: &mut LeaseFacts,
+) -> Result<(), FulfilError> {
+    let (Some(from), Some(handed_off_at)) = (lease.metered_to, lease.handed_off_at) else {
+        return Ok(());
+    };
+    // Counted in whole seconds from the hand-off, so that no slicing loses a fraction.
+    let until = handed_off_at + chrono::TimeDelta::seconds((until - handed_off_at).num_seconds());
+    if until <= from {
+        return Ok(());
+    }
+    let line = reservation
+        .lines
+        .iter()
+        .find(|line| line.line == lease.line)
+        .ok_or_else(|| corrupt(format!("lease {} names no line of its quote", lease.id)))?;
+    let so_far = broker
+        .store()
+        .charges()
+        .across_tenants()
+        .charged_so_far(reservation.id, lease.line)
+        .await?;
+    // Charges of this very change, of other leases on the same line, are part of the total.
+    let pending = || change.charges.iter().filter(|charge| charge.usage.line == lease.line);
+    let gpu_seconds: i64 = pending().map(|charge| charge.usage.gpu_seconds()).sum();
+    let amount: i64 = pending().map(|charge| charge.amount.units()).sum();
+    let currency = line.rate.money_per_gpu_hour().currency();
+    let mut total = RunningTotal::resume(
+        line.rate,
+        so_far.gpu_seconds + gpu_seconds,
+        Money::from_units(so_far.amount_units + amount, currency),
+    )?;
+    let usage = UsageRecord {
+        id: UsageId::from_uuid(broker.new_uuid()),
+        reservation_id: reservation.id,
+        lease_id: lease.id,
+        line: lease.line,
+        gpus: lease.nodes * lease.offer.gpus.as_whole().unwrap_or(1),
+        from,
+        to: until,
+    };
+    let sale = Sale {
+        tenant_id: reservation.tenant_id,
+        project_id: reservation.project_id,
+        provider: lease.offer.provider.clone(),
+        gpu: lease.offer.gpu.to_string(),
+        workload: reservation.kind,
+        tags: reservation.tags.clone(),
+        attribution: reservation.attribution.clone(),
+    };
+    let charge = total.charge(usage, sale)?;
+    let id = TransactionId::from_uuid(broker.new_uuid());
+    change.transactions.push(charge_transaction(&charge, id)?);
+    change.charges.push(charge);
+    facts.metered_to = Some(until);
+    Ok(())
+}
+
+/// What the provider is owed for a lease that is gone: nothing for one that never was.
+///
+/// Errors: [`PriceError`].
+pub(crate) fn provider_cost(
+    broker: &Broker,
+    lease: &Lease,
+    facts: &LeaseFacts,
+) -> Result<Vec<Transaction>, PriceError> {
+    let Some(started_at) = lease.started_at.or(facts.started_at) else {
+        return Ok(Vec::new());
+    };
+    // The provider bills until it took our word that the lease is over; one that ended it by
+    // itself billed at most until we saw that it was gone.
+    let gone_at = facts
+        .release_accepted_at
+        .or(lease.release_accepted_at)
+        .or(facts.gone_at)
+        .unwrap_or_else(|| broker.now())
+        .max(started_at);
+    let handed_off_at = lease.handed_off_at.map(|at| at.max(started_at));
+    let life = LeaseLife {
+        lease_id: lease.id,
+        provider: lease.offer.provider.clone(),
+        price_per_node_hour: lease.offer.price_per_node_hour,
+        nodes: lease.nodes,
+        started_at,
+        handed_off_at,
+        use_ended_at: handed_off_at.and(lease.metered_to).map(|at| at.min(gone_at)),
+        gone_at,
+    };
+    book_provider_cost(&life, || TransactionId::from_uuid(broker.new_uuid()))
+}
+
+fn corrupt(detail: String) -> FulfilError {
+    FulfilError::Store(StoreError::Corrupt { detail })
+}

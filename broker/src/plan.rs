@@ -1,0 +1,137 @@
+//! The plan: candidates for a demand, with reasons, found in the snapshot as it stands.
+//!
+//! The same tenant, demand and generation give the same plan, from memory and without a write.
+//! The next stage is [`crate::quote`].
+
+use chrono::{DateTime, Utc};
+use market::demand::Demand;
+use market::demand::check::DemandFault;
+use market::ids::{PlanId, TenantId};
+use matcher::{Held, MatchError, Plan, SearchOptions};
+use moka::sync::Cache;
+use store::StoreError;
+use store::catalog::Generation;
+use store::plans::NewPlan;
+
+use crate::app::Broker;
+
+/// How many candidates a plan keeps.
+pub const CANDIDATES_KEPT: usize = 50;
+
+/// Why no plan was made.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The demand asks for impossible things.
+    #[error("the demand cannot be met as it is written")]
+    Faulty(Vec<DemandFault>),
+    /// The demand cannot be matched at all.
+    #[error(transparent)]
+    Match(#[from] MatchError),
+    /// There is no such plan within the tenant.
+    #[error("there is no plan {0}; make one with POST /v1/plans")]
+    Unknown(PlanId),
+    /// The database did not answer, or not with what we wrote.
+    #[error("the plan could not be kept")]
+    Store(#[from] StoreError),
+}
+
+/// A plan as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlanRecord {
+    /// Its id.
+    pub id: PlanId,
+    /// Whose.
+    pub tenant_id: TenantId,
+    /// What was asked for.
+    pub demand: Demand,
+    /// What was found.
+    pub plan: Plan,
+    /// When.
+    pub created_at: DateTime<Utc>,
+}
+
+/// The plans made lately, by what they answer.
+pub(crate) struct PlanMemory(Cache<PlanKey, PlanRecord>);
+
+type PlanKey = (TenantId, u64, [u8; 32]);
+
+impl Default for PlanMemory {
+    fn default() -> Self {
+        Self(Cache::new(10_000))
+    }
+}
+
+/// Makes a plan for a demand, or finds the one that answers it already.
+///
+/// Errors: [`PlanError`]; nothing is written then.
+pub async fn make_plan(
+    broker: &Broker,
+    tenant: TenantId,
+    demand: Demand,
+) -> Result<PlanRecord, PlanError> {
+    let now = broker.now();
+    demand.check(now).map_err(PlanError::Faulty)?;
+    let snapshot = broker.snapshot();
+    let digest = blake3::hash(demand_text(&demand).as_bytes());
+    let key = (tenant, snapshot.generation(), *digest.as_bytes());
+    let memory = &broker.plan_memory().0;
+    if let Some(known) = memory.get(&key).filter(|known| still_fresh(broker, known)) {
+        return Ok(known);
+    }
+    let options = SearchOptions { limit: CANDIDATES_KEPT, ..SearchOptions::default() };
+    let plan = matcher::search(&snapshot, &demand, &Held::new(), now, &options)?;
+    let record = PlanRecord {
+        id: PlanId::from_uuid(broker.new_uuid()),
+        tenant_id: tenant,
+        demand,
+        plan,
+        created_at: now,
+    };
+    broker.store().plans().of(tenant).insert(as_row(&record)).await?;
+    memory.insert(key, record.clone());
+    Ok(record)
+}
+
+/// A plan answers for its generation only as long as its youngest offers are: a minute.
+fn still_fresh(broker: &Broker, known: &PlanRecord) -> bool {
+    (broker.now() - known.created_at).num_seconds() < 60
+}
+
+fn demand_text(demand: &Demand) -> String {
+    // A demand is plain data with text keys: it has always a JSON form.
+    serde_json::to_string(demand).unwrap_or_default()
+}
+
+fn as_row(record: &PlanRecord) -> NewPlan {
+    // A plan is plain data with text keys: it has always a JSON form.
+    let json = |value: Result<serde_json::Value, _>| value.unwrap_or_default();
+    NewPlan {
+        id: record.id,
+        demand: record.demand.clone(),
+        generation: Generation(record.plan.generation),
+        candidates: json(serde_json::to_value(&record.plan)),
+        rejections: json(serde_json::to_value(&record.plan.rejected)),
+        created_at: record.created_at,
+    }
+}
+
+/// Finds a plan of the tenant.
+///
+/// Errors: [`PlanError::Unknown`], also for another tenant's plan.
+pub async fn find(
+    broker: &Broker,
+    tenant: TenantId,
+    id: PlanId,
+) -> Result<PlanRecord, PlanError> {
+    let row = broker.store().plans().of(tenant).find(id).await?.ok_or(PlanError::Unknown(id))?;
+    let plan = serde_json::from_value(row.candidates).map_err(|error| {
+        PlanError::Store(StoreError::Corrupt { detail: format!("plan {id}: {error}") })
+    })?;
+    Ok(PlanRecord {
+        id,
+        tenant_id: tenant,
+        demand: row.demand,
+        plan,
+        created_at: row.created_at,
+    })
+}

@@ -1,0 +1,97 @@
+//! The quote: a candidate's price, frozen until it lapses. The next stage is [`crate::reserve`].
+
+use chrono::TimeDelta;
+use market::ids::{OfferId, PlanId, QuoteId, TenantId};
+use market::quote::Quote;
+use pricing::PriceError;
+use store::StoreError;
+use store::idempotency::Completion;
+use store::quotes::KeptQuote;
+
+use crate::app::Broker;
+use crate::plan::{self, PlanError};
+
+/// Why no quote was made.
+#[derive(Debug, thiserror::Error)]
+pub enum QuoteError {
+    /// The plan is not there.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The plan has no candidate of this rank.
+    #[error("the plan has {candidates} candidates, and none of rank {rank}")]
+    NoSuchCandidate {
+        /// What was asked for.
+        rank: usize,
+        /// How many there are.
+        candidates: usize,
+    },
+    /// The offer stands in a price list: it can be compared, not ordered.
+    #[error("offer {0} stands in a price list and cannot be ordered here; quote a candidate with `orderable: true`")]
+    NotOrderable(OfferId),
+    /// The offer changed since the plan was made.
+    #[error("offer {0} is no longer what it was when the plan was made; plan again")]
+    OfferChanged(OfferId),
+    /// The candidate cannot be priced.
+    #[error(transparent)]
+    Price(#[from] PriceError),
+    /// There is no such quote within the tenant.
+    #[error("there is no quote {0}; make one with POST /v1/quotes")]
+    Unknown(QuoteId),
+    /// The database did not answer.
+    #[error("the quote could not be kept")]
+    Store(#[from] StoreError),
+}
+
+/// Freezes the price of the candidate of this rank (from 1).
+///
+/// `completion` keeps the answer under the caller's idempotency key in the same transaction.
+/// Errors: [`QuoteError`]; nothing is written then.
+pub async fn make_quote(
+    broker: &Broker,
+    tenant: TenantId,
+    plan_id: PlanId,
+    rank: usize,
+    completion: Option<Completion<'_, KeptQuote>>,
+) -> Result<Quote, QuoteError> {
+    let record = plan::find(broker, tenant, plan_id).await?;
+    let candidates = record.plan.candidates.len();
+    let candidate = record
+        .plan
+        .candidates
+        .into_iter()
+        .find(|candidate| candidate.rank == rank)
+        .ok_or(QuoteError::NoSuchCandidate { rank, candidates })?;
+    let snapshot = broker.snapshot();
+    for (offer, _) in candidate.placement() {
+        if !offer.orderable || broker.provider(&offer.provider).is_none() {
+            return Err(QuoteError::NotOrderable(offer.offer_id));
+        }
+        // The price that is frozen is one that the provider still asks, as far as we know now.
+        let same = snapshot
+            .offer(&offer.offer_id)
+            .is_some_and(|now| now.price_per_node_hour == offer.price_per_node_hour);
+        if !same {
+            return Err(QuoteError::OfferChanged(offer.offer_id));
+        }
+    }
+    let lines = pricing::quote::quote_lines(candidate.placement())?;
+    let now = broker.now();
+    let lifetime = TimeDelta::seconds(broker.config().sales.quote_seconds.into());
+    let quote = Quote {
+        id: QuoteId::from_uuid(broker.new_uuid()),
+        plan_id,
+        lines,
+        created_at: now,
+        expires_at: now + lifetime,
+    };
+    let kept = broker.store().quotes().of(tenant).insert(&quote, completion).await?;
+    Ok(kept.quote)
+}
+
+/// Finds a quote of the tenant.
+///
+/// Errors: [`QuoteError::Unknown`], also for another tenant's quote.
+pub async fn find(broker: &Broker, tenant: TenantId, id: QuoteId) -> Result<Quote, QuoteError> {
+    let row = broker.store().quotes().of(tenant).find(id).await?;
+    row.map(|row| row.quote).ok_or(QuoteError::Unknown(id))
+}

@@ -1,0 +1,254 @@
+//! The reservation: a quote is taken and its capacity set aside, then confirmed, cancelled or
+//! released. The stock is checked in the transaction that writes the hold.
+//!
+//! What happens at the providers after `confirm` is [`crate::fulfil`].
+
+mod command;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use market::demand::{Ceiling, Demand, DemandKind};
+use market::ids::{ProjectId, QuoteId, ReservationId, SshKeyId, TenantId};
+use market::reservation::{IllegalReservationTransition, ReservationState};
+use market::tags::{Attribution, TagError, Tags, check_tags};
+use store::hold::NewReservation;
+use store::idempotency::Completion;
+use store::reservations::Reservation;
+use store::{Conflict, StoreError};
+
+pub use command::{cancel, confirm, event_of_wish, extend, release};
+
+use crate::app::Broker;
+use crate::plan::{self, PlanError};
+use crate::quote::{self, QuoteError};
+
+/// The longest name of a reservation. Units: characters.
+pub const NAME_CHARS: usize = 100;
+
+/// Why nothing was reserved, or a command was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ReserveError {
+    /// The plan behind an inline demand was not made.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The quote is not there, or none was made.
+    #[error(transparent)]
+    Quote(#[from] QuoteError),
+    /// The quote lapsed.
+    #[error("quote {0} has lapsed; ask for another")]
+    QuoteLapsed(QuoteId),
+    /// The quote was taken by another reservation.
+    #[error("quote {0} was taken already; ask for another")]
+    QuoteTaken(QuoteId),
+    /// Somebody else took the capacity.
+    #[error("the capacity was taken meanwhile ({0}); plan again")]
+    OutOfStock(StoreError),
+    /// No candidate of the inline demand can be ordered under the ceiling.
+    #[error("no offer that can be ordered satisfies the demand; {rejected} offers were refused, see POST /v1/plans for the reasons")]
+    NothingMatches {
+        /// How many offers were refused.
+        rejected: usize,
+    },
+    /// The tags cannot stand in a report.
+    #[error(transparent)]
+    Tags(#[from] TagError),
+    /// The name cannot be used.
+    #[error("a name is 1 to {NAME_CHARS} printable characters")]
+    Name,
+    /// The project is not one of the tenant's.
+    #[error("there is no project {0}")]
+    UnknownProject(ProjectId),
+    /// The SSH key is not one of the tenant's.
+    #[error("there is no SSH key {0}; add it with POST /v1/ssh-keys")]
+    UnknownSshKey(SshKeyId),
+    /// There is no such reservation within the tenant.
+    #[error("there is no reservation {0}")]
+    Unknown(ReservationId),
+    /// The state does not know the command.
+    #[error("{0}")]
+    Illegal(#[from] IllegalReservationTransition),
+    /// The hold lapsed before it was confirmed.
+    #[error("the hold lapsed at {}; reserve again", .0.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))]
+    HoldLapsed(DateTime<Utc>),
+    /// The new end is not after the old one, or not in the future.
+    #[error("the new end must lie after {}", .0.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))]
+    EndTooEarly(DateTime<Utc>),
+    /// A reservation with an open end has nothing to extend.
+    #[error("the reservation has an open end; there is nothing to extend")]
+    OpenEnd,
+    /// The database did not answer.
+    #[error("the reservation could not be kept")]
+    Store(#[source] StoreError),
+}
+
+impl From<StoreError> for ReserveError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// What a tenant says beside the quote.
+#[derive(Debug, Clone, Default)]
+pub struct Particulars {
+    /// What the tenant calls it; the kind of the demand, when nothing is said.
+    pub name: Option<String>,
+    /// In which project; the tenant's first, when nothing is said.
+    pub project_id: Option<ProjectId>,
+    /// Which SSH keys its machines get; all of the tenant's, when nothing is said.
+    pub ssh_key_ids: Option<Vec<SshKeyId>>,
+    /// Free tags, beside those of the demand.
+    pub tags: Tags,
+    /// The fixed fields for finance.
+    pub attribution: Attribution,
+    /// What a replacement must not pass; that of the demand, when nothing is said.
+    pub ceiling: Option<Ceiling>,
+}
+
+/// Takes a quote and sets its capacity aside.
+///
+/// Errors: [`ReserveError`]; nothing is written then.
+pub async fn hold(
+    broker: &Broker,
+    tenant: TenantId,
+    quote_id: QuoteId,
+    particulars: Particulars,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    let now = broker.now();
+    let quote = quote::find(broker, tenant, quote_id).await?;
+    if quote.has_lapsed(now) {
+        return Err(ReserveError::QuoteLapsed(quote_id));
+    }
+    let record = plan::find(broker, tenant, quote.plan_id).await?;
+    let demand = record.demand;
+    let shared = demand.shared();
+    let mut tags = shared.tags.clone();
+    tags.extend(particulars.tags);
+    check_tags(&tags)?;
+    let window_end = shared.window.and_then(|window| window.end_from(now));
+    let ceiling = particulars.ceiling.or_else(|| shared.ceiling.cloned());
+    let new = NewReservation {
+        id: ReservationId::from_uuid(broker.new_uuid()),
+        project_id: project(broker, tenant, particulars.project_id).await?,
+        name: name(particulars.name, demand.kind())?,
+        plan_id: quote.plan_id,
+        quote_id,
+        lines: quote.lines,
+        gang: falls_as_one(&demand),
+        ceiling,
+        ssh_public_keys: ssh_keys(broker, tenant, particulars.ssh_key_ids).await?,
+        tags,
+        attribution: particulars.attribution,
+        window_end,
+        hold_expires_at: now + TimeDelta::seconds(broker.config().sales.hold_seconds.into()),
+        demand,
+    };
+    broker
+        .store()
+        .reservations()
+        .of(tenant)
+        .place_hold(new, now, completion)
+        .await
+        .map_err(|error| match error {
+            StoreError::Conflict(Conflict::QuoteTaken) => ReserveError::QuoteTaken(quote_id),
+            StoreError::Conflict(Conflict::QuoteLapsed) => ReserveError::QuoteLapsed(quote_id),
+            out @ StoreError::OutOfStock { .. } => ReserveError::OutOfStock(out),
+            other => ReserveError::Store(other),
+        })
+}
+
+/// Plans a demand, quotes its best candidate that can be ordered, and sets it aside: the way in
+/// one call. A candidate whose capacity was taken meanwhile gives way to the next.
+///
+/// Errors: [`ReserveError`]; no hold is left then.
+pub async fn in_one_call(
+    broker: &Broker,
+    tenant: TenantId,
+    demand: Demand,
+    particulars: Particulars,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    let record = plan::make_plan(broker, tenant, demand).await?;
+    let mut taken_meanwhile = None;
+    for candidate in &record.plan.candidates {
+        let quote = match quote::make_quote(broker, tenant, record.id, candidate.rank, None).await {
+            Ok(quote) => quote,
+            Err(QuoteError::NotOrderable(_) | QuoteError::OfferChanged(_)) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        match hold(broker, tenant, quote.id, particulars.clone(), completion).await {
+            Err(out @ ReserveError::OutOfStock(_)) => taken_meanwhile = Some(out),
+            held => return held,
+        }
+    }
+    let rejected = record.plan.rejected.total;
+    Err(taken_meanwhile.unwrap_or(ReserveError::NothingMatches { rejected }))
+}
+
+/// Finds a reservation of the tenant.
+///
+/// Errors: [`ReserveError::Unknown`], also for another tenant's reservation.
+pub async fn find(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+) -> Result<Reservation, ReserveError> {
+    broker.store().reservations().of(tenant).find(id).await?.ok_or(ReserveError::Unknown(id))
+}
+
+/// Whether the nodes only make sense together: a training run is a gang, a fleet is not.
+fn falls_as_one(demand: &Demand) -> bool {
+    demand.kind() == DemandKind::Train
+}
+
+/// The name as it is kept; the kind of the demand, when nothing is said.
+///
+/// Errors: [`ReserveError::Name`].
+pub fn name(given: Option<String>, kind: DemandKind) -> Result<String, ReserveError> {
+    let name = given.unwrap_or_else(|| kind.as_str().to_owned());
+    let chars = name.chars().count();
+    if chars == 0 || chars > NAME_CHARS || name.chars().any(char::is_control) {
+        return Err(ReserveError::Name);
+    }
+    Ok(name)
+}
+
+async fn project(
+    broker: &Broker,
+    tenant: TenantId,
+    wanted: Option<ProjectId>,
+) -> Result<ProjectId, ReserveError> {
+    let projects = broker.store().tenants().projects(tenant).await?;
+    match wanted {
+        Some(id) if projects.iter().any(|project| project.id == id) => Ok(id),
+        Some(id) => Err(ReserveError::UnknownProject(id)),
+        // A tenant is made with its first project; it was made first.
+        None => projects
+            .iter()
+            .min_by_key(|project| (project.created_at, project.id))
+            .map(|project| project.id)
+            .ok_or(ReserveError::Store(StoreError::NotFound { what: "project" })),
+    }
+}
+
+async fn ssh_keys(
+    broker: &Broker,
+    tenant: TenantId,
+    wanted: Option<Vec<SshKeyId>>,
+) -> Result<Vec<String>, ReserveError> {
+    let known = broker.store().ssh_keys().of(tenant).list().await?;
+    let Some(wanted) = wanted else {
+        return Ok(known.into_iter().map(|key| key.public_key).collect());
+    };
+    wanted
+        .into_iter()
+        .map(|id| {
+            let key = known.iter().find(|key| key.id == id);
+            key.map(|key| key.public_key.clone()).ok_or(ReserveError::UnknownSshKey(id))
+        })
+        .collect()
+}
+
+/// Whether the tenant may still change its mind before anything runs.
+fn is_early(state: ReservationState) -> bool {
+    matches!(state, ReservationState::Held | ReservationState::Confirmed)
+}

@@ -1,0 +1,152 @@
+//! What a tenant does to a reservation: confirm, cancel, release, extend.
+//!
+//! A command that meets a worker's change is decided anew on what the worker wrote.
+
+use chrono::{DateTime, Utc};
+use market::ids::{ReservationId, TenantId};
+use market::reservation::{ReservationEvent, ReservationState};
+use store::StoreError;
+use store::commands::Command;
+use store::idempotency::Completion;
+use store::reservations::{Reservation, Wish};
+
+use super::{ReserveError, find, is_early};
+use crate::app::Broker;
+
+/// How often a command is decided anew before it is given up.
+const TRIES: usize = 5;
+
+/// Confirms a hold: from here on it costs money once it is handed off.
+///
+/// Errors: [`ReserveError::HoldLapsed`], [`ReserveError::Illegal`] for a second confirm.
+pub async fn confirm(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    decide(broker, tenant, id, completion, |reservation, now| {
+        let next = reservation.state.next(ReservationEvent::Confirm)?;
+        if now >= reservation.hold_expires_at {
+            return Err(ReserveError::HoldLapsed(reservation.hold_expires_at));
+        }
+        Ok(Command::Move(next))
+    })
+    .await
+}
+
+/// Cancels before the hand-off; what was set aside or made is ended at the broker's cost.
+///
+/// Errors: [`ReserveError::Illegal`] once it is active: then it is released.
+pub async fn cancel(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    decide(broker, tenant, id, completion, |reservation, _| {
+        let next = reservation.state.next(ReservationEvent::Cancel)?;
+        Ok(if is_early(reservation.state) { Command::Move(next) } else { Command::Wish(Wish::Cancel) })
+    })
+    .await
+}
+
+/// Ends what the tenant has. Use is charged up to this moment and no further.
+///
+/// Errors: [`ReserveError::Illegal`] before the hand-off: then it is cancelled.
+pub async fn release(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    decide(broker, tenant, id, completion, |reservation, _| {
+        reservation.state.next(ReservationEvent::ReleaseRequested)?;
+        Ok(Command::Wish(Wish::Release))
+    })
+    .await
+}
+
+/// Moves the end of the window out.
+///
+/// Errors: [`ReserveError::OpenEnd`], [`ReserveError::EndTooEarly`], [`ReserveError::Illegal`].
+pub async fn extend(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    end: DateTime<Utc>,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    decide(broker, tenant, id, completion, |reservation, now| {
+        let next = reservation.state.next(ReservationEvent::Extended)?;
+        debug_assert_eq!(next, reservation.state, "an extension leaves the state");
+        let old = reservation.window_end.ok_or(ReserveError::OpenEnd)?;
+        if end <= old.max(now) {
+            return Err(ReserveError::EndTooEarly(old.max(now)));
+        }
+        Ok(Command::Extend(end))
+    })
+    .await
+}
+
+async fn decide(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    completion: Option<Completion<'_, Reservation>>,
+    choose: impl Fn(&Reservation, DateTime<Utc>) -> Result<Command, ReserveError>,
+) -> Result<Reservation, ReserveError> {
+    let mut tries = 0;
+    loop {
+        let now = broker.now();
+        let reservation = find(broker, tenant, id).await?;
+        let command = choose(&reservation, now)?;
+        let done = broker
+            .store()
+            .reservations()
+            .of(tenant)
+            .command(id, reservation.version, command, now, completion)
+            .await;
+        tries += 1;
+        match done {
+            Err(StoreError::Stale) if tries < TRIES => {}
+            Err(error) => return Err(error.into()),
+            Ok(done) => {
+                broker.nudge();
+                return Ok(done);
+            }
+        }
+    }
+}
+
+/// What a wish means in the state that a worker finds.
+///
+/// The state may have moved since the wish was written: a cancel that comes after the hand-off
+/// ends what the tenant has, and so does a release that a fall came before.
+#[must_use]
+pub fn event_of_wish(state: ReservationState, wish: Wish) -> Option<ReservationEvent> {
+    use ReservationState as S;
+    match (state, wish) {
+        (_, Wish::None) | (S::Held | S::Releasing(_) | S::Closed(_), _) => None,
+        (S::Confirmed | S::Provisioning | S::Replacing | S::HandingOff, _) => {
+            Some(ReservationEvent::Cancel)
+        }
+        (S::Active | S::Repairing, _) => Some(ReservationEvent::ReleaseRequested),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_leads_to_an_event_that_its_state_knows() {
+        for state in ReservationState::all() {
+            for wish in [Wish::None, Wish::Cancel, Wish::Release] {
+                if let Some(event) = event_of_wish(state, wish) {
+                    assert!(state.next(event).is_ok(), "{state} {wish:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Sealing: signing keys lie in the database only under a key that lies elsewhere.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use rand::RngCore as _;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use secrecy::ExposeSecret as _;
+
+use crate::config::{ConfigError, SecretsConfig};
+
+/// What was sealed cannot be opened with this key.
+#[derive(Debug, thiserror::Error)]
+#[error("a sealed secret cannot be opened: the sealing key is not the one that it was sealed with")]
+pub struct CannotOpen;
+
+/// The key under which secrets are sealed (ChaCha20-Poly1305).
+pub struct SealingKey(LessSafeKey);
+
+impl std::fmt::Debug for SealingKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SealingKey(***)")
+    }
+}
+
+impl SealingKey {
+    /// The configured key; for the embedded database a missing one is made in its directory,
+    /// readable by its owner alone.
+    ///
+    /// Errors: [`ConfigError::SealingKey`] when none is configured for a database of its own
+    /// server, or when what is configured is no key.
+    pub fn load(config: &SecretsConfig, embedded_dir: Option<&Path>) -> Result<Self, ConfigError> {
+        if let Some(key) = &config.key {
+            return Self::parse(key.expose_secret());
+        }
+        if let Some(file) = &config.key_file {
+            return Self::parse(&read(file)?);
+        }
+        let Some(dir) = embedded_dir else {
+            return Err(ConfigError::SealingKey("none is configured".into()));
+        };
+        let file = dir.join("secret.key");
+        if !file.exists() {
+            make(&file)?;
+        }
+        Self::parse(&read(&file)?)
+    }
+
+    fn parse(text: &str) -> Result<Self, ConfigError> {
+        let refuse = || ConfigError::SealingKey("it is not 64 hexadecimal digits".into());
+        let bytes = hex::decode(text.trim()).map_err(|_| refuse())?;
+        let key = UnboundKey::new(&CHACHA20_POLY1305, &bytes).map_err(|_| refuse())?;
+        Ok(Self(LessSafeKey::new(key)))
+    }
+
+    /// Seals a secret for one purpose; it opens for that purpose only.
+    #[must_use]
+    pub fn seal(&self, purpose: &str, secret: &[u8]) -> Vec<u8> {
+        let mut nonce = [0; NONCE_LEN];
+        rand::rng().fill_bytes(&mut nonce);
+        let mut sealed = secret.to_vec();
+        let tag = self
+            .0
+            .seal_in_place_separate_tag(
+                Nonce::assume_unique_for_key(nonce),
+                Aad::from(purpose.as_bytes()),
+                &mut sealed,
+            )
+            // Sealing fails only past the cipher's limit of 256 GiB.
+            .expect("a key is shorter than the limit of the cipher");
+        [&nonce[..], &sealed, tag.as_ref()].concat()
+    }
+
+    /// Opens what [`Self::seal`] made.
+    ///
+    /// Errors: [`CannotOpen`] for another key, another purpose or altered bytes.
+    pub fn open(&self, purpose: &str, sealed: &[u8]) -> Result<Vec<u8>, CannotOpen> {
+        let (nonce, rest) = sealed.split_at_checked(NONCE_LEN).ok_or(CannotOpen)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| CannotOpen)?;
+        let mut rest = rest.to_vec();
+        let secret = self
+            .0
+            .open_in_place(nonce, Aad::from(purpose.as_bytes()), &mut rest)
+            .map_err(|_| CannotOpen)?;
+        Ok(secret.to_vec())
+    }
+}
+
+fn read(file: &Path) -> Result<String, ConfigError> {
+    fs::read_to_string(file)
+        .map_err(|error| ConfigError::SealingKey(format!("{}: {error}", file.display())))
+}
+
+fn make(file: &Path) -> Result<(), ConfigError> {
+    let mut key = [0; 32];
+    rand::rng().fill_bytes(&mut key);
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let written = options.open(file).and_then(|mut made| made.write_all(hex::encode(key).as_bytes()));
+    match written {
+        // Another process made it first: its key is the one to use.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        other => {
+            other.map_err(|error| ConfigError::SealingKey(format!("{}: {error}", file.display())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(dir: &Path) -> SealingKey {
+        SealingKey::load(&SecretsConfig::default(), Some(dir)).expect("a key")
+    }
+
+    #[test]
+    fn what_is_sealed_opens_with_the_same_key_and_purpose_only() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let other = tempfile::tempdir().expect("a directory");
+        let sealed = key(dir.path()).seal("token", b"canary");
+        assert!(!sealed.windows(6).any(|window| window == b"canary"));
+        assert_eq!(key(dir.path()).open("token", &sealed).expect("opens"), b"canary");
+        assert!(key(dir.path()).open("attestation", &sealed).is_err());
+        assert!(key(other.path()).open("token", &sealed).is_err());
+    }
+
+    #[test]
+    fn without_an_embedded_database_a_missing_key_stops_the_start() {
+        let error = SealingKey::load(&SecretsConfig::default(), None).expect_err("no key");
+        assert!(error.to_string().contains("BROKER__SECRETS__KEY"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_made_key_is_readable_by_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().expect("a directory");
+        key(dir.path());
+        let mode = fs::metadata(dir.path().join("secret.key")).expect("made").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}

@@ -1,0 +1,162 @@
+//! Puts a broker together: database, mode, keys, providers, agent.
+//!
+//! Outside simulation this is where everything simulated is refused (invariant 14): the mode lies
+//! in the database, and loopback providers do not get a connection.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use adapters::{Http, HttpConfig, registry};
+use secrecy::ExposeSecret as _;
+use sha2::{Digest as _, Sha256};
+use store::settings::DatabaseMode;
+use store::{Database, Store, StoreError};
+use tracing::warn;
+
+use crate::app::{AgentDelivery, Broker, Parts, ProviderLink};
+use crate::clock::Clock;
+use crate::config::{Config, ConfigError};
+use crate::keys::{KeyError, Keys};
+use crate::secrets::SealingKey;
+
+/// Why the broker could not be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration is not usable.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The database is not usable.
+    #[error("the database cannot be used")]
+    Store(#[from] StoreError),
+    /// The signing keys are not usable.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// A provider is named that no adapter speaks for.
+    #[error("there is no adapter for the provider `{0}`; take it out of the configuration")]
+    UnknownProvider(String),
+    /// A provider without what it takes to talk to it.
+    #[error("the provider `{provider}` cannot be used: {why}")]
+    Provider {
+        /// Which one.
+        provider: String,
+        /// What is missing or refused.
+        why: String,
+    },
+    /// A file or directory cannot be used.
+    #[error("{what} cannot be used")]
+    File {
+        /// Which file.
+        what: String,
+        /// The system's word.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Opens the configured database and brings its schema up.
+///
+/// Errors: [`StartError::Store`], [`StartError::File`].
+pub async fn open_store(config: &Config) -> Result<Store, StartError> {
+    let database = match &config.database.url {
+        Some(url) => Database::Url(url.expose_secret().to_owned()),
+        None => {
+            make_dir(&config.data_dir)?;
+            Database::Sqlite { path: config.data_dir.join("broker.db") }
+        }
+    };
+    Ok(Store::connect(database).await?)
+}
+
+/// The key under which this database's secrets are sealed.
+///
+/// Errors: [`ConfigError::SealingKey`]; on a database of its own server a missing key is one.
+pub fn sealing_key(config: &Config) -> Result<SealingKey, ConfigError> {
+    let embedded = config.database.url.is_none().then_some(config.data_dir.as_path());
+    SealingKey::load(&config.secrets, embedded)
+}
+
+fn make_dir(dir: &Path) -> Result<(), StartError> {
+    std::fs::create_dir_all(dir)
+        .map_err(|source| StartError::File { what: format!("the directory {}", dir.display()), source })
+}
+
+/// Puts a broker together for the given mode.
+///
+/// `simulated` are the providers of a simulator; in production it must be empty.
+/// Errors: [`StartError`]; a database made in the other mode is refused.
+pub async fn start(
+    config: Config,
+    mode: DatabaseMode,
+    clock: Arc<dyn Clock>,
+    simulated: Vec<ProviderLink>,
+    public_url: String,
+) -> Result<Broker, StartError> {
+    let store = open_store(&config).await?;
+    store.migrate_up().await?;
+    with_store(store, config, mode, clock, simulated, public_url).await
+}
+
+/// Puts a broker together over a database that is open and migrated.
+///
+/// Errors: as [`start`].
+pub async fn with_store(
+    store: Store,
+    config: Config,
+    mode: DatabaseMode,
+    clock: Arc<dyn Clock>,
+    simulated: Vec<ProviderLink>,
+    public_url: String,
+) -> Result<Broker, StartError> {
+    store.settings().settle_mode(mode, clock.now()).await?;
+    let keys = Keys::load(&store, &sealing_key(&config)?, clock.now()).await?;
+    let mut providers = configured_providers(&config, mode)?;
+    providers.extend(simulated);
+    for link in &providers {
+        let provider = link.adapter.profile().provider_id();
+        store.providers().ensure(&provider, None, clock.now()).await?;
+    }
+    let agent = agent(&config, mode)?;
+    Ok(Broker::new(Parts { config, store, mode, clock, keys, providers, agent, public_url }))
+}
+
+fn configured_providers(
+    config: &Config,
+    mode: DatabaseMode,
+) -> Result<Vec<ProviderLink>, StartError> {
+    let mut links = Vec::new();
+    for (name, settings) in config.providers.iter().filter(|(_, settings)| settings.enabled) {
+        let adapter = market::ids::ProviderId::parse(name)
+            .ok()
+            .and_then(|id| registry::by_id(&id))
+            .ok_or_else(|| StartError::UnknownProvider(name.clone()))?;
+        let profile = adapter.profile();
+        let refuse = |why: String| StartError::Provider { provider: name.clone(), why };
+        let credential = settings.credential.clone().ok_or_else(|| {
+            refuse(format!("no credential; set BROKER__PROVIDERS__{}__CREDENTIAL", name.to_uppercase()))
+        })?;
+        let usual = HttpConfig::of(profile, Some(credential));
+        let http = Http::live(HttpConfig {
+            base_url: settings.base_url.clone().unwrap_or(usual.base_url.clone()),
+            allow_loopback: mode == DatabaseMode::Simulation,
+            ..usual
+        })
+        .map_err(|error| refuse(error.to_string()))?;
+        links.push(ProviderLink { adapter, http });
+    }
+    Ok(links)
+}
+
+fn agent(config: &Config, mode: DatabaseMode) -> Result<AgentDelivery, StartError> {
+    if mode == DatabaseMode::Simulation {
+        let executable = std::env::current_exe()
+            .map_err(|source| StartError::File { what: "this executable".into(), source })?;
+        return Ok(AgentDelivery::Simulated { executable });
+    }
+    let Some(path) = config.verifier.agent_path.clone() else {
+        warn!("No agent is configured (verifier.agent_path): nothing can be verified or handed off");
+        return Ok(AgentDelivery::Missing);
+    };
+    let bytes = std::fs::read(&path)
+        .map_err(|source| StartError::File { what: format!("the agent {}", path.display()), source })?;
+    Ok(AgentDelivery::File { sha256: hex::encode(Sha256::digest(&bytes)), path })
+}

@@ -1,0 +1,321 @@
+//! The broker's side of the conversation with the nodes: who may speak, what is asked next, and
+//! what the answers prove.
+//!
+//! The arithmetic and the rules are `verifier`'s. Here live the one-time token of a lease, the
+//! binding of a session to a node of that lease, the real clock between two steps, and the
+//! countersigned result. A step that arrives is one transaction guarded by the step it follows.
+
+mod clock;
+mod script;
+
+use market::ids::{AttestationId, VerificationId};
+use market::lease::LeaseState;
+use market::verification::{
+    AgentKey, Commit, ExpectedNode, Fill, Level, Openings, ReportSubmission, Roots, Step,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use store::leases::Lease;
+use store::settings::DatabaseMode;
+use store::verifications::{
+    NewAttestation, NewNodeSession, NodeSession, NodeStep, Verification, VerificationState,
+};
+use store::{Conflict, StoreError};
+use tracing::info;
+use verifier::attest::countersign;
+use verifier::challenge::{Answered, Judging, Opening, Session, StepError};
+use verifier::jws::Signer;
+use verifier::order::{Mode, order_for};
+
+pub(crate) use clock::StepClock;
+pub(crate) use script::{Enrolment, enrol};
+
+use crate::app::Broker;
+
+/// Why a step was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum StepRefusal {
+    /// The token is not the one of this verification, or the verification is over.
+    #[error("the token is not valid for this verification, or the verification is over")]
+    Token,
+    /// The step's number is none.
+    #[error("there are steps 1 to 5")]
+    NoSuchStep,
+    /// The provider has not yet said that the nodes of the lease run.
+    #[error("the lease is not ready to be verified; ask again in a moment")]
+    NotReady,
+    /// The address is not one of the lease's nodes, or its node has enrolled already.
+    #[error("`{0}` is not the address of a node of this lease that has still to enrol")]
+    UnknownHost(String),
+    /// No node of this verification has committed to this key.
+    #[error("no node has committed to this key; begin with step 1")]
+    UnknownAgent,
+    /// The service was restarted in the middle: its clock of this conversation is lost.
+    #[error("the conversation was interrupted on our side and cannot go on")]
+    Interrupted,
+    /// The lease sells hardware that cannot be verified.
+    #[error("the hardware of this lease cannot be verified: {0}")]
+    Unverifiable(&'static str),
+    /// The body is not what this step sends.
+    #[error("the body is not what step {step} sends: {why}")]
+    Body {
+        /// The step.
+        step: u8,
+        /// What is wrong.
+        why: String,
+    },
+    /// The step does not fit the conversation.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// Another message for the same step was faster.
+    #[error("another message for this step was faster; send it again")]
+    Raced,
+    /// The result could not be signed.
+    #[error("the result could not be signed")]
+    Signing(#[from] verifier::jws::JwsError),
+    /// The database did not answer.
+    #[error("the step could not be kept")]
+    Store(#[source] StoreError),
+}
+
+impl From<StoreError> for StepRefusal {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Stale | StoreError::Conflict(Conflict::Exists { .. }) => Self::Raced,
+            StoreError::Conflict(Conflict::VerificationClosed) => Self::Token,
+            other => Self::Store(other),
+        }
+    }
+}
+
+/// What has come out of the verification of a lease so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseVerdict {
+    /// Not every node has reported.
+    Open,
+    /// Every node passed.
+    Passed,
+    /// A node did not pass; why, in words.
+    Failed(String),
+}
+
+/// What has come out of the verification of a lease so far.
+///
+/// Errors: the database's.
+pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, StoreError> {
+    let all = broker.store().verifications().across_tenants();
+    let attestations = all.attestations_of(lease.id).await?;
+    if let Some(bad) = attestations.iter().find(|attestation| !attestation.verdict.is_pass()) {
+        let why = format!("node {} of the lease: {}", bad.node_index, bad.verdict);
+        return Ok(LeaseVerdict::Failed(format!("{why} (attestation {})", bad.id)));
+    }
+    let passed = u32::try_from(attestations.len()).unwrap_or(u32::MAX);
+    Ok(if passed >= lease.nodes { LeaseVerdict::Passed } else { LeaseVerdict::Open })
+}
+
+/// Takes one step of the conversation and gives the broker's answer to it.
+///
+/// Errors: [`StepRefusal`]; nothing is written then.
+pub async fn step(
+    broker: &Broker,
+    id: VerificationId,
+    token: &str,
+    number: u8,
+    body: Value,
+) -> Result<Value, StepRefusal> {
+    let all = broker.store().verifications().across_tenants();
+    let verification = all.find(id).await?.ok_or(StepRefusal::Token)?;
+    if !script::is_token_of(token, &verification) || verification.state != VerificationState::Open {
+        return Err(StepRefusal::Token);
+    }
+    let step = Step::from_number(number).ok_or(StepRefusal::NoSuchStep)?;
+    if step == Step::Commit {
+        return commit(broker, &verification, parse(number, body)?).await;
+    }
+    let key = agent_key(&body).ok_or(StepRefusal::UnknownAgent)?;
+    let row = all.node_by_key(id, key.as_str()).await?.ok_or(StepRefusal::UnknownAgent)?;
+    let session: Session =
+        serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
+    let elapsed = broker.step_clock().since_answer(id, &key).ok_or(StepRefusal::Interrupted)?;
+    let entropy = rand::random();
+    match step {
+        Step::Commit => Err(StepRefusal::NoSuchStep),
+        Step::Roots => {
+            let roots: Roots = parse(number, body)?;
+            keep(broker, &row, session.on_roots(&roots, entropy, elapsed)?).await
+        }
+        Step::Fill => {
+            let fill: Fill = parse(number, body)?;
+            keep(broker, &row, session.on_fill(&fill, entropy, elapsed)?).await
+        }
+        Step::Openings => {
+            let openings: Openings = parse(number, body)?;
+            // Recomputing the answers takes a while with real orders.
+            let answered = tokio::task::spawn_blocking(move || {
+                session.on_openings(&openings, entropy, elapsed)
+            });
+            keep(broker, &row, answered.await.map_err(|_| StepRefusal::Interrupted)??).await
+        }
+        Step::Report => {
+            let report: ReportSubmission = parse(number, body)?;
+            let attestation_id = AttestationId::from_uuid(broker.new_uuid());
+            let judging = Judging { attestation_id, now: broker.now() };
+            let answered = session.on_report(&report, judging, elapsed)?;
+            finish(broker, &verification, &row, answered).await
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(step: u8, body: Value) -> Result<T, StepRefusal> {
+    serde_json::from_value(body).map_err(|error| StepRefusal::Body { step, why: error.to_string() })
+}
+
+fn agent_key(body: &Value) -> Option<AgentKey> {
+    body.get("agent_key")?.as_str()?.parse().ok()
+}
+
+fn json(reply: &impl Serialize) -> Result<Value, StepRefusal> {
+    serde_json::to_value(reply).map_err(|error| StepError::Stored(error).into())
+}
+
+/// Step 1: binds the agent's key to a node of the lease, by the address that it claims.
+async fn commit(
+    broker: &Broker,
+    verification: &Verification,
+    commit: Commit,
+) -> Result<Value, StepRefusal> {
+    let store = broker.store();
+    let all = store.verifications().across_tenants();
+    if let Some(row) = all.node_by_key(verification.id, commit.agent_key.as_str()).await? {
+        let session: Session =
+            serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
+        return json(&session.on_commit_again(&commit)?.reply);
+    }
+    let lease = store.leases().across_tenants().find(verification.lease_id).await?;
+    let lease = lease.filter(|lease| lease.state.is_live()).ok_or(StepRefusal::Token)?;
+    match lease.state {
+        LeaseState::Verifying => {}
+        LeaseState::Requested | LeaseState::Booting => return Err(StepRefusal::NotReady),
+        _ => return Err(StepRefusal::Token),
+    }
+    let node_index = node_of(&lease, &commit.host)?;
+    let opening = Opening {
+        verification_id: verification.id,
+        lease_id: lease.id,
+        mode: mode_of(broker),
+        order: order_for(expected(&lease)?, node_index, Level::Standard, mode_of(broker)),
+    };
+    let answered = Session::open(opening, commit.clone(), rand::random())?;
+    let enrolled = all
+        .enrol(
+            verification.id,
+            &NewNodeSession {
+                node_index,
+                host: commit.host.clone(),
+                agent_key: commit.agent_key.to_string(),
+                step: Step::Commit.number(),
+                session: json(&answered.session)?,
+            },
+            broker.now(),
+        )
+        .await;
+    match enrolled {
+        Err(StoreError::Conflict(Conflict::Exists { .. })) => {
+            Err(StepRefusal::UnknownHost(commit.host))
+        }
+        Err(error) => Err(error.into()),
+        Ok(_) => {
+            broker.step_clock().answered(verification.id, &commit.agent_key);
+            json(&answered.reply)
+        }
+    }
+}
+
+/// The number of the lease's node at this address.
+fn node_of(lease: &Lease, host: &str) -> Result<u32, StepRefusal> {
+    lease
+        .provider_nodes
+        .iter()
+        .position(|node| node.host == host || node.private_address.as_deref() == Some(host))
+        .and_then(|index| u32::try_from(index).ok())
+        .ok_or_else(|| StepRefusal::UnknownHost(host.to_owned()))
+}
+
+fn mode_of(broker: &Broker) -> Mode {
+    match broker.mode() {
+        DatabaseMode::Simulation => Mode::Simulation,
+        DatabaseMode::Production => Mode::Real,
+    }
+}
+
+/// What a node of the lease should be.
+fn expected(lease: &Lease) -> Result<ExpectedNode, StepRefusal> {
+    let offer = &lease.offer;
+    let gpu = offer.gpu.known().ok_or(StepRefusal::Unverifiable("the GPU's form is unknown"))?;
+    let gpus = offer.gpus.as_whole().ok_or(StepRefusal::Unverifiable("it is a slice of a GPU"))?;
+    let spec = gpu.spec();
+    // What the driver of a healthy card reports; without a published figure, the marketed size.
+    let marketed = spec.memory_gb * 1e9 / f64::from(1 << 20);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "MiB of a card")]
+    let memory_mib = spec.reported_memory_mib.map_or(marketed as u32, |mib| mib as u32);
+    Ok(ExpectedNode { gpu, gpus, memory_mib })
+}
+
+fn next_step(
+    row: &NodeSession,
+    session: &Session,
+    attestation: Option<NewAttestation>,
+) -> Result<NodeStep, StepRefusal> {
+    Ok(NodeStep { from: row.step, to: row.step + 1, session: json(session)?, attestation })
+}
+
+/// Keeps the session after a step and gives the reply; a replayed one changes nothing.
+async fn keep<R: Serialize>(
+    broker: &Broker,
+    row: &NodeSession,
+    answered: Answered<R>,
+) -> Result<Value, StepRefusal> {
+    if !answered.replayed {
+        let next = next_step(row, &answered.session, None)?;
+        let all = broker.store().verifications().across_tenants();
+        all.advance(row.verification_id, row.node_index, &next, broker.now()).await?;
+        broker.step_clock().answered(row.verification_id, answered.session.agent_key());
+    }
+    json(&answered.reply)
+}
+
+/// Step 5: countersigns the result and keeps it with the end of the session.
+async fn finish<R: Serialize>(
+    broker: &Broker,
+    verification: &Verification,
+    row: &NodeSession,
+    answered: Answered<R>,
+) -> Result<Value, StepRefusal> {
+    if answered.replayed {
+        return json(&answered.reply);
+    }
+    let Some(attestation) = answered.session.attestation() else {
+        return json(&answered.reply);
+    };
+    let key = broker.keys().attestation();
+    let signer = Signer::from_seed(&key.signing().to_bytes());
+    let new = NewAttestation {
+        id: attestation.id,
+        verdict: attestation.verdict,
+        simulated: attestation.simulated,
+        jws: countersign(attestation, key.kid(), &signer)?,
+    };
+    let verdict = attestation.verdict;
+    let last = next_step(row, &answered.session, Some(new))?;
+    let all = broker.store().verifications().across_tenants();
+    all.advance(row.verification_id, row.node_index, &last, broker.now()).await?;
+    broker.step_clock().forget(row.verification_id, answered.session.agent_key());
+    broker.nudge();
+    info!(
+        verification.id = %verification.id, lease.id = %verification.lease_id,
+        node = row.node_index, verdict = %verdict,
+        "Verified a node: {verdict}"
+    );
+    json(&answered.reply)
+}

@@ -1,0 +1,168 @@
+//! Databases for tests: a fresh one for each test, on SQLite and on PostgreSQL.
+//!
+//! For tests alone, of this crate and of those that use it (feature `fixture`); what cannot be set
+//! up panics and says why. PostgreSQL is `TEST_DATABASE_URL` where that is set, else a private
+//! cluster from installed binaries, else the test says that it skips that half;
+//! `REQUIRE_SERVICES=1` turns the skip into a failure.
+
+mod postgres;
+
+use std::env;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sea_orm::ConnectionTrait;
+use tempfile::TempDir;
+
+use crate::{Database, Store};
+
+/// A migrated database that nobody else uses.
+#[derive(Debug)]
+pub struct TestDatabase {
+    /// What was opened; another process may open it too.
+    pub database: Database,
+    /// It, opened.
+    pub store: Store,
+    cleanup: Cleanup,
+}
+
+#[derive(Debug)]
+enum Cleanup {
+    /// The folder goes when this is dropped.
+    Folder { _folder: TempDir },
+    /// The database is dropped through the server's own one.
+    Drop { admin_url: String, name: String },
+}
+
+impl TestDatabase {
+    /// A fresh SQLite file.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub async fn sqlite() -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let database = Database::Sqlite {
+            path: folder.path().join("test.db"),
+        };
+        let store = open(database.clone()).await;
+        Self {
+            database,
+            store,
+            cleanup: Cleanup::Folder { _folder: folder },
+        }
+    }
+
+    /// A fresh database on PostgreSQL; `None`, said aloud, where there is none.
+    ///
+    /// # Panics
+    /// When `REQUIRE_SERVICES=1` and there is none, or when it cannot be made.
+    pub async fn postgres() -> Option<Self> {
+        let server = match env::var("TEST_DATABASE_URL") {
+            Ok(url) => Ok(postgres::Server::at(&url)),
+            Err(_) => postgres::Server::private(),
+        };
+        let server = match server {
+            Ok(server) => server,
+            Err(why) if env::var("REQUIRE_SERVICES").is_ok_and(|set| set == "1") => {
+                panic!("REQUIRE_SERVICES=1, but there is no PostgreSQL: {why}")
+            }
+            Err(why) => {
+                eprintln!("skipped: needs PostgreSQL ({why})");
+                return None;
+            }
+        };
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("broker_test_{}_{number}", std::process::id());
+        execute(&server.url("postgres"), &format!("CREATE DATABASE {name}")).await;
+        let database = Database::Url(server.url(&name));
+        let store = open(database.clone()).await;
+        let cleanup = Cleanup::Drop {
+            admin_url: server.url("postgres"),
+            name,
+        };
+        Some(Self {
+            database,
+            store,
+            cleanup,
+        })
+    }
+
+    /// Closes and removes it. A test that fails before leaves a database on a server that was
+    /// there before; a private server takes its databases along.
+    ///
+    /// # Panics
+    /// When it cannot be removed.
+    pub async fn remove(self) {
+        self.store.close().await.expect("closes");
+        if let Cleanup::Drop { admin_url, name } = self.cleanup {
+            execute(&admin_url, &format!("DROP DATABASE {name} WITH (FORCE)")).await;
+        }
+    }
+}
+
+/// Runs a test on a fresh SQLite file and then on a fresh PostgreSQL database.
+///
+/// # Panics
+/// When the test does, or a database cannot be made.
+pub async fn for_each_database<F>(test: F)
+where
+    F: AsyncFn(&Store),
+{
+    let sqlite = TestDatabase::sqlite().await;
+    eprintln!("on SQLite:");
+    test(&sqlite.store).await;
+    sqlite.remove().await;
+    if let Some(postgres) = TestDatabase::postgres().await {
+        eprintln!("on PostgreSQL:");
+        test(&postgres.store).await;
+        postgres.remove().await;
+    }
+}
+
+async fn open(database: Database) -> Store {
+    let store = Store::connect(database)
+        .await
+        .expect("a fresh database opens");
+    store
+        .migrate_up()
+        .await
+        .expect("a fresh database takes the schema");
+    store
+}
+
+async fn execute(url: &str, statement: &str) {
+    let server = sea_orm::Database::connect(url)
+        .await
+        .expect("PostgreSQL answers");
+    server.execute_unprepared(statement).await.expect(statement);
+    server.close().await.expect("closes");
+}
+
+/// Runs a statement as it stands, to see what the database itself refuses.
+///
+/// # Errors
+/// What the database says, in words.
+pub async fn execute_raw(store: &Store, statement: &str) -> Result<(), String> {
+    store
+        .write
+        .execute_unprepared(statement)
+        .await
+        .map(|_| ())
+        .map_err(|no| no.to_string())
+}
+
+/// How many rows a table has.
+///
+/// # Panics
+/// When there is no such table.
+pub async fn count_rows(store: &Store, table: &str) -> i64 {
+    let sql = format!("SELECT COUNT(*) AS n FROM {table}");
+    let statement = sea_orm::Statement::from_string(store.read.get_database_backend(), sql);
+    let row = store
+        .read
+        .query_one_raw(statement)
+        .await
+        .expect("counts")
+        .expect("a row");
+    row.try_get("", "n").expect("a number")
+}

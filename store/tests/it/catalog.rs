@@ -1,0 +1,288 @@
+use market::catalog::OfferDiff;
+use market::money::{Currency, Money};
+use market::offer::{Availability, Offer};
+use store::catalog::Generation;
+use store::fixture::{count_rows, for_each_database};
+use store::offers::{HistoryFilter, OfferChange};
+use store::{Conflict, StoreError};
+
+use crate::support::{at, offer, provider, reading, sell};
+
+const TABLES: [&str; 4] = ["providers", "readings", "offers", "offer_history"];
+
+#[tokio::test]
+async fn a_reading_without_changes_writes_one_row_and_keeps_its_offers_fresh() {
+    for_each_database(async |store| {
+        let offers = [
+            offer("a", Availability::exactly(4)),
+            offer("b", Availability::NONE),
+        ];
+        let first = sell(store, &offers, at(0)).await;
+        let mut before = Vec::new();
+        for table in TABLES {
+            before.push(count_rows(store, table).await);
+        }
+        assert_eq!(before, [1, 1, 2, 2]);
+        let later = reading(&offers, at(60));
+        let second = store
+            .catalog()
+            .apply_reading(&later, &OfferDiff::default(), Some(first), at(61))
+            .await
+            .expect("applied");
+        assert!(second > first);
+        let mut after = Vec::new();
+        for table in TABLES {
+            after.push(count_rows(store, table).await);
+        }
+        assert_eq!(after, [1, 2, 2, 2]);
+        let live = store.catalog().live_offers().await.expect("reads");
+        assert_eq!(live.generation, Some(second));
+        assert_eq!(live.offers.len(), 2);
+        for offer in live.offers {
+            assert_eq!(
+                offer.observed_at,
+                at(60),
+                "seen again, though nothing was written"
+            );
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_offer_is_stored_whole_and_its_changes_are_appended() {
+    for_each_database(async |store| {
+        let (kept, dropped) = (
+            offer("a", Availability::exactly(4)),
+            offer("b", Availability::PRESENT),
+        );
+        let first = sell(store, &[kept.clone(), dropped.clone()], at(0)).await;
+        let known = store
+            .catalog()
+            .known_offers(&provider())
+            .await
+            .expect("reads");
+        let mut expected = vec![kept.clone(), dropped.clone()];
+        expected.sort_by_key(|offer| offer.offer_id);
+        assert_eq!(known.offers, expected);
+
+        let price_per_node_hour = Money::parse("19.92", Currency::Usd).expect("a price");
+        let cheaper = Offer {
+            price_per_node_hour,
+            observed_at: at(60),
+            ..kept.clone()
+        };
+        let diff = OfferDiff {
+            added: Vec::new(),
+            changed: vec![cheaper.clone()],
+            withdrawn: vec![dropped.offer_id],
+        };
+        let later = reading(std::slice::from_ref(&cheaper), at(60));
+        store
+            .catalog()
+            .apply_reading(&later, &diff, Some(first), at(61))
+            .await
+            .expect("applied");
+
+        let live = store.catalog().live_offers().await.expect("reads").offers;
+        assert_eq!(live, [cheaper.clone()]);
+        let gone = store
+            .catalog()
+            .offer(dropped.offer_id)
+            .await
+            .expect("reads")
+            .expect("known");
+        assert!(gone.withdrawn);
+
+        let all = HistoryFilter::default();
+        let history = store
+            .catalog()
+            .offer_history(kept.offer_id, all, 10)
+            .await
+            .expect("reads");
+        let changes: Vec<_> = history
+            .iter()
+            .map(|entry| (entry.change, &entry.offer))
+            .collect();
+        assert_eq!(
+            changes,
+            [
+                (OfferChange::Changed, &cheaper),
+                (OfferChange::Added, &kept)
+            ]
+        );
+        let known_then = HistoryFilter {
+            known_at: Some(at(60)),
+            ..all
+        };
+        let then = store
+            .catalog()
+            .offer_history(kept.offer_id, known_then, 10)
+            .await;
+        assert_eq!(then.expect("reads").len(), 1, "the change was learnt at 61");
+        let so_then = HistoryFilter {
+            as_of: Some(at(60)),
+            ..all
+        };
+        let then = store
+            .catalog()
+            .offer_history(kept.offer_id, so_then, 10)
+            .await;
+        assert_eq!(then.expect("reads").len(), 2, "the change was so at 60");
+        let withdrawal = store
+            .catalog()
+            .offer_history(dropped.offer_id, all, 1)
+            .await
+            .expect("reads");
+        assert_eq!(withdrawal[0].change, OfferChange::Withdrawn);
+        assert_eq!(withdrawal[0].observed_at, at(60));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_offer_with_a_date_of_its_own_keeps_it_until_it_changes() {
+    for_each_database(async |store| {
+        store
+            .providers()
+            .ensure(&provider(), None, at(0))
+            .await
+            .expect("a provider");
+        let dated = Offer {
+            observed_at: at(-86_400),
+            ..offer("a", Availability::UNKNOWN)
+        };
+        let mut sheet = reading(std::slice::from_ref(&dated), at(0));
+        sheet.offers = vec![dated.clone()];
+        let diff = OfferDiff {
+            added: vec![dated.clone()],
+            ..OfferDiff::default()
+        };
+        let first = store
+            .catalog()
+            .apply_reading(&sheet, &diff, None, at(0))
+            .await
+            .expect("ok");
+        sheet.read_at = at(60);
+        let none = OfferDiff::default();
+        store
+            .catalog()
+            .apply_reading(&sheet, &none, Some(first), at(60))
+            .await
+            .expect("ok");
+        let live = store.catalog().live_offers().await.expect("reads").offers;
+        assert_eq!(live, [dated]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reading_made_against_an_older_state_or_in_part_is_refused() {
+    for_each_database(async |store| {
+        let offers = [offer("a", Availability::exactly(4))];
+        let first = sell(store, &offers, at(0)).await;
+        let none = OfferDiff::default();
+        let catalog = store.catalog();
+        let second = catalog
+            .apply_reading(&reading(&offers, at(60)), &none, Some(first), at(60))
+            .await
+            .expect("applied");
+        for (base, read_at) in [(first, at(90)), (second, at(30))] {
+            let refused = reading(&offers, read_at);
+            let stale = catalog
+                .apply_reading(&refused, &none, Some(base), at(90))
+                .await;
+            assert!(matches!(stale, Err(StoreError::Stale)), "{stale:?}");
+        }
+        let mut partial = reading(&offers, at(120));
+        partial.complete = false;
+        let partial = catalog
+            .apply_reading(&partial, &none, Some(second), at(120))
+            .await;
+        assert!(matches!(
+            partial,
+            Err(StoreError::Conflict(Conflict::PartialReading))
+        ));
+        assert_eq!(count_rows(store, "readings").await, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn generations_are_committed_in_order_and_without_gaps() {
+    for_each_database(async |store| {
+        let names: Vec<_> = (0..8).map(|n| format!("p{n}")).collect();
+        let mut readers = tokio::task::JoinSet::new();
+        for name in names {
+            let store = store.clone();
+            readers.spawn(async move {
+                let id = market::ids::ProviderId::parse(&name).expect("an id");
+                store
+                    .providers()
+                    .ensure(&id, None, at(0))
+                    .await
+                    .expect("a provider");
+                let mut base = None;
+                let mut given = Vec::new();
+                for round in 1..=5 {
+                    let mut reading = reading(&[], at(round));
+                    reading.provider = id.clone();
+                    let none = OfferDiff::default();
+                    let generation = store
+                        .catalog()
+                        .apply_reading(&reading, &none, base, at(round))
+                        .await
+                        .expect("applied");
+                    let latest = store.catalog().latest_generation().await.expect("reads");
+                    assert!(latest >= Some(generation), "committed means visible");
+                    base = Some(generation);
+                    given.push(generation);
+                }
+                given
+            });
+        }
+        let mut given: Vec<Generation> = readers.join_all().await.into_iter().flatten().collect();
+        given.sort();
+        assert_eq!(given, (1..=40).map(Generation).collect::<Vec<_>>());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_failed_attempt_marks_the_provider_and_touches_no_offer() {
+    for_each_database(async |store| {
+        sell(store, &[offer("a", Availability::exactly(4))], at(0)).await;
+        store
+            .providers()
+            .record_failure(&provider(), "truncated", at(60))
+            .await
+            .expect("noted");
+        let marked = store
+            .providers()
+            .find(&provider())
+            .await
+            .expect("reads")
+            .expect("known");
+        assert_eq!(marked.stale_reason.as_deref(), Some("truncated"));
+        assert_eq!(marked.last_attempt_at, Some(at(60)));
+        assert_eq!(marked.last_complete_at, Some(at(0)));
+        assert_eq!((marked.live_offers, marked.skipped.len()), (1, 1));
+        let live = store.catalog().live_offers().await.expect("reads").offers;
+        assert_eq!(live[0].observed_at, at(0), "it grows old");
+        store
+            .providers()
+            .set_enabled(&provider(), false)
+            .await
+            .expect("off");
+        assert!(
+            store
+                .catalog()
+                .live_offers()
+                .await
+                .expect("reads")
+                .offers
+                .is_empty()
+        );
+    })
+    .await;
+}

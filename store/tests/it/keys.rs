@@ -1,0 +1,155 @@
+use market::identity::{ResourceFamily, Role, Scope};
+use market::ids::{ApiKeyId, SshKeyId};
+use store::api_keys::NewApiKey;
+use store::fixture::for_each_database;
+use store::signing_keys::{KeyPurpose, SigningKey};
+use store::ssh_keys::NewSshKey;
+use store::{Conflict, StoreError};
+use uuid::Uuid;
+
+use crate::support::{at, tenant};
+
+fn api_key(hash: &str) -> NewApiKey {
+    NewApiKey {
+        id: ApiKeyId::from_uuid(Uuid::now_v7()),
+        name: "laptop".to_owned(),
+        role: Role::Member,
+        scopes: [(ResourceFamily::Reservations, Scope::Write)].into(),
+        prefix: "gpb_abcd".to_owned(),
+        hash: hash.to_owned(),
+        expires_at: Some(at(100)),
+        created_at: at(0),
+    }
+}
+
+#[tokio::test]
+async fn an_api_key_is_found_by_its_hash_until_it_is_revoked_or_expires() {
+    for_each_database(async |store| {
+        let (owner, _) = tenant(store, "owner").await;
+        let (other, _) = tenant(store, "other").await;
+        let keys = store.api_keys();
+        let key = keys
+            .of(owner)
+            .insert(api_key("abc"), None)
+            .await
+            .expect("kept");
+        let again = keys.of(other).insert(api_key("abc"), None).await;
+        assert!(
+            matches!(again, Err(StoreError::Conflict(Conflict::Exists { .. }))),
+            "{again:?}"
+        );
+        let found = keys
+            .across_tenants()
+            .find_by_hash("abc")
+            .await
+            .expect("reads");
+        assert_eq!(found.as_ref(), Some(&key));
+        assert_eq!((key.tenant_id, key.role), (owner, Role::Member));
+        assert!(key.is_usable(at(99)) && !key.is_usable(at(100)));
+        assert_eq!(
+            keys.across_tenants()
+                .find_by_hash("xyz")
+                .await
+                .expect("reads"),
+            None
+        );
+        keys.across_tenants()
+            .touch(key.id, at(7))
+            .await
+            .expect("noted");
+        let foreign = keys.of(other).revoke(key.id, at(8)).await;
+        assert!(
+            matches!(foreign, Err(StoreError::NotFound { .. })),
+            "{foreign:?}"
+        );
+        keys.of(owner).revoke(key.id, at(9)).await.expect("revoked");
+        keys.of(owner)
+            .revoke(key.id, at(10))
+            .await
+            .expect("a second time is fine");
+        let found = keys
+            .across_tenants()
+            .find(key.id)
+            .await
+            .expect("reads")
+            .expect("kept");
+        assert_eq!(
+            (found.last_used_at, found.revoked_at),
+            (Some(at(7)), Some(at(9)))
+        );
+        assert!(!found.is_usable(at(10)));
+        assert_eq!(keys.of(owner).list().await.expect("reads").len(), 1);
+        assert_eq!(keys.of(other).list().await.expect("reads"), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tenant_has_each_ssh_key_once_and_forgets_only_its_own() {
+    for_each_database(async |store| {
+        let (owner, _) = tenant(store, "owner").await;
+        let (other, _) = tenant(store, "other").await;
+        let new = || NewSshKey {
+            id: SshKeyId::from_uuid(Uuid::now_v7()),
+            name: "laptop".to_owned(),
+            public_key: "ssh-ed25519 AAAA".to_owned(),
+            fingerprint: "SHA256:abc".to_owned(),
+        };
+        let keys = store.ssh_keys();
+        let key = keys.of(owner).add(new(), at(0), None).await.expect("kept");
+        let again = keys.of(owner).add(new(), at(1), None).await;
+        assert!(
+            matches!(again, Err(StoreError::Conflict(Conflict::Exists { .. }))),
+            "{again:?}"
+        );
+        keys.of(other)
+            .add(new(), at(1), None)
+            .await
+            .expect("another tenant may have it");
+        let foreign = keys.of(other).delete(key.id).await;
+        assert!(
+            matches!(foreign, Err(StoreError::NotFound { .. })),
+            "{foreign:?}"
+        );
+        assert_eq!(keys.of(other).find(key.id).await.expect("reads"), None);
+        assert_eq!(
+            keys.of(owner).find(key.id).await.expect("reads").as_ref(),
+            Some(&key)
+        );
+        keys.of(owner).delete(key.id).await.expect("forgotten");
+        assert_eq!(keys.of(owner).list().await.expect("reads"), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn signing_keys_are_listed_by_purpose_from_the_oldest() {
+    for_each_database(async |store| {
+        let key = |kid: &str, purpose, seconds| SigningKey {
+            kid: kid.to_owned(),
+            purpose,
+            sealed_private: vec![0, 255, 7],
+            public: vec![1, 2],
+            created_at: at(seconds),
+        };
+        let new = key("new", KeyPurpose::Token, 9);
+        let old = key("old", KeyPurpose::Token, 1);
+        let attests = key("att", KeyPurpose::Attestation, 5);
+        for one in [&new, &old, &attests, &old] {
+            store
+                .signing_keys()
+                .insert(one.clone())
+                .await
+                .expect("kept");
+        }
+        let tokens = store
+            .signing_keys()
+            .list(KeyPurpose::Token)
+            .await
+            .expect("reads");
+        assert_eq!(tokens, [old, new]);
+        let shown = format!("{:?}", tokens[0]);
+        assert!(shown.contains("***") && !shown.contains("255"), "{shown}");
+    })
+    .await;
+}

@@ -1,0 +1,108 @@
+use market::demand::DemandKind;
+use market::ids::{LeaseId, ProjectId, TenantId, UsageId};
+use market::money::{Money, Rate};
+use market::offer::Availability;
+use market::tags::Attribution;
+use market::usage::{Charge, UsageRecord};
+use store::change::Change;
+use store::charges::ChargedSoFar;
+use store::fixture::for_each_database;
+use store::reservations::Reservation;
+use store::{Conflict, StoreError};
+use uuid::Uuid;
+
+use crate::support::{at, claim, offer, provisioning, sell, tenant};
+
+fn charge(
+    (tenant_id, project_id): (TenantId, ProjectId),
+    reservation: &Reservation,
+    lease_id: LeaseId,
+    from: i64,
+    amount_units: i64,
+) -> Charge {
+    Charge {
+        usage: UsageRecord {
+            id: UsageId::from_uuid(Uuid::now_v7()),
+            reservation_id: reservation.id,
+            lease_id,
+            line: 0,
+            gpus: 8,
+            from: at(from),
+            to: at(from + 60),
+        },
+        tenant_id,
+        project_id,
+        provider: crate::support::provider(),
+        gpu: "H100-SXM".to_owned(),
+        workload: DemandKind::Gpus,
+        rate: Rate::per_gpu_hour(Money::usd_units(299_000_000)),
+        amount: Money::usd_units(amount_units),
+        tags: reservation.tags.clone(),
+        attribution: Attribution::default(),
+    }
+}
+
+#[tokio::test]
+async fn charges_add_up_by_line_and_read_back_as_they_were_made() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(2));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        let (other, _) = tenant(store, "other").await;
+        let (reservation, lease) = provisioning(store, whose, &offer).await;
+        let charges = vec![
+            charge(whose, &reservation, lease, 100, 39_866_667),
+            charge(whose, &reservation, lease, 160, 39_866_666),
+        ];
+        let held = claim(store, reservation.id, at(5)).await;
+        let change = Change {
+            charges: charges.clone(),
+            keep_claim: true,
+            ..Change::default()
+        };
+        store
+            .work()
+            .apply(&held.claim, &change, at(220))
+            .await
+            .expect("charged");
+        let all = store.charges().across_tenants();
+        let so_far = all.charged_so_far(reservation.id, 0).await.expect("reads");
+        assert_eq!(
+            so_far,
+            ChargedSoFar {
+                gpu_seconds: 960,
+                amount_units: 79_733_333
+            }
+        );
+        let other_line = all.charged_so_far(reservation.id, 1).await.expect("reads");
+        assert_eq!(other_line, ChargedSoFar::default());
+        let of = |tenant| store.charges().of(tenant);
+        assert_eq!(
+            of(whose.0).between(at(100), at(161)).await.expect("reads"),
+            charges
+        );
+        assert_eq!(
+            of(whose.0).between(at(101), at(160)).await.expect("reads"),
+            []
+        );
+        assert_eq!(of(other).between(at(0), at(999)).await.expect("reads"), []);
+        assert_eq!(all.between(at(0), at(999)).await.expect("reads"), charges);
+        assert_eq!(
+            all.of_reservation(reservation.id).await.expect("reads"),
+            charges
+        );
+        // The same time of the same lease is not billed twice, under whatever id.
+        let again = Change {
+            charges: vec![charge(whose, &reservation, lease, 160, 1)],
+            keep_claim: true,
+            ..Change::default()
+        };
+        let refusal = store.work().apply(&held.claim, &again, at(230)).await;
+        let expected = Conflict::Exists { what: "the charge" };
+        assert!(
+            matches!(&refusal, Err(StoreError::Conflict(conflict)) if *conflict == expected),
+            "{refusal:?}"
+        );
+    })
+    .await;
+}

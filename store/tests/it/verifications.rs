@@ -1,0 +1,235 @@
+use market::attestation::Verdict;
+use market::ids::{AttestationId, LeaseId, ReservationId, VerificationId};
+use market::offer::Availability;
+use store::change::Change;
+use store::fixture::for_each_database;
+use store::verifications::{
+    NewAttestation, NewNodeSession, NewVerification, NodeStep, VerificationState,
+};
+use store::{Conflict, Store, StoreError};
+use uuid::Uuid;
+
+use crate::support::{at, claim, offer, provisioning, sell, tenant, token};
+
+struct Opened {
+    verification: VerificationId,
+    reservation: ReservationId,
+    lease: LeaseId,
+    tenant: market::ids::TenantId,
+}
+
+/// Opens a verification of two nodes; its reservation is due at 500.
+async fn opened(store: &Store) -> Opened {
+    let offer = offer("a", Availability::exactly(9));
+    sell(store, std::slice::from_ref(&offer), at(0)).await;
+    let whose = tenant(store, "acme").await;
+    let (reservation, lease) = provisioning(store, whose, &offer).await;
+    let verification = VerificationId::from_uuid(Uuid::now_v7());
+    let held = claim(store, reservation.id, at(5)).await;
+    let change = Change {
+        verifications: vec![NewVerification {
+            id: verification,
+            lease_id: lease,
+            enrol_hash: "enrol".to_owned(),
+            nodes: 2,
+            deadline: at(900),
+        }],
+        due_at: Some(at(500)),
+        ..Change::default()
+    };
+    store
+        .work()
+        .apply(&held.claim, &change, at(5))
+        .await
+        .expect("opened");
+    Opened {
+        verification,
+        reservation: reservation.id,
+        lease,
+        tenant: whose.0,
+    }
+}
+
+fn node(node_index: u32, agent: &str) -> NewNodeSession {
+    NewNodeSession {
+        node_index,
+        host: "198.51.100.7".to_owned(),
+        agent_key: agent.to_owned(),
+        step: 1,
+        session: serde_json::json!({"nonce": agent}),
+    }
+}
+
+fn step(from: u8, to: u8, verdict: Option<Verdict>) -> NodeStep {
+    NodeStep {
+        from,
+        to,
+        session: serde_json::json!({"step": to}),
+        attestation: verdict.map(|verdict| NewAttestation {
+            id: AttestationId::from_uuid(Uuid::now_v7()),
+            verdict,
+            simulated: true,
+            jws: "a.b.c".to_owned(),
+        }),
+    }
+}
+
+#[tokio::test]
+async fn each_node_that_was_leased_enrols_once() {
+    for_each_database(async |store| {
+        let opened = opened(store).await;
+        let all = store.verifications().across_tenants();
+        let found = all.of_lease(opened.lease).await.expect("reads");
+        assert_eq!(
+            (found[0].id, found[0].reservation_id),
+            (opened.verification, opened.reservation)
+        );
+        let id = opened.verification;
+        let second = all
+            .enrol(id, &node(1, "two"), at(10))
+            .await
+            .expect("enrols");
+        let first = all
+            .enrol(id, &node(0, "one"), at(11))
+            .await
+            .expect("enrols");
+        let again = all
+            .enrol(id, &node(0, "one"), at(12))
+            .await
+            .expect("its answer was lost");
+        assert_eq!((again.fresh, &again.node), (false, &first.node));
+        let double = all.enrol(id, &node(0, "three"), at(13)).await;
+        assert!(
+            matches!(double, Err(StoreError::Conflict(Conflict::Exists { .. }))),
+            "{double:?}"
+        );
+        let third = all.enrol(id, &node(2, "three"), at(13)).await;
+        let full = Conflict::VerificationFull { nodes: 2 };
+        assert!(
+            matches!(&third, Err(StoreError::Conflict(conflict)) if *conflict == full),
+            "{third:?}"
+        );
+        assert_eq!(
+            all.nodes(id).await.expect("reads"),
+            [first.node, second.node.clone()]
+        );
+        let by_key = all.node_by_key(id, "two").await.expect("reads");
+        assert_eq!(by_key.as_ref(), Some(&second.node));
+        let unknown = VerificationId::from_uuid(Uuid::now_v7());
+        let nowhere = all.enrol(unknown, &node(0, "one"), at(14)).await;
+        assert!(
+            matches!(nowhere, Err(StoreError::NotFound { .. })),
+            "{nowhere:?}"
+        );
+        assert_eq!(all.node_by_key(unknown, "two").await.expect("reads"), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_step_counts_once_and_the_last_one_wakes_the_worker() {
+    for_each_database(async |store| {
+        let opened = opened(store).await;
+        let all = store.verifications().across_tenants();
+        let id = opened.verification;
+        all.enrol(id, &node(0, "one"), at(10))
+            .await
+            .expect("enrols");
+        let (one, other) = (step(1, 2, None), step(1, 2, None));
+        let (first, second) = tokio::join!(
+            all.advance(id, 0, &one, at(11)),
+            all.advance(id, 0, &other, at(11))
+        );
+        let refusals: Vec<_> = [first, second]
+            .into_iter()
+            .filter_map(Result::err)
+            .collect();
+        assert!(matches!(refusals[..], [StoreError::Stale]), "{refusals:?}");
+        assert!(
+            store
+                .work()
+                .claim_due(token(), at(11), 9, 9)
+                .await
+                .expect("ok")
+                .is_empty()
+        );
+        let last = step(2, 5, Some(Verdict::Pass));
+        all.advance(id, 0, &last, at(12))
+            .await
+            .expect("the last step");
+        let again = all
+            .advance(id, 0, &step(5, 5, Some(Verdict::Fail)), at(13))
+            .await;
+        assert!(
+            matches!(again, Err(StoreError::Stale)),
+            "a verdict stands: {again:?}"
+        );
+        let woken = store
+            .work()
+            .claim_due(token(), at(12), 9, 9)
+            .await
+            .expect("claims");
+        assert_eq!(woken.len(), 1);
+        let nodes = all.nodes(id).await.expect("reads");
+        assert_eq!((nodes[0].step, nodes[0].verdict), (5, Some(Verdict::Pass)));
+        let kept = all.attestations_of(opened.lease).await.expect("reads");
+        assert_eq!((kept[0].jws.as_str(), kept[0].simulated), ("a.b.c", true));
+        let own = store.verifications().of(opened.tenant);
+        assert_eq!(
+            own.attestations_of(opened.lease).await.expect("reads"),
+            kept
+        );
+        assert_eq!(
+            own.attestation(kept[0].id).await.expect("reads").as_ref(),
+            Some(&kept[0])
+        );
+        let (stranger, _) = tenant(store, "stranger").await;
+        let foreign = store.verifications().of(stranger);
+        assert_eq!(foreign.attestation(kept[0].id).await.expect("reads"), None);
+        assert_eq!(
+            foreign.attestations_of(opened.lease).await.expect("reads"),
+            []
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_verification_that_is_over_takes_no_more_steps() {
+    for_each_database(async |store| {
+        let opened = opened(store).await;
+        let all = store.verifications().across_tenants();
+        let id = opened.verification;
+        all.enrol(id, &node(0, "one"), at(10))
+            .await
+            .expect("enrols");
+        for end in [VerificationState::Failed, VerificationState::Passed] {
+            let held = claim(store, opened.reservation, at(11)).await;
+            let change = Change {
+                closed_verifications: vec![(id, end)],
+                ..Change::default()
+            };
+            store
+                .work()
+                .apply(&held.claim, &change, at(12))
+                .await
+                .expect("over");
+        }
+        let found = all.find(id).await.expect("reads").expect("kept");
+        assert_eq!(
+            found.state,
+            VerificationState::Failed,
+            "it stays as it ended"
+        );
+        assert_eq!(found.closed_at, Some(at(12)));
+        let late = all.advance(id, 0, &step(1, 2, None), at(13)).await;
+        assert!(matches!(late, Err(StoreError::Stale)), "{late:?}");
+        let late = all.enrol(id, &node(1, "two"), at(13)).await;
+        let closed = matches!(
+            late,
+            Err(StoreError::Conflict(Conflict::VerificationClosed))
+        );
+        assert!(closed, "{late:?}");
+    })
+    .await;
+}

@@ -1,0 +1,523 @@
+use std::collections::BTreeSet;
+
+use market::lease::{LeaseEvent, LeaseState};
+use market::offer::Availability;
+use market::order::{ClientToken, ProviderLeaseId, ProviderNode};
+use market::reservation::{CloseReason, ReservationState};
+use store::change::{Change, LeaseFacts, LeaseUpdate, NewAttempt, ReservationMove};
+use store::commands::Command;
+use store::fixture::{count_rows, for_each_database};
+use store::reservations::Wish;
+use store::{Conflict, StoreError};
+use tokio::task::JoinSet;
+
+use crate::support::{at, claim, hold, offer, provisioning, sell, tenant, token};
+
+fn step(id: market::ids::LeaseId, from: LeaseState, to: LeaseState) -> LeaseUpdate {
+    LeaseUpdate {
+        id,
+        from,
+        to,
+        facts: LeaseFacts::default(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn racing_workers_claim_each_reservation_once() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(100));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        for _ in 0..24 {
+            hold(store, whose, &offer, 1, at(1)).await.expect("a hold");
+        }
+        assert!(
+            store
+                .work()
+                .claim_due(token(), at(299), 60, 9)
+                .await
+                .expect("ok")
+                .is_empty()
+        );
+        let mut workers = JoinSet::new();
+        for _ in 0..16 {
+            let store = store.clone();
+            workers.spawn(async move {
+                store
+                    .work()
+                    .claim_due(token(), at(300), 60, 4)
+                    .await
+                    .expect("claims")
+            });
+        }
+        let mut claimed: Vec<_> = workers.join_all().await.into_iter().flatten().collect();
+        // A worker passes over rows that another is just claiming, so a last one may find some.
+        claimed.extend(
+            store
+                .work()
+                .claim_due(token(), at(300), 60, 100)
+                .await
+                .expect("claims"),
+        );
+        let ids: BTreeSet<_> = claimed
+            .iter()
+            .map(|claimed| claimed.reservation.id)
+            .collect();
+        assert_eq!((claimed.len(), ids.len()), (24, 24));
+        let one = *ids.first().expect("some");
+        let taken = store
+            .work()
+            .claim_one(one, token(), at(359), 60)
+            .await
+            .expect("asks");
+        assert!(taken.is_none(), "until it expires");
+        let again = store
+            .work()
+            .claim_due(token(), at(360), 60, 100)
+            .await
+            .expect("claims");
+        assert_eq!(again.len(), 24);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_result_of_a_lost_claim_is_dropped_whole() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(2));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        let (reservation, lease) = provisioning(store, whose, &offer).await;
+        let slow = claim(store, reservation.id, at(5)).await;
+        let fast = claim(store, reservation.id, at(65)).await;
+        let change = Change {
+            lease_updates: vec![step(lease, LeaseState::Requested, LeaseState::Booting)],
+            attempts: vec![NewAttempt {
+                lease_id: lease,
+                outcome: LeaseEvent::Accepted,
+                note: None,
+                at: at(66),
+            }],
+            keep_claim: true,
+            ..Change::default()
+        };
+        let stale = store.work().apply(&slow.claim, &change, at(66)).await;
+        assert!(matches!(stale, Err(StoreError::Stale)), "{stale:?}");
+        assert!(matches!(
+            store.work().renew(&slow.claim, at(66), 60).await,
+            Err(StoreError::Stale)
+        ));
+        assert_eq!(count_rows(store, "attempts").await, 0);
+        store
+            .work()
+            .apply(&fast.claim, &change, at(66))
+            .await
+            .expect("the holder's result");
+        let now = store
+            .work()
+            .renew(&fast.claim, at(67), 60)
+            .await
+            .expect("still its");
+        assert_eq!(now.leases[0].state, LeaseState::Booting);
+        assert_eq!(count_rows(store, "attempts").await, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_step_from_a_state_that_is_past_writes_nothing() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(2));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        let (reservation, lease) = provisioning(store, whose, &offer).await;
+        let held = claim(store, reservation.id, at(5)).await;
+        let reservation_past = Change {
+            reservation: Some(ReservationMove {
+                from: ReservationState::Confirmed,
+                to: ReservationState::Provisioning,
+            }),
+            last_error: Some("must not be seen".to_owned()),
+            ..Change::default()
+        };
+        // The first lease's step is right and must be undone with the second, which is not.
+        let lease_past = Change {
+            lease_updates: vec![
+                step(lease, LeaseState::Requested, LeaseState::Booting),
+                step(lease, LeaseState::Requested, LeaseState::Withdrawn),
+            ],
+            last_error: Some("must not be seen".to_owned()),
+            ..Change::default()
+        };
+        for change in [reservation_past, lease_past] {
+            let stale = store.work().apply(&held.claim, &change, at(6)).await;
+            assert!(matches!(stale, Err(StoreError::Stale)), "{stale:?}");
+        }
+        let still = store
+            .work()
+            .renew(&held.claim, at(7), 60)
+            .await
+            .expect("still claimed");
+        assert_eq!(still.reservation, reservation);
+        assert_eq!(still.leases, held.leases);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn facts_about_a_lease_are_kept_beside_those_known_before() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(2));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        let (reservation, lease) = provisioning(store, whose, &offer).await;
+        let saved = store
+            .leases()
+            .across_tenants()
+            .find(lease)
+            .await
+            .expect("reads")
+            .expect("it");
+        assert_eq!(saved.client_token, ClientToken::of(lease));
+        assert_eq!((saved.state, saved.attempts), (LeaseState::Requested, 0));
+        let node = ProviderNode {
+            host: "198.51.100.7".to_owned(),
+            port: 22,
+            user: "ubuntu".to_owned(),
+            private_address: None,
+        };
+        let rounds = [
+            LeaseFacts {
+                provider_lease_id: Some(ProviderLeaseId("i-1".to_owned())),
+                attempts: Some(2),
+                accepted_at: Some(at(5)),
+                started_at: Some(at(4)),
+                ..LeaseFacts::default()
+            },
+            LeaseFacts {
+                provider_nodes: Some(vec![node.clone()]),
+                up_at: Some(at(6)),
+                verify_deadline: Some(at(600)),
+                ..LeaseFacts::default()
+            },
+            LeaseFacts {
+                fall_reason: Some(LeaseEvent::BootFailed),
+                fall_note: Some("no route".to_owned()),
+                release_accepted_at: Some(at(7)),
+                ..LeaseFacts::default()
+            },
+        ];
+        let states = [
+            LeaseState::Requested,
+            LeaseState::Booting,
+            LeaseState::Booting,
+            LeaseState::Releasing,
+        ];
+        for (round, facts) in rounds.into_iter().enumerate() {
+            let held = claim(store, reservation.id, at(8)).await;
+            let update = LeaseUpdate {
+                id: lease,
+                from: states[round],
+                to: states[round + 1],
+                facts,
+            };
+            let change = Change {
+                lease_updates: vec![update],
+                ..Change::default()
+            };
+            store
+                .work()
+                .apply(&held.claim, &change, at(9))
+                .await
+                .expect("saved");
+        }
+        let all = store
+            .leases()
+            .across_tenants()
+            .live_at(&offer.provider)
+            .await
+            .expect("reads");
+        let [lease] = &all[..] else {
+            panic!("one live lease, not {all:?}")
+        };
+        assert_eq!(
+            lease.provider_lease_id,
+            Some(ProviderLeaseId("i-1".to_owned()))
+        );
+        assert_eq!(lease.provider_nodes, [node]);
+        assert_eq!((lease.started_at, lease.up_at), (Some(at(4)), Some(at(6))));
+        assert_eq!(lease.attempts, 2);
+        assert_eq!(lease.fall_reason, Some(LeaseEvent::BootFailed));
+        assert_eq!(lease.gone_at, None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_wish_during_a_claim_loses_no_result_and_is_taken_up_at_once() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(2));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        let (reservation, lease) = provisioning(store, whose, &offer).await;
+        let held = claim(store, reservation.id, at(5)).await;
+        let wish = Command::Wish(Wish::Cancel);
+        let reservations = store.reservations().of(whose.0);
+        let wished = reservations
+            .command(reservation.id, reservation.version, wish, at(6), None)
+            .await
+            .expect("noted while a worker is busy");
+        assert_eq!((wished.wish, wished.wish_at), (Wish::Cancel, Some(at(6))));
+        assert_eq!(wished.state, ReservationState::Provisioning);
+        let facts = LeaseFacts {
+            provider_lease_id: Some(ProviderLeaseId("i-1".to_owned())),
+            ..LeaseFacts::default()
+        };
+        let change = Change {
+            lease_updates: vec![LeaseUpdate {
+                facts,
+                ..step(lease, LeaseState::Requested, LeaseState::Booting)
+            }],
+            due_at: Some(at(500)),
+            ..Change::default()
+        };
+        store
+            .work()
+            .apply(&held.claim, &change, at(7))
+            .await
+            .expect("the machine is known");
+        let due = store
+            .work()
+            .claim_due(token(), at(7), 60, 9)
+            .await
+            .expect("claims");
+        let [taken_up] = &due[..] else {
+            panic!("due at once, not {due:?}")
+        };
+        assert_eq!(taken_up.reservation.wish, Wish::Cancel);
+        assert_eq!(
+            taken_up.leases[0].provider_lease_id,
+            Some(ProviderLeaseId("i-1".to_owned()))
+        );
+        // Taken up, the wish no longer makes it due.
+        let change = Change {
+            due_at: Some(at(500)),
+            ..Change::default()
+        };
+        store
+            .work()
+            .apply(&taken_up.claim, &change, at(8))
+            .await
+            .expect("applied");
+        assert!(
+            store
+                .work()
+                .claim_due(token(), at(499), 60, 9)
+                .await
+                .expect("ok")
+                .is_empty()
+        );
+        // A second wish does not move the time of the first.
+        let again = reservations
+            .find(reservation.id)
+            .await
+            .expect("reads")
+            .expect("there");
+        let later = Command::Wish(Wish::Release);
+        let again = reservations
+            .command(again.id, again.version, later, at(90), None)
+            .await;
+        let again = again.expect("noted");
+        assert_eq!((again.wish, again.wish_at), (Wish::Cancel, Some(at(6))));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_extension_moves_the_end_and_wakes_the_worker() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(2));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        let held = hold(store, whose, &offer, 1, at(1)).await.expect("a hold");
+        assert_eq!(held.window_end, None);
+        let reservations = store.reservations().of(whose.0);
+        let extend = Command::Extend(at(7_200));
+        let extended = reservations
+            .command(held.id, held.version, extend, at(2), None)
+            .await;
+        let extended = extended.expect("extended");
+        assert_eq!(
+            (extended.window_end, extended.state),
+            (Some(at(7_200)), held.state)
+        );
+        assert_eq!(
+            store
+                .work()
+                .claim_due(token(), at(2), 60, 9)
+                .await
+                .expect("ok")
+                .len(),
+            1
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_confirmation_makes_a_lapsing_worker_stale() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(2));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        let held = hold(store, whose, &offer, 1, at(1)).await.expect("a hold");
+        let worker = claim(store, held.id, at(300)).await;
+        let reservations = store.reservations().of(whose.0);
+        let confirm = Command::Move(ReservationState::Confirmed);
+        let confirmed = reservations
+            .command(held.id, held.version, confirm, at(300), None)
+            .await
+            .expect("ok");
+        assert_eq!(confirmed.confirmed_at, Some(at(300)));
+        let twice = reservations
+            .command(held.id, held.version, confirm, at(301), None)
+            .await;
+        assert!(matches!(twice, Err(StoreError::Stale)), "{twice:?}");
+        let lapse = Change {
+            reservation: Some(ReservationMove {
+                from: ReservationState::Held,
+                to: ReservationState::Closed(CloseReason::Expired),
+            }),
+            ..Change::default()
+        };
+        let stale = store.work().apply(&worker.claim, &lapse, at(301)).await;
+        assert!(matches!(stale, Err(StoreError::Stale)), "{stale:?}");
+        let now = reservations
+            .find(held.id)
+            .await
+            .expect("reads")
+            .expect("there");
+        assert_eq!(now.state, ReservationState::Confirmed);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reservation_is_closed_only_when_every_lease_is_gone() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(2));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        let (reservation, lease) = provisioning(store, whose, &offer).await;
+        let releasing = ReservationState::Releasing(CloseReason::Cancelled);
+        let closed = ReservationState::Closed(CloseReason::Cancelled);
+        let held = claim(store, reservation.id, at(5)).await;
+        let change = Change {
+            reservation: Some(ReservationMove {
+                from: ReservationState::Provisioning,
+                to: releasing,
+            }),
+            lease_updates: vec![step(lease, LeaseState::Requested, LeaseState::Withdrawn)],
+            keep_claim: true,
+            ..Change::default()
+        };
+        store
+            .work()
+            .apply(&held.claim, &change, at(6))
+            .await
+            .expect("releasing");
+        let close = Change {
+            reservation: Some(ReservationMove {
+                from: releasing,
+                to: closed,
+            }),
+            ..Change::default()
+        };
+        let early = store.work().apply(&held.claim, &close, at(7)).await;
+        assert!(
+            matches!(early, Err(StoreError::Conflict(Conflict::LiveLeases))),
+            "{early:?}"
+        );
+        let gone = Change {
+            lease_updates: vec![step(lease, LeaseState::Withdrawn, LeaseState::Gone)],
+            ..close
+        };
+        store
+            .work()
+            .apply(&held.claim, &gone, at(8))
+            .await
+            .expect("closed");
+        let reservation = store
+            .reservations()
+            .across_tenants()
+            .find(reservation.id)
+            .await;
+        let reservation = reservation.expect("reads").expect("there");
+        assert_eq!(
+            (reservation.state, reservation.closed_at),
+            (closed, Some(at(8)))
+        );
+        store
+            .work()
+            .nudge(reservation.id, at(9))
+            .await
+            .expect("asks");
+        assert!(
+            store
+                .work()
+                .claim_due(token(), at(999), 60, 9)
+                .await
+                .expect("ok")
+                .is_empty()
+        );
+        let dead = store
+            .work()
+            .claim_one(reservation.id, token(), at(999), 60)
+            .await;
+        assert!(dead.expect("asks").is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failures() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(2));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        let (reservation, lease) = provisioning(store, whose, &offer).await;
+        let held = claim(store, reservation.id, at(5)).await;
+        let attempt = |outcome, seconds| NewAttempt {
+            lease_id: lease,
+            outcome,
+            note: Some("as told".to_owned()),
+            at: at(seconds),
+        };
+        let attempts = vec![
+            attempt(LeaseEvent::Refused, 10),
+            attempt(LeaseEvent::Accepted, 20),
+            attempt(LeaseEvent::BootFailed, 30),
+        ];
+        let change = Change {
+            attempts,
+            ..Change::default()
+        };
+        store
+            .work()
+            .apply(&held.claim, &change, at(31))
+            .await
+            .expect("recorded");
+        let failures = async |since| {
+            store
+                .attempts()
+                .recent_failures(offer.offer_id, at(since))
+                .await
+                .expect("reads")
+        };
+        assert_eq!(
+            [failures(10).await, failures(11).await, failures(31).await],
+            [2, 1, 0]
+        );
+    })
+    .await;
+}
