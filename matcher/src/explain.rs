@@ -95,12 +95,11 @@ fn of_training(query: &TrainQuery<'_>, row: &Row, nodes: u32, run: &TrainFit) ->
         format!("{} GPUs are what the demand settles", run.gpus)
     } else if nodes > run.nodes_for_memory {
         format!(
-            "{} finish in time; the memory alone needs {}",
-            counted(nodes, "node"),
-            counted(run.nodes_for_memory, "node")
+            "The fewest nodes that finish in time: {nodes}; that hold it: {}",
+            run.nodes_for_memory
         )
     } else {
-        format!("{} hold it; fewer do not", counted(nodes, "node"))
+        format!("The fewest nodes that hold it: {nodes}")
     };
     let mut reasons = vec![
         format!("{}: {joined}", machine_words(offer.tenancy)),
