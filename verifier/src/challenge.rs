@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::attest::attest;
 use crate::evidence::{Evidence, Said, StepTime};
 use crate::memory::block_count;
-use crate::order::{Mode, check_order};
+use crate::order::{Mode, check_mode, check_order};
 use crate::prf::{Purpose, Stream};
 use crate::transcript::{Transcript, digest_of};
 pub use refusal::StepError;
@@ -110,6 +110,7 @@ impl Session {
         if opening.mode == Mode::Real && commit.device_kind == DeviceKind::Reference {
             return Err(StepError::SimulatedDevice);
         }
+        check_mode(&opening.order, opening.mode)?;
         check_order(&opening.order)?;
         check_commit(&commit)?;
         let nonce = Digest(entropy);

@@ -1,7 +1,7 @@
 //! The GPU agent and the rules by which its answers are checked.
 //!
 //! Three parts share this crate so that they share its arithmetic: the agent on the node
-//! ([`agent`], [`probe`], [`device`], [`reference`]), the broker's side ([`challenge`],
+//! ([`agent`], [`probe`], [`device`], [`mod@reference`]), the broker's side ([`challenge`],
 //! [`evidence`], [`rules`], [`attest`]), and what both compute ([`prf`], [`gemm`], [`memory`],
 //! [`merkle`], [`field`], [`canonical`], [`jws`], [`transcript`]). The words of the conversation
 //! are in `market::verification`. Storing sessions, tokens and signing keys, and HTTP on the

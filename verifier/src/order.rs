@@ -142,6 +142,16 @@ fn deadlines(level: Level) -> StepDeadlines {
     }
 }
 
+/// Checks that an order belongs to a mode: what is real is never ordered as simulation, or reverse.
+///
+/// Errors: [`BadOrder`].
+pub fn check_mode(order: &VerificationOrder, mode: Mode) -> Result<(), BadOrder> {
+    if order.simulation == (mode == Mode::Simulation) {
+        return Ok(());
+    }
+    Err(BadOrder("it is made for the other mode"))
+}
+
 /// Checks that an order can be carried out, as an agent does before it begins.
 ///
 /// Errors: [`BadOrder`] names the first thing wrong.

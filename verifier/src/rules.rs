@@ -88,9 +88,10 @@ fn per_gpu<'a>(
     }
 }
 
-/// A number as findings carry it.
+/// A number as findings carry it: no larger than canonical JSON holds.
 fn number(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
+    const LARGEST: u64 = (1 << 53) - 1;
+    value.min(LARGEST) as i64
 }
 
 fn product_repeats(evidence: &Evidence, order: &VerificationOrder) -> Finding {

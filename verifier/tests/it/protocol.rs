@@ -221,6 +221,22 @@ fn a_commitment_of_another_version_or_without_a_key_is_refused() {
 }
 
 #[test]
+fn an_order_of_the_other_mode_is_never_given() {
+    let recording = Recording::of_a_good_node();
+    let mut commit: Commit = recording.body(Step::Commit);
+    for (ordered, mode) in [
+        (Mode::Simulation, Mode::Real),
+        (Mode::Real, Mode::Simulation),
+    ] {
+        let mut mixed = opening(2, Level::Quick, ordered);
+        mixed.mode = mode;
+        commit.device_kind = market::verification::DeviceKind::Cuda;
+        let refused = Session::open(mixed, commit.clone(), [3; 32]);
+        assert!(matches!(refused, Err(StepError::Order(_))), "{mode}");
+    }
+}
+
+#[test]
 fn a_late_step_fails_though_everything_in_it_is_right() {
     for late in &Step::ALL[1..] {
         let late = *late;
@@ -241,6 +257,30 @@ fn a_late_step_fails_though_everything_in_it_is_right() {
             (Some(60_001), Some(60_000))
         );
     }
+}
+
+#[test]
+fn an_absurdly_late_step_can_still_be_attested() {
+    let opening = opening(2, Level::Quick, Mode::Simulation);
+    let mut broker = broker_with_clock(opening, 1, |_| Duration::MAX);
+    talk(&mut description(2).node(), &mut broker).expect("a conversation");
+    let attestation = broker.attestation().expect("an attestation");
+    assert_eq!(attestation.verdict, Verdict::Fail);
+    assert!(verifier::attest::countersign(attestation, "key-1", &signer()).is_ok());
+}
+
+#[test]
+fn numbers_that_no_document_can_hold_are_refused() {
+    let recording = Recording::of_a_good_node();
+    let mut openings: Openings = recording.body(Step::Openings);
+    openings.gpus[0].bad_words = u64::MAX;
+    let refused = recording
+        .after(Step::Fill)
+        .on_openings(&openings, [3; 32], MOMENT);
+    assert!(
+        matches!(refused, Err(StepError::Canonical(_))),
+        "{refused:?}"
+    );
 }
 
 #[test]
