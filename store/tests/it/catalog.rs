@@ -85,7 +85,7 @@ async fn an_offer_is_stored_whole_and_its_changes_are_appended() {
             .expect("applied");
 
         let live = store.catalog().live_offers().await.expect("reads").offers;
-        assert_eq!(live, [cheaper.clone()]);
+        assert_eq!(live, std::slice::from_ref(&cheaper));
         let gone = store
             .catalog()
             .offer(dropped.offer_id)
