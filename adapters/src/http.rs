@@ -53,9 +53,9 @@ pub struct HttpConfig {
     pub allow_loopback: bool,
     /// From the first byte sent to the last byte read of one attempt.
     pub timeout: Duration,
-    /// The least time between two calls.
+    /// The least time between two calls; zero for no pace at all, as in simulation.
     pub call_spacing: Duration,
-    /// The least time between two orders.
+    /// The least time between two orders; zero for no pace at all.
     pub order_spacing: Duration,
     /// How often a read is tried in all.
     pub read_attempts: u32,

@@ -42,7 +42,12 @@ impl Pace {
     }
 
     /// Lets no turn come before `after` has passed: the provider said so.
+    ///
+    /// Without a spacing there is no pace to hold: time is then the simulator's, not ours.
     pub(super) fn hold(&self, after: Duration) {
+        if self.spacing.is_zero() {
+            return;
+        }
         let earliest = Instant::now() + after;
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         *next = Some(next.map_or(earliest, |next| next.max(earliest)));
@@ -83,5 +88,12 @@ mod tests {
         let start = Instant::now();
         pace.turn(60 * SECOND).await.expect("a turn");
         assert_eq!(start.elapsed(), 7 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_spacing_nothing_is_held() {
+        let pace = Pace::new(Duration::ZERO);
+        pace.hold(7 * SECOND);
+        assert_eq!(pace.turn(Duration::ZERO).await, Ok(()));
     }
 }

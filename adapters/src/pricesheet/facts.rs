@@ -10,8 +10,8 @@ const MEMORY_IS_A_SUM: [&str; 1] = ["vast"];
 
 /// Sellers of something else than virtual machines.
 ///
-/// Sources: documentation of each seller, 2026-11: vast and runpod sell containers on shared
-/// hosts, voltagepark machines without a hypervisor.
+/// Sources: notes on each seller's documentation, collected 2026-11: vast and runpod sell
+/// containers on shared hosts, voltagepark machines without a hypervisor.
 const TENANCIES: [(&str, Tenancy); 3] = [
     ("vast", Tenancy::Container),
     ("runpod", Tenancy::Container),
@@ -20,9 +20,10 @@ const TENANCIES: [(&str, Tenancy); 3] = [
 
 /// SKUs whose network between nodes is published: seller, beginning and end of the SKU.
 ///
-/// Sources: azure and gcp, documentation of the machine series, 2026-11 (ND A100 v4: 8 x 200
-/// Gb/s InfiniBand; ND H100/H200 v5: 8 x 400; A3 Mega: TCPXO, no rate in these terms; A3 Ultra
-/// and A4: RoCE, 3,200 Gb/s a node of eight); lambda: machines on demand share no fabric.
+/// Sources: notes on each seller's documentation, collected 2026-11. azure: ND A100 v4 has 8 x
+/// 200 Gb/s InfiniBand, ND H100 and H200 v5 8 x 400. gcp (medium certainty): A3 Mega has TCPXO,
+/// no rate in these terms; A3 Ultra and A4 RoCE, 3,200 Gb/s a node of eight. lambda: machines on
+/// demand share no fabric. vast: no product of several nodes.
 const INTERNODES: [(&str, &str, &str, Internode); 9] = [
     (
         "azure",

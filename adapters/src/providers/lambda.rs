@@ -9,6 +9,9 @@
 //! price answer must do. While none at all is known a type stands in an unknown place, and the
 //! reading is not complete.
 //!
+//! A type that is missing altogether cannot be told from one that was cut out of the answer:
+//! there is no count to compare with. Whoever compares readings has to doubt a large loss.
+//!
 //! Facts and their sources: `fixtures/lambda/SOURCE.md`. Orders and machines are in `lease`.
 
 mod lease;

@@ -176,6 +176,17 @@ async fn a_listing_that_is_empty_cut_short_or_moving_is_not_complete() {
             ],
         ),
         (
+            "one twice, and no total",
+            vec![
+                (
+                    FIRST_PAGE,
+                    200,
+                    json!({"results": [one()], "has_next": true}),
+                ),
+                (second, 200, json!({"results": [one()], "has_next": false})),
+            ],
+        ),
+        (
             "no word on the end",
             vec![(FIRST_PAGE, 200, json!({"results": [one()]}))],
         ),
