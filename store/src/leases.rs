@@ -1,5 +1,7 @@
 //! Leases: things at providers that we run and pay for. They change only through `work`.
 
+mod write;
+
 use chrono::{DateTime, Utc};
 use market::ids::{LeaseId, ProviderId, ReservationId, TenantId};
 use market::lease::{LeaseEvent, LeaseState};
@@ -14,6 +16,8 @@ use crate::StoreError;
 use crate::entity::column::{Moment, Text, Word};
 use crate::entity::leases::{Column, Entity, Model};
 use crate::scope::tenant_scoped;
+
+pub(crate) use write::{insert, update};
 
 /// A lease.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,22 +4,26 @@
 //! Each step is guarded by the step before, so that a step sent twice, or by two nodes with one
 //! token, counts once.
 
+mod attestations;
+
 use chrono::{DateTime, Utc};
 use market::attestation::Verdict;
 use market::ids::{AttestationId, LeaseId, ReservationId, TenantId, VerificationId};
 use sea_orm::sea_query::Expr;
 use sea_orm::{
-    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
-    QueryOrder, QuerySelect,
+    ColumnTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder,
+    QuerySelect,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::entity::column::{Json, Moment, Text, Word};
-use crate::entity::{attestations, node_sessions, verifications};
+use crate::entity::{node_sessions, verifications};
 use crate::scope::tenant_scoped;
 use crate::tx::transaction;
 use crate::{Conflict, StoreError, reservations};
+
+pub use attestations::{KeptAttestation, NewAttestation};
 
 /// How a verification stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -138,42 +142,6 @@ pub struct NodeStep {
     pub attestation: Option<NewAttestation>,
 }
 
-/// A signed result to keep.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewAttestation {
-    /// Its id.
-    pub id: AttestationId,
-    /// The result.
-    pub verdict: Verdict,
-    /// Whether anything about it was pretended.
-    pub simulated: bool,
-    /// The countersigned document, a compact JWS.
-    pub jws: String,
-}
-
-/// A signed result as kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptAttestation {
-    /// Its id.
-    pub id: AttestationId,
-    /// The verification.
-    pub verification_id: VerificationId,
-    /// The tenant that the lease served.
-    pub tenant_id: TenantId,
-    /// The lease.
-    pub lease_id: LeaseId,
-    /// The node's number within its lease.
-    pub node_index: u32,
-    /// The result.
-    pub verdict: Verdict,
-    /// Whether anything about it was pretended.
-    pub simulated: bool,
-    /// The countersigned document, a compact JWS.
-    pub jws: String,
-    /// When it was signed.
-    pub created_at: DateTime<Utc>,
-}
-
 impl TryFrom<verifications::Model> for Verification {
     type Error = StoreError;
 
@@ -212,24 +180,6 @@ impl TryFrom<node_sessions::Model> for NodeSession {
     }
 }
 
-impl TryFrom<attestations::Model> for KeptAttestation {
-    type Error = StoreError;
-
-    fn try_from(row: attestations::Model) -> Result<Self, StoreError> {
-        Ok(Self {
-            id: row.id.0,
-            verification_id: row.verification_id.0,
-            tenant_id: row.tenant_id.0,
-            lease_id: row.lease_id.0,
-            node_index: u32::try_from(row.node_index).map_err(StoreError::corrupt)?,
-            verdict: row.verdict.0,
-            simulated: row.simulated,
-            jws: row.jws,
-            created_at: row.created_at.at(),
-        })
-    }
-}
-
 tenant_scoped!(
     Verifications,
     verifications,
@@ -237,35 +187,6 @@ tenant_scoped!(
     AllVerifications,
     "verifications"
 );
-
-impl TenantVerifications<'_> {
-    /// A signed result about a machine that served the tenant.
-    ///
-    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
-    pub async fn attestation(
-        &self,
-        id: AttestationId,
-    ) -> Result<Option<KeptAttestation>, StoreError> {
-        let row = attestations::Entity::find_by_id(Text(id))
-            .filter(attestations::Column::TenantId.eq(Text(self.tenant)))
-            .one(&self.store.read)
-            .await?;
-        row.map(KeptAttestation::try_from).transpose()
-    }
-
-    /// The signed results about a lease that serves the tenant, in the order of its nodes.
-    ///
-    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
-    pub async fn attestations_of(
-        &self,
-        lease: LeaseId,
-    ) -> Result<Vec<KeptAttestation>, StoreError> {
-        let wanted = Condition::all()
-            .add(attestations::Column::TenantId.eq(Text(self.tenant)))
-            .add(attestations::Column::LeaseId.eq(Text(lease)));
-        attestations_where(self.store, wanted).await
-    }
-}
 
 impl AllVerifications<'_> {
     /// The verification of this id.
@@ -318,17 +239,6 @@ impl AllVerifications<'_> {
         row.map(NodeSession::try_from).transpose()
     }
 
-    /// The signed results about a lease, in the order of its nodes.
-    ///
-    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
-    pub async fn attestations_of(
-        &self,
-        lease: LeaseId,
-    ) -> Result<Vec<KeptAttestation>, StoreError> {
-        let wanted = Condition::all().add(attestations::Column::LeaseId.eq(Text(lease)));
-        attestations_where(self.store, wanted).await
-    }
-
     /// Enrols a node under its number.
     ///
     /// Errors: [`StoreError::NotFound`]; [`Conflict::VerificationClosed`];
@@ -358,19 +268,6 @@ impl AllVerifications<'_> {
         transaction!(self.store, |tx| advance(tx, id, node_index, step, now)
             .await)
     }
-}
-
-async fn attestations_where(
-    store: &crate::Store,
-    wanted: Condition,
-) -> Result<Vec<KeptAttestation>, StoreError> {
-    let rows = attestations::Entity::find()
-        .filter(wanted)
-        .order_by_asc(attestations::Column::NodeIndex)
-        .order_by_asc(attestations::Column::Id)
-        .all(&store.read)
-        .await?;
-    rows.into_iter().map(KeptAttestation::try_from).collect()
 }
 
 async fn enrol(
@@ -470,24 +367,10 @@ async fn advance(
     if written.rows_affected != 1 {
         return Err(StoreError::Stale);
     }
-    let Some(result) = &step.attestation else {
-        return Ok(());
-    };
-    let row = attestations::Model {
-        id: Text(result.id),
-        verification_id: Text(id),
-        tenant_id: verification.tenant_id,
-        lease_id: verification.lease_id,
-        node_index,
-        verdict: Word(result.verdict),
-        simulated: result.simulated,
-        jws: result.jws.clone(),
-        created_at: now.into(),
-    };
-    attestations::Entity::insert(row.into_active_model())
-        .exec_without_returning(tx)
-        .await?;
-    Ok(())
+    match &step.attestation {
+        Some(result) => attestations::append(tx, &verification, node_index, result, now).await,
+        None => Ok(()),
+    }
 }
 
 /// Opens verifications of a reservation's leases, within the transaction that saves those.

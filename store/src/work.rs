@@ -14,19 +14,15 @@ use std::str::FromStr;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::ids::{OfferId, ReservationId};
-use market::lease::LeaseState;
-use market::order::ClientToken;
-use sea_orm::ActiveValue::{Set, Unchanged};
 use sea_orm::sea_query::{Expr, LockBehavior, LockType};
 use sea_orm::{
-    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
-    QueryOrder, QuerySelect, QueryTrait,
+    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
+    QueryTrait,
 };
 use uuid::Uuid;
 
-use crate::change::{Change, LeaseFacts, LeaseUpdate, NewLease};
-use crate::entity::column::{Json, Moment, Text, Word};
-use crate::entity::leases as lease_rows;
+use crate::change::{Change, NewLease};
+use crate::entity::column::{Moment, Text};
 use crate::entity::reservations::{Column, Entity, Model};
 use crate::leases::Lease;
 use crate::reservations::Reservation;
@@ -251,7 +247,7 @@ async fn apply(
         return Err(StoreError::Stale);
     }
     for update in &change.lease_updates {
-        update_lease(tx, row.id.0, update).await?;
+        leases::update(tx, row.id.0, update).await?;
     }
     let released = match change.holds_released {
         true => hold::release(tx, row.id.0).await?,
@@ -260,7 +256,7 @@ async fn apply(
     let needs = beyond(&change.new_leases, &released);
     stock::check(tx, store.stock, row.id.0, &needs).await?;
     for lease in &change.new_leases {
-        insert_lease(tx, &row, lease, now).await?;
+        leases::insert(tx, &row, lease, now).await?;
     }
     verifications::open(tx, &row, &change.verifications, now).await?;
     verifications::close(tx, &change.closed_verifications, now).await?;
@@ -305,119 +301,6 @@ fn beyond(new: &[NewLease], released: &BTreeMap<OfferId, u32>) -> BTreeMap<Offer
     }
     needs.retain(|_, nodes| *nodes > 0);
     needs
-}
-
-async fn insert_lease(
-    tx: &DatabaseTransaction,
-    reservation: &Model,
-    lease: &NewLease,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    let whole = |number: u32| i32::try_from(number).map_err(StoreError::corrupt);
-    let row = lease_rows::Model {
-        id: Text(lease.id),
-        reservation_id: reservation.id.clone(),
-        tenant_id: reservation.tenant_id.clone(),
-        line: whole(lease.line)?,
-        provider_id: Text(lease.offer.provider.clone()),
-        offer_id: Text(lease.offer.offer_id),
-        offer: Json(lease.offer.clone()),
-        nodes: whole(lease.nodes)?,
-        node_base: whole(lease.node_base)?,
-        state: Word(LeaseState::Requested),
-        client_token: Text(ClientToken::of(lease.id)),
-        provider_lease_id: None,
-        provider_nodes: Json(Vec::new()),
-        attempts: 0,
-        requested_at: now.into(),
-        accepted_at: None,
-        started_at: None,
-        up_at: None,
-        verify_deadline: None,
-        handed_off_at: None,
-        metered_to: None,
-        release_accepted_at: None,
-        gone_at: None,
-        fall_reason: None,
-        fall_note: None,
-        replaces: lease.replaces.map(Text),
-        replaced_by: None,
-        given_up: false,
-    };
-    lease_rows::Entity::insert(row.into_active_model())
-        .exec_without_returning(tx)
-        .await?;
-    let Some(fallen) = lease.replaces else {
-        return Ok(());
-    };
-    lease_rows::Entity::update_many()
-        .col_expr(lease_rows::Column::ReplacedBy, Expr::value(Text(lease.id)))
-        .filter(lease_rows::Column::Id.eq(Text(fallen)))
-        .filter(lease_rows::Column::ReservationId.eq(reservation.id.clone()))
-        .exec(tx)
-        .await?;
-    Ok(())
-}
-
-async fn update_lease(
-    tx: &DatabaseTransaction,
-    reservation: ReservationId,
-    update: &LeaseUpdate,
-) -> Result<(), StoreError> {
-    let mut changed = facts(&update.facts)?;
-    changed.id = Unchanged(Text(update.id));
-    changed.state = Set(Word(update.to));
-    let written = lease_rows::Entity::update_many()
-        .set(changed)
-        .filter(lease_rows::Column::Id.eq(Text(update.id)))
-        .filter(lease_rows::Column::ReservationId.eq(Text(reservation)))
-        .filter(lease_rows::Column::State.eq(Word(update.from)))
-        .exec(tx)
-        .await?;
-    if written.rows_affected == 1 {
-        Ok(())
-    } else {
-        Err(StoreError::Stale)
-    }
-}
-
-/// The columns that became known.
-fn facts(facts: &LeaseFacts) -> Result<lease_rows::ActiveModel, StoreError> {
-    let mut row = lease_rows::ActiveModel::default();
-    let moments = [
-        (&mut row.accepted_at, facts.accepted_at),
-        (&mut row.started_at, facts.started_at),
-        (&mut row.up_at, facts.up_at),
-        (&mut row.verify_deadline, facts.verify_deadline),
-        (&mut row.handed_off_at, facts.handed_off_at),
-        (&mut row.metered_to, facts.metered_to),
-        (&mut row.release_accepted_at, facts.release_accepted_at),
-        (&mut row.gone_at, facts.gone_at),
-    ];
-    for (column, moment) in moments {
-        if let Some(moment) = moment {
-            *column = Set(Some(moment.into()));
-        }
-    }
-    if let Some(id) = &facts.provider_lease_id {
-        row.provider_lease_id = Set(Some(id.0.clone()));
-    }
-    if let Some(nodes) = &facts.provider_nodes {
-        row.provider_nodes = Set(Json(nodes.clone()));
-    }
-    if let Some(attempts) = facts.attempts {
-        row.attempts = Set(i32::try_from(attempts).map_err(StoreError::corrupt)?);
-    }
-    if let Some(reason) = facts.fall_reason {
-        row.fall_reason = Set(Some(Word(reason)));
-    }
-    if let Some(note) = &facts.fall_note {
-        row.fall_note = Set(Some(note.clone()));
-    }
-    if facts.given_up {
-        row.given_up = Set(true);
-    }
-    Ok(row)
 }
 
 impl Work<'_> {

@@ -1,6 +1,7 @@
 //! The store against real databases: every test runs on SQLite and on PostgreSQL.
 
 mod catalog;
+mod commands;
 mod holds;
 mod idempotency;
 mod keys;
