@@ -90,7 +90,8 @@ pub struct SalesConfig {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VerifierConfig {
-    /// The agent file for real nodes.
+    /// The agent file for real nodes; in simulation, the broker executable whose agent pretend
+    /// nodes run.
     pub agent_path: Option<PathBuf>,
     /// How long a machine may take to come up.
     pub boot_seconds: u32,

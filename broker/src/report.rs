@@ -52,7 +52,7 @@ pub async fn costs(
     query: &CostQuery,
 ) -> Result<CostReport, ReportError> {
     let from = query.from.unwrap_or(DateTime::UNIX_EPOCH);
-    let to = query.to.unwrap_or(DateTime::<Utc>::MAX_UTC);
+    let to = query.to.unwrap_or_else(|| broker.now());
     if to <= from {
         return Err(ReportError::EmptyTime);
     }

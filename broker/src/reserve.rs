@@ -60,6 +60,9 @@ pub enum ReserveError {
     /// The SSH key is not one of the tenant's.
     #[error("there is no SSH key {0}; add it with POST /v1/ssh-keys")]
     UnknownSshKey(SshKeyId),
+    /// Machines that nobody could log in to.
+    #[error("there is no SSH key to install; add one with POST /v1/ssh-keys")]
+    NoSshKey,
     /// There is no such reservation within the tenant.
     #[error("there is no reservation {0}")]
     Unknown(ReservationId),
@@ -236,16 +239,17 @@ async fn ssh_keys(
     wanted: Option<Vec<SshKeyId>>,
 ) -> Result<Vec<String>, ReserveError> {
     let known = broker.store().ssh_keys().of(tenant).list().await?;
-    let Some(wanted) = wanted else {
-        return Ok(known.into_iter().map(|key| key.public_key).collect());
+    let keys = match wanted {
+        None => known.into_iter().map(|key| key.public_key).collect(),
+        Some(wanted) => wanted
+            .into_iter()
+            .map(|id| {
+                let key = known.iter().find(|key| key.id == id);
+                key.map(|key| key.public_key.clone()).ok_or(ReserveError::UnknownSshKey(id))
+            })
+            .collect::<Result<Vec<_>, _>>()?,
     };
-    wanted
-        .into_iter()
-        .map(|id| {
-            let key = known.iter().find(|key| key.id == id);
-            key.map(|key| key.public_key.clone()).ok_or(ReserveError::UnknownSshKey(id))
-        })
-        .collect()
+    if keys.is_empty() { Err(ReserveError::NoSshKey) } else { Ok(keys) }
 }
 
 /// Whether the tenant may still change its mind before anything runs.

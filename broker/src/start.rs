@@ -148,8 +148,11 @@ fn configured_providers(
 
 fn agent(config: &Config, mode: DatabaseMode) -> Result<AgentDelivery, StartError> {
     if mode == DatabaseMode::Simulation {
-        let executable = std::env::current_exe()
-            .map_err(|source| StartError::File { what: "this executable".into(), source })?;
+        let executable = match config.verifier.agent_path.clone() {
+            Some(executable) => executable,
+            None => std::env::current_exe()
+                .map_err(|source| StartError::File { what: "this executable".into(), source })?,
+        };
         return Ok(AgentDelivery::Simulated { executable });
     }
     let Some(path) = config.verifier.agent_path.clone() else {

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use chrono::TimeDelta;
 use market::identity::Role;
 use market::ids::{ApiKeyId, ProjectId, TenantId};
@@ -35,6 +37,9 @@ pub(super) async fn tell(args: &DemoArgs) -> Result<Summary> {
     .await?;
     let key = make_key(&world).await?;
     let client = Client::new(world.base_url(), &key)?;
+
+    let ssh_key = json!({ "name": "demo", "public_key": ssh_public_key() });
+    client.post("/v1/ssh-keys", &ssh_key).await?;
 
     read_supply(&world, args).await?;
     let train = reserve_training(&world, &client).await?;
@@ -75,6 +80,17 @@ async fn make_key(world: &World) -> Result<String> {
     };
     broker.store().api_keys().of(tenant.id).insert(key, None).await?;
     Ok(secret.reveal().to_owned())
+}
+
+/// A fresh public SSH key in OpenSSH form. Nobody has the private half: the nodes are pretended.
+fn ssh_public_key() -> String {
+    let key = ed25519_dalek::SigningKey::from_bytes(&rand::random()).verifying_key();
+    let mut blob = Vec::new();
+    for part in [b"ssh-ed25519".as_slice(), key.as_bytes()] {
+        blob.extend_from_slice(&u32::try_from(part.len()).unwrap_or(0).to_be_bytes());
+        blob.extend_from_slice(part);
+    }
+    format!("ssh-ed25519 {} demo", STANDARD.encode(blob))
 }
 
 async fn read_supply(world: &World, args: &DemoArgs) -> Result<()> {
@@ -170,7 +186,7 @@ async fn until_active(world: &World, client: &Client, id: &str) -> Result<()> {
 fn lease_words(reservation: &Value) -> String {
     let leases = reservation["leases"].as_array().map(Vec::as_slice).unwrap_or_default();
     let words = leases.iter().map(|lease| {
-        let fell = lease["fall_reason"].as_str().map(|why| format!(" ({why})")).unwrap_or_default();
+        let fell = lease["fall_note"].as_str().map(|why| format!(" ({why})")).unwrap_or_default();
         format!("{} {}{fell}", text(lease, "/provider"), text(lease, "/state"))
     });
     words.collect::<Vec<_>>().join(", ")

@@ -101,6 +101,9 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     };
     let value = Strict.deserialize(&mut reader).map_err(refuse)?;
     reader.end().map_err(refuse)?;
+    if !value.is_object() {
+        return Err(ApiError::invalid_body("the body must be a JSON object"));
+    }
     serde_json::from_value(value).map_err(|error| ApiError::invalid_body(error.to_string()))
 }
 

@@ -75,6 +75,7 @@ codes! {
     idempotency_in_progress, 409, "The first request with this key is still running";
     lease_not_ready, 409, "The lease is not ready to be verified";
     not_handed_off, 409, "Nothing has been handed off";
+    no_ssh_key, 409, "There is no SSH key to install";
     nothing_matches, 409, "Nothing that can be ordered satisfies the demand";
     offer_changed, 409, "The offer changed since the plan was made";
     offer_not_orderable, 409, "The offer cannot be ordered here";
@@ -128,6 +129,7 @@ impl ApiError {
     }
 
     /// The stable code.
+    #[cfg(test)]
     pub(crate) fn code(&self) -> &'static str {
         self.code.name
     }

@@ -125,7 +125,7 @@ mod tests {
     fn the_last_page_has_no_cursor_and_every_item_is_shown_once() {
         let list = cursors("numbers", "");
         let all: Vec<u32> = (0..10).collect();
-        let (mut seen, mut from) = (Vec::new(), 0);
+        let (mut seen, mut from): (Vec<u32>, usize) = (Vec::new(), 0);
         loop {
             let page = list.page(all[from..].to_vec(), 4, |item| *item);
             seen.extend(&page.items);

@@ -92,8 +92,11 @@ async fn a_body_that_is_no_json_or_not_sent_as_json_is_refused() {
             send(media_type, "{}").await.refused(415, "unsupported_media_type");
         }
         service.with(&key).send(&route.method, &path, None).await.refused(415, "unsupported_media_type");
-        let huge = format!("{{\"a\":\"{}\"}}", "x".repeat(9 << 20));
-        send("application/json", &huge).await.refused(413, "payload_too_large");
+        // The messages of nodes may be larger.
+        if !route.path.starts_with("/v1/verifications") {
+            let huge = format!("{{\"a\":\"{}\"}}", "x".repeat(300 << 10));
+            send("application/json", &huge).await.refused(413, "payload_too_large");
+        }
     }
     service.stop().await;
 }

@@ -145,19 +145,19 @@ impl Caller<'_> {
         self.header("idempotency-key", idempotency_key)
     }
 
-    pub(crate) fn get(&self, path: &str) -> impl Future<Output = Answer> {
+    pub(crate) fn get(&self, path: &str) -> impl Future<Output = Answer> + use<> {
         send(self.request(Method::GET, path))
     }
 
-    pub(crate) fn delete(&self, path: &str) -> impl Future<Output = Answer> {
+    pub(crate) fn delete(&self, path: &str) -> impl Future<Output = Answer> + use<> {
         send(self.request(Method::DELETE, path))
     }
 
-    pub(crate) fn post(&self, path: &str, body: &Value) -> impl Future<Output = Answer> {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> impl Future<Output = Answer> + use<> {
         send(self.request(Method::POST, path).json(body))
     }
 
-    pub(crate) fn patch(&self, path: &str, body: &Value) -> impl Future<Output = Answer> {
+    pub(crate) fn patch(&self, path: &str, body: &Value) -> impl Future<Output = Answer> + use<> {
         send(self.request(Method::PATCH, path).json(body))
     }
 
@@ -167,7 +167,7 @@ impl Caller<'_> {
         method: &str,
         path: &str,
         body: Option<(&str, Vec<u8>)>,
-    ) -> impl Future<Output = Answer> {
+    ) -> impl Future<Output = Answer> + use<> {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let mut request = self.request(method, path);
         if let Some((media_type, bytes)) = body {

@@ -1,0 +1,14 @@
+//! The broker from outside: its API against the real server, and the house it stands in.
+
+mod bad_input;
+mod credentials;
+mod house;
+mod idempotency;
+mod offers;
+mod openapi;
+mod plumbing;
+mod reservations;
+mod routes;
+mod service;
+mod ssh_keys;
+mod tenants;
