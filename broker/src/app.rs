@@ -15,6 +15,7 @@ use uuid::{NoContext, Timestamp, Uuid};
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::ingest::Doubts;
 use crate::keys::Keys;
 use crate::plan::PlanMemory;
 use crate::verify::StepClock;
@@ -77,6 +78,7 @@ struct Inner {
     plans: PlanMemory,
     work_to_do: Notify,
     step_clock: StepClock,
+    doubts: Doubts,
 }
 
 impl Broker {
@@ -97,6 +99,7 @@ impl Broker {
             plans: PlanMemory::default(),
             work_to_do: Notify::new(),
             step_clock: StepClock::default(),
+            doubts: Doubts::default(),
         }))
     }
 
@@ -179,6 +182,11 @@ impl Broker {
     /// The plans that were made lately.
     pub(crate) fn plan_memory(&self) -> &PlanMemory {
         &self.0.plans
+    }
+
+    /// Readings that are not believed at once.
+    pub(crate) fn doubts(&self) -> &Doubts {
+        &self.0.doubts
     }
 
     /// The real clock between the steps of a verification.

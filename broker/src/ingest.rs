@@ -6,6 +6,7 @@
 
 pub mod diff;
 pub mod gate;
+mod doubt;
 mod poll;
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,19 +14,23 @@ use std::time::Duration;
 
 use adapters::AdapterError;
 use adapters::pricesheet::PriceSheets;
-use market::catalog::CatalogReading;
+use market::catalog::{CatalogReading, OfferDiff};
 use market::ids::{OfferId, ProviderId};
 use market::offer::Offer;
 use matcher::{ProviderView, Snapshot};
 use store::StoreError;
 use tracing::{info, warn};
 
+pub(crate) use doubt::Doubts;
 pub use poll::poll_forever;
 
 use crate::app::{Broker, ProviderLink};
 
 /// How old the rows of a price list may be: they are facts of their day, not a live market.
 pub const PRICE_LIST_FRESHNESS: Duration = Duration::from_secs(400 * 24 * 3600);
+
+/// Below so many offers a listing that halves is everyday business.
+const FEWEST_TO_DOUBT: usize = 4;
 
 /// Why a provider could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +44,7 @@ pub enum IngestError {
         #[source]
         source: AdapterError,
     },
-    /// The answer was empty or cut short.
+    /// The answer was empty, cut short, or shrank beyond belief.
     #[error("{provider} answered with {what}; what was known of it stays")]
     Incomplete {
         /// The provider.
@@ -89,6 +94,11 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
     let catalog = broker.store().catalog();
     let known = catalog.known_offers(&provider).await?;
     let diff = diff::diff(&known.offers, &reading);
+    if shrank(known.offers.len(), &diff) && !broker.doubts().confirms(&provider, &diff.withdrawn) {
+        let what = "a listing that shrank by more than half, which the next one must confirm";
+        mark_stale(broker, &provider, what).await?;
+        return Err(IngestError::Incomplete { provider, what });
+    }
     let generation = catalog.apply_reading(&reading, &diff, known.generation, broker.now()).await?;
     info!(
         provider.id = %provider, generation = generation.0, offers = reading.offers.len(),
@@ -97,6 +107,12 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
         "Read the catalogue of {provider}"
     );
     Ok(())
+}
+
+/// Whether a reading withdraws so much that it may have been cut short without saying so: a whole
+/// answer of some providers has no page numbers to tell by.
+fn shrank(known: usize, diff: &OfferDiff) -> bool {
+    known >= FEWEST_TO_DOUBT && diff.withdrawn.len() * 2 > known
 }
 
 /// Applies price lists, each provider in them as one complete reading.

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use market::demand::Demand;
 use market::demand::check::DemandFault;
 use market::ids::{PlanId, TenantId};
-use matcher::{Held, MatchError, Plan, SearchOptions};
+use matcher::{MatchError, Plan, SearchOptions};
 use moka::sync::Cache;
 use store::StoreError;
 use store::catalog::Generation;
@@ -79,7 +79,8 @@ pub async fn make_plan(
         return Ok(known);
     }
     let options = SearchOptions { limit: CANDIDATES_KEPT, ..SearchOptions::default() };
-    let plan = matcher::search(&snapshot, &demand, &Held::new(), now, &options)?;
+    let held = broker.store().catalog().held_nodes().await?;
+    let plan = matcher::search(&snapshot, &demand, &held, now, &options)?;
     let record = PlanRecord {
         id: PlanId::from_uuid(broker.new_uuid()),
         tenant_id: tenant,

@@ -10,7 +10,7 @@ use adapters::{Http, HttpConfig, registry};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 use store::settings::DatabaseMode;
-use store::{Database, Store, StoreError};
+use store::{Database, StockPolicy, Store, StoreError};
 use tracing::warn;
 
 use crate::app::{AgentDelivery, Broker, Parts, ProviderLink};
@@ -107,6 +107,8 @@ pub async fn with_store(
     simulated: Vec<ProviderLink>,
     public_url: String,
 ) -> Result<Broker, StartError> {
+    let store = store
+        .with_stock_policy(StockPolicy { sets_without_count: config.sales.soft_holds_per_offer });
     store.settings().settle_mode(mode, clock.now()).await?;
     let keys = Keys::load(&store, &sealing_key(&config)?, clock.now()).await?;
     let mut providers = configured_providers(&config, mode)?;

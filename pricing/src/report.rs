@@ -60,7 +60,7 @@ impl FromStr for Dimension {
             "project" => Ok(Self::Project),
             "provider" => Ok(Self::Provider),
             "gpu" => Ok(Self::Gpu),
-            "workload" => Ok(Self::Workload),
+            "workload" | "kind" => Ok(Self::Workload),
             "day" => Ok(Self::Day),
             "reservation" => Ok(Self::Reservation),
             _ => match word.strip_prefix("tag:") {

@@ -1,5 +1,6 @@
 //! Opening a database: two pools on SQLite, one on PostgreSQL.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ const PG_CONNECTIONS: u32 = 16;
 const SQLITE_READERS: u32 = 4;
 
 /// Which database to open.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Database {
     /// An SQLite file, made when it is absent.
     Sqlite {
@@ -23,6 +24,16 @@ pub enum Database {
     },
     /// A PostgreSQL URL such as `postgres://user:password@host/name`.
     Url(String),
+}
+
+impl fmt::Debug for Database {
+    /// A URL holds a password, so it is not shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite { path } => f.debug_struct("Sqlite").field("path", path).finish(),
+            Self::Url(_) => f.write_str("Url(***)"),
+        }
+    }
 }
 
 /// The open database. Clones share its connections.

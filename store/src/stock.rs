@@ -9,7 +9,7 @@
 //! the provider does not count, at most [`StockPolicy::sets_without_count`] reservations may have
 //! live holds or leases on the offer at a time.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use market::ids::{OfferId, ReservationId};
 use market::lease::LeaseState;
@@ -17,6 +17,7 @@ use market::offer::AvailabilityLevel;
 use sea_orm::{ColumnTrait, Condition, DatabaseTransaction, EntityTrait, QueryFilter, QuerySelect};
 
 use crate::StoreError;
+use crate::catalog::Catalog;
 use crate::entity::column::{Moment, Text, Word};
 use crate::entity::{holds, leases, offers, providers};
 
@@ -151,4 +152,38 @@ async fn other_sets(
         .filter(|other| *other != reservation)
         .collect();
     Ok(others.len())
+}
+
+impl Catalog<'_> {
+    /// Nodes of each offer that are spoken for and that its provider's count cannot know yet: live
+    /// holds, and live leases accepted since it counted. Of an offer without a count, all of them.
+    ///
+    /// What [`check`] enforces, for whoever wants to show it beforehand.
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn held_nodes(&self) -> Result<HashMap<OfferId, u32>, StoreError> {
+        let tx = self.store.snapshot().await?;
+        let counted: HashMap<_, _> = providers::Entity::find()
+            .all(&tx)
+            .await?
+            .into_iter()
+            .map(|provider| (provider.id.0, provider.last_complete_at))
+            .collect();
+        let mut nodes: HashMap<OfferId, u32> = HashMap::new();
+        let mut add = |offer: OfferId, more: i32| -> Result<(), StoreError> {
+            *nodes.entry(offer).or_default() += u32::try_from(more).map_err(StoreError::corrupt)?;
+            Ok(())
+        };
+        for hold in holds::Entity::find().filter(holds::Column::Live.eq(true)).all(&tx).await? {
+            add(hold.offer_id.0, hold.nodes)?;
+        }
+        let live = leases::Column::State.ne(Word(LeaseState::Gone));
+        for lease in leases::Entity::find().filter(live).all(&tx).await? {
+            let counted_at = counted.get(&lease.provider_id.0).copied().flatten();
+            let counts = lease.offer.0.availability.nodes.is_some();
+            if !counts || lease.accepted_at.is_none() || lease.accepted_at >= counted_at {
+                add(lease.offer_id.0, lease.nodes)?;
+            }
+        }
+        Ok(nodes)
+    }
 }

@@ -78,7 +78,7 @@ fn accepted(broker: &Broker, order: &LeaseOrder, made: &ProviderLease) -> Learne
 }
 
 /// The order of a lease as far as it can be compared: without keys and script.
-fn as_ordered(lease: &Lease) -> LeaseOrder {
+pub(super) fn as_ordered(lease: &Lease) -> LeaseOrder {
     LeaseOrder {
         client_token: lease.client_token.clone(),
         offer: lease.offer.clone(),

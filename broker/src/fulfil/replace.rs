@@ -11,7 +11,7 @@ use market::money::{Money, Rate};
 use market::offer::{Offer, Terms};
 use market::quote::QuoteLine;
 use market::reservation::{ReservationEvent, ReservationState};
-use matcher::SearchOptions;
+use matcher::{Held, SearchOptions};
 use store::StoreError;
 use store::change::{Change, NewLease, ReservationMove};
 use store::leases::Lease;
@@ -122,9 +122,9 @@ async fn next_offers(
     });
     let options = SearchOptions { limit: CANDIDATES, orderable_only: true };
     let (broker, now) = (round.broker, round.broker.now());
-    let Ok(plan) =
-        matcher::search(&broker.snapshot(), &demand, &matcher::Held::new(), now, &options)
-    else {
+    // Our own other leases must not stand in the way, so the store alone judges what is left.
+    let held = Held::new();
+    let Ok(plan) = matcher::search(&broker.snapshot(), &demand, &held, now, &options) else {
         return Ok(Vec::new());
     };
     let resting = resting_offers(round).await?;

@@ -2,13 +2,14 @@
 //! follows for the whole.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use market::ids::LeaseId;
+use market::ids::{LeaseId, VerificationId};
 use market::lease::{LeaseEvent, LeaseState};
 use market::order::{LeaseOrder, ProviderLeaseId};
 use market::reservation::{ReservationEvent, ReservationState};
 use store::change::{Change, LeaseFacts, LeaseUpdate, NewAttempt, NewLease, ReservationMove};
 use store::leases::Lease;
 use store::reservations::Reservation;
+use store::verifications::VerificationState;
 use store::work::{Claim, Claimed};
 use tracing::info;
 
@@ -244,6 +245,9 @@ impl Round<'_> {
                 at: now,
             });
         }
+        if to != lease.state && !may_still_verify(to) {
+            change.closed_verifications = self.open_verifications(id, to, learned.event).await?;
+        }
         let moved = to != lease.state;
         if moved || facts != LeaseFacts::default() || !change.attempts.is_empty() {
             change.lease_updates.push(LeaseUpdate { id, from: lease.state, to, facts });
@@ -260,6 +264,23 @@ impl Round<'_> {
             self.look_in(learned.look_in);
         }
         Ok(moved && to != LeaseState::Passed)
+    }
+
+    /// The verifications of a lease whose token dies now, and how each ended.
+    async fn open_verifications(
+        &self,
+        id: LeaseId,
+        to: LeaseState,
+        event: Option<LeaseEvent>,
+    ) -> Result<Vec<(VerificationId, VerificationState)>, FulfilError> {
+        let ended = match (to, event) {
+            (LeaseState::Passed | LeaseState::HandedOff, _) => VerificationState::Passed,
+            (_, Some(LeaseEvent::Failed | LeaseEvent::TimedOut)) => VerificationState::Failed,
+            _ => VerificationState::Abandoned,
+        };
+        let all = self.broker.store().verifications().across_tenants().of_lease(id).await?;
+        let open = all.iter().filter(|one| one.state == VerificationState::Open);
+        Ok(open.map(|one| (one.id, ended)).collect())
     }
 
     fn facts(&self, lease: &Lease, to: LeaseState, learned: &Learned) -> LeaseFacts {
@@ -466,6 +487,14 @@ async fn look(broker: &Broker, link: &ProviderLink, lease: &Lease) -> Learned {
         // Every state after `requested` is entered with the provider's id in the same save.
         _ => Learned::nothing(LOOK_AGAIN),
     }
+}
+
+/// Whether a lease in this state has still to be verified.
+const fn may_still_verify(state: LeaseState) -> bool {
+    matches!(
+        state,
+        LeaseState::Requested | LeaseState::Withdrawn | LeaseState::Booting | LeaseState::Verifying
+    )
 }
 
 /// Whether the event says how an order went: kept in the attempt log.

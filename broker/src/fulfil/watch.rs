@@ -5,7 +5,9 @@ use market::lease::LeaseEvent;
 use market::order::{ProviderLease, ProviderLeaseId, ProviderLeaseState};
 use store::leases::Lease;
 
+use super::compare::mismatch;
 use super::learned::Learned;
+use super::order::as_ordered;
 use crate::app::{Broker, ProviderLink};
 use crate::verify::{self, LeaseVerdict};
 
@@ -44,6 +46,10 @@ pub(super) async fn booting(
         Ok(seen) => seen,
         Err(learned) => return learned,
     };
+    // The answer to an order may say little; what the provider lists must still be what was ordered.
+    if let Some(words) = mismatch(&as_ordered(lease), &seen) {
+        return Learned::because(LeaseEvent::BootFailed, words);
+    }
     let all_up = usize::try_from(lease.nodes).is_ok_and(|nodes| seen.nodes.len() == nodes);
     match seen.state {
         ProviderLeaseState::Failed => {
@@ -54,10 +60,6 @@ pub(super) async fn booting(
             provider_nodes: Some(seen.nodes),
             ..Learned::event(LeaseEvent::NodesUp)
         },
-        ProviderLeaseState::Running if seen.node_count.is_some_and(|n| n != lease.nodes) => {
-            let note = format!("{} nodes were ordered and {} run", lease.nodes, seen.nodes.len());
-            Learned::because(LeaseEvent::BootFailed, note)
-        }
         _ if has_passed(broker, lease.accepted_at, broker.config().verifier.boot_seconds) => {
             Learned::because(LeaseEvent::BootFailed, "it did not come up in time")
         }
