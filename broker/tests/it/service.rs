@@ -6,6 +6,7 @@ use std::sync::Once;
 
 use broker::demo::world::{World, WorldOptions};
 use broker::http::api_keys::{NewSecret, default_scopes};
+use chrono::TimeDelta;
 use market::identity::{Role, Scopes};
 use market::ids::{ApiKeyId, ProjectId, TenantId};
 use reqwest::header::{HeaderMap, HeaderName};
@@ -65,6 +66,13 @@ impl Answer {
     }
 }
 
+/// Every HTTP client of this process needs the TLS provider in place before it is made.
+pub(crate) fn install_tls() {
+    TLS.call_once(|| {
+        rustls::crypto::ring::default_provider().install_default().expect("the only TLS provider");
+    });
+}
+
 /// Calls the service with or without a key.
 pub(crate) struct Caller<'a> {
     service: &'a Service,
@@ -75,9 +83,7 @@ pub(crate) struct Caller<'a> {
 impl Service {
     /// Starts a service whose nodes do not run.
     pub(crate) async fn start() -> Self {
-        TLS.call_once(|| {
-            rustls::crypto::ring::default_provider().install_default().expect("the only TLS provider");
-        });
+        install_tls();
         let dir = tempfile::tempdir().expect("a directory");
         let options = WorldOptions { nodes: NodeRunner::Off, ..WorldOptions::new(dir.path()) };
         let world = World::open(options).await.expect("a world");
@@ -93,8 +99,9 @@ impl Service {
         self.key_with(tenant, role, default_scopes(role)).await
     }
 
-    /// Makes a key with these scopes.
+    /// Makes a key with these scopes. A second passes, so that the next one is newer.
     pub(crate) async fn key_with(&self, tenant: &str, role: Role, scopes: Scopes) -> Key {
+        self.world.clock().advance(TimeDelta::seconds(1));
         let broker = self.world.broker();
         let ids = (TenantId::from_uuid(broker.new_uuid()), ProjectId::from_uuid(broker.new_uuid()));
         let tenant =
@@ -221,8 +228,27 @@ pub(crate) async fn quote(service: &Service, key: &Key) -> (String, String) {
     (id(&plan), id(&quote))
 }
 
-/// Places a hold and gives its id.
+/// A public key whose private half nobody has, as `ssh-keygen` prints it.
+pub(crate) const SSH_LINE: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL/jvLoaH32TkoT3REDQJN2Kns8sKpmipKlobgQsB0mt";
+/// Its fingerprint, as `ssh-keygen -l` prints it.
+pub(crate) const SSH_FINGERPRINT: &str = "SHA256:CAmcjzXaiFN8RInmaYctL7Xr1ku00OJmF6tjbCtUVcA";
+
+/// Adds the SSH key that machines get, unless the tenant has it; gives its id.
+pub(crate) async fn ssh_key(service: &Service, key: &Key) -> String {
+    let ask = serde_json::json!({ "name": "laptop", "public_key": SSH_LINE });
+    let added = service.with(key).post("/v1/ssh-keys", &ask).await;
+    if added.status != 201 {
+        added.refused(409, "already_exists");
+    }
+    let listed = service.with(key).get("/v1/ssh-keys").await.expect(200);
+    listed["items"][0]["id"].as_str().expect("an id").to_owned()
+}
+
+/// Places a hold and gives its id. A second passes, so that the next one is newer.
 pub(crate) async fn hold(service: &Service, key: &Key) -> String {
+    service.world.clock().advance(TimeDelta::seconds(1));
+    ssh_key(service, key).await;
     let (_, quote) = quote(service, key).await;
     let body = serde_json::json!({ "quote_id": quote });
     let held = service.with(key).post("/v1/reservations", &body).await.expect(201);
