@@ -8,7 +8,7 @@ mod command;
 use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
 use market::ids::{ProjectId, QuoteId, ReservationId, SshKeyId, TenantId};
-use market::reservation::{IllegalReservationTransition, ReservationState};
+use market::reservation::{IllegalReservationTransition, ReservationEvent, ReservationState};
 use market::tags::{Attribution, TagError, Tags, check_tags};
 use store::hold::NewReservation;
 use store::idempotency::Completion;
@@ -67,8 +67,13 @@ pub enum ReserveError {
     #[error("there is no reservation {0}")]
     Unknown(ReservationId),
     /// The state does not know the command.
-    #[error("{0}")]
-    Illegal(#[from] IllegalReservationTransition),
+    #[error("{illegal}{}", instead.map(|what| format!("; {what}")).unwrap_or_default())]
+    Illegal {
+        /// What was tried.
+        illegal: IllegalReservationTransition,
+        /// What to do instead, where there is something.
+        instead: Option<&'static str>,
+    },
     /// The hold lapsed before it was confirmed.
     #[error("the hold lapsed at {}; reserve again", .0.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))]
     HoldLapsed(DateTime<Utc>),
@@ -81,6 +86,21 @@ pub enum ReserveError {
     /// The database did not answer.
     #[error("the reservation could not be kept")]
     Store(#[source] StoreError),
+}
+
+impl From<IllegalReservationTransition> for ReserveError {
+    fn from(illegal: IllegalReservationTransition) -> Self {
+        use ReservationEvent as E;
+        use ReservationState as S;
+        let instead = match (illegal.state, illegal.event) {
+            (S::Releasing(_) | S::Closed(_), _) => Some("it is over; nothing needs to be done"),
+            (S::Active | S::Repairing, E::Cancel) => Some("release it"),
+            (_, E::ReleaseRequested) => Some("cancel it"),
+            (_, E::Confirm) => Some("it was confirmed before; read it to see how far it is"),
+            _ => None,
+        };
+        Self::Illegal { illegal, instead }
+    }
 }
 
 impl From<StoreError> for ReserveError {

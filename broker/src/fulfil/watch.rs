@@ -12,7 +12,7 @@ use crate::app::{Broker, ProviderLink};
 use crate::verify::{self, LeaseVerdict};
 
 /// When to look again at a machine that is coming up or going away.
-const LOOK_AT_CHANGE: TimeDelta = TimeDelta::seconds(30);
+const LOOK_AT_CHANGE: TimeDelta = TimeDelta::seconds(15);
 /// When to look again at nodes that are proving themselves; each finished report nudges as well.
 const LOOK_AT_PROOF: TimeDelta = TimeDelta::seconds(15);
 /// When to look again at a machine in use: how much use goes uncharged when it is lost.

@@ -19,7 +19,8 @@ use utoipa::openapi::{RefOr, Schema};
 
 pub(crate) use access::reservation_access;
 pub(crate) use change::{
-    cancel_reservation, confirm_reservation, extend_reservation, release_reservation, relabel_reservation,
+    cancel_reservation, confirm_reservation, extend_reservation, relabel_reservation,
+    release_reservation,
 };
 pub(crate) use list::list_reservations;
 pub(crate) use nodes::reservation_nodes;
@@ -69,6 +70,7 @@ pub(crate) struct ReservationView {
     /// What must not be passed, also by a replacement.
     ceiling: Option<Ceiling>,
     /// Free tags.
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
     tags: Tags,
     /// The fixed fields for finance.
     attribution: Attribution,
@@ -125,7 +127,10 @@ impl From<&Reservation> for ReservationView {
 
 /// The words of the states, each once.
 fn state_words() -> Vec<&'static str> {
-    let mut words: Vec<&str> = ReservationState::all().into_iter().map(ReservationState::as_str).collect();
+    let mut words: Vec<&str> = ReservationState::all()
+        .into_iter()
+        .map(ReservationState::as_str)
+        .collect();
     words.dedup();
     words
 }
@@ -153,7 +158,7 @@ impl From<ReserveError> for ApiError {
             E::Tags(_) | E::Name | E::EndTooEarly(_) => Self::invalid_body(said),
             E::UnknownProject(_) | E::UnknownSshKey(_) => Self::unknown_reference(said),
             E::Unknown(_) => Self::not_found(said),
-            E::Illegal(_) | E::OpenEnd => Self::wrong_state(said),
+            E::Illegal { .. } | E::OpenEnd => Self::wrong_state(said),
             E::HoldLapsed(_) => Self::hold_lapsed(said),
             E::Store(error) => error.into(),
         }
