@@ -4,17 +4,19 @@
 //! demand is the matcher's business.
 
 pub mod check;
-
-use std::num::NonZeroU32;
+mod model;
+mod service;
+mod terms;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+pub use model::{Checkpointing, Model, ModelShape, Precision, TrainMethod};
+pub use service::{LatencyObjective, Survive, UserShare};
+pub use terms::{Ceiling, Places, Policy, Window};
+
 use crate::gpu::GpuWanted;
-use crate::ids::ProviderId;
-use crate::money::{Money, Rate};
 use crate::offer::Tenancy;
-use crate::place::Country;
 use crate::tags::Tags;
 
 /// What a tenant asks for.
@@ -75,241 +77,6 @@ impl DemandKind {
     }
 }
 
-/// When the capacity is wanted. Nothing given: from now on, with an open end.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Window {
-    /// Not before this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start_earliest: Option<DateTime<Utc>>,
-    /// Not after this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start_latest: Option<DateTime<Utc>>,
-    /// For so many hours from the start; not together with `end`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u32>, minimum = 1, maximum = 87_600)]
-    pub duration_hours: Option<NonZeroU32>,
-    /// Until this; not together with `duration_hours`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end: Option<DateTime<Utc>>,
-}
-
-impl Window {
-    /// When capacity taken at `start` is to end; `None` while the end is open.
-    #[must_use]
-    pub fn end_from(&self, start: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        let by_duration = self
-            .duration_hours
-            .map(|hours| start + chrono::TimeDelta::hours(i64::from(hours.get())));
-        self.end.or(by_duration)
-    }
-}
-
-/// What must not be passed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Ceiling {
-    /// US dollars per GPU-hour, also for a replacement.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usd_per_gpu_hour: Option<Rate>,
-    /// US dollars per hour for everything.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usd_per_hour: Option<Money>,
-}
-
-/// Where capacity may stand. Nothing given: anywhere, unknown places included.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Places {
-    /// Only in these countries (ISO 3166 alpha-2).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(max_items = 250)]
-    pub countries: Vec<Country>,
-    /// Only in these regions, as their sellers write them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(max_items = 250)]
-    pub regions: Vec<String>,
-}
-
-/// Rules that hold whatever the price.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Policy {
-    /// Never from these.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(max_items = 250)]
-    pub deny_providers: Vec<ProviderId>,
-    /// Only from these, when any are named.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(max_items = 250)]
-    pub allow_providers: Vec<ProviderId>,
-    /// Let several training nodes be joined by plain Ethernet.
-    #[serde(default)]
-    pub allow_ethernet: bool,
-}
-
-/// Numbers of a model or a tensor.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    utoipa::ToSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Precision {
-    /// 32-bit floating point.
-    Fp32,
-    /// 16-bit brain floating point.
-    Bf16,
-    /// 16-bit floating point.
-    Fp16,
-    /// 8-bit floating point.
-    Fp8,
-    /// 8-bit integer.
-    Int8,
-    /// 4-bit floating point.
-    Fp4,
-    /// 4-bit integer.
-    Int4,
-}
-
-impl Precision {
-    /// Bytes of one number, as a fraction of bits.
-    #[must_use]
-    pub fn bytes(self) -> f64 {
-        match self {
-            Self::Fp32 => 4.0,
-            Self::Bf16 | Self::Fp16 => 2.0,
-            Self::Fp8 | Self::Int8 => 1.0,
-            Self::Fp4 | Self::Int4 => 0.5,
-        }
-    }
-
-    /// The word on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Fp32 => "fp32",
-            Self::Bf16 => "bf16",
-            Self::Fp16 => "fp16",
-            Self::Fp8 => "fp8",
-            Self::Int8 => "int8",
-            Self::Fp4 => "fp4",
-            Self::Int4 => "int4",
-        }
-    }
-}
-
-/// A model: by a published name, or by its shape.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(untagged)]
-pub enum Model {
-    /// The published name, such as `Llama 3 70B`.
-    Named(String),
-    /// The shape of a model that we do not know by name.
-    Shaped(ModelShape),
-}
-
-/// The figures of a transformer that decide what fits and how fast it runs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ModelShape {
-    /// All parameters. Units: 1e9.
-    #[schema(minimum = 0.001, maximum = 100_000)]
-    pub params_total_b: f64,
-    /// Parameters used per token (less than all in a mixture of experts). Units: 1e9.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 0.001, maximum = 100_000)]
-    pub params_active_b: Option<f64>,
-    /// Transformer layers.
-    #[schema(minimum = 1, maximum = 1_000)]
-    pub layers: u32,
-    /// Width of the residual stream.
-    #[schema(minimum = 1, maximum = 1_000_000)]
-    pub hidden: u32,
-    /// Attention heads that keep keys and values.
-    #[schema(minimum = 1, maximum = 10_000)]
-    pub kv_heads: u32,
-    /// Width of one attention head.
-    #[schema(minimum = 1, maximum = 10_000)]
-    pub head_dim: u32,
-}
-
-/// Which parameters are trained.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum TrainMethod {
-    /// All of them, with an Adam optimiser in mixed precision.
-    #[default]
-    Full,
-    /// Low-rank adapters over frozen 16-bit weights.
-    Lora,
-    /// Low-rank adapters over frozen 4-bit weights.
-    Qlora,
-}
-
-/// How checkpoints are written.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Checkpointing {
-    /// Minutes between two checkpoints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 100_000)]
-    pub interval_minutes: Option<u32>,
-    /// Size of one checkpoint. Units: 1e9 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 0.001, maximum = 1_000_000)]
-    pub size_gb: Option<f64>,
-}
-
-/// A latency objective.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LatencyObjective {
-    /// Time to the first token. Units: milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 3_600_000)]
-    pub first_token_ms: Option<f64>,
-    /// Time per further token. Units: milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 0.1, maximum = 3_600_000)]
-    pub per_token_ms: Option<f64>,
-    /// The share of requests that must meet it, such as 95.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 99.999)]
-    pub percentile: Option<f64>,
-}
-
-/// What a fleet must survive without falling short.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Survive {
-    /// The loss of any one zone.
-    Zone,
-    /// The loss of any one provider.
-    Provider,
-}
-
-/// A share of the users in one country.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct UserShare {
-    /// The country.
-    pub country: Country,
-    /// Its share of all users, 0 to 1.
-    #[schema(minimum = 0, maximum = 1)]
-    pub share: f64,
-}
-
 macro_rules! demand {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -335,6 +102,7 @@ macro_rules! demand {
             pub policy: Option<Policy>,
             /// Free tags.
             #[serde(default, skip_serializing_if = "Tags::is_empty")]
+            #[schema(value_type = std::collections::BTreeMap<String, String>)]
             pub tags: Tags,
         }
 
