@@ -173,7 +173,11 @@ impl Catalog<'_> {
             *nodes.entry(offer).or_default() += u32::try_from(more).map_err(StoreError::corrupt)?;
             Ok(())
         };
-        for hold in holds::Entity::find().filter(holds::Column::Live.eq(true)).all(&tx).await? {
+        for hold in holds::Entity::find()
+            .filter(holds::Column::Live.eq(true))
+            .all(&tx)
+            .await?
+        {
             add(hold.offer_id.0, hold.nodes)?;
         }
         let live = leases::Column::State.ne(Word(LeaseState::Gone));

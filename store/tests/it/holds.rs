@@ -1,14 +1,17 @@
+use market::catalog::OfferDiff;
 use market::lease::LeaseState;
-use market::offer::{Availability, AvailabilityLevel};
+use market::offer::{Availability, AvailabilityLevel, Offer};
 use market::reservation::{CloseReason, ReservationState};
 use store::change::{Change, LeaseFacts, LeaseUpdate, NewLease};
 use store::commands::Command;
-use store::fixture::{count_rows, for_each_database};
+use store::fixture::{TestDatabase, count_rows, for_each_database};
 use store::{Conflict, StockPolicy, Store, StoreError};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::support::{at, claim, hold, new_reservation, offer, provisioning, quote, sell, tenant};
+use crate::support::{
+    at, claim, hold, new_reservation, offer, provisioning, quote, reading, sell, tenant,
+};
 
 /// Lets 32 tasks hold `nodes` each of one offer at once; says how many got it.
 async fn race(store: &Store, availability: Availability, nodes: u32) -> usize {
@@ -211,8 +214,8 @@ async fn a_lease_counts_against_the_stock_until_the_provider_has_counted_it() {
             "{refusal:?}"
         );
         // Counted anew, two are free beside ours.
-        let none = market::catalog::OfferDiff::default();
-        let again = crate::support::reading(std::slice::from_ref(&two), at(60));
+        let none = OfferDiff::default();
+        let again = reading(std::slice::from_ref(&two), at(60));
         store
             .catalog()
             .apply_reading(&again, &none, Some(first), at(60))
@@ -223,6 +226,95 @@ async fn a_lease_counts_against_the_stock_until_the_provider_has_counted_it() {
             .expect("both are free");
     })
     .await;
+}
+
+#[tokio::test]
+async fn what_was_held_may_be_ordered_though_the_provider_counts_less_by_then() {
+    for_each_database(async |store| {
+        let last = offer("a", Availability::exactly(1));
+        let base = sell(store, std::slice::from_ref(&last), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        let held = hold(store, whose, &last, 1, at(1))
+            .await
+            .expect("the last node");
+        let none = Offer {
+            availability: Availability::NONE,
+            observed_at: at(2),
+            ..last.clone()
+        };
+        let diff = OfferDiff {
+            changed: vec![none.clone()],
+            ..OfferDiff::default()
+        };
+        let sold_out = reading(&[none], at(2));
+        store
+            .catalog()
+            .apply_reading(&sold_out, &diff, Some(base), at(2))
+            .await
+            .expect("read");
+        assert!(
+            hold(store, whose, &last, 1, at(3)).await.is_err(),
+            "for anyone else it is gone"
+        );
+        let confirm = Command::Move(ReservationState::Confirmed);
+        let reservations = store.reservations().of(whose.0);
+        reservations
+            .command(held.id, held.version, confirm, at(3), None)
+            .await
+            .expect("confirmed");
+        let claimed = claim(store, held.id, at(4)).await;
+        let lease = NewLease {
+            id: market::ids::LeaseId::from_uuid(Uuid::now_v7()),
+            line: 0,
+            offer: last.clone(),
+            nodes: 1,
+            node_base: 0,
+            replaces: None,
+        };
+        let change = Change {
+            new_leases: vec![lease],
+            holds_released: true,
+            ..Change::default()
+        };
+        store
+            .work()
+            .apply(&claimed.claim, &change, at(4))
+            .await
+            .expect("it was set aside");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_on_one_sqlite_file_neither_oversell_nor_refuse_each_other() {
+    let database = TestDatabase::sqlite().await;
+    let other = Store::connect(database.database.clone())
+        .await
+        .expect("a second process");
+    let offer = offer("raced", Availability::exactly(20));
+    sell(&other, std::slice::from_ref(&offer), at(0)).await;
+    let whose = tenant(&other, "acme").await;
+    let mut tasks = JoinSet::new();
+    for task in 0..32 {
+        let store = if task % 2 == 0 {
+            other.clone()
+        } else {
+            database.store.clone()
+        };
+        let offer = offer.clone();
+        tasks.spawn(async move { hold(&store, whose, &offer, 1, at(1)).await });
+    }
+    let (held, refused): (Vec<_>, Vec<_>) =
+        tasks.join_all().await.into_iter().partition(Result::is_ok);
+    assert_eq!((held.len(), refused.len()), (20, 12));
+    for refusal in refused {
+        assert!(
+            matches!(refusal, Err(StoreError::OutOfStock { free: 0, .. })),
+            "{refusal:?}"
+        );
+    }
+    other.close().await.expect("closes");
+    database.remove().await;
 }
 
 #[tokio::test]

@@ -122,6 +122,30 @@ async fn racing_posters_of_one_key_post_it_once() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn posters_that_wait_for_each_other_in_a_circle_all_succeed_in_the_end() {
+    for_each_database(async |store| {
+        for round in 0..20 {
+            let keys: Vec<_> = (0..12).map(|n| format!("circle-{round}-{n}")).collect();
+            let batch = |keys: &[String]| -> Vec<_> {
+                keys.iter().map(|key| cost(key, 1, at(0))).collect()
+            };
+            let forwards = batch(&keys);
+            let backwards: Vec<_> = batch(&keys).into_iter().rev().collect();
+            let mut posters = JoinSet::new();
+            for batch in [forwards, backwards] {
+                let store = store.clone();
+                posters.spawn(async move { store.ledger().post(&batch, at(1)).await });
+            }
+            for outcome in posters.join_all().await {
+                outcome.expect("a deadlock is tried again");
+            }
+        }
+        assert_eq!(count_rows(store, "transactions").await, 240);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn the_recount_sums_past_64_bits_and_finds_what_does_not_balance() {
     for_each_database(async |store| {

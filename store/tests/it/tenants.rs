@@ -181,6 +181,29 @@ async fn lists_are_filtered_and_paged_from_the_newest() {
 }
 
 #[tokio::test]
+async fn what_a_write_gives_back_is_what_is_read_later_to_the_microsecond() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(9));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        let odd = at(1) + chrono::TimeDelta::nanoseconds(123_456_789);
+        let held = hold(store, whose, &offer, 1, odd).await.expect("a hold");
+        assert_eq!(
+            held.created_at,
+            at(1) + chrono::TimeDelta::microseconds(123_456)
+        );
+        let read = store
+            .reservations()
+            .of(whose.0)
+            .find(held.id)
+            .await
+            .expect("reads");
+        assert_eq!(read, Some(held));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn new_labels_leave_everything_else() {
     for_each_database(async |store| {
         let offer = offer("a", Availability::exactly(9));
