@@ -207,6 +207,8 @@ async fn a_lease_counts_against_the_stock_until_the_provider_has_counted_it() {
             .apply(&claimed.claim, &change, at(5))
             .await
             .expect("accepted");
+        let spoken_for = async || store.catalog().held_nodes().await.expect("reads");
+        assert_eq!(spoken_for().await, [(two.offer_id, 1)].into());
         // The provider's two were counted before the lease was: one of them is ours.
         let refusal = hold(store, whose, &two, 2, at(6)).await;
         assert!(
@@ -221,9 +223,11 @@ async fn a_lease_counts_against_the_stock_until_the_provider_has_counted_it() {
             .apply_reading(&again, &none, Some(first), at(60))
             .await
             .expect("read");
+        assert_eq!(spoken_for().await, [].into());
         hold(store, whose, &two, 2, at(61))
             .await
             .expect("both are free");
+        assert_eq!(spoken_for().await, [(two.offer_id, 2)].into());
     })
     .await;
 }
