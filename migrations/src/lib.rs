@@ -6,15 +6,15 @@
 
 mod append_only;
 mod columns;
-mod m20251121_000001_settings;
-mod m20251121_000002_identity;
-mod m20251121_000003_catalog;
-mod m20251121_000004_sales;
-mod m20251121_000005_reservations;
-mod m20251121_000006_verifications;
-mod m20251121_000007_ledger;
-mod m20251121_000008_charges;
-mod m20251121_000009_idempotency;
+mod m20261121_000001_settings;
+mod m20261121_000002_identity;
+mod m20261121_000003_catalog;
+mod m20261121_000004_sales;
+mod m20261121_000005_reservations;
+mod m20261121_000006_verifications;
+mod m20261121_000007_ledger;
+mod m20261121_000008_charges;
+mod m20261121_000009_idempotency;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -24,15 +24,15 @@ pub struct Migrator;
 impl MigratorTrait for Migrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
         vec![
-            Box::new(m20251121_000001_settings::Migration),
-            Box::new(m20251121_000002_identity::Migration),
-            Box::new(m20251121_000003_catalog::Migration),
-            Box::new(m20251121_000004_sales::Migration),
-            Box::new(m20251121_000005_reservations::Migration),
-            Box::new(m20251121_000006_verifications::Migration),
-            Box::new(m20251121_000007_ledger::Migration),
-            Box::new(m20251121_000008_charges::Migration),
-            Box::new(m20251121_000009_idempotency::Migration),
+            Box::new(m20261121_000001_settings::Migration),
+            Box::new(m20261121_000002_identity::Migration),
+            Box::new(m20261121_000003_catalog::Migration),
+            Box::new(m20261121_000004_sales::Migration),
+            Box::new(m20261121_000005_reservations::Migration),
+            Box::new(m20261121_000006_verifications::Migration),
+            Box::new(m20261121_000007_ledger::Migration),
+            Box::new(m20261121_000008_charges::Migration),
+            Box::new(m20261121_000009_idempotency::Migration),
         ]
     }
 }
