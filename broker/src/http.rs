@@ -62,8 +62,12 @@ pub fn serve(broker: Broker, listener: TcpListener) -> std::io::Result<Server> {
             .app_data(web::Data::clone(&broker))
             .app_data(web::Data::clone(&document))
             .app_data(web::Data::clone(&known))
-            .app_data(web::PathConfig::default().error_handler(|error, _| parameter("path", &error)))
-            .app_data(web::QueryConfig::default().error_handler(|error, _| parameter("query", &error)))
+            .app_data(
+                web::PathConfig::default().error_handler(|error, _| parameter("path", &error)),
+            )
+            .app_data(
+                web::QueryConfig::default().error_handler(|error, _| parameter("query", &error)),
+            )
             .wrap(from_fn(request::finish_problems))
             .wrap(Compress::default())
             .wrap(TracingLogger::<RequestSpan>::new())
@@ -73,7 +77,11 @@ pub fn serve(broker: Broker, listener: TcpListener) -> std::io::Result<Server> {
             .default_service(web::to(unrouted::unrouted))
             .into_app()
     });
-    Ok(server.disable_signals().shutdown_timeout(SHUTDOWN_SECONDS).listen(listener)?.run())
+    Ok(server
+        .disable_signals()
+        .shutdown_timeout(SHUTDOWN_SECONDS)
+        .listen(listener)?
+        .run())
 }
 
 /// A parameter that cannot be read.

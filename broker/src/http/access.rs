@@ -21,7 +21,10 @@ pub fn role_reaches(role: Role, family: ResourceFamily) -> Scope {
 
         (Role::Finance, F::Spending | F::Reservations) => Scope::Read,
 
-        (Role::Viewer, F::Providers | F::SshKeys | F::Plans | F::Reservations | F::Attestations) => Scope::Read,
+        (
+            Role::Viewer,
+            F::Providers | F::SshKeys | F::Plans | F::Reservations | F::Attestations,
+        ) => Scope::Read,
 
         _ => Scope::None,
     }
@@ -61,7 +64,9 @@ impl Grant {
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         (self.role == Role::Admin || other.role != Role::Admin)
-            && ResourceFamily::ALL.into_iter().all(|family| other.reaches(family) <= self.reaches(family))
+            && ResourceFamily::ALL
+                .into_iter()
+                .all(|family| other.reaches(family) <= self.reaches(family))
     }
 }
 
@@ -132,24 +137,37 @@ mod tests {
     use super::*;
 
     fn grant(role: Role) -> Grant {
-        Grant { role, scopes: default_scopes(role) }
+        Grant {
+            role,
+            scopes: default_scopes(role),
+        }
     }
 
     #[test]
     fn finance_reads_money_and_reserves_nothing() {
         let finance = grant(Role::Finance);
         assert!(allow(&finance, ResourceFamily::Spending, Scope::Read).is_ok());
-        let refusal = allow(&finance, ResourceFamily::Reservations, Scope::Write).expect_err("refused");
+        let refusal =
+            allow(&finance, ResourceFamily::Reservations, Scope::Write).expect_err("refused");
         assert_eq!(refusal.code(), "access_denied");
-        assert!(refusal.to_string().contains("`write` on `reservations`"), "{refusal}");
+        assert!(
+            refusal.to_string().contains("`write` on `reservations`"),
+            "{refusal}"
+        );
     }
 
     #[test]
     fn a_viewer_changes_nothing_and_a_provider_sees_no_tenant() {
         for family in ResourceFamily::ALL {
-            assert!(allow(&grant(Role::Viewer), family, Scope::Write).is_err(), "{family:?}");
+            assert!(
+                allow(&grant(Role::Viewer), family, Scope::Write).is_err(),
+                "{family:?}"
+            );
             let provider = grant(Role::Provider).reaches(family);
-            assert!(provider == Scope::None || family == ResourceFamily::Providers, "{family:?}");
+            assert!(
+                provider == Scope::None || family == ResourceFamily::Providers,
+                "{family:?}"
+            );
         }
     }
 
@@ -170,7 +188,10 @@ mod tests {
 
     #[test]
     fn a_member_makes_no_administrator_even_of_empty_scopes() {
-        let nothing = Grant { role: Role::Admin, scopes: Scopes::new() };
+        let nothing = Grant {
+            role: Role::Admin,
+            scopes: Scopes::new(),
+        };
         assert!(!grant(Role::Member).covers(&nothing));
         assert!(grant(Role::Admin).covers(&grant(Role::Member)));
         assert!(grant(Role::Member).covers(&grant(Role::Finance)));
@@ -184,7 +205,8 @@ mod tests {
             scope,
             0..ResourceFamily::ALL.len(),
         );
-        (prop::sample::select(Role::ALL.to_vec()), scopes).prop_map(|(role, scopes)| Grant { role, scopes })
+        (prop::sample::select(Role::ALL.to_vec()), scopes)
+            .prop_map(|(role, scopes)| Grant { role, scopes })
     }
 
     proptest! {

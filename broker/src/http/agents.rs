@@ -21,9 +21,15 @@ pub(crate) async fn agent_file(
 ) -> Result<HttpResponse, ApiError> {
     match broker.agent() {
         AgentDelivery::File { path, sha256 } if *sha256 == *asked => {
-            let file = tokio::fs::read(path).await.map_err(|error| ApiError::broken(&error))?;
-            Ok(HttpResponse::Ok().content_type("application/octet-stream").body(file))
+            let file = tokio::fs::read(path)
+                .await
+                .map_err(|error| ApiError::broken(&error))?;
+            Ok(HttpResponse::Ok()
+                .content_type("application/octet-stream")
+                .body(file))
         }
-        _ => Err(ApiError::not_found("there is no agent file of this hash; the order of work names the right one")),
+        _ => Err(ApiError::not_found(
+            "there is no agent file of this hash; the order of work names the right one",
+        )),
     }
 }

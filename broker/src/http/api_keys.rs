@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use chrono::{DateTime, Utc};
-use market::identity::{Role, Scopes};
+use market::identity::{ResourceFamily, Role, Scope, Scopes};
 use market::ids::{ApiKeyId, TenantId};
 use serde::{Deserialize, Serialize};
 use store::api_keys::{ApiKey, NewApiKey};
@@ -33,6 +33,7 @@ pub(crate) struct ApiKeyView {
     role: Role,
     /// How far it reaches into each family of resources, within its role; a family that is not
     /// named is out of reach.
+    #[schema(value_type = std::collections::BTreeMap<ResourceFamily, Scope>)]
     scopes: Scopes,
     /// When it was made.
     created_at: DateTime<Utc>,
@@ -81,6 +82,7 @@ pub(crate) struct MakeApiKey {
     role: Role,
     /// How far it reaches; as far as its role does, when nothing is said.
     #[serde(default)]
+    #[schema(value_type = Option<std::collections::BTreeMap<ResourceFamily, Scope>>)]
     scopes: Option<Scopes>,
     /// When it stops working; never, when nothing is said.
     #[serde(default)]
@@ -94,7 +96,10 @@ pub(crate) struct MakeApiKey {
 pub(crate) struct ListApiKeys {
     /// For an administrator: whose.
     #[param(inline)]
-    #[expect(dead_code, reason = "the caller's identity is settled with it before the handler runs")]
+    #[expect(
+        dead_code,
+        reason = "the caller's identity is settled with it before the handler runs"
+    )]
     tenant: Option<TenantId>,
     /// The cursor of the page before.
     cursor: Option<String>,
@@ -117,7 +122,11 @@ pub(crate) async fn list_api_keys(
 ) -> Result<web::Json<Page<ApiKeyView>>, ApiError> {
     let limit = limit(query.limit)?;
     let cursors = Cursors::of(broker.keys(), "api-keys", &who.tenant);
-    let after: Option<ApiKeyId> = query.cursor.as_deref().map(|cursor| cursors.open(cursor)).transpose()?;
+    let after: Option<ApiKeyId> = query
+        .cursor
+        .as_deref()
+        .map(|cursor| cursors.open(cursor))
+        .transpose()?;
     let keys = broker.store().api_keys().of(who.tenant).list().await?;
     let items = keys
         .into_iter()
@@ -145,7 +154,10 @@ pub(crate) async fn make_api_key(
     let asked = body.value;
     check_name("name", &asked.name)?;
     let scopes = asked.scopes.unwrap_or_else(|| default_scopes(asked.role));
-    let grant = Grant { role: asked.role, scopes };
+    let grant = Grant {
+        role: asked.role,
+        scopes,
+    };
     check_grant(&who, &grant, asked.expires_at, broker.now())?;
     let secret = NewSecret::generate();
     // What is kept to answer a repetition with must not hold the key.
@@ -170,7 +182,13 @@ pub(crate) async fn make_api_key(
 
 fn made(key: &ApiKey, secret: Option<&NewSecret>) -> store::idempotency::Answer {
     let secret = secret.map(|secret| secret.reveal().to_owned());
-    answer(StatusCode::CREATED, &MadeApiKey { key: key.clone().into(), secret })
+    answer(
+        StatusCode::CREATED,
+        &MadeApiKey {
+            key: key.clone().into(),
+            secret,
+        },
+    )
 }
 
 fn check_grant(
@@ -180,14 +198,19 @@ fn check_grant(
     now: DateTime<Utc>,
 ) -> Result<(), ApiError> {
     if expires_at.is_some_and(|end| end <= now) {
-        return Err(ApiError::invalid_body("`expires_at` lies in the past; the key would never work"));
+        return Err(ApiError::invalid_body(
+            "`expires_at` lies in the past; the key would never work",
+        ));
     }
     if !maker.grant.covers(grant) {
         return Err(ApiError::grant_exceeds_own(
             "the role and scopes of the new key reach further than those of the key it is made with; narrow them",
         ));
     }
-    if maker.expires_at.is_some_and(|own| expires_at.is_none_or(|end| end > own)) {
+    if maker
+        .expires_at
+        .is_some_and(|own| expires_at.is_none_or(|end| end > own))
+    {
         return Err(ApiError::grant_exceeds_own(
             "the new key would outlive the key it is made with; give an earlier `expires_at`",
         ));
@@ -216,7 +239,10 @@ pub(crate) async fn revoke_api_key(
         .await?
         .filter(|key| key.tenant_id == who.tenant)
         .ok_or_else(|| ApiError::not_found(format!("there is no API key {id} here")))?;
-    if !who.grant.covers(&Grant { role: key.role, scopes: key.scopes }) {
+    if !who.grant.covers(&Grant {
+        role: key.role,
+        scopes: key.scopes,
+    }) {
         return Err(ApiError::access_denied(
             "that key reaches further than the one you call with; let a key that reaches as far revoke it",
         ));

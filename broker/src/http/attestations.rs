@@ -78,6 +78,8 @@ fn read_document(jws: &str) -> Result<Attestation, ApiError> {
         let payload = URL_SAFE_NO_PAD.decode(jws.split('.').nth(1)?).ok()?;
         serde_json::from_slice(&payload).ok()
     };
-    let corrupt = || StoreError::Corrupt { detail: "the payload of an attestation".to_owned() };
+    let corrupt = || StoreError::Corrupt {
+        detail: "the payload of an attestation".to_owned(),
+    };
     read().ok_or_else(|| corrupt().into())
 }

@@ -3,7 +3,7 @@
 //! A handler names the right it needs in the type of its argument ([`May`]). What each role may do
 //! is the table of [`super::access`].
 
-use std::future::Future;
+use std::future::{Future, Ready, ready};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::pin::Pin;
@@ -79,7 +79,10 @@ impl<R: Right> FromRequest for May<R> {
         Box::pin(async move {
             let principal = identify(&request).await?;
             allow(&principal.grant, R::FAMILY, R::SCOPE)?;
-            Ok(Self { principal, right: PhantomData })
+            Ok(Self {
+                principal,
+                right: PhantomData,
+            })
         })
     }
 }
@@ -94,14 +97,32 @@ impl FromRequest for Principal {
     }
 }
 
+/// A bearer credential, whatever it is good for.
+pub(crate) struct Bearer(pub(crate) String);
+
+impl FromRequest for Bearer {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(bearer(request).map(|credential| Self(credential.to_owned())))
+    }
+}
+
 /// The bearer credential of a request.
 ///
 /// Errors: `token_missing` when there is none, `invalid_token` when it is not a bearer credential.
-pub(crate) fn bearer(request: &HttpRequest) -> Result<&str, ApiError> {
+fn bearer(request: &HttpRequest) -> Result<&str, ApiError> {
     let header = request.headers().get(AUTHORIZATION).ok_or_else(|| {
-        ApiError::token_missing("send `Authorization: Bearer` with an API key, or with a token traded for one")
+        ApiError::token_missing(
+            "send `Authorization: Bearer` with an API key, or with a token traded for one",
+        )
     })?;
-    let (scheme, credential) = header.to_str().ok().and_then(|text| text.split_once(' ')).ok_or_else(invalid)?;
+    let (scheme, credential) = header
+        .to_str()
+        .ok()
+        .and_then(|text| text.split_once(' '))
+        .ok_or_else(invalid)?;
     let credential = credential.trim();
     if !scheme.eq_ignore_ascii_case("bearer") || credential.is_empty() {
         return Err(invalid());
@@ -111,11 +132,15 @@ pub(crate) fn bearer(request: &HttpRequest) -> Result<&str, ApiError> {
 
 /// The one answer to every credential that is not good, whatever is wrong with it.
 fn invalid() -> ApiError {
-    ApiError::invalid_token("the credential is not known here or was revoked; use another key, or trade a key for a new token")
+    ApiError::invalid_token(
+        "the credential is not known here or was revoked; use another key, or trade a key for a new token",
+    )
 }
 
 fn expired() -> ApiError {
-    ApiError::token_expired("the credential's time is over; use another key, or trade a key for a new token")
+    ApiError::token_expired(
+        "the credential's time is over; use another key, or trade a key for a new token",
+    )
 }
 
 async fn identify(request: &HttpRequest) -> Result<Principal, ApiError> {
@@ -125,18 +150,34 @@ async fn identify(request: &HttpRequest) -> Result<Principal, ApiError> {
         .ok_or_else(|| ApiError::internal("the service was started without its broker"))?;
     let now = broker.now();
     let (key, credential) = if shown.starts_with(API_KEY_PREFIX) {
-        let key = broker.store().api_keys().across_tenants().find_by_hash(&hash_api_key(shown)).await?;
+        let key = broker
+            .store()
+            .api_keys()
+            .across_tenants()
+            .find_by_hash(&hash_api_key(shown))
+            .await?;
         (key, Credential::ApiKey)
     } else {
-        let claims = read_token(broker.keys().token(), shown, now).map_err(|refusal| match refusal {
-            TokenRefusal::Invalid => invalid(),
-            TokenRefusal::Expired => expired(),
-        })?;
-        let key = broker.store().api_keys().across_tenants().find(claims.sub).await?;
+        let claims =
+            read_token(broker.keys().token(), shown, now).map_err(|refusal| match refusal {
+                TokenRefusal::Invalid => invalid(),
+                TokenRefusal::Expired => expired(),
+            })?;
+        let key = broker
+            .store()
+            .api_keys()
+            .across_tenants()
+            .find(claims.sub)
+            .await?;
         // What the key allows is read anew, so that a token never outlives what was taken from it.
-        (key.filter(|key| key.tenant_id == claims.tenant), Credential::Token)
+        (
+            key.filter(|key| key.tenant_id == claims.tenant),
+            Credential::Token,
+        )
     };
-    let key = key.filter(|key| key.revoked_at.is_none()).ok_or_else(invalid)?;
+    let key = key
+        .filter(|key| key.revoked_at.is_none())
+        .ok_or_else(invalid)?;
     if !key.is_usable(now) {
         return Err(expired());
     }
@@ -150,7 +191,13 @@ async fn touch(broker: &Broker, key: &ApiKey) {
     if key.last_used_at.is_some_and(|at| now - at < TOUCH_EVERY) {
         return;
     }
-    if let Err(error) = broker.store().api_keys().across_tenants().touch(key.id, now).await {
+    if let Err(error) = broker
+        .store()
+        .api_keys()
+        .across_tenants()
+        .touch(key.id, now)
+        .await
+    {
         warn!(api_key.id = %key.id, error = %error, "Could not note the use of {}", key.id);
     }
 }
@@ -170,10 +217,14 @@ async fn principal(
         .map_err(|error| ApiError::invalid_parameter(format!("`tenant`: {error}")))?
         .into_inner()
         .tenant;
-    let grant = Grant { role: key.role, scopes: key.scopes };
+    let grant = Grant {
+        role: key.role,
+        scopes: key.scopes,
+    };
     let tenant = named.unwrap_or(key.tenant_id);
     if tenant != key.tenant_id {
-        let known = grant.role == Role::Admin && broker.store().tenants().find(tenant).await?.is_some();
+        let known =
+            grant.role == Role::Admin && broker.store().tenants().find(tenant).await?.is_some();
         if !known {
             return Err(ApiError::not_found("there is no such tenant here"));
         }

@@ -38,7 +38,10 @@ impl<T: DeserializeOwned + 'static, const LIMIT: usize> FromRequest for Body<T, 
         Box::pin(async move {
             right_type?;
             let bytes = read(payload.await.map_err(unreadable)?, LIMIT).await?;
-            Ok(Self { value: parse(&bytes)?, bytes })
+            Ok(Self {
+                value: parse(&bytes)?,
+                bytes,
+            })
         })
     }
 }
@@ -59,18 +62,30 @@ impl FromRequest for NoBody {
             if text.is_empty() || text == b"{}" {
                 return Ok(Self);
             }
-            Err(ApiError::invalid_body("this call takes no body; send none, or `{}`"))
+            Err(ApiError::invalid_body(
+                "this call takes no body; send none, or `{}`",
+            ))
         })
     }
 }
 
 fn check_media_type(request: &HttpRequest) -> Result<(), ApiError> {
-    let sent = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = sent.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    let sent = request
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let essence = sent
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim();
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    Err(ApiError::unsupported_media_type("send the body with `Content-Type: application/json`"))
+    Err(ApiError::unsupported_media_type(
+        "send the body with `Content-Type: application/json`",
+    ))
 }
 
 fn unreadable(error: actix_web::Error) -> ApiError {
@@ -80,7 +95,9 @@ fn unreadable(error: actix_web::Error) -> ApiError {
 async fn read(payload: web::Payload, limit: usize) -> Result<Bytes, ApiError> {
     match payload.to_bytes_limited(limit).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) => Err(ApiError::invalid_json(format!("the body broke off: {error}"))),
+        Ok(Err(error)) => Err(ApiError::invalid_json(format!(
+            "the body broke off: {error}"
+        ))),
         Err(_) => Err(ApiError::payload_too_large(format!(
             "the body of this call may have {limit} bytes; send a smaller one"
         ))),
@@ -143,7 +160,9 @@ impl<'de> Visitor<'de> for Strict {
         if value.fract() == 0.0 && value.abs() < EXACT {
             return Ok(Value::from(value as i64));
         }
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number out of range"))
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("a number out of range"))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -171,7 +190,9 @@ impl<'de> Visitor<'de> for Strict {
         while let Some(name) = fields.next_key::<String>()? {
             let value = fields.next_value_seed(Strict)?;
             if object.contains_key(&name) {
-                return Err(serde::de::Error::custom(format!("the field `{name}` is given twice")));
+                return Err(serde::de::Error::custom(format!(
+                    "the field `{name}` is given twice"
+                )));
             }
             object.insert(name, value);
         }
@@ -214,10 +235,18 @@ mod tests {
     #[test]
     fn a_whole_number_may_be_written_with_a_point() {
         let text = br#"{"kind":"gpus","gpu":"H100","count":8.0}"#;
-        let Ok(Demand::Gpus(demand)) = parse(text) else { panic!("a demand for GPUs") };
+        let Ok(Demand::Gpus(demand)) = parse(text) else {
+            panic!("a demand for GPUs")
+        };
         assert_eq!(demand.count, 8);
-        assert_eq!(refusal(r#"{"kind":"gpus","gpu":"H100","count":8.5}"#).code(), "invalid_body");
-        assert_eq!(refusal(r#"{"kind":"gpus","gpu":"H100","count":1e300}"#).code(), "invalid_body");
+        assert_eq!(
+            refusal(r#"{"kind":"gpus","gpu":"H100","count":8.5}"#).code(),
+            "invalid_body"
+        );
+        assert_eq!(
+            refusal(r#"{"kind":"gpus","gpu":"H100","count":1e300}"#).code(),
+            "invalid_body"
+        );
     }
 
     #[test]

@@ -115,7 +115,10 @@ pub(crate) fn sign_token(
         iat: now.timestamp(),
         exp: expires_at.timestamp(),
     };
-    let header = Header { kid: Some(pair.kid().to_owned()), ..Header::new(Algorithm::EdDSA) };
+    let header = Header {
+        kid: Some(pair.kid().to_owned()),
+        ..Header::new(Algorithm::EdDSA)
+    };
     let token = jsonwebtoken::encode(&header, &claims, &pair.encoding())?;
     Ok((token, expires_at))
 }
@@ -123,7 +126,11 @@ pub(crate) fn sign_token(
 /// Reads a token that we signed.
 ///
 /// Errors: [`TokenRefusal`].
-pub(crate) fn read_token(pair: &KeyPair, token: &str, now: DateTime<Utc>) -> Result<Claims, TokenRefusal> {
+pub(crate) fn read_token(
+    pair: &KeyPair,
+    token: &str,
+    now: DateTime<Utc>,
+) -> Result<Claims, TokenRefusal> {
     let refuse = |_| TokenRefusal::Invalid;
     let header = jsonwebtoken::decode_header(token).map_err(refuse)?;
     if header.kid.as_deref() != Some(pair.kid()) {
@@ -136,7 +143,9 @@ pub(crate) fn read_token(pair: &KeyPair, token: &str, now: DateTime<Utc>) -> Res
     // The broker's clock decides below; the library would ask the machine's.
     rules.validate_exp = false;
     let key = pair.decoding().map_err(refuse)?;
-    let claims = jsonwebtoken::decode::<Claims>(token, &key, &rules).map_err(refuse)?.claims;
+    let claims = jsonwebtoken::decode::<Claims>(token, &key, &rules)
+        .map_err(refuse)?
+        .claims;
     let now = now.timestamp();
     if claims.iat > now + LEEWAY_SECONDS {
         return Err(TokenRefusal::Invalid);
@@ -164,7 +173,9 @@ mod tests {
     fn token(signer: &KeyPair) -> String {
         let key = ApiKeyId::from_uuid(Uuid::from_u128(1));
         let tenant = TenantId::from_uuid(Uuid::from_u128(2));
-        sign_token(signer, key, tenant, Role::Member, Scopes::new(), now()).expect("signed").0
+        sign_token(signer, key, tenant, Role::Member, Scopes::new(), now())
+            .expect("signed")
+            .0
     }
 
     /// Signs whatever it is given, as an attacker with another key or a careless one of ours would.
@@ -181,7 +192,10 @@ mod tests {
     }
 
     fn header(signer: &KeyPair) -> Header {
-        Header { kid: Some(signer.kid().to_owned()), ..Header::new(Algorithm::EdDSA) }
+        Header {
+            kid: Some(signer.kid().to_owned()),
+            ..Header::new(Algorithm::EdDSA)
+        }
     }
 
     #[test]
@@ -198,35 +212,58 @@ mod tests {
     #[test]
     fn a_token_of_another_key_is_refused_also_under_our_name() {
         let (ours, theirs) = (pair(1), pair(2));
-        assert_eq!(read_token(&ours, &token(&theirs), now()), Err(TokenRefusal::Invalid));
+        assert_eq!(
+            read_token(&ours, &token(&theirs), now()),
+            Err(TokenRefusal::Invalid)
+        );
         let forged = signed(&theirs, &header(&ours), &claims());
-        assert_eq!(read_token(&ours, &forged, now()), Err(TokenRefusal::Invalid));
+        assert_eq!(
+            read_token(&ours, &forged, now()),
+            Err(TokenRefusal::Invalid)
+        );
     }
 
     #[test]
     fn a_token_signed_by_our_public_key_as_a_password_is_refused() {
         let ours = pair(1);
-        let header = Header { kid: Some(ours.kid().to_owned()), ..Header::new(Algorithm::HS256) };
-        let password = jsonwebtoken::EncodingKey::from_secret(ours.signing().verifying_key().as_bytes());
+        let header = Header {
+            kid: Some(ours.kid().to_owned()),
+            ..Header::new(Algorithm::HS256)
+        };
+        let password =
+            jsonwebtoken::EncodingKey::from_secret(ours.signing().verifying_key().as_bytes());
         let forged = jsonwebtoken::encode(&header, &claims(), &password).expect("signed");
-        assert_eq!(read_token(&ours, &forged, now()), Err(TokenRefusal::Invalid));
+        assert_eq!(
+            read_token(&ours, &forged, now()),
+            Err(TokenRefusal::Invalid)
+        );
     }
 
     #[test]
     fn a_token_without_one_of_its_claims_or_for_others_is_refused() {
         let ours = pair(1);
         assert!(read_token(&ours, &signed(&ours, &header(&ours), &claims()), now()).is_ok());
-        for claim in ["iss", "aud", "sub", "exp", "iat", "tenant", "role", "scopes"] {
+        for claim in [
+            "iss", "aud", "sub", "exp", "iat", "tenant", "role", "scopes",
+        ] {
             let mut without = claims();
             without.as_object_mut().expect("an object").remove(claim);
             let token = signed(&ours, &header(&ours), &without);
-            assert_eq!(read_token(&ours, &token, now()), Err(TokenRefusal::Invalid), "{claim}");
+            assert_eq!(
+                read_token(&ours, &token, now()),
+                Err(TokenRefusal::Invalid),
+                "{claim}"
+            );
         }
         for (claim, other) in [("iss", "someone"), ("aud", "elsewhere"), ("sub", "key_1")] {
             let mut wrong = claims();
             wrong[claim] = other.into();
             let token = signed(&ours, &header(&ours), &wrong);
-            assert_eq!(read_token(&ours, &token, now()), Err(TokenRefusal::Invalid), "{claim}");
+            assert_eq!(
+                read_token(&ours, &token, now()),
+                Err(TokenRefusal::Invalid),
+                "{claim}"
+            );
         }
     }
 
@@ -234,9 +271,16 @@ mod tests {
     fn a_token_from_the_future_and_words_that_are_no_token_are_refused() {
         let ours = pair(1);
         let early = now() - TimeDelta::seconds(LEEWAY_SECONDS + 1);
-        assert_eq!(read_token(&ours, &token(&ours), early), Err(TokenRefusal::Invalid));
+        assert_eq!(
+            read_token(&ours, &token(&ours), early),
+            Err(TokenRefusal::Invalid)
+        );
         for word in ["", "a.b.c", "..", "gpb_x", "eyJhbGciOiJub25lIn0.e30."] {
-            assert_eq!(read_token(&ours, word, now()), Err(TokenRefusal::Invalid), "{word}");
+            assert_eq!(
+                read_token(&ours, word, now()),
+                Err(TokenRefusal::Invalid),
+                "{word}"
+            );
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct Code {
 /// `detail` says what is wrong and what to do; it carries no secret and nothing of the database.
 #[derive(Debug)]
 pub struct ApiError {
-    code: Code,
+    code: &'static Code,
     detail: String,
     faults: Vec<DemandFault>,
     retry_after_seconds: Option<u64>,
@@ -46,10 +46,9 @@ macro_rules! codes {
             $(
                 #[doc = concat!($title, ".")]
                 pub(crate) fn $name(detail: impl Into<String>) -> Self {
-                    Self::new(
-                        Code { name: stringify!($name), status: $status, title: $title },
-                        detail.into(),
-                    )
+                    const CODE: &Code =
+                        &Code { name: stringify!($name), status: $status, title: $title };
+                    Self::new(CODE, detail.into())
                 }
             )+
         }
@@ -99,8 +98,14 @@ codes! {
 }
 
 impl ApiError {
-    fn new(code: Code, detail: String) -> Self {
-        Self { code, detail, faults: Vec::new(), retry_after_seconds: None, allow: None }
+    fn new(code: &'static Code, detail: String) -> Self {
+        Self {
+            code,
+            detail,
+            faults: Vec::new(),
+            retry_after_seconds: None,
+            allow: None,
+        }
     }
 
     /// Names the fields that are at fault.
@@ -125,7 +130,9 @@ impl ApiError {
     pub(crate) fn broken(error: &(dyn std::error::Error + 'static)) -> Self {
         let causes = crate::chain(error);
         tracing::error!(error = %causes, "A request failed: {causes}");
-        Self::internal("the request could not be done; try again, and name the request id when you report it")
+        Self::internal(
+            "the request could not be done; try again, and name the request id when you report it",
+        )
     }
 
     /// The stable code.
@@ -249,13 +256,19 @@ mod tests {
         assert_eq!(names.len(), CODES.len());
         for code in CODES {
             let status = StatusCode::from_u16(code.status).expect("a status");
-            assert!(status.is_client_error() || status.is_server_error(), "{code:?}");
+            assert!(
+                status.is_client_error() || status.is_server_error(),
+                "{code:?}"
+            );
         }
     }
 
     #[test]
     fn a_problem_says_what_is_wrong_and_names_the_request() {
-        let fault = DemandFault { field: "count".into(), detail: "must be 1 or more".into() };
+        let fault = DemandFault {
+            field: "count".into(),
+            detail: "must be 1 or more".into(),
+        };
         let error = ApiError::invalid_demand("count is 0").with_faults(vec![fault]);
         let json = serde_json::to_value(error.problem(Some("req-1"))).expect("json");
         assert_eq!(
@@ -274,7 +287,9 @@ mod tests {
 
     #[test]
     fn a_broken_database_is_not_described_to_the_caller() {
-        let secret = store::StoreError::Corrupt { detail: "canary".into() };
+        let secret = store::StoreError::Corrupt {
+            detail: "canary".into(),
+        };
         let error = ApiError::from(secret);
         assert_eq!(error.status_code(), StatusCode::INTERNAL_SERVER_ERROR);
         assert!(!error.problem(None).to_json().contains("canary"));
@@ -283,6 +298,9 @@ mod tests {
     #[test]
     fn a_refused_credential_says_which_kind_is_taken() {
         let response = ApiError::invalid_token("no").error_response();
-        assert_eq!(response.headers().get(WWW_AUTHENTICATE), Some(&HeaderValue::from_static("Bearer")));
+        assert_eq!(
+            response.headers().get(WWW_AUTHENTICATE),
+            Some(&HeaderValue::from_static("Bearer"))
+        );
     }
 }

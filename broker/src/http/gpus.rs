@@ -42,7 +42,11 @@ pub(crate) async fn list_gpus(
 ) -> Result<web::Json<Page<GpuSpec>>, ApiError> {
     let limit = limit(query.limit)?;
     let cursors = Cursors::of(broker.keys(), "gpus", &());
-    let after: Option<String> = query.cursor.as_deref().map(|cursor| cursors.open(cursor)).transpose()?;
+    let after: Option<String> = query
+        .cursor
+        .as_deref()
+        .map(|cursor| cursors.open(cursor))
+        .transpose()?;
     let mut specs: Vec<&GpuSpec> = Gpu::all().map(Gpu::spec).collect();
     specs.sort_unstable_by(|a, b| a.canonical.cmp(&b.canonical));
     let page = specs
@@ -51,7 +55,9 @@ pub(crate) async fn list_gpus(
         .take(limit + 1)
         .cloned()
         .collect();
-    Ok(web::Json(cursors.page(page, limit, |spec| spec.canonical.clone())))
+    Ok(web::Json(
+        cursors.page(page, limit, |spec| spec.canonical.clone()),
+    ))
 }
 
 /// What a GPU costs today.
@@ -100,7 +106,11 @@ pub(crate) async fn gpu_index(
     gpu: web::Path<String>,
 ) -> Result<web::Json<PriceIndex>, ApiError> {
     let wanted = GpuWanted::parse(&gpu).map_err(|error| ApiError::not_found(error.to_string()))?;
-    Ok(web::Json(price_index(&broker.snapshot(), &wanted, broker.now())))
+    Ok(web::Json(price_index(
+        &broker.snapshot(),
+        &wanted,
+        broker.now(),
+    )))
 }
 
 fn price_index(snapshot: &Snapshot, wanted: &GpuWanted, now: DateTime<Utc>) -> PriceIndex {
@@ -129,7 +139,9 @@ fn price_index(snapshot: &Snapshot, wanted: &GpuWanted, now: DateTime<Utc>) -> P
 }
 
 fn counts(snapshot: &Snapshot, offer: &Offer, now: DateTime<Utc>) -> bool {
-    offer.terms != Terms::Floor && !offer.availability.is_sold_out() && !is_stale(snapshot, offer, now)
+    offer.terms != Terms::Floor
+        && !offer.availability.is_sold_out()
+        && !is_stale(snapshot, offer, now)
 }
 
 /// The mean of the two middle prices, rounded half to even; they are the same one of an odd count.

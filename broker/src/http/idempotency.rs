@@ -3,8 +3,8 @@
 //! The key is taken before the work; the store completes it in the transaction of the effect, so
 //! there is never one without the other. A refused request gives its key back.
 
-use actix_web::http::header::HeaderName;
 use actix_web::http::StatusCode;
+use actix_web::http::header::HeaderName;
 use actix_web::{HttpRequest, HttpResponse};
 use market::ids::TenantId;
 use serde::{Deserialize, Serialize};
@@ -22,12 +22,15 @@ const MAX_KEY: usize = 255;
 /// The header as the document shows it.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "it is read by `key`; the struct is its description")]
+#[expect(
+    dead_code,
+    reason = "it is read by `key`; the struct is its description"
+)]
 pub(crate) struct IdempotencyHeader {
     /// Any text of the caller's, once for each thing to be done. For 24 hours the same request
     /// under it is answered alike without being done again.
     #[serde(rename = "Idempotency-Key")]
-    #[param(min_length = 1, max_length = 255)]
+    #[param(value_type = String, required = false, min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
 }
 
@@ -35,7 +38,9 @@ pub(crate) struct IdempotencyHeader {
 ///
 /// Errors: `invalid_parameter` for one that is empty, too long or no plain text.
 fn key(request: &HttpRequest) -> Result<Option<&str>, ApiError> {
-    let Some(value) = request.headers().get(KEY) else { return Ok(None) };
+    let Some(value) = request.headers().get(KEY) else {
+        return Ok(None);
+    };
     match value.to_str() {
         Ok(key) if (1..=MAX_KEY).contains(&key.len()) => Ok(Some(key)),
         _ => Err(ApiError::invalid_parameter(format!(
@@ -56,7 +61,9 @@ pub(crate) async fn once(
     body: &[u8],
     work: impl AsyncFnOnce(Option<&IdempotencyMark>) -> Result<Answer, ApiError>,
 ) -> Result<HttpResponse, ApiError> {
-    let Some(key) = key(request)? else { return Ok(respond(work(None).await?)) };
+    let Some(key) = key(request)? else {
+        return Ok(respond(work(None).await?));
+    };
     let keys = broker.store().idempotency().of(tenant);
     let asked = format!("{} {}", request.method(), request.path());
     let hash = blake3::hash(body).to_hex();
@@ -89,7 +96,10 @@ pub(crate) async fn once(
 pub(crate) fn answer(status: StatusCode, body: &impl Serialize) -> Answer {
     // The bodies are plain structs with text keys, which always serialise.
     let body = serde_json::to_string(body).unwrap_or_default();
-    Answer { status: status.as_u16(), body }
+    Answer {
+        status: status.as_u16(),
+        body,
+    }
 }
 
 /// The completion of a mark, when there is one.
@@ -103,7 +113,9 @@ pub(crate) fn completion<'a, T>(
 fn respond(answer: Answer) -> HttpResponse {
     // Only statuses of ours are kept.
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
-    HttpResponse::build(status).content_type("application/json").body(answer.body)
+    HttpResponse::build(status)
+        .content_type("application/json")
+        .body(answer.body)
 }
 
 #[cfg(test)]
@@ -113,16 +125,27 @@ mod tests {
     use super::*;
 
     fn with_key(value: &str) -> HttpRequest {
-        TestRequest::post().insert_header((KEY, value)).to_http_request()
+        TestRequest::post()
+            .insert_header((KEY, value))
+            .to_http_request()
     }
 
     #[test]
     fn a_key_is_one_to_255_plain_characters() {
-        assert_eq!(key(&TestRequest::post().to_http_request()).expect("none is fine"), None);
+        assert_eq!(
+            key(&TestRequest::post().to_http_request()).expect("none is fine"),
+            None
+        );
         let longest = "k".repeat(255);
-        assert_eq!(key(&with_key(&longest)).expect("fits"), Some(longest.as_str()));
+        assert_eq!(
+            key(&with_key(&longest)).expect("fits"),
+            Some(longest.as_str())
+        );
         for bad in [String::new(), "k".repeat(256), "schlüssel".to_owned()] {
-            assert_eq!(key(&with_key(&bad)).expect_err("refused").code(), "invalid_parameter");
+            assert_eq!(
+                key(&with_key(&bad)).expect_err("refused").code(),
+                "invalid_parameter"
+            );
         }
     }
 }

@@ -9,11 +9,15 @@ const MAX_CHARS: usize = 100;
 ///
 /// Errors: `invalid_body` for one that is blank, longer than 100 characters, or not printable.
 pub(crate) fn check_name(field: &str, name: &str) -> Result<(), ApiError> {
-    let fits = !name.trim().is_empty() && name.chars().count() <= MAX_CHARS && !name.chars().any(char::is_control);
+    let fits = !name.trim().is_empty()
+        && name.chars().count() <= MAX_CHARS
+        && !name.chars().any(char::is_control);
     if fits {
         return Ok(());
     }
-    Err(ApiError::invalid_body(format!("`{field}` must be 1 to {MAX_CHARS} printable characters")))
+    Err(ApiError::invalid_body(format!(
+        "`{field}` must be 1 to {MAX_CHARS} printable characters"
+    )))
 }
 
 #[cfg(test)]

@@ -41,12 +41,19 @@ pub(super) fn is_stale(snapshot: &Snapshot, offer: &Offer, now: DateTime<Utc>) -
         .is_none_or(|provider| offer.age_seconds(now) > provider.freshness_limit_seconds)
 }
 
-fn item(snapshot: &Snapshot, offer: &Offer, withdrawn: bool, now: DateTime<Utc>) -> Result<OfferItem, ApiError> {
+fn item(
+    snapshot: &Snapshot,
+    offer: &Offer,
+    withdrawn: bool,
+    now: DateTime<Utc>,
+) -> Result<OfferItem, ApiError> {
     Ok(OfferItem {
         offer: offer.view(1).map_err(too_large)?,
         age_seconds: offer.age_seconds(now),
         stale: is_stale(snapshot, offer, now),
-        stale_reason: snapshot.provider(&offer.provider).and_then(|provider| provider.stale.clone()),
+        stale_reason: snapshot
+            .provider(&offer.provider)
+            .and_then(|provider| provider.stale.clone()),
         withdrawn,
     })
 }
@@ -72,7 +79,9 @@ pub(crate) async fn show_offer(
         return item(&snapshot, offer, false, now).map(web::Json);
     }
     let known = broker.store().catalog().offer(*id).await?.ok_or_else(|| {
-        ApiError::not_found(format!("there is no offer {id}; GET /v1/offers lists what is sold"))
+        ApiError::not_found(format!(
+            "there is no offer {id}; GET /v1/offers lists what is sold"
+        ))
     })?;
     item(&snapshot, &known.offer, known.withdrawn, now).map(web::Json)
 }

@@ -11,6 +11,9 @@ use utoipa_actix_web::AppExt as _;
 use super::error::{PROBLEM_JSON, Problem};
 use super::routes::routes;
 
+#[cfg(test)]
+mod tests;
+
 /// The largest integer that every JSON reader keeps exact.
 const EXACT: u64 = (1 << 53) - 1;
 
@@ -51,14 +54,19 @@ impl Document {
     /// Collects the document from the routes.
     #[must_use]
     pub fn of_routes() -> Self {
-        let (_, collected) =
-            App::new().into_utoipa_app().openapi(Base::openapi()).configure(routes).split_for_parts();
+        let (_, collected) = App::new()
+            .into_utoipa_app()
+            .openapi(Base::openapi())
+            .configure(routes)
+            .split_for_parts();
         // The document is a tree of plain values with text keys, which always serialises.
         let mut value = serde_json::to_value(collected).unwrap_or_default();
         log_in(&mut value);
         for operation in operations(&mut value) {
             refuse_with_problems(operation);
         }
+        let named = value["components"]["schemas"].clone();
+        close_variants(&mut value, &named);
         bound_numbers(&mut value);
         let value = sorted(value);
         let text = format!("{value:#}\n");
@@ -79,10 +87,18 @@ impl Document {
 
     /// Every path with its methods.
     pub(super) fn paths(&self) -> impl Iterator<Item = (&str, Vec<String>)> {
-        self.value["paths"].as_object().into_iter().flatten().map(|(path, item)| {
-            let methods = item.as_object().into_iter().flatten().map(|(method, _)| method.to_uppercase());
-            (path.as_str(), methods.collect())
-        })
+        self.value["paths"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(path, item)| {
+                let methods = item
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .map(|(method, _)| method.to_uppercase());
+                (path.as_str(), methods.collect())
+            })
     }
 }
 
@@ -118,6 +134,49 @@ fn refuse_with_problems(operation: &mut Value) {
     });
 }
 
+/// Joins each variant of a union with the field that tells it apart.
+///
+/// Both are collected as `allOf`. A variant that refuses unknown fields would then refuse that
+/// very field, and nothing would fit.
+fn close_variants(value: &mut Value, named: &Value) {
+    match value {
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| close_variants(item, named)),
+        Value::Object(object) => {
+            if let Some(joined) = joined_variant(object, named) {
+                *object = joined;
+            }
+            object
+                .values_mut()
+                .for_each(|item| close_variants(item, named));
+        }
+        _ => {}
+    }
+}
+
+fn joined_variant(schema: &Map<String, Value>, named: &Value) -> Option<Map<String, Value>> {
+    let [variant, tag] = schema.get("allOf")?.as_array()?.as_slice() else {
+        return None;
+    };
+    let name = variant["$ref"].as_str()?.rsplit('/').next()?;
+    let mut joined = named[name].as_object()?.clone();
+    if joined.get("additionalProperties") != Some(&json!(false)) {
+        return None;
+    }
+    let fields = joined
+        .entry("properties")
+        .or_insert_with(|| json!({}))
+        .as_object_mut()?;
+    fields.extend(tag["properties"].as_object()?.clone());
+    let required = joined
+        .entry("required")
+        .or_insert_with(|| json!([]))
+        .as_array_mut()?;
+    required.extend(tag["required"].as_array()?.iter().cloned());
+    Some(joined)
+}
+
 /// Gives every number the bounds of its type where it has no narrower ones.
 fn bound_numbers(value: &mut Value) {
     match value {
@@ -146,7 +205,10 @@ fn is_a(schema: &Map<String, Value>, wanted: &str) -> bool {
 /// The formats that are published for unsigned types are those of signed ones, so they go: the
 /// bounds say more.
 fn bound_integer(schema: &mut Map<String, Value>) {
-    let unsigned = schema.get("minimum").and_then(Value::as_f64).is_some_and(|least| least >= 0.0);
+    let unsigned = schema
+        .get("minimum")
+        .and_then(Value::as_f64)
+        .is_some_and(|least| least >= 0.0);
     let format = schema.remove("format");
     let most = match format.as_ref().and_then(Value::as_str) {
         Some("int32") if unsigned => u64::from(u32::MAX),
@@ -154,7 +216,9 @@ fn bound_integer(schema: &mut Map<String, Value>) {
         _ => EXACT,
     };
     schema.entry("maximum").or_insert_with(|| json!(most));
-    schema.entry("minimum").or_insert_with(|| json!(-(most as i64)));
+    schema
+        .entry("minimum")
+        .or_insert_with(|| json!(-(most as i64)));
 }
 
 /// The same value with the names of all objects in order, whatever map is behind them.
@@ -164,120 +228,13 @@ fn sorted(value: Value) -> Value {
         Value::Object(object) => {
             let mut fields: Vec<_> = object.into_iter().collect();
             fields.sort_by(|a, b| a.0.cmp(&b.0));
-            Value::Object(fields.into_iter().map(|(name, value)| (name, sorted(value))).collect())
+            Value::Object(
+                fields
+                    .into_iter()
+                    .map(|(name, value)| (name, sorted(value)))
+                    .collect(),
+            )
         }
         other => other,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    /// Calls `look` with every object of the document and the way to it.
-    fn walk(value: &Value, at: &str, look: &mut impl FnMut(&str, &Map<String, Value>)) {
-        match value {
-            Value::Array(items) => {
-                for (index, item) in items.iter().enumerate() {
-                    walk(item, &format!("{at}/{index}"), look);
-                }
-            }
-            Value::Object(object) => {
-                look(at, object);
-                for (name, item) in object {
-                    walk(item, &format!("{at}/{name}"), look);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn operations(document: &Document) -> Vec<(String, &Value)> {
-        let paths = document.value()["paths"].as_object().expect("paths");
-        let each = paths.iter().flat_map(|(path, item)| {
-            item.as_object().expect("an item").iter().map(move |(method, operation)| {
-                (format!("{} {path}", method.to_uppercase()), operation)
-            })
-        });
-        each.collect()
-    }
-
-    #[test]
-    fn every_reference_leads_somewhere() {
-        let document = Document::of_routes();
-        walk(document.value(), "", &mut |at, object| {
-            if let Some(Value::String(reference)) = object.get("$ref") {
-                let pointer = reference.trim_start_matches('#');
-                assert!(document.value().pointer(pointer).is_some(), "{at}: {reference}");
-            }
-        });
-    }
-
-    #[test]
-    fn every_number_has_bounds() {
-        let document = Document::of_routes();
-        walk(document.value(), "", &mut |at, object| {
-            if is_a(object, "integer") || is_a(object, "number") {
-                assert!(object.contains_key("minimum") && object.contains_key("maximum"), "{at}");
-            }
-        });
-    }
-
-    #[test]
-    fn every_route_says_what_it_does_and_every_answer_is_described() {
-        let document = Document::of_routes();
-        let mut ids = BTreeSet::new();
-        for (route, operation) in operations(&document) {
-            assert!(ids.insert(operation["operationId"].to_string()), "{route}: the id is used twice");
-            assert!(operation["summary"].as_str().is_some_and(|words| !words.is_empty()), "{route}");
-            assert!(operation["tags"].as_array().is_some_and(|tags| tags.len() == 1), "{route}");
-            for (status, response) in operation["responses"].as_object().expect("responses") {
-                assert!(response["description"].as_str().is_some_and(|words| !words.is_empty()), "{route} {status}");
-            }
-        }
-    }
-
-    #[test]
-    fn only_these_routes_are_readable_without_login() {
-        let document = Document::of_routes();
-        let public: Vec<String> = operations(&document)
-            .into_iter()
-            .filter(|(_, operation)| operation["security"] == json!([{}]))
-            .map(|(route, _)| route)
-            .collect();
-        assert_eq!(
-            public,
-            [
-                "GET /.well-known/jwks.json",
-                "GET /healthz",
-                "GET /openapi.json",
-                "GET /readyz",
-                "GET /v1/agents/{sha256}",
-                "GET /v1/gpus",
-                "GET /v1/gpus/{gpu}/index",
-                "GET /v1/offers",
-                "GET /v1/offers/{id}",
-                "GET /v1/offers/{id}/history",
-            ]
-        );
-    }
-
-    #[test]
-    fn what_is_written_refuses_unknown_fields() {
-        let document = Document::of_routes();
-        for (route, operation) in operations(&document) {
-            let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
-            let Some(reference) = schema["$ref"].as_str() else { continue };
-            let body = document.value().pointer(reference.trim_start_matches('#')).expect("a schema");
-            let closed = body["additionalProperties"] == json!(false) || body.get("oneOf").is_some();
-            assert!(closed, "{route}");
-        }
-    }
-
-    #[test]
-    fn the_document_is_the_same_on_every_run() {
-        assert_eq!(Document::of_routes().text(), Document::of_routes().text());
     }
 }

@@ -6,8 +6,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::de::DeserializeOwned;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::error::ApiError;
 use crate::keys::Keys;
@@ -37,7 +37,9 @@ pub(crate) fn limit(asked: Option<u32>) -> Result<usize, ApiError> {
     if (1..=MAX_LIMIT).contains(&limit) {
         return Ok(limit as usize);
     }
-    Err(ApiError::invalid_parameter(format!("`limit` must be between 1 and {MAX_LIMIT}, not {limit}")))
+    Err(ApiError::invalid_parameter(format!(
+        "`limit` must be between 1 and {MAX_LIMIT}, not {limit}"
+    )))
 }
 
 /// Makes and opens the cursors of one list, as filtered.
@@ -49,7 +51,10 @@ pub(crate) struct Cursors {
 impl Cursors {
     /// The cursors of the list `name` under `filters`.
     pub(crate) fn of(keys: &Keys, name: &str, filters: &impl Serialize) -> Self {
-        let root = blake3::derive_key("gpu-broker 2025 list cursors", &keys.token().signing().to_bytes());
+        let root = blake3::derive_key(
+            "gpu-broker 2025 list cursors",
+            &keys.token().signing().to_bytes(),
+        );
         Self::under(&root, name, filters)
     }
 
@@ -60,7 +65,9 @@ impl Cursors {
         hasher.update(&(name.len() as u64).to_le_bytes());
         hasher.update(name.as_bytes());
         hasher.update(&filters);
-        Self { key: *hasher.finalize().as_bytes() }
+        Self {
+            key: *hasher.finalize().as_bytes(),
+        }
     }
 
     /// The cursor that stands after `position`.
@@ -76,10 +83,14 @@ impl Cursors {
     /// Errors: `invalid_cursor`.
     pub(crate) fn open<P: DeserializeOwned>(&self, cursor: &str) -> Result<P, ApiError> {
         let refuse = || {
-            ApiError::invalid_cursor("pass `next_cursor` of the page before, with the same filters; or start without a cursor")
+            ApiError::invalid_cursor(
+                "pass `next_cursor` of the page before, with the same filters; or start without a cursor",
+            )
         };
         let bytes = URL_SAFE_NO_PAD.decode(cursor).map_err(|_| refuse())?;
-        let (position, seal) = bytes.split_at_checked(bytes.len().saturating_sub(SEAL)).ok_or_else(refuse)?;
+        let (position, seal) = bytes
+            .split_at_checked(bytes.len().saturating_sub(SEAL))
+            .ok_or_else(refuse)?;
         let mut expected = [0; SEAL];
         expected.copy_from_slice(&blake3::keyed_hash(&self.key, position).as_bytes()[..SEAL]);
         if seal != expected {
@@ -97,7 +108,10 @@ impl Cursors {
     ) -> Page<T> {
         let more = items.len() > limit;
         items.truncate(limit);
-        let next_cursor = items.last().filter(|_| more).map(|last| self.after(&position(last)));
+        let next_cursor = items
+            .last()
+            .filter(|_| more)
+            .map(|last| self.after(&position(last)));
         Page { items, next_cursor }
     }
 }
@@ -115,9 +129,23 @@ mod tests {
     #[test]
     fn a_cursor_of_another_list_or_filter_is_refused() {
         let cursor = cursors("offers", "gpu=H100").after(&(5, "x"));
-        assert_eq!(cursors("offers", "gpu=H100").open::<(u32, String)>(&cursor).expect("ours"), (5, "x".into()));
-        for other in [cursors("offers", "gpu=A100"), cursors("reservations", "gpu=H100")] {
-            assert_eq!(other.open::<(u32, String)>(&cursor).expect_err("not its own").code(), "invalid_cursor");
+        assert_eq!(
+            cursors("offers", "gpu=H100")
+                .open::<(u32, String)>(&cursor)
+                .expect("ours"),
+            (5, "x".into())
+        );
+        for other in [
+            cursors("offers", "gpu=A100"),
+            cursors("reservations", "gpu=H100"),
+        ] {
+            assert_eq!(
+                other
+                    .open::<(u32, String)>(&cursor)
+                    .expect_err("not its own")
+                    .code(),
+                "invalid_cursor"
+            );
         }
     }
 
@@ -129,7 +157,9 @@ mod tests {
         loop {
             let page = list.page(all[from..].to_vec(), 4, |item| *item);
             seen.extend(&page.items);
-            let Some(cursor) = page.next_cursor else { break };
+            let Some(cursor) = page.next_cursor else {
+                break;
+            };
             from = list.open::<usize>(&cursor).expect("our own") + 1;
         }
         assert_eq!(seen, all);
@@ -140,7 +170,10 @@ mod tests {
         assert_eq!(limit(None).expect("the default"), 50);
         assert_eq!(limit(Some(200)).expect("the most"), 200);
         for bad in [0, 201, u32::MAX] {
-            assert_eq!(limit(Some(bad)).expect_err("refused").code(), "invalid_parameter");
+            assert_eq!(
+                limit(Some(bad)).expect_err("refused").code(),
+                "invalid_parameter"
+            );
         }
     }
 

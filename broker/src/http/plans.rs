@@ -34,8 +34,16 @@ impl TryFrom<PlanRecord> for PlanBody {
     type Error = ApiError;
 
     fn try_from(record: PlanRecord) -> Result<Self, ApiError> {
-        let found = record.plan.view().map_err(|error| ApiError::broken(&error))?;
-        Ok(Self { id: record.id, demand: record.demand, found, created_at: record.created_at })
+        let found = record
+            .plan
+            .view()
+            .map_err(|error| ApiError::broken(&error))?;
+        Ok(Self {
+            id: record.id,
+            demand: record.demand,
+            found,
+            created_at: record.created_at,
+        })
     }
 }
 
@@ -43,11 +51,15 @@ impl From<PlanError> for ApiError {
     fn from(error: PlanError) -> Self {
         match error {
             PlanError::Faulty(faults) => {
-                let said: Vec<String> =
-                    faults.iter().map(|fault| format!("`{}` {}", fault.field, fault.detail)).collect();
+                let said: Vec<String> = faults
+                    .iter()
+                    .map(|fault| format!("`{}` {}", fault.field, fault.detail))
+                    .collect();
                 Self::invalid_demand(said.join("; ")).with_faults(faults)
             }
-            PlanError::Match(kind @ MatchError::KindNotSupported(_)) => Self::kind_not_supported(kind.to_string()),
+            PlanError::Match(kind @ MatchError::KindNotSupported(_)) => {
+                Self::kind_not_supported(kind.to_string())
+            }
             PlanError::Match(error) => Self::invalid_demand(error.to_string()),
             unknown @ PlanError::Unknown(_) => Self::not_found(unknown.to_string()),
             PlanError::Store(error) => error.into(),

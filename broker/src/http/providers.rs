@@ -69,7 +69,11 @@ pub(crate) async fn list_providers(
 ) -> Result<web::Json<Page<ProviderItem>>, ApiError> {
     let limit = limit(query.limit)?;
     let cursors = Cursors::of(broker.keys(), "providers", &());
-    let after: Option<ProviderId> = query.cursor.as_deref().map(|cursor| cursors.open(cursor)).transpose()?;
+    let after: Option<ProviderId> = query
+        .cursor
+        .as_deref()
+        .map(|cursor| cursors.open(cursor))
+        .transpose()?;
     let (snapshot, now) = (broker.snapshot(), broker.now());
     let providers = broker.store().providers().list().await?;
     let items = providers
@@ -81,17 +85,28 @@ pub(crate) async fn list_providers(
             item(&snapshot, provider, orderable, now)
         })
         .collect();
-    Ok(web::Json(cursors.page(items, limit, |provider| provider.id.clone())))
+    Ok(web::Json(
+        cursors.page(items, limit, |provider| provider.id.clone()),
+    ))
 }
 
-fn item(snapshot: &Snapshot, provider: Provider, orderable: bool, now: DateTime<Utc>) -> ProviderItem {
+fn item(
+    snapshot: &Snapshot,
+    provider: Provider,
+    orderable: bool,
+    now: DateTime<Utc>,
+) -> ProviderItem {
     let mut skipped_by_reason = BTreeMap::new();
     for skipped in &provider.skipped {
-        *skipped_by_reason.entry(skipped.reason.as_str().to_owned()).or_default() += skipped.rows;
+        *skipped_by_reason
+            .entry(skipped.reason.as_str().to_owned())
+            .or_default() += skipped.rows;
     }
     ProviderItem {
         fresh: is_fresh(snapshot, &provider, now),
-        freshness_limit_seconds: snapshot.provider(&provider.id).map(|view| view.freshness_limit_seconds),
+        freshness_limit_seconds: snapshot
+            .provider(&provider.id)
+            .map(|view| view.freshness_limit_seconds),
         id: provider.id,
         enabled: provider.enabled,
         orderable,
@@ -105,7 +120,11 @@ fn item(snapshot: &Snapshot, provider: Provider, orderable: bool, now: DateTime<
 
 /// Whether the last complete reading of a provider is within its freshness limit.
 pub(super) fn is_fresh(snapshot: &Snapshot, provider: &Provider, now: DateTime<Utc>) -> bool {
-    let limit = snapshot.provider(&provider.id).map(|view| view.freshness_limit_seconds);
-    let age = provider.last_complete_at.and_then(|at| u64::try_from((now - at).num_seconds().max(0)).ok());
+    let limit = snapshot
+        .provider(&provider.id)
+        .map(|view| view.freshness_limit_seconds);
+    let age = provider
+        .last_complete_at
+        .and_then(|at| u64::try_from((now - at).num_seconds().max(0)).ok());
     provider.enabled && limit.zip(age).is_some_and(|(limit, age)| age <= limit)
 }

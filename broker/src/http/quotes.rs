@@ -128,7 +128,14 @@ pub(crate) async fn make_quote(
     let rank = candidate as usize;
     let render = |kept: &KeptQuote| answer(StatusCode::CREATED, &QuoteBody::from(&kept.quote));
     idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
-        let quote = quote::make_quote(&broker, who.tenant, plan_id, rank, completion(mark, &render)).await?;
+        let quote = quote::make_quote(
+            &broker,
+            who.tenant,
+            plan_id,
+            rank,
+            completion(mark, &render),
+        )
+        .await?;
         Ok(answer(StatusCode::CREATED, &QuoteBody::from(&quote)))
     })
     .await

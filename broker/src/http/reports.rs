@@ -42,7 +42,10 @@ pub(crate) struct AskCosts {
     format: Option<Form>,
     /// For an administrator: whose; everybody's, when nothing is said.
     #[param(inline)]
-    #[expect(dead_code, reason = "the caller's identity is settled with it before the handler runs")]
+    #[expect(
+        dead_code,
+        reason = "the caller's identity is settled with it before the handler runs"
+    )]
     tenant: Option<TenantId>,
 }
 
@@ -50,9 +53,8 @@ impl From<ReportError> for ApiError {
     fn from(error: ReportError) -> Self {
         let said = error.to_string();
         match error {
-            ReportError::Price(pricing::PriceError::UnknownDimension(_)) | ReportError::EmptyTime => {
-                Self::invalid_parameter(said)
-            }
+            ReportError::Price(pricing::PriceError::UnknownDimension(_))
+            | ReportError::EmptyTime => Self::invalid_parameter(said),
             ReportError::Price(_) => Self::broken(&error),
             ReportError::Store(error) => error.into(),
         }
@@ -77,23 +79,42 @@ pub(crate) async fn cost_report(
 ) -> Result<HttpResponse, ApiError> {
     let group_by = CostQuery::dimensions(query.group_by.as_deref().unwrap_or_default())
         .map_err(ReportError::from)?;
-    let asked = CostQuery { group_by, from: query.from, to: query.to };
+    let asked = CostQuery {
+        group_by,
+        from: query.from,
+        to: query.to,
+    };
     let everybody = who.grant.role == Role::Admin && !who.tenant_named;
     let report = report::costs(&broker, (!everybody).then_some(who.tenant), &asked).await?;
     match query.format.unwrap_or_else(|| accepted(&request)) {
         Form::Json => Ok(HttpResponse::Ok().json(report)),
         Form::Csv => {
             let text = report::as_csv(&report, &asked).map_err(ReportError::from)?;
-            Ok(HttpResponse::Ok().content_type("text/csv; charset=utf-8").body(text))
+            Ok(HttpResponse::Ok()
+                .content_type("text/csv; charset=utf-8")
+                .body(text))
         }
     }
 }
 
 /// CSV when it is asked for by name, JSON otherwise.
 fn accepted(request: &HttpRequest) -> Form {
-    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accept = request
+        .headers()
+        .get(ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let asks_for = |kind: &str| {
-        accept.split(',').any(|range| range.split(';').next().is_some_and(|name| name.trim() == kind))
+        accept.split(',').any(|range| {
+            range
+                .split(';')
+                .next()
+                .is_some_and(|name| name.trim() == kind)
+        })
     };
-    if asks_for("text/csv") && !asks_for("application/json") { Form::Csv } else { Form::Json }
+    if asks_for("text/csv") && !asks_for("application/json") {
+        Form::Csv
+    } else {
+        Form::Json
+    }
 }

@@ -25,10 +25,15 @@ struct RequestId(String);
 
 /// Takes the caller's request id when it is a plain word, else makes one.
 fn request_id(request: &ServiceRequest) -> RequestId {
-    let given = request.headers().get(REQUEST_ID).and_then(|value| value.to_str().ok());
+    let given = request
+        .headers()
+        .get(REQUEST_ID)
+        .and_then(|value| value.to_str().ok());
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match given {
-        Some(id) if !id.is_empty() && id.len() <= MAX_ID && id.chars().all(plain) => RequestId(id.to_owned()),
+        Some(id) if !id.is_empty() && id.len() <= MAX_ID && id.chars().all(plain) => {
+            RequestId(id.to_owned())
+        }
         _ => RequestId(Uuid::now_v7().simple().to_string()),
     }
 }
@@ -63,21 +68,37 @@ pub(super) async fn finish_problems<B: MessageBody + 'static>(
     if !status.is_client_error() && !status.is_server_error() {
         return Ok(response.map_into_left_body());
     }
-    let id = response.request().extensions().get::<RequestId>().map(|id| id.0.clone());
-    let said = response.response().error().and_then(|error| error.as_error::<ApiError>());
+    let id = response
+        .request()
+        .extensions()
+        .get::<RequestId>()
+        .map(|id| id.0.clone());
+    let said = response
+        .response()
+        .error()
+        .and_then(|error| error.as_error::<ApiError>());
     let problem = match said {
         Some(error) => error.problem(id.as_deref()),
         // A handler may answer with a problem of its own; nothing but ours has this type.
-        None if response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == PROBLEM_JSON) => {
+        None if response
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind == PROBLEM_JSON) =>
+        {
             return Ok(response.map_into_left_body());
         }
         None if status.is_client_error() => {
-            ApiError::invalid_parameter(format!("the request was refused with {status}")).problem(id.as_deref())
+            ApiError::invalid_parameter(format!("the request was refused with {status}"))
+                .problem(id.as_deref())
         }
-        None => ApiError::internal("the request could not be done; try again").problem(id.as_deref()),
+        None => {
+            ApiError::internal("the request could not be done; try again").problem(id.as_deref())
+        }
     };
     let mut response = response.map_body(|_, _| EitherBody::right(BoxBody::new(problem.to_json())));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
     Ok(response)
 }
 
@@ -89,7 +110,11 @@ pub(super) struct RequestSpan;
 
 impl RootSpanBuilder for RequestSpan {
     fn on_request_start(request: &ServiceRequest) -> Span {
-        let id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
+        let id = request
+            .extensions()
+            .get::<RequestId>()
+            .map(|id| id.0.clone())
+            .unwrap_or_default();
         tracing::info_span!(
             "request",
             request.id = %id,

@@ -14,8 +14,8 @@ use super::auth::May;
 use super::body::Body;
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion};
-use super::page::{Cursors, Page, limit};
 use super::names::check_name;
+use super::page::{Cursors, Page, limit};
 use crate::app::Broker;
 use openssh::PublicKey;
 
@@ -36,8 +36,21 @@ pub(crate) struct SshKeyView {
 
 impl From<SshKey> for SshKeyView {
     fn from(key: SshKey) -> Self {
-        let SshKey { id, name, public_key, fingerprint, created_at, tenant_id: _ } = key;
-        Self { id, name, public_key, fingerprint, created_at }
+        let SshKey {
+            id,
+            name,
+            public_key,
+            fingerprint,
+            created_at,
+            tenant_id: _,
+        } = key;
+        Self {
+            id,
+            name,
+            public_key,
+            fingerprint,
+            created_at,
+        }
     }
 }
 
@@ -85,7 +98,11 @@ pub(crate) async fn list_ssh_keys(
 ) -> Result<web::Json<Page<SshKeyView>>, ApiError> {
     let limit = limit(query.limit)?;
     let cursors = Cursors::of(broker.keys(), "ssh-keys", &who.tenant);
-    let after: Option<SshKeyId> = query.cursor.as_deref().map(|cursor| cursors.open(cursor)).transpose()?;
+    let after: Option<SshKeyId> = query
+        .cursor
+        .as_deref()
+        .map(|cursor| cursors.open(cursor))
+        .transpose()?;
     let keys = broker.store().ssh_keys().of(who.tenant).list().await?;
     let items = keys
         .into_iter()
@@ -123,7 +140,9 @@ pub(crate) async fn add_ssh_key(
             fingerprint: key.fingerprint(),
         };
         let keys = broker.store().ssh_keys().of(who.tenant);
-        let kept = keys.add(new, broker.now(), completion(mark, &render)).await?;
+        let kept = keys
+            .add(new, broker.now(), completion(mark, &render))
+            .await?;
         Ok(render(&kept))
     })
     .await

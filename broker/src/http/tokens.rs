@@ -37,12 +37,20 @@ pub(crate) async fn trade_token(
     _: NoBody,
 ) -> Result<HttpResponse, ApiError> {
     if who.credential == Credential::Token {
-        return Err(ApiError::access_denied("a token cannot be traded for another; call with the API key"));
+        return Err(ApiError::access_denied(
+            "a token cannot be traded for another; call with the API key",
+        ));
     }
     let (role, scopes) = (who.grant.role, who.grant.scopes);
-    let (access_token, expires_at) =
-        sign_token(broker.keys().token(), who.api_key_id, who.own_tenant, role, scopes, broker.now())
-            .map_err(|error| ApiError::broken(&error))?;
+    let (access_token, expires_at) = sign_token(
+        broker.keys().token(),
+        who.api_key_id,
+        who.own_tenant,
+        role,
+        scopes,
+        broker.now(),
+    )
+    .map_err(|error| ApiError::broken(&error))?;
     let token = Token {
         access_token,
         token_type: "Bearer".to_owned(),

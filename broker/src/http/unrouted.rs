@@ -13,7 +13,9 @@ pub(super) struct KnownPaths(Vec<(ResourceDef, String)>);
 impl KnownPaths {
     /// The paths of the document.
     pub(super) fn of(document: &Document) -> Self {
-        let known = document.paths().map(|(path, methods)| (ResourceDef::new(path), methods.join(", ")));
+        let known = document
+            .paths()
+            .map(|(path, methods)| (ResourceDef::new(path), methods.join(", ")));
         Self(known.collect())
     }
 
@@ -34,7 +36,9 @@ pub(super) async fn unrouted(
             request.method()
         ))
         .with_allow(methods.to_owned())),
-        None => Err(ApiError::route_not_found("there is nothing at this path; GET /openapi.json lists every route")),
+        None => Err(ApiError::route_not_found(
+            "there is nothing at this path; GET /openapi.json lists every route",
+        )),
     }
 }
 
@@ -46,8 +50,17 @@ mod tests {
     fn a_known_path_names_its_methods_and_an_unknown_one_none() {
         let known = KnownPaths::of(&Document::of_routes());
         assert_eq!(known.methods_of("/v1/ssh-keys"), Some("GET, POST"));
-        assert_eq!(known.methods_of("/v1/reservations/anything"), Some("GET, PATCH"));
-        for unknown in ["/", "/v1", "/v1/ssh-keys/", "/v1/reservations/a/b", "/V1/ssh-keys"] {
+        assert_eq!(
+            known.methods_of("/v1/reservations/anything"),
+            Some("GET, PATCH")
+        );
+        for unknown in [
+            "/",
+            "/v1",
+            "/v1/ssh-keys/",
+            "/v1/reservations/a/b",
+            "/V1/ssh-keys",
+        ] {
             assert_eq!(known.methods_of(unknown), None, "{unknown}");
         }
     }

@@ -1,12 +1,12 @@
 //! `POST /v1/verifications/{id}/steps/{n}`: a node proves itself, under the one-time token that
 //! its start-up script carries.
 
-use actix_web::{HttpRequest, post, web};
+use actix_web::{post, web};
 use market::ids::VerificationId;
 use serde_json::Value;
 use verifier::challenge::StepError;
 
-use super::auth::bearer;
+use super::auth::Bearer;
 use super::body::Body;
 use super::error::ApiError;
 use crate::app::Broker;
@@ -31,10 +31,13 @@ impl From<StepRefusal> for ApiError {
             R::Step(error) => match error {
                 StepError::Protocol(_) | StepError::SimulatedDevice => Self::node_refused(said),
                 StepError::Malformed(_) => Self::invalid_body(said),
-                StepError::OutOfOrder { .. } | StepError::Changed(_) | StepError::Over | StepError::WrongKey => {
-                    Self::step_out_of_order(said)
+                StepError::OutOfOrder { .. }
+                | StepError::Changed(_)
+                | StepError::Over
+                | StepError::WrongKey => Self::step_out_of_order(said),
+                StepError::Order(_) | StepError::Canonical(_) | StepError::Stored(_) => {
+                    Self::broken(&refusal)
                 }
-                StepError::Order(_) | StepError::Canonical(_) | StepError::Stored(_) => Self::broken(&refusal),
             },
             R::Signing(_) | R::Store(_) => Self::broken(&refusal),
         }
@@ -57,11 +60,11 @@ impl From<StepRefusal> for ApiError {
 #[post("/v1/verifications/{id}/steps/{n}")]
 pub(crate) async fn take_step(
     broker: web::Data<Broker>,
-    request: HttpRequest,
+    token: Bearer,
     path: web::Path<(VerificationId, u8)>,
     body: Body<Value, LIMIT_BYTES>,
 ) -> Result<web::Json<Value>, ApiError> {
     let (id, step) = path.into_inner();
-    let reply = verify::step(&broker, id, bearer(&request)?, step, body.value).await?;
+    let reply = verify::step(&broker, id, &token.0, step, body.value).await?;
     Ok(web::Json(reply))
 }

@@ -5,7 +5,7 @@ use market::identity::Role;
 use serde_json::json;
 
 use crate::routes;
-use crate::service::{Key, Service, hold, orderable_demand, quote};
+use crate::service::{Key, Service, hold, orderable_demand, quote, ssh_key};
 
 async fn service() -> (Service, Key) {
     let service = Service::start().await;
@@ -16,13 +16,29 @@ async fn service() -> (Service, Key) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_path_is_a_404_for_everyone_and_every_method() {
     let (service, key) = service().await;
-    for path in ["/", "/v1", "/v2/offers", "/v1/offers/", "/v1//offers", "/v1/ssh-keys/a/b", "/%ff", "/v1/offers%2F"] {
+    for path in [
+        "/",
+        "/v1",
+        "/v2/offers",
+        "/v1/offers/",
+        "/v1//offers",
+        "/v1/ssh-keys/a/b",
+        "/%ff",
+        "/v1/offers%2F",
+    ] {
         for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
             for caller in [service.anyone(), service.with(&key)] {
-                caller.send(method, path, None).await.refused(404, "route_not_found");
+                caller
+                    .send(method, path, None)
+                    .await
+                    .refused(404, "route_not_found");
             }
         }
-        assert_eq!(service.anyone().send("HEAD", path, None).await.status, 404, "{path}");
+        assert_eq!(
+            service.anyone().send("HEAD", path, None).await.status,
+            404,
+            "{path}"
+        );
     }
     service.stop().await;
 }
@@ -32,12 +48,21 @@ async fn a_wrong_method_is_a_405_that_names_the_right_ones() {
     let (service, key) = service().await;
     for (path, methods) in routes::paths() {
         let path = path.replace("{n}", "1");
-        for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "TRACE", "PURGE"] {
+        for method in [
+            "GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "TRACE", "PURGE",
+        ] {
             if methods.iter().any(|taken| taken == method) {
                 continue;
             }
-            let answer = service.with(&key).send(method, &path.replace(['{', '}'], ""), None).await;
-            assert_eq!(answer.header("allow"), Some(methods.join(", ").as_str()), "{method} {path}");
+            let answer = service
+                .with(&key)
+                .send(method, &path.replace(['{', '}'], ""), None)
+                .await;
+            assert_eq!(
+                answer.header("allow"),
+                Some(methods.join(", ").as_str()),
+                "{method} {path}"
+            );
             if method == "HEAD" {
                 assert_eq!((answer.status, answer.text.as_str()), (405, ""), "{path}");
             } else {
@@ -51,9 +76,17 @@ async fn a_wrong_method_is_a_405_that_names_the_right_ones() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_that_cannot_be_read_is_a_400_with_an_example() {
     let (service, key) = service().await;
-    for route in routes::all().into_iter().filter(|route| route.takes_parameters) {
-        let body = route.takes_body.then(|| ("application/json", b"{}".to_vec()));
-        let answer = service.with(&key).send(&route.method, &route.filled_with_nonsense(), body).await;
+    for route in routes::all()
+        .into_iter()
+        .filter(|route| route.takes_parameters)
+    {
+        let body = route
+            .takes_body
+            .then(|| ("application/json", b"{}".to_vec()));
+        let answer = service
+            .with(&key)
+            .send(&route.method, &route.filled_with_nonsense(), body)
+            .await;
         if route.path.contains("{id}") {
             let detail = answer.refused(400, "invalid_parameter");
             assert!(detail.contains("looks like"), "{route}: {detail}");
@@ -67,11 +100,18 @@ async fn an_id_that_cannot_be_read_is_a_400_with_an_example() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_that_names_nothing_is_a_404() {
     let (service, key) = service().await;
-    for route in routes::all().into_iter().filter(|route| route.path.contains("{id}") && !route.takes_body) {
+    for route in routes::all()
+        .into_iter()
+        .filter(|route| route.path.contains("{id}") && !route.takes_body)
+    {
         if route.path.starts_with("/v1/verifications") {
             continue;
         }
-        let detail = service.with(&key).send(&route.method, &route.filled(), None).await.refused(404, "not_found");
+        let detail = service
+            .with(&key)
+            .send(&route.method, &route.filled(), None)
+            .await
+            .refused(404, "not_found");
         assert!(detail.contains("there is no"), "{route}: {detail}");
     }
     service.stop().await;
@@ -83,19 +123,38 @@ async fn a_body_that_is_no_json_or_not_sent_as_json_is_refused() {
     for route in routes::all().into_iter().filter(|route| route.takes_body) {
         let path = route.filled();
         let send = |media_type: &'static str, text: &str| {
-            service.with(&key).send(&route.method, &path, Some((media_type, text.as_bytes().to_vec())))
+            service.with(&key).send(
+                &route.method,
+                &path,
+                Some((media_type, text.as_bytes().to_vec())),
+            )
         };
         for text in ["", "{", "{\"a\":}", "nonsense", "{} {}"] {
-            send("application/json", text).await.refused(400, "invalid_json");
+            send("application/json", text)
+                .await
+                .refused(400, "invalid_json");
         }
-        for media_type in ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""] {
-            send(media_type, "{}").await.refused(415, "unsupported_media_type");
+        for media_type in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "application/jsonp",
+            "",
+        ] {
+            send(media_type, "{}")
+                .await
+                .refused(415, "unsupported_media_type");
         }
-        service.with(&key).send(&route.method, &path, None).await.refused(415, "unsupported_media_type");
+        service
+            .with(&key)
+            .send(&route.method, &path, None)
+            .await
+            .refused(415, "unsupported_media_type");
         // The messages of nodes may be larger.
         if !route.path.starts_with("/v1/verifications") {
             let huge = format!("{{\"a\":\"{}\"}}", "x".repeat(300 << 10));
-            send("application/json", &huge).await.refused(413, "payload_too_large");
+            send("application/json", &huge)
+                .await
+                .refused(413, "payload_too_large");
         }
     }
     service.stop().await;
@@ -111,12 +170,18 @@ async fn json_that_does_not_fit_is_a_422_that_names_the_field() {
         let path = route.filled();
         for body in [json!([]), json!(7), json!(null), json!("text")] {
             let text = body.to_string().into_bytes();
-            let answer = service.with(&key).send(&route.method, &path, Some(("application/json", text))).await;
+            let answer = service
+                .with(&key)
+                .send(&route.method, &path, Some(("application/json", text)))
+                .await;
             answer.refused(422, "invalid_body");
         }
         let surplus = json!({ "kind": "gpus", "gpu": "H100", "count": 8, "colour": "red" });
         let text = surplus.to_string().into_bytes();
-        let answer = service.with(&key).send(&route.method, &path, Some(("application/json", text))).await;
+        let answer = service
+            .with(&key)
+            .send(&route.method, &path, Some(("application/json", text)))
+            .await;
         let detail = answer.refused(422, "invalid_body");
         assert!(detail.contains("unknown field"), "{route}: {detail}");
     }
@@ -129,11 +194,23 @@ async fn calls_without_a_body_take_none_or_an_empty_object_and_nothing_else() {
     let id = hold(&service, &key).await;
     for verb in ["confirm", "cancel", "release"] {
         let path = format!("/v1/reservations/{id}/{verb}");
-        service.with(&key).post(&path, &json!({ "force": true })).await.refused(422, "invalid_body");
+        service
+            .with(&key)
+            .post(&path, &json!({ "force": true }))
+            .await
+            .refused(422, "invalid_body");
     }
-    let held = service.with(&key).get(&format!("/v1/reservations/{id}")).await.expect(200);
+    let held = service
+        .with(&key)
+        .get(&format!("/v1/reservations/{id}"))
+        .await
+        .expect(200);
     assert_eq!(held["state"], "held");
-    service.with(&key).send("POST", &format!("/v1/reservations/{id}/cancel"), None).await.expect(200);
+    service
+        .with(&key)
+        .send("POST", &format!("/v1/reservations/{id}/cancel"), None)
+        .await
+        .expect(200);
     service.stop().await;
 }
 
@@ -162,7 +239,10 @@ async fn a_query_that_cannot_be_read_is_a_400() {
     ] {
         let answer = service.with(&key).get(path).await;
         assert_eq!(answer.status, 400, "{path}: {}", answer.text);
-        assert!(["invalid_parameter", "invalid_cursor"].contains(&answer.body["code"].as_str().unwrap_or("")));
+        assert!(
+            ["invalid_parameter", "invalid_cursor"]
+                .contains(&answer.body["code"].as_str().unwrap_or(""))
+        );
     }
     service.stop().await;
 }
@@ -182,16 +262,32 @@ async fn impossible_demands_are_refused_field_by_field_and_nothing_is_planned() 
     for demand in &faulty {
         for (path, body) in [
             ("/v1/plans", demand.clone()),
-            ("/v1/reservations", json!({ "demand": demand, "auto_confirm": true })),
+            (
+                "/v1/reservations",
+                json!({ "demand": demand, "auto_confirm": true }),
+            ),
         ] {
             let answer = service.with(&key).post(path, &body).await;
             answer.refused(422, "invalid_demand");
-            assert!(answer.body["faults"].as_array().is_some_and(|faults| !faults.is_empty()), "{}", answer.text);
+            assert!(
+                answer.body["faults"]
+                    .as_array()
+                    .is_some_and(|faults| !faults.is_empty()),
+                "{}",
+                answer.text
+            );
         }
     }
     let unknown = json!({ "kind": "gpus", "gpu": "H1000-SXM", "count": 8 });
-    let detail = service.with(&key).post("/v1/plans", &unknown).await.refused(422, "invalid_body");
-    assert!(detail.contains("H100-SXM"), "the nearest names are given: {detail}");
+    let detail = service
+        .with(&key)
+        .post("/v1/plans", &unknown)
+        .await
+        .refused(422, "invalid_body");
+    assert!(
+        detail.contains("H100-SXM"),
+        "the nearest names are given: {detail}"
+    );
     for kind in ["serve_batch", "hybrid"] {
         let serve = json!({
             "kind": "serve_batch", "model": "Llama 3 8B", "requests": 100, "input_tokens": 10, "output_tokens": 10,
@@ -201,7 +297,11 @@ async fn impossible_demands_are_refused_field_by_field_and_nothing_is_planned() 
             "hybrid" => json!({ "kind": "hybrid", "train": train, "serve": serve }),
             _ => serve,
         };
-        service.with(&key).post("/v1/plans", &demand).await.refused(422, "kind_not_supported");
+        service
+            .with(&key)
+            .post("/v1/plans", &demand)
+            .await
+            .refused(422, "kind_not_supported");
     }
     let listed = service.with(&key).get("/v1/reservations").await.expect(200);
     assert_eq!(listed["items"], json!([]));
@@ -211,19 +311,34 @@ async fn impossible_demands_are_refused_field_by_field_and_nothing_is_planned() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reservation_needs_a_quote_or_a_demand_and_only_its_own_things() {
     let (service, key) = service().await;
+    ssh_key(&service, &key).await;
     let (_, quote) = quote(&service, &key).await;
     let demand = orderable_demand(&service).await;
     let post = |body: serde_json::Value| service.with(&key).post("/v1/reservations", &body);
     post(json!({})).await.refused(422, "invalid_body");
-    post(json!({ "quote_id": quote, "demand": demand })).await.refused(422, "invalid_body");
-    post(json!({ "quote_id": quote, "name": "" })).await.refused(422, "invalid_body");
-    post(json!({ "quote_id": quote, "tags": { "no spaces": "x" } })).await.refused(422, "invalid_body");
-    post(json!({ "quote_id": quote, "attribution": { "owner": "x".repeat(101) } })).await.refused(422, "invalid_body");
-    post(json!({ "quote_id": quote, "ceiling": { "usd_per_hour": "-1" } })).await.refused(422, "invalid_body");
+    post(json!({ "quote_id": quote, "demand": demand }))
+        .await
+        .refused(422, "invalid_body");
+    post(json!({ "quote_id": quote, "name": "" }))
+        .await
+        .refused(422, "invalid_body");
+    post(json!({ "quote_id": quote, "tags": { "no spaces": "x" } }))
+        .await
+        .refused(422, "invalid_body");
+    post(json!({ "quote_id": quote, "attribution": { "owner": "x".repeat(101) } }))
+        .await
+        .refused(422, "invalid_body");
+    post(json!({ "quote_id": quote, "ceiling": { "usd_per_hour": "-1" } }))
+        .await
+        .refused(422, "invalid_body");
     let foreign = format!("ssh_{}", "1".repeat(32));
-    post(json!({ "quote_id": quote, "ssh_key_ids": [foreign] })).await.refused(422, "unknown_reference");
+    post(json!({ "quote_id": quote, "ssh_key_ids": [foreign] }))
+        .await
+        .refused(422, "unknown_reference");
     let foreign = format!("prj_{}", "1".repeat(32));
-    post(json!({ "quote_id": quote, "project_id": foreign })).await.refused(422, "unknown_reference");
+    post(json!({ "quote_id": quote, "project_id": foreign }))
+        .await
+        .refused(422, "unknown_reference");
     let low = json!({ "demand": demand, "ceiling": { "usd_per_gpu_hour": "0.01" } });
     post(low).await.refused(409, "nothing_matches");
     let listed = service.with(&key).get("/v1/reservations").await.expect(200);
@@ -234,10 +349,18 @@ async fn a_reservation_needs_a_quote_or_a_demand_and_only_its_own_things() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_id_is_taken_when_it_is_a_plain_word_and_made_otherwise() {
     let (service, _) = service().await;
-    let given = service.anyone().header("x-request-id", "build-7.3_a").get("/healthz").await;
+    let given = service
+        .anyone()
+        .header("x-request-id", "build-7.3_a")
+        .get("/healthz")
+        .await;
     assert_eq!(given.header("x-request-id"), Some("build-7.3_a"));
     for bad in ["two words", "<script>", &"x".repeat(65)] {
-        let made = service.anyone().header("x-request-id", bad).get("/nowhere").await;
+        let made = service
+            .anyone()
+            .header("x-request-id", bad)
+            .get("/nowhere")
+            .await;
         made.refused(404, "route_not_found");
         assert_eq!(made.header("x-request-id").map(str::len), Some(32), "{bad}");
     }

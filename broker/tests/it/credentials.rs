@@ -11,7 +11,14 @@ async fn every_credential_that_is_not_good_gets_the_same_answer() {
     let service = Service::start().await;
     let good = service.key("acme", Role::Member).await;
     let mut altered = good.secret.clone();
-    altered.replace_range(10..11, if &good.secret[10..11] == "A" { "B" } else { "A" });
+    altered.replace_range(
+        10..11,
+        if &good.secret[10..11] == "A" {
+            "B"
+        } else {
+            "A"
+        },
+    );
     let mut details = Vec::new();
     for credential in [
         altered.as_str(),
@@ -27,10 +34,22 @@ async fn every_credential_that_is_not_good_gets_the_same_answer() {
         assert!(!answer.text.contains(credential), "{}", answer.text);
     }
     details.dedup();
-    assert_eq!(details.len(), 1, "nothing tells one wrong credential from another: {details:?}");
-    let basic = service.anyone().header("authorization", "Basic YTpi").get("/v1/reservations").await;
+    assert_eq!(
+        details.len(),
+        1,
+        "nothing tells one wrong credential from another: {details:?}"
+    );
+    let basic = service
+        .anyone()
+        .header("authorization", "Basic YTpi")
+        .get("/v1/reservations")
+        .await;
     basic.refused(401, "invalid_token");
-    service.with(&good).get("/v1/reservations").await.expect(200);
+    service
+        .with(&good)
+        .get("/v1/reservations")
+        .await
+        .expect(200);
     service.stop().await;
 }
 
@@ -40,23 +59,53 @@ async fn a_token_is_good_for_fifteen_minutes_and_dies_with_its_key() {
     let key = service.key("acme", Role::Member).await;
     let admin = service.key("acme", Role::Admin).await;
     let trade = async || {
-        let made = service.with(&key).send("POST", "/v1/tokens", None).await.expect(201);
-        assert_eq!((made["token_type"].as_str(), made["expires_in"].as_i64()), (Some("Bearer"), Some(900)));
+        let made = service
+            .with(&key)
+            .send("POST", "/v1/tokens", None)
+            .await
+            .expect(201);
+        assert_eq!(
+            (made["token_type"].as_str(), made["expires_in"].as_i64()),
+            (Some("Bearer"), Some(900))
+        );
         made["access_token"].as_str().expect("a token").to_owned()
     };
     let token = trade().await;
-    service.bearer(&token).get("/v1/reservations").await.expect(200);
-    service.bearer(&token).send("POST", "/v1/tokens", None).await.refused(403, "access_denied");
+    service
+        .bearer(&token)
+        .get("/v1/reservations")
+        .await
+        .expect(200);
+    service
+        .bearer(&token)
+        .send("POST", "/v1/tokens", None)
+        .await
+        .refused(403, "access_denied");
 
     service.world.clock().advance(TimeDelta::minutes(16));
-    service.bearer(&token).get("/v1/reservations").await.refused(401, "token_expired");
+    service
+        .bearer(&token)
+        .get("/v1/reservations")
+        .await
+        .refused(401, "token_expired");
 
     let token = trade().await;
-    service.bearer(&token).get("/v1/reservations").await.expect(200);
-    let revoked = service.with(&admin).delete(&format!("/v1/api-keys/{}", key.id)).await;
+    service
+        .bearer(&token)
+        .get("/v1/reservations")
+        .await
+        .expect(200);
+    let revoked = service
+        .with(&admin)
+        .delete(&format!("/v1/api-keys/{}", key.id))
+        .await;
     assert_eq!((revoked.status, revoked.text.as_str()), (204, ""));
     for credential in [&token, &key.secret] {
-        service.bearer(credential).get("/v1/reservations").await.refused(401, "invalid_token");
+        service
+            .bearer(credential)
+            .get("/v1/reservations")
+            .await
+            .refused(401, "invalid_token");
     }
     service.stop().await;
 }
@@ -65,18 +114,34 @@ async fn a_token_is_good_for_fifteen_minutes_and_dies_with_its_key() {
 async fn a_key_is_shown_once_and_stops_when_its_time_is_over() {
     let service = Service::start().await;
     let admin = service.key("acme", Role::Admin).await;
-    let end = service.world.broker().now() + TimeDelta::hours(1);
+    let end = service.world.clock().advance(TimeDelta::seconds(1)) + TimeDelta::hours(1);
     let ask = json!({ "name": "ci", "role": "viewer", "expires_at": end });
-    let made = service.with(&admin).post("/v1/api-keys", &ask).await.expect(201);
+    let made = service
+        .with(&admin)
+        .post("/v1/api-keys", &ask)
+        .await
+        .expect(201);
     let secret = made["secret"].as_str().expect("the key").to_owned();
     let listed = service.with(&admin).get("/v1/api-keys").await;
-    assert!(!listed.text.contains(&secret) && !listed.text.contains("hash"), "{}", listed.text);
+    assert!(
+        !listed.text.contains(&secret) && !listed.text.contains("hash"),
+        "{}",
+        listed.text
+    );
     assert_eq!(listed.body["items"][0]["id"], made["id"]);
-    service.bearer(&secret).get("/v1/reservations").await.expect(200);
+    service
+        .bearer(&secret)
+        .get("/v1/reservations")
+        .await
+        .expect(200);
     let used = service.with(&admin).get("/v1/api-keys").await.expect(200);
     assert!(used["items"][0]["last_used_at"].is_string());
     service.world.clock().advance(TimeDelta::hours(2));
-    service.bearer(&secret).get("/v1/reservations").await.refused(401, "token_expired");
+    service
+        .bearer(&secret)
+        .get("/v1/reservations")
+        .await
+        .refused(401, "token_expired");
     service.stop().await;
 }
 
@@ -85,11 +150,23 @@ async fn a_key_made_twice_under_one_idempotency_key_is_one_key_and_shown_once() 
     let service = Service::start().await;
     let admin = service.key("acme", Role::Admin).await;
     let ask = json!({ "name": "ci", "role": "viewer" });
-    let first = service.with(&admin).once("k1").post("/v1/api-keys", &ask).await.expect(201);
-    let again = service.with(&admin).once("k1").post("/v1/api-keys", &ask).await;
+    let first = service
+        .with(&admin)
+        .once("k1")
+        .post("/v1/api-keys", &ask)
+        .await
+        .expect(201);
+    let again = service
+        .with(&admin)
+        .once("k1")
+        .post("/v1/api-keys", &ask)
+        .await;
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     let again = again.expect(201);
-    assert_eq!((&again["id"], &again["secret"]), (&first["id"], &json!(null)));
+    assert_eq!(
+        (&again["id"], &again["secret"]),
+        (&first["id"], &json!(null))
+    );
     assert!(first["secret"].is_string());
     service.stop().await;
 }
@@ -99,25 +176,45 @@ async fn a_key_makes_no_key_that_reaches_further_or_lives_longer() {
     let service = Service::start().await;
     let member = service.key("acme", Role::Member).await;
     let make = |ask: serde_json::Value| service.with(&member).post("/v1/api-keys", &ask);
-    make(json!({ "name": "x", "role": "admin" })).await.refused(403, "grant_exceeds_own");
-    make(json!({ "name": "x", "role": "admin", "scopes": {} })).await.refused(403, "grant_exceeds_own");
+    make(json!({ "name": "x", "role": "admin" }))
+        .await
+        .refused(403, "grant_exceeds_own");
+    make(json!({ "name": "x", "role": "admin", "scopes": {} }))
+        .await
+        .refused(403, "grant_exceeds_own");
     let narrow = json!({ "name": "x", "role": "member", "scopes": { "plans": "read", "identity": "write" } });
     let narrow = make(narrow).await.expect(201);
     let narrow = narrow["secret"].as_str().expect("the key");
     let ask = json!({ "name": "y", "role": "member" });
-    service.bearer(narrow).post("/v1/api-keys", &ask).await.refused(403, "grant_exceeds_own");
+    service
+        .bearer(narrow)
+        .post("/v1/api-keys", &ask)
+        .await
+        .refused(403, "grant_exceeds_own");
 
     let end = service.world.broker().now() + TimeDelta::hours(1);
     let ask = json!({ "name": "short", "role": "member", "expires_at": end });
-    let short = service.with(&member).post("/v1/api-keys", &ask).await.expect(201);
+    let short = service
+        .with(&member)
+        .post("/v1/api-keys", &ask)
+        .await
+        .expect(201);
     let short = short["secret"].as_str().expect("the key");
     let ask = json!({ "name": "long", "role": "viewer" });
-    service.bearer(short).post("/v1/api-keys", &ask).await.refused(403, "grant_exceeds_own");
+    service
+        .bearer(short)
+        .post("/v1/api-keys", &ask)
+        .await
+        .refused(403, "grant_exceeds_own");
     let past = json!({ "name": "past", "role": "viewer", "expires_at": "2020-01-01T00:00:00Z" });
     make(past).await.refused(422, "invalid_body");
 
     let admin = service.key("acme", Role::Admin).await;
-    service.with(&member).delete(&format!("/v1/api-keys/{}", admin.id)).await.refused(403, "access_denied");
+    service
+        .with(&member)
+        .delete(&format!("/v1/api-keys/{}", admin.id))
+        .await
+        .refused(403, "access_denied");
     service.stop().await;
 }
 
@@ -134,26 +231,74 @@ async fn each_role_does_what_it_is_there_for_and_no_more() {
     ];
     let costs = "/v1/reports/costs?group_by=project";
     service.with(&finance).get(costs).await.expect(200);
-    service.with(&viewer).get(costs).await.refused(403, "access_denied");
-    service.with(&provider).get(costs).await.refused(403, "access_denied");
+    service
+        .with(&viewer)
+        .get(costs)
+        .await
+        .refused(403, "access_denied");
+    service
+        .with(&provider)
+        .get(costs)
+        .await
+        .refused(403, "access_denied");
 
     let take = json!({ "quote_id": quoted });
     for reader in [&finance, &viewer] {
-        service.with(reader).get(&format!("/v1/reservations/{id}")).await.expect(200);
-        service.with(reader).post("/v1/reservations", &take).await.refused(403, "access_denied");
+        service
+            .with(reader)
+            .get(&format!("/v1/reservations/{id}"))
+            .await
+            .expect(200);
+        service
+            .with(reader)
+            .post("/v1/reservations", &take)
+            .await
+            .refused(403, "access_denied");
         let confirm = format!("/v1/reservations/{id}/confirm");
-        service.with(reader).send("POST", &confirm, None).await.refused(403, "access_denied");
+        service
+            .with(reader)
+            .send("POST", &confirm, None)
+            .await
+            .refused(403, "access_denied");
     }
-    service.with(&viewer).get(&format!("/v1/plans/{plan}")).await.expect(200);
-    service.with(&finance).get(&format!("/v1/plans/{plan}")).await.refused(403, "access_denied");
-    service.with(&provider).get("/v1/reservations").await.refused(403, "access_denied");
-    service.with(&provider).get("/v1/providers").await.expect(200);
+    service
+        .with(&viewer)
+        .get(&format!("/v1/plans/{plan}"))
+        .await
+        .expect(200);
+    service
+        .with(&finance)
+        .get(&format!("/v1/plans/{plan}"))
+        .await
+        .refused(403, "access_denied");
+    service
+        .with(&provider)
+        .get("/v1/reservations")
+        .await
+        .refused(403, "access_denied");
+    service
+        .with(&provider)
+        .get("/v1/providers")
+        .await
+        .expect(200);
 
     let narrow = [(ResourceFamily::Reservations, Scope::Read)].into();
     let narrow = service.key_with("acme", Role::Admin, narrow).await;
-    service.with(&narrow).get("/v1/reservations").await.expect(200);
-    service.with(&narrow).post("/v1/reservations", &take).await.refused(403, "access_denied");
-    service.with(&narrow).get("/v1/ssh-keys").await.refused(403, "access_denied");
+    service
+        .with(&narrow)
+        .get("/v1/reservations")
+        .await
+        .expect(200);
+    service
+        .with(&narrow)
+        .post("/v1/reservations", &take)
+        .await
+        .refused(403, "access_denied");
+    service
+        .with(&narrow)
+        .get("/v1/ssh-keys")
+        .await
+        .refused(403, "access_denied");
     service.stop().await;
 }
 
@@ -166,13 +311,29 @@ async fn an_administrator_reaches_another_tenant_only_by_name_and_nobody_else_do
     let id = hold(&service, &member).await;
     let plain = format!("/v1/reservations/{id}");
     let named = format!("{plain}?tenant={}", member.tenant);
-    service.with(&admin).get(&plain).await.refused(404, "not_found");
+    service
+        .with(&admin)
+        .get(&plain)
+        .await
+        .refused(404, "not_found");
     service.with(&admin).get(&named).await.expect(200);
     service.with(&member).get(&named).await.expect(200);
-    service.with(&stranger).get(&named).await.refused(404, "not_found");
-    let listed = service.with(&admin).get(&format!("/v1/reservations?tenant={}", member.tenant)).await.expect(200);
+    service
+        .with(&stranger)
+        .get(&named)
+        .await
+        .refused(404, "not_found");
+    let listed = service
+        .with(&admin)
+        .get(&format!("/v1/reservations?tenant={}", member.tenant))
+        .await
+        .expect(200);
     assert_eq!(listed["items"][0]["id"], id);
     let nobody = format!("/v1/reservations?tenant=ten_{}", "0".repeat(32));
-    service.with(&admin).get(&nobody).await.refused(404, "not_found");
+    service
+        .with(&admin)
+        .get(&nobody)
+        .await
+        .refused(404, "not_found");
     service.stop().await;
 }

@@ -3,6 +3,7 @@
 mod bad_input;
 mod conformance;
 mod credentials;
+mod handoff;
 mod house;
 mod idempotency;
 mod offers;
@@ -13,3 +14,4 @@ mod routes;
 mod service;
 mod ssh_keys;
 mod tenants;
+mod verifications;

@@ -16,7 +16,10 @@ fn the_committed_document_is_the_one_that_the_routes_make() {
         fs::write(&file, made.text()).expect("the document is written");
     }
     let committed = fs::read_to_string(&file).unwrap_or_default();
-    assert!(committed == made.text(), "openapi/broker.json is out of date; run `cargo xtask generate` and review it");
+    assert!(
+        committed == made.text(),
+        "openapi/broker.json is out of date; run `cargo xtask generate` and review it"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -25,7 +28,10 @@ async fn every_documented_route_is_served_and_only_public_ones_without_login() {
     let served = service.anyone().get("/openapi.json").await.expect(200);
     assert_eq!(served, *Document::of_routes().value());
     for route in routes::all() {
-        let answer = service.anyone().send(&route.method, &route.filled(), None).await;
+        let answer = service
+            .anyone()
+            .send(&route.method, &route.filled(), None)
+            .await;
         if route.is_public {
             assert_ne!(answer.status, 401, "{route}");
             assert_ne!(answer.body["code"], "route_not_found", "{route}");

@@ -9,11 +9,20 @@ use crate::service::Service;
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_is_the_truth_and_health_is_only_life() {
     let service = Service::start().await;
-    assert_eq!(service.anyone().get("/readyz").await.expect(200), json!({ "status": "ready" }));
+    assert_eq!(
+        service.anyone().get("/readyz").await.expect(200),
+        json!({ "status": "ready" })
+    );
     service.world.clock().advance(TimeDelta::days(800));
     let stale = service.anyone().get("/readyz").await;
     stale.refused(503, "not_ready");
-    assert_eq!((stale.body["faults"][0]["field"].as_str(), stale.header("retry-after")), (Some("providers"), Some("5")));
+    assert_eq!(
+        (
+            stale.body["faults"][0]["field"].as_str(),
+            stale.header("retry-after")
+        ),
+        (Some("providers"), Some("5"))
+    );
     service.anyone().get("/healthz").await.expect(200);
     service.stop().await;
 }
@@ -24,10 +33,23 @@ async fn providers_show_how_fresh_they_are() {
     let key = service.key("acme", Role::Viewer).await;
     let listed = service.with(&key).get("/v1/providers").await.expect(200);
     let items = listed["items"].as_array().expect("items");
-    let lambda = items.iter().find(|item| item["id"] == "lambda").expect("the simulated provider");
-    assert_eq!((&lambda["fresh"], &lambda["orderable"], &lambda["stale_reason"]), (&json!(true), &json!(true), &json!(null)));
+    let lambda = items
+        .iter()
+        .find(|item| item["id"] == "lambda")
+        .expect("the simulated provider");
+    assert_eq!(
+        (
+            &lambda["fresh"],
+            &lambda["orderable"],
+            &lambda["stale_reason"]
+        ),
+        (&json!(true), &json!(true), &json!(null))
+    );
     assert!(lambda["live_offers"].as_u64() > Some(0));
-    assert!(items.iter().any(|item| item["orderable"] == false), "price lists are only compared with");
+    assert!(
+        items.iter().any(|item| item["orderable"] == false),
+        "price lists are only compared with"
+    );
     service.stop().await;
 }
 
@@ -39,7 +61,11 @@ async fn the_key_set_verifies_and_every_answer_is_guarded() {
     assert_eq!(answer.header("cache-control"), Some("no-store"));
     let keys = answer.expect(200);
     let keys = keys["keys"].as_array().expect("keys");
-    assert!(keys.iter().all(|key| key["kty"] == "OKP" && key.get("d").is_none()), "{keys:?}");
+    assert!(
+        keys.iter()
+            .all(|key| key["kty"] == "OKP" && key.get("d").is_none()),
+        "{keys:?}"
+    );
     service.stop().await;
 }
 
@@ -49,8 +75,15 @@ async fn a_cost_report_comes_as_json_or_csv() {
     let key = service.key("acme", Role::Finance).await;
     let path = "/v1/reports/costs?group_by=project,tag:team";
     let report = service.with(&key).get(path).await.expect(200);
-    assert_eq!((&report["rows"], report["total_usd"].as_str()), (&json!([]), Some("0.00")));
-    let by_header = service.with(&key).header("accept", "text/csv").get(path).await;
+    assert_eq!(
+        (&report["rows"], report["total_usd"].as_str()),
+        (&json!([]), Some("0.00"))
+    );
+    let by_header = service
+        .with(&key)
+        .header("accept", "text/csv")
+        .get(path)
+        .await;
     let by_word = service.with(&key).get(&format!("{path}&format=csv")).await;
     for csv in [&by_header, &by_word] {
         assert_eq!(csv.header("content-type"), Some("text/csv; charset=utf-8"));

@@ -41,7 +41,13 @@ impl Route {
     pub(crate) fn filled_with_nonsense(&self) -> String {
         self.path
             .split('/')
-            .map(|part| if part.starts_with('{') { "non%20sense" } else { part })
+            .map(|part| {
+                if part.starts_with('{') {
+                    "non%20sense"
+                } else {
+                    part
+                }
+            })
             .collect::<Vec<_>>()
             .join("/")
     }
@@ -57,7 +63,9 @@ impl Route {
             ("/v1/verifications", "ver_"),
             ("/v1/attestations", "att_"),
         ];
-        let found = prefixes.iter().find(|(start, _)| self.path.starts_with(start));
+        let found = prefixes
+            .iter()
+            .find(|(start, _)| self.path.starts_with(start));
         found.expect("a new kind of id is named here").1
     }
 }
@@ -86,6 +94,15 @@ pub(crate) fn all() -> Vec<Route> {
 pub(crate) fn paths() -> Vec<(String, Vec<String>)> {
     let document = Document::of_routes();
     let paths = document.value()["paths"].as_object().expect("paths");
-    let methods = |item: &Value| item.as_object().expect("an item").keys().map(|m| m.to_uppercase()).collect();
-    paths.iter().map(|(path, item)| (path.clone(), methods(item))).collect()
+    let methods = |item: &Value| {
+        item.as_object()
+            .expect("an item")
+            .keys()
+            .map(|m| m.to_uppercase())
+            .collect()
+    };
+    paths
+        .iter()
+        .map(|(path, item)| (path.clone(), methods(item)))
+        .collect()
 }

@@ -52,24 +52,41 @@ impl Answer {
     /// Checks that it is a problem document with this status and code, and gives its detail.
     #[track_caller]
     pub(crate) fn refused(&self, status: u16, code: &str) -> String {
-        assert_eq!((self.status, self.body["code"].as_str()), (status, Some(code)), "{}", self.text);
-        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{}", self.text);
+        assert_eq!(
+            (self.status, self.body["code"].as_str()),
+            (status, Some(code)),
+            "{}",
+            self.text
+        );
+        assert_eq!(
+            self.header("content-type"),
+            Some("application/problem+json"),
+            "{}",
+            self.text
+        );
         assert_eq!(self.body["status"], status);
-        assert_eq!(self.body["request_id"].as_str(), self.header("x-request-id"));
+        assert_eq!(
+            self.body["request_id"].as_str(),
+            self.header("x-request-id")
+        );
         let detail = self.body["detail"].as_str().expect("a detail");
         assert!(!detail.is_empty());
         detail.to_owned()
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|value| value.to_str().expect("a plain header"))
+        self.headers
+            .get(name)
+            .map(|value| value.to_str().expect("a plain header"))
     }
 }
 
 /// Every HTTP client of this process needs the TLS provider in place before it is made.
 pub(crate) fn install_tls() {
     TLS.call_once(|| {
-        rustls::crypto::ring::default_provider().install_default().expect("the only TLS provider");
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .expect("the only TLS provider");
     });
 }
 
@@ -83,15 +100,38 @@ pub(crate) struct Caller<'a> {
 impl Service {
     /// Starts a service whose nodes do not run.
     pub(crate) async fn start() -> Self {
+        Self::start_with(NodeRunner::Off).await
+    }
+
+    /// Starts a service whose nodes run the agent and prove themselves.
+    pub(crate) async fn start_with_nodes() -> Self {
+        Self::start_with(NodeRunner::Run).await
+    }
+
+    async fn start_with(nodes: NodeRunner) -> Self {
         install_tls();
         let dir = tempfile::tempdir().expect("a directory");
-        let options = WorldOptions { nodes: NodeRunner::Off, ..WorldOptions::new(dir.path()) };
+        let options = WorldOptions {
+            nodes,
+            executable: Some(env!("CARGO_BIN_EXE_broker").into()),
+            ..WorldOptions::new(dir.path())
+        };
         let world = World::open(options).await.expect("a world");
-        world.read_price_lists(&[]).await.expect("the bundled price list");
+        world
+            .read_price_lists(&[])
+            .await
+            .expect("the bundled price list");
         let failures = world.read_providers().await;
         assert!(failures.is_empty(), "{failures:?}");
-        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-        Self { world, client, _dir: dir }
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .build()
+            .expect("a client");
+        Self {
+            world,
+            client,
+            _dir: dir,
+        }
     }
 
     /// Makes a key of a tenant, and the tenant where there is none of that name.
@@ -103,10 +143,21 @@ impl Service {
     pub(crate) async fn key_with(&self, tenant: &str, role: Role, scopes: Scopes) -> Key {
         self.world.clock().advance(TimeDelta::seconds(1));
         let broker = self.world.broker();
-        let ids = (TenantId::from_uuid(broker.new_uuid()), ProjectId::from_uuid(broker.new_uuid()));
-        let tenant =
-            broker.store().tenants().ensure(tenant, ids.0, ids.1, broker.now()).await.expect("a tenant").id;
-        let (secret, id) = (NewSecret::generate(), ApiKeyId::from_uuid(broker.new_uuid()));
+        let ids = (
+            TenantId::from_uuid(broker.new_uuid()),
+            ProjectId::from_uuid(broker.new_uuid()),
+        );
+        let tenant = broker
+            .store()
+            .tenants()
+            .ensure(tenant, ids.0, ids.1, broker.now())
+            .await
+            .expect("a tenant")
+            .id;
+        let (secret, id) = (
+            NewSecret::generate(),
+            ApiKeyId::from_uuid(broker.new_uuid()),
+        );
         let new = NewApiKey {
             id,
             name: "test".into(),
@@ -117,13 +168,27 @@ impl Service {
             expires_at: None,
             created_at: broker.now(),
         };
-        broker.store().api_keys().of(tenant).insert(new, None).await.expect("a key");
-        Key { id, tenant, secret: secret.reveal().to_owned() }
+        broker
+            .store()
+            .api_keys()
+            .of(tenant)
+            .insert(new, None)
+            .await
+            .expect("a key");
+        Key {
+            id,
+            tenant,
+            secret: secret.reveal().to_owned(),
+        }
     }
 
     /// Calls without any credential.
     pub(crate) fn anyone(&self) -> Caller<'_> {
-        Caller { service: self, bearer: None, headers: Vec::new() }
+        Caller {
+            service: self,
+            bearer: None,
+            headers: Vec::new(),
+        }
     }
 
     /// Calls with a key.
@@ -133,7 +198,10 @@ impl Service {
 
     /// Calls with whatever credential.
     pub(crate) fn bearer(&self, credential: &str) -> Caller<'_> {
-        Caller { bearer: Some(credential.to_owned()), ..self.anyone() }
+        Caller {
+            bearer: Some(credential.to_owned()),
+            ..self.anyone()
+        }
     }
 
     /// Stops everything.
@@ -201,16 +269,26 @@ async fn send(request: RequestBuilder) -> Answer {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let text = response.text().await.expect("a body");
     let body = serde_json::from_str(&text).unwrap_or_default();
-    Answer { status, headers, text, body }
+    Answer {
+        status,
+        headers,
+        text,
+        body,
+    }
 }
 
-/// A demand that some offer of the simulated market satisfies and that can be ordered.
+/// A demand for one node of what the simulated market has most of, of what can be ordered.
 pub(crate) async fn orderable_demand(service: &Service) -> Value {
-    let offers = service.anyone().get("/v1/offers?limit=200").await.expect(200);
+    let offers = service
+        .anyone()
+        .get("/v1/offers?limit=200")
+        .await
+        .expect(200);
     let offers = offers["items"].as_array().expect("items");
     let offer = offers
         .iter()
-        .find(|offer| offer["orderable"] == true && offer["terms"] == "on_demand")
+        .filter(|offer| offer["orderable"] == true && offer["terms"] == "on_demand")
+        .max_by_key(|offer| offer["availability"]["nodes"].as_u64())
         .expect("something that can be ordered");
     serde_json::json!({
         "kind": "gpus", "gpu": offer["gpu"], "count": offer["gpus"],
@@ -221,9 +299,17 @@ pub(crate) async fn orderable_demand(service: &Service) -> Value {
 /// Plans and quotes something that can be ordered; gives the ids of plan and quote.
 pub(crate) async fn quote(service: &Service, key: &Key) -> (String, String) {
     let demand = orderable_demand(service).await;
-    let plan = service.with(key).post("/v1/plans", &demand).await.expect(201);
+    let plan = service
+        .with(key)
+        .post("/v1/plans", &demand)
+        .await
+        .expect(201);
     let body = serde_json::json!({ "plan_id": plan["id"], "candidate": 1 });
-    let quote = service.with(key).post("/v1/quotes", &body).await.expect(201);
+    let quote = service
+        .with(key)
+        .post("/v1/quotes", &body)
+        .await
+        .expect(201);
     let id = |value: &Value| value["id"].as_str().expect("an id").to_owned();
     (id(&plan), id(&quote))
 }
@@ -251,6 +337,10 @@ pub(crate) async fn hold(service: &Service, key: &Key) -> String {
     ssh_key(service, key).await;
     let (_, quote) = quote(service, key).await;
     let body = serde_json::json!({ "quote_id": quote });
-    let held = service.with(key).post("/v1/reservations", &body).await.expect(201);
+    let held = service
+        .with(key)
+        .post("/v1/reservations", &body)
+        .await
+        .expect(201);
     held["id"].as_str().expect("an id").to_owned()
 }

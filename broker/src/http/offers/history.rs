@@ -85,15 +85,32 @@ pub(crate) async fn offer_history(
     let limit = limit(query.limit)?;
     let catalog = broker.store().catalog();
     if catalog.offer(*id).await?.is_none() {
-        return Err(ApiError::not_found(format!("there is no offer {id}; GET /v1/offers lists what is sold")));
+        return Err(ApiError::not_found(format!(
+            "there is no offer {id}; GET /v1/offers lists what is sold"
+        )));
     }
     let cursors = Cursors::of(broker.keys(), "offer-history", &(*id, &*query));
-    let before = query.cursor.as_deref().map(|cursor| cursors.open(cursor)).transpose()?;
-    let filter = HistoryFilter { as_of: query.as_of, known_at: query.known_at, before };
+    let before = query
+        .cursor
+        .as_deref()
+        .map(|cursor| cursors.open(cursor))
+        .transpose()?;
+    let filter = HistoryFilter {
+        as_of: query.as_of,
+        known_at: query.known_at,
+        before,
+    };
     let found = catalog.offer_history(*id, filter, limit as u64 + 1).await?;
     let page = cursors.page(found, limit, |entry| entry.id);
-    let items = page.items.into_iter().map(change).collect::<Result<_, _>>()?;
-    Ok(web::Json(Page { items, next_cursor: page.next_cursor }))
+    let items = page
+        .items
+        .into_iter()
+        .map(change)
+        .collect::<Result<_, _>>()?;
+    Ok(web::Json(Page {
+        items,
+        next_cursor: page.next_cursor,
+    }))
 }
 
 fn change(entry: OfferHistoryEntry) -> Result<OfferChange, ApiError> {

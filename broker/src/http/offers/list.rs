@@ -55,9 +55,9 @@ pub(crate) struct ListOffers {
     #[serde(default)]
     #[param(default = false)]
     include_unavailable: bool,
-    /// The order.
+    /// The order; by price, when nothing is said.
     #[serde(default)]
-    #[param(inline, default = "price")]
+    #[param(inline)]
     sort: Sort,
     /// The cursor of the page before.
     #[serde(skip_serializing)]
@@ -94,7 +94,11 @@ pub(crate) async fn list_offers(
     let limit = limit(query.limit)?;
     query.check()?;
     let cursors = Cursors::of(broker.keys(), "offers", &*query);
-    let after = query.cursor.as_deref().map(|cursor| cursors.open(cursor)).transpose()?;
+    let after = query
+        .cursor
+        .as_deref()
+        .map(|cursor| cursors.open(cursor))
+        .transpose()?;
     let (snapshot, now) = (broker.snapshot(), broker.now());
     let found = query.pick(&snapshot, after.as_ref(), limit + 1);
     let page = cursors.page(found, limit, |(position, _)| position.clone());
@@ -103,16 +107,29 @@ pub(crate) async fn list_offers(
         .into_iter()
         .map(|(_, offer)| item(&snapshot, offer, false, now))
         .collect::<Result<_, _>>()?;
-    Ok(web::Json(Page { items, next_cursor: page.next_cursor }))
+    Ok(web::Json(Page {
+        items,
+        next_cursor: page.next_cursor,
+    }))
 }
 
 impl ListOffers {
     fn check(&self) -> Result<(), ApiError> {
-        if self.min_gpus.is_some_and(|gpus| GpuCount::whole(gpus).is_err()) {
-            return Err(ApiError::invalid_parameter("`min_gpus` must be between 1 and 1024"));
+        if self
+            .min_gpus
+            .is_some_and(|gpus| GpuCount::whole(gpus).is_err())
+        {
+            return Err(ApiError::invalid_parameter(
+                "`min_gpus` must be between 1 and 1024",
+            ));
         }
-        if self.max_usd_gpu_hour.is_some_and(|price| !price.is_positive()) {
-            return Err(ApiError::invalid_parameter("`max_usd_gpu_hour` must be above zero"));
+        if self
+            .max_usd_gpu_hour
+            .is_some_and(|price| !price.is_positive())
+        {
+            return Err(ApiError::invalid_parameter(
+                "`max_usd_gpu_hour` must be above zero",
+            ));
         }
         Ok(())
     }
@@ -129,7 +146,8 @@ impl ListOffers {
             .filter(|offer| self.accepts(offer))
             .filter_map(|offer| Some((self.position(offer)?, offer)))
             .filter(|(position, _)| {
-                self.max_usd_gpu_hour.is_none_or(|max| position.rate.money_per_gpu_hour() <= max)
+                self.max_usd_gpu_hour
+                    .is_none_or(|max| position.rate.money_per_gpu_hour() <= max)
                     && after.is_none_or(|after| position.cmp(after) == Ordering::Greater)
             })
             .collect();
@@ -144,16 +162,24 @@ impl ListOffers {
         }
         self.gpu.as_ref().is_none_or(|gpu| gpu.accepts(&offer.gpu))
             && is(self.provider.as_ref(), &offer.provider)
-            && self.country.is_none_or(|country| offer.place.country == Some(country))
+            && self
+                .country
+                .is_none_or(|country| offer.place.country == Some(country))
             && is(self.tenancy.as_ref(), &offer.tenancy)
             && is(self.terms.as_ref(), &offer.terms)
             && is(self.internode.as_ref(), &offer.internode)
-            && self.min_gpus.is_none_or(|gpus| offer.gpus.thousandths() >= gpus.saturating_mul(1_000))
+            && self
+                .min_gpus
+                .is_none_or(|gpus| offer.gpus.thousandths() >= gpus.saturating_mul(1_000))
             && (self.include_unavailable || !offer.availability.is_sold_out())
     }
 
     fn position(&self, offer: &Offer) -> Option<Position> {
         let provider = (self.sort == Sort::Provider).then(|| offer.provider.clone());
-        Some(Position { provider, rate: offer.rate().ok()?, id: offer.offer_id })
+        Some(Position {
+            provider,
+            rate: offer.rate().ok()?,
+            id: offer.offer_id,
+        })
     }
 }

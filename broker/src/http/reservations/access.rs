@@ -26,9 +26,17 @@ pub(crate) async fn reservation_access(
     id: web::Path<ReservationId>,
 ) -> Result<web::Json<Access>, ApiError> {
     let reservation = reserve::find(&broker, who.tenant, *id).await?;
-    let leases = broker.store().leases().of(who.tenant).of_reservation(*id).await?;
-    let nodes: Vec<NodeAccess> =
-        leases.iter().filter(|lease| lease.state == LeaseState::HandedOff).flat_map(nodes_of).collect();
+    let leases = broker
+        .store()
+        .leases()
+        .of(who.tenant)
+        .of_reservation(*id)
+        .await?;
+    let nodes: Vec<NodeAccess> = leases
+        .iter()
+        .filter(|lease| lease.state == LeaseState::HandedOff)
+        .flat_map(nodes_of)
+        .collect();
     if nodes.is_empty() {
         return Err(ApiError::not_handed_off(format!(
             "the reservation is {}; its nodes can be reached from the hand-off until the release",
@@ -39,13 +47,15 @@ pub(crate) async fn reservation_access(
 }
 
 fn nodes_of(lease: &Lease) -> impl Iterator<Item = NodeAccess> {
-    (lease.node_base..).zip(&lease.provider_nodes).map(|(node, shown)| NodeAccess {
-        node,
-        lease_id: lease.id,
-        host: shown.host.clone(),
-        port: shown.port,
-        user: shown.user.clone(),
-        private_address: shown.private_address.clone(),
-        gpus: lease.offer.gpus.as_whole().unwrap_or(1),
-    })
+    (lease.node_base..)
+        .zip(&lease.provider_nodes)
+        .map(|(node, shown)| NodeAccess {
+            node,
+            lease_id: lease.id,
+            host: shown.host.clone(),
+            port: shown.port,
+            user: shown.user.clone(),
+            private_address: shown.private_address.clone(),
+            gpus: lease.offer.gpus.as_whole().unwrap_or(1),
+        })
 }

@@ -32,6 +32,7 @@ pub(crate) struct Relabel {
     name: Option<String>,
     /// All the free tags.
     #[serde(default)]
+    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
     tags: Option<Tags>,
 }
 
@@ -63,7 +64,9 @@ pub(crate) async fn relabel_reservation(
     let labels = Labels { name, tags };
     idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
         let mine = broker.store().reservations().of(who.tenant);
-        let row = mine.update_labels(*id, labels, completion(mark, &render)).await?;
+        let row = mine
+            .update_labels(*id, labels, completion(mark, &render))
+            .await?;
         Ok(render(&row))
     })
     .await

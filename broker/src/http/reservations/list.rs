@@ -6,7 +6,7 @@ use market::ids::{ProjectId, TenantId};
 use serde::{Deserialize, Serialize};
 use store::reservations::ReservationFilter;
 
-use super::{ReservationView, state_words};
+use super::{ReservationView, state_schema, state_words};
 use crate::app::Broker;
 use crate::http::access::ReadReservations;
 use crate::http::auth::May;
@@ -19,6 +19,7 @@ use crate::http::page::{Cursors, Page, limit};
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListReservations {
     /// Only those in this state, such as `active`.
+    #[param(schema_with = state_schema, required = false)]
     state: Option<String>,
     /// Only those that are not closed.
     #[serde(default)]
@@ -59,10 +60,16 @@ pub(crate) async fn list_reservations(
         && !state_words().contains(&state.as_str())
     {
         let words = state_words().join(", ");
-        return Err(ApiError::invalid_parameter(format!("`state` must be one of {words}")));
+        return Err(ApiError::invalid_parameter(format!(
+            "`state` must be one of {words}"
+        )));
     }
     let cursors = Cursors::of(broker.keys(), "reservations", &(who.tenant, &*query));
-    let after = query.cursor.as_deref().map(|cursor| cursors.open(cursor)).transpose()?;
+    let after = query
+        .cursor
+        .as_deref()
+        .map(|cursor| cursors.open(cursor))
+        .transpose()?;
     let filter = ReservationFilter {
         state: query.state.clone(),
         open_only: query.open_only,
@@ -73,5 +80,8 @@ pub(crate) async fn list_reservations(
     let found = mine.list(&filter, after, limit as u64 + 1).await?;
     let page = cursors.page(found, limit, |row| row.id);
     let items = page.items.iter().map(ReservationView::from).collect();
-    Ok(web::Json(Page { items, next_cursor: page.next_cursor }))
+    Ok(web::Json(Page {
+        items,
+        next_cursor: page.next_cursor,
+    }))
 }

@@ -50,7 +50,10 @@ pub(crate) struct NodeView {
 pub(crate) struct ListNodes {
     /// For an administrator: whose.
     #[param(inline)]
-    #[expect(dead_code, reason = "the caller's identity is settled with it before the handler runs")]
+    #[expect(
+        dead_code,
+        reason = "the caller's identity is settled with it before the handler runs"
+    )]
     tenant: Option<TenantId>,
     /// The cursor of the page before.
     cursor: Option<String>,
@@ -74,9 +77,18 @@ pub(crate) async fn reservation_nodes(
 ) -> Result<web::Json<Page<NodeView>>, ApiError> {
     let limit = limit(query.limit)?;
     let cursors = Cursors::of(broker.keys(), "nodes", &(who.tenant, *id));
-    let after: Option<u32> = query.cursor.as_deref().map(|cursor| cursors.open(cursor)).transpose()?;
+    let after: Option<u32> = query
+        .cursor
+        .as_deref()
+        .map(|cursor| cursors.open(cursor))
+        .transpose()?;
     reserve::find(&broker, who.tenant, *id).await?;
-    let mut leases = broker.store().leases().of(who.tenant).of_reservation(*id).await?;
+    let mut leases = broker
+        .store()
+        .leases()
+        .of(who.tenant)
+        .of_reservation(*id)
+        .await?;
     leases.retain(|lease| lease.replaced_by.is_none());
     leases.sort_by_key(|lease| lease.node_base);
     let mut nodes = Vec::new();
@@ -85,15 +97,24 @@ pub(crate) async fn reservation_nodes(
         if nodes.len() > limit || after.is_some_and(|after| last <= after + 1) {
             continue;
         }
-        let results = broker.store().verifications().of(who.tenant).attestations_of(lease.id).await?;
-        nodes.extend(nodes_of(lease, results).filter(|node| after.is_none_or(|after| node.node > after)));
+        let results = broker
+            .store()
+            .verifications()
+            .of(who.tenant)
+            .attestations_of(lease.id)
+            .await?;
+        nodes.extend(
+            nodes_of(lease, results).filter(|node| after.is_none_or(|after| node.node > after)),
+        );
     }
     Ok(web::Json(cursors.page(nodes, limit, |node| node.node)))
 }
 
 fn nodes_of(lease: &Lease, results: Vec<KeptAttestation>) -> impl Iterator<Item = NodeView> {
-    let results: HashMap<u32, KeptAttestation> =
-        results.into_iter().map(|result| (result.node_index, result)).collect();
+    let results: HashMap<u32, KeptAttestation> = results
+        .into_iter()
+        .map(|result| (result.node_index, result))
+        .collect();
     (0..lease.nodes).map(move |index| {
         let result = results.get(&index);
         NodeView {

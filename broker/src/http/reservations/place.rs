@@ -48,6 +48,7 @@ pub(crate) struct PlaceReservation {
     ssh_key_ids: Option<Vec<SshKeyId>>,
     /// Free tags, beside those of the demand.
     #[serde(default)]
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
     tags: Tags,
     /// The fixed fields for finance.
     #[serde(default)]
@@ -65,14 +66,18 @@ impl PlaceReservation {
     fn split(self) -> Result<(Wanted, Particulars), ApiError> {
         check_attribution(&self.attribution)?;
         if self.ssh_key_ids.as_ref().is_some_and(|ids| ids.len() > 100) {
-            return Err(ApiError::invalid_body("`ssh_key_ids` may name at most 100 keys"));
+            return Err(ApiError::invalid_body(
+                "`ssh_key_ids` may name at most 100 keys",
+            ));
         }
         check_ceiling(self.ceiling.as_ref())?;
         let wanted = match (self.quote_id, self.demand) {
             (Some(quote), None) => Wanted::Quote(quote),
             (None, Some(demand)) => Wanted::Demand(Box::new(under(demand, self.ceiling.as_ref())?)),
             _ => {
-                return Err(ApiError::invalid_body("give either `quote_id` or `demand`, and not both"));
+                return Err(ApiError::invalid_body(
+                    "give either `quote_id` or `demand`, and not both",
+                ));
             }
         };
         let particulars = Particulars {
@@ -89,7 +94,9 @@ impl PlaceReservation {
 
 /// Puts the ceiling given beside a demand into it, so that the search keeps to it as well.
 fn under(mut demand: Demand, ceiling: Option<&Ceiling>) -> Result<Demand, ApiError> {
-    let Some(ceiling) = ceiling else { return Ok(demand) };
+    let Some(ceiling) = ceiling else {
+        return Ok(demand);
+    };
     let of_demand = match &mut demand {
         Demand::Gpus(demand) => &mut demand.ceiling,
         Demand::Train(demand) => &mut demand.ceiling,
@@ -98,23 +105,38 @@ fn under(mut demand: Demand, ceiling: Option<&Ceiling>) -> Result<Demand, ApiErr
         Demand::Hybrid(demand) => &mut demand.ceiling,
     };
     if of_demand.is_some() {
-        return Err(ApiError::invalid_body("give `ceiling` once: in the demand or beside it"));
+        return Err(ApiError::invalid_body(
+            "give `ceiling` once: in the demand or beside it",
+        ));
     }
     *of_demand = Some(ceiling.clone());
     Ok(demand)
 }
 
 fn check_ceiling(ceiling: Option<&Ceiling>) -> Result<(), ApiError> {
-    let Some(ceiling) = ceiling else { return Ok(()) };
-    let rate = ceiling.usd_per_gpu_hour.map(|rate| rate.money_per_gpu_hour());
-    if [rate, ceiling.usd_per_hour].into_iter().flatten().all(|money| money.is_positive()) {
+    let Some(ceiling) = ceiling else {
+        return Ok(());
+    };
+    let rate = ceiling
+        .usd_per_gpu_hour
+        .map(|rate| rate.money_per_gpu_hour());
+    if [rate, ceiling.usd_per_hour]
+        .into_iter()
+        .flatten()
+        .all(|money| money.is_positive())
+    {
         return Ok(());
     }
     Err(ApiError::invalid_body("a ceiling must be above zero"))
 }
 
 fn check_attribution(attribution: &Attribution) -> Result<(), ApiError> {
-    let Attribution { owner, cost_centre, environment, purchase_order } = attribution;
+    let Attribution {
+        owner,
+        cost_centre,
+        environment,
+        purchase_order,
+    } = attribution;
     let fields = [
         ("owner", owner),
         ("cost_centre", cost_centre),

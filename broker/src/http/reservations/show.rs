@@ -62,7 +62,10 @@ impl LeaseView {
             id: lease.id,
             line: lease.line,
             provider: lease.offer.provider.clone(),
-            offer: lease.offer.view(lease.nodes).map_err(|error| ApiError::broken(&error))?,
+            offer: lease
+                .offer
+                .view(lease.nodes)
+                .map_err(|error| ApiError::broken(&error))?,
             nodes: lease.nodes,
             state: lease.state,
             requested_at: lease.requested_at,
@@ -116,11 +119,19 @@ pub(crate) async fn show_reservation(
     id: web::Path<ReservationId>,
 ) -> Result<web::Json<ReservationDetail>, ApiError> {
     let row = reserve::find(&broker, who.tenant, *id).await?;
-    let leases = broker.store().leases().of(who.tenant).of_reservation(*id).await?;
+    let leases = broker
+        .store()
+        .leases()
+        .of(who.tenant)
+        .of_reservation(*id)
+        .await?;
     Ok(web::Json(ReservationDetail {
         reservation: ReservationView::from(&row),
         history: history(&row, &leases),
-        leases: leases.into_iter().map(LeaseView::of).collect::<Result<_, _>>()?,
+        leases: leases
+            .into_iter()
+            .map(LeaseView::of)
+            .collect::<Result<_, _>>()?,
     }))
 }
 
@@ -145,7 +156,13 @@ fn history(row: &Reservation, leases: &[Lease]) -> Vec<HistoryEntry> {
     let mut entries: Vec<HistoryEntry> = of_reservation
         .into_iter()
         .chain(of_leases)
-        .filter_map(|(what, at, lease_id)| Some(HistoryEntry { at: at?, what: what.to_owned(), lease_id }))
+        .filter_map(|(what, at, lease_id)| {
+            Some(HistoryEntry {
+                at: at?,
+                what: what.to_owned(),
+                lease_id,
+            })
+        })
         .collect();
     // Stable: what happened at the same moment stays in the order of life.
     entries.sort_by_key(|entry| entry.at);

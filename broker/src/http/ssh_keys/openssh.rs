@@ -15,19 +15,25 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=16_384;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum KeyRefusal {
     /// It is a private key.
-    #[error("this is a private key: send the `.pub` file, and make a new pair, for this one has left your machine")]
+    #[error(
+        "this is a private key: send the `.pub` file, and make a new pair, for this one has left your machine"
+    )]
     Private,
     /// It is several lines.
     #[error("a public key is one line; send one key at a time")]
     ManyLines,
     /// It is not of a kind that is taken.
-    #[error("the key must begin with its kind: ssh-ed25519, ecdsa-sha2-nistp256 (384, 521), ssh-rsa, or the `sk-` kinds")]
+    #[error(
+        "the key must begin with its kind: ssh-ed25519, ecdsa-sha2-nistp256 (384, 521), ssh-rsa, or the `sk-` kinds"
+    )]
     Kind,
     /// What stands behind the kind is not such a key.
     #[error("what follows `{0}` is no such key; copy the whole line of the `.pub` file")]
     Damaged(&'static str),
     /// It is an RSA key that is too short or absurdly long.
-    #[error("an RSA key must have 2048 to 16384 bits, not {0}; `ssh-keygen -t ed25519` makes a good key")]
+    #[error(
+        "an RSA key must have 2048 to 16384 bits, not {0}; `ssh-keygen -t ed25519` makes a good key"
+    )]
     RsaBits(usize),
 }
 
@@ -56,7 +62,11 @@ const KINDS: [(&str, Shape, bool); 7] = [
     ("ecdsa-sha2-nistp521", Shape::Ecdsa("nistp521", 133), false),
     ("ssh-rsa", Shape::Rsa, false),
     ("sk-ssh-ed25519@openssh.com", Shape::Ed25519, true),
-    ("sk-ecdsa-sha2-nistp256@openssh.com", Shape::Ecdsa("nistp256", 65), true),
+    (
+        "sk-ecdsa-sha2-nistp256@openssh.com",
+        Shape::Ecdsa("nistp256", 65),
+        true,
+    ),
 ];
 
 impl PublicKey {
@@ -73,30 +83,42 @@ impl PublicKey {
         }
         let mut words = line.split(' ').filter(|word| !word.is_empty());
         let named = words.next().unwrap_or_default();
-        let (kind, shape, is_security_key) =
-            KINDS.iter().find(|(kind, ..)| *kind == named).ok_or(KeyRefusal::Kind)?;
+        let (kind, shape, is_security_key) = KINDS
+            .iter()
+            .find(|(kind, ..)| *kind == named)
+            .ok_or(KeyRefusal::Kind)?;
         let damaged = KeyRefusal::Damaged(kind);
-        let blob = STANDARD.decode(words.next().unwrap_or_default()).map_err(|_| damaged.clone())?;
+        let blob = STANDARD
+            .decode(words.next().unwrap_or_default())
+            .map_err(|_| damaged.clone())?;
         let mut rest = blob.as_slice();
         let fits = take(&mut rest) == Some(kind.as_bytes())
             && match shape {
                 Shape::Ed25519 => take(&mut rest).is_some_and(|key| key.len() == 32),
                 Shape::Ecdsa(curve, length) => {
                     take(&mut rest) == Some(curve.as_bytes())
-                        && take(&mut rest).is_some_and(|point| point.len() == *length && point[0] == 4)
+                        && take(&mut rest)
+                            .is_some_and(|point| point.len() == *length && point[0] == 4)
                 }
                 Shape::Rsa => {
                     let exponent = take(&mut rest).is_some_and(|exponent| bits(exponent) > 1);
-                    let Some(modulus) = take(&mut rest).filter(|_| exponent) else { return Err(damaged) };
+                    let Some(modulus) = take(&mut rest).filter(|_| exponent) else {
+                        return Err(damaged);
+                    };
                     if !RSA_BITS.contains(&bits(modulus)) {
                         return Err(KeyRefusal::RsaBits(bits(modulus)));
                     }
                     true
                 }
             }
-            && (!is_security_key || take(&mut rest).is_some_and(|application| !application.is_empty()))
+            && (!is_security_key
+                || take(&mut rest).is_some_and(|application| !application.is_empty()))
             && rest.is_empty();
-        if fits { Ok(Self { kind, blob }) } else { Err(damaged) }
+        if fits {
+            Ok(Self { kind, blob })
+        } else {
+            Err(damaged)
+        }
     }
 
     /// The key as a line, without a comment.
@@ -106,7 +128,10 @@ impl PublicKey {
 
     /// The fingerprint as `ssh-keygen -l` shows it.
     pub(super) fn fingerprint(&self) -> String {
-        format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(&self.blob)))
+        format!(
+            "SHA256:{}",
+            STANDARD_NO_PAD.encode(Sha256::digest(&self.blob))
+        )
     }
 }
 
@@ -121,7 +146,10 @@ fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 /// The bits of a big number in wire form.
 fn bits(number: &[u8]) -> usize {
-    let from = number.iter().position(|byte| *byte != 0).unwrap_or(number.len());
+    let from = number
+        .iter()
+        .position(|byte| *byte != 0)
+        .unwrap_or(number.len());
     match &number[from..] {
         [] => 0,
         significant => significant.len() * 8 - significant[0].leading_zeros() as usize,
@@ -135,7 +163,8 @@ mod tests {
     use super::*;
 
     // Made with `ssh-keygen -t ed25519`, shown by `ssh-keygen -lf`.
-    const LINE: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL/jvLoaH32TkoT3REDQJN2Kns8sKpmipKlobgQsB0mt";
+    const LINE: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL/jvLoaH32TkoT3REDQJN2Kns8sKpmipKlobgQsB0mt";
     const FINGERPRINT: &str = "SHA256:CAmcjzXaiFN8RInmaYctL7Xr1ku00OJmF6tjbCtUVcA";
 
     fn wire(parts: &[&[u8]]) -> Vec<u8> {
@@ -164,8 +193,14 @@ mod tests {
 
     #[test]
     fn options_commands_and_second_lines_are_refused() {
-        assert_eq!(PublicKey::parse(&format!("command=\"x\" {LINE}")), Err(KeyRefusal::Kind));
-        assert_eq!(PublicKey::parse(&format!("{LINE}\n{LINE}")), Err(KeyRefusal::ManyLines));
+        assert_eq!(
+            PublicKey::parse(&format!("command=\"x\" {LINE}")),
+            Err(KeyRefusal::Kind)
+        );
+        assert_eq!(
+            PublicKey::parse(&format!("{LINE}\n{LINE}")),
+            Err(KeyRefusal::ManyLines)
+        );
         assert_eq!(PublicKey::parse("ssh-dss AAAA"), Err(KeyRefusal::Kind));
         assert_eq!(PublicKey::parse(""), Err(KeyRefusal::Kind));
     }
@@ -175,8 +210,16 @@ mod tests {
         let ed25519: &[u8] = &[7; 32];
         let kind: &[u8] = b"ssh-ed25519";
         assert!(PublicKey::parse(&line("ssh-ed25519", &[kind, ed25519])).is_ok());
-        for parts in [&[kind][..], &[kind, &[7; 31]], &[kind, ed25519, b"more"], &[b"ssh-rsa", ed25519]] {
-            assert_eq!(PublicKey::parse(&line("ssh-ed25519", parts)), Err(KeyRefusal::Damaged("ssh-ed25519")));
+        for parts in [
+            &[kind][..],
+            &[kind, &[7; 31]],
+            &[kind, ed25519, b"more"],
+            &[b"ssh-rsa", ed25519],
+        ] {
+            assert_eq!(
+                PublicKey::parse(&line("ssh-ed25519", parts)),
+                Err(KeyRefusal::Damaged("ssh-ed25519"))
+            );
         }
     }
 

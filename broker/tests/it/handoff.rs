@@ -1,0 +1,195 @@
+//! From the hand-off on, through the API alone: access, nodes, proof, extension, release, cost.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use market::identity::Role;
+use serde_json::{Value, json};
+use verifier::attest::verify_attestation;
+use verifier::jws::PublicKey;
+
+use crate::service::{Key, Service, orderable_demand, ssh_key};
+
+/// Turns the clock until the reservation is in `state`.
+async fn until(service: &Service, key: &Key, path: &str, state: &str) -> Value {
+    for _ in 0..120 {
+        service
+            .world
+            .turn(TimeDelta::seconds(60))
+            .await
+            .expect("the clock turns");
+        let now = service.with(key).get(path).await.expect(200);
+        if now["state"] == state {
+            return now;
+        }
+    }
+    panic!("the reservation did not become {state} within two hours of the clock");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_handed_off_is_reached_proved_extended_released_and_paid() {
+    let service = Service::start_with_nodes().await;
+    let key = service.key("acme", Role::Member).await;
+    ssh_key(&service, &key).await;
+    let mut demand = orderable_demand(&service).await;
+    demand["window"] = json!({ "duration_hours": 5 });
+    demand["tags"] = json!({ "team": "research" });
+    let ask = json!({ "demand": demand, "auto_confirm": true });
+    let placed = service
+        .with(&key)
+        .post("/v1/reservations", &ask)
+        .await
+        .expect(201);
+    let path = format!("/v1/reservations/{}", placed["id"].as_str().expect("an id"));
+    let active = until(&service, &key, &path, "active").await;
+    let happened: Vec<&str> = active["history"]
+        .as_array()
+        .expect("history")
+        .iter()
+        .filter_map(|entry| entry["what"].as_str())
+        .collect();
+    for what in [
+        "held",
+        "confirmed",
+        "requested",
+        "accepted",
+        "up",
+        "handed_off",
+        "active",
+    ] {
+        assert!(
+            happened.contains(&what),
+            "{what} is missing in {happened:?}"
+        );
+    }
+
+    let access = service
+        .with(&key)
+        .get(&format!("{path}/access"))
+        .await
+        .expect(200);
+    assert_eq!(access["nodes"].as_array().map(Vec::len), Some(1));
+    assert!(access["nodes"][0]["host"].is_string() && access["nodes"][0]["user"].is_string());
+    assert!(
+        access["hostfile"]
+            .as_str()
+            .is_some_and(|file| file.contains(" slots="))
+    );
+
+    let nodes = service
+        .with(&key)
+        .get(&format!("{path}/nodes"))
+        .await
+        .expect(200);
+    assert_eq!(
+        (&nodes["items"][0]["node"], &nodes["items"][0]["verdict"]),
+        (&json!(0), &json!("pass"))
+    );
+    proof_holds(&service, &key, &nodes["items"][0]).await;
+
+    let end: DateTime<Utc> = active["window_end"]
+        .as_str()
+        .expect("an end")
+        .parse()
+        .expect("a time");
+    let extend = format!("{path}/extend");
+    let earlier = json!({ "end": end - TimeDelta::hours(1) });
+    service
+        .with(&key)
+        .post(&extend, &earlier)
+        .await
+        .refused(422, "invalid_body");
+    let later = json!({ "end": end + TimeDelta::hours(2) });
+    let extended = service.with(&key).post(&extend, &later).await.expect(200);
+    assert_eq!(
+        extended["window_end"]
+            .as_str()
+            .expect("an end")
+            .parse::<DateTime<Utc>>(),
+        Ok(end + TimeDelta::hours(2))
+    );
+
+    service
+        .with(&key)
+        .send("POST", &format!("{path}/release"), None)
+        .await
+        .expect(200);
+    let closed = until(&service, &key, &path, "closed").await;
+    assert_eq!(closed["reason"], "released");
+    service
+        .with(&key)
+        .get(&format!("{path}/access"))
+        .await
+        .refused(409, "not_handed_off");
+    what_was_used_is_charged(&service, &key).await;
+    service.stop().await;
+}
+
+/// The signed result is shown to its tenant alone, and its signature holds offline.
+async fn proof_holds(service: &Service, key: &Key, node: &Value) {
+    let path = format!(
+        "/v1/attestations/{}",
+        node["attestation_id"].as_str().expect("an attestation")
+    );
+    let shown = service.with(key).get(&path).await.expect(200);
+    assert_eq!(
+        (&shown["verdict"], &shown["simulated"]),
+        (&json!("pass"), &json!(true))
+    );
+    assert_eq!(shown["document"]["lease_id"], node["lease_id"]);
+    let jwks = service
+        .anyone()
+        .get("/.well-known/jwks.json")
+        .await
+        .expect(200);
+    let keys = jwks["keys"].as_array().expect("keys");
+    let signer = keys
+        .iter()
+        .find(|key| key["purpose"] == "attestation")
+        .expect("the signing key");
+    let signer = PublicKey::parse(signer["x"].as_str().expect("a key")).expect("a key");
+    let read =
+        verify_attestation(shown["jws"].as_str().expect("a JWS"), &signer).expect("it is signed");
+    assert_eq!(
+        serde_json::to_value(&read).expect("json"),
+        shown["document"]
+    );
+    let stranger = service.key("other", Role::Member).await;
+    service
+        .with(&stranger)
+        .get(&path)
+        .await
+        .refused(404, "not_found");
+}
+
+async fn what_was_used_is_charged(service: &Service, key: &Key) {
+    let costs = "/v1/reports/costs?group_by=workload,tag:team";
+    let report = service.with(key).get(costs).await.expect(200);
+    assert_eq!(report["rows"].as_array().map(Vec::len), Some(1), "{report}");
+    assert_eq!(report["rows"][0]["group"][1]["value"], "research");
+    assert!(report["total_gpu_seconds"].as_u64() > Some(0));
+    let csv = service.with(key).get(&format!("{costs}&format=csv")).await;
+    assert!(
+        csv.text
+            .lines()
+            .any(|line| line.starts_with("gpus,research,")),
+        "{}",
+        csv.text
+    );
+
+    let stranger = service.key("other", Role::Finance).await;
+    assert_eq!(
+        service.with(&stranger).get(costs).await.expect(200)["rows"],
+        json!([])
+    );
+    let operator = service.key("operators", Role::Admin).await;
+    let everybody = service.with(&operator).get(costs).await.expect(200);
+    assert_eq!(
+        everybody["total_usd"], report["total_usd"],
+        "an administrator sees every tenant's"
+    );
+    let named = service
+        .with(&operator)
+        .get(&format!("{costs}&tenant={}", operator.tenant))
+        .await
+        .expect(200);
+    assert_eq!(named["rows"], json!([]));
+}
