@@ -1,7 +1,7 @@
 //! Who may do what: one table of roles and resource families, and the one function that asks it.
 //!
 //! Nothing is allowed that the table does not name. The scopes of a key narrow its role and never
-//! widen it. Whether a credential is genuine is settled in [`super::auth`].
+//! widen it. Whether a credential is genuine is settled in `auth`.
 
 use market::identity::{ResourceFamily, Role, Scope, Scopes};
 

@@ -1,7 +1,7 @@
 //! Problem documents (RFC 9457): every refusal has a stable code, and the table of codes is here.
 //!
 //! What a stage's error means at the edge stands beside the handler that calls the stage. The
-//! request id is put in by [`super::request`], which knows it.
+//! request id is put in by `request`, which knows it.
 
 use actix_web::HttpResponse;
 use actix_web::body::BoxBody;
