@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use adapters::{Adapter, Http};
 use chrono::{DateTime, Utc};
@@ -11,7 +11,7 @@ use matcher::Snapshot;
 use store::Store;
 use store::settings::DatabaseMode;
 use tokio::sync::Notify;
-use uuid::{NoContext, Timestamp, Uuid};
+use uuid::{ContextV7, Timestamp, Uuid};
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -79,6 +79,7 @@ struct Inner {
     work_to_do: Notify,
     step_clock: StepClock,
     doubts: Doubts,
+    ids: Mutex<ContextV7>,
 }
 
 impl Broker {
@@ -100,6 +101,7 @@ impl Broker {
             work_to_do: Notify::new(),
             step_clock: StepClock::default(),
             doubts: Doubts::default(),
+            ids: Mutex::new(ContextV7::new()),
         }))
     }
 
@@ -114,7 +116,9 @@ impl Broker {
     pub fn new_uuid(&self) -> Uuid {
         let now = self.now();
         let seconds = u64::try_from(now.timestamp()).unwrap_or(0);
-        Uuid::new_v7(Timestamp::from_unix(NoContext, seconds, now.timestamp_subsec_nanos()))
+        // The context counts on within a millisecond, so that ids sort in the order of making.
+        let context = self.0.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        Uuid::new_v7(Timestamp::from_unix(&*context, seconds, now.timestamp_subsec_nanos()))
     }
 
     /// The database.

@@ -2,9 +2,9 @@
 //! replaced when they fall, metered while in use, and released.
 //!
 //! Claim, work, apply: a worker claims a reservation, calls the providers with no transaction
-//! open, and saves each answer before it does anything else. Reading it: [`round`] is what one
-//! claim does, [`order`] and [`watch`] are the looks at a lease, [`settle`] decides what follows
-//! for the reservation, [`replace`] finds the next candidate.
+//! open, and saves each answer before it does anything else. Reading it: `round` is what one
+//! claim does, `order` and `watch` are the looks at a lease, `settle` decides what follows
+//! for the reservation, `replace` finds the next candidate.
 
 mod compare;
 mod learned;
