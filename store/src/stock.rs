@@ -158,7 +158,7 @@ impl Catalog<'_> {
     /// Nodes of each offer that are spoken for and that its provider's count cannot know yet: live
     /// holds, and live leases accepted since it counted. Of an offer without a count, all of them.
     ///
-    /// What [`check`] enforces, for whoever wants to show it beforehand.
+    /// What placing a hold enforces, for whoever wants to show it beforehand.
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn held_nodes(&self) -> Result<HashMap<OfferId, u32>, StoreError> {
         let tx = self.store.snapshot().await?;
