@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sea_orm::sqlx::postgres::PgConnectOptions;
 use sea_orm::sqlx::sqlite::{SqliteJournalMode, SqliteSynchronous};
-use sea_orm::{ConnectOptions, DatabaseConnection};
+use sea_orm::{ConnectOptions, DatabaseConnection, DbErr, RuntimeErr};
 
 use crate::StoreError;
 use crate::stock::StockPolicy;
@@ -61,6 +62,7 @@ impl Store {
                 })
             }
             Database::Url(url) => {
+                check_url(&url)?;
                 let mut options = ConnectOptions::new(url);
                 options
                     .max_connections(PG_CONNECTIONS)
@@ -101,6 +103,18 @@ impl Store {
     }
 }
 
+/// Refuses what is no PostgreSQL URL before anyone else does: their words repeat the URL, and with
+/// it the password.
+fn check_url(url: &str) -> Result<(), StoreError> {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    let readable = url.parse::<PgConnectOptions>().is_ok();
+    if readable && matches!(scheme, "postgres" | "postgresql") {
+        return Ok(());
+    }
+    let why = "its URL is not of the form postgres://user:password@host:port/name".to_owned();
+    Err(DbErr::Conn(RuntimeErr::Internal(why)).into())
+}
+
 /// One writer, because SQLite has one; readers beside it never wait for it (WAL).
 fn sqlite(path: PathBuf, reader: bool) -> ConnectOptions {
     let mut options = ConnectOptions::new("sqlite://");
@@ -123,4 +137,30 @@ fn sqlite(path: PathBuf, reader: bool) -> ConnectOptions {
             }
         });
     options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_cannot_be_used_is_refused_without_its_password() {
+        for url in [
+            "mysql://user:canary@host/name",
+            "postgres://user:can ary@host:99999/name",
+            "sqlite://file?canary",
+            "canary",
+        ] {
+            let error = check_url(url).expect_err("no PostgreSQL URL");
+            let StoreError::Database { source } = error else {
+                panic!("{error:?}")
+            };
+            let words = source.to_string();
+            assert!(
+                words.contains("postgres://") && !words.contains("ary"),
+                "{words}"
+            );
+        }
+        check_url("postgres://user:password@host/name").expect("a usable URL");
+    }
 }
