@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use market::demand::Demand;
 use market::demand::check::DemandFault;
 use market::ids::{PlanId, TenantId};
-use matcher::{MatchError, Plan, SearchOptions};
+use matcher::{Candidate, Held, MatchError, Plan, SearchOptions, Snapshot};
 use moka::sync::Cache;
 use store::StoreError;
 use store::catalog::Generation;
@@ -15,8 +15,11 @@ use store::plans::NewPlan;
 
 use crate::app::Broker;
 
-/// How many candidates a plan keeps.
+/// How many of the best candidates a plan keeps.
 pub const CANDIDATES_KEPT: usize = 50;
+
+/// How many candidates that can be ordered a plan keeps, however many price lists are cheaper.
+pub const ORDERABLE_KEPT: usize = 10;
 
 /// Why no plan was made.
 #[derive(Debug, thiserror::Error)]
@@ -78,9 +81,8 @@ pub async fn make_plan(
     if let Some(known) = memory.get(&key).filter(|known| still_fresh(broker, known)) {
         return Ok(known);
     }
-    let options = SearchOptions { limit: CANDIDATES_KEPT, ..SearchOptions::default() };
     let held = broker.store().catalog().held_nodes().await?;
-    let plan = matcher::search(&snapshot, &demand, &held, now, &options)?;
+    let plan = search(&snapshot, &demand, &held, now)?;
     let record = PlanRecord {
         id: PlanId::from_uuid(broker.new_uuid()),
         tenant_id: tenant,
@@ -88,9 +90,45 @@ pub async fn make_plan(
         plan,
         created_at: now,
     };
-    broker.store().plans().of(tenant).insert(as_row(&record)).await?;
+    broker
+        .store()
+        .plans()
+        .of(tenant)
+        .insert(as_row(&record))
+        .await?;
     memory.insert(key, record.clone());
     Ok(record)
+}
+
+/// The best candidates, and behind them the best that can be ordered where those are not among
+/// them: a plan that price lists fill to the end would be nothing to reserve from.
+fn search(
+    snapshot: &Snapshot,
+    demand: &Demand,
+    held: &Held,
+    now: DateTime<Utc>,
+) -> Result<Plan, MatchError> {
+    let find = |limit, orderable_only| {
+        let options = SearchOptions {
+            limit,
+            orderable_only,
+        };
+        matcher::search(snapshot, demand, held, now, &options)
+    };
+    let mut plan = find(CANDIDATES_KEPT, false)?;
+    if plan.eligible > plan.candidates.len() {
+        for candidate in find(ORDERABLE_KEPT, true)?.candidates {
+            if plan
+                .candidates
+                .iter()
+                .all(|known| known.lines != candidate.lines)
+            {
+                let rank = plan.candidates.len() + 1;
+                plan.candidates.push(Candidate { rank, ..candidate });
+            }
+        }
+    }
+    Ok(plan)
 }
 
 /// A plan answers for its generation only as long as its youngest offers are: a minute.
@@ -119,14 +157,18 @@ fn as_row(record: &PlanRecord) -> NewPlan {
 /// Finds a plan of the tenant.
 ///
 /// Errors: [`PlanError::Unknown`], also for another tenant's plan.
-pub async fn find(
-    broker: &Broker,
-    tenant: TenantId,
-    id: PlanId,
-) -> Result<PlanRecord, PlanError> {
-    let row = broker.store().plans().of(tenant).find(id).await?.ok_or(PlanError::Unknown(id))?;
+pub async fn find(broker: &Broker, tenant: TenantId, id: PlanId) -> Result<PlanRecord, PlanError> {
+    let row = broker
+        .store()
+        .plans()
+        .of(tenant)
+        .find(id)
+        .await?
+        .ok_or(PlanError::Unknown(id))?;
     let plan = serde_json::from_value(row.candidates).map_err(|error| {
-        PlanError::Store(StoreError::Corrupt { detail: format!("plan {id}: {error}") })
+        PlanError::Store(StoreError::Corrupt {
+            detail: format!("plan {id}: {error}"),
+        })
     })?;
     Ok(PlanRecord {
         id,
