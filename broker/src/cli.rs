@@ -8,17 +8,24 @@ mod matching;
 mod migrate;
 mod openapi;
 mod serve;
+pub(crate) mod table;
 mod token;
 mod verifier;
 
+use std::io::Write as _;
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use ::adapters::pricesheet::PriceSheet;
 use clap::{Args, Parser, Subcommand};
 
 use crate::demo;
+use crate::start::StartError;
 
 /// A broker for GPU capacity: finds, reserves, proves and accounts.
+///
+/// Start with `broker demo`. Exit status: 0 done, 1 the answer is no, 2 wrong input.
 #[derive(Debug, Parser)]
 #[command(name = "broker", version)]
 pub struct Cli {
@@ -28,7 +35,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Tells the whole story on a simulated market; nothing to set up.
+    /// Sells and bills on a simulated market, and tells how; nothing to set up.
     Demo(demo::DemoArgs),
     /// Runs the service.
     Serve(serve::ServeArgs),
@@ -39,11 +46,11 @@ enum Command {
         #[command(subcommand)]
         command: adapters::AdaptersCommand,
     },
-    /// Moves the schema of the database.
+    /// Shows or moves the schema of the database.
     Migrate(migrate::MigrateArgs),
     /// Prints the OpenAPI document.
     Openapi,
-    /// API keys, written straight to the database.
+    /// Makes API keys, straight in the database.
     Token {
         #[command(subcommand)]
         command: token::TokenCommand,
@@ -59,8 +66,9 @@ enum Command {
 /// Which database a command works on.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseArgs {
-    /// Where the embedded database is kept.
-    #[arg(long, value_name = "DIR")]
+    /// Where the embedded database and its key are kept, in place of `.broker`; without meaning
+    /// where `DATABASE_URL` names a server.
+    #[arg(long, value_name = "DIR", global = true)]
     data_dir: Option<PathBuf>,
 }
 
@@ -86,6 +94,11 @@ impl Ending {
     pub(crate) fn wrong_input(why: impl std::fmt::Display) -> Self {
         Self::WrongInput(why.to_string())
     }
+
+    /// An ending for a configuration or a database that cannot be used.
+    pub(crate) fn cannot_start(error: StartError) -> Self {
+        Self::WrongInput(crate::chain(&error))
+    }
 }
 
 /// Runs the command and says how it ended.
@@ -104,21 +117,51 @@ pub fn run(cli: Cli) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(Ending::No(why)) => {
-            eprintln!("{why}");
+            complain(&why);
             ExitCode::from(1)
         }
         Err(Ending::WrongInput(why)) => {
-            eprintln!("error: {why}");
+            complain(&why);
             ExitCode::from(2)
         }
         Err(Ending::Broken(error)) => {
-            eprintln!("error: {error:#}");
+            complain(&format!("{error:#}"));
             ExitCode::from(1)
         }
     }
 }
 
+/// Says on stderr why the exit status is what it is. Nobody may be listening there.
+fn complain(why: &str) {
+    let _ = writeln!(std::io::stderr(), "error: {why}");
+}
+
+/// Reads the files of price lists.
+pub(crate) fn read_sheets(files: &[PathBuf]) -> Result<Vec<PriceSheet>, Ending> {
+    let open = |file: &PathBuf| {
+        PriceSheet::open(file).map_err(|error| {
+            Ending::wrong_input(format!(
+                "the price list {} cannot be read: {error}",
+                file.display()
+            ))
+        })
+    };
+    files.iter().map(open).collect()
+}
+
+/// Listens at an address for the service.
+pub(crate) fn listen_at(address: &str) -> Result<TcpListener, Ending> {
+    TcpListener::bind(address).map_err(|error| {
+        let why =
+            format!("cannot listen at {address}: {error}; give another ADDRESS:PORT with --listen");
+        Ending::WrongInput(why)
+    })
+}
+
 /// Runs a command that talks to the database or the network.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Ending>>) -> Result<T, Ending> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
 }

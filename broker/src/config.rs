@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use figment::Figment;
+use figment::error::Kind;
 use figment::providers::{Env, Format, Serialized, Toml};
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
@@ -14,12 +15,32 @@ use serde::{Deserialize, Serialize};
 /// Why the configuration was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A value is missing, misspelt or of the wrong kind.
-    #[error("the configuration cannot be read: {0}")]
+    /// A value is missing, misspelt or of the wrong kind. The value itself, which may be a secret,
+    /// is not in the words.
+    #[error("the configuration cannot be read: {}", words_of(.0))]
     Unreadable(Box<figment::Error>),
     /// The sealing key is not where it was said to be, or is no key.
-    #[error("the sealing key cannot be used: {0}; give 64 hexadecimal digits in BROKER__SECRETS__KEY or in the file named by BROKER__SECRETS__KEY_FILE")]
+    #[error(
+        "the sealing key cannot be used: {0}; give 64 hexadecimal digits in BROKER__SECRETS__KEY or in the file named by BROKER__SECRETS__KEY_FILE"
+    )]
     SealingKey(String),
+}
+
+fn words_of(error: &figment::Error) -> String {
+    let key = error.path.join(".");
+    match &error.kind {
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => {
+            format!("`{key}` must be {expected}; digits meant as text stand in double quotes")
+        }
+        Kind::UnknownField(field, known) => {
+            format!(
+                "there is no `{field}`, there are {}; take out `{key}`",
+                known.join(", ")
+            )
+        }
+        Kind::MissingField(field) => format!("`{field}` is missing; give it a value"),
+        _ => error.to_string(),
+    }
 }
 
 /// Everything that can be set.
@@ -119,11 +140,17 @@ impl Config {
         let mut figment = Figment::from(Serialized::defaults(defaults()))
             .merge(Toml::file("broker.toml"))
             .merge(Env::prefixed("BROKER__").split("__"))
-            .merge(Env::raw().only(&["DATABASE_URL"]).map(|_| "database.url".into()));
+            .merge(
+                Env::raw()
+                    .only(&["DATABASE_URL"])
+                    .map(|_| "database.url".into()),
+            );
         if let Some(data_dir) = data_dir {
             figment = figment.merge(Serialized::default("data_dir", data_dir));
         }
-        figment.extract().map_err(|error| ConfigError::Unreadable(Box::new(error)))
+        figment
+            .extract()
+            .map_err(|error| ConfigError::Unreadable(Box::new(error)))
     }
 
     /// The configuration with nothing set but where data is kept.
@@ -171,5 +198,32 @@ mod tests {
         let mut config = Config::embedded(Path::new("somewhere")).expect("defaults");
         config.database.url = Some(SecretString::from("postgres://user:canary@host/db"));
         assert!(!format!("{config:?}").contains("canary"));
+    }
+    #[test]
+    fn a_secret_of_the_wrong_kind_does_not_show_in_the_error() {
+        let error = Figment::from(Serialized::defaults(defaults()))
+            .merge(Serialized::default("secrets.key", 31_415_926))
+            .extract::<Config>()
+            .map_err(|error| ConfigError::Unreadable(Box::new(error)))
+            .expect_err("a key is text");
+        let words = error.to_string();
+        assert!(
+            words.contains("secrets.key") && !words.contains("31415926"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn a_misspelt_key_is_named_beside_those_there_are() {
+        let error = Figment::from(Serialized::defaults(defaults()))
+            .merge(Serialized::default("server.listenn", "127.0.0.1:1"))
+            .extract::<Config>()
+            .map_err(|error| ConfigError::Unreadable(Box::new(error)))
+            .expect_err("no such key");
+        let words = error.to_string();
+        assert!(
+            words.contains("listenn") && words.contains("public_url"),
+            "{words}"
+        );
     }
 }

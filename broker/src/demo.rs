@@ -6,6 +6,7 @@
 //! one object goes to stdout as the last line.
 
 mod client;
+mod show;
 mod story;
 mod summary;
 mod tell;
@@ -15,40 +16,51 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::{Ending, block_on};
+use crate::cli::table::print_line;
+use crate::cli::{Ending, block_on, listen_at, read_sheets};
 
 pub use summary::{ReservationSummary, Summary, VerificationSummary};
 
-/// How the demo is told.
+/// Sells and bills on a simulated market, and tells how; nothing to set up.
+///
+/// Reads two simulated providers and a price list, plans a training run and a serving fleet,
+/// reserves both, verifies every node (one fails and is replaced), hands off, lets days pass,
+/// releases, and prints the cost report. The story goes to stderr. Nothing is kept.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// End after the story instead of serving on until Ctrl-C.
     #[arg(long)]
     exit: bool,
-    /// Print one JSON object as the last line of stdout.
+    /// Print what happened as one JSON object, the last line of stdout.
     #[arg(long)]
     json: bool,
-    /// The simulator's ids and addresses follow from it.
+    /// Ids and addresses at the simulated providers follow from it.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// Price lists to compare with, beside the bundled one.
-    #[arg(long, num_args = 1.., value_name = "FILE")]
+    #[arg(long, num_args = 1.., value_name = "FILE.csv")]
     pricesheets: Vec<PathBuf>,
-    /// Where the service listens; a free port, when nothing is said.
-    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    /// Where the service listens; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS:PORT")]
     listen: String,
 }
 
 pub(crate) fn run(args: DemoArgs) -> Result<(), Ending> {
-    if let Some(missing) = args.pricesheets.iter().find(|file| !file.is_file()) {
-        let why = format!("the price list {} is not there", missing.display());
-        return Err(Ending::WrongInput(why));
-    }
+    // Wrong input is told before the story begins; both are opened again by it.
+    read_sheets(&args.pricesheets)?;
+    drop(listen_at(&args.listen)?);
     block_on(async {
-        let summary = story::tell(&args).await?;
+        let told = story::tell(&args).await?;
         if args.json {
-            println!("{}", serde_json::to_string(&summary)?);
+            print_line(&serde_json::to_string(&told.summary)?)?;
         }
-        Ok(())
+        if !args.exit {
+            told.serve_on().await?;
+        }
+        let fault = told.summary.fault();
+        told.close().await;
+        fault.map_or(Ok(()), |fault| {
+            Err(Ending::No(format!("the demo found a fault: {fault}")))
+        })
     })
 }

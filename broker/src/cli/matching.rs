@@ -1,25 +1,31 @@
 //! `broker match`: price lists in, ranked candidates with reasons out. No server, no database.
 
-use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
-use adapters::pricesheet::{self, PriceSheet, PriceSheets};
+use adapters::pricesheet::{self, PriceSheets};
 use clap::Args;
-use comfy_table::{ContentArrangement, Table, presets};
+use market::catalog::Skipped;
 use market::demand::Demand;
 use matcher::{Held, Plan, ProviderView, SearchOptions, Snapshot};
+use serde_json::{Value, json};
 
-use super::Ending;
+use super::table::{print_line, table};
+use super::{Ending, read_sheets};
 use crate::clock::{Clock as _, SystemClock};
 use crate::ingest::PRICE_LIST_FRESHNESS;
 
 /// Ranks the offers of price lists for a demand; no server, no database.
+///
+/// Exit status: 0 something matches, 1 nothing does, 2 wrong input.
 #[derive(Debug, Args)]
 pub(super) struct MatchArgs {
-    /// Price lists.
+    /// Price lists: CSV files, one row for each thing that is sold.
     #[arg(long, num_args = 1.., required = true, value_name = "FILE.csv")]
     offers: Vec<PathBuf>,
-    /// The demand, as JSON.
+    /// The demand, as JSON; `-` reads it from standard input. For example
+    /// {"kind":"gpus","gpu":"H100-SXM","count":8}.
     #[arg(long, value_name = "FILE")]
     demand: PathBuf,
     /// How many candidates to show.
@@ -32,43 +38,62 @@ pub(super) struct MatchArgs {
 
 pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     let now = SystemClock.now();
-    let demand = read_demand(args)?;
+    let demand = read_demand(&args.demand)?;
     demand.check(now).map_err(|faults| {
-        let words: Vec<_> = faults.iter().map(|f| format!("{}: {}", f.field, f.detail)).collect();
-        Ending::wrong_input(format!("the demand cannot be met as written; {}", words.join("; ")))
+        let words: Vec<_> = faults
+            .iter()
+            .map(|f| format!("{}: {}", f.field, f.detail))
+            .collect();
+        Ending::wrong_input(format!(
+            "the demand cannot be met as written; {}",
+            words.join("; ")
+        ))
     })?;
-    let mut sheets = Vec::new();
-    for file in &args.offers {
-        sheets.push(PriceSheet::open(file).map_err(|error| {
-            Ending::wrong_input(format!("the price list {} cannot be read: {error}", file.display()))
-        })?);
-    }
-    let read = pricesheet::read_price_sheets(&sheets, now);
-    let providers: BTreeSet<_> = read.offers.iter().map(|offer| offer.provider.clone()).collect();
+    let read = pricesheet::read_price_sheets(&read_sheets(&args.offers)?, now);
+    let providers: BTreeSet<_> = read
+        .offers
+        .iter()
+        .map(|offer| offer.provider.clone())
+        .collect();
     let listed = ProviderView {
         freshness_limit_seconds: PRICE_LIST_FRESHNESS.as_secs(),
         stale: None,
     };
-    let views: HashMap<_, _> = providers.into_iter().map(|id| (id, listed.clone())).collect();
+    let views: HashMap<_, _> = providers
+        .into_iter()
+        .map(|id| (id, listed.clone()))
+        .collect();
     let snapshot = Snapshot::new(0, now, read.offers.clone(), views);
-    let options = SearchOptions { limit: args.top, ..SearchOptions::default() };
+    let options = SearchOptions {
+        limit: args.top,
+        ..SearchOptions::default()
+    };
     let plan = matcher::search(&snapshot, &demand, &Held::new(), now, &options)
         .map_err(Ending::wrong_input)?;
-    if args.json {
-        println!("{}", as_json(&read, &plan)?);
+    let answer = if args.json {
+        as_json(&read, &plan)?
     } else {
-        show(&read, &plan);
-    }
+        as_text(&read, &plan)
+    };
+    print_line(&answer)?;
     if plan.eligible == 0 {
-        return Err(Ending::No("No offer satisfies the demand.".into()));
+        let why = "no offer satisfies the demand; widen it where the counted reasons say";
+        return Err(Ending::No(why.into()));
     }
     Ok(())
 }
 
-fn read_demand(args: &MatchArgs) -> Result<Demand, Ending> {
-    let shown = args.demand.display();
-    let text = std::fs::read_to_string(&args.demand)
-        .map_err(|error| Ending::wrong_input(format!("the demand {shown} cannot be read: {error}")))?;
+fn read_demand(file: &Path) -> Result<Demand, Ending> {
+    let shown = file.display();
+    let text = if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(file)
+    };
+    let text = text.map_err(|error| {
+        Ending::wrong_input(format!("the demand {shown} cannot be read: {error}"))
+    })?;
     serde_json::from_str(&text)
         .map_err(|error| Ending::wrong_input(format!("the demand {shown} is not valid: {error}")))
 }
@@ -78,51 +103,92 @@ fn as_json(read: &PriceSheets, plan: &Plan) -> Result<String, Ending> {
     for candidate in &plan.candidates {
         candidates.extend(candidate.offers_with_reasons()?);
     }
-    Ok(serde_json::to_string(&serde_json::json!({
+    Ok(serde_json::to_string(&json!({
         "rows_read": read.rows_read,
         "offers": read.offers.len(),
         "eligible": plan.eligible,
         "candidates": candidates,
         "rejected": plan.rejected,
-        "skipped": read.skipped,
+        "skipped": read.skipped.iter().map(skipped_as_json).collect::<Vec<_>>(),
     }))?)
 }
 
-fn show(read: &PriceSheets, plan: &Plan) {
-    let mut table = Table::new();
-    table
-        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(["", "provider", "SKU", "GPU", "nodes", "region", "USD/h", "USD/GPU-h"]);
-    for candidate in &plan.candidates {
-        for line in &candidate.lines {
-            let offer = &line.offer;
-            table.add_row([
-                candidate.rank.to_string(),
-                offer.provider.to_string(),
-                offer.sku.clone(),
-                format!("{} x {}", offer.gpus, offer.gpu),
-                line.nodes.to_string(),
-                offer.place.region.clone().unwrap_or_else(|| "unknown".into()),
-                candidate.cost_per_hour.to_string(),
-                candidate.rate.to_string(),
-            ]);
-        }
-    }
-    println!("{table}");
+/// An entry with all its fields, so that a reader need not ask which are there. `row` is `null`
+/// where it is about the whole file.
+fn skipped_as_json(skipped: &Skipped) -> Value {
+    json!({
+        "file": skipped.file,
+        "row": skipped.row,
+        "rows": skipped.rows,
+        "sku": skipped.sku,
+        "reason": skipped.reason,
+        "why": skipped.why,
+    })
+}
+
+fn as_text(read: &PriceSheets, plan: &Plan) -> String {
+    let mut lines = Vec::new();
     if let Some(best) = plan.candidates.first() {
-        println!("Why the first: {}", best.reasons.join("; "));
+        let headings = [
+            "#",
+            "provider",
+            "SKU",
+            "GPUs",
+            "nodes",
+            "region",
+            "USD/h",
+            "USD/GPU-h",
+        ];
+        lines.push(table(&headings, plan.candidates.iter().flat_map(rows_of)));
+        lines.push("Why the first:".to_owned());
+        lines.extend(best.reasons.iter().map(|reason| format!("  - {reason}")));
     }
-    println!(
-        "{} rows read, {} offers, {} eligible, {} refused:",
+    lines.push(format!(
+        "{} rows read: {} offers; {} satisfy the demand, {} do not{}",
         read.rows_read,
         read.offers.len(),
         plan.eligible,
-        plan.rejected.total
-    );
+        plan.rejected.total,
+        if plan.rejected.total == 0 { "." } else { ":" },
+    ));
     for (reason, count) in &plan.rejected.by_reason {
-        println!("  {count:>6}  {reason}");
+        lines.push(format!("  {count:>6}  {reason}: {}", reason.meaning()));
     }
-    let skipped: u64 = read.skipped.iter().map(|skipped| skipped.rows).sum();
-    println!("{skipped} rows became no offer; --json names each.");
+    let mut without_offer: BTreeMap<&str, u64> = BTreeMap::new();
+    for skipped in &read.skipped {
+        *without_offer.entry(skipped.reason.as_str()).or_default() += skipped.rows;
+    }
+    without_offer.retain(|_, rows| *rows > 0);
+    if !without_offer.is_empty() {
+        let rows: u64 = without_offer.values().sum();
+        lines.push(format!(
+            "{rows} rows gave no offer (--json names each, and why):"
+        ));
+        lines.extend(
+            without_offer
+                .iter()
+                .map(|(reason, rows)| format!("  {rows:>6}  {reason}")),
+        );
+    }
+    lines.join("\n")
+}
+
+fn rows_of(candidate: &matcher::Candidate) -> impl Iterator<Item = Vec<String>> {
+    candidate.lines.iter().map(|line| {
+        let offer = &line.offer;
+        vec![
+            candidate.rank.to_string(),
+            offer.provider.to_string(),
+            offer.sku.clone(),
+            format!("{} x {}", offer.gpus, offer.gpu),
+            line.nodes.to_string(),
+            offer
+                .place
+                .region
+                .clone()
+                .unwrap_or_else(|| "unknown".into()),
+            candidate.cost_per_hour.to_string(),
+            candidate.rate.to_string(),
+        ]
+    })
 }

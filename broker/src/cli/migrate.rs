@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 
+use super::table::print_line;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::config::Config;
 use crate::start;
@@ -19,10 +20,10 @@ pub(super) struct MigrateArgs {
 enum Direction {
     /// Applies every change that the database does not have yet.
     Up,
-    /// Takes back the last changes, with the data in them.
+    /// Takes back the last changes. What was kept in them is lost.
     Down {
-        /// How many.
-        #[arg(long, default_value_t = 1)]
+        /// How many changes.
+        #[arg(long, default_value_t = 1, value_name = "N")]
         steps: u32,
     },
     /// Lists the changes and whether each is applied.
@@ -32,14 +33,17 @@ enum Direction {
 pub(super) fn run(args: MigrateArgs) -> Result<(), Ending> {
     let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
     block_on(async {
-        let store = start::open_store(&config).await?;
+        let store = start::open_store(&config)
+            .await
+            .map_err(Ending::cannot_start)?;
         match args.direction {
             Direction::Up => store.migrate_up().await?,
             Direction::Down { steps } => store.migrate_down(steps).await?,
             Direction::Status => {}
         }
         for change in store.migration_status().await? {
-            println!("{}  {}", if change.applied { "applied" } else { "pending" }, change.name);
+            let state = if change.applied { "applied" } else { "pending" };
+            print_line(&format!("{state}  {}", change.name))?;
         }
         Ok(())
     })

@@ -1,33 +1,38 @@
 //! `broker serve`: the service, with its pollers and workers.
 
-use std::net::TcpListener;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adapters::pricesheet::{self, PriceSheet};
+use adapters::pricesheet;
 use clap::Args;
 use store::settings::DatabaseMode;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
-use super::{DatabaseArgs, Ending, block_on};
-use crate::app::Broker;
+use super::{DatabaseArgs, Ending, block_on, listen_at, read_sheets};
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::demo::world::simulated_links;
 use crate::{fulfil, http, ingest, start, sweep};
 
-/// Runs the service.
+/// Runs the service until Ctrl-C or SIGTERM.
+///
+/// Settings come from `broker.toml` in the working directory, then `BROKER__SECTION__KEY` and
+/// `DATABASE_URL` in the environment, then flags. Logs go to stderr (RUST_LOG, BROKER_LOG=json).
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
-    /// Address and port to listen at.
-    #[arg(long, value_name = "ADDRESS")]
+    /// Where to listen, in place of 127.0.0.1:8080; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
-    /// Sell a simulated market: makes a simulation database and starts the simulated providers.
+    /// Sell a simulated market: starts simulated providers over a simulation database. What a
+    /// database was made for it stays.
     #[arg(long)]
     simulate: bool,
-    /// Price lists to compare with.
-    #[arg(long, num_args = 1.., value_name = "FILE")]
+    /// Price lists to compare with; nothing is ordered from them.
+    #[arg(long, num_args = 1.., value_name = "FILE.csv")]
     pricesheets: Vec<PathBuf>,
     #[command(flatten)]
     database: DatabaseArgs,
@@ -45,14 +50,22 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Ending> {
 }
 
 async fn serve(config: Config, simulate: bool) -> Result<(), Ending> {
-    let listen = config.server.listen.clone();
-    let listener = TcpListener::bind(&listen)
-        .map_err(|error| Ending::wrong_input(format!("cannot listen at {listen}: {error}")))?;
+    let sheets = read_sheets(&config.pricesheets)?;
+    let mut stopped = Stopped::listen()?;
+    let listener = listen_at(&config.server.listen)?;
     let address = listener.local_addr()?;
-    let public_url =
-        config.server.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
+    let public_url = config
+        .server
+        .public_url
+        .clone()
+        .unwrap_or_else(|| format!("http://{address}"));
     let clock = Arc::new(SystemClock);
-    let mode = if simulate { DatabaseMode::Simulation } else { DatabaseMode::Production };
+    let key_hint = key_hint(&config);
+    let mode = if simulate {
+        DatabaseMode::Simulation
+    } else {
+        DatabaseMode::Production
+    };
     let market = match simulate {
         true => {
             let clock = Arc::clone(&clock) as Arc<dyn simulator::Clock>;
@@ -64,12 +77,22 @@ async fn serve(config: Config, simulate: bool) -> Result<(), Ending> {
         Some(market) => simulated_links(market, |adapter| adapter)?,
         None => Vec::new(),
     };
-    let sheets = config.pricesheets.clone();
-    let broker = start::start(config, mode, clock, links, public_url).await?;
-    read_sheets(&broker, &sheets).await?;
+    if links.is_empty() && !config.providers.values().any(|provider| provider.enabled) {
+        warn!(
+            "No provider is configured (providers.<id>.enabled and .credential): nothing can be sold"
+        );
+    }
+    let broker = start::start(config, mode, clock, links, public_url)
+        .await
+        .map_err(Ending::cannot_start)?;
+    ingest::read_price_lists(
+        &broker,
+        &pricesheet::read_price_sheets(&sheets, broker.now()),
+    )
+    .await?;
     let server = http::serve(broker.clone(), listener)?;
     let handle = server.handle();
-    eprintln!("Serving at http://{address} (mode: {mode})");
+    eprintln!("Serving at http://{address} (mode: {mode}) until Ctrl-C. {key_hint}");
 
     let mut work = tokio::task::JoinSet::new();
     work.spawn(ingest::poll_forever(broker.clone()));
@@ -80,7 +103,7 @@ async fn serve(config: Config, simulate: bool) -> Result<(), Ending> {
     }
     let ended = tokio::select! {
         ended = server => ended.map_err(Ending::from),
-        stopped = tokio::signal::ctrl_c() => stopped.map_err(Ending::from),
+        () = stopped.wait() => Ok(()),
     };
     handle.stop(true).await;
     work.shutdown().await;
@@ -107,22 +130,45 @@ fn quick(clock: Arc<dyn simulator::Clock>) -> simulator::Config {
     }
 }
 
-async fn read_sheets(broker: &Broker, files: &[PathBuf]) -> Result<(), Ending> {
-    let mut sheets = Vec::new();
-    for file in files {
-        let sheet = PriceSheet::open(file).map_err(|error| {
-            Ending::wrong_input(format!("the price list {} cannot be read: {error}", file.display()))
-        })?;
-        sheets.push(sheet);
+/// What a newcomer needs next.
+fn key_hint(config: &Config) -> String {
+    let place = match config.database.url {
+        Some(_) => String::new(),
+        None => format!(" --data-dir {}", config.data_dir.display()),
+    };
+    format!("A key: broker token create --tenant NAME{place}")
+}
+
+/// The two ways to ask a service to end: Ctrl-C, and what a container or service manager sends.
+struct Stopped {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stopped {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
-    let read = pricesheet::read_price_sheets(&sheets, broker.now());
-    Ok(ingest::read_price_lists(broker, &read).await?)
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
 }
 
 fn log_to_stderr() {
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn,actix_server=warn"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        EnvFilter::new("info,sqlx=warn,actix_server=warn,sea_orm_migration=warn")
+    });
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     // A second subscriber in one process changes nothing.
     let _ = match std::env::var("BROKER_LOG").as_deref() {
         Ok("json") => logs.json().try_init(),

@@ -5,6 +5,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use market::identity::Role;
 use market::ids::{ApiKeyId, ProjectId, TenantId};
 
+use super::table::print_line;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
@@ -13,11 +14,13 @@ use crate::start;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
-    /// Makes an API key and prints it, once.
+    /// Makes an API key and prints it alone on stdout, this once.
     Create(CreateArgs),
 }
 
-/// Makes an API key and prints it, once.
+/// Makes an API key and prints it alone on stdout, this once.
+///
+/// It is sent as `Authorization: Bearer KEY`. The database keeps only its hash.
 #[derive(Debug, Args)]
 pub(super) struct CreateArgs {
     /// The tenant that it belongs to; made when there is none of that name.
@@ -61,11 +64,15 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
     let TokenCommand::Create(args) = command;
     let name = args.tenant.trim();
     if name.is_empty() || name.len() > 100 || name.chars().any(char::is_control) {
-        return Err(Ending::wrong_input("the tenant's name must be 1 to 100 printable characters"));
+        return Err(Ending::wrong_input(
+            "the tenant's name must be 1 to 100 printable characters",
+        ));
     }
     let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
     block_on(async {
-        let store = start::open_store(&config).await?;
+        let store = start::open_store(&config)
+            .await
+            .map_err(Ending::cannot_start)?;
         store.migrate_up().await?;
         let now = SystemClock.now();
         let tenant = store
@@ -86,11 +93,12 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
             scopes: default_scopes(role),
             prefix: secret.prefix(),
             hash: secret.hash(),
-            expires_at: args.expires_in_days.map(|days| now + TimeDelta::days(days.into())),
+            expires_at: args
+                .expires_in_days
+                .map(|days| now + TimeDelta::days(days.into())),
             created_at: now,
         };
         store.api_keys().of(tenant.id).insert(key, None).await?;
-        println!("{}", secret.reveal());
-        Ok(())
+        Ok(print_line(secret.reveal())?)
     })
 }

@@ -1,0 +1,263 @@
+//! What the chapters show of the API's answers.
+
+use anyhow::{Context as _, Result};
+use rust_decimal::Decimal;
+use serde_json::Value;
+
+use super::client::Client;
+use super::summary::{Summary, VerificationSummary, text};
+use super::tell::{say, say_at, table};
+
+/// The best candidates, why the chosen one is good, and how many offers were refused for what.
+pub(super) fn plan(plan: &Value, chosen: &Value) {
+    let candidates = plan["candidates"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let beyond = candidates
+        .iter()
+        .skip(3)
+        .filter(|candidate| candidate["rank"] == chosen["rank"]);
+    table(
+        &[
+            "#",
+            "provider",
+            "nodes x GPUs",
+            "machine",
+            "fabric",
+            "USD/GPU-h",
+            "USD/h",
+            "order",
+        ],
+        candidates.iter().take(3).chain(beyond).map(candidate_row),
+    );
+    say(format!(
+        "{} offers satisfy the demand. Why #{}:",
+        plan["eligible"], chosen["rank"]
+    ));
+    for reason in chosen["reasons"].as_array().into_iter().flatten() {
+        say(format!("- {}", reason.as_str().unwrap_or_default()));
+    }
+    let reasons = plan["rejected"]["by_reason"].as_object();
+    let reasons: Vec<_> = reasons
+        .into_iter()
+        .flatten()
+        .map(|(why, n)| format!("{why} {n}"))
+        .collect();
+    say(format!(
+        "Refused: {}, by reason: {}",
+        plan["rejected"]["total"],
+        reasons.join(", ")
+    ));
+}
+
+fn candidate_row(candidate: &Value) -> Vec<String> {
+    let line = &candidate["lines"][0];
+    vec![
+        candidate["rank"].to_string(),
+        text(line, "/provider").into(),
+        format!(
+            "{} x {} {}",
+            line["nodes"],
+            line["gpus"],
+            text(line, "/gpu")
+        ),
+        text(line, "/tenancy").into(),
+        text(line, "/internode").into(),
+        text(candidate, "/price_usd_gpu_hour").into(),
+        text(candidate, "/price_usd_hour").into(),
+        if line["orderable"] == true {
+            "yes"
+        } else {
+            "no"
+        }
+        .into(),
+    ]
+}
+
+/// Leases that stand, by provider and state.
+pub(super) fn living_leases(reservation: &Value) -> String {
+    let leases = reservation["leases"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let standing = leases
+        .iter()
+        .filter(|lease| lease["replaced_by"].is_null() && lease["state"] != "gone");
+    let words = standing.map(|lease| {
+        let (nodes, state) = (lease["nodes"].as_u64().unwrap_or(0), text(lease, "/state"));
+        let plural = if nodes == 1 { "" } else { "s" };
+        format!(
+            "{nodes} node{plural} at {} {}",
+            text(lease, "/provider"),
+            state.replace('_', " ")
+        )
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// How a lease fell, with what was measured where a verification is the reason.
+pub(super) async fn fall(client: &Client, time: &str, lease: &Value) -> Result<()> {
+    let note = text(lease, "/fall_note");
+    let provider = text(lease, "/provider");
+    let Some(id) = note
+        .split(['(', ')', ' '])
+        .find(|word| word.starts_with("att_"))
+    else {
+        say_at(
+            time,
+            format!("the lease at {provider} fell ({note}) and is replaced, free of charge"),
+        );
+        return Ok(());
+    };
+    let attestation = client.get(&format!("/v1/attestations/{id}")).await?;
+    let findings = attestation["document"]["findings"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let failed = findings
+        .iter()
+        .filter(|finding| finding["outcome"] == "failed");
+    let words: Vec<_> = failed.map(finding_words).collect();
+    say_at(
+        time,
+        format!(
+            "a node at {provider} FAILED its verification. {}",
+            words.join(" ")
+        ),
+    );
+    let margin = " ".repeat(time.len());
+    say_at(
+        &margin,
+        format!("Signed in {id}. Its lease is replaced; the tenant pays nothing for it."),
+    );
+    Ok(())
+}
+
+fn finding_words(finding: &Value) -> String {
+    let note = text(finding, "/note");
+    let unit = text(finding, "/unit");
+    let amount = |field: &str| {
+        let amount = finding[field].as_f64()?;
+        Some(if unit == "mb_per_s" {
+            format!("{} GB/s", amount / 1e3)
+        } else {
+            format!("{amount} {unit}")
+        })
+    };
+    match (amount("measured"), amount("floor")) {
+        (Some(measured), Some(floor)) => format!("{note} Measured: {measured}; needed: {floor}."),
+        _ => note.to_owned(),
+    }
+}
+
+/// Where the tenant's nodes are.
+pub(super) async fn access(client: &Client, id: &str) -> Result<()> {
+    let access = client.get(&format!("/v1/reservations/{id}/access")).await?;
+    let nodes = access["nodes"]
+        .as_array()
+        .context("access lists its nodes")?;
+    let rows = nodes.iter().map(|node| {
+        vec![
+            node["node"].to_string(),
+            format!(
+                "ssh {}@{} -p {}",
+                text(node, "/user"),
+                text(node, "/host"),
+                node["port"]
+            ),
+            node["gpus"].to_string(),
+        ]
+    });
+    table(&["node", "handed off; reach it by", "GPUs"], rows);
+    Ok(())
+}
+
+/// The rows of a cost report and their sum.
+pub(super) fn costs(report: &Value) -> Result<()> {
+    let rows = report["rows"].as_array().context("the report has rows")?;
+    let total = total_row(report);
+    let rows = rows.iter().map(|row| {
+        let group = row["group"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let mut cells: Vec<_> = group
+            .iter()
+            .map(|part| text(part, "/value").to_owned())
+            .collect();
+        cells.extend([
+            gpu_hours(&row["gpu_seconds"]),
+            cents(text(row, "/amount_usd")),
+        ]);
+        cells
+    });
+    let headings = [
+        "workload",
+        "provider",
+        "GPU",
+        "GPU-hours",
+        "USD, to the cent",
+    ];
+    table(&headings, rows.chain([total]));
+    Ok(())
+}
+
+fn total_row(report: &Value) -> Vec<String> {
+    let (hours, amount) = (
+        gpu_hours(&report["total_gpu_seconds"]),
+        cents(text(report, "/total_usd")),
+    );
+    vec!["in all".into(), String::new(), String::new(), hours, amount]
+}
+
+/// What was proved, charged and billed, exact to the unit.
+pub(super) fn books(summary: &Summary, charged_usd: &str, swept: usize) {
+    let VerificationSummary {
+        passed,
+        failed,
+        replaced,
+    } = summary.verifications;
+    say(format!(
+        "Nodes that passed verification: {passed}; that failed: {failed}; leases replaced: {replaced}"
+    ));
+    for reservation in &summary.reservations {
+        say(format!(
+            "{}: {} GPU-seconds / 3600 x {} USD per GPU-hour = {} USD",
+            reservation.kind,
+            reservation.metered_gpu_seconds,
+            reservation.rate_usd_gpu_hour,
+            reservation.billed_usd
+        ));
+    }
+    say(format!(
+        "The tenant is charged {charged_usd} USD; the providers bill {} USD.",
+        summary.provider_bill_usd
+    ));
+    if let (Ok(billed), Ok(charged)) = (summary.provider_bill_usd.parse(), charged_usd.parse()) {
+        let (billed, charged): (Decimal, Decimal) = (billed, charged);
+        say(format!(
+            "The difference of {} USD is the broker's: time before hand-off, and the gang that failed.",
+            (billed - charged).normalize()
+        ));
+    }
+    say(format!(
+        "The ledger balances: {}",
+        if summary.ledger_balanced { "yes" } else { "NO" }
+    ));
+    say(format!(
+        "Machines that run and nobody owns, counted at the providers: {} (a sweep ended {swept})",
+        summary.leaked_machines
+    ));
+}
+
+fn gpu_hours(gpu_seconds: &Value) -> String {
+    format!("{:.2}", gpu_seconds.as_f64().unwrap_or(0.0) / 3600.0)
+}
+
+fn cents(amount_usd: &str) -> String {
+    amount_usd.parse::<Decimal>().map_or_else(
+        |_| amount_usd.to_owned(),
+        |usd| format!("{:.2}", usd.round_dp(2)),
+    )
+}
