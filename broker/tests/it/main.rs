@@ -1,6 +1,7 @@
 //! The broker from outside: its API against the real server, and the house it stands in.
 
 mod bad_input;
+mod cli;
 mod conformance;
 mod credentials;
 mod handoff;

@@ -1,0 +1,363 @@
+//! `broker match` over price lists written here by hand.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::{Ended, HEADER, OFFER_FIELDS, Place, fields};
+
+/// Ten rows of which six give offers: nine offers in all. The comment of each says what of it.
+const ROWS: [&str; 10] = [
+    // 1: two offers.
+    "nebius,h100-a,H100-SXM,8,128,1600,81920,20,9.5,eu-north1,",
+    // 2: two offers.
+    "nebius,h100-b,H100-SXM,8,128,1600,81920,23.60,12,eu-north1,",
+    // 3: a price of zero is none; the spot price stays. One offer.
+    "nebius,h100-c,H100-SXM,8,128,1600,81920,0,11,eu-north1,",
+    // 4: spot above on demand is dropped, the rest stays. One offer.
+    "nebius,h100-d,H100-SXM,8,128,1600,81920,18.4,19,eu-north1,",
+    // 5: one GPU. One offer.
+    "nebius,h100-e,H100-SXM,1,16,200,81920,2.95,,eu-north1,",
+    // 6: another GPU, spot alone and on demand. Two offers.
+    "vast,l4,L4,1,8,32,23034,0.44,0.2,\"Denmark, DK, EU\",",
+    // 7: no GPU of this world.
+    "nebius,what,Quantum-9000,8,1,1,81920,1,,eu-north1,",
+    // 8: no number.
+    "nebius,h100-f,H100-SXM,eight,128,1600,81920,20,,eu-north1,",
+    // 9: both prices blank.
+    "nebius,h100-g,H100-SXM,8,128,1600,81920,,,eu-north1,",
+    // 10: eight GPUs for less than their electricity.
+    "nebius,h100-h,H100-SXM,8,128,1600,81920,0.01,,eu-north1,",
+];
+
+struct Lists {
+    place: Place,
+    files: Vec<PathBuf>,
+}
+
+/// The rows above, a file whose header nobody knows, and an empty one.
+fn lists() -> Lists {
+    let place = Place::new();
+    let files = vec![
+        place.write("list.csv", &format!("{HEADER}\n{}\n", ROWS.join("\n"))),
+        place.write("servers.csv", "vendor,model,cores\na,b,1\na,c,2\na,d,3\n"),
+        place.write("empty.csv", ""),
+    ];
+    Lists { place, files }
+}
+
+impl Lists {
+    fn try_match(&self, demand: &str, more: &[&str]) -> Ended {
+        let demand = self.place.write("demand.json", demand);
+        let mut args = vec![
+            "match".into(),
+            "--json".into(),
+            "--demand".into(),
+            demand.into_os_string(),
+        ];
+        args.extend(more.iter().map(Into::into));
+        args.push("--offers".into());
+        args.extend(self.files.iter().map(|file| file.clone().into_os_string()));
+        self.place.broker(args)
+    }
+
+    fn answer(&self, demand: &Value, more: &[&str]) -> Value {
+        self.try_match(&demand.to_string(), more).json(0)
+    }
+}
+
+fn prices(answer: &Value) -> Vec<&str> {
+    let candidates = answer["candidates"].as_array().expect("candidates");
+    candidates
+        .iter()
+        .map(|one| one["price_usd_hour"].as_str().expect("a decimal string"))
+        .collect()
+}
+
+fn h100(count: u32) -> Value {
+    json!({ "kind": "gpus", "gpu": "H100-SXM", "count": count })
+}
+
+#[test]
+fn every_row_gave_an_offer_or_is_counted_by_one_skipped_entry() {
+    let answer = lists().answer(&h100(8), &[]);
+    assert_eq!(
+        fields(&answer),
+        [
+            "candidates",
+            "eligible",
+            "offers",
+            "rejected",
+            "rows_read",
+            "skipped"
+        ]
+    );
+    let skipped = answer["skipped"].as_array().expect("skipped");
+    let rows: u64 = skipped
+        .iter()
+        .map(|entry| entry["rows"].as_u64().expect("rows"))
+        .sum();
+    assert_eq!((answer["rows_read"].as_u64(), rows), (Some(13), 13 - 6));
+    assert_eq!(answer["offers"], 9);
+
+    let found: Vec<(Option<u64>, u64, &str)> = skipped
+        .iter()
+        .filter(|entry| {
+            entry["file"]
+                .as_str()
+                .is_some_and(|file| file.ends_with("list.csv"))
+        })
+        .map(|entry| {
+            let reason = entry["reason"].as_str().expect("a reason");
+            (
+                entry["row"].as_u64(),
+                entry["rows"].as_u64().expect("rows"),
+                reason,
+            )
+        })
+        .collect();
+    let expected = [
+        (Some(3), 0, "no_price"),
+        (Some(4), 0, "spot_above_on_demand"),
+        (Some(7), 1, "unknown_gpu"),
+        (Some(8), 1, "unreadable"),
+        (Some(9), 1, "no_price"),
+        (Some(10), 1, "implausible_price"),
+    ];
+    assert_eq!(found, expected);
+    for entry in skipped {
+        assert_eq!(
+            fields(entry),
+            ["file", "reason", "row", "rows", "sku", "why"]
+        );
+        assert!(
+            entry["why"].as_str().is_some_and(|why| !why.is_empty()),
+            "{entry}"
+        );
+    }
+}
+
+#[test]
+fn a_file_with_an_unknown_header_counts_as_its_rows_in_one_entry() {
+    let answer = lists().answer(&h100(8), &[]);
+    let skipped = answer["skipped"].as_array().expect("skipped");
+    let of = |name: &str| {
+        let mut entries = skipped
+            .iter()
+            .filter(|e| e["file"].as_str().is_some_and(|f| f.ends_with(name)));
+        let one = entries.next().expect("an entry");
+        assert!(entries.next().is_none(), "one entry for {name}");
+        (
+            one["row"].is_null(),
+            one["rows"].as_u64(),
+            one["reason"].as_str().map(str::to_owned),
+        )
+    };
+    assert_eq!(
+        of("servers.csv"),
+        (true, Some(3), Some("unknown_header".into()))
+    );
+    assert_eq!(
+        of("empty.csv"),
+        (true, Some(0), Some("unknown_header".into()))
+    );
+}
+
+#[test]
+fn candidates_are_the_offers_cheapest_first_and_all_others_are_counted() {
+    let lists = lists();
+    let answer = lists.answer(&h100(8), &[]);
+    assert_eq!(prices(&answer), ["18.40", "20.00", "23.60"]);
+    assert_eq!(answer["eligible"], 3);
+    assert_eq!(answer["rejected"]["total"], 6);
+    let by_reason = answer["rejected"]["by_reason"]
+        .as_object()
+        .expect("reasons");
+    assert_eq!(by_reason.values().filter_map(Value::as_u64).sum::<u64>(), 6);
+    assert_eq!(
+        answer["rejected"]["by_reason"],
+        json!({ "gpu": 2, "gpus_per_node": 1, "terms": 3 })
+    );
+    for candidate in answer["candidates"].as_array().expect("candidates") {
+        let mut expected = OFFER_FIELDS.to_vec();
+        expected.push("reasons");
+        expected.sort_unstable();
+        assert_eq!(fields(candidate), expected);
+        assert_eq!(candidate["orderable"], false);
+        assert!(
+            candidate["reasons"]
+                .as_array()
+                .is_some_and(|reasons| !reasons.is_empty())
+        );
+    }
+    let first = &answer["candidates"][0];
+    assert_eq!(
+        (
+            &first["sku"],
+            &first["gpu"],
+            &first["gpus"],
+            &first["price_usd_gpu_hour"]
+        ),
+        (
+            &json!("h100-d"),
+            &json!("H100-SXM"),
+            &json!(8),
+            &json!("2.30")
+        )
+    );
+    assert_eq!(
+        (&first["place"]["country"], &first["terms"]),
+        (&json!("FI"), &json!("on_demand"))
+    );
+
+    let spot = json!({ "kind": "gpus", "gpu": "H100-SXM", "count": 8, "spot": true });
+    assert_eq!(
+        prices(&lists.answer(&spot, &[])),
+        ["9.50", "11.00", "12.00"]
+    );
+    let somewhere =
+        json!({ "kind": "gpus", "gpu": "L4", "count": 1, "places": { "countries": ["DK"] } });
+    assert_eq!(prices(&lists.answer(&somewhere, &[])), ["0.44"]);
+}
+
+#[test]
+fn the_price_of_an_hour_is_for_all_nodes() {
+    let demand = json!({ "kind": "gpus", "gpu": "H100-SXM", "count": 8, "nodes": 3 });
+    let answer = lists().answer(&demand, &["--top", "1"]);
+    let candidate = &answer["candidates"][0];
+    assert_eq!(
+        (
+            &candidate["nodes"],
+            &candidate["price_usd_hour"],
+            &candidate["price_usd_gpu_hour"]
+        ),
+        (&json!(3), &json!("55.20"), &json!("2.30"))
+    );
+}
+
+#[test]
+fn top_limits_what_is_shown_and_nothing_that_is_counted() {
+    let lists = lists();
+    let (all, one) = (
+        lists.answer(&h100(8), &[]),
+        lists.answer(&h100(8), &["--top", "1"]),
+    );
+    assert_eq!(prices(&one), ["18.40"]);
+    for counted in ["rows_read", "offers", "eligible", "rejected", "skipped"] {
+        assert_eq!(all[counted], one[counted], "{counted}");
+    }
+    assert_eq!(prices(&lists.answer(&h100(8), &["--top", "0"])), [""; 0]);
+}
+
+#[test]
+fn when_nothing_matches_the_answer_is_whole_and_the_status_is_1() {
+    let ended = lists().try_match(r#"{"kind":"gpus","gpu":"B200","count":8}"#, &[]);
+    let answer = ended.json(1);
+    assert_eq!(
+        (&answer["eligible"], &answer["candidates"]),
+        (&json!(0), &json!([]))
+    );
+    assert_eq!(answer["rejected"]["total"], answer["offers"]);
+    assert!(
+        ended.stderr.contains("no offer satisfies the demand"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn a_demand_that_is_no_demand_is_refused_with_status_2_and_words_that_help() {
+    let lists = lists();
+    let hybrid = r#"{"kind":"hybrid","train":{"model":"Llama 3 8B","tokens":1000},
+        "serve":{"kind":"serve_batch","model":"Llama 3 8B","requests":9,"input_tokens":9,"output_tokens":9}}"#;
+    let batch = r#"{"kind":"serve_batch","model":"Llama 3 8B","requests":9,"input_tokens":9,"output_tokens":9}"#;
+    for (demand, help) in [
+        ("{\"kind\":\"gpus\"", "demand.json is not valid"),
+        ("[1]", "demand.json is not valid"),
+        ("{}", "`kind`"),
+        (r#"{"kind":"lease"}"#, "`serve_realtime`"),
+        (r#"{"kind":"gpus","gpu":"H100-SXM"}"#, "`count`"),
+        (
+            r#"{"kind":"gpus","gpu":"H100-SXM","count":8,"colour":"red"}"#,
+            "`colour`",
+        ),
+        (
+            r#"{"kind":"gpus","gpu":"H100-SXN","count":8}"#,
+            "the nearest names are H100-SXM",
+        ),
+        (
+            r#"{"kind":"gpus","gpu":"H100-SXM","count":0}"#,
+            "count: must be between 1 and 1024",
+        ),
+        (r#"{"kind":"gpus","gpu":"H100-SXM","count":-8}"#, "-8"),
+        (
+            r#"{"kind":"gpus","gpu":"H100-SXM","count":8,"nodes":20000}"#,
+            "nodes: must be between 1 and 10000",
+        ),
+        (
+            r#"{"kind":"gpus","gpu":"H100-SXM","count":8,"ceiling":{"usd_per_hour":"-1"}}"#,
+            "above zero",
+        ),
+        (
+            r#"{"kind":"gpus","gpu":"H100-SXM","count":8,"window":{"end":"2020-01-01T00:00:00Z"}}"#,
+            "window.end: 2020-01-01T00:00:00Z is in the past",
+        ),
+        (
+            r#"{"kind":"train","model":"Lama 3 8B","tokens":1000}"#,
+            "the nearest names are Llama 3 8B",
+        ),
+        (batch, "the kind `serve_batch` are not matched yet"),
+        (hybrid, "the kind `hybrid` are not matched yet"),
+    ] {
+        let ended = lists.try_match(demand, &[]);
+        let sentence = ended.refused();
+        assert!(sentence.contains(help), "{demand}: {sentence}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_refused_by_name() {
+    let place = Place::new();
+    let list = place.write("list.csv", HEADER);
+    let list = list.to_str().expect("a path");
+    let demand = place.write("demand.json", &h100(8).to_string());
+    let demand = demand.to_str().expect("a path");
+    let missing = place.broker(["match", "--offers", "nowhere.csv", "--demand", demand]);
+    assert!(missing.refused().contains("nowhere.csv"), "{missing:?}");
+    let missing = place.broker(["match", "--offers", list, "--demand", "nowhere.json"]);
+    assert!(missing.refused().contains("nowhere.json"), "{missing:?}");
+    assert_eq!(
+        place.broker(["match", "--offers", list]).status,
+        Some(2),
+        "no demand"
+    );
+    assert_eq!(
+        place.broker(["match", "--demand", demand]).status,
+        Some(2),
+        "no list"
+    );
+}
+
+#[test]
+fn a_demand_may_come_from_standard_input_and_the_answer_be_a_table() {
+    let lists = lists();
+    let list = lists.files[0].to_str().expect("a path");
+    let args = ["match", "--offers", list, "--demand", "-"];
+    let ended = lists.place.broker_reading(&h100(8).to_string(), args);
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
+    for shown in [
+        "h100-d",
+        "18.40",
+        "2.30",
+        "Why the first:",
+        "10 rows read: 9 offers",
+        "unknown_gpu",
+    ] {
+        assert!(ended.stdout.contains(shown), "{shown} in {}", ended.stdout);
+    }
+    assert!(
+        ended.stdout.lines().all(|line| line.chars().count() <= 120),
+        "{}",
+        ended.stdout
+    );
+}
