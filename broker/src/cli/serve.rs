@@ -15,7 +15,7 @@ use tracing_subscriber::EnvFilter;
 use super::{DatabaseArgs, Ending, block_on, listen_at, read_sheets};
 use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::demo::world::simulated_links;
+use crate::demo::world::{CALL_TIMEOUT, simulated_links};
 use crate::{fulfil, http, ingest, start, sweep};
 
 /// Runs the service until Ctrl-C or SIGTERM.
@@ -74,7 +74,7 @@ async fn serve(config: Config, simulate: bool) -> Result<(), Ending> {
         false => None,
     };
     let links = match &market {
-        Some(market) => simulated_links(market, |adapter| adapter)?,
+        Some(market) => simulated_links(market, CALL_TIMEOUT, &|adapter| adapter)?,
         None => Vec::new(),
     };
     if links.is_empty() && !config.providers.values().any(|provider| provider.enabled) {

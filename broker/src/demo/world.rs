@@ -22,6 +22,9 @@ use crate::clock::{Clock as _, ManualClock};
 use crate::config::Config;
 use crate::{fulfil, http, ingest, start};
 
+/// How long one call to a simulated provider may take, in real time.
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How a world is set up.
 pub struct WorldOptions {
     /// Where the database and its key lie.
@@ -38,9 +41,14 @@ pub struct WorldOptions {
     pub nodes: NodeRunner,
     /// The executable whose agent the nodes run; this one, when nothing is said.
     pub executable: Option<PathBuf>,
+    /// How long one call to a provider may take, in real time.
+    pub call_timeout: Duration,
     /// Stands between the broker and each adapter; tests put their own in.
-    pub wrap: fn(&'static dyn Adapter) -> &'static dyn Adapter,
+    pub wrap: Box<Wrap>,
 }
+
+/// What stands between the broker and an adapter.
+pub type Wrap = dyn (Fn(&'static dyn Adapter) -> &'static dyn Adapter) + Send + Sync;
 
 impl WorldOptions {
     /// A world on a free port, from now on, with nodes that run.
@@ -54,7 +62,8 @@ impl WorldOptions {
             start: crate::clock::SystemClock.now(),
             nodes: NodeRunner::Run,
             executable: None,
-            wrap: |adapter| adapter,
+            call_timeout: CALL_TIMEOUT,
+            wrap: Box::new(|adapter| adapter),
         }
     }
 }
@@ -84,7 +93,7 @@ impl World {
         let base_url = format!("http://{}", listener.local_addr()?);
         let mut config = Config::embedded(&options.data_dir)?;
         config.verifier.agent_path = options.executable;
-        let links = simulated_links(&simulator, options.wrap)?;
+        let links = simulated_links(&simulator, options.call_timeout, &*options.wrap)?;
         let (mode, shared) = (DatabaseMode::Simulation, Arc::clone(&clock) as Arc<_>);
         let broker = match options.store {
             Some(store) => {
@@ -95,7 +104,13 @@ impl World {
         let server = http::serve(broker.clone(), listener)?;
         let handle = server.handle();
         tokio::spawn(server);
-        Ok(Self { broker, clock, simulator, server: handle, base_url })
+        Ok(Self {
+            broker,
+            clock,
+            simulator,
+            server: handle,
+            base_url,
+        })
     }
 
     /// The broker.
@@ -118,7 +133,7 @@ impl World {
 
     /// The clock that everything follows.
     #[must_use]
-    pub fn clock(&self) -> &ManualClock {
+    pub fn clock(&self) -> &Arc<ManualClock> {
         &self.clock
     }
 
@@ -171,7 +186,12 @@ impl World {
     pub async fn leaked_machines(&self) -> anyhow::Result<usize> {
         let leases = self.broker.store().leases().across_tenants();
         let mut leaked = 0;
-        for machine in self.simulator.running_machines().iter().filter(|m| !m.foreign) {
+        for machine in self
+            .simulator
+            .running_machines()
+            .iter()
+            .filter(|m| !m.foreign)
+        {
             let lease = match machine.name.parse::<ClientToken>() {
                 Ok(token) => leases.find(token.lease_id()).await?,
                 Err(_) => None,
@@ -191,9 +211,12 @@ impl World {
 }
 
 /// The providers of a simulator, with adapters and connections.
-pub(crate) fn simulated_links(
+///
+/// Errors: an address that no connection can be made to.
+pub fn simulated_links(
     simulator: &Simulator,
-    wrap: fn(&'static dyn Adapter) -> &'static dyn Adapter,
+    call_timeout: Duration,
+    wrap: &Wrap,
 ) -> anyhow::Result<Vec<ProviderLink>> {
     let mut links = Vec::new();
     for provider in Provider::ALL {
@@ -205,13 +228,16 @@ pub(crate) fn simulated_links(
         let http = Http::live(HttpConfig {
             base_url: simulator.url(provider),
             allow_loopback: true,
-            timeout: Duration::from_secs(10),
+            timeout: call_timeout,
             call_spacing: Duration::ZERO,
             order_spacing: Duration::ZERO,
             first_backoff: Duration::from_millis(10),
             ..HttpConfig::of(adapter.profile(), Some(credential))
         })?;
-        links.push(ProviderLink { adapter: wrap(adapter), http });
+        links.push(ProviderLink {
+            adapter: wrap(adapter),
+            http,
+        });
     }
     Ok(links)
 }
