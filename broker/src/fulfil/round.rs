@@ -67,7 +67,13 @@ impl Round<'_> {
     /// Saves a change, keeps the claim, and reads back what stands then.
     pub(super) async fn save(&mut self, change: Change) -> Result<(), FulfilError> {
         let work = self.broker.store().work();
-        let change = Change { keep_claim: true, last_error: self.trouble.clone(), ..change };
+        // Due at once: should this worker die, another takes it up when the claim has run out.
+        let change = Change {
+            keep_claim: true,
+            due_at: Some(self.now()),
+            last_error: self.trouble.clone(),
+            ..change
+        };
         work.apply(&self.claim, &change, self.now()).await?;
         if let Some(step) = change.reservation.filter(|step| step.to.is_closed()) {
             self.reservation.state = step.to;
