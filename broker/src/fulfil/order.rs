@@ -1,9 +1,10 @@
 //! Leases whose order is out: sent once, found again by its mark, compared with what was made.
 
 use adapters::{AdapterError, Disposition};
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use market::lease::{LeaseEvent, LeaseState};
 use market::order::{LeaseOrder, ProviderLease, ProviderLeaseState};
+use store::StoreError;
 use store::leases::Lease;
 
 use super::compare::mismatch;
@@ -19,7 +20,7 @@ const LOOK_AFTER_SILENCE: TimeDelta = TimeDelta::seconds(10);
 /// Sends the order of a lease. Called once for each lease whose intent has just been saved.
 pub(super) async fn send(broker: &Broker, link: &ProviderLink, order: &LeaseOrder) -> Learned {
     match link.adapter.request_lease(&link.http, order).await {
-        Ok(made) => accepted(broker, order, &made),
+        Ok(made) => accepted(order, &made, broker.now()),
         Err(error) => refused_or_unknown(&error),
     }
 }
@@ -47,32 +48,59 @@ fn refused_or_unknown(error: &AdapterError) -> Learned {
 /// Finds out by its mark what became of an order: sent by a process that is gone, answered by
 /// silence, or no longer wanted.
 pub(super) async fn find(broker: &Broker, link: &ProviderLink, lease: &Lease) -> Learned {
-    match link.adapter.find_lease(&link.http, &lease.client_token).await {
-        Ok(Some(made)) if made.state == ProviderLeaseState::Gone => {
-            Learned::because(LeaseEvent::NotFound, "it was made and is gone again")
-        }
-        Ok(Some(made)) => accepted(broker, &as_ordered(lease), &made),
-        Ok(None) if broker.now() - lease.requested_at < LISTING_LAG => {
-            let event = Some(LeaseEvent::Unknown);
-            Learned { event, ..Learned::nothing(LOOK_AFTER_SILENCE) }
-        }
-        Ok(None) => Learned::because(LeaseEvent::NotFound, "the provider made nothing of the order"),
-        Err(error) => Learned {
-            event: Some(LeaseEvent::Unknown),
-            note: Some(error.to_string()),
-            ..Learned::nothing(LOOK_AFTER_SILENCE)
+    let unknown = || Learned {
+        event: Some(LeaseEvent::Unknown),
+        ..Learned::nothing(LOOK_AFTER_SILENCE)
+    };
+    let unknown_because = |note: String| Learned {
+        note: Some(note),
+        ..unknown()
+    };
+    let sent_at = match sent_at(broker, lease).await {
+        Ok(sent_at) => sent_at,
+        Err(error) => return unknown_because(error.to_string()),
+    };
+    match link
+        .adapter
+        .find_lease(&link.http, &lease.client_token)
+        .await
+    {
+        Ok(Some(made)) if made.state == ProviderLeaseState::Gone => Learned {
+            started_at: Some(made.created_at.unwrap_or(sent_at)),
+            ..Learned::because(LeaseEvent::NotFound, "it was made and is gone again")
         },
+        Ok(Some(made)) => accepted(&as_ordered(lease), &made, sent_at),
+        Ok(None) if broker.now() - sent_at < LISTING_LAG => unknown(),
+        Ok(None) => Learned::because(
+            LeaseEvent::NotFound,
+            "the provider made nothing of the order",
+        ),
+        Err(error) => unknown_because(error.to_string()),
     }
 }
 
-fn accepted(broker: &Broker, order: &LeaseOrder, made: &ProviderLease) -> Learned {
+/// When the order of a lease was last sent: each sending opens a verification in the save before.
+async fn sent_at(broker: &Broker, lease: &Lease) -> Result<DateTime<Utc>, StoreError> {
+    let sent = broker
+        .store()
+        .verifications()
+        .across_tenants()
+        .of_lease(lease.id)
+        .await?;
+    Ok(sent
+        .last()
+        .map_or(lease.requested_at, |verification| verification.created_at))
+}
+
+/// `sent_at` stands for the start of what does not say when it was made: we pay for no less.
+fn accepted(order: &LeaseOrder, made: &ProviderLease, sent_at: DateTime<Utc>) -> Learned {
     let learned = match mismatch(order, made) {
         Some(words) => Learned::because(LeaseEvent::Mismatched, words),
         None => Learned::event(LeaseEvent::Accepted),
     };
     Learned {
         provider_lease_id: Some(made.id.clone()),
-        started_at: Some(made.created_at.unwrap_or_else(|| broker.now())),
+        started_at: Some(made.created_at.unwrap_or(sent_at)),
         ..learned
     }
 }
