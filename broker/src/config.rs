@@ -103,6 +103,10 @@ pub struct SalesConfig {
     pub hold_seconds: u32,
     /// How many live holds or lease sets an offer without a count may carry.
     pub soft_holds_per_offer: u32,
+    /// How many nodes one of them may take of it.
+    pub soft_nodes_per_hold: u32,
+    /// How many leases one reservation may have: each is an order of its own.
+    pub leases_per_reservation: u32,
     /// How long an offer rests after it failed.
     pub cooldown_seconds: u32,
 }
@@ -174,6 +178,8 @@ fn defaults() -> serde_json::Value {
             "quote_seconds": 600,
             "hold_seconds": 900,
             "soft_holds_per_offer": 1,
+            "soft_nodes_per_hold": 16,
+            "leases_per_reservation": 64,
             "cooldown_seconds": 1800,
         },
         "verifier": { "boot_seconds": 2700, "verify_seconds": 600 },

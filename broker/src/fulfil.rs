@@ -16,10 +16,13 @@ mod watch;
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use market::ids::ReservationId;
 use pricing::PriceError;
 use store::StoreError;
-use store::work::ClaimToken;
+use store::work::{ClaimToken, Claimed};
 use tracing::{error, warn};
 
 use crate::app::Broker;
@@ -28,6 +31,8 @@ use crate::app::Broker;
 pub const CLAIM_SECONDS: u32 = 600;
 /// Reservations that one claim takes on.
 const BATCH: u64 = 16;
+/// Reservations that one process works on side by side.
+const AT_ONCE: u64 = 64;
 /// How often workers look for due reservations when nobody nudges.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -50,15 +55,12 @@ pub enum FulfilError {
 
 /// Takes on everything that is due now, once; says how many reservations that were.
 ///
+/// They are worked on side by side, so that a provider that hangs holds up only its own.
 /// Errors: the database's. What goes wrong with one reservation is logged and keeps no other back.
 pub async fn work_once(broker: &Broker) -> Result<usize, StoreError> {
-    let token = ClaimToken(broker.new_uuid());
-    let due = broker.store().work().claim_due(token, broker.now(), CLAIM_SECONDS, BATCH).await?;
+    let due = claim(broker, BATCH).await?;
     let count = due.len();
-    for claimed in due {
-        let id = claimed.reservation.id;
-        log_failure(id, round::work_on(broker, claimed).await);
-    }
+    join_all(due.into_iter().map(|claimed| round(broker, claimed))).await;
     Ok(count)
 }
 
@@ -76,15 +78,37 @@ pub async fn work_until_idle(broker: &Broker) -> Result<usize, StoreError> {
     }
 }
 
-/// Works until the task is dropped: on a nudge, and on a timer.
+/// Works until the task is dropped: on a nudge, on a timer, and whenever a round ends.
 pub async fn work_forever(broker: Broker) {
+    let mut rounds = FuturesUnordered::new();
     loop {
-        if let Err(error) = work_until_idle(&broker).await {
-            warn!(error = %crate::chain(&error), "Due reservations could not be claimed");
+        let room = AT_ONCE.saturating_sub(rounds.len() as u64);
+        match claim(&broker, room.min(BATCH)).await {
+            Ok(due) => rounds.extend(due.into_iter().map(|claimed| round(&broker, claimed))),
+            Err(error) => {
+                warn!(error = %crate::chain(&error), "Due reservations could not be claimed");
+            }
         }
-        // A nudge that is missed is made up for by the timer.
-        let _ = tokio::time::timeout(TICK, broker.nudged()).await;
+        tokio::select! {
+            Some(()) = rounds.next() => {}
+            // A nudge that is missed is made up for by the timer.
+            () = broker.nudged() => {}
+            () = tokio::time::sleep(TICK) => {}
+        }
     }
+}
+
+async fn claim(broker: &Broker, limit: u64) -> Result<Vec<Claimed>, StoreError> {
+    if limit == 0 {
+        return Ok(Vec::new());
+    }
+    let token = ClaimToken(broker.new_uuid());
+    broker.store().work().claim_due(token, broker.now(), CLAIM_SECONDS, limit).await
+}
+
+async fn round(broker: &Broker, claimed: Claimed) {
+    let id = claimed.reservation.id;
+    log_failure(id, round::work_on(broker, claimed).await);
 }
 
 fn log_failure(id: ReservationId, outcome: Result<(), FulfilError>) {

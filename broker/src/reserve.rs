@@ -8,6 +8,7 @@ mod command;
 use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
 use market::ids::{ProjectId, QuoteId, ReservationId, SshKeyId, TenantId};
+use market::quote::{Quote, QuoteLine};
 use market::reservation::{IllegalReservationTransition, ReservationEvent, ReservationState};
 use market::tags::{Attribution, TagError, Tags, check_tags};
 use store::hold::NewReservation;
@@ -60,6 +61,14 @@ pub enum ReserveError {
     /// The SSH key is not one of the tenant's.
     #[error("there is no SSH key {0}; add it with POST /v1/ssh-keys")]
     UnknownSshKey(SshKeyId),
+    /// More orders than one reservation may place.
+    #[error("this takes {wanted} machines ordered one by one, and a reservation has at most {most}; ask for fewer or larger nodes")]
+    TooManyLeases {
+        /// How many it would take.
+        wanted: u32,
+        /// How many there may be.
+        most: u32,
+    },
     /// Machines that nobody could log in to.
     #[error("there is no SSH key to install; add one with POST /v1/ssh-keys")]
     NoSshKey,
@@ -141,6 +150,7 @@ pub async fn hold(
     if quote.has_lapsed(now) {
         return Err(ReserveError::QuoteLapsed(quote_id));
     }
+    check_leases(broker, &quote)?;
     let record = plan::find(broker, tenant, quote.plan_id).await?;
     let demand = record.demand;
     let shared = demand.shared();
@@ -216,6 +226,20 @@ pub async fn find(
     id: ReservationId,
 ) -> Result<Reservation, ReserveError> {
     broker.store().reservations().of(tenant).find(id).await?.ok_or(ReserveError::Unknown(id))
+}
+
+/// How many leases a line takes at its provider.
+#[must_use]
+pub fn leases_of(broker: &Broker, line: &QuoteLine) -> u32 {
+    let link = broker.provider(&line.offer.provider);
+    let most = link.map_or(1, |link| link.adapter.profile().nodes_per_lease.max());
+    line.nodes.div_ceil(most.max(1))
+}
+
+fn check_leases(broker: &Broker, quote: &Quote) -> Result<(), ReserveError> {
+    let wanted = quote.lines.iter().map(|line| leases_of(broker, line)).sum();
+    let most = broker.config().sales.leases_per_reservation;
+    if wanted > most { Err(ReserveError::TooManyLeases { wanted, most }) } else { Ok(()) }
 }
 
 /// Whether the nodes only make sense together: a training run is a gang, a fleet is not.

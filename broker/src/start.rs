@@ -3,6 +3,7 @@
 //! Outside simulation this is where everything simulated is refused (invariant 14): the mode lies
 //! in the database, and loopback providers do not get a connection.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,6 +43,9 @@ pub enum StartError {
         /// What is missing or refused.
         why: String,
     },
+    /// Providers of a simulator outside a simulation.
+    #[error("simulated providers were given to a production database; use a simulation database")]
+    SimulatedInProduction,
     /// A file or directory cannot be used.
     #[error("{what} cannot be used")]
     File {
@@ -76,7 +80,13 @@ pub fn sealing_key(config: &Config) -> Result<SealingKey, ConfigError> {
 }
 
 fn make_dir(dir: &Path) -> Result<(), StartError> {
-    std::fs::create_dir_all(dir)
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    // It holds every tenant's rows and the sealing key: nobody else on this machine may read it.
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
+        .create(dir)
         .map_err(|source| StartError::File { what: format!("the directory {}", dir.display()), source })
 }
 
@@ -108,13 +118,24 @@ pub async fn with_store(
     public_url: String,
 ) -> Result<Broker, StartError> {
     let store = store
-        .with_stock_policy(StockPolicy { sets_without_count: config.sales.soft_holds_per_offer });
+        .with_stock_policy(StockPolicy {
+        sets_without_count: config.sales.soft_holds_per_offer,
+        nodes_without_count: config.sales.soft_nodes_per_hold,
+    });
     store.settings().settle_mode(mode, clock.now()).await?;
     let keys = Keys::load(&store, &sealing_key(&config)?, clock.now()).await?;
+    if mode == DatabaseMode::Production && !simulated.is_empty() {
+        return Err(StartError::SimulatedInProduction);
+    }
     let mut providers = configured_providers(&config, mode)?;
     providers.extend(simulated);
+    let mut known = BTreeSet::new();
     for link in &providers {
         let provider = link.adapter.profile().provider_id();
+        if !known.insert(provider.clone()) {
+            let why = "it is simulated and configured at once; disable it in the configuration";
+            return Err(StartError::Provider { provider: provider.to_string(), why: why.into() });
+        }
         store.providers().ensure(&provider, None, clock.now()).await?;
     }
     let agent = agent(&config, mode)?;
@@ -136,6 +157,11 @@ fn configured_providers(
         let credential = settings.credential.clone().ok_or_else(|| {
             refuse(format!("no credential; set BROKER__PROVIDERS__{}__CREDENTIAL", name.to_uppercase()))
         })?;
+        // A simulation has leases that no real provider knows: it must not speak to one.
+        if mode == DatabaseMode::Simulation && !settings.base_url.as_deref().is_some_and(is_loopback) {
+            let why = "a simulation speaks only to providers on this machine; disable it".into();
+            return Err(refuse(why));
+        }
         let usual = HttpConfig::of(profile, Some(credential));
         let http = Http::live(HttpConfig {
             base_url: settings.base_url.clone().unwrap_or(usual.base_url.clone()),
@@ -146,6 +172,16 @@ fn configured_providers(
         links.push(ProviderLink { adapter, http });
     }
     Ok(links)
+}
+
+/// Whether an address is one of this machine's own.
+fn is_loopback(url: &str) -> bool {
+    let Ok(url) = reqwest::Url::parse(url) else { return false };
+    match url.host_str().map(|host| host.trim_matches(['[', ']'])) {
+        Some("localhost") => true,
+        Some(host) => host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback()),
+        None => false,
+    }
 }
 
 fn agent(config: &Config, mode: DatabaseMode) -> Result<AgentDelivery, StartError> {

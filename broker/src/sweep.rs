@@ -1,13 +1,17 @@
 //! The sweep: what runs at each provider, held against the lease rows, both ways.
 //!
-//! A machine that carries our mark and has no living lease is ended. A machine without our mark
-//! is somebody else's and never touched. A living lease that the provider does not list is looked
+//! A machine whose mark names a lease of ours that is over is ended, and so is a second machine
+//! under one mark. A machine whose mark names no lease of this database is another broker's, for
+//! a row is written before every call: it is reported, and left alone. A machine without a mark is
+//! somebody else's and never touched. A living lease that the provider does not list is looked
 //! at by [`crate::fulfil`] at once. Idempotent; runs on a timer, and the next run is the retry.
 
 use std::time::Duration;
 
 use adapters::AdapterError;
 use chrono::TimeDelta;
+use futures_util::future::join_all;
+use market::ids::ProviderId;
 use market::lease::LeaseState;
 use market::order::{ProviderLease, ProviderLeaseState};
 use store::StoreError;
@@ -24,8 +28,10 @@ const TOO_YOUNG: TimeDelta = TimeDelta::seconds(60);
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Machines with our mark that no living lease stands behind: ended.
+    /// Machines of leases that are over: ended.
     pub ended: usize,
+    /// Machines with the mark of a lease that this database does not know: reported.
+    pub unknown: usize,
     /// Machines of others: left alone.
     pub foreign: usize,
     /// Living leases that the provider does not list: looked at again at once.
@@ -34,25 +40,21 @@ pub struct Swept {
     pub unreadable: usize,
 }
 
-/// Sweeps every provider once; one that fails does not keep the others back.
+/// Sweeps every provider once, side by side; one that hangs or fails keeps no other back.
 ///
 /// Errors: the database's.
 pub async fn sweep(broker: &Broker) -> Result<Swept, StoreError> {
-    let mut swept = Swept::default();
-    for link in broker.providers() {
-        match link.adapter.list_leases(&link.http).await {
-            Ok(listed) => sweep_one(broker, link, &listed, &mut swept).await?,
-            Err(failure) => {
-                swept.unreadable += 1;
-                let provider = link.adapter.profile().id;
-                warn!(
-                    provider.id = provider, error = %crate::chain(&failure),
-                    "The machines at {provider} could not be listed"
-                );
-            }
-        }
+    let sweeps = broker.providers().iter().map(|link| sweep_one(broker, link));
+    let mut total = Swept::default();
+    for swept in join_all(sweeps).await {
+        let swept = swept?;
+        total.ended += swept.ended;
+        total.unknown += swept.unknown;
+        total.foreign += swept.foreign;
+        total.missing += swept.missing;
+        total.unreadable += swept.unreadable;
     }
-    Ok(swept)
+    Ok(total)
 }
 
 /// Sweeps until the task is dropped.
@@ -61,28 +63,40 @@ pub async fn sweep_forever(broker: Broker) {
         if let Err(failure) = sweep(&broker).await {
             error!(error = %crate::chain(&failure), "A sweep failed");
         }
+        let forgotten = broker.store().forget_lapsed_idempotency_keys(broker.now()).await;
+        if let Err(failure) = forgotten {
+            warn!(error = %crate::chain(&failure), "Lapsed idempotency keys could not be forgotten");
+        }
         tokio::time::sleep(INTERVAL).await;
     }
 }
 
-async fn sweep_one(
-    broker: &Broker,
-    link: &ProviderLink,
-    listed: &[ProviderLease],
-    swept: &mut Swept,
-) -> Result<(), StoreError> {
+async fn sweep_one(broker: &Broker, link: &ProviderLink) -> Result<Swept, StoreError> {
+    let mut swept = Swept::default();
+    let provider = link.adapter.profile().provider_id();
+    let listed = match link.adapter.list_leases(&link.http).await {
+        Ok(listed) => listed,
+        Err(failure) => {
+            warn!(
+                provider.id = %provider, error = %crate::chain(&failure),
+                "The machines at {provider} could not be listed"
+            );
+            swept.unreadable += 1;
+            return Ok(swept);
+        }
+    };
     let all = broker.store().leases().across_tenants();
     for machine in listed.iter().filter(|machine| runs(machine)) {
         let Some(token) = machine.client_token() else {
             swept.foreign += 1;
             continue;
         };
-        let lease = all.find(token.lease_id()).await?;
-        if !lease.is_some_and(|lease| stands_behind(&lease, machine)) {
-            end(link, machine, swept).await;
+        match all.find(token.lease_id()).await? {
+            Some(lease) if stands_behind(&lease, machine) => {}
+            Some(_) => end(link, machine, &mut swept).await,
+            None => report_unknown(&provider, machine, &mut swept),
         }
     }
-    let provider = link.adapter.profile().provider_id();
     for lease in all.live_at(&provider).await? {
         let is_listed = listed.iter().any(|machine| {
             runs(machine) && machine.client_token().as_ref() == Some(&lease.client_token)
@@ -96,7 +110,17 @@ async fn sweep_one(
     if swept.missing > 0 {
         broker.nudge();
     }
-    Ok(())
+    Ok(swept)
+}
+
+fn report_unknown(provider: &ProviderId, machine: &ProviderLease, swept: &mut Swept) {
+    swept.unknown += 1;
+    error!(
+        provider.id = %provider, machine.id = %machine.id,
+        "{} at {provider} carries a broker's mark and no lease row of this database: another \
+         broker runs on this account, or the database was restored; a person must look",
+        machine.id
+    );
 }
 
 fn runs(machine: &ProviderLease) -> bool {
@@ -117,7 +141,7 @@ async fn end(link: &ProviderLink, machine: &ProviderLease, swept: &mut Swept) {
             swept.ended += 1;
             error!(
                 provider.id = provider, machine.id = %machine.id,
-                "Ended {} at {provider}: it carried our mark and no living lease stood behind it",
+                "Ended {} at {provider}: its lease is over",
                 machine.id
             );
         }

@@ -8,6 +8,8 @@
 mod clock;
 mod script;
 
+use std::collections::BTreeSet;
+
 use market::ids::{AttestationId, VerificationId};
 use market::lease::LeaseState;
 use market::verification::{
@@ -105,13 +107,18 @@ pub enum LeaseVerdict {
 /// Errors: the database's.
 pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, StoreError> {
     let all = broker.store().verifications().across_tenants();
-    let attestations = all.attestations_of(lease.id).await?;
+    // Only the newest verification counts: the order was sent with its token.
+    let Some(newest) = all.of_lease(lease.id).await?.into_iter().max_by_key(|one| one.id) else {
+        return Ok(LeaseVerdict::Open);
+    };
+    let mut attestations = all.attestations_of(lease.id).await?;
+    attestations.retain(|attestation| attestation.verification_id == newest.id);
     if let Some(bad) = attestations.iter().find(|attestation| !attestation.verdict.is_pass()) {
         let why = format!("node {} of the lease: {}", bad.node_index, bad.verdict);
         return Ok(LeaseVerdict::Failed(format!("{why} (attestation {})", bad.id)));
     }
-    let passed = u32::try_from(attestations.len()).unwrap_or(u32::MAX);
-    Ok(if passed >= lease.nodes { LeaseVerdict::Passed } else { LeaseVerdict::Open })
+    let passed: BTreeSet<_> = attestations.iter().map(|attestation| attestation.node_index).collect();
+    Ok(if (0..lease.nodes).all(|node| passed.contains(&node)) { LeaseVerdict::Passed } else { LeaseVerdict::Open })
 }
 
 /// Takes one step of the conversation and gives the broker's answer to it.

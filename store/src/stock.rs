@@ -7,7 +7,8 @@
 //!
 //! A count that is a lower bound ("10+") refuses nothing: the provider says there is more. Where
 //! the provider does not count, at most [`StockPolicy::sets_without_count`] reservations may have
-//! live holds or leases on the offer at a time.
+//! live holds or leases on the offer at a time, each with [`StockPolicy::nodes_without_count`]
+//! nodes at most.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -26,12 +27,15 @@ use crate::entity::{holds, leases, offers, providers};
 pub struct StockPolicy {
     /// Reservations that may have live holds or leases on an offer without a count, at a time.
     pub sets_without_count: u32,
+    /// Nodes that one of them may take of it.
+    pub nodes_without_count: u32,
 }
 
 impl Default for StockPolicy {
     fn default() -> Self {
         Self {
             sets_without_count: 1,
+            nodes_without_count: 16,
         }
     }
 }
@@ -63,6 +67,9 @@ pub(crate) async fn check(
             let others = other_sets(tx, reservation, offer).await?;
             if others >= usize::try_from(policy.sets_without_count).unwrap_or(usize::MAX) {
                 return Err(refuse(0));
+            }
+            if wanted > policy.nodes_without_count {
+                return Err(refuse(policy.nodes_without_count));
             }
             continue;
         };

@@ -26,6 +26,9 @@ const LOOK_AGAIN: TimeDelta = TimeDelta::minutes(5);
 const SOONEST: TimeDelta = TimeDelta::seconds(1);
 /// When to try again after something on our side went wrong.
 const AFTER_OUR_FAULT: TimeDelta = TimeDelta::minutes(1);
+/// Orders of one round at most: with the spacing that providers ask for, they end well before the
+/// claim does.
+const ORDERS_OF_A_ROUND: usize = 16;
 /// Steps of one round at most: a state machine that runs in circles ends here, not never.
 const MOST_STEPS: usize = 64;
 
@@ -39,6 +42,8 @@ pub(super) struct Round<'a> {
     due_at: Option<DateTime<Utc>>,
     /// What went wrong last, for the person who looks.
     trouble: Option<String>,
+    /// Orders sent in this round.
+    orders_sent: usize,
 }
 
 /// Does everything for a claimed reservation that can be done now, and gives the claim back.
@@ -46,13 +51,11 @@ pub(super) struct Round<'a> {
 /// Errors: [`FulfilError`]; what was saved before stays, and the claim runs out.
 pub(super) async fn work_on(broker: &Broker, claimed: Claimed) -> Result<(), FulfilError> {
     let Claimed { reservation, leases, claim } = claimed;
-    let mut round = Round { broker, reservation, leases, claim, due_at: None, trouble: None };
+    let mut round = Round { broker, reservation, leases, claim, due_at: None, trouble: None, orders_sent: 0 };
     round.take_up_wishes().await?;
-    for id in round.leases.iter().map(|lease| lease.id).collect::<Vec<_>>() {
-        round.look_at(id).await?;
-    }
+    round.look_at_every().await?;
     for _ in 0..MOST_STEPS {
-        if !round.follow().await? {
+        if round.has_new_wish() || !round.follow().await? {
             break;
         }
     }
@@ -91,6 +94,7 @@ impl Round<'_> {
             return Ok(());
         }
         let due_at = match self.reservation.state {
+            _ if self.has_new_wish() => self.now(),
             ReservationState::Held => self.reservation.hold_expires_at,
             _ => self.due_at.unwrap_or(self.now() + LOOK_AGAIN),
         };
@@ -180,7 +184,12 @@ impl Round<'_> {
                 self.look_in(AFTER_OUR_FAULT);
                 return Ok(());
             };
+            if order::is_fresh(&lease) && self.orders_sent >= ORDERS_OF_A_ROUND {
+                self.look_in(TimeDelta::zero());
+                return Ok(());
+            }
             let learned = if order::is_fresh(&lease) {
+                self.orders_sent += 1;
                 self.send(link, &lease).await?
             } else {
                 look(broker, link, &lease).await
@@ -208,6 +217,8 @@ impl Round<'_> {
         };
         self.save(Change {
             lease_updates: vec![intent],
+            // A token that went out before is dead: only the one of this sending speaks.
+            closed_verifications: self.open_verifications(lease.id, lease.state, None).await?,
             verifications: vec![verification],
             ..Change::default()
         })
@@ -368,9 +379,18 @@ impl Round<'_> {
 
     async fn look_at_all(&mut self, ids: &[LeaseId]) -> Result<(), FulfilError> {
         for id in ids {
+            // What the tenant wished meanwhile comes before any further order.
+            if self.has_new_wish() {
+                break;
+            }
             self.look_at(*id).await?;
         }
         Ok(())
+    }
+
+    /// Whether the tenant wished for something since the round began.
+    fn has_new_wish(&self) -> bool {
+        reserve::event_of_wish(self.reservation.state, self.reservation.wish).is_some()
     }
 
     pub(super) async fn look_at_every(&mut self) -> Result<(), FulfilError> {

@@ -91,6 +91,7 @@ codes! {
     idempotency_key_reused, 422, "The key was used for another request";
     invalid_ssh_key, 422, "The text is no public key that a machine gets";
     node_refused, 422, "The node cannot be verified";
+    too_many_leases, 422, "The reservation takes too many orders";
     unknown_reference, 422, "The body names something that is not there";
     internal, 500, "Something broke on our side";
     not_ready, 503, "The service is not ready";

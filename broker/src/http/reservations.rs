@@ -155,6 +155,7 @@ impl From<ReserveError> for ApiError {
             E::OutOfStock(_) => Self::capacity_taken(said),
             E::NothingMatches { .. } => Self::nothing_matches(said),
             E::NoSshKey => Self::no_ssh_key(said),
+            E::TooManyLeases { .. } => Self::too_many_leases(said),
             E::Tags(_) | E::Name | E::EndTooEarly(_) => Self::invalid_body(said),
             E::UnknownProject(_) | E::UnknownSshKey(_) => Self::unknown_reference(said),
             E::Unknown(_) => Self::not_found(said),
