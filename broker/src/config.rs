@@ -39,6 +39,12 @@ fn words_of(error: &figment::Error) -> String {
             )
         }
         Kind::MissingField(field) => format!("`{field}` is missing; give it a value"),
+        // A parser shows the line that it stumbled over, and with it the secret that may stand there.
+        Kind::Message(text) => {
+            let place = text.lines().next().filter(|line| line.starts_with("TOML parse error at line"));
+            let place = place.map(|line| format!(": {line}")).unwrap_or_default();
+            format!("a source is not valid{place}; look for a missing quote or bracket")
+        }
         _ => error.to_string(),
     }
 }
@@ -197,6 +203,15 @@ mod tests {
         let config = Config::embedded(Path::new("somewhere")).expect("the defaults are complete");
         assert_eq!(config.server.listen, "127.0.0.1:8080");
         assert!(config.database.url.is_none());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_parsed_is_named_by_line_and_not_shown() {
+        let error = Figment::from(Toml::string("[secrets]\nkey = \"canary"))
+            .extract::<Config>()
+            .expect_err("no TOML");
+        let words = ConfigError::Unreadable(Box::new(error)).to_string();
+        assert!(words.contains("line 2") && !words.contains("canary"), "{words}");
     }
 
     #[test]

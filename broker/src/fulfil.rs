@@ -3,10 +3,11 @@
 //!
 //! Claim, work, apply: a worker claims a reservation, calls the providers with no transaction
 //! open, and saves each answer before it does anything else. Reading it: `round` is what one
-//! claim does, `order` and `watch` are the looks at a lease, `settle` decides what follows
-//! for the reservation, `replace` finds the next candidate.
+//! claim does, `order` and `watch` are the looks at a lease, `settle` decides what follows for the
+//! reservation, `follow` does it, `replace` finds the next candidate.
 
 mod compare;
+mod follow;
 mod learned;
 mod order;
 mod replace;

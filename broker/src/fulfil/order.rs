@@ -20,7 +20,7 @@ const LOOK_AFTER_SILENCE: TimeDelta = TimeDelta::seconds(10);
 /// Sends the order of a lease. Called once for each lease whose intent has just been saved.
 pub(super) async fn send(broker: &Broker, link: &ProviderLink, order: &LeaseOrder) -> Learned {
     match link.adapter.request_lease(&link.http, order).await {
-        Ok(made) => accepted(order, &made, broker.now()),
+        Ok(made) => accepted(order, &made, broker.now(), broker.now()),
         Err(error) => refused_or_unknown(&error),
     }
 }
@@ -66,10 +66,10 @@ pub(super) async fn find(broker: &Broker, link: &ProviderLink, lease: &Lease) ->
         .await
     {
         Ok(Some(made)) if made.state == ProviderLeaseState::Gone => Learned {
-            started_at: Some(made.created_at.unwrap_or(sent_at)),
+            started_at: Some(start_of(&made, sent_at, broker.now())),
             ..Learned::because(LeaseEvent::NotFound, "it was made and is gone again")
         },
-        Ok(Some(made)) => accepted(&as_ordered(lease), &made, sent_at),
+        Ok(Some(made)) => accepted(&as_ordered(lease), &made, sent_at, broker.now()),
         Ok(None) if broker.now() - sent_at < LISTING_LAG => unknown(),
         Ok(None) => Learned::because(
             LeaseEvent::NotFound,
@@ -93,14 +93,24 @@ async fn sent_at(broker: &Broker, lease: &Lease) -> Result<DateTime<Utc>, StoreE
 }
 
 /// `sent_at` stands for the start of what does not say when it was made: we pay for no less.
-fn accepted(order: &LeaseOrder, made: &ProviderLease, sent_at: DateTime<Utc>) -> Learned {
+/// When the provider began to bill: as it says, but not before the order and not after now.
+fn start_of(made: &ProviderLease, sent_at: DateTime<Utc>, now: DateTime<Utc>) -> DateTime<Utc> {
+    made.created_at.map_or(sent_at, |at| at.max(sent_at).min(now))
+}
+
+fn accepted(
+    order: &LeaseOrder,
+    made: &ProviderLease,
+    sent_at: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> Learned {
     let learned = match mismatch(order, made) {
         Some(words) => Learned::because(LeaseEvent::Mismatched, words),
         None => Learned::event(LeaseEvent::Accepted),
     };
     Learned {
         provider_lease_id: Some(made.id.clone()),
-        started_at: Some(made.created_at.unwrap_or(sent_at)),
+        started_at: Some(start_of(made, sent_at, now)),
         ..learned
     }
 }

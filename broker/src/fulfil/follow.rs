@@ -1,0 +1,170 @@
+//! What follows for a reservation from where its leases stand: orders, the hand-off, a fall, a
+//! repair, the end. What is decided is [`settle`]'s; here it is done and saved.
+
+use market::ids::LeaseId;
+use market::lease::{LeaseEvent, LeaseState};
+use market::reservation::{ReservationEvent, ReservationState};
+use store::change::{Change, LeaseFacts, LeaseUpdate, NewLease};
+use tracing::info;
+
+use super::round::Round;
+use super::settle::{self, Next, Standing};
+use super::{FulfilError, replace};
+
+impl Round<'_> {
+    /// Does what follows for the reservation; says whether anything did.
+    pub(super) async fn follow(&mut self) -> Result<bool, FulfilError> {
+        if self.reservation.state == ReservationState::Confirmed {
+            self.request_leases().await?;
+            return Ok(true);
+        }
+        let standings: Vec<_> = self
+            .leases
+            .iter()
+            .map(|lease| Standing {
+                id: lease.id,
+                state: lease.state,
+                replaced: lease.replaced_by.is_some() || lease.given_up,
+            })
+            .collect();
+        let next = settle::next(self.reservation.state, self.reservation.gang, &standings);
+        let now = self.now();
+        match next {
+            Next::Wait => return Ok(false),
+            Next::Fall { dismissed } => {
+                let reservation = self.step(ReservationEvent::LeaseFell)?;
+                let mut change = Change { reservation, ..Change::default() };
+                self.dismiss(&dismissed, &mut change)?;
+                self.save(change).await?;
+                self.look_at_all(&dismissed).await?;
+            }
+            Next::Replace { fallen } => replace::replace(self, &fallen).await?,
+            Next::HandOver { passed } => self.hand_over(&passed).await?,
+            Next::Repaired { passed } => {
+                let mut change = Change {
+                    reservation: self.step(ReservationEvent::Repaired)?,
+                    ..Change::default()
+                };
+                self.deliver(&passed, &mut change)?;
+                self.save(change).await?;
+            }
+            Next::GiveUp => {
+                let mut change = Change {
+                    reservation: self.step(ReservationEvent::RepairImpossible)?,
+                    ..Change::default()
+                };
+                self.end_all(&mut change, now).await?;
+                self.save(change).await?;
+                self.look_at_every().await?;
+            }
+            Next::Close => {
+                let reservation = self.step(ReservationEvent::AllLeasesGone)?;
+                self.save(Change { reservation, holds_released: true, ..Change::default() }).await?;
+                info!(reservation.id = %self.reservation.id, "Closed {}", self.reservation.id);
+            }
+        }
+        Ok(true)
+    }
+
+    fn dismiss(&self, ids: &[LeaseId], change: &mut Change) -> Result<(), FulfilError> {
+        for lease in self.leases.iter().filter(|lease| ids.contains(&lease.id)) {
+            change.lease_updates.push(LeaseUpdate {
+                id: lease.id,
+                from: lease.state,
+                to: lease.state.next(LeaseEvent::Unwanted)?,
+                facts: LeaseFacts {
+                    fall_reason: Some(LeaseEvent::Unwanted),
+                    fall_note: Some("another lease of the gang fell".into()),
+                    ..LeaseFacts::default()
+                },
+            });
+        }
+        Ok(())
+    }
+
+    /// The lease rows are saved, with the step to `provisioning`, before anyone is called.
+    async fn request_leases(&mut self) -> Result<(), FulfilError> {
+        let mut new_leases = Vec::new();
+        let mut node_base = 0;
+        for line in &self.reservation.lines {
+            let most = self
+                .broker
+                .provider(&line.offer.provider)
+                .map_or(1, |link| link.adapter.profile().nodes_per_lease.max());
+            let mut left = line.nodes;
+            while left > 0 {
+                let nodes = left.min(most);
+                new_leases.push(NewLease {
+                    id: LeaseId::from_uuid(self.broker.new_uuid()),
+                    line: line.line,
+                    offer: line.offer.clone(),
+                    nodes,
+                    node_base,
+                    replaces: None,
+                });
+                node_base += nodes;
+                left -= nodes;
+            }
+        }
+        let reservation = self.step(ReservationEvent::LeasesRequested)?;
+        self.save(Change { reservation, new_leases, holds_released: true, ..Change::default() })
+            .await?;
+        self.look_at_every().await
+    }
+
+    /// Two steps in two transactions: everything passed, then access is delivered.
+    async fn hand_over(&mut self, passed: &[LeaseId]) -> Result<(), FulfilError> {
+        if self.reservation.state == ReservationState::Provisioning {
+            let reservation = self.step(ReservationEvent::AllPassed)?;
+            return self.save(Change { reservation, ..Change::default() }).await;
+        }
+        let reservation = self.step(ReservationEvent::HandedOff)?;
+        let mut change = Change { reservation, ..Change::default() };
+        self.deliver(passed, &mut change)?;
+        self.save(change).await?;
+        info!(reservation.id = %self.reservation.id, "Handed off {}", self.reservation.id);
+        Ok(())
+    }
+
+    /// From here on the tenant has the nodes, and is charged for them.
+    fn deliver(&self, passed: &[LeaseId], change: &mut Change) -> Result<(), FulfilError> {
+        let now = self.now();
+        for lease in self.leases.iter().filter(|lease| passed.contains(&lease.id)) {
+            change.lease_updates.push(LeaseUpdate {
+                id: lease.id,
+                from: lease.state,
+                to: lease.state.next(LeaseEvent::HandedOff)?,
+                facts: LeaseFacts {
+                    handed_off_at: Some(now),
+                    metered_to: Some(now),
+                    ..LeaseFacts::default()
+                },
+            });
+        }
+        Ok(())
+    }
+
+    /// Gives up on replacements: a fleet in use goes on smaller, anything else ends.
+    pub(super) async fn exhausted(&mut self) -> Result<(), FulfilError> {
+        let in_use = self.leases.iter().any(|lease| lease.state == LeaseState::HandedOff);
+        let event = match self.reservation.state {
+            ReservationState::Repairing if in_use => ReservationEvent::RepairGivenUp,
+            ReservationState::Repairing => ReservationEvent::RepairImpossible,
+            _ => ReservationEvent::CandidatesExhausted,
+        };
+        let mut change = Change { reservation: self.step(event)?, ..Change::default() };
+        if event == ReservationEvent::RepairGivenUp {
+            let fallen = self.leases.iter().filter(|l| !l.state.is_standing() && l.replaced_by.is_none());
+            change.lease_updates.extend(fallen.map(|lease| LeaseUpdate {
+                id: lease.id,
+                from: lease.state,
+                to: lease.state,
+                facts: LeaseFacts { given_up: true, ..LeaseFacts::default() },
+            }));
+        } else {
+            self.end_all(&mut change, self.now()).await?;
+        }
+        self.save(change).await?;
+        self.look_at_every().await
+    }
+}
