@@ -213,16 +213,24 @@ fn stock(filter: &Filter<'_>, offer: &Offer) -> String {
 fn freshness(filter: &Filter<'_>, offer: &Offer) -> String {
     let age = offer.age_seconds(filter.now);
     let Some(view) = filter.snapshot.provider(&offer.provider) else {
-        return format!("Read {age} s ago");
+        return format!("Read {} ago", span(age));
     };
-    let mut words = format!(
-        "Read {age} s ago, of at most {} s",
-        view.freshness_limit_seconds
-    );
+    let limit = span(view.freshness_limit_seconds);
+    let mut words = format!("Read {} ago, of at most {limit}", span(age));
     if let Some(why) = &view.stale {
         words.push_str(&format!("; the last reading changed nothing: {why}"));
     }
     words
+}
+
+/// A span of time in the largest unit of which it has two, rounded down.
+fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
 }
 
 impl TrainFit {
