@@ -11,7 +11,7 @@ use market::demand::Demand;
 use matcher::{Held, Plan, ProviderView, SearchOptions, Snapshot};
 use serde_json::{Value, json};
 
-use super::table::{print_line, table};
+use super::table::{hanging, print_line, table};
 use super::{Ending, read_sheets};
 use crate::clock::{Clock as _, SystemClock};
 use crate::ingest::PRICE_LIST_FRESHNESS;
@@ -141,7 +141,7 @@ fn as_text(read: &PriceSheets, plan: &Plan) -> String {
         ];
         lines.push(table(&headings, plan.candidates.iter().flat_map(rows_of)));
         lines.push("Why the first:".to_owned());
-        lines.extend(best.reasons.iter().map(|reason| format!("  - {reason}")));
+        lines.extend(best.reasons.iter().map(|reason| hanging("  - ", reason)));
     }
     lines.push(format!(
         "{} rows read: {} offers; {} satisfy the demand, {} do not{}",
@@ -152,7 +152,8 @@ fn as_text(read: &PriceSheets, plan: &Plan) -> String {
         if plan.rejected.total == 0 { "." } else { ":" },
     ));
     for (reason, count) in &plan.rejected.by_reason {
-        lines.push(format!("  {count:>6}  {reason}: {}", reason.meaning()));
+        let words = format!("{reason}: {}", reason.meaning());
+        lines.push(hanging(&format!("  {count:>6}  "), &words));
     }
     let mut without_offer: BTreeMap<&str, u64> = BTreeMap::new();
     for skipped in &read.skipped {

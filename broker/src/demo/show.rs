@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::client::Client;
 use super::summary::{Summary, VerificationSummary, text};
-use super::tell::{say, say_at, table};
+use super::tell::{say, say_at, say_item, table};
 
 /// The best candidates, why the chosen one is good, and how many offers were refused for what.
 pub(super) fn plan(plan: &Value, chosen: &Value) {
@@ -36,7 +36,7 @@ pub(super) fn plan(plan: &Value, chosen: &Value) {
         plan["eligible"], chosen["rank"]
     ));
     for reason in chosen["reasons"].as_array().into_iter().flatten() {
-        say(format!("- {}", reason.as_str().unwrap_or_default()));
+        say_item(reason.as_str().unwrap_or_default());
     }
     let reasons = plan["rejected"]["by_reason"].as_object();
     let reasons: Vec<_> = reasons

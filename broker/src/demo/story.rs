@@ -213,7 +213,7 @@ async fn reserve_training(world: &World, client: &Client) -> Result<(String, i64
     );
     let demand = json!({
         "kind": "train", "model": "Llama 3 8B", "tokens": 20_000_000_000_u64, "gpus": 16,
-        "sequence_length": 8192, "tenancy": ["bare_metal"],
+        "sequence_length": 8192,
         "tags": { "team": "research", "run": "demo-1" },
     });
     let plan = client.post("/v1/plans", &demand).await?;

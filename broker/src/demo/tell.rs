@@ -3,10 +3,7 @@
 
 use std::io::Write as _;
 
-use crate::cli::table::table as draw;
-
-/// What a terminal is wide at least, less the margin.
-const COLUMNS: usize = 97;
+use crate::cli::table::{hanging, table as draw};
 
 /// Begins a chapter, and says what it shows.
 pub(super) fn chapter(title: &str, shows: &str) {
@@ -18,23 +15,17 @@ pub(super) fn chapter(title: &str, shows: &str) {
 
 /// Says one thing.
 pub(super) fn say(text: impl AsRef<str>) {
-    for line in wrapped(text.as_ref(), COLUMNS) {
-        write_line(&format!("   {line}"));
-    }
+    write_line(&hanging("   ", text.as_ref()));
+}
+
+/// Says one of several things.
+pub(super) fn say_item(text: &str) {
+    write_line(&hanging("   - ", text));
 }
 
 /// Says one thing that happened at a time of the market's clock.
 pub(super) fn say_at(time: &str, text: impl AsRef<str>) {
-    let margin = " ".repeat(time.len());
-    for (at, line) in wrapped(text.as_ref(), COLUMNS - time.len() - 2)
-        .iter()
-        .enumerate()
-    {
-        write_line(&format!(
-            "   {}  {line}",
-            if at == 0 { time } else { &margin }
-        ));
-    }
+    write_line(&hanging(&format!("   {time}  "), text.as_ref()));
 }
 
 /// Shows something to copy, in one line however long it is.
@@ -51,42 +42,4 @@ pub(super) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String
 
 fn write_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-/// Breaks a text between words; the lines after the first stand two columns in.
-fn wrapped(text: &str, columns: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let many = lines.len();
-        let line = &mut lines[many - 1];
-        if line.is_empty() {
-            line.push_str(word);
-        } else if line.chars().count() + 1 + word.chars().count() <= columns {
-            line.push(' ');
-            line.push_str(word);
-        } else {
-            lines.push(format!("  {word}"));
-        }
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_text_is_broken_between_words_and_loses_none() {
-        let text = "one two three four five six";
-        let lines = wrapped(text, 12);
-        assert!(
-            lines.iter().all(|line| line.chars().count() <= 12),
-            "{lines:?}"
-        );
-        let words: Vec<_> = lines
-            .iter()
-            .flat_map(|line| line.split_whitespace())
-            .collect();
-        assert_eq!(words.join(" "), text);
-    }
 }

@@ -356,7 +356,7 @@ fn a_demand_may_come_from_standard_input_and_the_answer_be_a_table() {
         assert!(ended.stdout.contains(shown), "{shown} in {}", ended.stdout);
     }
     assert!(
-        ended.stdout.lines().all(|line| line.chars().count() <= 120),
+        ended.stdout.lines().all(|line| line.chars().count() <= 100),
         "{}",
         ended.stdout
     );
