@@ -10,6 +10,7 @@ mod idempotency;
 mod offers;
 mod openapi;
 mod plumbing;
+mod requirements;
 mod reservations;
 mod routes;
 mod service;

@@ -109,6 +109,25 @@ fn check_summary(summary: &Value) {
     assert!(summary["cost_report_rows"].as_u64() >= Some(2));
 }
 
+/// The bill steps down: training lines end, serving lines go on, and all sum to the total (S20).
+#[track_caller]
+fn check_step_down(report: &Value) {
+    let rows = report["rows"].as_array().expect("rows");
+    let days_of = |kind: &str| {
+        let of_kind = rows.iter().filter(|row| row["group"][0]["value"] == kind);
+        let days = of_kind.map(|row| row["group"][1]["value"].as_str().expect("a day").to_owned());
+        days.collect::<std::collections::BTreeSet<_>>()
+    };
+    let (train, serve) = (days_of("train"), days_of("serve_realtime"));
+    assert!(train.len() >= 2, "a run of more than a day: {train:?}");
+    assert!(
+        serve.last() > train.last(),
+        "serving goes on: {train:?} {serve:?}"
+    );
+    let amounts = rows.iter().map(|row| units(&row["amount_usd"]));
+    assert_eq!(amounts.sum::<i128>(), units(&report["total_usd"]));
+}
+
 /// What is left of a summary when ids and the counts of the market are taken out.
 fn but_for_ids_and_market(mut summary: Value) -> Value {
     let object = summary.as_object_mut().expect("an object");
@@ -175,6 +194,8 @@ async fn the_demo_sells_verifies_replaces_bills_and_leaks_nothing() {
     let url = format!("{}/v1/reservations", url.expect("it says where it serves"));
     let mine = ask_until(&url, Some(&key), |status, _| status == 200).await;
     assert_eq!(mine["items"].as_array().map(Vec::len), Some(2));
+    let by_day = url.replace("/reservations", "/reports/costs?group_by=workload,day");
+    check_step_down(&ask_until(&by_day, Some(&key), |status, _| status == 200).await);
     let ended = again.end_by("INT");
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let with_list = ended.json(0);

@@ -236,3 +236,34 @@ fn rows_with_a_price_and_a_gpu(files: &[PathBuf]) -> u64 {
     }
     rows
 }
+
+// S01
+#[test]
+fn training_and_serving_choose_different_machines_from_the_real_lists() {
+    let Some(files) = lists() else { return };
+    let place = Place::new();
+    for model in ["Llama 3 8B", "Llama 3 70B", "Qwen3 32B"] {
+        let first = |demand: &Value| {
+            let answer = ask(&place, &files, demand);
+            let best = &answer["candidates"][0];
+            (
+                best["provider"].clone(),
+                best["sku"].clone(),
+                best["internode"].clone(),
+            )
+        };
+        let train = first(&json!({
+            "kind": "train", "model": model, "tokens": 1_000_000_000_u64, "gpus": 32,
+        }));
+        let serve = first(&json!({
+            "kind": "serve_realtime", "model": model, "requests_per_second": 10,
+            "input_tokens": 512, "output_tokens": 256,
+        }));
+        assert_ne!((&train.0, &train.1), (&serve.0, &serve.1), "{model}");
+        let fabric = train.2.as_str().expect("a fabric");
+        assert!(
+            fabric.starts_with("infiniband_") || fabric.starts_with("roce_"),
+            "{model}: {fabric}"
+        );
+    }
+}
