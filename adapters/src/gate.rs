@@ -51,6 +51,18 @@ impl Rejection {
     }
 }
 
+/// The longest name of a SKU, a GPU or a place that is believed. Units: bytes.
+pub(crate) const LONGEST_NAME: usize = 200;
+
+/// Refuses a name that is too long to be one: it would be repeated in every offer.
+pub(crate) fn name(what: &str, name: &str) -> Result<(), Rejection> {
+    if name.len() <= LONGEST_NAME {
+        return Ok(());
+    }
+    let why = format!("{what} is longer than {LONGEST_NAME} bytes");
+    Err(Rejection::new(SkipReason::Unreadable, why))
+}
+
 /// A provider's text as it is shown: cut short, without control characters.
 pub(crate) fn shown(text: &str) -> String {
     text.chars()

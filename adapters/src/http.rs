@@ -226,6 +226,12 @@ impl Answer {
         self.status < 300
     }
 
+    /// How large the body is. Units: bytes.
+    #[must_use]
+    pub const fn body_bytes(&self) -> usize {
+        self.body.len()
+    }
+
     /// Whether the provider does not know the thing.
     #[must_use]
     pub const fn is_absent(&self) -> bool {

@@ -73,6 +73,12 @@ const PROFILE: Profile = Profile {
     order_spacing: Duration::from_secs(12),
 };
 
+/// More types, regions or offers than these are no catalogue: some fifty types in some twenty
+/// regions were seen. They bound what a small answer multiplies into.
+const MOST_TYPES: usize = 2_000;
+const MOST_REGIONS: usize = 200;
+const MOST_OFFERS: usize = 50_000;
+
 /// The adapter for Lambda Cloud.
 #[derive(Debug)]
 pub struct Lambda;
@@ -90,6 +96,7 @@ impl Adapter for Lambda {
     ) -> Result<CatalogReading, AdapterError> {
         let types: Data<BTreeMap<String, Value>> =
             http.get("/instance-types").await?.read(refusal_of)?;
+        check_count("types", types.data.len(), MOST_TYPES)?;
         let types: Vec<_> = types
             .data
             .into_iter()
@@ -106,6 +113,11 @@ impl Adapter for Lambda {
                     .map(|region| region.name.clone()),
             );
         }
+        check_count("regions", regions.len(), MOST_REGIONS)?;
+        for region in &regions {
+            gate::name("the name of a region", region).map_err(|long| unreadable(long.why))?;
+        }
+        check_count("offers", types.len() * regions.len(), MOST_OFFERS)?;
         let mut offers = Vec::new();
         let mut skipped: Vec<Skipped> = Vec::new();
         for (sku, record) in types {
@@ -153,6 +165,23 @@ impl Adapter for Lambda {
     }
 }
 
+fn unreadable(how: String) -> AdapterError {
+    AdapterError::Unreadable {
+        method: "GET",
+        path: "/instance-types".to_owned(),
+        how,
+    }
+}
+
+/// Refuses a catalogue that is larger than any.
+fn check_count(what: &str, count: usize, most: usize) -> Result<(), AdapterError> {
+    if count <= most {
+        return Ok(());
+    }
+    let how = format!("{count} {what} are more than the {most} that are believed");
+    Err(unreadable(how))
+}
+
 /// The regions of the account; none where the interface does not list them.
 async fn read_regions(http: &Http) -> Result<BTreeSet<String>, AdapterError> {
     let answer = match http.get("/regions").await {
@@ -183,6 +212,7 @@ fn convert_type(
     regions: &BTreeSet<String>,
     now: DateTime<Utc>,
 ) -> Result<Vec<Offer>, Rejection> {
+    gate::name("the name of the type", sku)?;
     let kind = &record.instance_type;
     let gpus = convert_count(sku, kind.specs.gpus)?;
     let label = kind
@@ -190,6 +220,7 @@ fn convert_type(
         .as_deref()
         .or(kind.description.as_deref())
         .unwrap_or_default();
+    gate::name("the description of the GPU", label)?;
     let raw_gpu_name = label
         .trim_start_matches(|c: char| c.is_ascii_digit())
         .trim_start_matches("x ");

@@ -198,6 +198,8 @@ fn convert_network(
         ),
     };
     let specs = &location.specs_per_node;
+    gate::name("the id of the location", &location.id)?;
+    gate::name("the name of the GPU", &specs.gpu_model)?;
     let memory_mib = memory_in(&specs.gpu_model);
     let sku = sku(&specs.gpu_model, network.word());
     let (gpu, _) = gate::hardware(PROFILE.id, &sku, Some(&specs.gpu_model), memory_mib)?;

@@ -367,3 +367,52 @@ async fn a_list_that_cannot_be_read_is_no_list() {
             .is_err()
     );
 }
+
+#[tokio::test]
+async fn a_small_answer_cannot_multiply_into_more_offers_than_are_believed() {
+    let names = |count: usize| (0..count).map(|at| format!("r-{at}")).collect::<Vec<_>>();
+    let listed = |count: usize, regions: &[String]| {
+        let regions: Vec<&str> = regions.iter().map(String::as_str).collect();
+        let mut all: BTreeMap<String, Value> = (1..count)
+            .map(|at| (format!("gpu_1x_a10_{at}"), kind(&[])))
+            .collect();
+        all.insert("gpu_1x_a10".to_owned(), kind(&regions));
+        types(json!(all))
+    };
+    for (why, types, regions) in [
+        ("types", 2_001, names(1)),
+        ("regions", 1, names(201)),
+        ("offers", 251, names(200)),
+    ] {
+        let read = Lambda.read_catalog(&listed(types, &regions), now()).await;
+        let error = read.expect_err(why);
+        assert!(matches!(error, AdapterError::Unreadable { .. }), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    let most = read(&listed(250, &names(200))).await;
+    assert_eq!((most.offers.len(), most.complete), (50_000, true));
+}
+
+#[tokio::test]
+async fn a_name_that_is_too_long_to_be_one_is_not_repeated_in_every_region() {
+    let long = "x".repeat(201);
+    let mut labelled = kind(&["us-east-1"]);
+    labelled["instance_type"]["gpu_description"] = json!(format!("A10 {long}"));
+    let listed = types(json!({
+        "gpu_1x_a10": kind(&["us-east-1"]), format!("gpu_1x_a10_{long}"): kind(&[]), "gpu_1x_odd": labelled,
+    }));
+    let reading = read(&listed).await;
+    assert_eq!((reading.offers.len(), reading.complete), (1, false));
+    assert!(
+        reading
+            .skipped
+            .iter()
+            .all(|skip| skip.reason == SkipReason::Unreadable && skip.why.contains("200"))
+    );
+    let nowhere = types(json!({"gpu_1x_a10": kind(&[&long])}));
+    let error = Lambda
+        .read_catalog(&nowhere, now())
+        .await
+        .expect_err("no region");
+    assert!(matches!(error, AdapterError::Unreadable { .. }), "{error}");
+}

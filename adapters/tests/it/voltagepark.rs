@@ -432,3 +432,59 @@ async fn half_a_list_of_rentals_is_no_list() {
         0
     );
 }
+
+#[tokio::test]
+async fn a_page_with_more_records_than_were_asked_for_is_refused() {
+    let many = |count: usize| {
+        (0..count)
+            .map(|at| location(&format!("l-{at}"), json!("1.99")))
+            .collect::<Vec<_>>()
+    };
+    let whole = read_pages(&[(FIRST_PAGE, 200, page(&many(50), 50, false))]).await;
+    assert!(whole.is_ok_and(|reading| reading.complete && reading.offers.len() == 100));
+    let error = read_pages(&[(FIRST_PAGE, 200, page(&many(51), 51, false))])
+        .await
+        .expect_err("a page of 51");
+    assert!(error.to_string().contains("51 records"), "{error}");
+    let second = "/bare-metal/locations?limit=50&offset=1";
+    let later = read_pages(&[
+        (
+            FIRST_PAGE,
+            200,
+            page(&[location("l-a", json!("1.99"))], 52, true),
+        ),
+        (second, 200, page(&many(51), 52, false)),
+    ])
+    .await
+    .expect("a reading of the first page");
+    assert_eq!((later.offers.len(), later.complete), (2, false));
+}
+
+#[tokio::test]
+async fn a_walk_ends_when_its_pages_are_too_large_together() {
+    let padded = |id: &str| {
+        let mut padded = location(id, json!("1.99"));
+        padded["padding"] = json!("x".repeat(9 << 20));
+        padded
+    };
+    let second = "/bare-metal/locations?limit=50&offset=1";
+    let third = "/bare-metal/locations?limit=50&offset=2";
+    let reading = read_pages(&[
+        (FIRST_PAGE, 200, page(&[padded("l-1")], 3, true)),
+        (second, 200, page(&[padded("l-2")], 3, true)),
+        (third, 200, page(&[padded("l-3")], 3, false)),
+    ])
+    .await
+    .expect("a reading");
+    assert_eq!((reading.offers.len(), reading.complete), (2, false));
+}
+
+#[tokio::test]
+async fn a_location_whose_name_is_too_long_to_be_one_is_skipped() {
+    let long = location(&"l".repeat(201), json!("1.99"));
+    let reading = read_pages(&[(FIRST_PAGE, 200, page(&[long], 1, false))])
+        .await
+        .expect("a reading");
+    assert_eq!((reading.offers.len(), reading.complete), (0, false));
+    assert_eq!(reading.skipped[0].reason, SkipReason::Unreadable);
+}

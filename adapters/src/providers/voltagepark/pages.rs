@@ -7,12 +7,15 @@ use serde_json::Value;
 
 use super::refusal_of;
 use crate::error::AdapterError;
-use crate::http::Http;
+use crate::http::{Http, MAX_BODY_BYTES};
 
 const PAGE_RECORDS: usize = 50;
 
 /// A walk longer than this does not end: the list is taken to be broken.
 const MOST_PAGES: usize = 200;
+
+/// The most that the answers of one walk may hold together. Units: bytes.
+const MOST_BYTES: usize = MAX_BODY_BYTES;
 
 /// What a walk found.
 #[derive(Debug)]
@@ -32,14 +35,15 @@ struct Page {
 
 /// Reads a list to its end.
 ///
-/// Errors: when the first page cannot be read. A later one that cannot is a trouble of the
-/// listing.
+/// Errors: when the first page cannot be read, or holds more records than were asked for. A later
+/// one of that kind is a trouble of the listing.
 pub(super) async fn read(http: &Http, path: &str) -> Result<Listing, AdapterError> {
     let mut listing = Listing {
         records: Vec::new(),
         trouble: None,
     };
     let mut ids = HashSet::new();
+    let mut bytes_left = MOST_BYTES;
     let broken = |how: &str| {
         Some(AdapterError::Unreadable {
             method: "GET",
@@ -48,7 +52,7 @@ pub(super) async fn read(http: &Http, path: &str) -> Result<Listing, AdapterErro
         })
     };
     for page_number in 0..MOST_PAGES {
-        let page = match read_page(http, path, listing.records.len()).await {
+        let page = match read_page(http, path, listing.records.len(), &mut bytes_left).await {
             Ok(page) => page,
             Err(error) if page_number == 0 => return Err(error),
             Err(error) => {
@@ -88,8 +92,23 @@ pub(super) async fn read(http: &Http, path: &str) -> Result<Listing, AdapterErro
     Ok(listing)
 }
 
-async fn read_page(http: &Http, path: &str, offset: usize) -> Result<Page, AdapterError> {
-    http.get(&format!("{path}?limit={PAGE_RECORDS}&offset={offset}"))
-        .await?
-        .read(refusal_of)
+async fn read_page(
+    http: &Http,
+    path: &str,
+    offset: usize,
+    bytes_left: &mut usize,
+) -> Result<Page, AdapterError> {
+    let answer = http
+        .get(&format!("{path}?limit={PAGE_RECORDS}&offset={offset}"))
+        .await?;
+    *bytes_left = bytes_left
+        .checked_sub(answer.body_bytes())
+        .ok_or_else(|| answer.unreadable(format!("its pages hold more than {MOST_BYTES} bytes")))?;
+    let page: Page = answer.read(refusal_of)?;
+    let count = page.results.len();
+    if count > PAGE_RECORDS {
+        let how = format!("{count} records stand on a page of {PAGE_RECORDS}");
+        return Err(answer.unreadable(how));
+    }
+    Ok(page)
 }
