@@ -187,11 +187,8 @@ async fn the_demo_sells_verifies_replaces_bills_and_leaks_nothing() {
     let list = list.to_str().expect("a path");
     let again = Running::start(place.command(["demo", "--json", "--pricesheets", list]));
     let key = again.told("KEY=");
-    let url = again.stderr().split_whitespace().find_map(|word| {
-        let (url, _) = word.trim_matches('\'').split_once("/v1/reservations")?;
-        Some(url.to_owned())
-    });
-    let url = format!("{}/v1/reservations", url.expect("it says where it serves"));
+    let url = again.told("$KEY\" ");
+    assert!(url.ends_with("/v1/reservations"), "{url}");
     let mine = ask_until(&url, Some(&key), |status, _| status == 200).await;
     assert_eq!(mine["items"].as_array().map(Vec::len), Some(2));
     let by_day = url.replace("/reservations", "/reports/costs?group_by=workload,day");
