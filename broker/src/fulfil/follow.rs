@@ -144,16 +144,17 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Gives up on replacements: a fleet in use goes on smaller, anything else ends.
+    /// Gives up on replacements: a fleet goes on with what stands, anything else ends.
+    ///
+    /// A fleet that waits for other replacements takes its step when those are through.
     pub(super) async fn exhausted(&mut self) -> Result<(), FulfilError> {
-        let in_use = self.leases.iter().any(|lease| lease.state == LeaseState::HandedOff);
-        let event = match self.reservation.state {
-            ReservationState::Repairing if in_use => ReservationEvent::RepairGivenUp,
-            ReservationState::Repairing => ReservationEvent::RepairImpossible,
-            _ => ReservationEvent::CandidatesExhausted,
-        };
-        let mut change = Change { reservation: self.step(event)?, ..Change::default() };
-        if event == ReservationEvent::RepairGivenUp {
+        let repairing = self.reservation.state == ReservationState::Repairing;
+        let standing = || self.leases.iter().filter(|lease| lease.state.is_standing());
+        let mut change = Change::default();
+        if repairing && standing().next().is_some() {
+            if standing().all(|lease| lease.state == LeaseState::HandedOff) {
+                change.reservation = self.step(ReservationEvent::RepairGivenUp)?;
+            }
             let fallen = self.leases.iter().filter(|l| !l.state.is_standing() && l.replaced_by.is_none());
             change.lease_updates.extend(fallen.map(|lease| LeaseUpdate {
                 id: lease.id,
@@ -162,6 +163,10 @@ impl Round<'_> {
                 facts: LeaseFacts { given_up: true, ..LeaseFacts::default() },
             }));
         } else {
+            change.reservation = self.step(match repairing {
+                true => ReservationEvent::RepairImpossible,
+                false => ReservationEvent::CandidatesExhausted,
+            })?;
             self.end_all(&mut change, self.now()).await?;
         }
         self.save(change).await?;
