@@ -122,14 +122,17 @@ pub(super) async fn releasing(
     }
     match link.adapter.read_lease(&link.http, id).await {
         Ok(None) => learned.event = Some(LeaseEvent::ProviderSaysGone),
-        Ok(Some(seen)) if seen.state == ProviderLeaseState::Gone => {
-            learned.event = Some(LeaseEvent::ProviderSaysGone);
-        }
-        // A provider that took the word and still runs it is told again.
-        Ok(Some(seen)) if seen.state != ProviderLeaseState::Ending => {
-            learned.release_accepted_at = None;
-        }
-        Ok(Some(_)) => {}
+        Ok(Some(seen)) => match seen.state {
+            ProviderLeaseState::Gone => learned.event = Some(LeaseEvent::ProviderSaysGone),
+            ProviderLeaseState::Ending => {}
+            // A provider that took the word just now and still runs it is told again next time...
+            _ if learned.release_accepted_at.is_some() => learned.release_accepted_at = None,
+            // ...and one that took it long ago is told again at once.
+            _ => match link.adapter.release_lease(&link.http, id).await {
+                Ok(()) => learned.release_accepted_at = Some(broker.now()),
+                Err(error) => learned.note = Some(error.to_string()),
+            },
+        },
         Err(error) => learned.note = Some(error.to_string()),
     }
     learned
