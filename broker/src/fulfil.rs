@@ -17,6 +17,7 @@ mod watch;
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -59,9 +60,9 @@ pub enum FulfilError {
 /// They are worked on side by side, so that a provider that hangs holds up only its own.
 /// Errors: the database's. What goes wrong with one reservation is logged and keeps no other back.
 pub async fn work_once(broker: &Broker) -> Result<usize, StoreError> {
-    let due = claim(broker, BATCH).await?;
+    let (read_at, due) = claim(broker, BATCH).await?;
     let count = due.len();
-    join_all(due.into_iter().map(|claimed| round(broker, claimed))).await;
+    join_all(due.into_iter().map(|claimed| round(broker, claimed, read_at))).await;
     Ok(count)
 }
 
@@ -85,7 +86,9 @@ pub async fn work_forever(broker: Broker) {
     loop {
         let room = AT_ONCE.saturating_sub(rounds.len() as u64);
         match claim(&broker, room.min(BATCH)).await {
-            Ok(due) => rounds.extend(due.into_iter().map(|claimed| round(&broker, claimed))),
+            Ok((read_at, due)) => {
+                rounds.extend(due.into_iter().map(|claimed| round(&broker, claimed, read_at)));
+            }
             Err(error) => {
                 warn!(error = %crate::chain(&error), "Due reservations could not be claimed");
             }
@@ -99,17 +102,19 @@ pub async fn work_forever(broker: Broker) {
     }
 }
 
-async fn claim(broker: &Broker, limit: u64) -> Result<Vec<Claimed>, StoreError> {
+/// Claims what is due; with it a time before it was read.
+async fn claim(broker: &Broker, limit: u64) -> Result<(DateTime<Utc>, Vec<Claimed>), StoreError> {
+    let now = broker.now();
     if limit == 0 {
-        return Ok(Vec::new());
+        return Ok((now, Vec::new()));
     }
     let token = ClaimToken(broker.new_uuid());
-    broker.store().work().claim_due(token, broker.now(), CLAIM_SECONDS, limit).await
+    Ok((now, broker.store().work().claim_due(token, now, CLAIM_SECONDS, limit).await?))
 }
 
-async fn round(broker: &Broker, claimed: Claimed) {
+async fn round(broker: &Broker, claimed: Claimed, read_at: DateTime<Utc>) {
     let id = claimed.reservation.id;
-    log_failure(id, round::work_on(broker, claimed).await);
+    log_failure(id, round::work_on(broker, claimed, read_at).await);
 }
 
 fn log_failure(id: ReservationId, outcome: Result<(), FulfilError>) {

@@ -37,6 +37,8 @@ pub(super) struct Round<'a> {
     pub(super) reservation: Reservation,
     pub(super) leases: Vec<Lease>,
     claim: Claim,
+    /// Before this the reservation was read: what stands in it stood then.
+    read_at: DateTime<Utc>,
     /// The soonest time at which something wants to be looked at again.
     due_at: Option<DateTime<Utc>>,
     /// What went wrong last, for the person who looks.
@@ -47,10 +49,24 @@ pub(super) struct Round<'a> {
 
 /// Does everything for a claimed reservation that can be done now, and gives the claim back.
 ///
+/// `read_at` is a time before it was claimed.
 /// Errors: [`FulfilError`]; what was saved before stays, and the claim runs out.
-pub(super) async fn work_on(broker: &Broker, claimed: Claimed) -> Result<(), FulfilError> {
+pub(super) async fn work_on(
+    broker: &Broker,
+    claimed: Claimed,
+    read_at: DateTime<Utc>,
+) -> Result<(), FulfilError> {
     let Claimed { reservation, leases, claim } = claimed;
-    let mut round = Round { broker, reservation, leases, claim, due_at: None, trouble: None, orders_sent: 0 };
+    let mut round = Round {
+        broker,
+        reservation,
+        leases,
+        claim,
+        read_at,
+        due_at: None,
+        trouble: None,
+        orders_sent: 0,
+    };
     round.take_up_wishes().await?;
     round.look_at_every().await?;
     for _ in 0..MOST_STEPS {
@@ -82,8 +98,9 @@ impl Round<'_> {
             self.leases.clear();
             return Ok(());
         }
+        self.read_at = self.now();
         let Claimed { reservation, leases, claim } =
-            work.renew(&self.claim, self.now(), CLAIM_SECONDS).await?;
+            work.renew(&self.claim, self.read_at, CLAIM_SECONDS).await?;
         (self.reservation, self.leases, self.claim) = (reservation, leases, claim);
         Ok(())
     }
@@ -104,6 +121,13 @@ impl Round<'_> {
         let change =
             Change { due_at: Some(due_at), last_error: self.trouble.clone(), ..Change::default() };
         Ok(self.broker.store().work().apply(&self.claim, &change, self.now()).await?)
+    }
+
+    /// Up to when a machine that was just seen to run counts as used: the tenant may have given it
+    /// back, or its window may have ended, since we read the reservation.
+    fn proven_until(&self) -> DateTime<Utc> {
+        let ends = [self.reservation.wish_at, self.reservation.window_end];
+        ends.into_iter().flatten().fold(self.read_at, DateTime::min)
     }
 
     pub(super) fn look_in(&mut self, wait: TimeDelta) {
@@ -248,7 +272,9 @@ impl Round<'_> {
         let mut change = Change::default();
         let mut facts = self.facts(&lease, to, &learned);
         if learned.alive && lease.state == LeaseState::HandedOff {
-            meter::charge(self.broker, &self.reservation, &lease, now, &mut change, &mut facts).await?;
+            let until = self.proven_until();
+            meter::charge(self.broker, &self.reservation, &lease, until, &mut change, &mut facts)
+                .await?;
         }
         if to == LeaseState::Gone {
             change.transactions.extend(meter::provider_cost(self.broker, &lease, &facts)?);
