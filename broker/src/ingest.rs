@@ -94,8 +94,10 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
     let catalog = broker.store().catalog();
     let known = catalog.known_offers(&provider).await?;
     let diff = diff::diff(&known.offers, &reading);
-    if shrank(known.offers.len(), &diff) && !broker.doubts().confirms(&provider, &diff.withdrawn) {
-        let what = "a listing that shrank by more than half, which the next one must confirm";
+    if !shrank(known.offers.len(), &diff) {
+        broker.doubts().forget(&provider);
+    } else if !broker.doubts().confirms(&provider, &diff.withdrawn) {
+        let what = "a listing that shrank by half or more, which the next one must confirm";
         mark_stale(broker, &provider, what).await?;
         return Err(IngestError::Incomplete { provider, what });
     }
@@ -112,7 +114,7 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
 /// Whether a reading withdraws so much that it may have been cut short without saying so: a whole
 /// answer of some providers has no page numbers to tell by.
 fn shrank(known: usize, diff: &OfferDiff) -> bool {
-    known >= FEWEST_TO_DOUBT && diff.withdrawn.len() * 2 > known
+    known >= FEWEST_TO_DOUBT && diff.withdrawn.len() * 2 >= known
 }
 
 /// Applies price lists, each provider in them as one complete reading.

@@ -25,6 +25,11 @@ impl Doubts {
         doubts.insert(provider.clone(), withdrawn);
         false
     }
+
+    /// A reading came in between that gave no reason for doubt.
+    pub(super) fn forget(&self, provider: &ProviderId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(provider);
+    }
 }
 
 #[cfg(test)]
