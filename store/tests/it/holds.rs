@@ -63,8 +63,31 @@ async fn an_offer_without_a_count_is_held_as_often_as_the_policy_says() {
     for_each_database(async |store| {
         let store = store.clone().with_stock_policy(StockPolicy {
             sets_without_count: 3,
+            ..StockPolicy::default()
         });
         assert_eq!(race(&store, Availability::UNKNOWN, 1).await, 3);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_offer_without_a_count_is_not_held_for_more_nodes_than_the_policy_says() {
+    for_each_database(async |store| {
+        let store = store.clone().with_stock_policy(StockPolicy {
+            nodes_without_count: 2,
+            ..StockPolicy::default()
+        });
+        let offers = [offer("soft", Availability::PRESENT)];
+        sell(&store, &offers, at(0)).await;
+        let whose = tenant(&store, "acme").await;
+        let refusal = hold(&store, whose, &offers[0], 3, at(1)).await;
+        assert!(
+            matches!(refusal, Err(StoreError::OutOfStock { free: 2, .. })),
+            "{refusal:?}"
+        );
+        hold(&store, whose, &offers[0], 2, at(1))
+            .await
+            .expect("as many as the policy says");
     })
     .await;
 }
