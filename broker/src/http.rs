@@ -41,9 +41,11 @@ use utoipa_actix_web::AppExt as _;
 pub use openapi::Document;
 
 use crate::app::Broker;
+use agents::AgentFile;
 use error::ApiError;
 use request::RequestSpan;
 use unrouted::KnownPaths;
+use verifications::LargeSteps;
 
 /// How long requests under way may take once the server is told to stop. Units: seconds.
 const SHUTDOWN_SECONDS: u64 = 10;
@@ -57,11 +59,15 @@ pub fn serve(broker: Broker, listener: TcpListener) -> std::io::Result<Server> {
     let known = web::Data::new(KnownPaths::of(&document));
     let document = web::Data::new(document);
     let broker = web::Data::new(broker);
+    let agent_file = web::Data::new(AgentFile::default());
+    let large_steps = web::Data::new(LargeSteps::default());
     let server = HttpServer::new(move || {
         App::new()
             .app_data(web::Data::clone(&broker))
             .app_data(web::Data::clone(&document))
             .app_data(web::Data::clone(&known))
+            .app_data(web::Data::clone(&agent_file))
+            .app_data(web::Data::clone(&large_steps))
             .app_data(
                 web::PathConfig::default().error_handler(|error, _| parameter("path", &error)),
             )

@@ -121,6 +121,20 @@ pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, 
     Ok(if (0..lease.nodes).all(|node| passed.contains(&node)) { LeaseVerdict::Passed } else { LeaseVerdict::Open })
 }
 
+/// The verification that this token speaks for, while it is open.
+///
+/// Errors: [`StepRefusal::Token`], and the database's.
+pub async fn may_speak(
+    broker: &Broker,
+    id: VerificationId,
+    token: &str,
+) -> Result<Verification, StepRefusal> {
+    let verification = broker.store().verifications().across_tenants().find(id).await?;
+    verification
+        .filter(|one| script::is_token_of(token, one) && one.state == VerificationState::Open)
+        .ok_or(StepRefusal::Token)
+}
+
 /// Takes one step of the conversation and gives the broker's answer to it.
 ///
 /// Errors: [`StepRefusal`]; nothing is written then.
@@ -132,10 +146,7 @@ pub async fn step(
     body: Value,
 ) -> Result<Value, StepRefusal> {
     let all = broker.store().verifications().across_tenants();
-    let verification = all.find(id).await?.ok_or(StepRefusal::Token)?;
-    if !script::is_token_of(token, &verification) || verification.state != VerificationState::Open {
-        return Err(StepRefusal::Token);
-    }
+    let verification = may_speak(broker, id, token).await?;
     let step = Step::from_number(number).ok_or(StepRefusal::NoSuchStep)?;
     if step == Step::Commit {
         return commit(broker, &verification, parse(number, body)?).await;

@@ -1,9 +1,40 @@
 //! `GET /v1/agents/{sha256}`: the agent file that real nodes fetch before they are verified.
+//!
+//! Anybody may ask for it, so a request costs neither a read of the file nor its compression.
 
+use std::io;
+use std::path::Path;
+
+use actix_web::http::header::ContentEncoding;
+use actix_web::web::Bytes;
 use actix_web::{HttpResponse, get, web};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::OnceCell;
 
 use super::error::ApiError;
 use crate::app::{AgentDelivery, Broker};
+
+/// The agent file in memory, once somebody has asked for it.
+#[derive(Default)]
+pub(crate) struct AgentFile(OnceCell<Bytes>);
+
+impl AgentFile {
+    /// The file, read at the first call alone.
+    ///
+    /// Errors: the file system's, and a file that has another hash than when the service started;
+    /// the next call then tries again.
+    async fn bytes(&self, path: &Path, sha256: &str) -> io::Result<Bytes> {
+        let read = async || {
+            let file = tokio::fs::read(path).await?;
+            if hex::encode(Sha256::digest(&file)) != sha256 {
+                let words = "the agent file was changed since the service started; restart it";
+                return Err(io::Error::other(words));
+            }
+            Ok(Bytes::from(file))
+        };
+        self.0.get_or_try_init(read).await.cloned()
+    }
+}
 
 /// The agent, by the hash of its file. It is the same for everybody and holds no secret.
 #[utoipa::path(
@@ -17,19 +48,41 @@ use crate::app::{AgentDelivery, Broker};
 #[get("/v1/agents/{sha256}")]
 pub(crate) async fn agent_file(
     broker: web::Data<Broker>,
+    held: web::Data<AgentFile>,
     asked: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     match broker.agent() {
         AgentDelivery::File { path, sha256 } if *sha256 == *asked => {
-            let file = tokio::fs::read(path)
+            let file = held
+                .bytes(path, sha256)
                 .await
                 .map_err(|error| ApiError::broken(&error))?;
             Ok(HttpResponse::Ok()
                 .content_type("application/octet-stream")
+                .insert_header(ContentEncoding::Identity)
                 .body(file))
         }
         _ => Err(ApiError::not_found(
             "there is no agent file of this hash; the order of work names the right one",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_file_is_read_once_and_only_as_it_was_when_the_service_started() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("agent");
+        let sha256 = hex::encode(Sha256::digest(b"agent"));
+        let held = AgentFile::default();
+        std::fs::write(&path, b"another").expect("a file");
+        assert!(held.bytes(&path, &sha256).await.is_err());
+        std::fs::write(&path, b"agent").expect("a file");
+        assert_eq!(held.bytes(&path, &sha256).await.expect("the file"), "agent");
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(held.bytes(&path, &sha256).await.expect("the file"), "agent");
     }
 }

@@ -1,11 +1,14 @@
 //! Request bodies: JSON, read strictly, with a problem document for each way to get it wrong.
 //!
+//! A body whose caller has to be known first is a [`LateBody`].
+//!
 //! Two things that the usual reader lets pass are settled here: a name given twice in one object
 //! is refused, and a whole number written as `3.0` is the integer that JSON Schema says it is.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, Ready, ready};
 use std::pin::Pin;
+use std::time::Duration;
 
 use actix_web::dev::Payload;
 use actix_web::http::header::CONTENT_TYPE;
@@ -43,6 +46,31 @@ impl<T: DeserializeOwned + 'static, const LIMIT: usize> FromRequest for Body<T, 
                 bytes,
             })
         })
+    }
+}
+
+/// A JSON body that has not been read yet: its handler looks at the caller first.
+pub(crate) struct LateBody(web::Payload);
+
+impl FromRequest for LateBody {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        // A payload is taken over as it is, at once.
+        let payload = web::Payload::from_request(request, payload).into_inner();
+        let right_type = check_media_type(request);
+        ready(right_type.and_then(|()| Ok(Self(payload.map_err(unreadable)?))))
+    }
+}
+
+impl LateBody {
+    /// Reads the body, as long as it has at most `limit` bytes and comes within `patience`.
+    pub(crate) async fn read(self, limit: usize, patience: Duration) -> Result<Bytes, ApiError> {
+        let too_slow = |_| ApiError::invalid_json("the body came too slowly; send it again");
+        tokio::time::timeout(patience, read(self.0, limit))
+            .await
+            .map_err(too_slow)?
     }
 }
 

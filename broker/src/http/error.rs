@@ -94,6 +94,7 @@ codes! {
     too_many_leases, 422, "The reservation takes too many orders";
     unknown_reference, 422, "The body names something that is not there";
     internal, 500, "Something broke on our side";
+    busy, 503, "The service has too much to do just now";
     not_ready, 503, "The service is not ready";
     step_raced, 503, "Another message for this step was faster";
 }
