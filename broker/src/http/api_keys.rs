@@ -62,7 +62,8 @@ impl From<ApiKey> for ApiKeyView {
 }
 
 /// A key that was just made.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+// It holds a secret, so it has no debug form.
+#[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct MadeApiKey {
     /// The key's particulars.
     #[serde(flatten)]
@@ -138,6 +139,8 @@ pub(crate) async fn list_api_keys(
 }
 
 /// Makes an API key. It cannot be let at more, nor for longer, than the key it is made with.
+///
+/// A token does not do: whoever finds one would have a key for good.
 #[utoipa::path(
     tag = "identity",
     params(IdempotencyHeader),
@@ -151,6 +154,7 @@ pub(crate) async fn make_api_key(
     request: HttpRequest,
     body: Body<MakeApiKey>,
 ) -> Result<HttpResponse, ApiError> {
+    who.showed_api_key()?;
     let asked = body.value;
     check_name("name", &asked.name)?;
     let scopes = asked.scopes.unwrap_or_else(|| default_scopes(asked.role));
@@ -220,7 +224,7 @@ fn check_grant(
 
 /// Revokes an API key, and with it every token traded for it.
 ///
-/// Only a key that reaches no further than the caller's own can be revoked.
+/// Only a key that reaches no further than the caller's own can be revoked, and not with a token.
 #[utoipa::path(
     tag = "identity",
     params(("id" = ApiKeyId, Path, description = "The key")),
@@ -232,6 +236,7 @@ pub(crate) async fn revoke_api_key(
     who: May<WriteIdentity>,
     id: web::Path<ApiKeyId>,
 ) -> Result<HttpResponse, ApiError> {
+    who.showed_api_key()?;
     let keys = broker.store().api_keys();
     let key = keys
         .across_tenants()

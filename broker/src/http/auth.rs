@@ -55,6 +55,20 @@ pub(crate) struct Principal {
     pub(crate) credential: Credential,
 }
 
+impl Principal {
+    /// Refuses a caller who showed a token: what it makes would outlive its fifteen minutes.
+    ///
+    /// Errors: `access_denied`.
+    pub(crate) fn showed_api_key(&self) -> Result<(), ApiError> {
+        match self.credential {
+            Credential::ApiKey => Ok(()),
+            Credential::Token => Err(ApiError::access_denied(
+                "a token does not do for this; call with the API key that it was traded for",
+            )),
+        }
+    }
+}
+
 /// A caller who has the right `R`.
 #[derive(Debug)]
 pub(crate) struct May<R> {

@@ -5,14 +5,15 @@ use actix_web::{HttpResponse, post, web};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::auth::{Credential, Principal};
+use super::auth::Principal;
 use super::body::NoBody;
 use super::credential::{TOKEN_LIFETIME, sign_token};
 use super::error::ApiError;
 use crate::app::Broker;
 
 /// A token, good for fifteen minutes or until its key is revoked.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+// It holds a secret, so it has no debug form.
+#[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Token {
     /// The token: a JWT signed with a key of `/.well-known/jwks.json`.
     access_token: String,
@@ -36,11 +37,7 @@ pub(crate) async fn trade_token(
     who: Principal,
     _: NoBody,
 ) -> Result<HttpResponse, ApiError> {
-    if who.credential == Credential::Token {
-        return Err(ApiError::access_denied(
-            "a token cannot be traded for another; call with the API key",
-        ));
-    }
+    who.showed_api_key()?;
     let (role, scopes) = (who.grant.role, who.grant.scopes);
     let (access_token, expires_at) = sign_token(
         broker.keys().token(),

@@ -111,6 +111,32 @@ async fn a_token_is_good_for_fifteen_minutes_and_dies_with_its_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_token_makes_and_revokes_no_key() {
+    let service = Service::start().await;
+    let (admin, other) = (
+        service.key("acme", Role::Admin).await,
+        service.key("acme", Role::Viewer).await,
+    );
+    let traded = service
+        .with(&admin)
+        .send("POST", "/v1/tokens", None)
+        .await
+        .expect(201);
+    let token = traded["access_token"].as_str().expect("a token");
+    let ask = json!({ "name": "for good", "role": "viewer" });
+    let answer = service.bearer(token).post("/v1/api-keys", &ask).await;
+    answer.refused(403, "access_denied");
+    let path = format!("/v1/api-keys/{}", other.id);
+    let answer = service.bearer(token).delete(&path).await;
+    answer.refused(403, "access_denied");
+    let listed = service.bearer(token).get("/v1/api-keys").await.expect(200);
+    let keys = listed["items"].as_array().expect("items");
+    assert_eq!(keys.len(), 2);
+    assert!(keys.iter().all(|key| key["revoked_at"].is_null()));
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_shown_once_and_stops_when_its_time_is_over() {
     let service = Service::start().await;
     let admin = service.key("acme", Role::Admin).await;
