@@ -48,7 +48,7 @@ pub(crate) struct LeaseView {
     /// The event by which it fell.
     #[schema(value_type = Option<String>)]
     fall_reason: Option<LeaseEvent>,
-    /// How it fell, in words.
+    /// How it fell, in our words.
     fall_note: Option<String>,
     /// The fallen lease that it stands in for.
     replaces: Option<LeaseId>,
@@ -75,11 +75,34 @@ impl LeaseView {
             metered_to: lease.metered_to,
             gone_at: lease.gone_at,
             fall_reason: lease.fall_reason,
-            fall_note: lease.fall_note,
+            fall_note: lease
+                .fall_reason
+                .and_then(|event| fall_words(event, lease.fall_note)),
             replaces: lease.replaces,
             replaced_by: lease.replaced_by,
         })
     }
+}
+
+/// What a tenant reads about a fall. A provider's own words are for the log: they may name other
+/// machines and our account there.
+fn fall_words(event: LeaseEvent, note: Option<String>) -> Option<String> {
+    use LeaseEvent as E;
+    let ours = match event {
+        E::Failed | E::TimedOut | E::Mismatched | E::Unwanted => return note,
+        E::Refused => "the provider refused the order",
+        E::NotFound => "the provider knows nothing of the order",
+        E::BootFailed => "it did not come up at the provider",
+        E::Lost => "the provider ended it or lost it",
+        E::Accepted
+        | E::Unknown
+        | E::NodesUp
+        | E::Passed
+        | E::HandedOff
+        | E::ReleaseRequested
+        | E::ProviderSaysGone => return None,
+    };
+    Some(ours.to_owned())
 }
 
 /// A moment in the life of a reservation or of one of its leases.
@@ -167,4 +190,34 @@ fn history(row: &Reservation, leases: &[Lease]) -> Vec<HistoryEntry> {
     // Stable: what happened at the same moment stays in the order of life.
     entries.sort_by_key(|entry| entry.at);
     entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_reads_our_words_about_a_fall_and_never_a_providers() {
+        let told = |event| fall_words(event, Some("canary".to_owned()));
+        for event in [
+            LeaseEvent::Refused,
+            LeaseEvent::NotFound,
+            LeaseEvent::BootFailed,
+            LeaseEvent::Lost,
+        ] {
+            let words = told(event).expect("words");
+            assert!(!words.contains("canary") && !words.is_empty(), "{words}");
+            assert_eq!(fall_words(event, None), Some(words));
+        }
+        for event in [
+            LeaseEvent::Failed,
+            LeaseEvent::TimedOut,
+            LeaseEvent::Mismatched,
+            LeaseEvent::Unwanted,
+        ] {
+            assert_eq!(told(event).as_deref(), Some("canary"));
+            assert_eq!(fall_words(event, None), None);
+        }
+        assert_eq!(told(LeaseEvent::ReleaseRequested), None);
+    }
 }
