@@ -67,8 +67,8 @@ impl fmt::Display for ClientToken {
     }
 }
 
-/// What we ask of a provider for one lease.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What we ask of a provider for one lease. Its debug form hides the script.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct LeaseOrder {
     /// The mark to put on the machine.
     pub client_token: ClientToken,
@@ -82,6 +82,18 @@ pub struct LeaseOrder {
     /// never stored or logged.
     #[serde(skip)]
     pub startup_script: String,
+}
+
+impl fmt::Debug for LeaseOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseOrder")
+            .field("client_token", &self.client_token)
+            .field("offer", &self.offer)
+            .field("nodes", &self.nodes)
+            .field("ssh_public_keys", &self.ssh_public_keys)
+            .field("startup_script", &"***")
+            .finish()
+    }
 }
 
 /// The provider's own id of a running thing.
