@@ -114,6 +114,9 @@ pub enum AdapterError {
     /// The adapter cannot put this order on the wire; nothing was sent.
     #[error("this provider cannot take the order: {0}")]
     CannotOrder(String),
+    /// What the provider calls a thing by cannot be its id; nothing was sent.
+    #[error("`{0}` cannot be the id of one thing at the provider")]
+    BadId(String),
     /// The configuration of the connection is refused; nothing was sent.
     #[error("the connection to the provider is not usable: {0}")]
     BadConnection(String),
@@ -145,6 +148,7 @@ impl AdapterError {
                 refusal: Refusal::Request,
                 ..
             }
+            | Self::BadId(_)
             | Self::Unreadable { .. } => Disposition::Fault,
             Self::RateLimited { after } => Disposition::Retry { after: *after },
             Self::OutcomeUnknown { .. } | Self::Unreachable { .. } => Disposition::Retry {

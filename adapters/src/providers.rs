@@ -1,5 +1,6 @@
 //! One file per provider. A new one is named here and in [`crate::registry`], nowhere else.
 
+mod address;
 pub mod lambda;
 mod ssh;
 pub mod voltagepark;

@@ -416,3 +416,47 @@ async fn a_name_that_is_too_long_to_be_one_is_not_repeated_in_every_region() {
         .expect_err("no region");
     assert!(matches!(error, AdapterError::Unreadable { .. }), "{error}");
 }
+
+#[tokio::test]
+async fn a_thing_without_a_proper_id_is_neither_listed_nor_ended() {
+    let order = order(&an_offer("gpu_8x_h100_sxm5").await, 1);
+    for id in ["", "..", &"i".repeat(201)] {
+        let listed = json!({"data": [{"id": id, "status": "active"}]});
+        let http = made_up(&[
+            ("GET", "/instances", 200, listed),
+            (
+                "GET",
+                "/ssh-keys",
+                200,
+                json!({"data": [{"name": "k", "public_key": SSH_KEY}]}),
+            ),
+            (
+                "POST",
+                "/instance-operations/launch",
+                200,
+                json!({"data": {"instance_ids": [id]}}),
+            ),
+        ]);
+        assert!(Lambda.list_leases(&http).await.is_err());
+        let error = Lambda
+            .request_lease(&http, &order)
+            .await
+            .expect_err("no id");
+        assert!(error.is_outcome_unknown(), "{error}");
+        let error = Lambda
+            .read_lease(&http, &ProviderLeaseId(id.to_owned()))
+            .await;
+        assert!(matches!(error, Err(AdapterError::BadId(_))), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_debug_form_of_an_order_hides_its_script() {
+    let order = order(&an_offer("gpu_8x_h100_sxm5").await, 1);
+    assert!(order.startup_script.contains("once-only"));
+    let shown = format!("{order:?}");
+    assert!(
+        !shown.contains("once-only") && shown.contains("***"),
+        "{shown}"
+    );
+}

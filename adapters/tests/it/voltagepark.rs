@@ -488,3 +488,15 @@ async fn a_location_whose_name_is_too_long_to_be_one_is_skipped() {
     assert_eq!((reading.offers.len(), reading.complete), (0, false));
     assert_eq!(reading.skipped[0].reason, SkipReason::Unreadable);
 }
+
+#[tokio::test]
+async fn a_rental_whose_id_is_a_step_up_the_path_is_neither_listed_nor_ended() {
+    let listed = page(&[json!({"id": "..", "status": "Running"})], 1, false);
+    let http = made_up(&[("GET", "/bare-metal/?limit=50&offset=0", 200, listed)]);
+    assert!(VoltagePark.list_leases(&http).await.is_err());
+    let server = Server::start(vec![Turn::Answer(200, "", "{}".into())]).await;
+    let id = market::order::ProviderLeaseId("..".to_owned());
+    let error = VoltagePark.release_lease(&server.http(), &id).await;
+    assert!(matches!(error, Err(AdapterError::BadId(_))), "{error:?}");
+    assert!(server.requests().is_empty());
+}

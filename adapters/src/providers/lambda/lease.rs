@@ -1,15 +1,13 @@
 //! Orders at Lambda Cloud and the machines that come of them.
 
-use market::order::{
-    LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State, ProviderNode,
-};
+use market::order::{LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Data, InstanceType, Region, code_of, refusal_of};
 use crate::error::AdapterError;
-use crate::http::{Answer, Http, Purpose, segment};
-use crate::providers::ssh;
+use crate::http::{Answer, Http, Purpose, is_id, segment};
+use crate::providers::{address, ssh};
 
 /// The tag that holds the client token beside the name, which an owner can change.
 const TOKEN_TAG: &str = "gpu-broker-lease";
@@ -56,7 +54,7 @@ pub(super) async fn request(
     }
     let launched: Data<Launched> = answer.read(refusal_of)?;
     let made = launched.data.instance_ids;
-    let Some(id) = made.first() else {
+    let Some(id) = made.first().filter(|id| is_id(id)) else {
         return Err(answer.unreadable("a success that names no instance".to_owned()));
     };
     Ok(ProviderLease {
@@ -74,7 +72,11 @@ pub(super) async fn request(
 }
 
 pub(super) async fn list(http: &Http) -> Result<Vec<ProviderLease>, AdapterError> {
-    let instances: Data<Vec<Instance>> = http.get("/instances").await?.read(refusal_of)?;
+    let answer = http.get("/instances").await?;
+    let instances: Data<Vec<Instance>> = answer.read(refusal_of)?;
+    if !instances.data.iter().all(|instance| is_id(&instance.id)) {
+        return Err(answer.unreadable("an instance has no id".to_owned()));
+    }
     Ok(instances.data.into_iter().map(convert_instance).collect())
 }
 
@@ -82,7 +84,7 @@ pub(super) async fn read(
     http: &Http,
     id: &ProviderLeaseId,
 ) -> Result<Option<ProviderLease>, AdapterError> {
-    let answer = http.get(&format!("/instances/{}", segment(&id.0))).await?;
+    let answer = http.get(&format!("/instances/{}", segment(&id.0)?)).await?;
     if answer.is_absent() {
         return Ok(None);
     }
@@ -159,13 +161,7 @@ fn convert_instance(instance: Instance) -> ProviderLease {
         .flatten()
         .find(|tag| tag.key == TOKEN_TAG)
         .map(|tag| tag.value);
-    let address = instance.ip.filter(|ip| !ip.is_empty() && ip != "0.0.0.0");
-    let node = address.map(|host| ProviderNode {
-        host,
-        port: 22,
-        user: "ubuntu".to_owned(),
-        private_address: instance.private_ip.filter(|ip| !ip.is_empty()),
-    });
+    let node = address::node(instance.ip, instance.private_ip);
     ProviderLease {
         id: ProviderLeaseId(instance.id),
         name: tagged.or(instance.name),
@@ -197,7 +193,8 @@ fn convert_status(status: &str) -> State {
     }
 }
 
-#[derive(Debug, Serialize)]
+// It holds the one-time token, so it has no debug form.
+#[derive(Serialize)]
 struct Launch<'a> {
     region_name: &'a str,
     instance_type_name: &'a str,

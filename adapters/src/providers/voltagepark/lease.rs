@@ -3,15 +3,14 @@
 use chrono::{DateTime, Utc};
 use market::order::{
     ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State,
-    ProviderNode,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Network, PROFILE, pages, refusal_of, sku};
 use crate::error::AdapterError;
-use crate::http::{Http, Purpose, segment};
-use crate::providers::ssh;
+use crate::http::{Http, Purpose, is_id, segment};
+use crate::providers::{address, ssh};
 
 pub(super) async fn request(
     http: &Http,
@@ -84,7 +83,9 @@ pub(super) async fn read(
     http: &Http,
     id: &ProviderLeaseId,
 ) -> Result<Option<ProviderLease>, AdapterError> {
-    let answer = http.get(&format!("/bare-metal/{}", segment(&id.0))).await?;
+    let answer = http
+        .get(&format!("/bare-metal/{}", segment(&id.0)?))
+        .await?;
     if answer.is_absent() {
         return Ok(None);
     }
@@ -96,7 +97,7 @@ pub(super) async fn read(
 
 pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
     let answer = http
-        .delete(&format!("/bare-metal/{}", segment(&id.0)))
+        .delete(&format!("/bare-metal/{}", segment(&id.0)?))
         .await?;
     if answer.is_absent() {
         return Ok(());
@@ -106,7 +107,7 @@ pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<(), Ada
 
 /// The rental in our words; `None` when it has no id.
 fn convert_rental(rental: Rental) -> Option<ProviderLease> {
-    let id = rental.id.or(rental.rental_id)?;
+    let id = rental.id.or(rental.rental_id).filter(|id| is_id(id))?;
     let raw_status = rental.status.unwrap_or_default();
     let tags = rental
         .tags
@@ -136,25 +137,13 @@ fn convert_rental(rental: Rental) -> Option<ProviderLease> {
             .node_networking
             .into_iter()
             .flatten()
-            .filter_map(convert_node)
+            .filter_map(|node| address::node(node.public_ip, node.private_ip))
             .collect(),
         created_at: rental
             .creation_timestamp
             .and_then(|text| DateTime::parse_from_rfc3339(&text).ok())
             .map(|at| at.with_timezone(&Utc)),
         raw_status,
-    })
-}
-
-fn convert_node(node: Networking) -> Option<ProviderNode> {
-    let host = node
-        .public_ip
-        .filter(|ip| !ip.is_empty() && ip != "0.0.0.0")?;
-    Some(ProviderNode {
-        host,
-        port: 22,
-        user: "ubuntu".to_owned(),
-        private_address: node.private_ip,
     })
 }
 
@@ -168,7 +157,8 @@ fn convert_status(status: &str) -> State {
     }
 }
 
-#[derive(Debug, Serialize)]
+// It holds the one-time token, so it has no debug form.
+#[derive(Serialize)]
 struct Rent<'a> {
     location_id: &'a str,
     gpu_count: u32,
@@ -233,22 +223,6 @@ mod tests {
                 State::Pending,
                 State::Pending
             ]
-        );
-    }
-
-    #[test]
-    fn a_node_without_an_address_is_not_listed_yet() {
-        let node = |ip: Option<&str>| {
-            convert_node(Networking {
-                public_ip: ip.map(str::to_owned),
-                private_ip: None,
-            })
-        };
-        assert_eq!(node(None), None);
-        assert_eq!(node(Some("0.0.0.0")), None);
-        assert_eq!(
-            node(Some("198.51.100.7")).map(|node| node.host),
-            Some("198.51.100.7".to_owned())
         );
     }
 }
