@@ -18,13 +18,12 @@ mod watch;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use futures_util::StreamExt as _;
 use futures_util::future::join_all;
-use futures_util::stream::FuturesUnordered;
 use market::ids::ReservationId;
 use pricing::PriceError;
 use store::StoreError;
 use store::work::{ClaimToken, Claimed};
+use tokio::task::JoinSet;
 use tracing::{error, warn};
 
 use crate::app::Broker;
@@ -81,20 +80,30 @@ pub async fn work_until_idle(broker: &Broker) -> Result<usize, StoreError> {
 }
 
 /// Works until the task is dropped: on a nudge, on a timer, and whenever a round ends.
+///
+/// Each round is a task of its own: one that waits, be it for a provider or for its turn at the
+/// database, must never keep the claiming from going on.
 pub async fn work_forever(broker: Broker) {
-    let mut rounds = FuturesUnordered::new();
+    let mut rounds = JoinSet::new();
     loop {
         let room = AT_ONCE.saturating_sub(rounds.len() as u64);
         match claim(&broker, room.min(BATCH)).await {
             Ok((read_at, due)) => {
-                rounds.extend(due.into_iter().map(|claimed| round(&broker, claimed, read_at)));
+                for claimed in due {
+                    let broker = broker.clone();
+                    rounds.spawn(async move { round(&broker, claimed, read_at).await });
+                }
             }
             Err(error) => {
                 warn!(error = %crate::chain(&error), "Due reservations could not be claimed");
             }
         }
         tokio::select! {
-            Some(()) = rounds.next() => {}
+            Some(ended) = rounds.join_next() => {
+                if let Err(panic) = ended {
+                    error!(%panic, "A round ended in a panic; its claim runs out");
+                }
+            }
             // A nudge that is missed is made up for by the timer.
             () = broker.nudged() => {}
             () = tokio::time::sleep(TICK) => {}
