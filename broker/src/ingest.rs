@@ -8,21 +8,22 @@ pub mod diff;
 pub mod gate;
 mod doubt;
 mod poll;
+mod price_lists;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use adapters::AdapterError;
-use adapters::pricesheet::PriceSheets;
 use market::catalog::{CatalogReading, OfferDiff};
-use market::ids::{OfferId, ProviderId};
-use market::offer::Offer;
+use market::ids::ProviderId;
 use matcher::{ProviderView, Snapshot};
 use store::StoreError;
+use store::catalog::Generation;
 use tracing::{info, warn};
 
 pub(crate) use doubt::Doubts;
 pub use poll::poll_forever;
+pub use price_lists::read_price_lists;
 
 use crate::app::{Broker, ProviderLink};
 
@@ -91,6 +92,11 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
         return Err(IngestError::Incomplete { provider, what });
     }
     let reading = gate::admit(reading);
+    if reading.offers.is_empty() {
+        let what = "a listing in which nothing can be meant";
+        mark_stale(broker, &provider, what).await?;
+        return Err(IngestError::Incomplete { provider, what });
+    }
     let catalog = broker.store().catalog();
     let known = catalog.known_offers(&provider).await?;
     let diff = diff::diff(&known.offers, &reading);
@@ -101,7 +107,19 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
         mark_stale(broker, &provider, what).await?;
         return Err(IngestError::Incomplete { provider, what });
     }
-    let generation = catalog.apply_reading(&reading, &diff, known.generation, broker.now()).await?;
+    keep(broker, &reading, &diff, known.generation).await
+}
+
+/// Appends a reading that is believed to the ledger.
+async fn keep(
+    broker: &Broker,
+    reading: &CatalogReading,
+    diff: &OfferDiff,
+    base: Option<Generation>,
+) -> Result<(), IngestError> {
+    let catalog = broker.store().catalog();
+    let generation = catalog.apply_reading(reading, diff, base, broker.now()).await?;
+    let provider = &reading.provider;
     info!(
         provider.id = %provider, generation = generation.0, offers = reading.offers.len(),
         added = diff.added.len(), changed = diff.changed.len(),
@@ -115,42 +133,6 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
 /// answer of some providers has no page numbers to tell by.
 fn shrank(known: usize, diff: &OfferDiff) -> bool {
     known >= FEWEST_TO_DOUBT && diff.withdrawn.len() * 2 >= known
-}
-
-/// Applies price lists, each provider in them as one complete reading.
-///
-/// A provider that is read live keeps its live offers: what a list says of it stands beside them
-/// under the provider's id with `-list` behind it.
-/// Errors: the database's.
-pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(), IngestError> {
-    let mut by_provider: BTreeMap<ProviderId, Vec<Offer>> = BTreeMap::new();
-    for offer in &sheets.offers {
-        let offer = beside_live(broker, offer.clone());
-        by_provider.entry(offer.provider.clone()).or_default().push(offer);
-    }
-    for (provider, offers) in by_provider {
-        broker.store().providers().ensure(&provider, None, broker.now()).await?;
-        let (skipped, complete) = (Vec::new(), true);
-        let reading =
-            CatalogReading { provider, read_at: broker.now(), offers, skipped, complete };
-        apply(broker, reading).await?;
-    }
-    for skipped in &sheets.skipped {
-        let file = skipped.file.as_deref().unwrap_or("a price list");
-        info!(file, rows = skipped.rows, reason = %skipped.reason, "Skipped: {}", skipped.why);
-    }
-    Ok(refresh_snapshot(broker).await?)
-}
-
-fn beside_live(broker: &Broker, mut offer: Offer) -> Offer {
-    if broker.provider(&offer.provider).is_some()
-        && let Ok(listed) = ProviderId::parse(&format!("{}-list", offer.provider))
-    {
-        let id = offer.offer_id.to_string();
-        offer.offer_id = OfferId::of_identity(&[listed.as_str(), &id]);
-        offer.provider = listed;
-    }
-    offer
 }
 
 async fn mark_stale(broker: &Broker, provider: &ProviderId, reason: &str) -> Result<(), StoreError> {

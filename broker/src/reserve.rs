@@ -7,10 +7,13 @@ mod command;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
+use market::offer::Offer;
 use market::ids::{ProjectId, QuoteId, ReservationId, SshKeyId, TenantId};
 use market::quote::{Quote, QuoteLine};
 use market::reservation::{IllegalReservationTransition, ReservationEvent, ReservationState};
 use market::tags::{Attribution, TagError, Tags, check_tags};
+use pricing::PriceError;
+use pricing::quote::check_ceiling;
 use store::hold::NewReservation;
 use store::idempotency::Completion;
 use store::reservations::Reservation;
@@ -61,6 +64,9 @@ pub enum ReserveError {
     /// The SSH key is not one of the tenant's.
     #[error("there is no SSH key {0}; add it with POST /v1/ssh-keys")]
     UnknownSshKey(SshKeyId),
+    /// The quote costs more than the ceiling given with the reservation.
+    #[error(transparent)]
+    AboveCeiling(PriceError),
     /// More orders than one reservation may place.
     #[error("this takes {wanted} machines ordered one by one, and a reservation has at most {most}; ask for fewer or larger nodes")]
     TooManyLeases {
@@ -86,6 +92,9 @@ pub enum ReserveError {
     /// The hold lapsed before it was confirmed.
     #[error("the hold lapsed at {}; reserve again", .0.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))]
     HoldLapsed(DateTime<Utc>),
+    /// The window is over: nothing in it can be had or moved any more.
+    #[error("its window ended at {}; reserve again", .0.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))]
+    WindowOver(DateTime<Utc>),
     /// The new end is not after the old one, or not in the future.
     #[error("the new end must lie after {}", .0.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))]
     EndTooEarly(DateTime<Utc>),
@@ -159,6 +168,9 @@ pub async fn hold(
     check_tags(&tags)?;
     let window_end = shared.window.and_then(|window| window.end_from(now));
     let ceiling = particulars.ceiling.or_else(|| shared.ceiling.cloned());
+    if let Some(ceiling) = &ceiling {
+        check_ceiling(&quote.lines, ceiling).map_err(ReserveError::AboveCeiling)?;
+    }
     let new = NewReservation {
         id: ReservationId::from_uuid(broker.new_uuid()),
         project_id: project(broker, tenant, particulars.project_id).await?,
@@ -228,16 +240,28 @@ pub async fn find(
     broker.store().reservations().of(tenant).find(id).await?.ok_or(ReserveError::Unknown(id))
 }
 
-/// How many leases a line takes at its provider.
+/// How so many nodes of an offer are parted into leases: the nodes of each.
+///
+/// A provider that sells nodes one by one takes an order for each; one that rents several at once
+/// takes as few as it can.
 #[must_use]
-pub fn leases_of(broker: &Broker, line: &QuoteLine) -> u32 {
-    let link = broker.provider(&line.offer.provider);
-    let most = link.map_or(1, |link| link.adapter.profile().nodes_per_lease.max());
-    line.nodes.div_ceil(most.max(1))
+pub fn lease_sizes(broker: &Broker, offer: &Offer, nodes: u32) -> Vec<u32> {
+    let link = broker.provider(&offer.provider);
+    let most = link.map_or(1, |link| link.adapter.profile().nodes_per_lease.max()).max(1);
+    let mut left = nodes;
+    let mut sizes = Vec::new();
+    while left > 0 {
+        let size = left.min(most);
+        sizes.push(size);
+        left -= size;
+    }
+    sizes
 }
 
 fn check_leases(broker: &Broker, quote: &Quote) -> Result<(), ReserveError> {
-    let wanted = quote.lines.iter().map(|line| leases_of(broker, line)).sum();
+    let leases = |line: &QuoteLine| lease_sizes(broker, &line.offer, line.nodes).len();
+    let wanted: usize = quote.lines.iter().map(leases).sum();
+    let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
     let most = broker.config().sales.leases_per_reservation;
     if wanted > most { Err(ReserveError::TooManyLeases { wanted, most }) } else { Ok(()) }
 }

@@ -13,6 +13,7 @@ use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
 use super::{DatabaseArgs, Ending, block_on, listen_at, read_sheets};
+use crate::app::Broker;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::demo::world::{CALL_TIMEOUT, simulated_links};
@@ -85,18 +86,17 @@ async fn serve(config: Config, simulate: bool) -> Result<(), Ending> {
     let broker = start::start(config, mode, clock, links, public_url)
         .await
         .map_err(Ending::cannot_start)?;
-    ingest::read_price_lists(
-        &broker,
-        &pricesheet::read_price_sheets(&sheets, broker.now()),
-    )
-    .await?;
+    let lists = pricesheet::read_price_sheets(&sheets, broker.now());
+    if let Err(failure) = ingest::read_price_lists(&broker, &lists).await {
+        warn!(error = %crate::chain(&failure), "Price lists could not be kept");
+    }
     let server = http::serve(broker.clone(), listener)?;
     let handle = server.handle();
     eprintln!("Serving at http://{address} (mode: {mode}) until Ctrl-C. {key_hint}");
 
     let mut work = tokio::task::JoinSet::new();
     work.spawn(ingest::poll_forever(broker.clone()));
-    work.spawn(fulfil::work_forever(broker.clone()));
+    work.spawn(work_on_fresh_supply(broker.clone()));
     work.spawn(sweep::sweep_forever(broker));
     if let Some(market) = &market {
         work.spawn(keep_turning(Arc::clone(market)));
@@ -111,6 +111,15 @@ async fn serve(config: Config, simulate: bool) -> Result<(), Ending> {
         market.stop().await;
     }
     ended
+}
+
+/// Reads every provider, then works: what was known before a pause is stale, and nothing is decided
+/// on it.
+async fn work_on_fresh_supply(broker: Broker) {
+    for failure in ingest::read_all(&broker).await {
+        warn!(error = %crate::chain(&failure), "A provider could not be read");
+    }
+    fulfil::work_forever(broker).await;
 }
 
 /// Starts the nodes of machines that came up, until the task is dropped.

@@ -10,6 +10,7 @@ use tracing::info;
 use super::round::Round;
 use super::settle::{self, Next, Standing};
 use super::{FulfilError, replace};
+use crate::reserve;
 
 impl Round<'_> {
     /// Does what follows for the reservation; says whether anything did.
@@ -38,7 +39,7 @@ impl Round<'_> {
                 self.save(change).await?;
                 self.look_at_all(&dismissed).await?;
             }
-            Next::Replace { fallen } => replace::replace(self, &fallen).await?,
+            Next::Replace { fallen } => return replace::replace(self, &fallen).await,
             Next::HandOver { passed } => self.hand_over(&passed).await?,
             Next::Repaired { passed } => {
                 let mut change = Change {
@@ -87,13 +88,7 @@ impl Round<'_> {
         let mut new_leases = Vec::new();
         let mut node_base = 0;
         for line in &self.reservation.lines {
-            let most = self
-                .broker
-                .provider(&line.offer.provider)
-                .map_or(1, |link| link.adapter.profile().nodes_per_lease.max());
-            let mut left = line.nodes;
-            while left > 0 {
-                let nodes = left.min(most);
+            for nodes in reserve::lease_sizes(self.broker, &line.offer, line.nodes) {
                 new_leases.push(NewLease {
                     id: LeaseId::from_uuid(self.broker.new_uuid()),
                     line: line.line,
@@ -103,7 +98,6 @@ impl Round<'_> {
                     replaces: None,
                 });
                 node_base += nodes;
-                left -= nodes;
             }
         }
         let reservation = self.step(ReservationEvent::LeasesRequested)?;

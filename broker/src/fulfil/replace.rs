@@ -7,6 +7,7 @@ use chrono::TimeDelta;
 use market::demand::{Ceiling, Demand, GpusDemand};
 use market::gpu::GpuWanted;
 use market::ids::{LeaseId, OfferId};
+use market::lease::LeaseEvent;
 use market::money::{Money, Rate};
 use market::offer::{Offer, Terms};
 use market::quote::QuoteLine;
@@ -19,6 +20,8 @@ use tracing::info;
 
 use super::FulfilError;
 use super::round::Round;
+use crate::app::Broker;
+use crate::reserve;
 
 /// Without a ceiling, a replacement may cost us so much more than the tenant pays. Units: percent.
 const DEARER_BY_PERCENT: i64 = 50;
@@ -26,13 +29,19 @@ const DEARER_BY_PERCENT: i64 = 50;
 const FALLS_OF_A_FLEET: usize = 2;
 /// How many failures of one offer within the cool-down put it to rest for everyone.
 const FAILURES_FOR_EVERYONE: usize = 3;
+/// When to look again for a candidate while a provider has not been read.
+const LOOK_FOR_NEWS: TimeDelta = TimeDelta::minutes(1);
 /// Candidates that are tried in turn when others take their capacity meanwhile.
 const CANDIDATES: usize = 50;
 
-/// Takes the next candidate in the place of the fallen leases, or gives up.
+/// Takes the next candidate in the place of the fallen leases, waits for news of the market, or
+/// gives up; says whether anything was done.
 ///
 /// A gang is replaced as a whole, in one offer; a fleet lease by lease.
-pub(super) async fn replace(round: &mut Round<'_>, fallen: &[LeaseId]) -> Result<(), FulfilError> {
+pub(super) async fn replace(
+    round: &mut Round<'_>,
+    fallen: &[LeaseId],
+) -> Result<bool, FulfilError> {
     let fallen: Vec<Lease> =
         round.leases.iter().filter(|lease| fallen.contains(&lease.id)).cloned().collect();
     let groups: Vec<Vec<Lease>> = if round.reservation.gang {
@@ -44,11 +53,33 @@ pub(super) async fn replace(round: &mut Round<'_>, fallen: &[LeaseId]) -> Result
     for (number, group) in (1..).zip(&groups) {
         // The reservation takes its step with the last group: only then nothing is missing.
         let step = (number == last).then_some(ReservationEvent::NextTaken);
-        if !replace_group(round, group, step).await? {
-            return round.exhausted().await;
+        if replace_group(round, group, step).await? {
+            continue;
         }
+        if may_hear_more(round, group) {
+            round.look_in(LOOK_FOR_NEWS);
+            return Ok(false);
+        }
+        round.exhausted().await?;
+        return Ok(true);
     }
-    round.look_at_every().await
+    round.look_at_every().await?;
+    Ok(true)
+}
+
+/// Whether a provider has not been read for longer than its offers are good for: then nothing
+/// found does not mean that there is nothing. Waited for only so long after the fall.
+fn may_hear_more(round: &Round<'_>, group: &[Lease]) -> bool {
+    let (broker, now) = (round.broker, round.now());
+    let cooldown = TimeDelta::seconds(broker.config().sales.cooldown_seconds.into());
+    let fell_lately =
+        group.iter().filter_map(|lease| lease.gone_at).all(|gone_at| now - gone_at < cooldown);
+    let snapshot = broker.snapshot();
+    let is_stale = |offer: &Offer| {
+        let view = snapshot.provider(&offer.provider);
+        view.is_none_or(|view| offer.age_seconds(now) > view.freshness_limit_seconds)
+    };
+    fell_lately && snapshot.offers().any(|offer| offer.orderable && is_stale(offer))
 }
 
 /// Saves new leases for a group of fallen ones; says whether a candidate was found.
@@ -64,17 +95,7 @@ async fn replace_group(
     };
     let nodes = group.iter().map(|lease| lease.nodes).sum();
     for offer in next_offers(round, &line, nodes).await? {
-        let new_leases = group
-            .iter()
-            .map(|fallen| NewLease {
-                id: LeaseId::from_uuid(round.broker.new_uuid()),
-                line: fallen.line,
-                offer: offer.clone(),
-                nodes: fallen.nodes,
-                node_base: fallen.node_base,
-                replaces: Some(fallen.id),
-            })
-            .collect();
+        let new_leases = stand_ins(round.broker, group, &offer);
         let from = round.reservation.state;
         let reservation = match (from, step) {
             // A repair keeps its state until the new lease has passed.
@@ -96,6 +117,27 @@ async fn replace_group(
         }
     }
     Ok(false)
+}
+
+/// New leases for fallen ones: where the next provider sells nodes one by one, one fallen lease has
+/// several of them, and the first stands for it.
+fn stand_ins(broker: &Broker, group: &[Lease], offer: &Offer) -> Vec<NewLease> {
+    let mut new_leases = Vec::new();
+    for fallen in group {
+        let mut node_base = fallen.node_base;
+        for nodes in reserve::lease_sizes(broker, offer, fallen.nodes) {
+            new_leases.push(NewLease {
+                id: LeaseId::from_uuid(broker.new_uuid()),
+                line: fallen.line,
+                offer: offer.clone(),
+                nodes,
+                node_base,
+                replaces: (node_base == fallen.node_base).then_some(fallen.id),
+            });
+            node_base += nodes;
+        }
+    }
+    new_leases
 }
 
 /// Offers of the same hardware that may stand in for a line, best first.
@@ -133,14 +175,15 @@ async fn next_offers(
     Ok(offers
         .map(|candidate| candidate.offer)
         .filter(|offer| !resting.contains(&offer.offer_id))
-        .filter(|offer| !gang || serves_a_gang(offer, &line.offer, nodes))
+        .filter(|offer| !gang || serves_a_gang(broker, offer, &line.offer, nodes))
         .collect())
 }
 
-/// Whether an offer joins its nodes at least as well as the one that fell.
-fn serves_a_gang(offer: &Offer, sold: &Offer, nodes: u32) -> bool {
+/// Whether an offer joins its nodes as the one that fell did, in one rental.
+fn serves_a_gang(broker: &Broker, offer: &Offer, sold: &Offer, nodes: u32) -> bool {
     let as_joined = nodes == 1 || offer.internode == sold.internode;
-    as_joined && offer.tenancy == sold.tenancy
+    let in_one = reserve::lease_sizes(broker, offer, nodes).len() == 1;
+    as_joined && in_one && offer.tenancy == sold.tenancy
 }
 
 /// What a replacement may cost us per GPU-hour: the tenant's ceiling, or a bound of our own.
@@ -156,7 +199,12 @@ fn ceiling(round: &Round<'_>, line: &QuoteLine) -> Ceiling {
 async fn resting_offers(round: &Round<'_>) -> Result<Vec<OfferId>, FulfilError> {
     let broker = round.broker;
     let mut here: HashMap<OfferId, usize> = HashMap::new();
-    for lease in round.leases.iter().filter(|lease| lease.fall_reason.is_some()) {
+    // An order of which nothing was made says nothing against the offer: it may be we who failed.
+    let never_was = |lease: &&Lease| {
+        lease.fall_reason == Some(LeaseEvent::NotFound) && lease.started_at.is_none()
+    };
+    let fell = round.leases.iter().filter(|lease| lease.fall_reason.is_some());
+    for lease in fell.filter(|lease| !never_was(lease)) {
         *here.entry(lease.offer.offer_id).or_default() += 1;
     }
     let most = if round.reservation.gang { 1 } else { FALLS_OF_A_FLEET };

@@ -211,7 +211,11 @@ impl Round<'_> {
                 self.look_in(TimeDelta::zero());
                 return Ok(());
             }
-            let learned = if order::is_fresh(&lease) {
+            let boot_time = TimeDelta::seconds(broker.config().verifier.boot_seconds.into());
+            let learned = if order::is_fresh(&lease) && self.now() - lease.requested_at >= boot_time {
+                // It never went out: the provider takes no orders, or cannot be reached.
+                Learned::because(LeaseEvent::Refused, "the order could not be sent in time")
+            } else if order::is_fresh(&lease) {
                 self.orders_sent += 1;
                 self.send(link, &lease).await?
             } else {

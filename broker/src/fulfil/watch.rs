@@ -42,8 +42,13 @@ pub(super) async fn booting(
     lease: &Lease,
     id: &ProviderLeaseId,
 ) -> Learned {
+    let overdue = has_passed(broker, lease.accepted_at, broker.config().verifier.boot_seconds);
     let seen = match read(link, id).await {
         Ok(seen) => seen,
+        // A provider that cannot be read does not hold a reservation up for ever.
+        Err(learned) if learned.event.is_none() && overdue => {
+            return Learned::because(LeaseEvent::BootFailed, "it was not seen to come up in time");
+        }
         Err(learned) => return learned,
     };
     // The answer to an order may say little; what the provider lists must still be what was ordered.
@@ -60,7 +65,7 @@ pub(super) async fn booting(
             provider_nodes: Some(seen.nodes),
             ..Learned::event(LeaseEvent::NodesUp)
         },
-        _ if has_passed(broker, lease.accepted_at, broker.config().verifier.boot_seconds) => {
+        _ if overdue => {
             Learned::because(LeaseEvent::BootFailed, "it did not come up in time")
         }
         _ => Learned::nothing(LOOK_AT_CHANGE),

@@ -67,6 +67,7 @@ codes! {
     route_not_found, 404, "There is no such route";
     not_found, 404, "There is no such thing";
     method_not_allowed, 405, "The route does not take this method";
+    above_ceiling, 409, "The quote passes the ceiling";
     already_exists, 409, "It exists already";
     capacity_taken, 409, "The capacity was taken meanwhile";
     changed_meanwhile, 409, "It was changed meanwhile";

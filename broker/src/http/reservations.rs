@@ -156,10 +156,11 @@ impl From<ReserveError> for ApiError {
             E::NothingMatches { .. } => Self::nothing_matches(said),
             E::NoSshKey => Self::no_ssh_key(said),
             E::TooManyLeases { .. } => Self::too_many_leases(said),
+            E::AboveCeiling(_) => Self::above_ceiling(said),
             E::Tags(_) | E::Name | E::EndTooEarly(_) => Self::invalid_body(said),
             E::UnknownProject(_) | E::UnknownSshKey(_) => Self::unknown_reference(said),
             E::Unknown(_) => Self::not_found(said),
-            E::Illegal { .. } | E::OpenEnd => Self::wrong_state(said),
+            E::Illegal { .. } | E::OpenEnd | E::WindowOver(_) => Self::wrong_state(said),
             E::HoldLapsed(_) => Self::hold_lapsed(said),
             E::Store(error) => error.into(),
         }

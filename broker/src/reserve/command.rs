@@ -30,6 +30,9 @@ pub async fn confirm(
         if now >= reservation.hold_expires_at {
             return Err(ReserveError::HoldLapsed(reservation.hold_expires_at));
         }
+        if let Some(end) = reservation.window_end.filter(|end| *end <= now) {
+            return Err(ReserveError::WindowOver(end));
+        }
         Ok(Command::Move(next))
     })
     .await
@@ -81,6 +84,9 @@ pub async fn extend(
         let next = reservation.state.next(ReservationEvent::Extended)?;
         debug_assert_eq!(next, reservation.state, "an extension leaves the state");
         let old = reservation.window_end.ok_or(ReserveError::OpenEnd)?;
+        if old <= now {
+            return Err(ReserveError::WindowOver(old));
+        }
         if end <= old.max(now) {
             return Err(ReserveError::EndTooEarly(old.max(now)));
         }

@@ -1,0 +1,84 @@
+//! Price lists come in: each provider in them as one whole reading.
+//!
+//! A file is whole by itself, so nothing in it is doubted; what no list names any more is
+//! withdrawn. A list that cannot be kept holds up no other.
+
+use std::collections::BTreeMap;
+
+use adapters::pricesheet::PriceSheets;
+use market::catalog::{CatalogReading, OfferDiff};
+use market::ids::{OfferId, ProviderId};
+use market::offer::Offer;
+use store::StoreError;
+use tracing::{info, warn};
+
+use super::{IngestError, diff, gate, keep, refresh_snapshot};
+use crate::app::Broker;
+
+/// Applies all price lists that are configured, at once.
+///
+/// A provider that is read live keeps its live offers: what a list says of it stands beside them
+/// under the provider's id with `-list` behind it. Offers of providers that are neither read live
+/// nor in any list are withdrawn.
+/// Errors: the database's, of the last that failed.
+pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(), IngestError> {
+    let mut by_provider: BTreeMap<ProviderId, Vec<Offer>> = BTreeMap::new();
+    for row in broker.store().providers().list().await? {
+        if broker.provider(&row.id).is_none() {
+            by_provider.insert(row.id, Vec::new());
+        }
+    }
+    for offer in &sheets.offers {
+        let offer = beside_live(broker, offer.clone());
+        by_provider.entry(offer.provider.clone()).or_default().push(offer);
+    }
+    let mut outcome = Ok(());
+    for (provider, offers) in by_provider {
+        if let Err(error) = apply(broker, provider.clone(), offers).await {
+            warn!(provider.id = %provider, error = %crate::chain(&error), "A price list was not kept");
+            outcome = Err(error);
+        }
+    }
+    for skipped in &sheets.skipped {
+        let file = skipped.file.as_deref().unwrap_or("a price list");
+        info!(file, rows = skipped.rows, reason = %skipped.reason, "Skipped: {}", skipped.why);
+    }
+    refresh_snapshot(broker).await?;
+    outcome
+}
+
+async fn apply(
+    broker: &Broker,
+    provider: ProviderId,
+    offers: Vec<Offer>,
+) -> Result<(), IngestError> {
+    broker.store().providers().ensure(&provider, None, broker.now()).await?;
+    let reading = gate::admit(CatalogReading {
+        provider,
+        read_at: broker.now(),
+        offers,
+        skipped: Vec::new(),
+        complete: true,
+    });
+    let known = broker.store().catalog().known_offers(&reading.provider).await?;
+    let diff: OfferDiff = diff::diff(&known.offers, &reading);
+    if reading.offers.is_empty() && diff.is_empty() {
+        return Ok(());
+    }
+    match keep(broker, &reading, &diff, known.generation).await {
+        // Another process reads the same lists: whichever comes last has said the same.
+        Err(IngestError::Store(StoreError::Stale)) => Ok(()),
+        kept => kept,
+    }
+}
+
+fn beside_live(broker: &Broker, mut offer: Offer) -> Offer {
+    if broker.provider(&offer.provider).is_some()
+        && let Ok(listed) = ProviderId::parse(&format!("{}-list", offer.provider))
+    {
+        let id = offer.offer_id.to_string();
+        offer.offer_id = OfferId::of_identity(&[listed.as_str(), &id]);
+        offer.provider = listed;
+    }
+    offer
+}
