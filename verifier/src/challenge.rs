@@ -272,9 +272,9 @@ impl Session {
         };
         check_length(submission.blocks.len(), self.evidence.gpu_count())?;
         let mut next = self.clone();
-        let memory = &self.opening.order.memory;
+        let order = &self.opening.order;
         next.evidence
-            .add_blocks(&self.nonce, memory, key, blocks, submission);
+            .add_blocks(&self.nonce, order, key, blocks, submission);
         let said = Said {
             verification_id: self.opening.verification_id,
             nonce: &self.nonce,

@@ -103,7 +103,8 @@ impl Evidence {
 
     /// Checks what step 4 opened.
     ///
-    /// Work: that of [`check_product`] per GPU, and the whole memory tree for small orders.
+    /// Work: that of [`check_product`] per GPU leased, and the whole memory tree for small orders.
+    /// What a node shows beyond those fails it by its count and is not computed for.
     pub fn add_openings(
         &mut self,
         nonce: &Digest,
@@ -120,6 +121,10 @@ impl Evidence {
             .zip(&self.product_roots)
             .zip(&choices.rows);
         for (((opened, root), rows), gpu) in answers.zip(0..) {
+            if gpu >= order.expected.gpus {
+                memory.push(claimed_memory(opened, None));
+                continue;
+            }
             let inputs = GemmInputs::derive(nonce, gpu, &order.gemm);
             let vector = freivalds_vector(&choices.freivalds_seed, gpu, order.gemm.n);
             let answer = OpenedProduct {
@@ -135,21 +140,26 @@ impl Evidence {
         self.memory = Some(memory);
     }
 
-    /// Checks the blocks that step 5 opened.
+    /// Checks the blocks that step 5 opened, of the GPUs leased.
     pub fn add_blocks(
         &mut self,
         nonce: &Digest,
-        work: &MemoryWork,
+        order: &VerificationOrder,
         key: &Digest,
         choices: &BlockChoices,
         submission: &ReportSubmission,
     ) {
-        let memory = self.memory.iter_mut().flatten();
+        let work = &order.memory;
+        let leased = order.expected.gpus as usize;
+        let memory = self.memory.iter_mut().flatten().take(leased);
         let answers = memory.zip(&submission.blocks).zip(&choices.blocks).zip(0..);
         for (((evidence, opened), chosen), gpu) in answers {
             let contents = Contents::derive(nonce, gpu, Pattern::Prf);
-            let wrong = wrong_block(&contents, work, key, &evidence.root, chosen, opened);
-            evidence.problem = evidence.problem.take().or(wrong);
+            let root = evidence.root;
+            evidence.problem = evidence
+                .problem
+                .take()
+                .or_else(|| wrong_block(&contents, work, key, &root, chosen, opened));
         }
     }
 
@@ -265,11 +275,16 @@ fn memory_evidence(
     let contents = Contents::derive(nonce, gpu, Pattern::Prf);
     let wrong = work.pattern_bytes <= RECOMPUTED_BYTES
         && memory::expected_root(&contents, work, key) != opened.memory_root;
+    let problem = wrong.then(|| "the hash of memory is not that of the pattern".to_owned());
+    claimed_memory(opened, problem)
+}
+
+fn claimed_memory(opened: &GpuOpenings, problem: Option<String>) -> MemoryEvidence {
     MemoryEvidence {
         bad_words: opened.bad_words,
         lowest_bad_offset: opened.lowest_bad_offset,
         root: opened.memory_root,
-        problem: wrong.then(|| "the hash of memory is not that of the pattern".to_owned()),
+        problem,
     }
 }
 

@@ -222,6 +222,10 @@ pub fn not_proved(order: &VerificationOrder, simulated: bool) -> Vec<String> {
     ));
     limits.extend(
         [
+            "That memory of this size exists: its contents follow from the nonce and can be computed \
+             again without having been kept.",
+            "That a GPU did the work: the agent reports the results, and whatever computes them gives \
+             the same.",
             "That names, ids and counts are true: they are claims of the node's driver.",
             "That memory is as fast as shown: the node timed its copies by its own clock.",
             "That the answers were computed on this node: relaying them elsewhere is not detected.",

@@ -275,3 +275,16 @@ fn remedies_are_given_where_something_is_wrong_and_only_there() {
         assert_eq!(found.remedy.is_some(), wrong, "{found:?}");
     }
 }
+
+#[test]
+fn what_is_not_proved_names_size_and_kind_of_the_hardware() {
+    for simulated in [false, true] {
+        let limits = not_proved(&order(), simulated);
+        for words in ["That memory of this size exists", "That a GPU did the work"] {
+            assert!(
+                limits.iter().any(|limit| limit.starts_with(words)),
+                "{words}"
+            );
+        }
+    }
+}

@@ -39,13 +39,18 @@ impl Transport for Recording {
 
 impl Recording {
     fn of_a_good_node() -> Self {
+        Self::of_a_node_with(2)
+    }
+
+    /// A node with so many GPUs where two are leased.
+    fn of_a_node_with(gpus: u32) -> Self {
         let broker = broker(opening(2, Level::Quick, Mode::Simulation), 1);
         let mut recording = Self {
             broker,
             bodies: Vec::new(),
             sessions: Vec::new(),
         };
-        talk(&mut description(2).node(), &mut recording).expect("a conversation");
+        talk(&mut description(gpus).node(), &mut recording).expect("a conversation");
         recording
     }
 
@@ -352,4 +357,21 @@ fn a_node_that_never_spoke_is_inconclusive() {
             .filter(|f| f.outcome == Outcome::Met);
         assert_eq!(done.count(), 0);
     }
+}
+
+#[test]
+fn the_broker_computes_for_no_gpu_beyond_those_leased() {
+    let recording = Recording::of_a_node_with(3);
+    let judged = recording.after(Step::Report);
+    let session = serde_json::to_value(judged).expect("json");
+    assert_eq!(
+        session["evidence"]["memory"].as_array().map(Vec::len),
+        Some(3)
+    );
+    assert_eq!(
+        session["evidence"]["products"].as_array().map(Vec::len),
+        Some(2)
+    );
+    let attestation = judged.attestation().expect("judged");
+    assert_eq!(failures(attestation), [FindingCode::InventoryCount]);
 }
