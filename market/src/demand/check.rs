@@ -2,13 +2,23 @@
 
 use std::ops::RangeInclusive;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
     Demand, GpusDemand, Model, ServeBatchDemand, ServeHalf, ServeRealtimeDemand, Shared,
     TrainDemand, Window,
 };
 use crate::tags::check_tags;
+
+/// The longest that anything is sold for: ten years.
+const LONGEST_HOURS: u32 = 87_600;
+
+/// The latest end of a reservation that is asked for at `now`: ten years on.
+#[must_use]
+pub fn latest_end(now: DateTime<Utc>) -> DateTime<Utc> {
+    now.checked_add_signed(TimeDelta::hours(i64::from(LONGEST_HOURS)))
+        .unwrap_or(DateTime::<Utc>::MAX_UTC)
+}
 
 /// One thing that is wrong with a demand.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
@@ -121,7 +131,7 @@ impl Faults {
         }
         if window
             .duration_hours
-            .is_some_and(|hours| hours.get() > 87_600)
+            .is_some_and(|hours| hours.get() > LONGEST_HOURS)
         {
             self.add(
                 prefix,
@@ -136,6 +146,9 @@ impl Faults {
             if let Some(time) = time.filter(|time| *time <= now) {
                 self.add(prefix, field, format!("{} is in the past", rfc3339(time)));
             }
+        }
+        if window.end.is_some_and(|end| end > latest_end(now)) {
+            self.add(prefix, "window.end", "must be within ten years");
         }
         let start = window.start_earliest.unwrap_or(now);
         if window.start_latest.is_some_and(|latest| latest < start) {

@@ -51,6 +51,32 @@ fn every_kind_parses_and_is_closed() {
 }
 
 #[test]
+fn a_window_ends_within_ten_years() {
+    let ending = |end: &str| {
+        faults(&format!(
+            r#"{{"kind":"gpus","gpu":"any","count":1,"window":{{"end":"{end}"}}}}"#
+        ))
+    };
+    assert_eq!(latest_end(now()).to_rfc3339(), "2036-11-18T12:00:00+00:00");
+    assert_eq!(ending("2036-11-18T12:00:00Z"), Vec::<String>::new());
+    for end in [
+        "2036-11-18T12:00:01Z",
+        "9999-12-31T00:00:00Z",
+        "+262142-12-31T00:00:00Z",
+    ] {
+        assert_eq!(
+            ending(end),
+            ["window.end: must be within ten years"],
+            "{end}"
+        );
+    }
+    assert_eq!(
+        latest_end(DateTime::<Utc>::MAX_UTC),
+        DateTime::<Utc>::MAX_UTC
+    );
+}
+
+#[test]
 fn a_window_in_the_past_is_refused() {
     let found =
         faults(r#"{"kind":"gpus","gpu":"any","count":1,"window":{"end":"2026-11-20T00:00:00Z"}}"#);
