@@ -72,14 +72,12 @@ impl From<StepRefusal> for ApiError {
             R::Raced => Self::step_raced(said),
             R::Step(error) => match error {
                 StepError::Protocol(_) | StepError::SimulatedDevice => Self::node_refused(said),
-                StepError::Malformed(_) => Self::invalid_body(said),
+                StepError::Malformed(_) | StepError::Canonical(_) => Self::invalid_body(said),
                 StepError::OutOfOrder { .. }
                 | StepError::Changed(_)
                 | StepError::Over
                 | StepError::WrongKey => Self::step_out_of_order(said),
-                StepError::Order(_) | StepError::Canonical(_) | StepError::Stored(_) => {
-                    Self::broken(&refusal)
-                }
+                StepError::Order(_) | StepError::Stored(_) => Self::broken(&refusal),
             },
             R::Signing(_) | R::Store(_) => Self::broken(&refusal),
         }
@@ -127,8 +125,19 @@ pub(crate) async fn take_step(
 #[cfg(test)]
 mod tests {
     use actix_web::ResponseError as _;
+    use verifier::canonical::canonical;
 
     use super::*;
+
+    #[test]
+    fn a_number_that_cannot_be_signed_is_the_fault_of_its_sender() {
+        let unsignable = canonical(&u64::MAX).expect_err("beyond 2^53");
+        let refused = ApiError::from(StepRefusal::from(StepError::from(unsignable)));
+        assert_eq!(
+            (refused.code(), refused.status_code().as_u16()),
+            ("invalid_body", 422)
+        );
+    }
 
     #[test]
     fn only_so_many_large_messages_are_taken_at_once_and_the_next_is_told_when_to_come() {
