@@ -113,6 +113,13 @@ async fn commands_that_do_not_fit_the_state_are_refused() {
     command("release").await.refused(409, "wrong_state");
     let end = json!({ "end": service.world.broker().now() + TimeDelta::days(9) });
     let extend = format!("/v1/reservations/{id}/extend");
+    for absurd in ["9999-12-31T00:00:00Z", "+262142-12-31T00:00:00Z"] {
+        let answer = service
+            .with(&key)
+            .post(&extend, &json!({ "end": absurd }))
+            .await;
+        assert!(answer.refused(422, "invalid_body").contains("ten years"));
+    }
     service
         .with(&key)
         .post(&extend, &end)

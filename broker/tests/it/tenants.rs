@@ -41,7 +41,7 @@ async fn nothing_of_another_tenant_is_seen_or_touched() {
     theirs
         .post(
             &format!("{one}/extend"),
-            &json!({ "end": "2099-01-01T00:00:00Z" }),
+            &json!({ "end": "2030-01-01T00:00:00Z" }),
         )
         .await
         .refused(404, "not_found");

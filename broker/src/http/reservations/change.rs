@@ -3,6 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, patch, post, web};
 use chrono::{DateTime, Utc};
+use market::demand::check::latest_end;
 use market::ids::ReservationId;
 use market::tags::{Tags, check_tags};
 use serde::Deserialize;
@@ -139,7 +140,7 @@ pub(crate) async fn release_reservation(
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Extend {
-    /// When it is to end now: later than before.
+    /// When it is to end now: later than before, and within ten years.
     end: DateTime<Utc>,
 }
 
@@ -159,6 +160,9 @@ pub(crate) async fn extend_reservation(
     body: Body<Extend>,
 ) -> Result<HttpResponse, ApiError> {
     let end = body.value.end;
+    if end > latest_end(broker.now()) {
+        return Err(ApiError::invalid_body("`end` must be within ten years"));
+    }
     idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
         let row = reserve::extend(&broker, who.tenant, *id, end, completion(mark, &render)).await?;
         Ok(render(&row))
