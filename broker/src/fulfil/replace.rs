@@ -93,8 +93,8 @@ async fn replace_group(
     }) else {
         return Ok(false);
     };
-    let nodes = group.iter().map(|lease| lease.nodes).sum();
-    for offer in next_offers(round, &line, nodes).await? {
+    let nodes: u32 = group.iter().map(|lease| lease.nodes).sum();
+    for offer in next_offers(round, &line, group).await? {
         let new_leases = stand_ins(round.broker, group, &offer);
         let from = round.reservation.state;
         let reservation = match (from, step) {
@@ -144,8 +144,9 @@ fn stand_ins(broker: &Broker, group: &[Lease], offer: &Offer) -> Vec<NewLease> {
 async fn next_offers(
     round: &Round<'_>,
     line: &QuoteLine,
-    nodes: u32,
+    group: &[Lease],
 ) -> Result<Vec<Offer>, FulfilError> {
+    let nodes = group.iter().map(|lease| lease.nodes).sum();
     let (Some(gpu), Some(count)) = (line.offer.gpu.known(), line.offer.gpus.as_whole()) else {
         return Ok(Vec::new());
     };
@@ -175,15 +176,16 @@ async fn next_offers(
     Ok(offers
         .map(|candidate| candidate.offer)
         .filter(|offer| !resting.contains(&offer.offer_id))
-        .filter(|offer| !gang || serves_a_gang(broker, offer, &line.offer, nodes))
+        .filter(|offer| !gang || serves_a_gang(broker, offer, &line.offer, group))
         .collect())
 }
 
-/// Whether an offer joins its nodes as the one that fell did, in one rental.
-fn serves_a_gang(broker: &Broker, offer: &Offer, sold: &Offer, nodes: u32) -> bool {
+/// Whether an offer joins its nodes as the one that fell did, in no more rentals than fell.
+fn serves_a_gang(broker: &Broker, offer: &Offer, sold: &Offer, group: &[Lease]) -> bool {
+    let nodes: u32 = group.iter().map(|lease| lease.nodes).sum();
     let as_joined = nodes == 1 || offer.internode == sold.internode;
-    let in_one = reserve::lease_sizes(broker, offer, nodes).len() == 1;
-    as_joined && in_one && offer.tenancy == sold.tenancy
+    let as_few = stand_ins(broker, group, offer).len() <= group.len();
+    as_joined && as_few && offer.tenancy == sold.tenancy
 }
 
 /// What a replacement may cost us per GPU-hour: the tenant's ceiling, or a bound of our own.
