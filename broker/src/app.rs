@@ -118,7 +118,11 @@ impl Broker {
         let seconds = u64::try_from(now.timestamp()).unwrap_or(0);
         // The context counts on within a millisecond, so that ids sort in the order of making.
         let context = self.0.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        Uuid::new_v7(Timestamp::from_unix(&*context, seconds, now.timestamp_subsec_nanos()))
+        Uuid::new_v7(Timestamp::from_unix(
+            &*context,
+            seconds,
+            now.timestamp_subsec_nanos(),
+        ))
     }
 
     /// The database.
@@ -166,18 +170,31 @@ impl Broker {
     /// One provider that can be ordered from.
     #[must_use]
     pub fn provider(&self, id: &ProviderId) -> Option<&ProviderLink> {
-        self.0.providers.get(id).map(|index| &self.0.parts.providers[*index])
+        self.0
+            .providers
+            .get(id)
+            .map(|index| &self.0.parts.providers[*index])
     }
 
     /// All live offers, as of the last applied reading.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.0.snapshot.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(
+            &self
+                .0
+                .snapshot
+                .read()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     /// Puts a newer snapshot in place; an older one changes nothing.
     pub(crate) fn put_snapshot(&self, snapshot: Snapshot) {
-        let mut current = self.0.snapshot.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self
+            .0
+            .snapshot
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         if snapshot.generation() >= current.generation() {
             *current = Arc::new(snapshot);
         }

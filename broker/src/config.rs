@@ -41,7 +41,10 @@ fn words_of(error: &figment::Error) -> String {
         Kind::MissingField(field) => format!("`{field}` is missing; give it a value"),
         // A parser shows the line that it stumbled over, and with it the secret that may stand there.
         Kind::Message(text) => {
-            let place = text.lines().next().filter(|line| line.starts_with("TOML parse error at line"));
+            let place = text
+                .lines()
+                .next()
+                .filter(|line| line.starts_with("TOML parse error at line"));
             let place = place.map(|line| format!(": {line}")).unwrap_or_default();
             format!("a source is not valid{place}; look for a missing quote or bracket")
         }
@@ -211,7 +214,10 @@ mod tests {
             .extract::<Config>()
             .expect_err("no TOML");
         let words = ConfigError::Unreadable(Box::new(error)).to_string();
-        assert!(words.contains("line 2") && !words.contains("canary"), "{words}");
+        assert!(
+            words.contains("line 2") && !words.contains("canary"),
+            "{words}"
+        );
     }
 
     #[test]

@@ -61,7 +61,11 @@ pub enum FulfilError {
 pub async fn work_once(broker: &Broker) -> Result<usize, StoreError> {
     let (read_at, due) = claim(broker, BATCH).await?;
     let count = due.len();
-    join_all(due.into_iter().map(|claimed| round(broker, claimed, read_at))).await;
+    join_all(
+        due.into_iter()
+            .map(|claimed| round(broker, claimed, read_at)),
+    )
+    .await;
     Ok(count)
 }
 
@@ -118,7 +122,14 @@ async fn claim(broker: &Broker, limit: u64) -> Result<(DateTime<Utc>, Vec<Claime
         return Ok((now, Vec::new()));
     }
     let token = ClaimToken(broker.new_uuid());
-    Ok((now, broker.store().work().claim_due(token, now, CLAIM_SECONDS, limit).await?))
+    Ok((
+        now,
+        broker
+            .store()
+            .work()
+            .claim_due(token, now, CLAIM_SECONDS, limit)
+            .await?,
+    ))
 }
 
 async fn round(broker: &Broker, claimed: Claimed, read_at: DateTime<Utc>) {

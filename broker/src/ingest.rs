@@ -5,8 +5,8 @@
 //! that fails, lies or hangs affects only its own offers. The next stage is [`crate::plan`].
 
 pub mod diff;
-pub mod gate;
 mod doubt;
+pub mod gate;
 mod poll;
 mod price_lists;
 
@@ -118,7 +118,9 @@ async fn keep(
     base: Option<Generation>,
 ) -> Result<(), IngestError> {
     let catalog = broker.store().catalog();
-    let generation = catalog.apply_reading(reading, diff, base, broker.now()).await?;
+    let generation = catalog
+        .apply_reading(reading, diff, base, broker.now())
+        .await?;
     let provider = &reading.provider;
     info!(
         provider.id = %provider, generation = generation.0, offers = reading.offers.len(),
@@ -135,9 +137,17 @@ fn shrank(known: usize, diff: &OfferDiff) -> bool {
     known >= FEWEST_TO_DOUBT && diff.withdrawn.len() * 2 >= known
 }
 
-async fn mark_stale(broker: &Broker, provider: &ProviderId, reason: &str) -> Result<(), StoreError> {
+async fn mark_stale(
+    broker: &Broker,
+    provider: &ProviderId,
+    reason: &str,
+) -> Result<(), StoreError> {
     warn!(provider.id = %provider, reason, "Marked {provider} stale");
-    broker.store().providers().record_failure(provider, reason, broker.now()).await
+    broker
+        .store()
+        .providers()
+        .record_failure(provider, reason, broker.now())
+        .await
 }
 
 /// Reads every provider once; one that fails does not keep the others back.
@@ -166,7 +176,9 @@ pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
     for row in store.providers().list().await? {
         let freshness_limit = broker
             .provider(&row.id)
-            .map_or(PRICE_LIST_FRESHNESS, |link| link.adapter.profile().freshness_limit);
+            .map_or(PRICE_LIST_FRESHNESS, |link| {
+                link.adapter.profile().freshness_limit
+            });
         let view = ProviderView {
             freshness_limit_seconds: freshness_limit.as_secs(),
             stale: row.stale_reason.clone(),

@@ -22,7 +22,9 @@ pub enum KeyError {
     #[error("the signing keys cannot be read from the database")]
     Store(#[from] store::StoreError),
     /// They were sealed with another key.
-    #[error("a signing key cannot be opened; give the sealing key that this database was made with")]
+    #[error(
+        "a signing key cannot be opened; give the sealing key that this database was made with"
+    )]
     Sealed(#[from] CannotOpen),
     /// What was sealed is no Ed25519 key.
     #[error("a signing key in the database is damaged")]
@@ -45,7 +47,10 @@ impl std::fmt::Debug for KeyPair {
 impl KeyPair {
     pub(crate) fn from_seed(seed: [u8; 32]) -> Self {
         let signing = SigningKey::from_bytes(&seed);
-        Self { kid: thumbprint(signing.verifying_key().as_bytes()), signing }
+        Self {
+            kid: thumbprint(signing.verifying_key().as_bytes()),
+            signing,
+        }
     }
 
     /// The key's name: the thumbprint of its public half.
@@ -64,8 +69,9 @@ impl KeyPair {
     #[must_use]
     pub fn encoding(&self) -> EncodingKey {
         // PKCS#8 for Ed25519 (RFC 8410) is this prefix and the seed.
-        const PKCS8: [u8; 16] =
-            [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+        const PKCS8: [u8; 16] = [
+            0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20,
+        ];
         EncodingKey::from_ed_der(&[&PKCS8[..], &self.signing.to_bytes()].concat())
     }
 
@@ -152,10 +158,14 @@ async fn load_or_make(
     }
     // Two replicas may both have made one: the oldest is the one that both use.
     let rows = store.signing_keys().list(purpose).await?;
-    let oldest = rows.into_iter().min_by_key(|row| (row.created_at, row.kid.clone()));
+    let oldest = rows
+        .into_iter()
+        .min_by_key(|row| (row.created_at, row.kid.clone()));
     let sealed = oldest.ok_or(KeyError::Damaged)?.sealed_private;
     let seed = sealing.open(purpose_word(purpose), &sealed)?;
-    Ok(KeyPair::from_seed(seed.try_into().map_err(|_| KeyError::Damaged)?))
+    Ok(KeyPair::from_seed(
+        seed.try_into().map_err(|_| KeyError::Damaged)?,
+    ))
 }
 
 /// The word under which a key is sealed, so that one kind cannot be opened as the other.
@@ -183,7 +193,10 @@ mod tests {
             .decode("11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo")
             .expect("base64url");
         let public: [u8; 32] = public.try_into().expect("32 bytes");
-        assert_eq!(thumbprint(&public), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
+        assert_eq!(
+            thumbprint(&public),
+            "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
+        );
     }
 
     #[test]

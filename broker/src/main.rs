@@ -6,7 +6,10 @@ use clap::Parser as _;
 
 fn main() -> ExitCode {
     // Every TLS connection uses this provider; it must be in place before the first one.
-    if rustls::crypto::ring::default_provider().install_default().is_err() {
+    if rustls::crypto::ring::default_provider()
+        .install_default()
+        .is_err()
+    {
         eprintln!("error: another TLS provider is already in place");
         return ExitCode::FAILURE;
     }

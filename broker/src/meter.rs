@@ -52,7 +52,12 @@ pub(crate) async fn charge(
         .charged_so_far(reservation.id, lease.line)
         .await?;
     // Charges of this very change, of other leases on the same line, are part of the total.
-    let pending = || change.charges.iter().filter(|charge| charge.usage.line == lease.line);
+    let pending = || {
+        change
+            .charges
+            .iter()
+            .filter(|charge| charge.usage.line == lease.line)
+    };
     let gpu_seconds: i64 = pending().map(|charge| charge.usage.gpu_seconds()).sum();
     let amount: i64 = pending().map(|charge| charge.amount.units()).sum();
     let currency = line.rate.money_per_gpu_hour().currency();
@@ -114,7 +119,9 @@ pub(crate) fn provider_cost(
         nodes: lease.nodes,
         started_at,
         handed_off_at,
-        use_ended_at: handed_off_at.and(lease.metered_to).map(|at| at.min(gone_at)),
+        use_ended_at: handed_off_at
+            .and(lease.metered_to)
+            .map(|at| at.min(gone_at)),
         gone_at,
     };
     book_provider_cost(&life, || TransactionId::from_uuid(broker.new_uuid()))

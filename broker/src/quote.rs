@@ -26,7 +26,9 @@ pub enum QuoteError {
         candidates: usize,
     },
     /// The offer stands in a price list: it can be compared, not ordered.
-    #[error("offer {0} stands in a price list and cannot be ordered here; quote a candidate with `orderable: true`")]
+    #[error(
+        "offer {0} stands in a price list and cannot be ordered here; quote a candidate with `orderable: true`"
+    )]
     NotOrderable(OfferId),
     /// The offer changed since the plan was made.
     #[error("offer {0} is no longer what it was when the plan was made; plan again")]
@@ -84,7 +86,12 @@ pub async fn make_quote(
         created_at: now,
         expires_at: now + lifetime,
     };
-    let kept = broker.store().quotes().of(tenant).insert(&quote, completion).await?;
+    let kept = broker
+        .store()
+        .quotes()
+        .of(tenant)
+        .insert(&quote, completion)
+        .await?;
     Ok(kept.quote)
 }
 

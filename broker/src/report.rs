@@ -38,7 +38,12 @@ impl CostQuery {
     ///
     /// Errors: [`PriceError::UnknownDimension`].
     pub fn dimensions(words: &str) -> Result<Vec<Dimension>, PriceError> {
-        words.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::parse).collect()
+        words
+            .split(',')
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+            .map(str::parse)
+            .collect()
     }
 }
 

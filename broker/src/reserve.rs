@@ -7,8 +7,8 @@ mod command;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
-use market::offer::Offer;
 use market::ids::{ProjectId, QuoteId, ReservationId, SshKeyId, TenantId};
+use market::offer::Offer;
 use market::quote::{Quote, QuoteLine};
 use market::reservation::{IllegalReservationTransition, ReservationEvent, ReservationState};
 use market::tags::{Attribution, TagError, Tags, check_tags};
@@ -47,7 +47,9 @@ pub enum ReserveError {
     #[error("the capacity was taken meanwhile ({0}); plan again")]
     OutOfStock(StoreError),
     /// No candidate of the inline demand can be ordered under the ceiling.
-    #[error("no offer that can be ordered satisfies the demand; {rejected} offers were refused, see POST /v1/plans for the reasons")]
+    #[error(
+        "no offer that can be ordered satisfies the demand; {rejected} offers were refused, see POST /v1/plans for the reasons"
+    )]
     NothingMatches {
         /// How many offers were refused.
         rejected: usize,
@@ -68,7 +70,9 @@ pub enum ReserveError {
     #[error(transparent)]
     AboveCeiling(PriceError),
     /// More orders than one reservation may place.
-    #[error("this takes {wanted} machines ordered one by one, and a reservation has at most {most}; ask for fewer or larger nodes")]
+    #[error(
+        "this takes {wanted} machines ordered one by one, and a reservation has at most {most}; ask for fewer or larger nodes"
+    )]
     TooManyLeases {
         /// How many it would take.
         wanted: u32,
@@ -237,7 +241,13 @@ pub async fn find(
     tenant: TenantId,
     id: ReservationId,
 ) -> Result<Reservation, ReserveError> {
-    broker.store().reservations().of(tenant).find(id).await?.ok_or(ReserveError::Unknown(id))
+    broker
+        .store()
+        .reservations()
+        .of(tenant)
+        .find(id)
+        .await?
+        .ok_or(ReserveError::Unknown(id))
 }
 
 /// How so many nodes of an offer are parted into leases: the nodes of each.
@@ -247,7 +257,9 @@ pub async fn find(
 #[must_use]
 pub fn lease_sizes(broker: &Broker, offer: &Offer, nodes: u32) -> Vec<u32> {
     let link = broker.provider(&offer.provider);
-    let most = link.map_or(1, |link| link.adapter.profile().nodes_per_lease.max()).max(1);
+    let most = link
+        .map_or(1, |link| link.adapter.profile().nodes_per_lease.max())
+        .max(1);
     let mut left = nodes;
     let mut sizes = Vec::new();
     while left > 0 {
@@ -263,7 +275,11 @@ fn check_leases(broker: &Broker, quote: &Quote) -> Result<(), ReserveError> {
     let wanted: usize = quote.lines.iter().map(leases).sum();
     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
     let most = broker.config().sales.leases_per_reservation;
-    if wanted > most { Err(ReserveError::TooManyLeases { wanted, most }) } else { Ok(()) }
+    if wanted > most {
+        Err(ReserveError::TooManyLeases { wanted, most })
+    } else {
+        Ok(())
+    }
 }
 
 /// Whether the nodes only make sense together: a training run is a gang, a fleet is not.
@@ -297,7 +313,9 @@ async fn project(
             .iter()
             .min_by_key(|project| (project.created_at, project.id))
             .map(|project| project.id)
-            .ok_or(ReserveError::Store(StoreError::NotFound { what: "project" })),
+            .ok_or(ReserveError::Store(StoreError::NotFound {
+                what: "project",
+            })),
     }
 }
 
@@ -313,11 +331,16 @@ async fn ssh_keys(
             .into_iter()
             .map(|id| {
                 let key = known.iter().find(|key| key.id == id);
-                key.map(|key| key.public_key.clone()).ok_or(ReserveError::UnknownSshKey(id))
+                key.map(|key| key.public_key.clone())
+                    .ok_or(ReserveError::UnknownSshKey(id))
             })
             .collect::<Result<Vec<_>, _>>()?,
     };
-    if keys.is_empty() { Err(ReserveError::NoSshKey) } else { Ok(keys) }
+    if keys.is_empty() {
+        Err(ReserveError::NoSshKey)
+    } else {
+        Ok(keys)
+    }
 }
 
 /// Whether the tenant may still change its mind before anything runs.

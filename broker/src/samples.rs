@@ -32,7 +32,10 @@ pub(crate) fn priced(sku: &str, dollars: i64) -> Offer {
         gpu_memory_mib: None,
         vcpus: None,
         memory_gib: None,
-        place: Place { region: Some("here".into()), ..Place::unknown() },
+        place: Place {
+            region: Some("here".into()),
+            ..Place::unknown()
+        },
         tenancy: Tenancy::BareMetal,
         terms: Terms::OnDemand,
         internode: Internode::InfinibandNdr400,

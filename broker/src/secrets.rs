@@ -99,7 +99,9 @@ fn make(file: &Path) -> Result<(), ConfigError> {
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options.open(file).and_then(|mut made| made.write_all(hex::encode(key).as_bytes()));
+    let written = options
+        .open(file)
+        .and_then(|mut made| made.write_all(hex::encode(key).as_bytes()));
     match written {
         // Another process made it first: its key is the one to use.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
@@ -123,7 +125,10 @@ mod tests {
         let other = tempfile::tempdir().expect("a directory");
         let sealed = key(dir.path()).seal("token", b"canary");
         assert!(!sealed.windows(6).any(|window| window == b"canary"));
-        assert_eq!(key(dir.path()).open("token", &sealed).expect("opens"), b"canary");
+        assert_eq!(
+            key(dir.path()).open("token", &sealed).expect("opens"),
+            b"canary"
+        );
         assert!(key(dir.path()).open("attestation", &sealed).is_err());
         assert!(key(other.path()).open("token", &sealed).is_err());
     }
@@ -131,7 +136,10 @@ mod tests {
     #[test]
     fn without_an_embedded_database_a_missing_key_stops_the_start() {
         let error = SealingKey::load(&SecretsConfig::default(), None).expect_err("no key");
-        assert!(error.to_string().contains("BROKER__SECRETS__KEY"), "{error}");
+        assert!(
+            error.to_string().contains("BROKER__SECRETS__KEY"),
+            "{error}"
+        );
     }
 
     #[cfg(unix)]
@@ -140,7 +148,10 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().expect("a directory");
         key(dir.path());
-        let mode = fs::metadata(dir.path().join("secret.key")).expect("made").permissions().mode();
+        let mode = fs::metadata(dir.path().join("secret.key"))
+            .expect("made")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 }

@@ -65,7 +65,9 @@ pub async fn open_store(config: &Config) -> Result<Store, StartError> {
         Some(url) => Database::Url(url.expose_secret().to_owned()),
         None => {
             make_dir(&config.data_dir)?;
-            Database::Sqlite { path: config.data_dir.join("broker.db") }
+            Database::Sqlite {
+                path: config.data_dir.join("broker.db"),
+            }
         }
     };
     Ok(Store::connect(database).await?)
@@ -75,7 +77,11 @@ pub async fn open_store(config: &Config) -> Result<Store, StartError> {
 ///
 /// Errors: [`ConfigError::SealingKey`]; on a database of its own server a missing key is one.
 pub fn sealing_key(config: &Config) -> Result<SealingKey, ConfigError> {
-    let embedded = config.database.url.is_none().then_some(config.data_dir.as_path());
+    let embedded = config
+        .database
+        .url
+        .is_none()
+        .then_some(config.data_dir.as_path());
     SealingKey::load(&config.secrets, embedded)
 }
 
@@ -85,9 +91,10 @@ fn make_dir(dir: &Path) -> Result<(), StartError> {
     // It holds every tenant's rows and the sealing key: nobody else on this machine may read it.
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder
-        .create(dir)
-        .map_err(|source| StartError::File { what: format!("the directory {}", dir.display()), source })
+    builder.create(dir).map_err(|source| StartError::File {
+        what: format!("the directory {}", dir.display()),
+        source,
+    })
 }
 
 /// Puts a broker together for the given mode.
@@ -117,8 +124,7 @@ pub async fn with_store(
     simulated: Vec<ProviderLink>,
     public_url: String,
 ) -> Result<Broker, StartError> {
-    let store = store
-        .with_stock_policy(StockPolicy {
+    let store = store.with_stock_policy(StockPolicy {
         sets_without_count: config.sales.soft_holds_per_offer,
         nodes_without_count: config.sales.soft_nodes_per_hold,
     });
@@ -134,12 +140,27 @@ pub async fn with_store(
         let provider = link.adapter.profile().provider_id();
         if !known.insert(provider.clone()) {
             let why = "it is simulated and configured at once; disable it in the configuration";
-            return Err(StartError::Provider { provider: provider.to_string(), why: why.into() });
+            return Err(StartError::Provider {
+                provider: provider.to_string(),
+                why: why.into(),
+            });
         }
-        store.providers().ensure(&provider, None, clock.now()).await?;
+        store
+            .providers()
+            .ensure(&provider, None, clock.now())
+            .await?;
     }
     let agent = agent(&config, mode)?;
-    Ok(Broker::new(Parts { config, store, mode, clock, keys, providers, agent, public_url }))
+    Ok(Broker::new(Parts {
+        config,
+        store,
+        mode,
+        clock,
+        keys,
+        providers,
+        agent,
+        public_url,
+    }))
 }
 
 fn configured_providers(
@@ -147,18 +168,30 @@ fn configured_providers(
     mode: DatabaseMode,
 ) -> Result<Vec<ProviderLink>, StartError> {
     let mut links = Vec::new();
-    for (name, settings) in config.providers.iter().filter(|(_, settings)| settings.enabled) {
+    for (name, settings) in config
+        .providers
+        .iter()
+        .filter(|(_, settings)| settings.enabled)
+    {
         let adapter = market::ids::ProviderId::parse(name)
             .ok()
             .and_then(|id| registry::by_id(&id))
             .ok_or_else(|| StartError::UnknownProvider(name.clone()))?;
         let profile = adapter.profile();
-        let refuse = |why: String| StartError::Provider { provider: name.clone(), why };
+        let refuse = |why: String| StartError::Provider {
+            provider: name.clone(),
+            why,
+        };
         let credential = settings.credential.clone().ok_or_else(|| {
-            refuse(format!("no credential; set BROKER__PROVIDERS__{}__CREDENTIAL", name.to_uppercase()))
+            refuse(format!(
+                "no credential; set BROKER__PROVIDERS__{}__CREDENTIAL",
+                name.to_uppercase()
+            ))
         })?;
         // A simulation has leases that no real provider knows: it must not speak to one.
-        if mode == DatabaseMode::Simulation && !settings.base_url.as_deref().is_some_and(is_loopback) {
+        if mode == DatabaseMode::Simulation
+            && !settings.base_url.as_deref().is_some_and(is_loopback)
+        {
             let why = "a simulation speaks only to providers on this machine; disable it".into();
             return Err(refuse(why));
         }
@@ -176,10 +209,14 @@ fn configured_providers(
 
 /// Whether an address is one of this machine's own.
 fn is_loopback(url: &str) -> bool {
-    let Ok(url) = reqwest::Url::parse(url) else { return false };
+    let Ok(url) = reqwest::Url::parse(url) else {
+        return false;
+    };
     match url.host_str().map(|host| host.trim_matches(['[', ']'])) {
         Some("localhost") => true,
-        Some(host) => host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback()),
+        Some(host) => host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback()),
         None => false,
     }
 }
@@ -188,16 +225,25 @@ fn agent(config: &Config, mode: DatabaseMode) -> Result<AgentDelivery, StartErro
     if mode == DatabaseMode::Simulation {
         let executable = match config.verifier.agent_path.clone() {
             Some(executable) => executable,
-            None => std::env::current_exe()
-                .map_err(|source| StartError::File { what: "this executable".into(), source })?,
+            None => std::env::current_exe().map_err(|source| StartError::File {
+                what: "this executable".into(),
+                source,
+            })?,
         };
         return Ok(AgentDelivery::Simulated { executable });
     }
     let Some(path) = config.verifier.agent_path.clone() else {
-        warn!("No agent is configured (verifier.agent_path): nothing can be verified or handed off");
+        warn!(
+            "No agent is configured (verifier.agent_path): nothing can be verified or handed off"
+        );
         return Ok(AgentDelivery::Missing);
     };
-    let bytes = std::fs::read(&path)
-        .map_err(|source| StartError::File { what: format!("the agent {}", path.display()), source })?;
-    Ok(AgentDelivery::File { sha256: hex::encode(Sha256::digest(&bytes)), path })
+    let bytes = std::fs::read(&path).map_err(|source| StartError::File {
+        what: format!("the agent {}", path.display()),
+        source,
+    })?;
+    Ok(AgentDelivery::File {
+        sha256: hex::encode(Sha256::digest(&bytes)),
+        path,
+    })
 }

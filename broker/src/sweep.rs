@@ -44,7 +44,10 @@ pub struct Swept {
 ///
 /// Errors: the database's.
 pub async fn sweep(broker: &Broker) -> Result<Swept, StoreError> {
-    let sweeps = broker.providers().iter().map(|link| sweep_one(broker, link));
+    let sweeps = broker
+        .providers()
+        .iter()
+        .map(|link| sweep_one(broker, link));
     let mut total = Swept::default();
     for swept in join_all(sweeps).await {
         let swept = swept?;
@@ -63,7 +66,10 @@ pub async fn sweep_forever(broker: Broker) {
         if let Err(failure) = sweep(&broker).await {
             error!(error = %crate::chain(&failure), "A sweep failed");
         }
-        let forgotten = broker.store().forget_lapsed_idempotency_keys(broker.now()).await;
+        let forgotten = broker
+            .store()
+            .forget_lapsed_idempotency_keys(broker.now())
+            .await;
         if let Err(failure) = forgotten {
             warn!(error = %crate::chain(&failure), "Lapsed idempotency keys could not be forgotten");
         }
@@ -104,7 +110,11 @@ async fn sweep_one(broker: &Broker, link: &ProviderLink) -> Result<Swept, StoreE
         let young = broker.now() - lease.requested_at < TOO_YOUNG;
         if !is_listed && !young && lease.accepted_at.is_some() {
             swept.missing += 1;
-            broker.store().work().nudge(lease.reservation_id, broker.now()).await?;
+            broker
+                .store()
+                .work()
+                .nudge(lease.reservation_id, broker.now())
+                .await?;
         }
     }
     if swept.missing > 0 {
@@ -124,7 +134,10 @@ fn report_unknown(provider: &ProviderId, machine: &ProviderLease, swept: &mut Sw
 }
 
 fn runs(machine: &ProviderLease) -> bool {
-    !matches!(machine.state, ProviderLeaseState::Gone | ProviderLeaseState::Ending)
+    !matches!(
+        machine.state,
+        ProviderLeaseState::Gone | ProviderLeaseState::Ending
+    )
 }
 
 /// Whether a living lease stands behind a machine. A second machine under one mark has none.

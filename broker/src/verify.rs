@@ -108,17 +108,35 @@ pub enum LeaseVerdict {
 pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, StoreError> {
     let all = broker.store().verifications().across_tenants();
     // Only the newest verification counts: the order was sent with its token.
-    let Some(newest) = all.of_lease(lease.id).await?.into_iter().max_by_key(|one| one.id) else {
+    let Some(newest) = all
+        .of_lease(lease.id)
+        .await?
+        .into_iter()
+        .max_by_key(|one| one.id)
+    else {
         return Ok(LeaseVerdict::Open);
     };
     let mut attestations = all.attestations_of(lease.id).await?;
     attestations.retain(|attestation| attestation.verification_id == newest.id);
-    if let Some(bad) = attestations.iter().find(|attestation| !attestation.verdict.is_pass()) {
+    if let Some(bad) = attestations
+        .iter()
+        .find(|attestation| !attestation.verdict.is_pass())
+    {
         let why = format!("node {} of the lease: {}", bad.node_index, bad.verdict);
-        return Ok(LeaseVerdict::Failed(format!("{why} (attestation {})", bad.id)));
+        return Ok(LeaseVerdict::Failed(format!(
+            "{why} (attestation {})",
+            bad.id
+        )));
     }
-    let passed: BTreeSet<_> = attestations.iter().map(|attestation| attestation.node_index).collect();
-    Ok(if (0..lease.nodes).all(|node| passed.contains(&node)) { LeaseVerdict::Passed } else { LeaseVerdict::Open })
+    let passed: BTreeSet<_> = attestations
+        .iter()
+        .map(|attestation| attestation.node_index)
+        .collect();
+    Ok(if (0..lease.nodes).all(|node| passed.contains(&node)) {
+        LeaseVerdict::Passed
+    } else {
+        LeaseVerdict::Open
+    })
 }
 
 /// The verification that this token speaks for, while it is open.
@@ -129,7 +147,12 @@ pub async fn may_speak(
     id: VerificationId,
     token: &str,
 ) -> Result<Verification, StepRefusal> {
-    let verification = broker.store().verifications().across_tenants().find(id).await?;
+    let verification = broker
+        .store()
+        .verifications()
+        .across_tenants()
+        .find(id)
+        .await?;
     verification
         .filter(|one| script::is_token_of(token, one) && one.state == VerificationState::Open)
         .ok_or(StepRefusal::Token)
@@ -152,10 +175,16 @@ pub async fn step(
         return commit(broker, &verification, parse(number, body)?).await;
     }
     let key = agent_key(&body).ok_or(StepRefusal::UnknownAgent)?;
-    let row = all.node_by_key(id, key.as_str()).await?.ok_or(StepRefusal::UnknownAgent)?;
+    let row = all
+        .node_by_key(id, key.as_str())
+        .await?
+        .ok_or(StepRefusal::UnknownAgent)?;
     let session: Session =
         serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
-    let elapsed = broker.step_clock().since_answer(id, &key).ok_or(StepRefusal::Interrupted)?;
+    let elapsed = broker
+        .step_clock()
+        .since_answer(id, &key)
+        .ok_or(StepRefusal::Interrupted)?;
     let entropy = rand::random();
     match step {
         Step::Commit => Err(StepRefusal::NoSuchStep),
@@ -173,12 +202,20 @@ pub async fn step(
             let answered = tokio::task::spawn_blocking(move || {
                 session.on_openings(&openings, entropy, elapsed)
             });
-            keep(broker, &row, answered.await.map_err(|_| StepRefusal::Interrupted)??).await
+            keep(
+                broker,
+                &row,
+                answered.await.map_err(|_| StepRefusal::Interrupted)??,
+            )
+            .await
         }
         Step::Report => {
             let report: ReportSubmission = parse(number, body)?;
             let attestation_id = AttestationId::from_uuid(broker.new_uuid());
-            let judging = Judging { attestation_id, now: broker.now() };
+            let judging = Judging {
+                attestation_id,
+                now: broker.now(),
+            };
             let answered = session.on_report(&report, judging, elapsed)?;
             finish(broker, &verification, &row, answered).await
         }
@@ -186,7 +223,10 @@ pub async fn step(
 }
 
 fn parse<T: DeserializeOwned>(step: u8, body: Value) -> Result<T, StepRefusal> {
-    serde_json::from_value(body).map_err(|error| StepRefusal::Body { step, why: error.to_string() })
+    serde_json::from_value(body).map_err(|error| StepRefusal::Body {
+        step,
+        why: error.to_string(),
+    })
 }
 
 fn agent_key(body: &Value) -> Option<AgentKey> {
@@ -205,13 +245,22 @@ async fn commit(
 ) -> Result<Value, StepRefusal> {
     let store = broker.store();
     let all = store.verifications().across_tenants();
-    if let Some(row) = all.node_by_key(verification.id, commit.agent_key.as_str()).await? {
+    if let Some(row) = all
+        .node_by_key(verification.id, commit.agent_key.as_str())
+        .await?
+    {
         let session: Session =
             serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
         return json(&session.on_commit_again(&commit)?.reply);
     }
-    let lease = store.leases().across_tenants().find(verification.lease_id).await?;
-    let lease = lease.filter(|lease| lease.state.is_live()).ok_or(StepRefusal::Token)?;
+    let lease = store
+        .leases()
+        .across_tenants()
+        .find(verification.lease_id)
+        .await?;
+    let lease = lease
+        .filter(|lease| lease.state.is_live())
+        .ok_or(StepRefusal::Token)?;
     match lease.state {
         LeaseState::Verifying => {}
         LeaseState::Requested | LeaseState::Booting => return Err(StepRefusal::NotReady),
@@ -222,7 +271,12 @@ async fn commit(
         verification_id: verification.id,
         lease_id: lease.id,
         mode: mode_of(broker),
-        order: order_for(expected(&lease)?, node_index, Level::Standard, mode_of(broker)),
+        order: order_for(
+            expected(&lease)?,
+            node_index,
+            Level::Standard,
+            mode_of(broker),
+        ),
     };
     let answered = Session::open(opening, commit.clone(), rand::random())?;
     let enrolled = all
@@ -244,7 +298,9 @@ async fn commit(
         }
         Err(error) => Err(error.into()),
         Ok(_) => {
-            broker.step_clock().answered(verification.id, &commit.agent_key);
+            broker
+                .step_clock()
+                .answered(verification.id, &commit.agent_key);
             json(&answered.reply)
         }
     }
@@ -270,14 +326,30 @@ fn mode_of(broker: &Broker) -> Mode {
 /// What a node of the lease should be.
 fn expected(lease: &Lease) -> Result<ExpectedNode, StepRefusal> {
     let offer = &lease.offer;
-    let gpu = offer.gpu.known().ok_or(StepRefusal::Unverifiable("the GPU's form is unknown"))?;
-    let gpus = offer.gpus.as_whole().ok_or(StepRefusal::Unverifiable("it is a slice of a GPU"))?;
+    let gpu = offer
+        .gpu
+        .known()
+        .ok_or(StepRefusal::Unverifiable("the GPU's form is unknown"))?;
+    let gpus = offer
+        .gpus
+        .as_whole()
+        .ok_or(StepRefusal::Unverifiable("it is a slice of a GPU"))?;
     let spec = gpu.spec();
     // What the driver of a healthy card reports; without a published figure, the marketed size.
     let marketed = spec.memory_gb * 1e9 / f64::from(1 << 20);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "MiB of a card")]
-    let memory_mib = spec.reported_memory_mib.map_or(marketed as u32, |mib| mib as u32);
-    Ok(ExpectedNode { gpu, gpus, memory_mib })
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "MiB of a card"
+    )]
+    let memory_mib = spec
+        .reported_memory_mib
+        .map_or(marketed as u32, |mib| mib as u32);
+    Ok(ExpectedNode {
+        gpu,
+        gpus,
+        memory_mib,
+    })
 }
 
 fn next_step(
@@ -285,7 +357,12 @@ fn next_step(
     session: &Session,
     attestation: Option<NewAttestation>,
 ) -> Result<NodeStep, StepRefusal> {
-    Ok(NodeStep { from: row.step, to: row.step + 1, session: json(session)?, attestation })
+    Ok(NodeStep {
+        from: row.step,
+        to: row.step + 1,
+        session: json(session)?,
+        attestation,
+    })
 }
 
 /// Keeps the session after a step and gives the reply; a replayed one changes nothing.
@@ -297,8 +374,11 @@ async fn keep<R: Serialize>(
     if !answered.replayed {
         let next = next_step(row, &answered.session, None)?;
         let all = broker.store().verifications().across_tenants();
-        all.advance(row.verification_id, row.node_index, &next, broker.now()).await?;
-        broker.step_clock().answered(row.verification_id, answered.session.agent_key());
+        all.advance(row.verification_id, row.node_index, &next, broker.now())
+            .await?;
+        broker
+            .step_clock()
+            .answered(row.verification_id, answered.session.agent_key());
     }
     json(&answered.reply)
 }
@@ -327,8 +407,11 @@ async fn finish<R: Serialize>(
     let verdict = attestation.verdict;
     let last = next_step(row, &answered.session, Some(new))?;
     let all = broker.store().verifications().across_tenants();
-    all.advance(row.verification_id, row.node_index, &last, broker.now()).await?;
-    broker.step_clock().forget(row.verification_id, answered.session.agent_key());
+    all.advance(row.verification_id, row.node_index, &last, broker.now())
+        .await?;
+    broker
+        .step_clock()
+        .forget(row.verification_id, answered.session.agent_key());
     broker.nudge();
     info!(
         verification.id = %verification.id, lease.id = %verification.lease_id,

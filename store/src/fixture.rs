@@ -7,8 +7,8 @@
 
 mod postgres;
 
-use std::io::Write as _;
 use std::env;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use sea_orm::ConnectionTrait;
@@ -68,7 +68,7 @@ impl TestDatabase {
             }
             Err(why) => {
                 // Not a print macro: those of a passing test are kept from the reader.
-        let _ = writeln!(std::io::stderr(), "skipped: needs PostgreSQL ({why})");
+                let _ = writeln!(std::io::stderr(), "skipped: needs PostgreSQL ({why})");
                 return None;
             }
         };

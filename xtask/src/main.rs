@@ -33,15 +33,35 @@ fn main() -> Result<()> {
 
 fn check() -> Result<()> {
     cargo(&["fmt", "--all", "--check"], &[])?;
-    cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])?;
-    cargo(&["doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    cargo(
+        &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        &[],
+    )?;
+    cargo(
+        &["doc", "--workspace", "--no-deps", "--locked"],
+        &[("RUSTDOCFLAGS", "-D warnings")],
+    )?;
     cargo(&["test", "--workspace", "--locked"], &[])
 }
 
 fn generate() -> Result<()> {
     let update = [("UPDATE_DOCS", "1")];
-    cargo(&["test", "-p", "market", "--test", "it", "state_grids"], &update)?;
-    cargo(&["test", "-p", "broker", "--test", "it", "openapi"], &update)
+    cargo(
+        &["test", "-p", "market", "--test", "it", "state_grids"],
+        &update,
+    )?;
+    cargo(
+        &["test", "-p", "broker", "--test", "it", "openapi"],
+        &update,
+    )
 }
 
 fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The real price lists, against a reading of them that shares no code with ours.
 
-use std::io::Write as _;
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use adapters::pricesheet::{PriceSheet, PriceSheets, read_price_sheets};
@@ -14,7 +14,11 @@ fn real_sheets() -> Option<Vec<PriceSheet>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/market");
     let Ok(entries) = std::fs::read_dir(&folder) else {
         // Not a print macro: those of a passing test are kept from the reader.
-        let _ = writeln!(std::io::stderr(), "skipped: needs the price lists in {}", folder.display());
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: needs the price lists in {}",
+            folder.display()
+        );
         return None;
     };
     let mut files: Vec<PathBuf> = entries

@@ -10,7 +10,12 @@ pub(super) enum CallError {
     Transport(#[from] reqwest::Error),
     /// It refused.
     #[error("{method} {path} was refused with {status}: {detail}")]
-    Refused { method: &'static str, path: String, status: u16, detail: String },
+    Refused {
+        method: &'static str,
+        path: String,
+        status: u16,
+        detail: String,
+    },
 }
 
 /// A client with a key.
@@ -24,7 +29,11 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(base_url: &str, key: &str) -> Result<Self, CallError> {
         let http = reqwest::Client::builder().no_proxy().build()?;
-        Ok(Self { http, base_url: base_url.to_owned(), key: key.to_owned() })
+        Ok(Self {
+            http,
+            base_url: base_url.to_owned(),
+            key: key.to_owned(),
+        })
     }
 
     pub(super) async fn get(&self, path: &str) -> Result<Value, CallError> {
@@ -34,7 +43,11 @@ impl Client {
     /// Every call that spends carries an idempotency key: repeating the demo's step is harmless.
     pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value, CallError> {
         let key = uuid::Uuid::now_v7().to_string();
-        let request = self.http.post(self.url(path)).header("Idempotency-Key", key).json(body);
+        let request = self
+            .http
+            .post(self.url(path))
+            .header("Idempotency-Key", key)
+            .json(body);
         self.call("POST", path, request).await
     }
 
@@ -54,7 +67,15 @@ impl Client {
             return Ok(answer.json().await?);
         }
         let problem: Value = answer.json().await.unwrap_or_default();
-        let detail = problem["detail"].as_str().unwrap_or("no detail was given").to_owned();
-        Err(CallError::Refused { method, path: path.to_owned(), status: status.as_u16(), detail })
+        let detail = problem["detail"]
+            .as_str()
+            .unwrap_or("no detail was given")
+            .to_owned();
+        Err(CallError::Refused {
+            method,
+            path: path.to_owned(),
+            status: status.as_u16(),
+            detail,
+        })
     }
 }

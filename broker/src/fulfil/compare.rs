@@ -17,12 +17,17 @@ pub fn mismatch(order: &LeaseOrder, made: &ProviderLease) -> Option<String> {
         return Some(format!("{wanted} was ordered and it stands in {region}"));
     }
     if let Some(nodes) = made.node_count.filter(|nodes| *nodes != order.nodes) {
-        return Some(format!("{} nodes were ordered and {nodes} were made", order.nodes));
+        return Some(format!(
+            "{} nodes were ordered and {nodes} were made",
+            order.nodes
+        ));
     }
     if let (Some(gpus), Some(wanted)) = (made.gpus_per_node, offer.gpus.as_whole())
         && gpus != wanted
     {
-        return Some(format!("nodes of {wanted} GPUs were ordered and have {gpus}"));
+        return Some(format!(
+            "nodes of {wanted} GPUs were ordered and have {gpus}"
+        ));
     }
     None
 }
@@ -58,12 +63,27 @@ mod tests {
     fn each_fact_that_disagrees_is_named() {
         let order = samples::order(2);
         let wrong = [
-            ProviderLease { sku: Some("other".into()), ..made() },
-            ProviderLease { region: Some("elsewhere".into()), ..made() },
-            ProviderLease { node_count: Some(1), ..made() },
-            ProviderLease { gpus_per_node: Some(4), ..made() },
+            ProviderLease {
+                sku: Some("other".into()),
+                ..made()
+            },
+            ProviderLease {
+                region: Some("elsewhere".into()),
+                ..made()
+            },
+            ProviderLease {
+                node_count: Some(1),
+                ..made()
+            },
+            ProviderLease {
+                gpus_per_node: Some(4),
+                ..made()
+            },
         ];
-        for (made, word) in wrong.iter().zip(["other", "elsewhere", "1 were made", "have 4"]) {
+        for (made, word) in wrong
+            .iter()
+            .zip(["other", "elsewhere", "1 were made", "have 4"])
+        {
             let words = mismatch(&order, made).expect("a disagreement");
             assert!(words.contains(word), "{words}");
         }

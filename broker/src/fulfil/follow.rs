@@ -34,7 +34,10 @@ impl Round<'_> {
             Next::Wait => return Ok(false),
             Next::Fall { dismissed } => {
                 let reservation = self.step(ReservationEvent::LeaseFell)?;
-                let mut change = Change { reservation, ..Change::default() };
+                let mut change = Change {
+                    reservation,
+                    ..Change::default()
+                };
                 self.dismiss(&dismissed, &mut change)?;
                 self.save(change).await?;
                 self.look_at_all(&dismissed).await?;
@@ -60,7 +63,12 @@ impl Round<'_> {
             }
             Next::Close => {
                 let reservation = self.step(ReservationEvent::AllLeasesGone)?;
-                self.save(Change { reservation, holds_released: true, ..Change::default() }).await?;
+                self.save(Change {
+                    reservation,
+                    holds_released: true,
+                    ..Change::default()
+                })
+                .await?;
                 info!(reservation.id = %self.reservation.id, "Closed {}", self.reservation.id);
             }
         }
@@ -101,8 +109,13 @@ impl Round<'_> {
             }
         }
         let reservation = self.step(ReservationEvent::LeasesRequested)?;
-        self.save(Change { reservation, new_leases, holds_released: true, ..Change::default() })
-            .await?;
+        self.save(Change {
+            reservation,
+            new_leases,
+            holds_released: true,
+            ..Change::default()
+        })
+        .await?;
         self.look_at_every().await
     }
 
@@ -110,10 +123,18 @@ impl Round<'_> {
     async fn hand_over(&mut self, passed: &[LeaseId]) -> Result<(), FulfilError> {
         if self.reservation.state == ReservationState::Provisioning {
             let reservation = self.step(ReservationEvent::AllPassed)?;
-            return self.save(Change { reservation, ..Change::default() }).await;
+            return self
+                .save(Change {
+                    reservation,
+                    ..Change::default()
+                })
+                .await;
         }
         let reservation = self.step(ReservationEvent::HandedOff)?;
-        let mut change = Change { reservation, ..Change::default() };
+        let mut change = Change {
+            reservation,
+            ..Change::default()
+        };
         self.deliver(passed, &mut change)?;
         self.save(change).await?;
         info!(reservation.id = %self.reservation.id, "Handed off {}", self.reservation.id);
@@ -123,7 +144,11 @@ impl Round<'_> {
     /// From here on the tenant has the nodes, and is charged for them.
     fn deliver(&self, passed: &[LeaseId], change: &mut Change) -> Result<(), FulfilError> {
         let now = self.now();
-        for lease in self.leases.iter().filter(|lease| passed.contains(&lease.id)) {
+        for lease in self
+            .leases
+            .iter()
+            .filter(|lease| passed.contains(&lease.id))
+        {
             change.lease_updates.push(LeaseUpdate {
                 id: lease.id,
                 from: lease.state,
@@ -149,12 +174,18 @@ impl Round<'_> {
             if standing().all(|lease| lease.state == LeaseState::HandedOff) {
                 change.reservation = self.step(ReservationEvent::RepairGivenUp)?;
             }
-            let fallen = self.leases.iter().filter(|l| !l.state.is_standing() && l.replaced_by.is_none());
+            let fallen = self
+                .leases
+                .iter()
+                .filter(|l| !l.state.is_standing() && l.replaced_by.is_none());
             change.lease_updates.extend(fallen.map(|lease| LeaseUpdate {
                 id: lease.id,
                 from: lease.state,
                 to: lease.state,
-                facts: LeaseFacts { given_up: true, ..LeaseFacts::default() },
+                facts: LeaseFacts {
+                    given_up: true,
+                    ..LeaseFacts::default()
+                },
             }));
         } else {
             change.reservation = self.step(match repairing {

@@ -30,16 +30,25 @@ pub(super) struct Learned {
 impl Learned {
     /// Nothing happened; look again after a while.
     pub(super) fn nothing(look_in: TimeDelta) -> Self {
-        Self { look_in, ..Self::default() }
+        Self {
+            look_in,
+            ..Self::default()
+        }
     }
 
     /// Something happened; the lease is looked at again at once.
     pub(super) fn event(event: LeaseEvent) -> Self {
-        Self { event: Some(event), ..Self::default() }
+        Self {
+            event: Some(event),
+            ..Self::default()
+        }
     }
 
     /// Something happened that a person will want to read about.
     pub(super) fn because(event: LeaseEvent, note: impl Into<String>) -> Self {
-        Self { note: Some(note.into()), ..Self::event(event) }
+        Self {
+            note: Some(note.into()),
+            ..Self::event(event)
+        }
     }
 }

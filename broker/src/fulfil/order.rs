@@ -95,7 +95,8 @@ async fn sent_at(broker: &Broker, lease: &Lease) -> Result<DateTime<Utc>, StoreE
 /// `sent_at` stands for the start of what does not say when it was made: we pay for no less.
 /// When the provider began to bill: as it says, but not before the order and not after now.
 fn start_of(made: &ProviderLease, sent_at: DateTime<Utc>, now: DateTime<Utc>) -> DateTime<Utc> {
-    made.created_at.map_or(sent_at, |at| at.max(sent_at).min(now))
+    made.created_at
+        .map_or(sent_at, |at| at.max(sent_at).min(now))
 }
 
 fn accepted(

@@ -42,8 +42,12 @@ pub(super) async fn replace(
     round: &mut Round<'_>,
     fallen: &[LeaseId],
 ) -> Result<bool, FulfilError> {
-    let fallen: Vec<Lease> =
-        round.leases.iter().filter(|lease| fallen.contains(&lease.id)).cloned().collect();
+    let fallen: Vec<Lease> = round
+        .leases
+        .iter()
+        .filter(|lease| fallen.contains(&lease.id))
+        .cloned()
+        .collect();
     let groups: Vec<Vec<Lease>> = if round.reservation.gang {
         vec![fallen]
     } else {
@@ -72,14 +76,19 @@ pub(super) async fn replace(
 fn may_hear_more(round: &Round<'_>, group: &[Lease]) -> bool {
     let (broker, now) = (round.broker, round.now());
     let cooldown = TimeDelta::seconds(broker.config().sales.cooldown_seconds.into());
-    let fell_lately =
-        group.iter().filter_map(|lease| lease.gone_at).all(|gone_at| now - gone_at < cooldown);
+    let fell_lately = group
+        .iter()
+        .filter_map(|lease| lease.gone_at)
+        .all(|gone_at| now - gone_at < cooldown);
     let snapshot = broker.snapshot();
     let is_stale = |offer: &Offer| {
         let view = snapshot.provider(&offer.provider);
         view.is_none_or(|view| offer.age_seconds(now) > view.freshness_limit_seconds)
     };
-    fell_lately && snapshot.offers().any(|offer| offer.orderable && is_stale(offer))
+    fell_lately
+        && snapshot
+            .offers()
+            .any(|offer| offer.orderable && is_stale(offer))
 }
 
 /// Saves new leases for a group of fallen ones; says whether a candidate was found.
@@ -89,7 +98,12 @@ async fn replace_group(
     step: Option<ReservationEvent>,
 ) -> Result<bool, FulfilError> {
     let Some(line) = group.first().and_then(|lease| {
-        round.reservation.lines.iter().find(|line| line.line == lease.line).cloned()
+        round
+            .reservation
+            .lines
+            .iter()
+            .find(|line| line.line == lease.line)
+            .cloned()
     }) else {
         return Ok(false);
     };
@@ -100,9 +114,16 @@ async fn replace_group(
         let reservation = match (from, step) {
             // A repair keeps its state until the new lease has passed.
             (ReservationState::Repairing, _) | (_, None) => None,
-            (_, Some(event)) => Some(ReservationMove { from, to: from.next(event)? }),
+            (_, Some(event)) => Some(ReservationMove {
+                from,
+                to: from.next(event)?,
+            }),
         };
-        let change = Change { reservation, new_leases, ..Change::default() };
+        let change = Change {
+            reservation,
+            new_leases,
+            ..Change::default()
+        };
         match round.save(change).await {
             Ok(()) => {
                 info!(
@@ -163,7 +184,10 @@ async fn next_offers(
         policy: shared.policy.cloned(),
         tags: std::collections::BTreeMap::new(),
     });
-    let options = SearchOptions { limit: CANDIDATES, orderable_only: true };
+    let options = SearchOptions {
+        limit: CANDIDATES,
+        orderable_only: true,
+    };
     let (broker, now) = (round.broker, round.broker.now());
     // Our own other leases must not stand in the way, so the store alone judges what is left.
     let held = Held::new();
@@ -172,7 +196,10 @@ async fn next_offers(
     };
     let resting = resting_offers(round).await?;
     let gang = round.reservation.gang;
-    let offers = plan.candidates.into_iter().flat_map(|candidate| candidate.lines);
+    let offers = plan
+        .candidates
+        .into_iter()
+        .flat_map(|candidate| candidate.lines);
     Ok(offers
         .map(|candidate| candidate.offer)
         .filter(|offer| !resting.contains(&offer.offer_id))
@@ -193,8 +220,15 @@ fn ceiling(round: &Round<'_>, line: &QuoteLine) -> Ceiling {
     let quoted = line.rate.money_per_gpu_hour();
     let ours = quoted.units() / 100 * (100 + DEARER_BY_PERCENT);
     let ours = Rate::per_gpu_hour(Money::from_units(ours, quoted.currency()));
-    let given = round.reservation.ceiling.as_ref().and_then(|ceiling| ceiling.usd_per_gpu_hour);
-    Ceiling { usd_per_gpu_hour: Some(given.unwrap_or(ours)), usd_per_hour: None }
+    let given = round
+        .reservation
+        .ceiling
+        .as_ref()
+        .and_then(|ceiling| ceiling.usd_per_gpu_hour);
+    Ceiling {
+        usd_per_gpu_hour: Some(given.unwrap_or(ours)),
+        usd_per_hour: None,
+    }
 }
 
 /// Offers that failed this reservation too often, or everyone within the cool-down.
@@ -205,18 +239,31 @@ async fn resting_offers(round: &Round<'_>) -> Result<Vec<OfferId>, FulfilError> 
     let never_was = |lease: &&Lease| {
         lease.fall_reason == Some(LeaseEvent::NotFound) && lease.started_at.is_none()
     };
-    let fell = round.leases.iter().filter(|lease| lease.fall_reason.is_some());
+    let fell = round
+        .leases
+        .iter()
+        .filter(|lease| lease.fall_reason.is_some());
     for lease in fell.filter(|lease| !never_was(lease)) {
         *here.entry(lease.offer.offer_id).or_default() += 1;
     }
-    let most = if round.reservation.gang { 1 } else { FALLS_OF_A_FLEET };
+    let most = if round.reservation.gang {
+        1
+    } else {
+        FALLS_OF_A_FLEET
+    };
     let cooldown = TimeDelta::seconds(broker.config().sales.cooldown_seconds.into());
-    let failures = broker.store().attempts().failures_since(broker.now() - cooldown).await?;
+    let failures = broker
+        .store()
+        .attempts()
+        .failures_since(broker.now() - cooldown)
+        .await?;
     let mut everywhere: HashMap<OfferId, usize> = HashMap::new();
     for failure in failures {
         *everywhere.entry(failure.offer_id).or_default() += 1;
     }
     let here = here.into_iter().filter(|(_, falls)| *falls >= most);
-    let everywhere = everywhere.into_iter().filter(|(_, count)| *count >= FAILURES_FOR_EVERYONE);
+    let everywhere = everywhere
+        .into_iter()
+        .filter(|(_, count)| *count >= FAILURES_FOR_EVERYONE);
     Ok(here.chain(everywhere).map(|(offer, _)| offer).collect())
 }

@@ -56,7 +56,11 @@ pub(super) async fn work_on(
     claimed: Claimed,
     read_at: DateTime<Utc>,
 ) -> Result<(), FulfilError> {
-    let Claimed { reservation, leases, claim } = claimed;
+    let Claimed {
+        reservation,
+        leases,
+        claim,
+    } = claimed;
     let mut round = Round {
         broker,
         reservation,
@@ -99,8 +103,11 @@ impl Round<'_> {
             return Ok(());
         }
         self.read_at = self.now();
-        let Claimed { reservation, leases, claim } =
-            work.renew(&self.claim, self.read_at, CLAIM_SECONDS).await?;
+        let Claimed {
+            reservation,
+            leases,
+            claim,
+        } = work.renew(&self.claim, self.read_at, CLAIM_SECONDS).await?;
         (self.reservation, self.leases, self.claim) = (reservation, leases, claim);
         Ok(())
     }
@@ -115,12 +122,28 @@ impl Round<'_> {
             _ => self.due_at.unwrap_or(self.now() + LOOK_AGAIN),
         };
         // The end of a window is an event of its own, as long as the state knows it.
-        let knows_end = self.reservation.state.next(ReservationEvent::WindowEnded).is_ok();
+        let knows_end = self
+            .reservation
+            .state
+            .next(ReservationEvent::WindowEnded)
+            .is_ok();
         let ahead = |end: &DateTime<Utc>| knows_end && *end > self.now();
-        let due_at = self.reservation.window_end.filter(ahead).map_or(due_at, |end| due_at.min(end));
-        let change =
-            Change { due_at: Some(due_at), last_error: self.trouble.clone(), ..Change::default() };
-        Ok(self.broker.store().work().apply(&self.claim, &change, self.now()).await?)
+        let due_at = self
+            .reservation
+            .window_end
+            .filter(ahead)
+            .map_or(due_at, |end| due_at.min(end));
+        let change = Change {
+            due_at: Some(due_at),
+            last_error: self.trouble.clone(),
+            ..Change::default()
+        };
+        Ok(self
+            .broker
+            .store()
+            .work()
+            .apply(&self.claim, &change, self.now())
+            .await?)
     }
 
     /// Up to when a machine that was just seen to run counts as used: the tenant may have given it
@@ -136,9 +159,15 @@ impl Round<'_> {
     }
 
     /// The reservation's step by an event.
-    pub(super) fn step(&self, event: ReservationEvent) -> Result<Option<ReservationMove>, FulfilError> {
+    pub(super) fn step(
+        &self,
+        event: ReservationEvent,
+    ) -> Result<Option<ReservationMove>, FulfilError> {
         let from = self.reservation.state;
-        Ok(Some(ReservationMove { from, to: from.next(event)? }))
+        Ok(Some(ReservationMove {
+            from,
+            to: from.next(event)?,
+        }))
     }
 
     /// A lapsed hold, a confirmation, what the tenant wishes, the end of the window.
@@ -146,7 +175,13 @@ impl Round<'_> {
         let (state, now) = (self.reservation.state, self.now());
         if state == ReservationState::Held && now >= self.reservation.hold_expires_at {
             let reservation = self.step(ReservationEvent::HoldLapsed)?;
-            return self.save(Change { reservation, holds_released: true, ..Change::default() }).await;
+            return self
+                .save(Change {
+                    reservation,
+                    holds_released: true,
+                    ..Change::default()
+                })
+                .await;
         }
         let wish = reserve::event_of_wish(state, self.reservation.wish);
         let ended = self.reservation.window_end.is_some_and(|end| end <= now);
@@ -163,14 +198,21 @@ impl Round<'_> {
             ReservationEvent::WindowEnded => self.reservation.window_end,
             _ => self.reservation.wish_at,
         };
-        let mut change =
-            Change { reservation: self.step(event)?, holds_released: true, ..Change::default() };
+        let mut change = Change {
+            reservation: self.step(event)?,
+            holds_released: true,
+            ..Change::default()
+        };
         self.end_all(&mut change, at.unwrap_or(now)).await?;
         self.save(change).await
     }
 
     /// Ends every standing lease: those in use were asked back, the others are no longer wanted.
-    pub(super) async fn end_all(&self, change: &mut Change, used_until: DateTime<Utc>) -> Result<(), FulfilError> {
+    pub(super) async fn end_all(
+        &self,
+        change: &mut Change,
+        used_until: DateTime<Utc>,
+    ) -> Result<(), FulfilError> {
         for lease in self.leases.iter().filter(|lease| lease.state.is_standing()) {
             let event = match lease.state {
                 LeaseState::HandedOff => LeaseEvent::ReleaseRequested,
@@ -178,8 +220,15 @@ impl Round<'_> {
             };
             let mut facts = LeaseFacts::default();
             if lease.state == LeaseState::HandedOff {
-                meter::charge(self.broker, &self.reservation, lease, used_until, change, &mut facts)
-                    .await?;
+                meter::charge(
+                    self.broker,
+                    &self.reservation,
+                    lease,
+                    used_until,
+                    change,
+                    &mut facts,
+                )
+                .await?;
             }
             change.lease_updates.push(LeaseUpdate {
                 id: lease.id,
@@ -203,7 +252,10 @@ impl Round<'_> {
             let broker = self.broker;
             let Some(link) = broker.provider(&lease.offer.provider) else {
                 // Taken out of the configuration with machines running: a person must know.
-                self.trouble = Some(format!("{} is not configured any more", lease.offer.provider));
+                self.trouble = Some(format!(
+                    "{} is not configured any more",
+                    lease.offer.provider
+                ));
                 self.look_in(AFTER_OUR_FAULT);
                 return Ok(());
             };
@@ -212,7 +264,8 @@ impl Round<'_> {
                 return Ok(());
             }
             let boot_time = TimeDelta::seconds(broker.config().verifier.boot_seconds.into());
-            let learned = if order::is_fresh(&lease) && self.now() - lease.requested_at >= boot_time {
+            let learned = if order::is_fresh(&lease) && self.now() - lease.requested_at >= boot_time
+            {
                 // It never went out: the provider takes no orders, or cannot be reached.
                 Learned::because(LeaseEvent::Refused, "the order could not be sent in time")
             } else if order::is_fresh(&lease) {
@@ -231,16 +284,21 @@ impl Round<'_> {
 
     /// Saves the intent, then sends the order.
     async fn send(&mut self, link: &ProviderLink, lease: &Lease) -> Result<Learned, FulfilError> {
-        let Enrolment { verification, script } =
-            match verify::enrol(self.broker, lease.id, lease.nodes) {
-                Ok(enrolment) => enrolment,
-                Err(error) => return Ok(Learned::because(LeaseEvent::Refused, error.to_string())),
-            };
+        let Enrolment {
+            verification,
+            script,
+        } = match verify::enrol(self.broker, lease.id, lease.nodes) {
+            Ok(enrolment) => enrolment,
+            Err(error) => return Ok(Learned::because(LeaseEvent::Refused, error.to_string())),
+        };
         let intent = LeaseUpdate {
             id: lease.id,
             from: lease.state,
             to: lease.state,
-            facts: LeaseFacts { attempts: Some(lease.attempts + 1), ..LeaseFacts::default() },
+            facts: LeaseFacts {
+                attempts: Some(lease.attempts + 1),
+                ..LeaseFacts::default()
+            },
         };
         self.save(Change {
             lease_updates: vec![intent],
@@ -277,11 +335,20 @@ impl Round<'_> {
         let mut facts = self.facts(&lease, to, &learned);
         if learned.alive && lease.state == LeaseState::HandedOff {
             let until = self.proven_until();
-            meter::charge(self.broker, &self.reservation, &lease, until, &mut change, &mut facts)
-                .await?;
+            meter::charge(
+                self.broker,
+                &self.reservation,
+                &lease,
+                until,
+                &mut change,
+                &mut facts,
+            )
+            .await?;
         }
         if to == LeaseState::Gone {
-            change.transactions.extend(meter::provider_cost(self.broker, &lease, &facts)?);
+            change
+                .transactions
+                .extend(meter::provider_cost(self.broker, &lease, &facts)?);
         }
         if let Some(outcome) = learned.event.filter(|event| is_outcome_of_an_order(*event)) {
             change.attempts.push(NewAttempt {
@@ -296,12 +363,20 @@ impl Round<'_> {
         }
         let moved = to != lease.state;
         if moved || facts != LeaseFacts::default() || !change.attempts.is_empty() {
-            change.lease_updates.push(LeaseUpdate { id, from: lease.state, to, facts });
+            change.lease_updates.push(LeaseUpdate {
+                id,
+                from: lease.state,
+                to,
+                facts,
+            });
             self.save(change).await?;
         }
         if moved {
             let from = lease.state;
-            let why = learned.note.map(|note| format!(": {note}")).unwrap_or_default();
+            let why = learned
+                .note
+                .map(|note| format!(": {note}"))
+                .unwrap_or_default();
             info!(
                 lease.id = %id, provider.id = %lease.offer.provider, from = %from, to = %to,
                 "Lease {id} at {} went from {from} to {to}{why}", lease.offer.provider
@@ -324,17 +399,28 @@ impl Round<'_> {
             (_, Some(LeaseEvent::Failed | LeaseEvent::TimedOut)) => VerificationState::Failed,
             _ => VerificationState::Abandoned,
         };
-        let all = self.broker.store().verifications().across_tenants().of_lease(id).await?;
-        let open = all.iter().filter(|one| one.state == VerificationState::Open);
+        let all = self
+            .broker
+            .store()
+            .verifications()
+            .across_tenants()
+            .of_lease(id)
+            .await?;
+        let open = all
+            .iter()
+            .filter(|one| one.state == VerificationState::Open);
         Ok(open.map(|one| (one.id, ended)).collect())
     }
 
     fn facts(&self, lease: &Lease, to: LeaseState, learned: &Learned) -> LeaseFacts {
         let now = self.now();
-        let accepted =
-            matches!(learned.event, Some(LeaseEvent::Accepted | LeaseEvent::Mismatched));
+        let accepted = matches!(
+            learned.event,
+            Some(LeaseEvent::Accepted | LeaseEvent::Mismatched)
+        );
         let nodes_up = learned.event == Some(LeaseEvent::NodesUp);
-        let verify_seconds = TimeDelta::seconds(self.broker.config().verifier.verify_seconds.into());
+        let verify_seconds =
+            TimeDelta::seconds(self.broker.config().verifier.verify_seconds.into());
         let fell = learned.event.filter(|event| is_fall(*event));
         LeaseFacts {
             provider_lease_id: learned.provider_lease_id.clone(),
@@ -372,14 +458,15 @@ impl Round<'_> {
         let ids: Vec<_> = self.leases.iter().map(|lease| lease.id).collect();
         self.look_at_all(&ids).await
     }
-
 }
 
 /// One look at a lease whose order is out.
 async fn look(broker: &Broker, link: &ProviderLink, lease: &Lease) -> Learned {
     let id: Option<&ProviderLeaseId> = lease.provider_lease_id.as_ref();
     match (lease.state, id) {
-        (LeaseState::Requested | LeaseState::Withdrawn, _) => order::find(broker, link, lease).await,
+        (LeaseState::Requested | LeaseState::Withdrawn, _) => {
+            order::find(broker, link, lease).await
+        }
         (LeaseState::Booting, Some(id)) => watch::booting(broker, link, lease, id).await,
         (LeaseState::Verifying, Some(id)) => watch::verifying(broker, link, lease, id).await,
         (LeaseState::Passed | LeaseState::HandedOff, Some(id)) => watch::standing(link, id).await,

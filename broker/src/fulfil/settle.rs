@@ -59,21 +59,34 @@ pub fn next(state: ReservationState, gang: bool, leases: &[Standing]) -> Next {
     let fallen: Vec<_> = leases.iter().filter(|lease| lease.has_fallen()).collect();
     let standing = || leases.iter().filter(|lease| lease.state.is_standing());
     let ids = |leases: &[&Standing]| leases.iter().map(|lease| lease.id).collect::<Vec<_>>();
-    let passed: Vec<_> =
-        standing().filter(|l| l.state == LeaseState::Passed).map(|l| l.id).collect();
+    let passed: Vec<_> = standing()
+        .filter(|l| l.state == LeaseState::Passed)
+        .map(|l| l.id)
+        .collect();
     match state {
-        S::Releasing(_) if leases.iter().all(|lease| lease.state == LeaseState::Gone) => Next::Close,
+        S::Releasing(_) if leases.iter().all(|lease| lease.state == LeaseState::Gone) => {
+            Next::Close
+        }
         S::Provisioning | S::HandingOff | S::Active if !fallen.is_empty() => Next::Fall {
-            dismissed: if gang { standing().map(|lease| lease.id).collect() } else { Vec::new() },
+            dismissed: if gang {
+                standing().map(|lease| lease.id).collect()
+            } else {
+                Vec::new()
+            },
         },
         S::Repairing if gang => Next::GiveUp,
         S::Replacing if fallen.is_empty() => Next::Wait,
         // A gang starts anew only when nothing of the old one runs any more.
         S::Replacing if gang && leases.iter().any(|lease| lease.state.is_live()) => Next::Wait,
-        S::Replacing => Next::Replace { fallen: ids(&fallen) },
-        S::Repairing if !fallen.is_empty() => Next::Replace { fallen: ids(&fallen) },
+        S::Replacing => Next::Replace {
+            fallen: ids(&fallen),
+        },
+        S::Repairing if !fallen.is_empty() => Next::Replace {
+            fallen: ids(&fallen),
+        },
         S::Repairing
-            if standing().all(|l| matches!(l.state, LeaseState::Passed | LeaseState::HandedOff)) =>
+            if standing()
+                .all(|l| matches!(l.state, LeaseState::Passed | LeaseState::HandedOff)) =>
         {
             Next::Repaired { passed }
         }
@@ -95,21 +108,44 @@ mod tests {
     use super::*;
 
     fn lease(number: u128, state: LeaseState) -> Standing {
-        Standing { id: LeaseId::from_uuid(Uuid::from_u128(number)), state, replaced: false }
+        Standing {
+            id: LeaseId::from_uuid(Uuid::from_u128(number)),
+            state,
+            replaced: false,
+        }
     }
 
     #[test]
     fn one_lease_that_is_not_through_holds_up_the_hand_off() {
-        let leases = [lease(1, LeaseState::Passed), lease(2, LeaseState::Verifying)];
-        assert_eq!(next(ReservationState::Provisioning, false, &leases), Next::Wait);
+        let leases = [
+            lease(1, LeaseState::Passed),
+            lease(2, LeaseState::Verifying),
+        ];
+        assert_eq!(
+            next(ReservationState::Provisioning, false, &leases),
+            Next::Wait
+        );
     }
 
     #[test]
     fn a_gang_falls_as_one_and_a_fleet_lease_by_lease() {
-        let leases = [lease(1, LeaseState::Passed), lease(2, LeaseState::Releasing)];
+        let leases = [
+            lease(1, LeaseState::Passed),
+            lease(2, LeaseState::Releasing),
+        ];
         let fall = |gang| next(ReservationState::Provisioning, gang, &leases);
-        assert_eq!(fall(true), Next::Fall { dismissed: vec![leases[0].id] });
-        assert_eq!(fall(false), Next::Fall { dismissed: Vec::new() });
+        assert_eq!(
+            fall(true),
+            Next::Fall {
+                dismissed: vec![leases[0].id]
+            }
+        );
+        assert_eq!(
+            fall(false),
+            Next::Fall {
+                dismissed: Vec::new()
+            }
+        );
     }
 
     #[test]
@@ -118,13 +154,19 @@ mod tests {
         assert_eq!(next(ReservationState::Replacing, true, &leases), Next::Wait);
         leases[1].state = LeaseState::Gone;
         let fallen = leases.iter().map(|lease| lease.id).collect();
-        assert_eq!(next(ReservationState::Replacing, true, &leases), Next::Replace { fallen });
+        assert_eq!(
+            next(ReservationState::Replacing, true, &leases),
+            Next::Replace { fallen }
+        );
     }
 
     #[test]
     fn a_gang_that_fell_in_use_is_given_up() {
         let leases = [lease(1, LeaseState::Releasing)];
-        assert_eq!(next(ReservationState::Repairing, true, &leases), Next::GiveUp);
+        assert_eq!(
+            next(ReservationState::Repairing, true, &leases),
+            Next::GiveUp
+        );
     }
 
     #[test]

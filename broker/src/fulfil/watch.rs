@@ -28,10 +28,14 @@ async fn read(link: &ProviderLink, id: &ProviderLeaseId) -> Result<ProviderLease
             }
             _ => Ok(seen),
         },
-        Ok(None) => Err(Learned::because(LeaseEvent::Lost, "the provider knows it no more")),
-        Err(error) => {
-            Err(Learned { note: Some(error.to_string()), ..Learned::nothing(LOOK_AT_CHANGE) })
-        }
+        Ok(None) => Err(Learned::because(
+            LeaseEvent::Lost,
+            "the provider knows it no more",
+        )),
+        Err(error) => Err(Learned {
+            note: Some(error.to_string()),
+            ..Learned::nothing(LOOK_AT_CHANGE)
+        }),
     }
 }
 
@@ -42,7 +46,11 @@ pub(super) async fn booting(
     lease: &Lease,
     id: &ProviderLeaseId,
 ) -> Learned {
-    let overdue = has_passed(broker, lease.accepted_at, broker.config().verifier.boot_seconds);
+    let overdue = has_passed(
+        broker,
+        lease.accepted_at,
+        broker.config().verifier.boot_seconds,
+    );
     let seen = match read(link, id).await {
         Ok(seen) => seen,
         // A provider that cannot be read does not hold a reservation up for ever.
@@ -65,9 +73,7 @@ pub(super) async fn booting(
             provider_nodes: Some(seen.nodes),
             ..Learned::event(LeaseEvent::NodesUp)
         },
-        _ if overdue => {
-            Learned::because(LeaseEvent::BootFailed, "it did not come up in time")
-        }
+        _ if overdue => Learned::because(LeaseEvent::BootFailed, "it did not come up in time"),
         _ => Learned::nothing(LOOK_AT_CHANGE),
     }
 }
@@ -84,17 +90,24 @@ pub(super) async fn verifying(
         Ok(LeaseVerdict::Failed(words)) => return Learned::because(LeaseEvent::Failed, words),
         Ok(LeaseVerdict::Open) => {}
         Err(error) => {
-            return Learned { note: Some(error.to_string()), ..Learned::nothing(LOOK_AT_PROOF) };
+            return Learned {
+                note: Some(error.to_string()),
+                ..Learned::nothing(LOOK_AT_PROOF)
+            };
         }
     }
-    if lease.verify_deadline.is_some_and(|deadline| broker.now() >= deadline) {
+    if lease
+        .verify_deadline
+        .is_some_and(|deadline| broker.now() >= deadline)
+    {
         let note = "its nodes did not prove themselves in time";
         return Learned::because(LeaseEvent::TimedOut, note);
     }
     match read(link, id).await {
-        Ok(seen) if seen.state == ProviderLeaseState::Failed => {
-            Learned::because(LeaseEvent::Lost, format!("the provider says `{}`", seen.raw_status))
-        }
+        Ok(seen) if seen.state == ProviderLeaseState::Failed => Learned::because(
+            LeaseEvent::Lost,
+            format!("the provider says `{}`", seen.raw_status),
+        ),
         Ok(_) => Learned::nothing(LOOK_AT_PROOF),
         Err(learned) => learned,
     }
@@ -103,10 +116,14 @@ pub(super) async fn verifying(
 /// Machines that passed, or are in the tenant's hands: they must still be there.
 pub(super) async fn standing(link: &ProviderLink, id: &ProviderLeaseId) -> Learned {
     match read(link, id).await {
-        Ok(seen) if seen.state == ProviderLeaseState::Failed => {
-            Learned::because(LeaseEvent::Lost, format!("the provider says `{}`", seen.raw_status))
-        }
-        Ok(_) => Learned { alive: true, ..Learned::nothing(LOOK_AT_USE) },
+        Ok(seen) if seen.state == ProviderLeaseState::Failed => Learned::because(
+            LeaseEvent::Lost,
+            format!("the provider says `{}`", seen.raw_status),
+        ),
+        Ok(_) => Learned {
+            alive: true,
+            ..Learned::nothing(LOOK_AT_USE)
+        },
         Err(learned) => learned,
     }
 }
@@ -121,7 +138,10 @@ pub(super) async fn releasing(
     let mut learned = Learned::nothing(LOOK_AT_CHANGE);
     if lease.release_accepted_at.is_none() {
         if let Err(error) = link.adapter.release_lease(&link.http, id).await {
-            return Learned { note: Some(error.to_string()), ..learned };
+            return Learned {
+                note: Some(error.to_string()),
+                ..learned
+            };
         }
         learned.release_accepted_at = Some(broker.now());
     }

@@ -22,8 +22,11 @@ pub fn diff(known: &[Offer], reading: &CatalogReading) -> OfferDiff {
         }
     }
     // In the order in which they were known, so that the same readings give the same history.
-    diff.withdrawn =
-        known.iter().map(|o| o.offer_id).filter(|id| gone.contains_key(id)).collect();
+    diff.withdrawn = known
+        .iter()
+        .map(|o| o.offer_id)
+        .filter(|id| gone.contains_key(id))
+        .collect();
     diff
 }
 
@@ -46,7 +49,10 @@ mod tests {
             .iter()
             .filter(|offer| !diff.withdrawn.contains(&offer.offer_id))
             .map(|offer| {
-                let changed = diff.changed.iter().find(|new| new.offer_id == offer.offer_id);
+                let changed = diff
+                    .changed
+                    .iter()
+                    .find(|new| new.offer_id == offer.offer_id);
                 changed.unwrap_or(offer).clone()
             })
             .chain(diff.added.iter().cloned())

@@ -18,7 +18,10 @@ impl Doubts {
     pub(super) fn confirms(&self, provider: &ProviderId, withdrawn: &[OfferId]) -> bool {
         let withdrawn: BTreeSet<_> = withdrawn.iter().copied().collect();
         let mut doubts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if doubts.get(provider).is_some_and(|before| withdrawn.is_subset(before)) {
+        if doubts
+            .get(provider)
+            .is_some_and(|before| withdrawn.is_subset(before))
+        {
             doubts.remove(provider);
             return true;
         }
@@ -28,7 +31,10 @@ impl Doubts {
 
     /// A reading came in between that gave no reason for doubt.
     pub(super) fn forget(&self, provider: &ProviderId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(provider);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(provider);
     }
 }
 
@@ -40,10 +46,19 @@ mod tests {
     #[test]
     fn only_what_is_missing_twice_in_a_row_is_withdrawn() {
         let doubts = Doubts::default();
-        let (provider, ids) = (samples::provider(), ["a", "b", "c"].map(|n| samples::offer(n).offer_id));
+        let (provider, ids) = (
+            samples::provider(),
+            ["a", "b", "c"].map(|n| samples::offer(n).offer_id),
+        );
         assert!(!doubts.confirms(&provider, &ids[..2]));
-        assert!(!doubts.confirms(&provider, &ids), "more is missing than before");
+        assert!(
+            !doubts.confirms(&provider, &ids),
+            "more is missing than before"
+        );
         assert!(doubts.confirms(&provider, &ids[..2]));
-        assert!(!doubts.confirms(&provider, &ids[..2]), "a confirmed doubt is over");
+        assert!(
+            !doubts.confirms(&provider, &ids[..2]),
+            "a confirmed doubt is over"
+        );
     }
 }

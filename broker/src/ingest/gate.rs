@@ -18,20 +18,22 @@ pub const MAX_NODES: u32 = 100_000;
 pub fn admit(mut reading: CatalogReading) -> CatalogReading {
     let on_demand = on_demand_prices(&reading.offers);
     let mut refused = Vec::new();
-    reading.offers.retain(|offer| match refusal(offer, &on_demand) {
-        None => true,
-        Some((reason, why)) => {
-            refused.push(Skipped {
-                file: None,
-                row: None,
-                rows: 1,
-                sku: Some(offer.sku.clone()),
-                reason,
-                why,
-            });
-            false
-        }
-    });
+    reading
+        .offers
+        .retain(|offer| match refusal(offer, &on_demand) {
+            None => true,
+            Some((reason, why)) => {
+                refused.push(Skipped {
+                    file: None,
+                    row: None,
+                    rows: 1,
+                    sku: Some(offer.sku.clone()),
+                    reason,
+                    why,
+                });
+                false
+            }
+        });
     reading.skipped.extend(refused);
     reading
 }
@@ -39,7 +41,11 @@ pub fn admit(mut reading: CatalogReading) -> CatalogReading {
 type Identity = (String, Option<String>, Option<String>);
 
 fn identity(offer: &Offer) -> Identity {
-    (offer.sku.clone(), offer.place.region.clone(), offer.place.zone.clone())
+    (
+        offer.sku.clone(),
+        offer.place.region.clone(),
+        offer.place.zone.clone(),
+    )
 }
 
 fn on_demand_prices(offers: &[Offer]) -> HashMap<Identity, Money> {
@@ -64,14 +70,23 @@ fn refusal(offer: &Offer, on_demand: &HashMap<Identity, Money>) -> Option<(SkipR
         return Some((SkipReason::ImplausiblePrice, error.to_string()));
     }
     if offer.terms == Terms::Spot
-        && let Some(whole) = on_demand.get(&identity(offer)).filter(|whole| price > **whole)
+        && let Some(whole) = on_demand
+            .get(&identity(offer))
+            .filter(|whole| price > **whole)
     {
         let why = format!("spot at {price} is above on demand at {whole}");
         return Some((SkipReason::SpotAboveOnDemand, why));
     }
-    offer.availability.nodes.filter(|nodes| *nodes > MAX_NODES).map(|nodes| {
-        (SkipReason::ImpossibleCount, format!("{nodes} free nodes are more than anyone has"))
-    })
+    offer
+        .availability
+        .nodes
+        .filter(|nodes| *nodes > MAX_NODES)
+        .map(|nodes| {
+            (
+                SkipReason::ImpossibleCount,
+                format!("{nodes} free nodes are more than anyone has"),
+            )
+        })
 }
 
 #[cfg(test)]
@@ -99,7 +114,10 @@ mod tests {
         let on_demand = samples::offer("a");
         let mut spot = samples::offer("a");
         spot.terms = Terms::Spot;
-        spot.price_per_node_hour = on_demand.price_per_node_hour.checked_mul(2).expect("a price");
+        spot.price_per_node_hour = on_demand
+            .price_per_node_hour
+            .checked_mul(2)
+            .expect("a price");
         let reading = admitted(vec![on_demand.clone(), spot]);
         assert_eq!(reading.offers, vec![on_demand]);
         assert_eq!(reading.skipped[0].reason, SkipReason::SpotAboveOnDemand);
@@ -109,6 +127,9 @@ mod tests {
     fn more_free_nodes_than_anyone_has_are_refused() {
         let mut offer = samples::offer("a");
         offer.availability = Availability::exactly(u32::MAX);
-        assert_eq!(admitted(vec![offer]).skipped[0].reason, SkipReason::ImpossibleCount);
+        assert_eq!(
+            admitted(vec![offer]).skipped[0].reason,
+            SkipReason::ImpossibleCount
+        );
     }
 }

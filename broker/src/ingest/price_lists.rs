@@ -30,7 +30,10 @@ pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(
     }
     for offer in &sheets.offers {
         let offer = beside_live(broker, offer.clone());
-        by_provider.entry(offer.provider.clone()).or_default().push(offer);
+        by_provider
+            .entry(offer.provider.clone())
+            .or_default()
+            .push(offer);
     }
     let mut outcome = Ok(());
     for (provider, offers) in by_provider {
@@ -52,7 +55,11 @@ async fn apply(
     provider: ProviderId,
     offers: Vec<Offer>,
 ) -> Result<(), IngestError> {
-    broker.store().providers().ensure(&provider, None, broker.now()).await?;
+    broker
+        .store()
+        .providers()
+        .ensure(&provider, None, broker.now())
+        .await?;
     let reading = gate::admit(CatalogReading {
         provider,
         read_at: broker.now(),
@@ -60,7 +67,11 @@ async fn apply(
         skipped: Vec::new(),
         complete: true,
     });
-    let known = broker.store().catalog().known_offers(&reading.provider).await?;
+    let known = broker
+        .store()
+        .catalog()
+        .known_offers(&reading.provider)
+        .await?;
     let diff: OfferDiff = diff::diff(&known.offers, &reading);
     if reading.offers.is_empty() && diff.is_empty() {
         return Ok(());

@@ -49,7 +49,11 @@ pub async fn cancel(
 ) -> Result<Reservation, ReserveError> {
     decide(broker, tenant, id, completion, |reservation, _| {
         let next = reservation.state.next(ReservationEvent::Cancel)?;
-        Ok(if is_early(reservation.state) { Command::Move(next) } else { Command::Wish(Wish::Cancel) })
+        Ok(if is_early(reservation.state) {
+            Command::Move(next)
+        } else {
+            Command::Wish(Wish::Cancel)
+        })
     })
     .await
 }

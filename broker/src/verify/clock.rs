@@ -22,7 +22,10 @@ impl StepClock {
     pub(super) fn answered(&self, id: VerificationId, key: &AgentKey) {
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.len() >= MOST
-            && let Some(oldest) = answers.iter().min_by_key(|(_, at)| **at).map(|(k, _)| k.clone())
+            && let Some(oldest) = answers
+                .iter()
+                .min_by_key(|(_, at)| **at)
+                .map(|(k, _)| k.clone())
         {
             answers.remove(&oldest);
         }
@@ -37,6 +40,9 @@ impl StepClock {
 
     /// The conversation is over.
     pub(super) fn forget(&self, id: VerificationId, key: &AgentKey) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(id, key.clone()));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&(id, key.clone()));
     }
 }

@@ -5,8 +5,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::TimeDelta;
 use market::ids::{LeaseId, VerificationId};
 use store::verifications::{NewVerification, Verification};
-use verifier::delivery::{Delivery, DeliveryError, ScriptArgs, startup_script};
 use verifier::address::{BrokerUrl, Token};
+use verifier::delivery::{Delivery, DeliveryError, ScriptArgs, startup_script};
 
 use crate::app::{AgentDelivery, Broker};
 
@@ -35,11 +35,7 @@ pub(crate) struct Enrolment {
 /// Draws the one-time token of a lease's verification and writes the script that carries it.
 ///
 /// Errors: [`EnrolError`].
-pub(crate) fn enrol(
-    broker: &Broker,
-    lease: LeaseId,
-    nodes: u32,
-) -> Result<Enrolment, EnrolError> {
+pub(crate) fn enrol(broker: &Broker, lease: LeaseId, nodes: u32) -> Result<Enrolment, EnrolError> {
     let delivery = match broker.agent() {
         AgentDelivery::Missing => return Err(EnrolError::NoAgent),
         AgentDelivery::File { sha256, .. } => {
@@ -47,9 +43,9 @@ pub(crate) fn enrol(
             let sha256 = sha256.parse().map_err(|_| EnrolError::NoAgent)?;
             Delivery::Fetched { sha256 }
         }
-        AgentDelivery::Simulated { executable } => {
-            Delivery::Installed { executable: executable.clone() }
-        }
+        AgentDelivery::Simulated { executable } => Delivery::Installed {
+            executable: executable.clone(),
+        },
     };
     let unusable = || EnrolError::PublicUrl(broker.public_url().to_owned());
     let url: BrokerUrl = broker.public_url().parse().map_err(|_| unusable())?;
@@ -71,7 +67,10 @@ pub(crate) fn enrol(
         nodes,
         deadline: broker.now() + TimeDelta::seconds(deadline),
     };
-    Ok(Enrolment { verification, script })
+    Ok(Enrolment {
+        verification,
+        script,
+    })
 }
 
 /// Whether a presented token is the one of this verification.

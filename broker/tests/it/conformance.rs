@@ -28,12 +28,14 @@ impl ConformanceWorld for Simulated<'_> {
     }
 
     async fn advance(&self, by: Duration) {
-        self.clock.advance(TimeDelta::from_std(by).expect("a short while"));
+        self.clock
+            .advance(TimeDelta::from_std(by).expect("a short while"));
         self.simulator.tick();
     }
 
     async fn lose_next_reply(&self) -> bool {
-        let fault = Fault::new(self.provider, FaultKind::ReplyLostAfterCreate).on(Operation::Launch);
+        let fault =
+            Fault::new(self.provider, FaultKind::ReplyLostAfterCreate).on(Operation::Launch);
         self.simulator.break_next(fault).is_ok()
     }
 }
@@ -60,7 +62,11 @@ async fn check(provider: Provider) {
         )
     })
     .expect("a connection");
-    let world = Simulated { simulator: &simulator, provider, clock: &clock };
+    let world = Simulated {
+        simulator: &simulator,
+        provider,
+        clock: &clock,
+    };
     let results = run(adapter, &http, &world).await;
     let mut passed = 0;
     for result in &results {
@@ -71,7 +77,11 @@ async fn check(provider: Provider) {
         }
     }
     assert!(passed >= 9, "{provider}: only {passed} checks applied");
-    assert!(simulator.running_machines().is_empty(), "{:?}", simulator.running_machines());
+    assert!(
+        simulator.running_machines().is_empty(),
+        "{:?}",
+        simulator.running_machines()
+    );
     simulator.stop().await;
 }
 

@@ -18,11 +18,28 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("store", &["market", "migrations"]),
     (
         "broker",
-        &["adapters", "market", "matcher", "pricing", "simulator", "store", "verifier"],
+        &[
+            "adapters",
+            "market",
+            "matcher",
+            "pricing",
+            "simulator",
+            "store",
+            "verifier",
+        ],
     ),
     (
         "xtask",
-        &["adapters", "broker", "market", "matcher", "pricing", "simulator", "store", "verifier"],
+        &[
+            "adapters",
+            "broker",
+            "market",
+            "matcher",
+            "pricing",
+            "simulator",
+            "store",
+            "verifier",
+        ],
     ),
 ];
 
@@ -34,7 +51,11 @@ fn cargo(arguments: &[&str]) -> String {
         .current_dir(root)
         .output()
         .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).expect("cargo writes text")
 }
 
@@ -64,7 +85,9 @@ fn the_arrows_between_the_crates_are_those_of_the_map() {
         if !ours.iter().any(|our| our == name) {
             continue;
         }
-        let may = allowed.get(name).unwrap_or_else(|| panic!("{name} is not on the map"));
+        let may = allowed
+            .get(name)
+            .unwrap_or_else(|| panic!("{name} is not on the map"));
         for dependency in package["dependencies"].as_array().expect("dependencies") {
             let uses = dependency["name"].as_str().expect("a name");
             // A crate's own tests may look at any crate; what ships may not.
@@ -78,11 +101,19 @@ fn the_arrows_between_the_crates_are_those_of_the_map() {
 
 #[test]
 fn no_cuda_and_no_second_tls_stack_is_in_the_tree_of_the_broker() {
-    let arguments = ["tree", "-p", "broker", "-e", "normal", "--prefix", "none", "--format", "{p}"];
+    let arguments = [
+        "tree", "-p", "broker", "-e", "normal", "--prefix", "none", "--format", "{p}",
+    ];
     let tree = cargo(&arguments);
-    let names: Vec<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    let names: Vec<_> = tree
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
     assert!(names.contains(&"actix-web"), "the tree was not read");
     for unwanted in ["cudarc", "aws-lc-sys", "openssl-sys", "native-tls"] {
-        assert!(!names.contains(&unwanted), "the broker's tree holds {unwanted}");
+        assert!(
+            !names.contains(&unwanted),
+            "the broker's tree holds {unwanted}"
+        );
     }
 }

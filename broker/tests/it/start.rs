@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use adapters::{Http, HttpConfig, registry};
 use broker::app::ProviderLink;
 use broker::clock::SystemClock;
 use broker::config::{Config, ProviderConfig};
 use broker::start::{StartError, start};
-use adapters::{Http, HttpConfig, registry};
 use market::ids::ProviderId;
 use secrecy::SecretString;
 use store::settings::DatabaseMode;
@@ -35,7 +35,10 @@ fn simulated() -> Vec<ProviderLink> {
         allow_loopback: true,
         ..HttpConfig::of(adapter.profile(), None)
     });
-    vec![ProviderLink { adapter, http: http.expect("a connection") }]
+    vec![ProviderLink {
+        adapter,
+        http: http.expect("a connection"),
+    }]
 }
 
 async fn refusal(
@@ -45,16 +48,26 @@ async fn refusal(
 ) -> Option<StartError> {
     install_tls();
     let url = "http://127.0.0.1:9".to_owned();
-    start(config, mode, Arc::new(SystemClock), links, url).await.err()
+    start(config, mode, Arc::new(SystemClock), links, url)
+        .await
+        .err()
 }
 
 #[tokio::test]
 async fn a_simulation_refuses_a_provider_that_is_not_on_this_machine() {
     let dir = tempfile::tempdir().expect("a directory");
     for url in [None, Some("https://cloud.lambda.ai/api/v1")] {
-        let refused = refusal(config(dir.path(), url), DatabaseMode::Simulation, Vec::new()).await;
+        let refused = refusal(
+            config(dir.path(), url),
+            DatabaseMode::Simulation,
+            Vec::new(),
+        )
+        .await;
         let words = refused.expect("a refusal").to_string();
-        assert!(words.contains("lambda") && words.contains("this machine"), "{words}");
+        assert!(
+            words.contains("lambda") && words.contains("this machine"),
+            "{words}"
+        );
         assert!(!words.contains("canary"), "{words}");
     }
 }
@@ -65,10 +78,25 @@ async fn production_refuses_simulated_providers_and_addresses_of_this_machine() 
     let mut plain = config(dir.path(), None);
     plain.providers.clear();
     let refused = refusal(plain, DatabaseMode::Production, simulated()).await;
-    assert!(matches!(refused, Some(StartError::SimulatedInProduction)), "{refused:?}");
-    for url in ["http://127.0.0.1:9/api/v1", "https://localhost/api/v1", "http://[::1]:9"] {
-        let refused = refusal(config(dir.path(), Some(url)), DatabaseMode::Production, Vec::new()).await;
-        assert!(matches!(refused, Some(StartError::Provider { .. })), "{url}: {refused:?}");
+    assert!(
+        matches!(refused, Some(StartError::SimulatedInProduction)),
+        "{refused:?}"
+    );
+    for url in [
+        "http://127.0.0.1:9/api/v1",
+        "https://localhost/api/v1",
+        "http://[::1]:9",
+    ] {
+        let refused = refusal(
+            config(dir.path(), Some(url)),
+            DatabaseMode::Production,
+            Vec::new(),
+        )
+        .await;
+        assert!(
+            matches!(refused, Some(StartError::Provider { .. })),
+            "{url}: {refused:?}"
+        );
     }
 }
 
@@ -104,7 +132,14 @@ async fn the_directory_of_the_embedded_database_is_its_owners_alone() {
     let inside = dir.path().join("made/here");
     let mut plain = config(&inside, None);
     plain.providers.clear();
-    assert!(refusal(plain, DatabaseMode::Simulation, Vec::new()).await.is_none());
-    let mode = std::fs::metadata(&inside).expect("made").permissions().mode();
+    assert!(
+        refusal(plain, DatabaseMode::Simulation, Vec::new())
+            .await
+            .is_none()
+    );
+    let mode = std::fs::metadata(&inside)
+        .expect("made")
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o700);
 }

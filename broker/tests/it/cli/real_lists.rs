@@ -1,8 +1,8 @@
 //! `broker match` over the real price lists, against a scan of them that shares no code with ours
 //! but the reading of names.
 
-use std::io::Write as _;
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,7 +17,11 @@ fn lists() -> Option<Vec<PathBuf>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/market");
     let Ok(entries) = std::fs::read_dir(&folder) else {
         // Not a print macro: those of a passing test are kept from the reader.
-        let _ = writeln!(std::io::stderr(), "skipped: needs the price lists in {}", folder.display());
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: needs the price lists in {}",
+            folder.display()
+        );
         return None;
     };
     let mut files: Vec<_> = entries

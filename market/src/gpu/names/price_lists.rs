@@ -1,8 +1,8 @@
 //! Real price lists, where they are at hand: counts known beforehand, and a second reading of the
 //! rules that shares nothing with the first but the table.
 
-use std::io::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::path::Path;
 
 use regex::{Regex, RegexBuilder};
@@ -26,7 +26,11 @@ fn rows() -> Option<Vec<Sold>> {
     let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/market");
     let Ok(files) = std::fs::read_dir(&lists) else {
         // Not a print macro: those of a passing test are kept from the reader.
-        let _ = writeln!(std::io::stderr(), "skipped: needs the price lists in {}", lists.display());
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: needs the price lists in {}",
+            lists.display()
+        );
         return None;
     };
     let mut rows = Vec::new();
