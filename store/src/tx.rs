@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sea_orm::{
-    ConnectionTrait, DatabaseTransaction, DbBackend, IsolationLevel, SqliteTransactionMode,
-    TransactionOptions, TransactionTrait,
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, IsolationLevel,
+    SqliteTransactionMode, TransactionOptions, TransactionTrait,
 };
 
 use crate::{Store, StoreError};
@@ -58,6 +58,20 @@ impl Retry {
     }
 }
 
+/// Begins a transaction, in a task of its own that goes on when the caller is dropped.
+///
+/// Cut off in the middle of `BEGIN`, the driver for PostgreSQL (sqlx 0.9) puts the connection back
+/// with a transaction open that nobody ends: it counts a transaction only once it was answered.
+/// What is begun to the end and not wanted any more is rolled back.
+async fn begin(
+    db: &DatabaseConnection,
+    options: TransactionOptions,
+) -> Result<DatabaseTransaction, StoreError> {
+    let db = db.clone();
+    let begun = tokio::spawn(async move { db.begin_with_options(options).await }).await;
+    Ok(begun.map_err(|lost| DbErr::Custom(format!("BEGIN was lost: {lost}")))??)
+}
+
 impl Store {
     /// Begins a write transaction.
     pub(crate) async fn begin_write(&self) -> Result<DatabaseTransaction, StoreError> {
@@ -67,7 +81,7 @@ impl Store {
             sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };
-        Ok(self.write.begin_with_options(options).await?)
+        begin(&self.write, options).await
     }
 }
 
@@ -114,6 +128,6 @@ impl Store {
             isolation_level,
             ..TransactionOptions::default()
         };
-        Ok(self.read.begin_with_options(options).await?)
+        begin(&self.read, options).await
     }
 }

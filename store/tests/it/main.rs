@@ -2,6 +2,7 @@
 
 mod catalog;
 mod commands;
+mod given_up;
 mod holds;
 mod idempotency;
 mod keys;
