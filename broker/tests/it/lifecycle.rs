@@ -1,0 +1,12 @@
+//! The life of a reservation from hold to closed, with everything that can go wrong on the way, on
+//! every database. The scene that the tests play in is `scene`, what stands between the broker and
+//! its providers is `tap`.
+
+mod commands;
+mod crash;
+mod faults;
+mod fleet;
+mod happy;
+pub(crate) mod scene;
+mod sweep;
+pub(crate) mod tap;

@@ -1,0 +1,246 @@
+//! The broker is killed at every step of a reservation's life, started again and swept once. What
+//! must come out is always the same: one machine per order, none leaked, the books balanced.
+//!
+//! To be killed is to have one's future dropped: nothing after that point happens, and a
+//! transaction that was open is rolled back.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+
+use broker::{fulfil, sweep};
+use market::reservation::{CloseReason, ReservationState as S};
+use rust_decimal::Decimal;
+use serde_json::Value;
+use simulator::Provider;
+use store::fixture::for_each_database;
+
+use super::scene::{Scene, fleet, training};
+use super::tap::{Fate, Op};
+
+/// Longer than a claim lasts, so that what a dead worker had is free again.
+const CLAIM_RUNS_OUT_SECONDS: i64 = fulfil::CLAIM_SECONDS as i64 + 1;
+/// Between two scenarios: longer than an offer rests after it failed.
+const COOL_DOWN_SECONDS: i64 = 2_000;
+/// So many awaits of a life are killed at, evenly spread.
+const POINTS: usize = 40;
+
+/// Works at one moment of the clock, under a killer. `None` once the worker was killed.
+trait Killer {
+    async fn work(&self, scene: &Scene) -> Option<()>;
+}
+
+/// Lets a call to a provider hang, and kills the worker that waits for it.
+struct AtCall;
+
+impl Killer for AtCall {
+    async fn work(&self, scene: &Scene) -> Option<()> {
+        tokio::select! {
+            biased;
+            () = scene.line.hangs() => None,
+            done = fulfil::work_until_idle(scene.broker()) => {
+                done.expect("the database answers");
+                Some(())
+            }
+        }
+    }
+}
+
+/// Kills the worker when it has come to its await points so many times.
+struct AtAwait {
+    left: AtomicUsize,
+    seen: AtomicUsize,
+}
+
+impl AtAwait {
+    const fn after(awaits: usize) -> Self {
+        Self {
+            left: AtomicUsize::new(awaits),
+            seen: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Killer for AtAwait {
+    async fn work(&self, scene: &Scene) -> Option<()> {
+        let mut work = pin!(fulfil::work_until_idle(scene.broker()));
+        poll_fn(|cx| {
+            if self
+                .left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
+                .is_err()
+            {
+                return Poll::Ready(None);
+            }
+            self.seen.fetch_add(1, Ordering::Relaxed);
+            work.as_mut().poll(cx).map(|done| {
+                done.expect("the database answers");
+                Some(())
+            })
+        })
+        .await
+    }
+}
+
+/// What is lived through under a killer: the demand, and what its GPUs are in all.
+struct Life {
+    demand: Value,
+    gpus: i64,
+    provider: Provider,
+}
+
+/// A gang of one node with eight GPUs, whose provider says when a machine was made.
+fn gang() -> Life {
+    Life {
+        demand: training(8),
+        gpus: 8,
+        provider: Provider::Voltagepark,
+    }
+}
+
+/// A fleet of one small machine, whose provider does not say so and takes a while to end it.
+fn small() -> Life {
+    Life {
+        demand: fleet(1),
+        gpus: 1,
+        provider: Provider::Lambda,
+    }
+}
+
+/// One step of the life: works under the killer. After a kill the broker is started again when the
+/// dead worker's claim has run out, sweeps once and works on; says whether that happened.
+async fn step(scene: &mut Scene, killer: &impl Killer) -> bool {
+    let killed = killer.work(scene).await.is_none();
+    if killed {
+        scene.line.unhook();
+        scene.restart().await;
+        scene.pass_seconds(CLAIM_RUNS_OUT_SECONDS);
+        scene.read_providers().await;
+        // Whatever is found by a row is not stray, also before a worker has come to it.
+        let swept = sweep::sweep(scene.broker())
+            .await
+            .expect("the database answers");
+        assert_eq!((swept.unreadable, swept.foreign, swept.ended), (0, 0, 0));
+        scene.work().await;
+        scene.assert_sound().await;
+    }
+    killed
+}
+
+/// A whole life under a killer, from confirmed to closed; says whether the killer struck.
+async fn live(scene: &mut Scene, life: &Life, killer: &impl Killer) -> bool {
+    let owed = scene.payable(life.provider).await - scene.billed_by(life.provider);
+    let id = scene.reserve(life.demand.clone()).await;
+    let mut killed = step(scene, killer).await;
+    for _ in 0..12 {
+        if scene.state(id).await == S::Active {
+            break;
+        }
+        scene.pass_seconds(450);
+        scene.read_providers().await;
+        killed |= step(scene, killer).await;
+        scene.simulator().settle().await;
+        killed |= step(scene, killer).await;
+    }
+    assert_eq!(
+        scene.state(id).await,
+        S::Active,
+        "{:?}",
+        scene.leases(id).await
+    );
+    scene.pass_seconds(1_000);
+    killed |= step(scene, killer).await;
+    let released_at = scene.broker().now();
+    scene.release(id).await;
+    for _ in 0..12 {
+        killed |= step(scene, killer).await;
+        if scene.state(id).await.is_closed() {
+            break;
+        }
+        scene.pass_seconds(60);
+    }
+    assert_eq!(scene.state(id).await, S::Closed(CloseReason::Released));
+    let leases = scene.leases(id).await;
+    let used: i64 = leases
+        .iter()
+        .filter_map(|lease| lease.handed_off_at)
+        .map(|from| (released_at - from).num_seconds())
+        .sum();
+    assert_eq!(
+        scene.charged(id).await.0,
+        life.gpus * used,
+        "each second of use is charged once"
+    );
+    scene.assert_ended().await;
+
+    // A word that a provider took and a dead worker did not write down counts as given when it is
+    // given again: we may owe a little more than is billed, never less.
+    let per_hour = leases[0].offer.price_per_node_hour.to_decimal();
+    let most = per_hour * Decimal::from(CLAIM_RUNS_OUT_SECONDS + 60) / Decimal::from(3_600);
+    let more = scene.payable(life.provider).await - scene.billed_by(life.provider) - owed;
+    let most = if killed { most } else { Decimal::ZERO };
+    assert!(more >= Decimal::ZERO && more <= most, "{more} of {most}");
+    // An offer that failed rests for a while.
+    scene.pass_seconds(COOL_DOWN_SECONDS);
+    scene.read_providers().await;
+    killed
+}
+
+/// Kills the worker at each call to the provider in turn; says at how many.
+async fn kill_at_each_call(scene: &mut Scene, life: &Life) -> usize {
+    let mut points = 0;
+    for fate in [Fate::HangBefore, Fate::HangAfter] {
+        for number in 0.. {
+            let mut met = 0;
+            scene.line.hook(move |call| {
+                if call.op == Op::Catalog {
+                    return Fate::Forward;
+                }
+                met += 1;
+                if met == number + 1 {
+                    fate
+                } else {
+                    Fate::Forward
+                }
+            });
+            if !live(scene, life, &AtCall).await {
+                break;
+            }
+            points += 1;
+        }
+    }
+    points
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_killed_before_or_after_any_call_to_a_provider_leaves_one_machine_per_order() {
+    for_each_database(async |store| {
+        let mut scene = Scene::open(store).await;
+        for life in [gang(), small()] {
+            let points = kill_at_each_call(&mut scene, &life).await;
+            eprintln!("killed at {points} calls to {}", life.provider);
+            assert!(points >= 10, "only {points}");
+        }
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_killed_at_any_await_leaves_one_machine_per_order() {
+    for_each_database(async |store| {
+        let mut scene = Scene::open(store).await;
+        let never = AtAwait::after(usize::MAX);
+        live(&mut scene, &small(), &never).await;
+        let in_all = never.seen.into_inner();
+        let mut points = 0;
+        for left in (0..POINTS).map(|point| in_all * point / POINTS) {
+            points += usize::from(live(&mut scene, &small(), &AtAwait::after(left)).await);
+        }
+        eprintln!("killed at {points} of {in_all} awaits");
+        assert!(points > 30, "only {points}");
+        scene.close().await;
+    })
+    .await;
+}

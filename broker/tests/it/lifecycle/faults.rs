@@ -1,0 +1,438 @@
+//! What providers do wrong, one fault at a time: the order is found or replaced, the tenant pays
+//! for what it had and for nothing else.
+
+use market::ids::ReservationId;
+use market::lease::{LeaseEvent, LeaseState};
+use market::ledger::Account;
+use market::reservation::{CloseReason, ReservationState as S};
+use rust_decimal::Decimal;
+use serde_json::Value;
+use simulator::{Fault, FaultKind, Operation, Provider};
+use store::fixture::for_each_database;
+
+use super::scene::{Scene, fleet, training};
+
+/// Longer than an offer rests after it failed.
+const COOL_DOWN_SECONDS: i64 = 2_000;
+
+fn eight_gpus(provider: Provider) -> Value {
+    match provider {
+        Provider::Lambda => fleet(1),
+        Provider::Voltagepark => training(8),
+    }
+}
+
+/// Uses what is active for an hour, releases it, and checks that the tenant was charged for that
+/// hour and nothing else.
+async fn use_for_an_hour(scene: &Scene, id: ReservationId) {
+    scene.turn(3_600).await;
+    let lease = scene.leases(id).await.pop().expect("a lease");
+    let from = lease.handed_off_at.expect("handed off");
+    let used = (scene.broker().now() - from).num_seconds();
+    scene.release_and_close(id).await;
+    let gpus = i64::from(lease.nodes * lease.offer.gpus.as_whole().expect("whole GPUs"));
+    assert_eq!(scene.charged(id).await.0, gpus * used);
+}
+
+/// The first lease fell by this event and another one, ordered when nothing ran any more, took its
+/// place; the tenant pays for that one alone.
+async fn assert_replaced(scene: &Scene, id: ReservationId, event: LeaseEvent) {
+    let leases = scene.leases(id).await;
+    assert_eq!(leases.len(), 2, "{leases:?}");
+    assert_eq!(
+        (leases[0].state, leases[0].fall_reason),
+        (LeaseState::Gone, Some(event))
+    );
+    assert_eq!(leases[0].replaced_by, Some(leases[1].id));
+    assert!(leases[0].handed_off_at.is_none());
+    if scene.reservation(id).await.gang {
+        assert!(
+            leases[1].requested_at >= leases[0].gone_at.expect("gone"),
+            "one after the other"
+        );
+    }
+    assert!(
+        scene
+            .charges(id)
+            .await
+            .iter()
+            .all(|charge| charge.usage.lease_id == leases[1].id)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_whose_reply_was_lost_is_found_by_its_mark_and_not_sent_again() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        for provider in Provider::ALL {
+            scene.break_next(provider, FaultKind::ReplyLostAfterCreate);
+            let id = scene.reserve(eight_gpus(provider)).await;
+            scene.work().await;
+            let lease = scene.leases(id).await.remove(0);
+            assert_eq!(
+                (lease.state, lease.provider_lease_id),
+                (LeaseState::Requested, None)
+            );
+            assert_eq!(scene.made_at(provider), 1, "it was made all the same");
+            scene.turn(10).await;
+            assert_eq!(scene.leases(id).await[0].state, LeaseState::Booting);
+            scene.until(id, S::Active).await;
+            use_for_an_hour(&scene, id).await;
+            let leases = scene.leases(id).await;
+            assert_eq!((leases.len(), leases[0].attempts), (1, 1));
+            assert_eq!(scene.made_at(provider), 1);
+            scene.assert_settled().await;
+        }
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_was_lost_on_its_way_is_replaced_once_the_provider_had_time_to_list_it() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        for (provider, kind) in [
+            (Provider::Voltagepark, FaultKind::ReplyLostBeforeCreate),
+            (Provider::Lambda, FaultKind::InternalError),
+        ] {
+            scene.break_next(provider, kind);
+            let id = scene.reserve(eight_gpus(provider)).await;
+            scene.work().await;
+            scene.turn(30).await;
+            assert_eq!(
+                scene.leases(id).await[0].state,
+                LeaseState::Requested,
+                "it may be listed yet"
+            );
+            scene.turn(31).await;
+            assert_eq!(scene.leases(id).await[0].state, LeaseState::Gone);
+            scene.until(id, S::Active).await;
+            assert_eq!(scene.made_at(provider), 1);
+            use_for_an_hour(&scene, id).await;
+            assert_replaced(&scene, id, LeaseEvent::NotFound).await;
+            scene.assert_settled().await;
+        }
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_never_answered_is_given_up_and_looked_up() {
+    for_each_database(async |store| {
+        let scene = Scene::open_impatient(store).await;
+        scene.break_next(Provider::Voltagepark, FaultKind::Hang);
+        let id = scene.reserve(training(8)).await;
+        scene.work().await;
+        assert_eq!(scene.leases(id).await[0].state, LeaseState::Requested);
+        scene.until(id, S::Active).await;
+        use_for_an_hour(&scene, id).await;
+        assert_replaced(&scene, id, LeaseEvent::NotFound).await;
+        scene.assert_settled().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_never_comes_up_is_ended_and_replaced_at_our_cost() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        for provider in Provider::ALL {
+            scene.break_next(provider, FaultKind::AcceptedThenFailed);
+            let id = scene.reserve_until_active(eight_gpus(provider)).await;
+            use_for_an_hour(&scene, id).await;
+            assert_replaced(&scene, id, LeaseEvent::BootFailed).await;
+            let account =
+                Account::CogsCompensation(scene.link(provider).adapter.profile().provider_id());
+            assert!(
+                scene.balance(&account).await > Decimal::ZERO,
+                "booked, not hidden"
+            );
+            scene.assert_settled().await;
+        }
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_comes_too_soon_is_sent_again_when_the_provider_said_and_not_before() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        for provider in Provider::ALL {
+            let launches = || scene.simulator().call_counts()[&(provider, Operation::Launch)];
+            scene.break_next(
+                provider,
+                FaultKind::TooManyRequests {
+                    retry_after_seconds: Some(40),
+                },
+            );
+            let id = scene.reserve(eight_gpus(provider)).await;
+            scene.work().await;
+            let refused = launches();
+            assert_eq!(scene.leases(id).await[0].state, LeaseState::Requested);
+            assert_eq!(scene.leases(id).await[0].attempts, 0, "nothing was made");
+            scene.turn(39).await;
+            assert_eq!(launches(), refused);
+            scene.turn(1).await;
+            assert_eq!(launches(), refused + 1);
+            scene.until(id, S::Active).await;
+            use_for_an_hour(&scene, id).await;
+            assert_eq!(
+                (scene.leases(id).await.len(), scene.made_at(provider)),
+                (1, 1)
+            );
+            scene.assert_settled().await;
+        }
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_a_provider_in_use_and_at_the_end_are_waited_out() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        for provider in Provider::ALL {
+            let id = scene.reserve_until_active(eight_gpus(provider)).await;
+            let errors = |operation, times| {
+                let fault = Fault::new(provider, FaultKind::InternalError)
+                    .on(operation)
+                    .times(times);
+                scene
+                    .simulator()
+                    .break_next(fault)
+                    .expect("a fault that fits");
+            };
+            let handed_off_at = scene.leases(id).await[0].handed_off_at.expect("handed off");
+            errors(Operation::Read, 3);
+            scene.turn(600).await;
+            assert_eq!(
+                scene.state(id).await,
+                S::Active,
+                "an error is no proof of loss"
+            );
+            scene.turn(600).await;
+            errors(Operation::Release, 2);
+            scene.release(id).await;
+            let used = (scene.broker().now() - handed_off_at).num_seconds();
+            scene.work().await;
+            assert_eq!(scene.state(id).await, S::Releasing(CloseReason::Released));
+            for _ in 0..4 {
+                scene.turn(60).await;
+            }
+            assert_eq!(scene.state(id).await, S::Closed(CloseReason::Released));
+            let lease = scene.leases(id).await.remove(0);
+            let gpus = i64::from(lease.offer.gpus.as_whole().expect("whole GPUs"));
+            assert_eq!(
+                scene.charged(id).await.0,
+                gpus * used,
+                "not for our troubles in ending it"
+            );
+            scene.assert_settled().await;
+        }
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_whose_reply_was_lost_is_given_again_without_harm() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        for provider in Provider::ALL {
+            let id = scene.reserve_until_active(eight_gpus(provider)).await;
+            let lost = Fault::new(provider, FaultKind::ReplyLostAfterCreate).on(Operation::Release);
+            scene
+                .simulator()
+                .break_next(lost)
+                .expect("a fault that fits");
+            scene.release(id).await;
+            scene.until(id, S::Closed(CloseReason::Released)).await;
+            scene.assert_ended().await;
+            assert!(scene.payable(provider).await >= scene.billed_by(provider));
+        }
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rate_billed_is_the_rate_quoted_whatever_the_price_does_at_the_launch() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        for (provider, price) in [(Provider::Lambda, 199), (Provider::Voltagepark, 321)] {
+            let id = scene.hold(eight_gpus(provider)).await;
+            let quoted = scene.reservation(id).await.lines[0].rate;
+            scene.break_next(
+                provider,
+                FaultKind::PriceChange {
+                    price_usd_hour: Decimal::new(price, 2),
+                },
+            );
+            scene.confirm(id).await;
+            scene.work().await;
+            scene.until(id, S::Active).await;
+            use_for_an_hour(&scene, id).await;
+            assert_eq!(scene.reservation(id).await.lines[0].rate, quoted);
+            assert!(
+                scene
+                    .charges(id)
+                    .await
+                    .iter()
+                    .all(|charge| charge.rate == quoted)
+            );
+            scene.assert_ended().await;
+        }
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_is_not_what_was_sold_fails_its_verification_and_is_replaced() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        let provider = Provider::Voltagepark;
+        for kind in [
+            FaultKind::SlowMemory,
+            FaultKind::MissingGpu,
+            FaultKind::WrongModel,
+        ] {
+            scene.break_next(provider, kind.clone());
+            let id = scene.reserve_until_active(training(8)).await;
+            use_for_an_hour(&scene, id).await;
+            assert_replaced(&scene, id, LeaseEvent::Failed).await;
+            let leases = scene.leases(id).await;
+            let all = store.verifications().across_tenants();
+            let failed = all
+                .attestations_of(leases[0].id)
+                .await
+                .expect("attestations");
+            assert_eq!(
+                (failed.len(), failed[0].verdict.is_pass()),
+                (1, false),
+                "{kind:?}"
+            );
+            let passed = all
+                .attestations_of(leases[1].id)
+                .await
+                .expect("attestations");
+            assert_eq!((passed.len(), passed[0].verdict.is_pass()), (1, true));
+            scene.assert_settled().await;
+            scene.turn(COOL_DOWN_SECONDS).await;
+        }
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rental_of_fewer_nodes_than_ordered_is_ended_before_it_is_up_and_replaced() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        scene.break_next(Provider::Voltagepark, FaultKind::FewerNodes);
+        let id = scene.reserve(training(16)).await;
+        scene.work().await;
+        scene.turn(30).await;
+        assert_eq!(scene.leases(id).await[0].state, LeaseState::Gone);
+        scene.until(id, S::Active).await;
+        use_for_an_hour(&scene, id).await;
+        // The answer to the order does not say how many there are; the first look at it does.
+        assert_replaced(&scene, id, LeaseEvent::BootFailed).await;
+        scene.assert_ended().await;
+        assert!(
+            scene.payable(Provider::Voltagepark).await >= scene.billed_by(Provider::Voltagepark)
+        );
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_never_calls_home_is_given_up_at_its_deadline_and_replaced() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
+        let id = scene.reserve(training(8)).await;
+        scene.work().await;
+        scene.turn(900).await;
+        assert_eq!(scene.leases(id).await[0].state, LeaseState::Verifying);
+        scene.turn(599).await;
+        assert_eq!(
+            scene.leases(id).await[0].state,
+            LeaseState::Verifying,
+            "until its deadline"
+        );
+        scene.turn(15).await;
+        assert_eq!(scene.leases(id).await[0].state, LeaseState::Gone);
+        scene.until(id, S::Active).await;
+        use_for_an_hour(&scene, id).await;
+        assert_replaced(&scene, id, LeaseEvent::TimedOut).await;
+        scene.assert_settled().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+/// Offers of a provider that are live, and why it is stale if it is.
+async fn supply(scene: &Scene, provider: Provider) -> (usize, Option<String>) {
+    let snapshot = scene.broker().snapshot();
+    let offers = snapshot
+        .offers()
+        .filter(|o| o.provider.as_str() == provider.as_str())
+        .count();
+    let rows = scene.store().providers().list().await.expect("providers");
+    let row = rows
+        .into_iter()
+        .find(|row| row.id.as_str() == provider.as_str());
+    (offers, row.expect("a provider").stale_reason)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_price_list_that_is_broken_empty_or_cut_short_delists_nothing_and_harms_no_other() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        for (broken, other) in [
+            (Provider::Lambda, Provider::Voltagepark),
+            (Provider::Voltagepark, Provider::Lambda),
+        ] {
+            let (before, of_other) = (supply(&scene, broken).await.0, supply(&scene, other).await);
+            // An error is tried three times in all, an answer is taken as it is.
+            for (kind, times) in [
+                (FaultKind::TruncatedJson, 1),
+                (FaultKind::EmptyCatalog, 1),
+                (FaultKind::PartialCatalog, 1),
+                (FaultKind::InternalError, 3),
+                // The second in all, and not in a row.
+                (FaultKind::PartialCatalog, 1),
+            ] {
+                let fault = Fault::new(broken, kind.clone())
+                    .on(Operation::Catalog)
+                    .times(times);
+                scene
+                    .simulator()
+                    .break_next(fault)
+                    .expect("a fault that fits");
+                scene.pass_seconds(60);
+                let failures = scene.read_providers().await;
+                let (offers, stale) = supply(&scene, broken).await;
+                assert_eq!(failures.len(), 1, "{kind:?} at {broken}: {failures:?}");
+                assert!(stale.is_some(), "{kind:?} at {broken}");
+                assert_eq!(offers, before, "{kind:?} at {broken}");
+                assert_eq!(
+                    supply(&scene, other).await,
+                    of_other,
+                    "{kind:?} at {broken}"
+                );
+                scene.pass_seconds(60);
+                assert_eq!(scene.read_providers().await.len(), 0);
+                assert_eq!(supply(&scene, broken).await, (before, None));
+            }
+        }
+        scene.close().await;
+    })
+    .await;
+}

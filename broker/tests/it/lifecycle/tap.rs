@@ -1,0 +1,256 @@
+//! A tap between the broker and an adapter: it writes down every call and, at the one that a test
+//! names, lets it hang, fails it, or does not pass it on.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use adapters::{Adapter, AdapterError, Http, NodesPerLease, Profile, Refusal};
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use market::catalog::CatalogReading;
+use market::order::{ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId};
+use tokio::sync::Notify;
+
+/// What a call to a provider is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op {
+    Catalog,
+    Request,
+    List,
+    Find,
+    Read,
+    Release,
+}
+
+/// A call to a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) provider: &'static str,
+    pub(crate) op: Op,
+    /// Its number since the hook was set, from 0.
+    pub(crate) number: usize,
+}
+
+/// What becomes of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is passed on and answered.
+    Forward,
+    /// It never leaves us and is never answered.
+    HangBefore,
+    /// It is passed on, and its answer never arrives.
+    HangAfter,
+    /// It waits until the test lets it go on, and is passed on then.
+    Wait,
+    /// It never leaves us, and an error comes back.
+    Fail,
+    /// It never leaves us, and is refused: sold out.
+    Refuse,
+    /// A release alone: it never leaves us, and success comes back.
+    Swallow,
+}
+
+type Hook = Box<dyn FnMut(&Call) -> Fate + Send>;
+
+/// What all taps of a scene share.
+#[derive(Default)]
+pub(crate) struct Line {
+    hook: Mutex<Option<Hook>>,
+    calls: Mutex<Vec<Call>>,
+    hanging: Notify,
+    go_on: Notify,
+}
+
+impl Line {
+    /// From now on every call meets `hook`; the numbering starts again.
+    pub(crate) fn hook(&self, hook: impl FnMut(&Call) -> Fate + Send + 'static) {
+        self.calls().clear();
+        *self.hook.lock().expect("not poisoned") = Some(Box::new(hook));
+    }
+
+    /// From now on every call is passed on.
+    pub(crate) fn unhook(&self) {
+        self.hook(|_| Fate::Forward);
+    }
+
+    /// The calls since the hook was set.
+    pub(crate) fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
+        self.calls.lock().expect("not poisoned")
+    }
+
+    /// Lets the call go on that waits.
+    pub(crate) fn go_on(&self) {
+        self.go_on.notify_one();
+    }
+
+    /// Waits until a call hangs or waits.
+    pub(crate) async fn hangs(&self) {
+        self.hanging.notified().await;
+    }
+
+    fn meet(&self, provider: &'static str, op: Op) -> Fate {
+        let number = self.calls().len();
+        let call = Call {
+            provider,
+            op,
+            number,
+        };
+        self.calls().push(call);
+        let mut hook = self.hook.lock().expect("not poisoned");
+        hook.as_mut().map_or(Fate::Forward, |hook| hook(&call))
+    }
+
+    async fn hang(&self) -> Infallible {
+        self.hanging.notify_one();
+        std::future::pending().await
+    }
+}
+
+/// An adapter behind a tap.
+pub(crate) struct Tap {
+    inner: &'static dyn Adapter,
+    profile: &'static Profile,
+    line: Arc<Line>,
+}
+
+impl Tap {
+    /// Puts a tap before an adapter; like every adapter it lives as long as the process.
+    pub(crate) fn before(inner: &'static dyn Adapter, line: Arc<Line>) -> &'static dyn Adapter {
+        let profile = inner.profile();
+        Box::leak(Box::new(Self {
+            inner,
+            profile,
+            line,
+        }))
+    }
+
+    /// As [`Self::before`], and as if the provider rented every node by itself: a gang then takes
+    /// as many orders as it has nodes.
+    pub(crate) fn node_by_node(
+        inner: &'static dyn Adapter,
+        line: Arc<Line>,
+    ) -> &'static dyn Adapter {
+        let profile = Profile {
+            nodes_per_lease: NodesPerLease::One,
+            ..copy(inner.profile())
+        };
+        Box::leak(Box::new(Self {
+            inner,
+            profile: Box::leak(Box::new(profile)),
+            line,
+        }))
+    }
+
+    async fn pass<T>(
+        &self,
+        op: Op,
+        call: impl Future<Output = Result<T, AdapterError>>,
+    ) -> Result<T, AdapterError> {
+        self.meet_fate(self.line.meet(self.inner.profile().id, op), call)
+            .await
+    }
+
+    async fn meet_fate<T>(
+        &self,
+        fate: Fate,
+        call: impl Future<Output = Result<T, AdapterError>>,
+    ) -> Result<T, AdapterError> {
+        match fate {
+            Fate::Forward => call.await,
+            Fate::HangBefore => match self.line.hang().await {},
+            Fate::HangAfter => {
+                drop(call.await);
+                match self.line.hang().await {}
+            }
+            Fate::Wait => {
+                self.line.hanging.notify_one();
+                self.line.go_on.notified().await;
+                call.await
+            }
+            Fate::Refuse => Err(AdapterError::Refused {
+                refusal: Refusal::Capacity,
+                status: 400,
+                message: "the tap is closed".into(),
+            }),
+            Fate::Fail | Fate::Swallow => Err(AdapterError::Unreachable {
+                method: "GET",
+                path: "/cut".into(),
+                how: "the tap is closed".into(),
+                source: None,
+            }),
+        }
+    }
+}
+
+#[async_trait]
+impl Adapter for Tap {
+    fn profile(&self) -> &'static Profile {
+        self.profile
+    }
+
+    async fn read_catalog(
+        &self,
+        http: &Http,
+        now: DateTime<Utc>,
+    ) -> Result<CatalogReading, AdapterError> {
+        self.pass(Op::Catalog, self.inner.read_catalog(http, now))
+            .await
+    }
+
+    async fn request_lease(
+        &self,
+        http: &Http,
+        order: &LeaseOrder,
+    ) -> Result<ProviderLease, AdapterError> {
+        self.pass(Op::Request, self.inner.request_lease(http, order))
+            .await
+    }
+
+    async fn list_leases(&self, http: &Http) -> Result<Vec<ProviderLease>, AdapterError> {
+        self.pass(Op::List, self.inner.list_leases(http)).await
+    }
+
+    async fn find_lease(
+        &self,
+        http: &Http,
+        token: &ClientToken,
+    ) -> Result<Option<ProviderLease>, AdapterError> {
+        self.pass(Op::Find, self.inner.find_lease(http, token))
+            .await
+    }
+
+    async fn read_lease(
+        &self,
+        http: &Http,
+        id: &ProviderLeaseId,
+    ) -> Result<Option<ProviderLease>, AdapterError> {
+        self.pass(Op::Read, self.inner.read_lease(http, id)).await
+    }
+
+    async fn release_lease(&self, http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+        let fate = self.line.meet(self.inner.profile().id, Op::Release);
+        match fate {
+            Fate::Swallow => Ok(()),
+            fate => {
+                self.meet_fate(fate, self.inner.release_lease(http, id))
+                    .await
+            }
+        }
+    }
+}
+
+const fn copy(profile: &Profile) -> Profile {
+    Profile {
+        id: profile.id,
+        name: profile.name,
+        default_base_url: profile.default_base_url,
+        credentials: profile.credentials,
+        delivery: profile.delivery,
+        nodes_per_lease: profile.nodes_per_lease,
+        unsupported: profile.unsupported,
+        freshness_limit: profile.freshness_limit,
+        poll_interval: profile.poll_interval,
+        call_spacing: profile.call_spacing,
+        order_spacing: profile.order_spacing,
+    }
+}
