@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{OfferId, ProviderId};
+use crate::money::Money;
 use crate::offer::Offer;
 
 /// Everything read from a provider at one time.
@@ -81,6 +82,14 @@ impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// Why a spot price cannot be meant, beside the on-demand price of the same thing: it is above it.
+/// Then the spot offer alone is dropped. `None`: it can be meant.
+#[must_use]
+pub fn spot_above_on_demand(spot: Money, on_demand: Money) -> Option<String> {
+    (spot > on_demand)
+        .then(|| format!("the spot price of {spot} is above the price on demand of {on_demand}"))
 }
 
 /// A record that became no offer.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use model::{Checkpointing, Model, ModelShape, Precision, TrainMethod};
 pub use service::{LatencyObjective, Survive, UserShare};
-pub use terms::{Ceiling, Places, Policy, Window};
+pub use terms::{Ceiling, OnUnreachable, Places, Policy, Window};
 
 use crate::gpu::GpuWanted;
 use crate::offer::Tenancy;

@@ -81,24 +81,30 @@ pub enum ResourceFamily {
     Plans,
     /// Reservations, their nodes and the access to them.
     Reservations,
+    /// Events and webhooks.
+    Events,
     /// Verifications and attestations.
     Attestations,
     /// Cost reports and everything else about money.
     Spending,
     /// Keys, tokens, projects and members.
     Identity,
+    /// The audit log.
+    Audit,
 }
 
 impl ResourceFamily {
     /// Every family.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Providers,
         Self::SshKeys,
         Self::Plans,
         Self::Reservations,
+        Self::Events,
         Self::Attestations,
         Self::Spending,
         Self::Identity,
+        Self::Audit,
     ];
 }
 

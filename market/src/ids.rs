@@ -119,6 +119,10 @@ uuid_id!(
     ApiKeyId, "key_", "an API key id"
 );
 uuid_id!(
+    /// A principal: who stands behind a credential. It outlives each of its keys.
+    PrincipalId, "prn_", "a principal id"
+);
+uuid_id!(
     /// A public SSH key of a tenant.
     SshKeyId, "ssh_", "an SSH key id"
 );
@@ -151,8 +155,28 @@ uuid_id!(
     UsageId, "usg_", "a usage record id"
 );
 uuid_id!(
+    /// A credit given to a tenant.
+    CreditId, "crd_", "a credit id"
+);
+uuid_id!(
+    /// A budget: a cap on what a tenant or a project spends.
+    BudgetId, "bud_", "a budget id"
+);
+uuid_id!(
     /// A transaction of the ledger.
     TransactionId, "txn_", "a ledger transaction id"
+);
+uuid_id!(
+    /// An event: something that happened to what a tenant has.
+    EventId, "evt_", "an event id"
+);
+uuid_id!(
+    /// A webhook endpoint: where a tenant wants its events sent.
+    WebhookEndpointId, "whe_", "a webhook endpoint id"
+);
+uuid_id!(
+    /// A delivery: one event on its way to one webhook endpoint.
+    WebhookDeliveryId, "whd_", "a webhook delivery id"
 );
 
 /// An offer: a hash of provider, SKU, place, terms and ordinal among equals.

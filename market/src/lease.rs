@@ -173,6 +173,22 @@ impl LeaseEvent {
         Self::ReleaseRequested,
         Self::ProviderSaysGone,
     ];
+
+    /// Whether it is a lease's fall: a failure of what was sold, and nothing that the tenant or we
+    /// wanted.
+    #[must_use]
+    pub const fn is_fall(self) -> bool {
+        matches!(
+            self,
+            Self::Refused
+                | Self::NotFound
+                | Self::Mismatched
+                | Self::BootFailed
+                | Self::Lost
+                | Self::Failed
+                | Self::TimedOut
+        )
+    }
 }
 
 impl fmt::Display for LeaseState {

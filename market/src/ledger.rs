@@ -57,7 +57,7 @@ pub enum Account {
     Receivable(TenantId),
     /// What we earned by use.
     RevenueUsage,
-    /// Credits given to tenants.
+    /// Credits given to a tenant: what it need not pay of what it was charged.
     Credits(TenantId),
     /// What we owe a provider.
     Payable(ProviderId),
@@ -160,6 +160,8 @@ pub enum TransactionKind {
     Charge,
     /// A provider's time, as a lease ran up.
     ProviderCost,
+    /// A credit given to a tenant.
+    Credit,
 }
 
 impl TransactionKind {
@@ -169,6 +171,7 @@ impl TransactionKind {
         match self {
             Self::Charge => "charge",
             Self::ProviderCost => "provider_cost",
+            Self::Credit => "credit",
         }
     }
 }

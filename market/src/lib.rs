@@ -3,10 +3,14 @@
 //! What lives here has at least two users among the other crates. Nothing here does I/O, reads a
 //! clock or is async; whatever depends on time takes `now` as an argument.
 
+#![forbid(unsafe_code)]
+
 pub mod access;
 pub mod attestation;
 pub mod catalog;
+pub mod credit;
 pub mod demand;
+pub mod event;
 pub mod fabric;
 pub mod gpu;
 pub mod identity;
@@ -20,6 +24,7 @@ pub mod place;
 pub mod quantity;
 pub mod quote;
 pub mod reservation;
+pub mod spending;
 mod table;
 pub mod tags;
 pub mod usage;

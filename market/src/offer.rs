@@ -105,6 +105,9 @@ impl fmt::Display for Terms {
     }
 }
 
+/// The most free nodes of one offer that anyone can have.
+pub const MAX_NODES: u32 = 100_000;
+
 /// How much there is, in the provider's own degree of precision.
 #[derive(
     Debug,

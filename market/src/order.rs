@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::LeaseId;
+use crate::money::Money;
 use crate::offer::Offer;
 
 /// The mark that we put on a machine before it exists, so that it can be found again.
@@ -159,6 +160,9 @@ pub struct ProviderLease {
     pub nodes: Vec<ProviderNode>,
     /// When the provider began to bill it, as far as said.
     pub created_at: Option<DateTime<Utc>>,
+    /// What the provider says that it bills for one node and hour. `None` where it says nothing,
+    /// or nothing that can be meant: a price of zero or an absurd one is unknown.
+    pub price_per_node_hour: Option<Money>,
 }
 
 impl ProviderLease {

@@ -170,6 +170,15 @@ pub struct Inventory {
     /// The GPUs in the driver's order. All later lists of GPUs follow this order.
     #[schema(max_items = 64)]
     pub gpus: Vec<GpuClaim>,
+    /// The adapters to the network between nodes, in the system's order: `mlx5_0`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 64)]
+    pub nics: Vec<String>,
+    /// The public keys of its SSH server, each a kind and its key as in a `.pub` file; none where
+    /// the node has not made them yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub ssh_host_keys: Vec<String>,
 }
 
 /// One GPU's commitment to its product.

@@ -2,12 +2,15 @@
 
 use std::num::NonZeroU32;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::ProviderId;
 use crate::money::{Money, Rate};
 use crate::place::Country;
+
+/// How long capacity is waited for that is wanted for a duration, when no latest start is given.
+const LONGEST_WAIT: TimeDelta = TimeDelta::hours(24);
 
 /// When the capacity is wanted. Nothing given: from now on, with an open end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -16,26 +19,39 @@ pub struct Window {
     /// Not before this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_earliest: Option<DateTime<Utc>>,
-    /// Not after this.
+    /// Not after this: what is not handed off by then is given up and costs nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_latest: Option<DateTime<Utc>>,
-    /// For so many hours from the start; not together with `end`.
+    /// For so many hours from the hand-off: what it takes to boot and to verify is not taken off
+    /// them. Without `start_latest` the hand-off is waited for a day. Not together with `end`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 87_600)]
     pub duration_hours: Option<NonZeroU32>,
-    /// Until this; not together with `duration_hours`.
+    /// Until this, whenever it is handed off; not together with `duration_hours`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<DateTime<Utc>>,
 }
 
 impl Window {
-    /// When capacity taken at `start` is to end; `None` while the end is open.
+    /// Until when capacity set aside at `held_at` is waited for; `None`: as long as any is sold.
+    ///
+    /// That is the latest start, else a day where a duration will count from the hand-off, and
+    /// never past the end.
     #[must_use]
-    pub fn end_from(&self, start: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        let by_duration = self
-            .duration_hours
-            .map(|hours| start + chrono::TimeDelta::hours(i64::from(hours.get())));
-        self.end.or(by_duration)
+    pub fn given_up_at(&self, held_at: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let for_a_day = self.duration_hours.map(|_| held_at + LONGEST_WAIT);
+        let waited_for = self.start_latest.or(for_a_day);
+        [waited_for, self.end].into_iter().flatten().min()
+    }
+
+    /// When capacity that is handed off at `handed_off_at` is to end; `None`: the end is open.
+    ///
+    /// The duration counts from there, and never past the end.
+    #[must_use]
+    pub fn end_from(&self, handed_off_at: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let hours = self.duration_hours.map(|hours| i64::from(hours.get()));
+        let by_duration = hours.map(|hours| handed_off_at + TimeDelta::hours(hours));
+        [by_duration, self.end].into_iter().flatten().min()
     }
 }
 
@@ -43,10 +59,10 @@ impl Window {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ceiling {
-    /// US dollars per GPU-hour, also for a replacement.
+    /// US dollars per GPU-hour, also for what replaces a machine that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_gpu_hour: Option<Rate>,
-    /// US dollars per hour for everything.
+    /// US dollars per hour for everything, also once machines that failed are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_hour: Option<Money>,
 }
@@ -80,4 +96,63 @@ pub struct Policy {
     /// Let several training nodes be joined by plain Ethernet.
     #[serde(default)]
     pub allow_ethernet: bool,
+    /// What becomes of a machine in use that cannot be reached for too long; as the service has
+    /// it, when nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_unreachable: Option<OnUnreachable>,
+}
+
+/// What becomes of a machine in use that cannot be reached for too long. It is told either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnUnreachable {
+    /// Nothing else.
+    Event,
+    /// It counts as lost: a fleet gets another in its place, a gang ends.
+    Repair,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(hour: i64) -> DateTime<Utc> {
+        DateTime::UNIX_EPOCH + TimeDelta::hours(hour)
+    }
+
+    fn window(latest: Option<i64>, hours: Option<u32>, end: Option<i64>) -> Window {
+        Window {
+            start_earliest: None,
+            start_latest: latest.map(at),
+            duration_hours: hours.and_then(NonZeroU32::new),
+            end: end.map(at),
+        }
+    }
+
+    #[test]
+    fn a_duration_counts_from_the_hand_off_and_never_past_the_end() {
+        assert_eq!(window(None, Some(24), None).end_from(at(3)), Some(at(27)));
+        assert_eq!(
+            window(None, Some(24), Some(20)).end_from(at(3)),
+            Some(at(20))
+        );
+        assert_eq!(window(None, None, Some(20)).end_from(at(3)), Some(at(20)));
+        assert_eq!(window(Some(9), None, None).end_from(at(3)), None);
+    }
+
+    #[test]
+    fn a_hand_off_is_waited_for_until_the_latest_start_or_a_day_and_never_past_the_end() {
+        for (window, given_up) in [
+            (window(None, Some(1), None), Some(24)),
+            (window(None, Some(500), None), Some(24)),
+            (window(Some(2), Some(500), None), Some(2)),
+            (window(Some(72), Some(1), None), Some(72)),
+            (window(Some(72), None, Some(50)), Some(50)),
+            (window(None, None, Some(50)), Some(50)),
+            (window(Some(2), None, None), Some(2)),
+            (window(None, None, None), None),
+        ] {
+            assert_eq!(window.given_up_at(at(0)), given_up.map(at), "{window:?}");
+        }
+    }
 }

@@ -1,0 +1,277 @@
+//! Events: what happened to what a tenant has, in the order in which it happened.
+//!
+//! An event is written in the transaction of what it tells, so there is never one without the
+//! other. The same JSON goes into lists, streams and webhooks.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+
+use crate::ids::{EventId, ReservationId};
+use crate::lease::{LeaseEvent, LeaseState};
+use crate::reservation::ReservationState;
+
+/// A word that names no event.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` names no event; there are {known}", known = words())]
+pub struct UnknownEventType(pub String);
+
+fn words() -> String {
+    EventType::ALL.map(EventType::as_str).join(", ")
+}
+
+macro_rules! event_types {
+    ($($(#[$doc:meta])+ $variant:ident = $word:literal,)+) => {
+        /// What kind of thing happened: a closed set of words, dotted from the general to the
+        /// particular.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum EventType {
+            $($(#[$doc])+ $variant,)+
+        }
+
+        impl EventType {
+            /// Every kind.
+            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$variant),+];
+
+            /// The word on the wire and in the database: at most 40 characters.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+        }
+    };
+}
+
+event_types! {
+    /// Capacity was set aside.
+    ReservationHeld = "reservation.held",
+    /// The tenant confirmed the hold.
+    ReservationConfirmed = "reservation.confirmed",
+    /// Machines are being ordered and proved.
+    ReservationProvisioning = "reservation.provisioning",
+    /// A lease fell before the hand-off; the next candidate is being taken.
+    ReservationReplacing = "reservation.replacing",
+    /// Every lease passed; access is being delivered.
+    ReservationHandingOff = "reservation.handing_off",
+    /// The tenant has it.
+    ReservationActive = "reservation.active",
+    /// A lease fell after the hand-off; it is being replaced.
+    ReservationRepairing = "reservation.repairing",
+    /// Its leases are being ended.
+    ReservationReleasing = "reservation.releasing",
+    /// It is over, and every provider said gone.
+    ReservationClosed = "reservation.closed",
+    /// The end of the window was moved out.
+    ReservationExtended = "reservation.extended",
+    /// The tenant asked for the end before the hand-off.
+    ReservationCancelRequested = "reservation.cancel_requested",
+    /// The tenant asked for the end.
+    ReservationReleaseRequested = "reservation.release_requested",
+    /// A lease is saved and its order about to be sent.
+    LeaseRequested = "lease.requested",
+    /// A lease is no longer wanted while the provider's answer is open.
+    LeaseWithdrawn = "lease.withdrawn",
+    /// The provider accepted the order; the nodes are coming up.
+    LeaseBooting = "lease.booting",
+    /// The nodes are up and are proving themselves.
+    LeaseVerifying = "lease.verifying",
+    /// Every node passed verification.
+    LeasePassed = "lease.passed",
+    /// The tenant has access.
+    LeaseHandedOff = "lease.handed_off",
+    /// The provider is being told to end it.
+    LeaseReleasing = "lease.releasing",
+    /// The provider says that it is no more.
+    LeaseGone = "lease.gone",
+    /// The provider refused the order.
+    LeaseRefused = "lease.refused",
+    /// The provider made something else than what was ordered.
+    LeaseMismatched = "lease.mismatched",
+    /// It was accepted and did not come up.
+    LeaseBootFailed = "lease.boot_failed",
+    /// It vanished or was taken back.
+    LeaseLost = "lease.lost",
+    /// A node failed verification.
+    LeaseFailedVerification = "lease.failed_verification",
+    /// A node did not finish verification in time.
+    LeaseVerificationTimedOut = "lease.verification_timed_out",
+    /// So much of a budget's cap is spent.
+    BudgetThresholdReached = "budget.threshold_reached",
+    /// A cap is spent: what runs is ended when the grace is over.
+    BudgetStopAnnounced = "budget.stop_announced",
+    /// A cap is spent and the grace over: what runs is being ended.
+    BudgetStopped = "budget.stopped",
+    /// A node in the tenant's hands has not answered for as long as is allowed.
+    NodeUnreachable = "node.unreachable",
+    /// A node that did not answer does again.
+    NodeReachable = "node.reachable",
+    /// Who answers at a node's address has another SSH host key than the node.
+    NodeHostKeyChanged = "node.host_key_changed",
+    /// A message to try a webhook endpoint with.
+    WebhookTest = "webhook.test",
+    /// A webhook endpoint gets nothing any more, because it answered 410 or only ever failed.
+    WebhookDisabled = "webhook.disabled",
+}
+
+impl EventType {
+    /// What is told when a reservation comes into `state`.
+    #[must_use]
+    pub const fn of_reservation(state: ReservationState) -> Self {
+        use ReservationState as S;
+        match state {
+            S::Held => Self::ReservationHeld,
+            S::Confirmed => Self::ReservationConfirmed,
+            S::Provisioning => Self::ReservationProvisioning,
+            S::Replacing => Self::ReservationReplacing,
+            S::HandingOff => Self::ReservationHandingOff,
+            S::Active => Self::ReservationActive,
+            S::Repairing => Self::ReservationRepairing,
+            S::Releasing(_) => Self::ReservationReleasing,
+            S::Closed(_) => Self::ReservationClosed,
+        }
+    }
+
+    /// What is told when a lease comes into `state`, having fallen by `fall` if it did so now.
+    #[must_use]
+    pub const fn of_lease(state: LeaseState, fall: Option<LeaseEvent>) -> Self {
+        use LeaseEvent as E;
+        use LeaseState as S;
+        match fall {
+            Some(E::Refused | E::NotFound) => return Self::LeaseRefused,
+            Some(E::Mismatched) => return Self::LeaseMismatched,
+            Some(E::BootFailed) => return Self::LeaseBootFailed,
+            Some(E::Lost) => return Self::LeaseLost,
+            Some(E::Failed) => return Self::LeaseFailedVerification,
+            Some(E::TimedOut) => return Self::LeaseVerificationTimedOut,
+            _ => {}
+        }
+        match state {
+            S::Requested => Self::LeaseRequested,
+            S::Withdrawn => Self::LeaseWithdrawn,
+            S::Booting => Self::LeaseBooting,
+            S::Verifying => Self::LeaseVerifying,
+            S::Passed => Self::LeasePassed,
+            S::HandedOff => Self::LeaseHandedOff,
+            S::Releasing => Self::LeaseReleasing,
+            S::Gone => Self::LeaseGone,
+        }
+    }
+}
+
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for EventType {
+    type Err = UnknownEventType;
+
+    fn from_str(word: &str) -> Result<Self, UnknownEventType> {
+        Self::ALL
+            .into_iter()
+            .find(|known| known.as_str() == word)
+            .ok_or_else(|| UnknownEventType(word.chars().take(80).collect()))
+    }
+}
+
+impl Serialize for EventType {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for EventType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        word.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl utoipa::PartialSchema for EventType {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("What kind of thing happened"))
+            .enum_values(Some(Self::ALL.map(Self::as_str)))
+            .into()
+    }
+}
+
+impl utoipa::ToSchema for EventType {}
+
+/// Something that happened to what a tenant has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Event {
+    /// Its id: the same in lists, streams and webhooks, however often it is sent.
+    pub id: EventId,
+    /// Its number among the tenant's events: from 1 on, without gaps, in the order in which the
+    /// changes that they tell became true.
+    #[schema(minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    pub sequence: u64,
+    /// What kind of thing happened.
+    #[serde(rename = "type")]
+    pub kind: EventType,
+    /// When.
+    pub timestamp: DateTime<Utc>,
+    /// The reservation that it is about; `null` when it is about none.
+    pub reservation_id: Option<ReservationId>,
+    /// The particulars, by kind: ids, states, reasons, nodes. No secrets, no addresses.
+    #[schema(value_type = std::collections::BTreeMap<String, serde_json::Value>)]
+    pub data: serde_json::Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_is_one_dotted_word_that_reads_back_and_fits_its_column() {
+        let words: BTreeSet<_> = EventType::ALL.map(EventType::as_str).into();
+        assert_eq!(words.len(), EventType::ALL.len());
+        for kind in EventType::ALL {
+            let word = kind.as_str();
+            assert_eq!(word.parse(), Ok(kind));
+            assert!(word.len() <= 40 && word.contains('.'), "{word}");
+            let plain = |c: char| c.is_ascii_lowercase() || matches!(c, '.' | '_');
+            assert!(word.chars().all(plain), "{word}");
+        }
+        let refusal = "reservation".parse::<EventType>().expect_err("no kind");
+        assert!(
+            refusal.to_string().contains("reservation.held"),
+            "{refusal}"
+        );
+    }
+
+    #[test]
+    fn every_state_has_a_word_of_its_own_and_a_fall_tells_how() {
+        let kinds: BTreeSet<_> = ReservationState::all()
+            .into_iter()
+            .map(|state| (EventType::of_reservation(state), state.as_str()))
+            .collect();
+        assert_eq!(kinds.len(), 9);
+        for (kind, state) in kinds {
+            assert_eq!(kind.as_str(), format!("reservation.{state}"));
+        }
+        for state in LeaseState::ALL {
+            let kind = EventType::of_lease(state, None);
+            assert_eq!(kind.as_str(), format!("lease.{state}"));
+        }
+        assert_eq!(
+            EventType::of_lease(LeaseState::Releasing, Some(LeaseEvent::Failed)),
+            EventType::LeaseFailedVerification
+        );
+        assert_eq!(
+            EventType::of_lease(LeaseState::Releasing, Some(LeaseEvent::Unwanted)),
+            EventType::LeaseReleasing
+        );
+    }
+}

@@ -1,0 +1,438 @@
+//! Spending: caps and limits, and what reservations may still cost.
+//!
+//! What is committed in a period is what was charged in it, and what open reservations will cost
+//! until the period ends, or until their own end where that comes first. Metering moves seconds
+//! from the second part to the first and changes no sum, so a cap that held when a reservation was
+//! placed holds to the end of its period. Sums are taken in `i128`; keeping them is the store's
+//! business.
+
+use chrono::{DateTime, Months, NaiveDate, NaiveTime, TimeDelta, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{BudgetId, ProjectId, TenantId};
+use crate::money::{Money, Rate, divide_half_even};
+
+const SECONDS_PER_HOUR: i128 = 3_600;
+
+/// The highest amount that a cap or a limit names. Units: USD 1e-8; a billion dollars.
+const MOST_UNITS: i64 = 100_000_000_000_000_000;
+/// How many thresholds a budget may have.
+pub const MAX_THRESHOLDS: usize = 10;
+/// The highest threshold. Units: percent of the cap.
+pub const MAX_THRESHOLD_PERCENT: u16 = 1_000;
+/// The longest grace. Units: seconds; a week.
+pub const MAX_GRACE_SECONDS: u32 = 604_800;
+
+/// How long a cap runs before it begins anew: a calendar day or month, UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BudgetPeriod {
+    /// From midnight to midnight.
+    Day,
+    /// From the first of a month to the first of the next.
+    Month,
+}
+
+/// A stretch of time: from `start` on, up to and without `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// When it begins.
+    pub start: DateTime<Utc>,
+    /// When it is over.
+    pub end: DateTime<Utc>,
+}
+
+impl BudgetPeriod {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Month => "month",
+        }
+    }
+
+    /// The day or month that `at` lies in.
+    #[must_use]
+    pub fn around(self, at: DateTime<Utc>) -> Span {
+        let day = at.date_naive();
+        let (first, next) = match self {
+            Self::Day => (day, day.succ_opt()),
+            Self::Month => {
+                let first = first_of_month(day);
+                (first, first.checked_add_months(Months::new(1)))
+            }
+        };
+        let midnight = |day: NaiveDate| day.and_time(NaiveTime::MIN).and_utc();
+        Span {
+            start: midnight(first),
+            end: next.map_or(DateTime::<Utc>::MAX_UTC, midnight),
+        }
+    }
+}
+
+fn first_of_month(day: NaiveDate) -> NaiveDate {
+    use chrono::Datelike as _;
+    // Every month has a first.
+    day.with_day(1).unwrap_or(day)
+}
+
+/// What happens when a cap is reached. Each includes the one before.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum BudgetMode {
+    /// Events tell of it at the thresholds, and nothing else.
+    Notify,
+    /// A hold or an extension that could pass the cap is refused.
+    BlockNew,
+    /// Once the cap is spent, and after the grace, what runs is ended.
+    StopRunning,
+}
+
+impl BudgetMode {
+    /// Whether nothing new is let past the cap.
+    #[must_use]
+    pub const fn blocks(self) -> bool {
+        matches!(self, Self::BlockNew | Self::StopRunning)
+    }
+
+    /// Whether what runs is ended once the cap is spent.
+    #[must_use]
+    pub const fn stops(self) -> bool {
+        matches!(self, Self::StopRunning)
+    }
+}
+
+/// What a budget says. It comes from outside, so [`BudgetTerms::check`] it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetTerms {
+    /// How long the cap runs.
+    pub period: BudgetPeriod,
+    /// What may be spent in one period.
+    pub cap: Money,
+    /// What happens when it is reached.
+    pub mode: BudgetMode,
+    /// At which shares of the cap an event tells. Units: percent; ascending.
+    pub thresholds_percent: Vec<u16>,
+    /// How long what runs goes on once the cap is spent. Units: seconds.
+    pub grace_seconds: u32,
+}
+
+/// Why something is no budget, or no limit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpendingRefusal {
+    /// A cap that is none.
+    #[error("a cap is above 0 and at most 1000000000 USD, not {0}")]
+    Cap(Money),
+    /// Thresholds that cannot be told apart or reached.
+    #[error(
+        "thresholds are at most {MAX_THRESHOLDS} different numbers from 1 to {MAX_THRESHOLD_PERCENT}, in percent of the cap"
+    )]
+    Thresholds,
+    /// A grace without end.
+    #[error("a grace is at most {MAX_GRACE_SECONDS} seconds (a week)")]
+    Grace,
+    /// A limit below nothing.
+    #[error("a limit on spending is 0 or more and at most 1000000000 USD per hour, not {0}")]
+    Rate(Money),
+}
+
+impl BudgetTerms {
+    /// Puts the thresholds in order and says whether this can be a budget.
+    ///
+    /// Errors: [`SpendingRefusal`].
+    pub fn check(mut self) -> Result<Self, SpendingRefusal> {
+        if !self.cap.is_positive() || self.cap.units() > MOST_UNITS {
+            return Err(SpendingRefusal::Cap(self.cap));
+        }
+        self.thresholds_percent.sort_unstable();
+        let in_range = |percent: &u16| (1..=MAX_THRESHOLD_PERCENT).contains(percent);
+        let apart = self
+            .thresholds_percent
+            .windows(2)
+            .all(|two| two[0] != two[1]);
+        let few = self.thresholds_percent.len() <= MAX_THRESHOLDS;
+        if !few || !apart || !self.thresholds_percent.iter().all(in_range) {
+            return Err(SpendingRefusal::Thresholds);
+        }
+        if self.grace_seconds > MAX_GRACE_SECONDS {
+            return Err(SpendingRefusal::Grace);
+        }
+        Ok(self)
+    }
+}
+
+/// A cap on what a tenant, or one project of it, spends in a period.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    /// Its id.
+    pub id: BudgetId,
+    /// Whose it is.
+    pub tenant_id: TenantId,
+    /// The project it is for; `None`: all of the tenant's together.
+    pub project_id: Option<ProjectId>,
+    /// What it says.
+    pub terms: BudgetTerms,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+}
+
+impl Budget {
+    /// Whether what happens in `project` counts against it.
+    #[must_use]
+    pub fn covers(&self, project: ProjectId) -> bool {
+        self.project_id.is_none_or(|own| own == project)
+    }
+
+    /// Whether `spent` units are `percent` of the cap or more.
+    #[must_use]
+    pub fn has_reached(&self, percent: u16, spent: i128) -> bool {
+        spent * 100 >= i128::from(self.terms.cap.units()) * i128::from(percent)
+    }
+
+    /// Lets `asked` more units be committed beside `committed`, or refuses it.
+    ///
+    /// Errors: [`BudgetExceeded`] for a budget that blocks.
+    pub fn admit(
+        &self,
+        charged: i128,
+        committed: i128,
+        asked: i128,
+    ) -> Result<(), Box<BudgetExceeded>> {
+        let cap = self.terms.cap;
+        if !self.terms.mode.blocks() || asked <= 0 || committed + asked <= i128::from(cap.units()) {
+            return Ok(());
+        }
+        Err(Box::new(BudgetExceeded {
+            budget: self.id,
+            project: self.project_id,
+            period: self.terms.period,
+            cap,
+            charged: money(charged),
+            open: money(committed - charged),
+            asked: money(asked),
+        }))
+    }
+}
+
+/// So many units of US dollars; the most that there is, when it is more.
+#[must_use]
+pub fn money(units: i128) -> Money {
+    Money::usd_units(i64::try_from(units).unwrap_or(i64::MAX))
+}
+
+fn scope(project: Option<&ProjectId>) -> String {
+    project.map_or("the tenant".to_owned(), |id| format!("project {id}"))
+}
+
+/// A blocking cap would be passed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "budget {budget} lets {scope} spend {cap} USD in a {period}: {charged} are charged and {open} committed to what is open, and this could cost {asked} more until the {period} ends; take less or a shorter window, end something, or have the budget raised",
+    scope = scope(.project.as_ref()),
+    period = .period.as_str()
+)]
+pub struct BudgetExceeded {
+    /// Which budget.
+    pub budget: BudgetId,
+    /// The project it is for.
+    pub project: Option<ProjectId>,
+    /// Its period.
+    pub period: BudgetPeriod,
+    /// Its cap.
+    pub cap: Money,
+    /// What is charged so far in this period.
+    pub charged: Money,
+    /// What open reservations may still cost in it.
+    pub open: Money,
+    /// What was asked for would cost in it.
+    pub asked: Money,
+}
+
+/// How much of everything may be in use at once; `None` is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SpendingLimits {
+    /// GPUs that are held or leased.
+    pub gpus: Option<u32>,
+    /// What all that is held or leased costs. Units: US dollars per hour.
+    pub usd_per_hour: Option<Money>,
+    /// Holds that are not confirmed.
+    pub open_holds: Option<u32>,
+    /// Reservations that are not closed.
+    pub reservations: Option<u32>,
+}
+
+/// How much of everything is in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InUse {
+    /// GPUs that are held or leased.
+    pub gpus: u64,
+    /// What they cost. Units: USD 1e-8 per hour.
+    pub units_per_hour: i128,
+    /// Holds that are not confirmed.
+    pub open_holds: u64,
+    /// Reservations that are not closed.
+    pub reservations: u64,
+}
+
+impl std::ops::AddAssign for InUse {
+    fn add_assign(&mut self, more: Self) {
+        self.gpus += more.gpus;
+        self.units_per_hour += more.units_per_hour;
+        self.open_holds += more.open_holds;
+        self.reservations += more.reservations;
+    }
+}
+
+/// A limit would be passed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the limit `{limit}` of {scope} is {most}: {used} are in use and {asked} more were asked for; take less, end something, or have the limit raised",
+    scope = scope(.project.as_ref())
+)]
+pub struct LimitExceeded {
+    /// Which limit, by its word on the wire.
+    pub limit: &'static str,
+    /// The project it is for; `None`: the tenant.
+    pub project: Option<ProjectId>,
+    /// How much it lets through.
+    pub most: String,
+    /// How much is in use.
+    pub used: String,
+    /// How much more was asked for.
+    pub asked: String,
+}
+
+impl SpendingLimits {
+    /// Says whether these can be limits.
+    ///
+    /// Errors: [`SpendingRefusal::Rate`].
+    pub fn check(self) -> Result<Self, SpendingRefusal> {
+        match self.usd_per_hour {
+            Some(rate) if !(0..=MOST_UNITS).contains(&rate.units()) => {
+                Err(SpendingRefusal::Rate(rate))
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Lets `asked` be in use beside `used`, or refuses it.
+    ///
+    /// Errors: [`LimitExceeded`], naming the first limit that would be passed.
+    pub fn admit(
+        &self,
+        project: Option<ProjectId>,
+        used: InUse,
+        asked: InUse,
+    ) -> Result<(), Box<LimitExceeded>> {
+        let counts = [
+            ("gpus", self.gpus, used.gpus, asked.gpus),
+            (
+                "open_holds",
+                self.open_holds,
+                used.open_holds,
+                asked.open_holds,
+            ),
+            (
+                "reservations",
+                self.reservations,
+                used.reservations,
+                asked.reservations,
+            ),
+        ];
+        for (limit, most, used, asked) in counts {
+            if let Some(most) = most.filter(|most| used + asked > u64::from(*most)) {
+                return Err(Box::new(LimitExceeded {
+                    limit,
+                    project,
+                    most: most.to_string(),
+                    used: used.to_string(),
+                    asked: asked.to_string(),
+                }));
+            }
+        }
+        let together = used.units_per_hour + asked.units_per_hour;
+        match self.usd_per_hour {
+            Some(most) if together > i128::from(most.units()) => Err(Box::new(LimitExceeded {
+                limit: "usd_per_hour",
+                project,
+                most: most.to_string(),
+                used: money(used.units_per_hour).to_string(),
+                asked: money(asked.units_per_hour).to_string(),
+            })),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// GPUs that are, or may come to be, charged from some moment on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunningGpus {
+    /// How many.
+    pub gpus: u32,
+    /// Up to when their use is charged already, or since when it may be.
+    pub from: DateTime<Utc>,
+}
+
+/// A line of an open reservation, as far as it may still cost something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenLine {
+    /// The frozen rate.
+    pub rate: Rate,
+    /// What was charged so far at this rate. Units: GPU-seconds.
+    pub charged_gpu_seconds: i64,
+    /// Its GPUs.
+    pub running: Vec<RunningGpus>,
+    /// When its use ends; `None` while that is open.
+    pub until: Option<DateTime<Utc>>,
+    /// The longest that it is used, from the hand-off that is still to come.
+    pub longest: Option<TimeDelta>,
+}
+
+impl OpenLine {
+    /// What the line may still cost within `span`, as the meter will round it. Units: USD 1e-8.
+    #[must_use]
+    pub fn rest_within(&self, span: Span) -> i128 {
+        let end = self.until.map_or(span.end, |until| until.min(span.end));
+        let rest: i128 = self
+            .running
+            .iter()
+            .map(|part| {
+                let left = end - part.from.max(span.start);
+                let left = self.longest.map_or(left, |longest| left.min(longest));
+                i128::from(part.gpus) * i128::from(left.num_seconds().max(0))
+            })
+            .sum();
+        let charged = i128::from(self.charged_gpu_seconds);
+        self.cost_of(charged + rest) - self.cost_of(charged)
+    }
+
+    fn cost_of(&self, gpu_seconds: i128) -> i128 {
+        let units = i128::from(self.rate.money_per_gpu_hour().units());
+        divide_half_even(units * gpu_seconds, SECONDS_PER_HOUR)
+    }
+}
+
+/// How long `left` units last at `units_per_hour`. Units: hundredths of an hour, rounded down.
+///
+/// `None` when nothing is spent.
+#[must_use]
+pub fn hundredths_of_hours_left(left: i128, units_per_hour: i128) -> Option<u32> {
+    let hundredths = (left.max(0) * 100).checked_div(units_per_hour)?;
+    (units_per_hour > 0).then(|| u32::try_from(hundredths).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests;
