@@ -5,6 +5,8 @@
 //! providers' costs in double entry, [`report`] sums charges up for finance. What money is lives
 //! in `market::money`; keeping postings is the store's business.
 
+#![forbid(unsafe_code)]
+
 pub mod meter;
 pub mod postings;
 pub mod quote;

@@ -5,6 +5,7 @@
 //! charge or the same lease again books nothing.
 
 use chrono::{DateTime, Utc};
+use market::credit::Credit;
 use market::ids::{LeaseId, ProviderId, TransactionId};
 use market::ledger::{Account, LedgerUnit, Posting, Transaction, TransactionKind};
 use market::money::{Money, MoneyError, Rate};
@@ -35,6 +36,27 @@ pub fn charge_transaction(charge: &Charge, id: TransactionId) -> Result<Transact
     )?)
 }
 
+/// Books a credit: the tenant owes us less, and we bear it.
+///
+/// Revenue and GPU-seconds stay: what was sold was sold at the quoted rate. Effective when it was
+/// given. Key: `credit/{credit id}`.
+/// Errors: [`PriceError::Ledger`].
+pub fn credit_transaction(credit: &Credit, id: TransactionId) -> Result<Transaction, PriceError> {
+    let money = LedgerUnit::Money(credit.amount.currency());
+    let amount = credit.amount.units();
+    let tenant = credit.tenant_id;
+    Ok(Transaction::try_new(
+        id,
+        format!("credit/{}", credit.id),
+        TransactionKind::Credit,
+        credit.granted_at,
+        vec![
+            Posting::debit(Account::Credits(tenant), money, amount),
+            Posting::credit(Account::Receivable(tenant), money, amount),
+        ],
+    )?)
+}
+
 /// The life of a lease that is gone, as its provider bills it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseLife {
@@ -42,7 +64,7 @@ pub struct LeaseLife {
     pub lease_id: LeaseId,
     /// Who bills it.
     pub provider: ProviderId,
-    /// What the provider takes for one node and hour, as ordered.
+    /// What the provider takes for one node and hour: as it stated at the launch, or as ordered.
     pub price_per_node_hour: Money,
     /// Nodes of the lease.
     pub nodes: u32,

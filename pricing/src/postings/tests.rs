@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use market::ids::{ApiKeyId, CreditId, TenantId};
 use market::ledger::sums;
 use market::money::{Currency, divide_half_even};
 use proptest::prelude::*;
@@ -109,7 +110,33 @@ fn times_that_do_not_follow_each_other_are_refused() {
     }
 }
 
+fn credit(units: i64) -> Credit {
+    Credit::try_new(
+        CreditId::from_uuid(Uuid::from_u128(6)),
+        TenantId::from_uuid(Uuid::from_u128(4)),
+        Money::usd_units(units),
+        "the second node came late".into(),
+        ApiKeyId::from_uuid(Uuid::from_u128(7)),
+        at(60),
+    )
+    .expect("a credit")
+}
+
 proptest! {
+    #[test]
+    fn a_credit_takes_from_what_the_tenant_owes_what_we_bear(units in 1_i64..100_000_000_000_000) {
+        let credit = credit(units);
+        let booked = credit_transaction(&credit, id_counter()()).expect("balances");
+        prop_assert_eq!(sums(booked.postings()), BTreeMap::from([(USD, 0)]));
+        prop_assert_eq!(booked.idempotency_key(), format!("credit/{}", credit.id));
+        prop_assert_eq!((booked.kind(), booked.effective_at()), (TransactionKind::Credit, at(60)));
+        let amounts = balances(std::slice::from_ref(&booked));
+        let tenant = credit.tenant_id;
+        prop_assert_eq!(amounts[&format!("receivable/{tenant}")], -units);
+        prop_assert_eq!(amounts[&format!("credits/{tenant}")], units);
+        prop_assert_eq!(amounts.len(), 2);
+    }
+
     #[test]
     fn the_parts_of_a_life_sum_to_one_rounding_of_the_whole(
         price in 1_i64..100_000_000_000,
