@@ -29,6 +29,24 @@ pub(crate) async fn protect(manager: &SchemaManager<'_>, table: &str) -> Result<
     Ok(())
 }
 
+/// Lets `table` be changed again, until it is protected anew: for a change of the schema that has
+/// to move its rows.
+pub(crate) async fn lift(manager: &SchemaManager<'_>, table: &str) -> Result<(), DbErr> {
+    let statements = match manager.get_database_backend() {
+        DbBackend::Postgres => format!(
+            "DROP TRIGGER {table}_no_change ON {table};
+             DROP TRIGGER {table}_no_truncate ON {table};
+             DROP FUNCTION {table}_is_append_only();"
+        ),
+        _ => format!("DROP TRIGGER {table}_no_update; DROP TRIGGER {table}_no_delete;"),
+    };
+    manager
+        .get_connection()
+        .execute_unprepared(&statements)
+        .await?;
+    Ok(())
+}
+
 /// Removes what is left of [`protect`] once the table and its triggers are dropped.
 pub(crate) async fn forget(manager: &SchemaManager<'_>, table: &str) -> Result<(), DbErr> {
     if manager.get_database_backend() == DbBackend::Postgres {

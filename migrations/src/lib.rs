@@ -4,6 +4,8 @@
 //! that breaks readers expands first and contracts in a later release. What the columns mean to
 //! the program is said in `store`, whose entities read them.
 
+#![forbid(unsafe_code)]
+
 mod append_only;
 mod columns;
 mod m20261121_000001_settings;
@@ -15,6 +17,15 @@ mod m20261121_000006_verifications;
 mod m20261121_000007_ledger;
 mod m20261121_000008_charges;
 mod m20261121_000009_idempotency;
+mod m20261121_000010_lease_price;
+mod m20261121_000011_events;
+mod m20261121_000012_webhooks;
+mod m20261121_000013_identity_rotation;
+mod m20261121_000014_audit;
+mod m20261121_000015_credits;
+mod m20261121_000016_limits;
+mod m20261121_000017_reachability;
+mod m20261121_000018_provider_credentials;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -33,6 +44,15 @@ impl MigratorTrait for Migrator {
             Box::new(m20261121_000007_ledger::Migration),
             Box::new(m20261121_000008_charges::Migration),
             Box::new(m20261121_000009_idempotency::Migration),
+            Box::new(m20261121_000010_lease_price::Migration),
+            Box::new(m20261121_000011_events::Migration),
+            Box::new(m20261121_000012_webhooks::Migration),
+            Box::new(m20261121_000013_identity_rotation::Migration),
+            Box::new(m20261121_000014_audit::Migration),
+            Box::new(m20261121_000015_credits::Migration),
+            Box::new(m20261121_000016_limits::Migration),
+            Box::new(m20261121_000017_reachability::Migration),
+            Box::new(m20261121_000018_provider_credentials::Migration),
         ]
     }
 }

@@ -2,16 +2,16 @@
 
 use chrono::{DateTime, Utc};
 use market::identity::{Role, Scopes};
-use market::ids::{ApiKeyId, TenantId};
+use market::ids::{ApiKeyId, PrincipalId, TenantId};
 use sea_orm::sea_query::{Expr, Func};
-use sea_orm::{ColumnTrait, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder};
+use sea_orm::{ColumnTrait, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder, QuerySelect};
 
-use crate::StoreError;
 use crate::entity::api_keys;
 use crate::entity::column::{Json, Moment, Text, Word};
 use crate::idempotency::{self, Completion};
 use crate::scope::tenant_scoped;
 use crate::tx::transaction;
+use crate::{Conflict, StoreError};
 
 /// A key about to be kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,11 +34,28 @@ pub struct NewApiKey {
     pub created_at: DateTime<Utc>,
 }
 
+/// The key that is to follow another one, for the same principal and the same rights.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SuccessorKey {
+    /// Its id.
+    pub id: ApiKeyId,
+    /// The beginning of the key, by which a person recognises it.
+    pub prefix: String,
+    /// The BLAKE3 hash of the whole key, in hexadecimal digits.
+    pub hash: String,
+    /// When it stops working; `None` for never.
+    pub expires_at: Option<DateTime<Utc>>,
+    /// When the one before stops working, unless it does so earlier.
+    pub old_until: DateTime<Utc>,
+}
+
 /// A key as kept. The key itself is nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKey {
     /// Its id.
     pub id: ApiKeyId,
+    /// Who stands behind it: the same for all keys that followed one another.
+    pub principal: PrincipalId,
     /// Whose it is.
     pub tenant_id: TenantId,
     /// What the tenant calls it.
@@ -57,6 +74,8 @@ pub struct ApiKey {
     pub last_used_at: Option<DateTime<Utc>>,
     /// When it was revoked.
     pub revoked_at: Option<DateTime<Utc>>,
+    /// The key that follows it.
+    pub replaced_by: Option<ApiKeyId>,
 }
 
 impl ApiKey {
@@ -71,6 +90,10 @@ impl From<api_keys::Model> for ApiKey {
     fn from(row: api_keys::Model) -> Self {
         Self {
             id: row.id.0,
+            // A process of the release before writes keys without one.
+            principal: row
+                .principal_id
+                .map_or(PrincipalId::from_uuid(row.id.0.uuid()), |id| id.0),
             tenant_id: row.tenant_id.0,
             name: row.name,
             role: row.role.0,
@@ -80,6 +103,7 @@ impl From<api_keys::Model> for ApiKey {
             expires_at: row.expires_at.map(Moment::at),
             last_used_at: row.last_used_at.map(Moment::at),
             revoked_at: row.revoked_at.map(Moment::at),
+            replaced_by: row.replaced_by.map(|id| id.0),
         }
     }
 }
@@ -87,7 +111,7 @@ impl From<api_keys::Model> for ApiKey {
 tenant_scoped!(ApiKeys, api_keys, TenantApiKeys, AllApiKeys, "API keys");
 
 impl TenantApiKeys<'_> {
-    /// Keeps a new key.
+    /// Keeps a new key, which is a principal of its own.
     ///
     /// Errors: [`StoreError::Conflict`] when the same key exists; [`StoreError::Stale`] when
     /// `completion` was taken over.
@@ -108,6 +132,8 @@ impl TenantApiKeys<'_> {
             expires_at: key.expires_at.map(Moment::from),
             last_used_at: None,
             revoked_at: None,
+            principal_id: Some(Text(PrincipalId::from_uuid(key.id.uuid()))),
+            replaced_by: None,
         };
         transaction!(self.store, |tx| {
             api_keys::Entity::insert(row.clone().into_active_model())
@@ -132,28 +158,88 @@ impl TenantApiKeys<'_> {
         Ok(rows.into_iter().map(ApiKey::from).collect())
     }
 
+    /// Puts a key in place of another, which lives on for a while; gives the new one.
+    ///
+    /// Errors: [`StoreError::NotFound`]; [`Conflict::KeyNotActive`] when the old one was revoked,
+    /// has expired or was followed already; [`StoreError::Stale`] when `completion` was taken over.
+    pub async fn rotate(
+        &self,
+        old: ApiKeyId,
+        new: SuccessorKey,
+        now: DateTime<Utc>,
+        completion: Option<Completion<'_, ApiKey>>,
+    ) -> Result<ApiKey, StoreError> {
+        transaction!(self.store, |tx| {
+            let row = api_keys::Entity::find_by_id(Text(old))
+                .filter(api_keys::Column::TenantId.eq(Text(self.tenant)))
+                .lock_exclusive()
+                .one(tx)
+                .await?
+                .ok_or(StoreError::NotFound { what: "API key" })?;
+            let before = ApiKey::from(row.clone());
+            if !before.is_usable(now) || before.replaced_by.is_some() {
+                return Err(Conflict::KeyNotActive.into());
+            }
+            let until = before
+                .expires_at
+                .map_or(new.old_until, |end| end.min(new.old_until));
+            let next = api_keys::Model {
+                id: Text(new.id),
+                prefix: new.prefix.clone(),
+                hash: new.hash.clone(),
+                created_at: now.into(),
+                expires_at: new.expires_at.map(Moment::from),
+                last_used_at: None,
+                principal_id: Some(Text(before.principal)),
+                ..row
+            };
+            api_keys::Entity::insert(next.clone().into_active_model())
+                .exec_without_returning(tx)
+                .await
+                .map_err(|refusal| exists(refusal.into()))?;
+            api_keys::Entity::update_many()
+                .col_expr(
+                    api_keys::Column::ExpiresAt,
+                    Expr::value(Moment::from(until)),
+                )
+                .col_expr(api_keys::Column::ReplacedBy, Expr::value(Text(new.id)))
+                .filter(api_keys::Column::Id.eq(Text(old)))
+                .exec(tx)
+                .await?;
+            let key = ApiKey::from(next);
+            idempotency::complete(tx, self.tenant, completion.as_ref(), &key).await?;
+            Ok(key)
+        })
+    }
+
     /// Makes a key useless from now on; a second time changes nothing.
     ///
-    /// Errors: [`StoreError::NotFound`].
-    pub async fn revoke(&self, id: ApiKeyId, now: DateTime<Utc>) -> Result<(), StoreError> {
-        let of_tenant = api_keys::Column::TenantId.eq(Text(self.tenant));
-        let revoked = api_keys::Entity::update_many()
-            .col_expr(
-                api_keys::Column::RevokedAt,
-                Func::coalesce([
-                    Expr::col(api_keys::Column::RevokedAt),
-                    Expr::value(Moment::from(now)),
-                ])
-                .into(),
-            )
-            .filter(api_keys::Column::Id.eq(Text(id)))
-            .filter(of_tenant)
-            .exec(&self.store.write)
-            .await?;
-        match revoked.rows_affected {
-            0 => Err(StoreError::NotFound { what: "API key" }),
-            _ => Ok(()),
-        }
+    /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when `completion` was taken over.
+    pub async fn revoke(
+        &self,
+        id: ApiKeyId,
+        now: DateTime<Utc>,
+        completion: Option<Completion<'_, ()>>,
+    ) -> Result<(), StoreError> {
+        transaction!(self.store, |tx| {
+            let revoked = api_keys::Entity::update_many()
+                .col_expr(
+                    api_keys::Column::RevokedAt,
+                    Func::coalesce([
+                        Expr::col(api_keys::Column::RevokedAt),
+                        Expr::value(Moment::from(now)),
+                    ])
+                    .into(),
+                )
+                .filter(api_keys::Column::Id.eq(Text(id)))
+                .filter(api_keys::Column::TenantId.eq(Text(self.tenant)))
+                .exec(tx)
+                .await?;
+            if revoked.rows_affected == 0 {
+                return Err(StoreError::NotFound { what: "API key" });
+            }
+            idempotency::complete(tx, self.tenant, completion.as_ref(), &()).await
+        })
     }
 }
 

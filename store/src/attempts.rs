@@ -44,27 +44,29 @@ impl From<Model> for Attempt {
     }
 }
 
-/// What counts as a failure of the offer, rather than of the tenant or of nobody.
-const FAILURES: [LeaseEvent; 7] = [
-    LeaseEvent::Refused,
-    LeaseEvent::NotFound,
-    LeaseEvent::Mismatched,
-    LeaseEvent::BootFailed,
-    LeaseEvent::Lost,
-    LeaseEvent::Failed,
-    LeaseEvent::TimedOut,
-];
-
 service_wide!(Attempts, attempts, "orders that were sent to providers");
 
 impl Attempts<'_> {
+    /// How the orders of a lease went, in order.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn of_lease(&self, lease: LeaseId) -> Result<Vec<Attempt>, StoreError> {
+        let rows = Entity::find()
+            .filter(Column::LeaseId.eq(Text(lease)))
+            .order_by_asc(Column::Id)
+            .all(&self.store.read)
+            .await?;
+        Ok(rows.into_iter().map(Attempt::from).collect())
+    }
+
     /// Every attempt that failed since then, the latest first.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn failures_since(&self, since: DateTime<Utc>) -> Result<Vec<Attempt>, StoreError> {
+        let falls = LeaseEvent::ALL.into_iter().filter(|event| event.is_fall());
         let rows = Entity::find()
             .filter(Column::At.gte(Moment::from(since)))
-            .filter(Column::Outcome.is_in(FAILURES.map(Word)))
+            .filter(Column::Outcome.is_in(falls.map(Word)))
             .order_by_desc(Column::Id)
             .all(&self.store.read)
             .await?;

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use market::ids::{LeaseId, VerificationId};
 use market::lease::{LeaseEvent, LeaseState};
 use market::ledger::Transaction;
+use market::money::Money;
 use market::offer::Offer;
 use market::order::{ProviderLeaseId, ProviderNode};
 use market::reservation::ReservationState;
@@ -17,8 +18,8 @@ use crate::verifications::{NewVerification, VerificationState};
 pub struct Change {
     /// The reservation's own step, if it makes one.
     pub reservation: Option<ReservationMove>,
-    /// A new end of the window; `None` leaves it.
-    pub window_end: Option<DateTime<Utc>>,
+    /// What becomes of the end of the window.
+    pub window_end: WindowEnd,
     /// What went wrong in this round; `None` when nothing did.
     pub last_error: Option<String>,
     /// When a worker should look next; `None` waits for a nudge. If somebody nudged meanwhile, it
@@ -43,6 +44,18 @@ pub struct Change {
     pub charges: Vec<Charge>,
     /// What is posted to the ledger.
     pub transactions: Vec<Transaction>,
+}
+
+/// What becomes of the end of a reservation's window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WindowEnd {
+    /// It stays.
+    #[default]
+    AsIs,
+    /// It ends at this time.
+    At(DateTime<Utc>),
+    /// It ends when the tenant says so.
+    Open,
 }
 
 /// A reservation's step from one state to another.
@@ -74,6 +87,8 @@ pub struct LeaseFacts {
     pub provider_lease_id: Option<ProviderLeaseId>,
     /// Its nodes as the provider shows them.
     pub provider_nodes: Option<Vec<ProviderNode>>,
+    /// What the provider says that it bills for one node and hour.
+    pub price_per_node_hour: Option<Money>,
     /// How often the order was sent, in all.
     pub attempts: Option<u32>,
     /// When the provider accepted the order.

@@ -2,17 +2,17 @@
 
 use chrono::{DateTime, Utc};
 use market::ids::{ReservationId, TenantId};
-use market::money::{Money, Rate};
+use market::money::{Currency, Money, Rate};
 use market::usage::{Charge, UsageRecord};
 use sea_orm::{
-    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
-    QueryOrder,
+    ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait, IntoActiveModel,
+    QueryFilter, QueryOrder, QuerySelect,
 };
 
 use crate::entity::charges::{Column, Entity, Model};
 use crate::entity::column::{Json, Moment, Text, Word};
 use crate::scope::tenant_scoped;
-use crate::{Conflict, Store, StoreError};
+use crate::{Conflict, Store, StoreError, spending};
 
 /// What was charged so far at one rate of a reservation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl AllCharges<'_> {
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn of_reservation(&self, id: ReservationId) -> Result<Vec<Charge>, StoreError> {
         find(
-            self.store,
+            &self.store.read,
             Condition::all().add(Column::ReservationId.eq(Text(id))),
         )
         .await
@@ -129,15 +129,19 @@ async fn between(
         .add_option(tenant.map(|tenant| Column::TenantId.eq(Text(tenant))))
         .add(Column::FromAt.gte(Moment::from(from)))
         .add(Column::FromAt.lt(Moment::from(to)));
-    find(store, wanted).await
+    find(&store.read, wanted).await
 }
 
-async fn find(store: &Store, wanted: Condition) -> Result<Vec<Charge>, StoreError> {
+/// The charges wanted, in order of time.
+pub(crate) async fn find<C: ConnectionTrait>(
+    db: &C,
+    wanted: Condition,
+) -> Result<Vec<Charge>, StoreError> {
     let rows = Entity::find()
         .filter(wanted)
         .order_by_asc(Column::FromAt)
         .order_by_asc(Column::UsageId)
-        .all(&store.read)
+        .all(db)
         .await?;
     rows.into_iter().map(Charge::try_from).collect()
 }
@@ -158,7 +162,7 @@ pub(crate) async fn append(
                 StoreError::from(refusal).unique(|| Conflict::Exists { what: "the charge" })
             })?;
     }
-    Ok(())
+    spending::add_charges(tx, charges).await
 }
 
 fn row(charge: &Charge, now: DateTime<Utc>) -> Result<Model, StoreError> {
@@ -185,4 +189,25 @@ fn row(charge: &Charge, now: DateTime<Utc>) -> Result<Model, StoreError> {
         attribution: Json(charge.attribution.clone()),
         charged_at: now.into(),
     })
+}
+
+/// What was charged for a reservation in all, as far as the transaction sees.
+///
+/// Errors: [`StoreError::Corrupt`] when the total passes 64 bits.
+pub(crate) async fn total_of(
+    tx: &DatabaseTransaction,
+    id: ReservationId,
+) -> Result<Money, StoreError> {
+    let amounts: Vec<i64> = Entity::find()
+        .select_only()
+        .column(Column::AmountUnits)
+        .filter(Column::ReservationId.eq(Text(id)))
+        .into_tuple()
+        .all(tx)
+        .await?;
+    let total = amounts
+        .into_iter()
+        .try_fold(0_i64, i64::checked_add)
+        .ok_or_else(|| StoreError::corrupt("a total of charges passes 64 bits"))?;
+    Ok(Money::from_units(total, Currency::Usd))
 }

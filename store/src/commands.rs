@@ -8,17 +8,18 @@
 //! Both are guarded by the version that the caller read, and ask for a look at once.
 
 use chrono::{DateTime, Utc};
-use market::ids::ReservationId;
+use market::event::EventType;
+use market::ids::{BudgetId, ReservationId};
 use market::reservation::ReservationState;
 use sea_orm::ActiveValue::{Set, Unchanged};
 use sea_orm::{DatabaseTransaction, EntityTrait};
 
-use crate::entity::column::Word;
+use crate::entity::column::{Text, Word};
 use crate::entity::reservations;
 use crate::idempotency::{self, Completion};
 use crate::reservations::{Reservation, TenantReservations, Wish, lock_of_tenant};
 use crate::tx::transaction;
-use crate::{Conflict, StoreError, hold, leases};
+use crate::{Conflict, StoreError, events, hold, leases, spending};
 
 /// What is to be done to a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,7 @@ impl TenantReservations<'_> {
     ///
     /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when it is no longer at `version`
     /// (read it again and decide anew), or when `completion` was taken over;
+    /// [`StoreError::BudgetExceeded`] for an extension;
     /// [`Conflict::LiveLeases`] when it cannot be closed yet.
     pub async fn command(
         &self,
@@ -45,35 +47,85 @@ impl TenantReservations<'_> {
         now: DateTime<Utc>,
         completion: Option<Completion<'_, Reservation>>,
     ) -> Result<Reservation, StoreError> {
+        let command = (command, None);
+        self.carry_out(id, version, command, now, completion).await
+    }
+
+    /// Does `command` to a reservation that still is at `version`, because `budget` is spent: the
+    /// reservation and the event say so.
+    ///
+    /// Errors: as [`TenantReservations::command`].
+    pub async fn stop(
+        &self,
+        id: ReservationId,
+        version: i64,
+        command: Command,
+        budget: BudgetId,
+        now: DateTime<Utc>,
+    ) -> Result<Reservation, StoreError> {
+        let command = (command, Some(budget));
+        self.carry_out(id, version, command, now, None).await
+    }
+
+    async fn carry_out(
+        &self,
+        id: ReservationId,
+        version: i64,
+        (command, budget): (Command, Option<BudgetId>),
+        now: DateTime<Utc>,
+        completion: Option<Completion<'_, Reservation>>,
+    ) -> Result<Reservation, StoreError> {
         let (store, tenant) = (self.store, self.tenant);
         transaction!(store, |tx| {
             let mut row = lock_of_tenant(tx, tenant, id).await?;
             if row.version != version {
                 return Err(StoreError::Stale);
             }
-            match command {
-                Command::Move(to) => move_to(tx, &mut row, to, now).await?,
-                Command::Extend(end) => {
-                    row.window_end = Some(end.into());
-                    row.nudge(now);
-                }
-                Command::Wish(wish) => note_wish(&mut row, wish, now),
+            if row.wish.0 == Wish::None {
+                row.stopped_by = row.stopped_by.or(budget.map(Text));
             }
+            let told = match command {
+                Command::Move(to) => {
+                    let from = row.state()?;
+                    move_to(tx, &mut row, to, now).await?;
+                    Some(events::reservation_moved(tx, &row, Some(from)).await?)
+                }
+                Command::Extend(end) => {
+                    let before = row.clone();
+                    row.window_end = Some(end.into());
+                    spending::check_extension(tx, &before, &row, now).await?;
+                    row.nudge(now);
+                    let kind = EventType::ReservationExtended;
+                    Some(events::reservation_said(&row, kind))
+                }
+                Command::Wish(wish) => {
+                    note_wish(&mut row, wish, now).map(|kind| events::reservation_said(&row, kind))
+                }
+            };
             row.version += 1;
             write(tx, row.clone()).await?;
             let reservation = Reservation::try_from(row)?;
             idempotency::complete(tx, tenant, completion.as_ref(), &reservation).await?;
+            events::append(tx, tenant, told.as_slice(), now).await?;
             Ok(reservation)
         })
     }
 }
 
-fn note_wish(row: &mut reservations::Model, wish: Wish, now: DateTime<Utc>) {
-    if row.wish.0 == Wish::None && wish != Wish::None {
-        row.wish = Word(wish);
-        row.wish_at = Some(now.into());
-        row.nudge(now);
+/// Notes a wish unless one stands already; says which event tells of it.
+fn note_wish(row: &mut reservations::Model, wish: Wish, now: DateTime<Utc>) -> Option<EventType> {
+    let told = match wish {
+        Wish::None => return None,
+        Wish::Cancel => EventType::ReservationCancelRequested,
+        Wish::Release => EventType::ReservationReleaseRequested,
+    };
+    if row.wish.0 != Wish::None {
+        return None;
     }
+    row.wish = Word(wish);
+    row.wish_at = Some(now.into());
+    row.nudge(now);
+    Some(told)
 }
 
 /// Moves a reservation, with what every way into the new state brings along.
@@ -124,6 +176,7 @@ pub(crate) async fn write(
         claim_token: Set(row.claim_token),
         claim_expires_at: Set(row.claim_expires_at),
         last_error: Set(row.last_error),
+        stopped_by: Set(row.stopped_by),
         ..reservations::ActiveModel::default()
     };
     reservations::Entity::update(changed)

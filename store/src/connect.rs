@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use market::spending::SpendingLimits;
 use sea_orm::sqlx::postgres::PgConnectOptions;
 use sea_orm::sqlx::sqlite::{SqliteJournalMode, SqliteSynchronous};
 use sea_orm::{ConnectOptions, DatabaseConnection, DbErr, RuntimeErr};
@@ -43,6 +44,9 @@ pub struct Store {
     pub(crate) read: DatabaseConnection,
     pub(crate) write: DatabaseConnection,
     pub(crate) stock: StockPolicy,
+    pub(crate) limits: SpendingLimits,
+    #[cfg(feature = "fixture")]
+    pub(crate) gate: crate::fixture::Gate,
 }
 
 impl Store {
@@ -59,6 +63,9 @@ impl Store {
                     read,
                     write,
                     stock: StockPolicy::default(),
+                    limits: SpendingLimits::default(),
+                    #[cfg(feature = "fixture")]
+                    gate: crate::fixture::Gate::default(),
                 })
             }
             Database::Url(url) => {
@@ -73,6 +80,9 @@ impl Store {
                     read: pool.clone(),
                     write: pool,
                     stock: StockPolicy::default(),
+                    limits: SpendingLimits::default(),
+                    #[cfg(feature = "fixture")]
+                    gate: crate::fixture::Gate::default(),
                 })
             }
         }
@@ -83,6 +93,20 @@ impl Store {
     pub fn with_stock_policy(mut self, stock: StockPolicy) -> Self {
         self.stock = stock;
         self
+    }
+
+    /// The same database under other limits for tenants that were given none.
+    #[must_use]
+    pub fn with_default_limits(mut self, limits: SpendingLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The gate before what workers save of their rounds.
+    #[cfg(feature = "fixture")]
+    #[must_use]
+    pub fn gate(&self) -> &crate::fixture::Gate {
+        &self.gate
     }
 
     /// Closes all connections; work under way is finished first.

@@ -1,6 +1,7 @@
 //! What can go wrong, said so that a caller knows what to do next.
 
 use market::ids::OfferId;
+use market::spending::{BudgetExceeded, LimitExceeded};
 use sea_orm::{DbErr, RuntimeErr, SqlErr, SqlxError};
 
 use crate::settings::DatabaseMode;
@@ -35,6 +36,29 @@ pub enum Conflict {
     /// Something may still run for the reservation, so it cannot be closed.
     #[error("the reservation has leases that are not gone")]
     LiveLeases,
+    /// The tenant has as many of them as it may.
+    #[error("a tenant may have {most} {what}; delete one first")]
+    TooMany {
+        /// What there are too many of, in words.
+        what: &'static str,
+        /// How many there may be.
+        most: u64,
+    },
+    /// The tenant has as many budgets as it may.
+    #[error("a tenant may have {most} budgets; delete one first")]
+    TooManyBudgets {
+        /// How many there may be.
+        most: usize,
+    },
+    /// The webhook endpoint is disabled.
+    #[error("the webhook endpoint is disabled; enable it first")]
+    EndpointDisabled,
+    /// The API key is revoked, has expired or was rotated already.
+    #[error("the API key is revoked, has expired or was rotated already")]
+    KeyNotActive,
+    /// Something may still run at the provider, and its credential is needed to end it.
+    #[error("leases at the provider are not gone")]
+    ProviderInUse,
     /// A row with the same unique value exists.
     #[error("{what} exists already")]
     Exists {
@@ -68,6 +92,12 @@ pub enum StoreError {
         /// How many are left, as far as known.
         free: u32,
     },
+    /// A limit of the tenant or the project would be passed.
+    #[error(transparent)]
+    LimitExceeded(#[from] Box<LimitExceeded>),
+    /// A blocking budget of the tenant or the project would be passed.
+    #[error(transparent)]
+    BudgetExceeded(#[from] Box<BudgetExceeded>),
     /// The database was made for another mode, and keeps it for life.
     #[error("this database was made for {is}, not for {wanted}; use another database")]
     ModeMismatch {

@@ -5,6 +5,7 @@
 //! cluster from installed binaries, else the test says that it skips that half;
 //! `REQUIRE_SERVICES=1` turns the skip into a failure.
 
+mod gate;
 mod postgres;
 
 use std::env;
@@ -13,6 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sea_orm::ConnectionTrait;
 use tempfile::TempDir;
+
+pub use gate::Gate;
 
 use crate::{Database, Store};
 
@@ -167,4 +170,29 @@ pub async fn count_rows(store: &Store, table: &str) -> i64 {
         .expect("counts")
         .expect("a row");
     row.try_get("", "n").expect("a number")
+}
+
+/// Table and name of every column of the schema.
+///
+/// # Panics
+/// When the schema cannot be read.
+pub async fn columns(store: &Store) -> Vec<(String, String)> {
+    let sql = match store.read.get_database_backend() {
+        sea_orm::DbBackend::Postgres => {
+            "SELECT table_name AS t, column_name AS c FROM information_schema.columns
+             WHERE table_schema = current_schema()"
+        }
+        _ => {
+            "SELECT m.name AS t, p.name AS c FROM sqlite_master m, pragma_table_info(m.name) p
+             WHERE m.type = 'table'"
+        }
+    };
+    let statement = sea_orm::Statement::from_string(store.read.get_database_backend(), sql);
+    let rows = store.read.query_all_raw(statement).await.expect("lists");
+    rows.into_iter()
+        .map(|row| {
+            let text = |name| row.try_get::<String>("", name).expect("a name");
+            (text("t"), text("c"))
+        })
+        .collect()
 }

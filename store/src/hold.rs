@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use market::demand::{Ceiling, Demand};
-use market::ids::{OfferId, PlanId, ProjectId, QuoteId, ReservationId, TenantId};
+use market::ids::{OfferId, PlanId, PrincipalId, ProjectId, QuoteId, ReservationId, TenantId};
 use market::quote::QuoteLine;
 use market::reservation::ReservationState;
 use market::tags::{Attribution, Tags};
@@ -16,7 +16,7 @@ use crate::entity::{holds, projects, reservations};
 use crate::idempotency::{self, Completion};
 use crate::reservations::{Reservation, TenantReservations, Wish};
 use crate::tx::transaction;
-use crate::{StoreError, quotes, stock};
+use crate::{StoreError, events, quotes, spending, stock};
 
 /// A reservation about to be placed. What it holds are the nodes of its lines.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +25,8 @@ pub struct NewReservation {
     pub id: ReservationId,
     /// In which project of the tenant.
     pub project_id: ProjectId,
+    /// Who places it; `None` when nobody of the tenant does.
+    pub created_by: Option<PrincipalId>,
     /// What the tenant calls it.
     pub name: String,
     /// What was asked for.
@@ -45,7 +47,7 @@ pub struct NewReservation {
     pub tags: Tags,
     /// The fixed fields for finance.
     pub attribution: Attribution,
-    /// When it is to end; `None` while the end is open.
+    /// Until when it is waited for; `None`: as long as it takes. The hand-off settles its end.
     pub window_end: Option<DateTime<Utc>>,
     /// When the hold lapses unless it is confirmed.
     pub hold_expires_at: DateTime<Utc>,
@@ -54,7 +56,9 @@ pub struct NewReservation {
 impl TenantReservations<'_> {
     /// Takes the quote and sets the stock aside.
     ///
-    /// Errors: [`StoreError::OutOfStock`] when an offer has not so many nodes left;
+    /// Errors: [`StoreError::LimitExceeded`] and [`StoreError::BudgetExceeded`], which are checked
+    /// against all that the tenant has, also when several holds are placed at once;
+    /// [`StoreError::OutOfStock`] when an offer has not so many nodes left;
     /// [`Conflict::QuoteTaken`](crate::Conflict::QuoteTaken) and
     /// [`Conflict::QuoteLapsed`](crate::Conflict::QuoteLapsed); [`StoreError::NotFound`] for a
     /// quote or project that is not the tenant's; [`StoreError::Stale`] when `completion` was
@@ -72,6 +76,7 @@ impl TenantReservations<'_> {
         transaction!(store, |tx| {
             own_project(tx, tenant, row.project_id.0).await?;
             quotes::take(tx, tenant, row.quote_id.0, row.id.0, now).await?;
+            spending::check_hold(tx, store.limits, &row, now).await?;
             stock::check(tx, store.stock, row.id.0, &needs).await?;
             reservations::Entity::insert(row.clone().into_active_model())
                 .exec_without_returning(tx)
@@ -82,6 +87,8 @@ impl TenantReservations<'_> {
                 .await?;
             let reservation = Reservation::try_from(row.clone())?;
             idempotency::complete(tx, tenant, completion.as_ref(), &reservation).await?;
+            let told = events::reservation_moved(tx, &row, None).await?;
+            events::append(tx, tenant, &[told], now).await?;
             Ok(reservation)
         })
     }
@@ -145,11 +152,13 @@ impl NewReservation {
             claim_token: None,
             claim_expires_at: None,
             last_error: None,
+            created_by: self.created_by.map(Text),
+            stopped_by: None,
         }
     }
 }
 
-async fn own_project(
+pub(crate) async fn own_project(
     tx: &DatabaseTransaction,
     tenant: TenantId,
     project: ProjectId,

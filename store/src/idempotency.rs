@@ -14,6 +14,7 @@ use sea_orm::{
 };
 
 use crate::StoreError;
+use crate::audit::AuditNote;
 use crate::entity::column::{Moment, Text};
 use crate::entity::idempotency_keys::{Column, Entity, Model};
 use crate::scope::tenant_scoped;
@@ -56,10 +57,12 @@ pub enum Begun {
     Mismatch,
 }
 
-/// Completes a mark with the answer that the effect's row leads to.
+/// What rides in the transaction of an effect: the answer to a repetition, and the audit entry.
 pub struct Completion<'a, T> {
-    /// The mark.
-    pub mark: &'a IdempotencyMark,
+    /// The mark to complete; `None` when the request bears no key.
+    pub mark: Option<&'a IdempotencyMark>,
+    /// The note to append to the audit log.
+    pub audit: Option<&'a AuditNote>,
     /// The answer for the row that the write leads to; it may be asked more than once.
     pub render: &'a (dyn Fn(&T) -> Answer + Send + Sync),
 }
@@ -76,7 +79,7 @@ impl<T> Copy for Completion<'_, T> {}
 impl<T> std::fmt::Debug for Completion<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Completion")
-            .field("mark", self.mark)
+            .field("mark", &self.mark)
             .finish_non_exhaustive()
     }
 }
@@ -192,7 +195,8 @@ impl Model {
     }
 }
 
-/// Completes a mark within the transaction of the effect.
+/// Completes a mark and appends the audit entry within the transaction of the effect, as the last
+/// thing that it does.
 ///
 /// Errors: [`StoreError::Stale`] when another try took the key over.
 pub(crate) async fn complete<T>(
@@ -205,11 +209,26 @@ pub(crate) async fn complete<T>(
         return Ok(());
     };
     let answer = (completion.render)(row);
+    if let Some(mark) = completion.mark {
+        keep(tx, tenant, mark, &answer).await?;
+    }
+    match completion.audit {
+        Some(note) => note.write(tx, &answer).await,
+        None => Ok(()),
+    }
+}
+
+async fn keep(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    mark: &IdempotencyMark,
+    answer: &Answer,
+) -> Result<(), StoreError> {
     let done = Entity::update_many()
         .col_expr(Column::State, Expr::value(DONE))
         .col_expr(Column::Status, Expr::value(i32::from(answer.status)))
-        .col_expr(Column::Body, Expr::value(answer.body))
-        .filter(own(tenant, completion.mark))
+        .col_expr(Column::Body, Expr::value(answer.body.as_str()))
+        .filter(own(tenant, mark))
         .exec(tx)
         .await?;
     if done.rows_affected == 1 {

@@ -5,6 +5,7 @@ mod write;
 use chrono::{DateTime, Utc};
 use market::ids::{LeaseId, ProviderId, ReservationId, TenantId};
 use market::lease::{LeaseEvent, LeaseState};
+use market::money::Money;
 use market::offer::Offer;
 use market::order::{ClientToken, ProviderLeaseId, ProviderNode};
 use sea_orm::{
@@ -44,6 +45,9 @@ pub struct Lease {
     pub provider_lease_id: Option<ProviderLeaseId>,
     /// Its nodes as the provider shows them.
     pub provider_nodes: Vec<ProviderNode>,
+    /// What the provider said that it bills for one node and hour; `None` when it did not say.
+    /// The offer holds what was quoted.
+    pub price_per_node_hour: Option<Money>,
     /// How often the order was sent.
     pub attempts: u32,
     /// When the row was saved, before the order was sent.
@@ -93,6 +97,10 @@ impl TryFrom<Model> for Lease {
             client_token: row.client_token.0,
             provider_lease_id: row.provider_lease_id.map(ProviderLeaseId),
             provider_nodes: row.provider_nodes.0,
+            price_per_node_hour: row
+                .price_units
+                .zip(row.price_currency)
+                .map(|(units, currency)| Money::from_units(units, currency.0)),
             attempts: whole(row.attempts)?,
             requested_at: row.requested_at.at(),
             accepted_at: row.accepted_at.map(Moment::at),
@@ -156,6 +164,25 @@ impl AllLeases<'_> {
     pub async fn find(&self, id: LeaseId) -> Result<Option<Lease>, StoreError> {
         let row = Entity::find_by_id(Text(id)).one(&self.store.read).await?;
         row.map(Lease::try_from).transpose()
+    }
+
+    /// Every lease whose provider said what it bills for it, in the order of their making.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn with_stated_price(&self) -> Result<Vec<Lease>, StoreError> {
+        find_all(
+            &self.store.read,
+            Condition::all().add(Column::PriceUnits.is_not_null()),
+        )
+        .await
+    }
+
+    /// Every lease in its tenant's hands, in the order of their making.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn handed_off(&self) -> Result<Vec<Lease>, StoreError> {
+        let in_use = Column::State.eq(Word(LeaseState::HandedOff));
+        find_all(&self.store.read, Condition::all().add(in_use)).await
     }
 
     /// Every lease at a provider that is not gone.

@@ -3,18 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
+use market::credit::Credit;
 use market::ids::TransactionId;
 use market::ledger::{Account, LedgerUnit, Transaction};
+use market::usage::Charge;
 use sea_orm::sea_query::OnConflict;
 use sea_orm::{
-    ColumnTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder,
+    ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait, IntoActiveModel,
+    QueryFilter, QueryOrder,
 };
 
 use crate::entity::column::{Moment, Text, Word};
 use crate::entity::{postings, transactions};
 use crate::scope::service_wide;
 use crate::tx::transaction;
-use crate::{Conflict, StoreError};
+use crate::{Conflict, StoreError, charges, credits};
 
 /// What an account adds up to in one unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +51,19 @@ impl LedgerCheck {
     }
 }
 
+/// The whole ledger beside what it books, all as it stood at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Books {
+    /// The recount of the postings.
+    pub check: LedgerCheck,
+    /// What every account adds up to, in order of account and unit.
+    pub balances: Vec<AccountBalance>,
+    /// Every charge, in order of time.
+    pub charges: Vec<Charge>,
+    /// Every credit, in order of time.
+    pub credits: Vec<Credit>,
+}
+
 service_wide!(Ledger, ledger, "ledger");
 
 impl Ledger<'_> {
@@ -66,52 +82,72 @@ impl Ledger<'_> {
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn trial_balance(&self) -> Result<Vec<AccountBalance>, StoreError> {
-        let mut sums: BTreeMap<(Account, LedgerUnit), i128> = BTreeMap::new();
-        // Summed here: a sum in SQL is another type on each database, and may wrap or fail.
-        for leg in postings::Entity::find().all(&self.store.read).await? {
-            *sums.entry((leg.account.0, leg.unit.0)).or_default() += i128::from(leg.amount);
-        }
-        Ok(sums
-            .into_iter()
-            .map(|((account, unit), amount)| AccountBalance {
-                account,
-                unit,
-                amount,
-            })
-            .collect())
+        balances(&self.store.read).await
     }
 
     /// Recounts the whole ledger from its postings.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn check(&self) -> Result<LedgerCheck, StoreError> {
-        let tx = self.store.snapshot().await?;
-        let heads = transactions::Entity::find().all(&tx).await?;
-        let legs = postings::Entity::find().all(&tx).await?;
-        let mut check = LedgerCheck {
-            transactions: heads.len() as u64,
-            postings: legs.len() as u64,
-            ..LedgerCheck::default()
-        };
-        let mut sums: BTreeMap<TransactionId, (u32, BTreeMap<LedgerUnit, i128>)> = heads
-            .into_iter()
-            .map(|head| (head.id.0, Default::default()))
-            .collect();
-        for leg in legs {
-            let amount = i128::from(leg.amount);
-            *check.totals.entry(leg.unit.0).or_default() += amount;
-            let (count, units) = sums.entry(leg.transaction_id.0).or_default();
-            *count += 1;
-            *units.entry(leg.unit.0).or_default() += amount;
-        }
-        let unbalanced: BTreeSet<_> = sums
-            .into_iter()
-            .filter(|(_, (count, units))| *count < 2 || units.values().any(|sum| *sum != 0))
-            .map(|(id, _)| id)
-            .collect();
-        check.unbalanced = unbalanced.into_iter().collect();
-        Ok(check)
+        recount(&self.store.snapshot().await?).await
     }
+
+    /// The whole ledger and what it books, to hold the one against the other.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn books(&self) -> Result<Books, StoreError> {
+        let tx = self.store.snapshot().await?;
+        Ok(Books {
+            check: recount(&tx).await?,
+            balances: balances(&tx).await?,
+            charges: charges::find(&tx, Condition::all()).await?,
+            credits: credits::find(&tx, Condition::all()).await?,
+        })
+    }
+}
+
+async fn balances<C: ConnectionTrait>(db: &C) -> Result<Vec<AccountBalance>, StoreError> {
+    let mut sums: BTreeMap<(Account, LedgerUnit), i128> = BTreeMap::new();
+    // Summed here: a sum in SQL is another type on each database, and may wrap or fail.
+    for leg in postings::Entity::find().all(db).await? {
+        *sums.entry((leg.account.0, leg.unit.0)).or_default() += i128::from(leg.amount);
+    }
+    Ok(sums
+        .into_iter()
+        .map(|((account, unit), amount)| AccountBalance {
+            account,
+            unit,
+            amount,
+        })
+        .collect())
+}
+
+async fn recount(tx: &DatabaseTransaction) -> Result<LedgerCheck, StoreError> {
+    let heads = transactions::Entity::find().all(tx).await?;
+    let legs = postings::Entity::find().all(tx).await?;
+    let mut check = LedgerCheck {
+        transactions: heads.len() as u64,
+        postings: legs.len() as u64,
+        ..LedgerCheck::default()
+    };
+    let mut sums: BTreeMap<TransactionId, (u32, BTreeMap<LedgerUnit, i128>)> = heads
+        .into_iter()
+        .map(|head| (head.id.0, Default::default()))
+        .collect();
+    for leg in legs {
+        let amount = i128::from(leg.amount);
+        *check.totals.entry(leg.unit.0).or_default() += amount;
+        let (count, units) = sums.entry(leg.transaction_id.0).or_default();
+        *count += 1;
+        *units.entry(leg.unit.0).or_default() += amount;
+    }
+    let unbalanced: BTreeSet<_> = sums
+        .into_iter()
+        .filter(|(_, (count, units))| *count < 2 || units.values().any(|sum| *sum != 0))
+        .map(|(id, _)| id)
+        .collect();
+    check.unbalanced = unbalanced.into_iter().collect();
+    Ok(check)
 }
 
 /// Posts transactions, within the transaction of what they are about.

@@ -13,35 +13,48 @@
 //! - Who may do what, and which state follows which, is decided by the callers and by `market`;
 //!   the store only refuses to write over what changed meanwhile ([`StoreError::Stale`]).
 
+#![forbid(unsafe_code)]
+
 pub mod api_keys;
 pub mod attempts;
+pub mod audit;
+pub mod backup;
+pub mod budgets;
 pub mod catalog;
 pub mod change;
 pub mod charges;
 pub mod commands;
 mod connect;
+pub mod credits;
 mod entity;
 mod error;
+pub mod events;
 #[cfg(feature = "fixture")]
 pub mod fixture;
 pub mod hold;
 pub mod idempotency;
 pub mod leases;
 pub mod ledger;
+pub mod limits;
+pub mod measures;
 mod migrate;
 pub mod offers;
 pub mod plans;
 pub mod providers;
 pub mod quotes;
+pub mod reach;
 pub mod reservations;
 mod scope;
+pub mod sealed;
 pub mod settings;
 pub mod signing_keys;
+pub mod spending;
 pub mod ssh_keys;
 mod stock;
 pub mod tenants;
 mod tx;
 pub mod verifications;
+pub mod webhooks;
 pub mod work;
 
 pub use connect::{Database, Store};

@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
-use market::ids::{PlanId, ProjectId, QuoteId, ReservationId, TenantId};
+use market::ids::{BudgetId, PlanId, PrincipalId, ProjectId, QuoteId, ReservationId, TenantId};
 use market::quote::QuoteLine;
 use market::reservation::{CloseReason, ReservationState};
 use market::tags::{Attribution, Tags};
@@ -44,6 +44,8 @@ pub struct Reservation {
     pub tenant_id: TenantId,
     /// In which project.
     pub project_id: ProjectId,
+    /// Who placed it; `None` for those older than the record of it.
+    pub created_by: Option<PrincipalId>,
     /// What the tenant calls it.
     pub name: String,
     /// The kind of its demand.
@@ -70,7 +72,7 @@ pub struct Reservation {
     pub tags: Tags,
     /// The fixed fields for finance.
     pub attribution: Attribution,
-    /// When it is to end; `None` while the end is open.
+    /// When it ends by itself; before the hand-off: when it is given up; `None` while that is open.
     pub window_end: Option<DateTime<Utc>>,
     /// When the hold lapses unless it is confirmed.
     pub hold_expires_at: DateTime<Utc>,
@@ -86,6 +88,8 @@ pub struct Reservation {
     pub wish: Wish,
     /// When the tenant said so: use after this is not charged.
     pub wish_at: Option<DateTime<Utc>>,
+    /// The budget that ended it, if one did.
+    pub stopped_by: Option<BudgetId>,
     /// When a worker should look next; `None` once it is closed.
     pub due_at: Option<DateTime<Utc>>,
     /// What went wrong the last time a worker looked.
@@ -101,6 +105,7 @@ impl TryFrom<Model> for Reservation {
             id: row.id.0,
             tenant_id: row.tenant_id.0,
             project_id: row.project_id.0,
+            created_by: row.created_by.map(|principal| principal.0),
             name: row.name,
             kind: row.kind.0,
             state,
@@ -122,6 +127,7 @@ impl TryFrom<Model> for Reservation {
             closed_at: row.closed_at.map(Moment::at),
             wish: row.wish.0,
             wish_at: row.wish_at.map(Moment::at),
+            stopped_by: row.stopped_by.map(|budget| budget.0),
             due_at: row.due_at.map(Moment::at),
             last_error: row.last_error,
         })

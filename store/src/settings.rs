@@ -6,12 +6,14 @@ use std::str::FromStr;
 use chrono::{DateTime, Utc};
 use sea_orm::sea_query::OnConflict;
 use sea_orm::{EntityTrait, IntoActiveModel};
+use uuid::Uuid;
 
 use crate::StoreError;
 use crate::entity::settings;
 use crate::scope::service_wide;
 
 const MODE: &str = "mode";
+const DEPLOYMENT: &str = "deployment";
 
 /// Whether a database is about the real world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,9 +68,40 @@ impl Settings<'_> {
         wanted: DatabaseMode,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
+        let settled: DatabaseMode = self.settle(MODE, wanted.to_string(), now).await?.parse()?;
+        if settled == wanted {
+            Ok(())
+        } else {
+            Err(StoreError::ModeMismatch {
+                is: settled,
+                wanted,
+            })
+        }
+    }
+
+    /// The name of this database's deployment, which is `proposed` when it has none yet. All its
+    /// replicas share it, and no other deployment has it.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn settle_deployment(
+        &self,
+        proposed: Uuid,
+        now: DateTime<Utc>,
+    ) -> Result<String, StoreError> {
+        let proposed = proposed.simple().to_string();
+        self.settle(DEPLOYMENT, proposed, now).await
+    }
+
+    /// Writes a setting unless it has a value; gives the value that it has then.
+    async fn settle(
+        &self,
+        name: &str,
+        value: String,
+        now: DateTime<Utc>,
+    ) -> Result<String, StoreError> {
         let row = settings::Model {
-            name: MODE.to_owned(),
-            value: wanted.to_string(),
+            name: name.to_owned(),
+            value,
             set_at: now.into(),
         };
         settings::Entity::insert(row.into_active_model())
@@ -79,9 +112,10 @@ impl Settings<'_> {
             )
             .exec_without_returning(&self.store.write)
             .await?;
-        match self.mode().await? {
-            Some(is) if is != wanted => Err(StoreError::ModeMismatch { is, wanted }),
-            _ => Ok(()),
-        }
+        let row = settings::Entity::find_by_id(name)
+            .one(&self.store.write)
+            .await?;
+        row.map(|row| row.value)
+            .ok_or(StoreError::NotFound { what: "setting" })
     }
 }

@@ -1,14 +1,25 @@
 //! The service's own signing keys. The private half is sealed by the caller.
 
 use chrono::{DateTime, Utc};
-use sea_orm::sea_query::OnConflict;
+use sea_orm::sea_query::{Expr, OnConflict};
 use sea_orm::{ColumnTrait, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder};
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
-use crate::entity::column::Word;
+use crate::audit::{self, NewAuditEntry};
+use crate::entity::column::{Moment, Word};
 use crate::entity::signing_keys;
 use crate::scope::service_wide;
+use crate::sealed::{SealedColumn, SealedFor};
+use crate::tx::{queue_writers, transaction};
+
+/// Where the private halves lie, sealed.
+pub(crate) const SEALED: SealedColumn = SealedColumn {
+    table: "signing_keys",
+    key: "kid",
+    column: "sealed_private",
+    purpose: SealedFor::WordIn("purpose"),
+};
 
 /// What a signing key signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -33,6 +44,8 @@ pub struct SigningKey {
     pub public: Vec<u8>,
     /// When it was made.
     pub created_at: DateTime<Utc>,
+    /// When it signed for the last time; `None` while it signs.
+    pub retired_at: Option<DateTime<Utc>>,
 }
 
 impl std::fmt::Debug for SigningKey {
@@ -53,6 +66,20 @@ impl From<signing_keys::Model> for SigningKey {
             sealed_private: row.sealed_private,
             public: row.public,
             created_at: row.created_at.at(),
+            retired_at: row.retired_at.map(Moment::at),
+        }
+    }
+}
+
+impl SigningKey {
+    fn into_row(self) -> signing_keys::Model {
+        signing_keys::Model {
+            kid: self.kid,
+            purpose: Word(self.purpose),
+            sealed_private: self.sealed_private,
+            public: self.public,
+            created_at: self.created_at.into(),
+            retired_at: self.retired_at.map(Moment::from),
         }
     }
 }
@@ -64,14 +91,7 @@ impl SigningKeys<'_> {
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn insert(&self, key: SigningKey) -> Result<(), StoreError> {
-        let row = signing_keys::Model {
-            kid: key.kid,
-            purpose: Word(key.purpose),
-            sealed_private: key.sealed_private,
-            public: key.public,
-            created_at: key.created_at.into(),
-        };
-        signing_keys::Entity::insert(row.into_active_model())
+        signing_keys::Entity::insert(key.into_row().into_active_model())
             .on_conflict(
                 OnConflict::column(signing_keys::Column::Kid)
                     .do_nothing()
@@ -82,7 +102,39 @@ impl SigningKeys<'_> {
         Ok(())
     }
 
-    /// The keys of a purpose, the oldest first: every replica signs with the first one.
+    /// Puts a key in place of those that sign for its purpose: they are retired at `now`, in one
+    /// transaction with the audit entry.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn rotate(
+        &self,
+        key: SigningKey,
+        now: DateTime<Utc>,
+        entry: NewAuditEntry,
+    ) -> Result<(), StoreError> {
+        let purpose = key.purpose;
+        let row = key.into_row();
+        transaction!(self.store, |tx| {
+            // Of two rotations at once the second retires the key of the first.
+            queue_writers(tx, "signing_keys").await?;
+            signing_keys::Entity::update_many()
+                .col_expr(
+                    signing_keys::Column::RetiredAt,
+                    Expr::value(Moment::from(now)),
+                )
+                .filter(signing_keys::Column::Purpose.eq(Word(purpose)))
+                .filter(signing_keys::Column::RetiredAt.is_null())
+                .exec(tx)
+                .await?;
+            signing_keys::Entity::insert(row.clone().into_active_model())
+                .exec_without_returning(tx)
+                .await?;
+            audit::append(tx, entry.clone()).await
+        })
+    }
+
+    /// The keys of a purpose, the oldest first: every replica signs with the first one that is not
+    /// retired.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn list(&self, purpose: KeyPurpose) -> Result<Vec<SigningKey>, StoreError> {

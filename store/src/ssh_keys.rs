@@ -115,16 +115,22 @@ impl TenantSshKeys<'_> {
 
     /// Forgets a key. Machines that carry it already keep it.
     ///
-    /// Errors: [`StoreError::NotFound`].
-    pub async fn delete(&self, id: SshKeyId) -> Result<(), StoreError> {
-        let deleted = ssh_keys::Entity::delete_many()
-            .filter(ssh_keys::Column::Id.eq(Text(id)))
-            .filter(ssh_keys::Column::TenantId.eq(Text(self.tenant)))
-            .exec(&self.store.write)
-            .await?;
-        match deleted.rows_affected {
-            0 => Err(StoreError::NotFound { what: "SSH key" }),
-            _ => Ok(()),
-        }
+    /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when `completion` was taken over.
+    pub async fn delete(
+        &self,
+        id: SshKeyId,
+        completion: Option<Completion<'_, ()>>,
+    ) -> Result<(), StoreError> {
+        transaction!(self.store, |tx| {
+            let deleted = ssh_keys::Entity::delete_many()
+                .filter(ssh_keys::Column::Id.eq(Text(id)))
+                .filter(ssh_keys::Column::TenantId.eq(Text(self.tenant)))
+                .exec(tx)
+                .await?;
+            if deleted.rows_affected == 0 {
+                return Err(StoreError::NotFound { what: "SSH key" });
+            }
+            idempotency::complete(tx, self.tenant, completion.as_ref(), &()).await
+        })
     }
 }

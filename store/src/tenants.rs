@@ -7,11 +7,12 @@ use sea_orm::{
     ColumnTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder,
 };
 
-use crate::StoreError;
 use crate::entity::column::Text;
 use crate::entity::{projects, tenants};
+use crate::idempotency::{self, Completion};
 use crate::scope::service_wide;
 use crate::tx::transaction;
+use crate::{Conflict, StoreError};
 
 /// The name of the project that every tenant begins with.
 pub const DEFAULT_PROJECT: &str = "default";
@@ -110,6 +111,17 @@ impl Tenants<'_> {
         Ok(row.map(Tenant::from))
     }
 
+    /// The tenant of this name.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn find_named(&self, name: &str) -> Result<Option<Tenant>, StoreError> {
+        let row = tenants::Entity::find()
+            .filter(tenants::Column::Name.eq(name))
+            .one(&self.store.read)
+            .await?;
+        Ok(row.map(Tenant::from))
+    }
+
     /// Every tenant, by name.
     ///
     /// Errors: [`StoreError::Database`].
@@ -140,6 +152,39 @@ impl Tenants<'_> {
                 .await?
                 .map(Project::from)
                 .ok_or(StoreError::NotFound { what: "project" })
+        })
+    }
+
+    /// Makes a project of the tenant.
+    ///
+    /// Errors: [`StoreError::Conflict`] when the tenant has one of this name;
+    /// [`StoreError::Stale`] when `completion` was taken over.
+    pub async fn add_project(
+        &self,
+        tenant: TenantId,
+        name: &str,
+        id: ProjectId,
+        now: DateTime<Utc>,
+        completion: Option<Completion<'_, Project>>,
+    ) -> Result<Project, StoreError> {
+        let row = projects::Model {
+            id: Text(id),
+            tenant_id: Text(tenant),
+            name: name.to_owned(),
+            created_at: now.into(),
+        };
+        transaction!(self.store, |tx| {
+            projects::Entity::insert(row.clone().into_active_model())
+                .exec_without_returning(tx)
+                .await
+                .map_err(|refusal| {
+                    StoreError::from(refusal).unique(|| Conflict::Exists {
+                        what: "a project of this name",
+                    })
+                })?;
+            let project = Project::from(row.clone());
+            idempotency::complete(tx, tenant, completion.as_ref(), &project).await?;
+            Ok(project)
         })
     }
 

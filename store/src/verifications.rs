@@ -253,6 +253,27 @@ impl AllVerifications<'_> {
         transaction!(self.store, |tx| enrol(tx, id, node, now).await)
     }
 
+    /// Gives up a node's conversation that has no result yet, so that the node may enrol anew; says
+    /// whether there was one.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn give_up(
+        &self,
+        id: VerificationId,
+        node_index: u32,
+        agent_key: &str,
+    ) -> Result<bool, StoreError> {
+        let node_index = i32::try_from(node_index).map_err(StoreError::corrupt)?;
+        let given_up = node_sessions::Entity::delete_many()
+            .filter(node_sessions::Column::VerificationId.eq(Text(id)))
+            .filter(node_sessions::Column::NodeIndex.eq(node_index))
+            .filter(node_sessions::Column::AgentKey.eq(agent_key))
+            .filter(node_sessions::Column::Verdict.is_null())
+            .exec(&self.store.write)
+            .await?;
+        Ok(given_up.rows_affected > 0)
+    }
+
     /// Saves a node's step. The last one saves the signed result with it and asks for a look at
     /// the reservation at once.
     ///

@@ -21,14 +21,14 @@ use sea_orm::{
 };
 use uuid::Uuid;
 
-use crate::change::{Change, NewLease};
+use crate::change::{Change, NewLease, WindowEnd};
 use crate::entity::column::{Moment, Text};
 use crate::entity::reservations::{Column, Entity, Model};
 use crate::leases::Lease;
 use crate::reservations::Reservation;
 use crate::scope::service_wide;
 use crate::tx::transaction;
-use crate::{Store, StoreError, attempts, charges, commands, hold, leases, ledger, stock};
+use crate::{Store, StoreError, attempts, charges, commands, events, hold, leases, ledger, stock};
 use crate::{reservations, verifications};
 
 /// The mark of one act of claiming: the caller makes a fresh one for every call.
@@ -178,6 +178,8 @@ impl Work<'_> {
         change: &Change,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
+        #[cfg(feature = "fixture")]
+        self.store.gate.pass().await;
         transaction!(self.store, |tx| apply(tx, self.store, claim, change, now)
             .await)
     }
@@ -263,7 +265,12 @@ async fn apply(
     attempts::record(tx, &change.attempts).await?;
     charges::append(tx, &change.charges, now).await?;
     ledger::post(tx, &change.transactions, now).await?;
-    row.window_end = change.window_end.map(Moment::from).or(row.window_end);
+    let mut told = events::lease_moves(tx, &change.lease_updates).await?;
+    match change.window_end {
+        WindowEnd::AsIs => {}
+        WindowEnd::At(end) => row.window_end = Some(end.into()),
+        WindowEnd::Open => row.window_end = None,
+    }
     row.last_error.clone_from(&change.last_error);
     if !change.keep_claim {
         row.claim_token = None;
@@ -283,8 +290,13 @@ async fn apply(
             row.due_at = due_at;
         }
         row.nudges = nudges;
+        told.push(events::reservation_moved(tx, &row, Some(step.from)).await?);
     }
-    commands::write(tx, row).await
+    told.extend(events::leases_requested(&row, &change.new_leases));
+    let tenant = row.tenant_id.0;
+    commands::write(tx, row).await?;
+    events::append(tx, tenant, &told, now).await?;
+    Ok(())
 }
 
 /// What new leases take of each offer beyond what their reservation held of it.

@@ -1,7 +1,7 @@
 //! API keys of tenants.
 
 use market::identity::{Role, Scopes};
-use market::ids::{ApiKeyId, TenantId};
+use market::ids::{ApiKeyId, PrincipalId, TenantId};
 use sea_orm::entity::prelude::{
     ActiveModelBehavior, DeriveEntityModel, DerivePrimaryKey, DeriveRelation, EntityTrait,
     EnumIter, PrimaryKeyTrait,
@@ -24,6 +24,8 @@ pub struct Model {
     pub expires_at: Option<Moment>,
     pub last_used_at: Option<Moment>,
     pub revoked_at: Option<Moment>,
+    pub principal_id: Option<Text<PrincipalId>>,
+    pub replaced_by: Option<Text<ApiKeyId>>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

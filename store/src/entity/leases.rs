@@ -2,6 +2,7 @@
 
 use market::ids::{LeaseId, OfferId, ProviderId, ReservationId, TenantId};
 use market::lease::{LeaseEvent, LeaseState};
+use market::money::Currency;
 use market::offer::Offer;
 use market::order::{ClientToken, ProviderNode};
 use sea_orm::entity::prelude::{
@@ -43,6 +44,8 @@ pub struct Model {
     pub replaces: Option<Text<LeaseId>>,
     pub replaced_by: Option<Text<LeaseId>>,
     pub given_up: bool,
+    pub price_units: Option<i64>,
+    pub price_currency: Option<Text<Currency>>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

@@ -23,6 +23,9 @@ pub struct Model {
     pub last_generation: Option<i64>,
     pub live_offers: i32,
     pub skipped: Json<Vec<Skipped>>,
+    pub sealed_credential: Option<Vec<u8>>,
+    pub credential_hint: Option<String>,
+    pub credential_set_at: Option<Moment>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

@@ -1,7 +1,7 @@
 //! Reservations.
 
 use market::demand::{Ceiling, Demand, DemandKind};
-use market::ids::{PlanId, ProjectId, QuoteId, ReservationId, TenantId};
+use market::ids::{BudgetId, PlanId, PrincipalId, ProjectId, QuoteId, ReservationId, TenantId};
 use market::quote::QuoteLine;
 use market::reservation::CloseReason;
 use market::tags::{Attribution, Tags};
@@ -48,6 +48,8 @@ pub struct Model {
     pub claim_token: Option<Text<ClaimToken>>,
     pub claim_expires_at: Option<Moment>,
     pub last_error: Option<String>,
+    pub created_by: Option<Text<PrincipalId>>,
+    pub stopped_by: Option<Text<BudgetId>>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

@@ -17,6 +17,7 @@ pub struct Model {
     pub sealed_private: Vec<u8>,
     pub public: Vec<u8>,
     pub created_at: Moment,
+    pub retired_at: Option<Moment>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

@@ -51,6 +51,8 @@ pub(crate) async fn insert(
         replaces: lease.replaces.map(Text),
         replaced_by: None,
         given_up: false,
+        price_units: None,
+        price_currency: None,
     };
     Entity::insert(row.into_active_model())
         .exec_without_returning(tx)
@@ -115,6 +117,10 @@ fn facts(facts: &LeaseFacts) -> Result<ActiveModel, StoreError> {
     }
     if let Some(nodes) = &facts.provider_nodes {
         row.provider_nodes = Set(Json(nodes.clone()));
+    }
+    if let Some(price) = facts.price_per_node_hour {
+        row.price_units = Set(Some(price.units()));
+        row.price_currency = Set(Some(Text(price.currency())));
     }
     if let Some(attempts) = facts.attempts {
         row.attempts = Set(i32::try_from(attempts).map_err(StoreError::corrupt)?);

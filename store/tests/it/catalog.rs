@@ -145,7 +145,7 @@ async fn an_offer_with_a_date_of_its_own_keeps_it_until_it_changes() {
     for_each_database(async |store| {
         store
             .providers()
-            .ensure(&provider(), None, at(0))
+            .ensure(&provider(), at(0))
             .await
             .expect("a provider");
         let dated = Offer {
@@ -219,7 +219,7 @@ async fn generations_are_committed_in_order_and_without_gaps() {
                 let id = market::ids::ProviderId::parse(&name).expect("an id");
                 store
                     .providers()
-                    .ensure(&id, None, at(0))
+                    .ensure(&id, at(0))
                     .await
                     .expect("a provider");
                 let mut base = None;
@@ -257,6 +257,12 @@ async fn a_failed_attempt_marks_the_provider_and_touches_no_offer() {
             .record_failure(&provider(), "truncated", at(60))
             .await
             .expect("noted");
+        let standings = store.providers().standings().await.expect("reads");
+        let reasons: Vec<_> = standings.iter().map(|one| &one.stale_reason).collect();
+        assert!(
+            reasons.contains(&&Some("truncated".to_owned())),
+            "{standings:?}"
+        );
         let marked = store
             .providers()
             .find(&provider())

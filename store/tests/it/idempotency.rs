@@ -44,7 +44,8 @@ async fn the_same_request_is_answered_alike_and_another_one_is_refused() {
         fresh(begin(store, other, "other hash", 2).await);
         let quote = quote(store, buyer, &offer, 1).await;
         let completion = Completion {
-            mark: &mark,
+            mark: Some(&mark),
+            audit: None,
             render: &created,
         };
         let new = new_reservation(project, &quote);
@@ -102,7 +103,8 @@ async fn a_try_that_was_taken_over_can_no_longer_have_an_effect() {
         let reservations = store.reservations().of(buyer);
         let place = async |mark: &IdempotencyMark| {
             let completion = Completion {
-                mark,
+                mark: Some(mark),
+                audit: None,
                 render: &created,
             };
             let new = new_reservation(project, &quote);

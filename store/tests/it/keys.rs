@@ -1,6 +1,6 @@
 use market::identity::{ResourceFamily, Role, Scope};
 use market::ids::{ApiKeyId, SshKeyId};
-use store::api_keys::NewApiKey;
+use store::api_keys::{NewApiKey, SuccessorKey};
 use store::fixture::for_each_database;
 use store::signing_keys::{KeyPurpose, SigningKey};
 use store::ssh_keys::NewSshKey;
@@ -57,14 +57,17 @@ async fn an_api_key_is_found_by_its_hash_until_it_is_revoked_or_expires() {
             .touch(key.id, at(7))
             .await
             .expect("noted");
-        let foreign = keys.of(other).revoke(key.id, at(8)).await;
+        let foreign = keys.of(other).revoke(key.id, at(8), None).await;
         assert!(
             matches!(foreign, Err(StoreError::NotFound { .. })),
             "{foreign:?}"
         );
-        keys.of(owner).revoke(key.id, at(9)).await.expect("revoked");
         keys.of(owner)
-            .revoke(key.id, at(10))
+            .revoke(key.id, at(9), None)
+            .await
+            .expect("revoked");
+        keys.of(owner)
+            .revoke(key.id, at(10), None)
             .await
             .expect("a second time is fine");
         let found = keys
@@ -80,6 +83,59 @@ async fn an_api_key_is_found_by_its_hash_until_it_is_revoked_or_expires() {
         assert!(!found.is_usable(at(10)));
         assert_eq!(keys.of(owner).list().await.expect("reads").len(), 1);
         assert_eq!(keys.of(other).list().await.expect("reads"), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_key_is_followed_by_one_of_the_same_principal_and_lives_on_for_a_while() {
+    for_each_database(async |store| {
+        let (owner, _) = tenant(store, "owner").await;
+        let (other, _) = tenant(store, "other").await;
+        let keys = store.api_keys();
+        let old = keys
+            .of(owner)
+            .insert(api_key("abc"), None)
+            .await
+            .expect("kept");
+        let next = |hash: &str| SuccessorKey {
+            id: ApiKeyId::from_uuid(Uuid::now_v7()),
+            prefix: "gpb_next".to_owned(),
+            hash: hash.to_owned(),
+            expires_at: None,
+            old_until: at(50),
+        };
+        let foreign = keys.of(other).rotate(old.id, next("x"), at(9), None).await;
+        assert!(
+            matches!(foreign, Err(StoreError::NotFound { .. })),
+            "{foreign:?}"
+        );
+        let new = keys
+            .of(owner)
+            .rotate(old.id, next("def"), at(10), None)
+            .await
+            .expect("rotated");
+        assert_eq!(
+            (new.principal, &new.name, new.role, &new.scopes),
+            (old.principal, &old.name, old.role, &old.scopes)
+        );
+        let all = keys.across_tenants();
+        let before = all.find(old.id).await.expect("reads").expect("kept");
+        assert_eq!(
+            (before.expires_at, before.replaced_by),
+            (Some(at(50)), Some(new.id))
+        );
+        assert!(before.is_usable(at(49)) && !before.is_usable(at(50)));
+        let found = all.find_by_hash("def").await.expect("reads");
+        assert_eq!(found, Some(new));
+        let again = keys
+            .of(owner)
+            .rotate(old.id, next("ghi"), at(11), None)
+            .await;
+        assert!(
+            matches!(again, Err(StoreError::Conflict(Conflict::KeyNotActive))),
+            "{again:?}"
+        );
     })
     .await;
 }
@@ -106,7 +162,7 @@ async fn a_tenant_has_each_ssh_key_once_and_forgets_only_its_own() {
             .add(new(), at(1), None)
             .await
             .expect("another tenant may have it");
-        let foreign = keys.of(other).delete(key.id).await;
+        let foreign = keys.of(other).delete(key.id, None).await;
         assert!(
             matches!(foreign, Err(StoreError::NotFound { .. })),
             "{foreign:?}"
@@ -116,7 +172,10 @@ async fn a_tenant_has_each_ssh_key_once_and_forgets_only_its_own() {
             keys.of(owner).find(key.id).await.expect("reads").as_ref(),
             Some(&key)
         );
-        keys.of(owner).delete(key.id).await.expect("forgotten");
+        keys.of(owner)
+            .delete(key.id, None)
+            .await
+            .expect("forgotten");
         assert_eq!(keys.of(owner).list().await.expect("reads"), []);
     })
     .await;
@@ -131,6 +190,7 @@ async fn signing_keys_are_listed_by_purpose_from_the_oldest() {
             sealed_private: vec![0, 255, 7],
             public: vec![1, 2],
             created_at: at(seconds),
+            retired_at: None,
         };
         let new = key("new", KeyPurpose::Token, 9);
         let old = key("old", KeyPurpose::Token, 1);

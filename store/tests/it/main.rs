@@ -1,15 +1,28 @@
 //! The store against real databases: every test runs on SQLite and on PostgreSQL.
 
+#![forbid(unsafe_code)]
+
+mod audit;
+mod budgets;
 mod catalog;
 mod commands;
+mod credits;
+mod events;
 mod given_up;
 mod holds;
 mod idempotency;
 mod keys;
+mod lease_price;
 mod ledger;
+mod limits;
+mod measures;
 mod metering;
+mod providers;
+mod reach;
 mod schema;
+mod sealed;
 mod support;
 mod tenants;
 mod verifications;
+mod webhooks;
 mod work;

@@ -67,6 +67,7 @@ async fn history_refuses_to_be_rewritten_by_raw_sql() {
             "transactions",
             "postings",
             "charges",
+            "events",
         ] {
             // A trigger for each row needs a row: what it holds does not matter to the trigger.
             crate::ledger::one_row_everywhere(store).await;
@@ -76,6 +77,7 @@ async fn history_refuses_to_be_rewritten_by_raw_sql() {
                 "offer_history" => "generation",
                 "attestations" => "node_index",
                 "transactions" => "idempotency_key",
+                "events" => "sequence",
                 "postings" => "amount",
                 _ => "amount_units",
             };
@@ -188,6 +190,20 @@ async fn every_word_of_the_market_may_stand_in_its_column_and_no_other() {
         accepts(store, "offers", "tenancy", &tenancies).await;
         let levels = ["none", "low", "medium", "high", "present", "unknown"];
         accepts(store, "offers", "level", &levels).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_database_is_of_one_deployment_whichever_replica_named_it() {
+    for_each_database(async |store| {
+        let (first, second) = (uuid::Uuid::from_u128(1), uuid::Uuid::from_u128(2));
+        let settings = store.settings();
+        let named = settings.settle_deployment(first, at(0)).await;
+        let named = named.expect("settles");
+        assert_eq!(named, first.simple().to_string());
+        let again = settings.settle_deployment(second, at(1)).await;
+        assert_eq!(again.expect("settled"), named);
     })
     .await;
 }

@@ -81,7 +81,7 @@ pub fn reading(offers: &[Offer], read_at: DateTime<Utc>) -> CatalogReading {
 pub async fn sell(store: &Store, offers: &[Offer], read_at: DateTime<Utc>) -> Generation {
     store
         .providers()
-        .ensure(&provider(), None, read_at)
+        .ensure(&provider(), read_at)
         .await
         .expect("a provider");
     let known = store
@@ -132,15 +132,26 @@ pub fn demand() -> Demand {
     })
 }
 
-/// An open quote of one line, which lapses after 600 seconds.
+/// An open quote of one line, which lapses at [`at`]`(600)`.
 pub async fn quote(store: &Store, tenant: TenantId, offer: &Offer, nodes: u32) -> Quote {
+    quote_at(store, tenant, offer, nodes, at(0)).await
+}
+
+/// An open quote of one line, which lapses 600 seconds after `now`.
+pub async fn quote_at(
+    store: &Store,
+    tenant: TenantId,
+    offer: &Offer,
+    nodes: u32,
+    now: DateTime<Utc>,
+) -> Quote {
     let plan = NewPlan {
         id: PlanId::from_uuid(Uuid::now_v7()),
         demand: demand(),
         generation: Generation(1),
         candidates: serde_json::json!([{"score": 0.1}]),
         rejections: serde_json::json!({}),
-        created_at: at(0),
+        created_at: now,
     };
     let plan_id = plan.id;
     store.plans().of(tenant).insert(plan).await.expect("a plan");
@@ -153,8 +164,8 @@ pub async fn quote(store: &Store, tenant: TenantId, offer: &Offer, nodes: u32) -
             nodes,
             rate: offer.rate().expect("a rate"),
         }],
-        created_at: at(0),
-        expires_at: at(600),
+        created_at: now,
+        expires_at: now + chrono::TimeDelta::seconds(600),
     };
     store
         .quotes()
@@ -169,6 +180,7 @@ pub fn new_reservation(project_id: ProjectId, quote: &Quote) -> NewReservation {
     NewReservation {
         id: ReservationId::from_uuid(Uuid::now_v7()),
         project_id,
+        created_by: None,
         name: "run-7".to_owned(),
         demand: demand(),
         plan_id: quote.plan_id,

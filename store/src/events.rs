@@ -1,0 +1,208 @@
+//! Events: what happened to what a tenant has, in the transaction of the change that they tell.
+//!
+//! Each tenant's events are numbered without gaps, in the order in which their changes become
+//! true: the number comes from a row of the tenant that stays locked until the end of the
+//! transaction. A reader that saw number n has therefore seen everything before it, also on
+//! PostgreSQL, where transactions commit in any order. So that nobody waits for that row longer
+//! than needed, `append` comes last in a transaction.
+//!
+//! Where each event goes besides is in `webhooks`.
+
+mod moves;
+
+use chrono::{DateTime, Utc};
+use market::event::{Event, EventType};
+use market::ids::{EventId, ReservationId, TenantId};
+use sea_orm::sea_query::{Expr, ExprTrait, OnConflict};
+use sea_orm::{
+    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
+    QueryOrder, QuerySelect,
+};
+use uuid::{NoContext, Timestamp, Uuid};
+
+use crate::entity::column::{Json, Text};
+use crate::entity::{event_counters, events};
+use crate::scope::tenant_scoped;
+use crate::tx::transaction;
+use crate::{StoreError, webhooks};
+
+pub(crate) use moves::{lease_moves, leases_requested, reservation_moved, reservation_said};
+
+/// Something that just happened. Its id and number are given when it is appended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewEvent {
+    /// What kind of thing.
+    pub kind: EventType,
+    /// The reservation that it is about, if any.
+    pub reservation_id: Option<ReservationId>,
+    /// The particulars: a small JSON object without secrets and addresses.
+    pub data: serde_json::Value,
+}
+
+/// Which events.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    /// Only those with a higher number.
+    pub after: u64,
+    /// Only those up to this number.
+    pub up_to: Option<u64>,
+    /// Only those about this reservation.
+    pub reservation: Option<ReservationId>,
+    /// Only those of these kinds; all, when none is named.
+    pub kinds: Vec<EventType>,
+}
+
+impl TryFrom<events::Model> for Event {
+    type Error = StoreError;
+
+    fn try_from(row: events::Model) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.id.0,
+            sequence: u64::try_from(row.sequence).map_err(StoreError::corrupt)?,
+            kind: row.kind.0,
+            timestamp: row.at.at(),
+            reservation_id: row.reservation_id.map(|id| id.0),
+            data: row.data.0,
+        })
+    }
+}
+
+tenant_scoped!(Events, events, TenantEvents, "events");
+
+impl TenantEvents<'_> {
+    /// Appends events that tell of no change in the database.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn append(
+        &self,
+        new: &[NewEvent],
+        now: DateTime<Utc>,
+    ) -> Result<Vec<Event>, StoreError> {
+        transaction!(self.store, |tx| append(tx, self.tenant, new, now).await)
+    }
+
+    /// The tenant's events, the oldest first, at most `limit`.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn list(&self, filter: &EventFilter, limit: u64) -> Result<Vec<Event>, StoreError> {
+        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let kinds = filter.kinds.iter().map(|kind| Text(*kind));
+        let wanted = Condition::all()
+            .add(events::Column::TenantId.eq(Text(self.tenant)))
+            .add(events::Column::Sequence.gt(number(filter.after)))
+            .add_option(
+                filter
+                    .up_to
+                    .map(|last| events::Column::Sequence.lte(number(last))),
+            )
+            .add_option(
+                filter
+                    .reservation
+                    .map(|id| events::Column::ReservationId.eq(Text(id))),
+            )
+            .add_option((!filter.kinds.is_empty()).then(|| events::Column::Kind.is_in(kinds)));
+        let rows = events::Entity::find()
+            .filter(wanted)
+            .order_by_asc(events::Column::Sequence)
+            .limit(limit)
+            .all(&self.store.read)
+            .await?;
+        rows.into_iter().map(Event::try_from).collect()
+    }
+
+    /// The number of the tenant's last event; 0 when it has none. All up to it can be read.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn last_sequence(&self) -> Result<u64, StoreError> {
+        let row = event_counters::Entity::find_by_id(Text(self.tenant))
+            .one(&self.store.read)
+            .await?;
+        let last = row.map_or(0, |row| row.last_sequence);
+        u64::try_from(last).map_err(StoreError::corrupt)
+    }
+}
+
+/// Appends events to a tenant's, in this order, within the transaction of what they tell, and
+/// sends them on their way to the webhook endpoints that want them.
+///
+/// Call it last: other changes of the tenant wait from here to the end of the transaction.
+/// Errors: [`StoreError::Database`].
+pub(crate) async fn append(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    new: &[NewEvent],
+    now: DateTime<Utc>,
+) -> Result<Vec<Event>, StoreError> {
+    let appended = record(tx, tenant, new, now).await?;
+    webhooks::send_on(tx, tenant, &appended, now).await?;
+    Ok(appended)
+}
+
+/// Numbers and writes events without sending them anywhere.
+pub(crate) async fn record(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    new: &[NewEvent],
+    now: DateTime<Utc>,
+) -> Result<Vec<Event>, StoreError> {
+    if new.is_empty() {
+        return Ok(Vec::new());
+    }
+    let before = take_numbers(tx, tenant, new.len()).await?;
+    let rows: Vec<_> = (before + 1..)
+        .zip(new)
+        .map(|(sequence, event)| events::Model {
+            id: Text(EventId::from_uuid(uuid_at(now))),
+            tenant_id: Text(tenant),
+            sequence,
+            reservation_id: event.reservation_id.map(Text),
+            kind: Text(event.kind),
+            at: now.into(),
+            data: Json(event.data.clone()),
+        })
+        .collect();
+    let active = rows.iter().cloned().map(IntoActiveModel::into_active_model);
+    events::Entity::insert_many(active)
+        .exec_without_returning(tx)
+        .await?;
+    rows.into_iter().map(Event::try_from).collect()
+}
+
+/// Takes the next `count` numbers of a tenant's events; gives the one before them.
+async fn take_numbers(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    count: usize,
+) -> Result<i64, StoreError> {
+    use event_counters::{Column, Entity, Model};
+    let count = i64::try_from(count).map_err(StoreError::corrupt)?;
+    let first = Model {
+        tenant_id: Text(tenant),
+        last_sequence: count,
+    };
+    let row = Entity::insert(first.into_active_model())
+        .on_conflict(
+            OnConflict::column(Column::TenantId)
+                .value(
+                    Column::LastSequence,
+                    Expr::col((Entity, Column::LastSequence)).add(count),
+                )
+                .to_owned(),
+        )
+        .exec_with_returning(tx)
+        .await?;
+    Ok(row.last_sequence - count)
+}
+
+/// A fresh UUID, version 7, of the moment `now`.
+///
+/// Ids otherwise come from the caller; how many things happen here is known only within the
+/// transaction.
+pub(crate) fn uuid_at(now: DateTime<Utc>) -> Uuid {
+    let seconds = u64::try_from(now.timestamp()).unwrap_or(0);
+    Uuid::new_v7(Timestamp::from_unix(
+        NoContext,
+        seconds,
+        now.timestamp_subsec_nanos(),
+    ))
+}

@@ -1,0 +1,433 @@
+//! What a tenant spends: charged, committed, in use; and the check of it before more is sold.
+//!
+//! Charges are summed up as they are appended: by project and day for budgets, by line for what
+//! is still to be metered at one rate. The rest is made from the open reservations themselves.
+//!
+//! A hold and an extension take the lock of their tenant before they look and keep it until they
+//! are written, so that of two which each fit and together do not, one is refused. Metering takes
+//! no such lock: reservations and leases are read before the sums, so that what is charged in
+//! between is counted twice rather than not at all.
+
+use std::collections::{BTreeMap, HashMap};
+
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
+use market::ids::{ProjectId, ReservationId, TenantId};
+use market::lease::LeaseState;
+use market::money::Money;
+use market::quote::QuoteLine;
+use market::reservation::ReservationState;
+use market::spending::{BudgetPeriod, InUse, OpenLine, RunningGpus, Span, SpendingLimits};
+use market::usage::Charge;
+use sea_orm::sea_query::{Expr, ExprTrait, LockType, OnConflict};
+use sea_orm::{
+    ColumnTrait, ConnectionTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
+    QuerySelect,
+};
+
+use crate::entity::column::{Moment, Text};
+use crate::entity::{leases, reservations, spent_days, spent_lines, tenants};
+use crate::reservations::Wish;
+use crate::scope::tenant_scoped;
+use crate::{StoreError, budgets, limits};
+
+/// What a tenant has open, and what it was charged this month.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Spending {
+    open: Vec<OpenReservation>,
+    days: Vec<SpentDay>,
+}
+
+/// A reservation that is not closed.
+#[derive(Debug, Clone, PartialEq)]
+struct OpenReservation {
+    project: ProjectId,
+    lines: Vec<OpenLine>,
+    in_use: InUse,
+    burns: i128,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct SpentDay {
+    project: ProjectId,
+    day: NaiveDate,
+    units: i64,
+}
+
+tenant_scoped!(
+    SpendingOf,
+    spending,
+    TenantSpending,
+    "spending, as far as it is not history"
+);
+
+impl TenantSpending<'_> {
+    /// What the tenant has open and what it was charged in this month, as of one moment.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn read(&self, now: DateTime<Utc>) -> Result<Spending, StoreError> {
+        let tx = self.store.snapshot().await?;
+        read(&tx, self.tenant, now).await
+    }
+}
+
+impl Spending {
+    /// What was charged for use that began within `span`, which lies in this month; of one project
+    /// or of all. Units: USD 1e-8.
+    #[must_use]
+    pub fn charged(&self, project: Option<ProjectId>, span: Span) -> i128 {
+        let days = span.start.date_naive()..span.end.date_naive();
+        self.days
+            .iter()
+            .filter(|spent| project.is_none_or(|own| own == spent.project))
+            .filter(|spent| days.contains(&spent.day))
+            .map(|spent| i128::from(spent.units))
+            .sum()
+    }
+
+    /// What open reservations may still cost within `span`. Units: USD 1e-8.
+    #[must_use]
+    pub fn open_within(&self, project: Option<ProjectId>, span: Span) -> i128 {
+        self.of(project)
+            .flat_map(|open| &open.lines)
+            .map(|line| line.rest_within(span))
+            .sum()
+    }
+
+    /// What is in use.
+    #[must_use]
+    pub fn in_use(&self, project: Option<ProjectId>) -> InUse {
+        let mut sum = InUse::default();
+        for open in self.of(project) {
+            sum += open.in_use;
+        }
+        sum
+    }
+
+    /// What is being charged just now. Units: USD 1e-8 per hour.
+    #[must_use]
+    pub fn burn_units_per_hour(&self, project: Option<ProjectId>) -> i128 {
+        self.of(project).map(|open| open.burns).sum()
+    }
+
+    fn of(&self, project: Option<ProjectId>) -> impl Iterator<Item = &OpenReservation> {
+        self.open
+            .iter()
+            .filter(move |open| project.is_none_or(|own| own == open.project))
+    }
+}
+
+/// Reads the parts in the order that counts nothing too little.
+async fn read<C: ConnectionTrait>(
+    db: &C,
+    tenant: TenantId,
+    now: DateTime<Utc>,
+) -> Result<Spending, StoreError> {
+    let rows = reservations::Entity::find()
+        .filter(reservations::Column::TenantId.eq(Text(tenant)))
+        .filter(reservations::Column::State.ne("closed"))
+        .all(db)
+        .await?;
+    let ids = || rows.iter().map(|row| row.id.clone());
+    let mut by_reservation: HashMap<ReservationId, Vec<leases::Model>> = HashMap::new();
+    for lease in leases::Entity::find()
+        .filter(leases::Column::ReservationId.is_in(ids()))
+        .all(db)
+        .await?
+    {
+        by_reservation
+            .entry(lease.reservation_id.0)
+            .or_default()
+            .push(lease);
+    }
+    let charged: HashMap<_, _> = spent_lines::Entity::find()
+        .filter(spent_lines::Column::ReservationId.is_in(ids()))
+        .all(db)
+        .await?
+        .into_iter()
+        .map(|row| ((row.reservation_id.0, row.line), row.gpu_seconds))
+        .collect();
+    let open = rows
+        .iter()
+        .map(|row| {
+            let leases = by_reservation.remove(&row.id.0).unwrap_or_default();
+            open_reservation(row, &leases, &charged, now)
+        })
+        .collect::<Result<_, _>>()?;
+    let month = BudgetPeriod::Month.around(now);
+    let days = spent_days::Entity::find()
+        .filter(spent_days::Column::TenantId.eq(Text(tenant)))
+        .filter(spent_days::Column::Day.gte(Text(month.start.date_naive())))
+        .filter(spent_days::Column::Day.lt(Text(month.end.date_naive())))
+        .all(db)
+        .await?
+        .into_iter()
+        .map(|row| SpentDay {
+            project: row.project_id.0,
+            day: row.day.0,
+            units: row.amount_units,
+        })
+        .collect();
+    Ok(Spending { open, days })
+}
+
+/// What was charged for use that began within `span`, without a look at what is open.
+pub(crate) async fn charged_within<C: ConnectionTrait>(
+    db: &C,
+    tenant: TenantId,
+    project: Option<ProjectId>,
+    span: Span,
+) -> Result<i128, StoreError> {
+    let mut wanted = spent_days::Entity::find()
+        .filter(spent_days::Column::TenantId.eq(Text(tenant)))
+        .filter(spent_days::Column::Day.gte(Text(span.start.date_naive())))
+        .filter(spent_days::Column::Day.lt(Text(span.end.date_naive())));
+    if let Some(project) = project {
+        wanted = wanted.filter(spent_days::Column::ProjectId.eq(Text(project)));
+    }
+    let days = wanted.all(db).await?;
+    Ok(days.iter().map(|day| i128::from(day.amount_units)).sum())
+}
+
+/// What a reservation has and may still cost.
+fn open_reservation(
+    row: &reservations::Model,
+    leases: &[leases::Model],
+    charged: &HashMap<(ReservationId, i32), i64>,
+    now: DateTime<Utc>,
+) -> Result<OpenReservation, StoreError> {
+    let state = row.state()?;
+    let lapsed = state == ReservationState::Held && row.hold_expires_at.at() <= now;
+    if lapsed || state.is_closed() {
+        return Ok(OpenReservation {
+            project: row.project_id.0,
+            lines: Vec::new(),
+            in_use: InUse::default(),
+            burns: 0,
+        });
+    }
+    let (mut gpus, mut units_per_hour, mut burns) = (0_u64, 0_i128, 0_i128);
+    let mut lines = Vec::new();
+    for line in &row.lines.0 {
+        let number = i32::try_from(line.line).map_err(StoreError::corrupt)?;
+        let of_line = || leases.iter().filter(move |lease| lease.line == number);
+        let given_up: u32 = of_line().filter(|lease| lease.given_up).map(gpus_of).sum();
+        let all = line.gpus().saturating_sub(given_up);
+        let running: Vec<_> = of_line().filter_map(running_gpus).collect();
+        let delivered: u32 = running.iter().map(|part| part.gpus).sum();
+        let rate = i128::from(line.rate.money_per_gpu_hour().units());
+        gpus += u64::from(all);
+        units_per_hour += rate * i128::from(all);
+        burns += rate * i128::from(delivered);
+        let waiting = RunningGpus {
+            gpus: all.saturating_sub(delivered),
+            from: now,
+        };
+        let rest = running.into_iter().chain([waiting]).collect();
+        let charged = charged.get(&(row.id.0, number)).copied().unwrap_or(0);
+        lines.push(open_line(row, line, state, rest, charged, now));
+    }
+    Ok(OpenReservation {
+        project: row.project_id.0,
+        lines,
+        in_use: InUse {
+            gpus,
+            units_per_hour,
+            open_holds: u64::from(state == ReservationState::Held),
+            reservations: 1,
+        },
+        burns,
+    })
+}
+
+fn gpus_of(lease: &leases::Model) -> u32 {
+    let nodes = u32::try_from(lease.nodes).unwrap_or(0);
+    nodes.saturating_mul(lease.offer.0.gpus.as_whole().unwrap_or(1))
+}
+
+/// The GPUs of a lease in the tenant's hands.
+fn running_gpus(lease: &leases::Model) -> Option<RunningGpus> {
+    let from = lease.metered_to.or(lease.handed_off_at)?;
+    (lease.state.0 == LeaseState::HandedOff).then(|| RunningGpus {
+        gpus: gpus_of(lease),
+        from: from.at(),
+    })
+}
+
+fn open_line(
+    row: &reservations::Model,
+    line: &QuoteLine,
+    state: ReservationState,
+    running: Vec<RunningGpus>,
+    charged_gpu_seconds: i64,
+    now: DateTime<Utc>,
+) -> OpenLine {
+    // Before the hand-off the row says how long it is waited for, and the demand for how long it
+    // is wanted then.
+    let (until, longest) = if row.active_at.is_some() {
+        (row.window_end.map(Moment::at), None)
+    } else {
+        let window = row.demand.0.shared().window.cloned().unwrap_or_default();
+        let hours = window.duration_hours;
+        (
+            window.end,
+            hours.map(|hours| TimeDelta::hours(i64::from(hours.get()))),
+        )
+    };
+    // Use after the tenant asked for the end is not charged.
+    let asked = (row.wish.0 != Wish::None).then_some(row.wish_at).flatten();
+    let ending = matches!(state, ReservationState::Releasing(_)).then_some(now);
+    OpenLine {
+        rate: line.rate,
+        charged_gpu_seconds,
+        running,
+        until: [until, asked.map(Moment::at), ending]
+            .into_iter()
+            .flatten()
+            .min(),
+        longest,
+    }
+}
+
+/// Makes whoever sells to a tenant queue up until the end of the transaction.
+///
+/// The lock lets rows that refer to the tenant be written meanwhile. SQLite has one writer anyhow.
+pub(crate) async fn lock(tx: &DatabaseTransaction, tenant: TenantId) -> Result<(), StoreError> {
+    tenants::Entity::find_by_id(Text(tenant))
+        .lock(LockType::NoKeyUpdate)
+        .one(tx)
+        .await?
+        .map(|_| ())
+        .ok_or(StoreError::NotFound { what: "tenant" })
+}
+
+/// Lets a reservation be held, or refuses it: limits of the tenant and of the project, then every
+/// blocking budget over them.
+///
+/// Errors: [`StoreError::LimitExceeded`], [`StoreError::BudgetExceeded`].
+pub(crate) async fn check_hold(
+    tx: &DatabaseTransaction,
+    defaults: SpendingLimits,
+    row: &reservations::Model,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let (tenant, project) = (row.tenant_id.0, row.project_id.0);
+    lock(tx, tenant).await?;
+    let spending = read(tx, tenant, now).await?;
+    let asked = open_reservation(row, &[], &HashMap::new(), now)?;
+    for scope in [None, Some(project)] {
+        let limits = limits::effective(tx, tenant, scope, defaults).await?;
+        limits.admit(scope, spending.in_use(scope), asked.in_use)?;
+    }
+    check_budgets(tx, &spending, (tenant, project), &[], &asked.lines, now).await
+}
+
+/// Lets a reservation go on for longer, or refuses it.
+///
+/// Errors: [`StoreError::BudgetExceeded`].
+pub(crate) async fn check_extension(
+    tx: &DatabaseTransaction,
+    before: &reservations::Model,
+    after: &reservations::Model,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let tenant = before.tenant_id.0;
+    lock(tx, tenant).await?;
+    let spending = read(tx, tenant, now).await?;
+    let leases = leases::Entity::find()
+        .filter(leases::Column::ReservationId.eq(before.id.clone()))
+        .all(tx)
+        .await?;
+    // What was charged on its lines matters to the last unit of rounding only, and not at all to
+    // what comes on top.
+    let open = |row| open_reservation(row, &leases, &HashMap::new(), now);
+    let (old, new) = (open(before)?.lines, open(after)?.lines);
+    check_budgets(
+        tx,
+        &spending,
+        (tenant, before.project_id.0),
+        &old,
+        &new,
+        now,
+    )
+    .await
+}
+
+/// Holds every budget over a project against what `new` lines cost beyond `old` ones.
+async fn check_budgets(
+    tx: &DatabaseTransaction,
+    spending: &Spending,
+    (tenant, project): (TenantId, ProjectId),
+    old: &[OpenLine],
+    new: &[OpenLine],
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    for budget in budgets::of_tenant(tx, tenant).await? {
+        if !budget.covers(project) {
+            continue;
+        }
+        let span = budget.terms.period.around(now);
+        let rest =
+            |lines: &[OpenLine]| -> i128 { lines.iter().map(|line| line.rest_within(span)).sum() };
+        let charged = spending.charged(budget.project_id, span);
+        let committed = charged + spending.open_within(budget.project_id, span);
+        budget.admit(charged, committed, rest(new) - rest(old))?;
+    }
+    Ok(())
+}
+
+/// Adds charges to the running sums, in the transaction that appends them.
+pub(crate) async fn add_charges(
+    tx: &DatabaseTransaction,
+    charges: &[Charge],
+) -> Result<(), StoreError> {
+    let mut days: BTreeMap<(ProjectId, NaiveDate), (TenantId, Money)> = BTreeMap::new();
+    let mut lines: BTreeMap<(ReservationId, u32), i64> = BTreeMap::new();
+    for charge in charges {
+        let usage = &charge.usage;
+        let day = (charge.project_id, usage.from.date_naive());
+        let nothing = (charge.tenant_id, Money::zero(charge.amount.currency()));
+        let sum = &mut days.entry(day).or_insert(nothing).1;
+        *sum = sum
+            .checked_add(charge.amount)
+            .map_err(StoreError::corrupt)?;
+        *lines.entry((usage.reservation_id, usage.line)).or_default() += usage.gpu_seconds();
+    }
+    for ((project, day), (tenant, amount)) in days {
+        let row = spent_days::Model {
+            tenant_id: Text(tenant),
+            project_id: Text(project),
+            day: Text(day),
+            amount_units: amount.units(),
+        };
+        use spent_days::{Column, Entity};
+        let same = [Column::ProjectId, Column::Day];
+        let more = Expr::col((Entity, Column::AmountUnits)).add(amount.units());
+        Entity::insert(row.into_active_model())
+            .on_conflict(
+                OnConflict::columns(same)
+                    .value(Column::AmountUnits, more)
+                    .to_owned(),
+            )
+            .exec_without_returning(tx)
+            .await?;
+    }
+    for ((reservation, line), gpu_seconds) in lines {
+        let row = spent_lines::Model {
+            reservation_id: Text(reservation),
+            line: i32::try_from(line).map_err(StoreError::corrupt)?,
+            gpu_seconds,
+        };
+        use spent_lines::{Column, Entity};
+        let same = [Column::ReservationId, Column::Line];
+        let more = Expr::col((Entity, Column::GpuSeconds)).add(gpu_seconds);
+        Entity::insert(row.into_active_model())
+            .on_conflict(
+                OnConflict::columns(same)
+                    .value(Column::GpuSeconds, more)
+                    .to_owned(),
+            )
+            .exec_without_returning(tx)
+            .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,646 @@
+//! Budgets: what may be committed, what is told, and what the sums are made of.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use market::demand::DemandKind;
+use market::event::EventType;
+use market::ids::{BudgetId, LeaseId, ProjectId, ReservationId, TenantId, UsageId};
+use market::lease::LeaseState;
+use market::money::{Money, Rate};
+use market::offer::Offer;
+use market::reservation::{CloseReason, ReservationState};
+use market::spending::{Budget, BudgetMode, BudgetPeriod, BudgetTerms};
+use market::tags::Attribution;
+use market::usage::{Charge, UsageRecord};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+use store::budgets::Reviewed;
+use store::change::{Change, LeaseFacts, LeaseUpdate, NewLease, ReservationMove, WindowEnd};
+use store::commands::Command;
+use store::events::EventFilter;
+use store::fixture::{count_rows, for_each_database};
+use store::reservations::{Reservation, Wish};
+use store::{Store, StoreError};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::limits::{plenty, second_project};
+use crate::support::{at, claim, hold, tenant};
+
+/// What a node costs from [`at`]`(1)` to the end of its day, which is 35199 seconds later.
+const NODE_TO_MIDNIGHT: i64 = 23_387_780_000;
+
+fn terms(period: BudgetPeriod, cap: i64, mode: BudgetMode) -> BudgetTerms {
+    BudgetTerms {
+        period,
+        cap: Money::usd_units(cap),
+        mode,
+        thresholds_percent: vec![50, 80, 100],
+        grace_seconds: 600,
+    }
+}
+
+async fn budget(
+    store: &Store,
+    tenant: TenantId,
+    project: Option<ProjectId>,
+    terms: BudgetTerms,
+) -> Budget {
+    let id = BudgetId::from_uuid(Uuid::now_v7());
+    let budgets = store.budgets().of(tenant);
+    let made = budgets.add(id, project, terms, at(0), None);
+    made.await.expect("a budget")
+}
+
+#[track_caller]
+fn is_exceeded<T: std::fmt::Debug>(outcome: &Result<T, StoreError>) -> bool {
+    match outcome {
+        Ok(_) => false,
+        Err(StoreError::BudgetExceeded(_)) => true,
+        Err(other) => panic!("no budget refused it: {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_racing_holds_that_each_fit_and_together_do_not_one_succeeds() {
+    for_each_database(async |store| {
+        let offer = plenty(store).await;
+        let whose = tenant(store, "acme").await;
+        let cap = NODE_TO_MIDNIGHT * 2 - 1;
+        let terms = terms(BudgetPeriod::Day, cap, BudgetMode::BlockNew);
+        budget(store, whose.0, None, terms).await;
+        let mut tasks = JoinSet::new();
+        for _ in 0..16 {
+            let (store, offer) = (store.clone(), offer.clone());
+            tasks.spawn(async move { hold(&store, whose, &offer, 1, at(1)).await });
+        }
+        let outcomes = tasks.join_all().await;
+        let refused = outcomes.iter().filter(|outcome| is_exceeded(outcome));
+        assert_eq!(refused.count(), 15);
+        assert_eq!(count_rows(store, "holds").await, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cap_lets_through_what_reaches_it_and_not_a_unit_more() {
+    for_each_database(async |store| {
+        let offer = plenty(store).await;
+        let whose = tenant(store, "acme").await;
+        for (cap, fits) in [(NODE_TO_MIDNIGHT - 1, false), (NODE_TO_MIDNIGHT, true)] {
+            let terms = terms(BudgetPeriod::Day, cap, BudgetMode::BlockNew);
+            let made = budget(store, whose.0, None, terms).await;
+            let held = hold(store, whose, &offer, 1, at(1)).await;
+            assert_eq!(!is_exceeded(&held), fits, "{held:?}");
+            let budgets = store.budgets().of(whose.0);
+            budgets.delete(made.id, None).await.expect("forgotten");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_budgets_that_block_and_cover_the_project_refuse() {
+    for_each_database(async |store| {
+        let offer = plenty(store).await;
+        let (acme, first) = tenant(store, "acme").await;
+        let second = second_project(store, acme).await;
+        let notify = terms(BudgetPeriod::Day, 1, BudgetMode::Notify);
+        budget(store, acme, None, notify).await;
+        let blocks = terms(BudgetPeriod::Month, 1, BudgetMode::StopRunning);
+        let own = budget(store, acme, Some(first), blocks).await;
+        hold(store, (acme, second), &offer, 1, at(1))
+            .await
+            .expect("neither stands in its way");
+        let refusal = hold(store, (acme, first), &offer, 1, at(1)).await;
+        let Err(StoreError::BudgetExceeded(refusal)) = refusal else {
+            panic!("{refusal:?}")
+        };
+        assert_eq!((refusal.budget, refusal.project), (own.id, Some(first)));
+        assert_eq!(refusal.charged, Money::usd_units(0));
+        assert_eq!(refusal.open, Money::usd_units(0), "the other project's");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_budget_belongs_to_its_tenant_and_is_changed_as_it_was_read() {
+    for_each_database(async |store| {
+        let (acme, _) = tenant(store, "acme").await;
+        let (other, strange) = tenant(store, "other").await;
+        let old = terms(BudgetPeriod::Day, 500, BudgetMode::Notify);
+        let made = budget(store, acme, None, old.clone()).await;
+        let (mine, theirs) = (store.budgets().of(acme), store.budgets().of(other));
+        assert_eq!(mine.find(made.id).await.expect("reads"), Some(made.clone()));
+        assert_eq!(theirs.find(made.id).await.expect("reads"), None);
+        assert_eq!(theirs.list().await.expect("reads"), []);
+        let new = terms(BudgetPeriod::Day, 700, BudgetMode::BlockNew);
+        let foreign = theirs.change(made.id, &old, new.clone(), None).await;
+        assert!(matches!(foreign, Err(StoreError::NotFound { .. })));
+        let changed = mine.change(made.id, &old, new.clone(), None).await;
+        assert_eq!(changed.expect("changed").terms, new);
+        let late = mine.change(made.id, &old, new.clone(), None).await;
+        assert!(matches!(late, Err(StoreError::Stale)));
+        let id = BudgetId::from_uuid(Uuid::now_v7());
+        let strange = mine.add(id, Some(strange), new, at(0), None).await;
+        assert!(matches!(
+            strange,
+            Err(StoreError::NotFound { what: "project" })
+        ));
+        let foreign = theirs.delete(made.id, None).await;
+        assert!(matches!(foreign, Err(StoreError::NotFound { .. })));
+        mine.delete(made.id, None).await.expect("forgotten");
+        assert_eq!(mine.list().await.expect("reads"), []);
+    })
+    .await;
+}
+
+/// Confirms a hold and puts it into the tenant's hands, to end at `end`.
+async fn hand_off(
+    store: &Store,
+    held: &Reservation,
+    offer: &Offer,
+    end: Option<DateTime<Utc>>,
+    now: DateTime<Utc>,
+) -> LeaseId {
+    use ReservationState as S;
+    let mine = store.reservations().of(held.tenant_id);
+    mine.command(
+        held.id,
+        held.version,
+        Command::Move(S::Confirmed),
+        now,
+        None,
+    )
+    .await
+    .expect("confirmed");
+    let lease = NewLease {
+        id: LeaseId::from_uuid(Uuid::now_v7()),
+        line: 0,
+        offer: offer.clone(),
+        nodes: held.lines[0].nodes,
+        node_base: 0,
+        replaces: None,
+    };
+    let id = lease.id;
+    let ordered = Change {
+        new_leases: vec![lease],
+        holds_released: true,
+        ..Change::default()
+    };
+    let delivered = Change {
+        reservation: Some(ReservationMove {
+            from: S::Confirmed,
+            to: S::Active,
+        }),
+        window_end: end.map_or(WindowEnd::Open, WindowEnd::At),
+        lease_updates: vec![LeaseUpdate {
+            id,
+            from: LeaseState::Requested,
+            to: LeaseState::HandedOff,
+            facts: LeaseFacts {
+                accepted_at: Some(now),
+                handed_off_at: Some(now),
+                metered_to: Some(now),
+                ..LeaseFacts::default()
+            },
+        }],
+        ..Change::default()
+    };
+    for change in [ordered, delivered] {
+        apply(store, held.id, &change, now).await;
+    }
+    id
+}
+
+async fn apply(store: &Store, id: ReservationId, change: &Change, now: DateTime<Utc>) {
+    let claimed = claim(store, id, now).await;
+    let applied = store.work().apply(&claimed.claim, change, now).await;
+    applied.expect("applied");
+}
+
+/// A reservation in the tenant's hands.
+struct Running {
+    reservation: Reservation,
+    lease: LeaseId,
+    end: Option<DateTime<Utc>>,
+    metered_to: DateTime<Utc>,
+    gpu_seconds: i64,
+}
+
+impl Running {
+    fn gpus(&self) -> u32 {
+        8 * self.reservation.lines[0].nodes
+    }
+
+    fn rate(&self) -> Rate {
+        self.reservation.lines[0].rate
+    }
+
+    fn cost(&self, gpu_seconds: i64) -> i64 {
+        let cost = self.rate().cost_of(gpu_seconds).expect("it fits");
+        cost.units()
+    }
+
+    /// Charges its use up to `until`, as the meter does.
+    async fn meter(&mut self, store: &Store, until: DateTime<Utc>) {
+        let until = self.end.map_or(until, |end| end.min(until));
+        if until <= self.metered_to {
+            return;
+        }
+        let usage = UsageRecord {
+            id: UsageId::from_uuid(Uuid::now_v7()),
+            reservation_id: self.reservation.id,
+            lease_id: self.lease,
+            line: 0,
+            gpus: self.gpus(),
+            from: self.metered_to,
+            to: until,
+        };
+        let total = self.gpu_seconds + usage.gpu_seconds();
+        let amount = self.cost(total) - self.cost(self.gpu_seconds);
+        let charge = Charge {
+            usage,
+            tenant_id: self.reservation.tenant_id,
+            project_id: self.reservation.project_id,
+            provider: crate::support::provider(),
+            gpu: "H100-SXM".to_owned(),
+            workload: DemandKind::Gpus,
+            rate: self.rate(),
+            amount: Money::usd_units(amount),
+            tags: self.reservation.tags.clone(),
+            attribution: Attribution::default(),
+        };
+        let change = Change {
+            charges: vec![charge],
+            lease_updates: vec![LeaseUpdate {
+                id: self.lease,
+                from: LeaseState::HandedOff,
+                to: LeaseState::HandedOff,
+                facts: LeaseFacts {
+                    metered_to: Some(until),
+                    ..LeaseFacts::default()
+                },
+            }],
+            ..Change::default()
+        };
+        apply(store, self.reservation.id, &change, until).await;
+        (self.metered_to, self.gpu_seconds) = (until, total);
+    }
+
+    /// Charges the rest and closes it.
+    async fn close(mut self, store: &Store, now: DateTime<Utc>) {
+        self.meter(store, now).await;
+        let close = Change {
+            reservation: Some(ReservationMove {
+                from: ReservationState::Active,
+                to: ReservationState::Closed(CloseReason::Released),
+            }),
+            lease_updates: vec![LeaseUpdate {
+                id: self.lease,
+                from: LeaseState::HandedOff,
+                to: LeaseState::Gone,
+                facts: LeaseFacts::default(),
+            }],
+            ..Change::default()
+        };
+        apply(store, self.reservation.id, &close, now).await;
+    }
+}
+
+/// A tenant that holds, uses and ends at random.
+struct Life<'a> {
+    store: &'a Store,
+    offer: Offer,
+    whose: [(TenantId, ProjectId); 2],
+    now: DateTime<Utc>,
+    held: Vec<Reservation>,
+    running: Vec<Running>,
+    refused: usize,
+    extended: usize,
+}
+
+impl Life<'_> {
+    async fn step(&mut self, random: &mut StdRng) {
+        self.now += TimeDelta::seconds(random.random_range(0..250));
+        let now = self.now;
+        self.held.retain(|held| held.hold_expires_at > now);
+        match random.random_range(0..7) {
+            0..=1 => {
+                let whose = *self.whose.choose(random).expect("some");
+                let nodes = random.random_range(1..4);
+                match hold_now(self.store, whose, &self.offer, nodes, now).await {
+                    Err(StoreError::BudgetExceeded(_)) => self.refused += 1,
+                    held => self
+                        .held
+                        .push(held.expect("nothing else stands in its way")),
+                }
+            }
+            2 if !self.held.is_empty() => {
+                let held = self.held.swap_remove(0);
+                let cancel = Command::Move(ReservationState::Closed(CloseReason::Cancelled));
+                let mine = self.store.reservations().of(held.tenant_id);
+                mine.command(held.id, held.version, cancel, now, None)
+                    .await
+                    .expect("cancelled");
+            }
+            3 if !self.held.is_empty() => {
+                let held = self.held.swap_remove(0);
+                let hours = random.random_range(0..60);
+                let end = (hours > 0).then(|| now + TimeDelta::hours(hours));
+                let lease = hand_off(self.store, &held, &self.offer, end, now).await;
+                self.running.push(Running {
+                    reservation: held,
+                    lease,
+                    end,
+                    metered_to: now,
+                    gpu_seconds: 0,
+                });
+            }
+            4 if !self.running.is_empty() => {
+                let ended = self.running.swap_remove(0);
+                ended.close(self.store, now).await;
+            }
+            5 if !self.running.is_empty() => self.extend(random).await,
+            _ => {
+                for running in &mut self.running {
+                    running.meter(self.store, now).await;
+                }
+            }
+        }
+    }
+
+    async fn extend(&mut self, random: &mut StdRng) {
+        let (store, now) = (self.store, self.now);
+        let which = random.random_range(0..self.running.len());
+        let running = &mut self.running[which];
+        let Some(end) = running.end.filter(|end| *end > now) else {
+            return;
+        };
+        let later = end + TimeDelta::hours(random.random_range(1..100));
+        let mine = store.reservations().of(running.reservation.tenant_id);
+        let id = running.reservation.id;
+        let read = mine.find(id).await.expect("reads").expect("is there");
+        let command = Command::Extend(later);
+        match mine.command(id, read.version, command, now, None).await {
+            Err(StoreError::BudgetExceeded(_)) => self.refused += 1,
+            done => {
+                done.expect("extended");
+                running.end = Some(later);
+                self.extended += 1;
+            }
+        }
+    }
+
+    /// What is committed this month, made anew from every charge and from what this test did.
+    async fn naively(&self, project: Option<ProjectId>) -> i128 {
+        let month = BudgetPeriod::Month.around(self.now);
+        let of = |id: ProjectId| project.is_none_or(|own| own == id);
+        let charges = self.store.charges().of(self.whose[0].0);
+        let charges = charges
+            .between(month.start, month.end)
+            .await
+            .expect("reads");
+        let charged: i128 = charges
+            .iter()
+            .filter(|charge| of(charge.project_id))
+            .map(|charge| i128::from(charge.amount.units()))
+            .sum();
+        let mut gpu_seconds: HashMap<ReservationId, i64> = HashMap::new();
+        for charge in &charges {
+            *gpu_seconds.entry(charge.usage.reservation_id).or_default() +=
+                charge.usage.gpu_seconds();
+        }
+        let held = self
+            .held
+            .iter()
+            .filter(|held| of(held.project_id))
+            .map(|held| {
+                let seconds = (month.end - self.now).num_seconds();
+                let gpus = i64::from(8 * held.lines[0].nodes);
+                let cost = held.lines[0].rate.cost_of(gpus * seconds);
+                i128::from(cost.expect("it fits").units())
+            });
+        let running = self
+            .running
+            .iter()
+            .filter(|running| of(running.reservation.project_id))
+            .map(|running| {
+                let end = running.end.map_or(month.end, |end| end.min(month.end));
+                let seconds = (end - running.metered_to).num_seconds().max(0);
+                let used = gpu_seconds.get(&running.reservation.id).copied();
+                let used = used.unwrap_or(0);
+                let all = used + i64::from(running.gpus()) * seconds;
+                i128::from(running.cost(all) - running.cost(used))
+            });
+        charged + held.sum::<i128>() + running.sum::<i128>()
+    }
+}
+
+async fn hold_now(
+    store: &Store,
+    whose: (TenantId, ProjectId),
+    offer: &Offer,
+    nodes: u32,
+    now: DateTime<Utc>,
+) -> Result<Reservation, StoreError> {
+    let quote = crate::support::quote_at(store, whose.0, offer, nodes, now).await;
+    let mut new = crate::support::new_reservation(whose.1, &quote);
+    new.hold_expires_at = now + TimeDelta::seconds(300);
+    let mine = store.reservations().of(whose.0);
+    mine.place_hold(new, now, None).await
+}
+
+#[tokio::test]
+async fn at_every_step_of_a_random_life_no_cap_is_passed_and_the_sums_are_those_of_all_charges() {
+    for_each_database(async |store| {
+        let offer = plenty(store).await;
+        for seed in 0..3 {
+            let (acme, first) = tenant(store, &format!("acme-{seed}")).await;
+            let second = second_project(store, acme).await;
+            // A node for the nine days that are left of the month costs about 5400 dollars.
+            let caps = [
+                (None, 4_000_000_000_000_i64),
+                (Some(second), 1_500_000_000_000),
+            ];
+            for (project, cap) in caps {
+                let terms = terms(BudgetPeriod::Month, cap, BudgetMode::BlockNew);
+                budget(store, acme, project, terms).await;
+            }
+            let mut life = Life {
+                store,
+                offer: offer.clone(),
+                whose: [(acme, first), (acme, second)],
+                now: at(1),
+                held: Vec::new(),
+                running: Vec::new(),
+                refused: 0,
+                extended: 0,
+            };
+            let mut random = StdRng::seed_from_u64(seed);
+            for step in 0..80 {
+                life.step(&mut random).await;
+                let spending = store.spending().of(acme).read(life.now).await;
+                let spending = spending.expect("reads");
+                let month = BudgetPeriod::Month.around(life.now);
+                for (project, cap) in caps {
+                    let committed =
+                        spending.charged(project, month) + spending.open_within(project, month);
+                    let place = format!("seed {seed}, step {step}, {project:?}");
+                    assert_eq!(committed, life.naively(project).await, "{place}");
+                    assert!(committed <= i128::from(cap), "{place}: {committed}");
+                }
+            }
+            assert!(life.refused > 0, "seed {seed} met no cap");
+            eprintln!("{} refused, {} extended", life.refused, life.extended);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_extension_that_could_pass_a_cap_is_refused() {
+    for_each_database(async |store| {
+        let offer = plenty(store).await;
+        let whose = tenant(store, "acme").await;
+        let held = hold(store, whose, &offer, 1, at(1)).await.expect("a hold");
+        let hour = |hours: i64| at(1 + 3_600 * hours);
+        hand_off(store, &held, &offer, Some(hour(1)), at(1)).await;
+        // Three hours of one node.
+        let cap = 3 * 2_392_000_000;
+        let terms = terms(BudgetPeriod::Day, cap, BudgetMode::BlockNew);
+        budget(store, whose.0, None, terms).await;
+        let mine = store.reservations().of(whose.0);
+        let extend = async |hours: i64| {
+            let read = mine.find(held.id).await.expect("reads").expect("is there");
+            let end = hour(hours) + TimeDelta::seconds(i64::from(hours == 4));
+            let command = Command::Extend(end);
+            mine.command(held.id, read.version, command, at(2), None)
+                .await
+        };
+        extend(3).await.expect("to the last unit");
+        assert!(is_exceeded(&extend(4).await));
+        let read = mine.find(held.id).await.expect("reads").expect("is there");
+        assert_eq!(
+            read.window_end,
+            Some(hour(3)),
+            "the refused one left nothing"
+        );
+    })
+    .await;
+}
+
+async fn told(store: &Store, tenant: TenantId) -> Vec<(EventType, serde_json::Value)> {
+    let kinds = vec![
+        EventType::BudgetThresholdReached,
+        EventType::BudgetStopAnnounced,
+        EventType::BudgetStopped,
+    ];
+    let filter = EventFilter {
+        kinds,
+        ..EventFilter::default()
+    };
+    let events = store.events().of(tenant).list(&filter, 100).await;
+    let events = events.expect("reads").into_iter();
+    events.map(|event| (event.kind, event.data)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_looks_at_a_spent_budget_each_thing_is_told_once_in_a_period() {
+    for_each_database(async |store| {
+        let offer = plenty(store).await;
+        let whose = tenant(store, "acme").await;
+        let held = hold(store, whose, &offer, 1, at(1)).await.expect("a hold");
+        let waiting = hold(store, whose, &offer, 1, at(1)).await.expect("a hold");
+        let lease = hand_off(store, &held, &offer, None, at(1)).await;
+        let mut running = Running {
+            reservation: held.clone(),
+            lease,
+            end: None,
+            metered_to: at(1),
+            gpu_seconds: 0,
+        };
+        // An hour of the node.
+        let terms = terms(BudgetPeriod::Day, 2_392_000_000, BudgetMode::StopRunning);
+        let budget = budget(store, whose.0, None, terms.clone()).await;
+        let review = async |budget: &Budget, now: DateTime<Utc>| {
+            let mut tasks = JoinSet::new();
+            for _ in 0..4 {
+                let (store, budget) = (store.clone(), budget.clone());
+                tasks.spawn(async move {
+                    let all = store.budgets().across_tenants();
+                    all.review(&budget, now).await.expect("reviewed")
+                });
+            }
+            let all = tasks.join_all().await;
+            let told: usize = all.iter().map(|one| one.told).sum();
+            (told, all[0].to_stop.clone())
+        };
+        assert_eq!(review(&budget, at(2)).await, (0, vec![]));
+        running.meter(store, at(1 + 1_800)).await;
+        assert_eq!(review(&budget, at(1_801)).await, (1, vec![]));
+        assert_eq!(review(&budget, at(1_802)).await, (0, vec![]));
+        running.meter(store, at(1 + 3_600)).await;
+        assert_eq!(
+            review(&budget, at(3_601)).await,
+            (3, vec![]),
+            "80, 100, announced"
+        );
+        assert_eq!(review(&budget, at(4_200)).await, (0, vec![]));
+        let both = vec![held.id, waiting.id];
+        assert_eq!(review(&budget, at(4_201)).await, (1, both.clone()));
+        assert_eq!(review(&budget, at(4_202)).await, (0, both));
+
+        let mine = store.reservations().of(whose.0);
+        let wish = Command::Wish(Wish::Release);
+        let read = mine.find(held.id).await.expect("reads").expect("is there");
+        let ended = mine.stop(held.id, read.version, wish, budget.id, at(4_203));
+        let ended = ended.await.expect("ended");
+        assert_eq!(
+            (ended.stopped_by, ended.wish),
+            (Some(budget.id), Wish::Release)
+        );
+        assert_eq!(review(&budget, at(4_204)).await.1, [waiting.id]);
+
+        let events = told(store, whose.0).await;
+        let kinds: Vec<_> = events.iter().map(|(kind, _)| *kind).collect();
+        let threshold = EventType::BudgetThresholdReached;
+        assert_eq!(
+            kinds,
+            [
+                threshold,
+                threshold,
+                threshold,
+                EventType::BudgetStopAnnounced,
+                EventType::BudgetStopped
+            ]
+        );
+        assert_eq!(events[0].1["threshold_percent"], 50);
+        assert_eq!(events[0].1["charged_usd"], "11.96");
+        assert_eq!(events[3].1["stop_at"], serde_json::json!(at(4_201)));
+
+        // A cap that is raised ends the stopping, and the announcement begins anew when it is met.
+        let mut higher = terms.clone();
+        higher.cap = Money::usd_units(2_392_000_001);
+        let budgets = store.budgets().of(whose.0);
+        let raised = budgets.change(budget.id, &terms, higher, None).await;
+        let raised = raised.expect("raised");
+        assert_eq!(review(&raised, at(4_205)).await, (0, vec![]));
+        running.meter(store, at(1 + 3_700)).await;
+        assert_eq!(
+            review(&raised, at(4_206)).await,
+            (1, vec![]),
+            "announced anew"
+        );
+        assert_eq!(review(&raised, at(4_806)).await.1, [waiting.id]);
+        // The next day knows nothing of it.
+        assert_eq!(review(&raised, at(86_400)).await, (0, vec![]));
+        let all = store.budgets().across_tenants();
+        budgets.delete(budget.id, None).await.expect("forgotten");
+        let gone = all.review(&raised, at(90_000)).await.expect("reviewed");
+        assert_eq!(gone, Reviewed::default());
+    })
+    .await;
+}

@@ -1,0 +1,110 @@
+use market::ids::ProviderId;
+use market::offer::Availability;
+use store::audit::NewAuditEntry;
+use store::fixture::{count_rows, for_each_database};
+use store::providers::{Cause, ProviderChange, SealedCredential};
+use store::{Conflict, Store, StoreError};
+
+use crate::support::{at, offer, provider, provisioning, sell, tenant};
+
+fn command() -> Cause<'static> {
+    Cause::Command(Box::new(NewAuditEntry::of_command(
+        None,
+        "providers",
+        None,
+        at(9),
+    )))
+}
+
+fn credential(seconds: i64) -> SealedCredential {
+    SealedCredential {
+        sealed: vec![1, 2, 3],
+        hint: "9f3a".into(),
+        set_at: at(seconds),
+    }
+}
+
+fn with(credential: Option<SealedCredential>) -> ProviderChange {
+    ProviderChange {
+        credential: Some(credential),
+        ..ProviderChange::default()
+    }
+}
+
+#[tokio::test]
+async fn a_credential_is_entered_once_then_changed_and_each_change_shows_in_the_standing() {
+    for_each_database(async |store| {
+        let providers = store.providers();
+        let id = ProviderId::parse("acme").expect("an id");
+        let change = ProviderChange {
+            enabled: Some(false),
+            base_url: Some(Some("http://127.0.0.1:1".into())),
+            ..with(Some(credential(1)))
+        };
+        let made = providers.enter(&id, &change, at(1), &command()).await;
+        let made = made.expect("entered");
+        assert_eq!(made.credential, Some(credential(1)));
+        assert!(!made.enabled && made.base_url.is_some());
+        assert_eq!(providers.find(&id).await.expect("reads"), Some(made));
+        assert!(!format!("{:?}", credential(1)).contains("9f3a"));
+        let again = providers.enter(&id, &change, at(2), &command()).await;
+        let exists = matches!(again, Err(StoreError::Conflict(Conflict::Exists { .. })));
+        assert!(exists, "{again:?}");
+
+        let mut standings = vec![providers.standings().await.expect("reads")];
+        for change in [
+            with(Some(credential(3))),
+            ProviderChange {
+                base_url: Some(None),
+                ..ProviderChange::default()
+            },
+            ProviderChange {
+                enabled: Some(true),
+                ..ProviderChange::default()
+            },
+            with(None),
+        ] {
+            let changed = providers.change(&id, &change, &command()).await;
+            changed.expect("changed");
+            standings.push(providers.standings().await.expect("reads"));
+        }
+        standings.dedup();
+        assert_eq!(standings.len(), 5, "{standings:?}");
+        assert_eq!(count_rows(store, "audit_entries").await, 5);
+        let nobody = ProviderId::parse("nobody").expect("an id");
+        let refused = providers.change(&nobody, &with(None), &command()).await;
+        assert!(matches!(refused, Err(StoreError::NotFound { .. })));
+    })
+    .await;
+}
+
+/// Enters a credential for the provider of a reservation that is being provisioned.
+async fn enter(store: &Store) {
+    let change = with(Some(credential(1)));
+    let entered = store
+        .providers()
+        .enter(&provider(), &change, at(1), &command())
+        .await;
+    entered.expect("entered");
+}
+
+#[tokio::test]
+async fn a_credential_is_not_forgotten_while_something_may_run_there() {
+    for_each_database(async |store| {
+        let whose = tenant(store, "acme").await;
+        let sold = offer("a", Availability::exactly(2));
+        sell(store, std::slice::from_ref(&sold), at(0)).await;
+        provisioning(store, whose, &sold).await;
+        enter(store).await;
+        let change = async |change| {
+            let providers = store.providers();
+            providers.change(&provider(), &change, &command()).await
+        };
+        let forget = change(with(None)).await;
+        let in_use = matches!(forget, Err(StoreError::Conflict(Conflict::ProviderInUse)));
+        assert!(in_use, "{forget:?}");
+        let changed = change(with(Some(credential(5)))).await.expect("changed");
+        assert_eq!(changed.credential, Some(credential(5)));
+    })
+    .await;
+}
