@@ -21,6 +21,9 @@ pub enum Delivery {
     UserData,
     /// As a cloud-init script in a field of its own, run once as root at first boot.
     CloudInitScript,
+    /// Carried in the environment of a container and run by the command that it starts with,
+    /// before the image's own start.
+    StartCommand,
 }
 
 /// How many nodes one lease holds.

@@ -11,6 +11,7 @@ mod pace;
 mod redact;
 mod replay;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -111,7 +112,7 @@ struct Call {
 }
 
 /// What came back, before anyone judged it.
-#[derive(Debug)]
+// Its body may hold a secret, so it has no debug form.
 struct Reply {
     status: u16,
     retry_after: Option<Duration>,
@@ -135,7 +136,7 @@ impl Http {
     /// A file is the body of the main price answer: it answers the first path that is asked
     /// for, and no other. A directory holds all calls: each `*.json` is an exchange
     /// (`{"method", "path", "status", "body"}`, as recording writes them) or the bare body of a
-    /// `GET`, named after its path with `-` for `/` (`bare-metal-locations.json`). Several
+    /// read, named after its path with `-` for `/` (`bare-metal-locations.json`). Several
     /// exchanges of one call are answered in the order of their file names, the last for ever.
     /// Errors: [`AdapterError::BadRecording`].
     pub fn replay(path: impl AsRef<Path>) -> Result<Self, AdapterError> {
@@ -202,8 +203,8 @@ impl Http {
     }
 }
 
-/// An answer of the provider's own: success, or a clean refusal.
-#[derive(Debug)]
+/// An answer of the provider's own: success, or a clean refusal. Its debug form hides what the
+/// provider said.
 pub struct Answer {
     purpose: Purpose,
     method: &'static str,
@@ -211,6 +212,18 @@ pub struct Answer {
     status: u16,
     body: Vec<u8>,
     excerpt: String,
+    /// What no error about the body may show.
+    secrets: Vec<String>,
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("method", &self.method)
+            .field("path", &self.path)
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Answer {
@@ -248,8 +261,7 @@ impl Answer {
         refusal: fn(&Self) -> Refusal,
     ) -> Result<T, AdapterError> {
         self.accepted(refusal)?;
-        serde_json::from_slice(&self.body)
-            .map_err(|error| self.unreadable(redact::text(&error.to_string(), &[])))
+        serde_json::from_slice(&self.body).map_err(|error| self.unreadable(error.to_string()))
     }
 
     /// Turns a refusal into an error and leaves a success alone, whatever its body.
@@ -272,9 +284,17 @@ impl Answer {
         serde_json::from_slice(&self.body).ok()
     }
 
-    /// The error for an answer that is JSON but not what was promised.
+    /// Words of the answer as an error may show them: without what we sent, and cut short.
+    #[must_use]
+    pub fn without_secrets(&self, words: &str) -> String {
+        redact::text(words, &self.secrets)
+    }
+
+    /// The error for an answer that is not what was promised. `how` is shown without secrets and
+    /// cut short, for it may quote the answer.
     #[must_use]
     pub fn unreadable(&self, how: String) -> AdapterError {
+        let how = self.without_secrets(&how);
         no_clean_answer(self.purpose, self.method, &self.path, how, None, true)
     }
 }
@@ -314,7 +334,8 @@ fn judge(
     reply: Reply,
     credential: Option<&SecretString>,
 ) -> Result<Answer, AdapterError> {
-    let excerpt = || redact::excerpt(&reply.body, &redact::secrets_of(call, credential));
+    let secrets = redact::secrets_of(call, credential);
+    let excerpt = || redact::excerpt(&reply.body, &secrets);
     let broken = |how: String, readable| {
         Err(no_clean_answer(
             call.purpose,
@@ -344,6 +365,7 @@ fn judge(
                 excerpt()
             },
             body: reply.body,
+            secrets,
         }),
         500..=599 => broken(format!("status {}: {}", reply.status, excerpt()), false),
         other => broken(
@@ -439,6 +461,31 @@ mod tests {
             .read::<serde_json::Value>(refusal)
             .expect_err("cut short");
         assert!(matches!(error, AdapterError::Unreadable { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_credential_in_place_of_something_else_is_not_quoted() {
+        let call = Call {
+            purpose: Purpose::Read,
+            method: "GET",
+            path: "/offers".into(),
+            body: None,
+        };
+        let reply = Reply {
+            status: 200,
+            retry_after: None,
+            body: br#"{"data": "hunter"}"#.to_vec(),
+        };
+        let credential = SecretString::from("hunter");
+        let answer = judge(&call, reply, Some(&credential)).expect("an answer");
+        type Promised = std::collections::BTreeMap<String, Vec<u8>>;
+        let error = answer
+            .read::<Promised>(|_| Refusal::Request)
+            .expect_err("no list");
+        for shown in [error.to_string(), format!("{answer:?}")] {
+            assert!(!shown.contains("hunter"), "{shown}");
+        }
+        assert!(error.to_string().contains("line 1"), "{error}");
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! What happens to an offer after it was read (diff, history, snapshot) and to a lease (its
 //! states) is the broker's business.
 
+#![forbid(unsafe_code)]
+
 pub mod adapter;
 pub mod conformance;
 mod error;

@@ -2,29 +2,40 @@
 //!
 //! A sheet is no adapter: nothing can be ordered from it, so its offers are compared and planned
 //! with only (`orderable` is false). Every row is accounted for: it gave an offer, or it is
-//! counted by exactly one entry of `skipped`. How one row is read is in `row`; what the columns
-//! do not say of a seller is in `facts`.
+//! counted by exactly one entry of `skipped`. Lists are written in several ways: which is in
+//! `dialect`, each in a file of its own, and how a row that was read becomes offers in `row`. What
+//! the columns do not say of a seller is in `facts`.
+//!
+//! An offer is as old as the list in which it stands: the time of its file, not of its reading.
 //!
 //! Rows may stand more than once under one identity (seller, SKU with its GPUs, place, terms);
 //! an ordinal among them keeps the offers apart. It is counted in the order of what the rows
 //! say, not of where they stand, so that the order of files and rows changes no id; only
 //! where equals differ in price alone can a new price pass one id to its neighbour.
 
+mod dialect;
 mod facts;
+mod number;
+mod offer_rows;
 mod row;
+mod skypilot;
+mod two_prices;
 
 use std::collections::HashMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SubsecRound as _, Utc};
 use csv::ByteRecord;
-use market::catalog::{SkipReason, Skipped};
-use market::ids::OfferId;
-use market::offer::Offer;
+use market::catalog::{SkipReason, Skipped, spot_above_on_demand};
+use market::ids::{OfferId, ProviderId};
+use market::money::Money;
+use market::offer::{Offer, Terms};
 
 use crate::gate::{Rejection, shown};
-use row::{Columns, Draft, Reader};
+use dialect::{Columns, Fields};
+use row::{Draft, Reader};
 
 /// A price list, with the name under which its rows are accounted for.
 #[derive(Debug, Clone)]
@@ -33,28 +44,40 @@ pub struct PriceSheet {
     pub name: String,
     /// The file, in UTF-8.
     pub bytes: Vec<u8>,
+    /// When its prices were written down. Units: whole seconds.
+    pub as_of: DateTime<Utc>,
 }
 
 impl PriceSheet {
-    /// Reads a file; its path becomes the name.
+    /// Reads a file; its path becomes the name, and its time of modification the age of its prices.
     ///
     /// Errors: whatever the file system says.
     pub fn open(path: &Path) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        let modified = DateTime::<Utc>::from(file.metadata()?.modified()?);
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
         Ok(Self {
             name: path.display().to_string(),
-            bytes: std::fs::read(path)?,
+            bytes,
+            as_of: modified.trunc_subsecs(0),
         })
     }
 }
 
+/// When the prices of the bundled sheet were published, as early as it can have been: its sources
+/// say 2026 and not the day. Units: seconds since 1970.
+const BUNDLED_AS_OF: i64 = 1_767_225_600;
+
 /// The sheet that comes with the program: list prices of a few sellers, for the demo.
 ///
-/// Source: `data/SOURCE.md`.
+/// Source: `data/SOURCE.md`, for its date as well.
 #[must_use]
 pub fn bundled() -> PriceSheet {
     PriceSheet {
         name: "demo-sheet.csv".to_owned(),
         bytes: include_bytes!("../data/demo-sheet.csv").to_vec(),
+        as_of: DateTime::from_timestamp(BUNDLED_AS_OF, 0).unwrap_or_default(),
     }
 }
 
@@ -74,24 +97,34 @@ pub struct PriceSheets {
 }
 
 /// Reads price lists. No content of a file stops the reading of the others, or of its own rest.
+///
+/// Offers are dated by their lists, but never later than `now`.
 #[must_use]
 pub fn read_price_sheets(sheets: &[PriceSheet], now: DateTime<Utc>) -> PriceSheets {
     let mut read = PriceSheets::default();
     let mut drafts = Vec::new();
-    let mut reader = Reader::new(now);
+    let mut reader = Reader::default();
     for sheet in sheets {
-        read_sheet(sheet, &mut reader, &mut drafts, &mut read);
+        let found = read_sheet(sheet, &mut reader, sheet.as_of.min(now));
+        read.rows_read += found.rows;
+        let uncounted: u64 = found.skipped.iter().map(|skipped| skipped.rows).sum();
+        read.rows_offered += found.rows - uncounted;
+        read.skipped.extend(found.skipped);
+        drafts.extend(found.drafts.into_iter().map(|(_, draft)| draft));
     }
     read.offers = with_ids(drafts);
     read
 }
 
-fn read_sheet(
-    sheet: &PriceSheet,
-    reader: &mut Reader,
-    drafts: &mut Vec<Draft>,
-    read: &mut PriceSheets,
-) {
+/// What one file held: its rows, the offers with the row of each, and what became none.
+#[derive(Default)]
+struct SheetRead {
+    rows: u64,
+    drafts: Vec<(u64, Draft)>,
+    skipped: Vec<Skipped>,
+}
+
+fn read_sheet(sheet: &PriceSheet, reader: &mut Reader, observed_at: DateTime<Utc>) -> SheetRead {
     let bytes = sheet
         .bytes
         .strip_prefix(b"\xEF\xBB\xBF")
@@ -103,37 +136,86 @@ fn read_sheet(
     // Reading bytes from memory has no way to fail; a record of them need be neither UTF-8 nor
     // as long as the header.
     let mut records = csv.byte_records().filter_map(Result::ok);
-    let columns = match Columns::recognise(records.next().as_ref()) {
-        Ok(columns) => columns,
-        Err(why) => {
-            let rows = records.count() as u64;
-            read.rows_read += rows;
-            let entry = Rejection::new(SkipReason::UnknownHeader, why).of_record(None, rows);
-            read.skipped.push(Skipped {
-                file: Some(sheet.name.clone()),
-                ..entry
-            });
-            return;
+    let mut found = SheetRead::default();
+    let (columns, seller) = match recognise(sheet, records.next().as_ref()) {
+        Ok(recognised) => recognised,
+        Err(rejection) => {
+            found.rows = records.count() as u64;
+            found
+                .skipped
+                .push(entry(sheet, None, rejection.of_record(None, found.rows)));
+            return found;
         }
     };
     for (row, record) in (1..).zip(records) {
-        let found = reader.read(&columns, &record);
-        read.rows_read += 1;
-        let gave_offers = !found.drafts.is_empty();
-        read.rows_offered += u64::from(gave_offers);
-        drafts.extend(found.drafts);
+        found.rows = row;
+        let fields = Fields::of(&columns, &record, seller.as_ref());
+        let parsed = fields.and_then(|fields| (columns.dialect.parse)(&fields));
+        let of_row = reader.read(parsed, observed_at);
         // A row that gave nothing is counted once, by its first reason.
-        let mut uncounted = u64::from(!gave_offers);
+        let mut uncounted = u64::from(of_row.drafts.is_empty());
         let sku = sku_of(&columns, &record);
-        for rejection in found.rejections {
-            let entry = rejection.of_record(sku.as_deref(), std::mem::take(&mut uncounted));
-            read.skipped.push(Skipped {
-                file: Some(sheet.name.clone()),
-                row: Some(row),
-                ..entry
-            });
+        for rejection in of_row.rejections {
+            let skipped = rejection.of_record(sku.as_deref(), std::mem::take(&mut uncounted));
+            found.skipped.push(entry(sheet, Some(row), skipped));
+        }
+        let drafts = of_row.drafts.into_iter().map(|draft| (row, draft));
+        found.drafts.extend(drafts);
+    }
+    if columns.dialect.prices_apart {
+        drop_dear_spot(sheet, &mut found);
+    }
+    found
+}
+
+/// The columns of a file, and its seller where no column names one.
+fn recognise(
+    sheet: &PriceSheet,
+    header: Option<&ByteRecord>,
+) -> Result<(Columns, Option<ProviderId>), Rejection> {
+    let columns =
+        Columns::recognise(header).map_err(|why| Rejection::new(SkipReason::UnknownHeader, why))?;
+    let named = columns.dialect.seller_of_file.map(|name| name(&sheet.name));
+    let seller = named
+        .transpose()
+        .map_err(|why| Rejection::new(SkipReason::Unreadable, why))?;
+    Ok((columns, seller))
+}
+
+fn entry(sheet: &PriceSheet, row: Option<u64>, skipped: Skipped) -> Skipped {
+    Skipped {
+        file: Some(sheet.name.clone()),
+        row,
+        ..skipped
+    }
+}
+
+/// Takes out spot offers dearer than the same thing on demand, where the two stand in rows of
+/// their own. Of several on-demand prices the highest counts: which of them belongs to the spot
+/// price is not said.
+fn drop_dear_spot(sheet: &PriceSheet, found: &mut SheetRead) {
+    let mut on_demand: HashMap<Vec<String>, Money> = HashMap::new();
+    for (_, draft) in &found.drafts {
+        if draft.offer.terms == Terms::OnDemand {
+            let price = draft.offer.price_per_node_hour;
+            let known = on_demand.entry(draft.thing().to_vec()).or_insert(price);
+            *known = price.max(*known);
         }
     }
+    let skipped = &mut found.skipped;
+    found.drafts.retain(|(row, draft)| {
+        let offer = &draft.offer;
+        let why = on_demand
+            .get(draft.thing())
+            .filter(|_| offer.terms == Terms::Spot)
+            .and_then(|whole| spot_above_on_demand(offer.price_per_node_hour, *whole));
+        let Some(why) = why else { return true };
+        let rejection = Rejection::new(SkipReason::SpotAboveOnDemand, why);
+        let record = rejection.of_record(Some(&offer.sku), 1);
+        skipped.push(entry(sheet, Some(*row), record));
+        false
+    });
+    skipped.sort_by_key(|skipped| skipped.row);
 }
 
 fn sku_of(columns: &Columns, record: &ByteRecord) -> Option<String> {

@@ -2,5 +2,6 @@
 
 mod address;
 pub mod lambda;
+pub mod runpod;
 mod ssh;
 pub mod voltagepark;

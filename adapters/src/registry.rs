@@ -3,12 +3,12 @@
 use market::ids::ProviderId;
 
 use crate::adapter::Adapter;
-use crate::providers::{lambda, voltagepark};
+use crate::providers::{lambda, runpod, voltagepark};
 
 /// All adapters, in the order of their ids.
 #[must_use]
 pub fn all() -> &'static [&'static dyn Adapter] {
-    &[&lambda::Lambda, &voltagepark::VoltagePark]
+    &[&lambda::Lambda, &runpod::RunPod, &voltagepark::VoltagePark]
 }
 
 /// The adapter of a provider; `None` for one that we cannot talk to.

@@ -110,7 +110,9 @@ fn hide_members(value: &mut Value, echoes: bool) {
         Value::Object(members) => {
             for (key, member) in members {
                 let key = key.to_ascii_lowercase();
-                let sensitive = SENSITIVE_WORDS.iter().any(|word| key.contains(word));
+                // Containers echo the environment that they were ordered with.
+                let sensitive =
+                    key == "env" || SENSITIVE_WORDS.iter().any(|word| key.contains(word));
                 // Validation errors carry the offending request under these names.
                 let echo = echoes && matches!(key.as_str(), "input" | "ctx" | "body" | "request");
                 if (sensitive || echo) && !member.is_null() {
@@ -209,6 +211,14 @@ mod tests {
         assert_eq!(kept["data"][0]["price"], "1.99");
         assert_eq!(kept["data"][0]["jupyter_token"], HIDDEN);
         assert!(!kept.to_string().contains("03b7"));
+    }
+
+    #[test]
+    fn the_environment_of_a_container_is_not_recorded() {
+        let body = br#"{"pods":[{"id":"p-1","env":{"START":"once-only"}},{"environment":"test"}]}"#;
+        let kept = recordable(body, &[]);
+        assert_eq!(kept["pods"][0], json!({"id": "p-1", "env": HIDDEN}));
+        assert_eq!(kept["pods"][1]["environment"], "test");
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::exchange::Exchange;
-use super::{Call, Reply};
+use super::{Call, Purpose, Reply};
 use crate::error::AdapterError;
 
 /// A recording that answers calls.
@@ -86,7 +86,7 @@ impl Replay {
             Self::File { body, asked } => {
                 let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
                 let first = asked.get_or_insert_with(|| call.path.clone());
-                if *first != call.path || call.method != "GET" {
+                if *first != call.path || call.purpose != Purpose::Read {
                     return Err(not_recorded());
                 }
                 Ok(Reply {
@@ -110,7 +110,7 @@ impl Replay {
                 }
                 let body = bodies
                     .get(&name_of(&call.path))
-                    .filter(|_| call.method == "GET");
+                    .filter(|_| call.purpose == Purpose::Read);
                 let body = body.ok_or_else(not_recorded)?.clone();
                 Ok(Reply {
                     status: 200,

@@ -5,8 +5,9 @@ use market::offer::Tenancy;
 
 /// Sellers whose sheets give the memory of all GPUs of a row together.
 ///
-/// Source: the note on the columns of the public lists that came with `vast` (May 2026).
-const MEMORY_IS_A_SUM: [&str; 1] = ["vast"];
+/// Sources: the note on the columns of the public lists that came with `vast` (May 2026);
+/// `primeintellect/vms.csv` of SkyPilot's catalogue v8 (655,360 MiB for 8 x A100-80GB).
+const MEMORY_IS_A_SUM: [&str; 2] = ["vast", "primeintellect"];
 
 /// Sellers of something else than virtual machines.
 ///

@@ -1,13 +1,22 @@
+use chrono::TimeDelta;
 use proptest::prelude::*;
 
 use super::*;
 
+mod offer_rows;
+mod skypilot;
+
 const HEADER: &str = "provider,instance_type,gpu_name,gpu_count,vcpus,memory_gib,gpu_memory_mib,price_usd_hour,spot_usd_hour,region,zone";
 
 fn sheet(text: impl Into<Vec<u8>>) -> PriceSheet {
+    named("list.csv", text)
+}
+
+fn named(name: &str, text: impl Into<Vec<u8>>) -> PriceSheet {
     PriceSheet {
-        name: "list.csv".into(),
+        name: name.into(),
         bytes: text.into(),
+        as_of: DateTime::UNIX_EPOCH,
     }
 }
 
@@ -231,6 +240,42 @@ fn equals_stay_apart_and_keep_their_ids_in_any_order_of_files_and_rows() {
 }
 
 #[test]
+fn an_offer_is_as_old_as_its_list_and_never_from_the_future() {
+    let text = format!("{HEADER}\nhyperstack,n3-L40x1,L40,1,28,58,49152,1,,CANADA-1,\n");
+    let written = DateTime::UNIX_EPOCH + TimeDelta::days(3);
+    let sheet = PriceSheet {
+        as_of: written,
+        ..sheet(text)
+    };
+    let seen = |now| read_price_sheets(std::slice::from_ref(&sheet), now).offers[0].observed_at;
+    assert_eq!(seen(written + TimeDelta::days(400)), written);
+    let before = written - TimeDelta::seconds(1);
+    assert_eq!(seen(before), before);
+}
+
+#[test]
+fn a_file_is_as_old_as_its_time_of_modification() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("list.csv");
+    std::fs::write(&path, HEADER).expect("written");
+    let written = DateTime::from_timestamp(1_234_567_890, 0).expect("a time");
+    let file = File::options().append(true).open(&path).expect("opened");
+    file.set_modified(written.into()).expect("dated");
+    let opened = PriceSheet::open(&path).expect("readable");
+    assert_eq!(
+        (opened.as_of, opened.bytes.as_slice()),
+        (written, HEADER.as_bytes())
+    );
+}
+
+#[test]
+fn the_bundled_sheet_is_as_old_as_its_source_can_be() {
+    assert_eq!(bundled().as_of.to_rfc3339(), "2026-01-01T00:00:00+00:00");
+    let source = include_str!("../../data/SOURCE.md");
+    assert!(source.contains("2026-01-01"), "the date and its reason");
+}
+
+#[test]
 fn the_bundled_sheet_is_read_to_its_last_row() {
     let read = read_price_sheets(&[bundled()], DateTime::UNIX_EPOCH);
     assert!(
@@ -261,19 +306,45 @@ fn field() -> impl Strategy<Value = String> {
     ]
 }
 
+/// A file with this header and these rows.
+fn file(header: &str, rows: &[Vec<String>], terminator: csv::Terminator) -> Vec<u8> {
+    let mut writer = csv::WriterBuilder::new()
+        .flexible(true)
+        .terminator(terminator)
+        .from_writer(Vec::new());
+    writer.write_record(header.split(',')).expect("a header");
+    for row in rows {
+        writer.write_record(row).expect("a row");
+    }
+    writer.into_inner().expect("bytes")
+}
+
+/// Each row is either among the offers or among the skipped, and there once.
+fn assert_accounted_for(bytes: &[u8], rows: u64) {
+    let sheet = named("gcp.csv", bytes);
+    let found = read_sheet(&sheet, &mut Reader::default(), DateTime::UNIX_EPOCH);
+    assert_eq!(found.rows, rows);
+    let mut standing: Vec<u64> = found.drafts.iter().map(|(row, _)| *row).collect();
+    standing.dedup();
+    let skipped = found.skipped.iter().filter(|skipped| skipped.rows > 0);
+    standing.extend(skipped.filter_map(|skipped| skipped.row));
+    standing.sort_unstable();
+    assert_eq!(standing, (1..=rows).collect::<Vec<_>>());
+    assert!(
+        found.skipped.iter().all(|skipped| {
+            skipped.file.as_deref() == Some("gcp.csv") && !skipped.why.is_empty()
+        })
+    );
+}
+
 proptest! {
     #[test]
     fn every_row_of_any_file_is_accounted_for(
         rows in prop::collection::vec(prop::collection::vec(field(), 9..13), 0..12),
         garbage in prop::collection::vec(any::<u8>(), 0..60),
     ) {
-        let mut writer = csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
-        writer.write_record(HEADER.split(',')).expect("a header");
-        for row in &rows {
-            writer.write_record(row).expect("a row");
-        }
-        let bytes = writer.into_inner().expect("bytes");
-        prop_assert_eq!(read(bytes).rows_read, rows.len() as u64);
+        let bytes = file(HEADER, &rows, csv::Terminator::Any(b'\n'));
+        assert_accounted_for(&bytes, rows.len() as u64);
         read(garbage.clone());
         read([HEADER.as_bytes(), b"\n", &garbage].concat());
     }

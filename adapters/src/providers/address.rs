@@ -9,8 +9,15 @@ use market::order::ProviderNode;
 /// The longest name of a host (RFC 1035, section 2.3.4). Units: bytes.
 const LONGEST_NAME: usize = 253;
 
+/// The port of SSH, where a provider says no other.
+const SSH_PORT: u16 = 22;
+
 /// A node as soon as its addresses are ones: until then, it is not up.
-pub(super) fn node(public: Option<String>, private: Option<String>) -> Option<ProviderNode> {
+pub(super) fn node(
+    public: Option<String>,
+    private: Option<String>,
+    port: Option<u16>,
+) -> Option<ProviderNode> {
     let host = public.filter(|text| is_address(text))?;
     let private_address = private.filter(|text| !text.is_empty());
     if private_address
@@ -21,7 +28,7 @@ pub(super) fn node(public: Option<String>, private: Option<String>) -> Option<Pr
     }
     Some(ProviderNode {
         host,
-        port: 22,
+        port: port.filter(|port| *port > 0).unwrap_or(SSH_PORT),
         user: "ubuntu".to_owned(),
         private_address,
     })
@@ -52,7 +59,7 @@ mod tests {
     #[test]
     fn a_node_has_plain_addresses_or_is_not_up_yet() {
         let up = |public: &str, private: Option<&str>| {
-            node(Some(public.to_owned()), private.map(str::to_owned))
+            node(Some(public.to_owned()), private.map(str::to_owned), None)
         };
         for good in ["198.51.100.7", "2001:db8::7", "node-1.example.com", "node1"] {
             let node = up(good, Some("10.0.0.7")).expect(good);
@@ -82,6 +89,11 @@ mod tests {
         }
         let no_private = up("198.51.100.7", Some("")).expect("a node");
         assert_eq!(no_private.private_address, None);
-        assert_eq!(node(None, Some("10.0.0.7".to_owned())), None);
+        assert_eq!(node(None, Some("10.0.0.7".to_owned()), None), None);
+        let port_of = |port| {
+            let node = node(Some("node1".to_owned()), None, port);
+            node.expect("a node").port
+        };
+        assert_eq!([None, Some(0), Some(40_022)].map(port_of), [22, 22, 40_022]);
     }
 }

@@ -235,11 +235,7 @@ fn convert_network(
 
 /// The price of a node from the price of a GPU, a decimal text. Units: USD per hour.
 fn convert_price(price: &Value, gpus: GpuCount) -> Result<Money, Rejection> {
-    let text = match price {
-        Value::String(text) => text.trim().to_owned(),
-        Value::Number(number) => number.to_string(),
-        _ => String::new(),
-    };
+    let text = digits_of(price);
     if text.is_empty() {
         return Err(Rejection::new(
             SkipReason::NoPrice,
@@ -255,6 +251,15 @@ fn convert_price(price: &Value, gpus: GpuCount) -> Result<Money, Rejection> {
     let per_gpu = Decimal::from_str_exact(&text).map_err(|_| unreadable())?;
     let count = Decimal::new(i64::from(gpus.thousandths()), 3);
     gate::node_price(per_gpu.checked_mul(count).ok_or_else(unreadable)?, gpus)
+}
+
+/// A price as it stands on the wire, a text or a number; empty when it is neither.
+fn digits_of(price: &Value) -> String {
+    match price {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        _ => String::new(),
+    }
 }
 
 /// Free nodes from free GPUs; GPUs that make no whole node are none.

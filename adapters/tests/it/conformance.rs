@@ -252,6 +252,7 @@ impl Adapter for Account {
             gpus_per_node: None,
             nodes: Vec::new(),
             created_at: None,
+            price_per_node_hour: None,
         };
         let ready = state.time + Duration::from_secs(300);
         state.leases.push((lease.clone(), ready));
@@ -416,6 +417,7 @@ fn a_mark_is_found_on_what_lives_before_what_is_gone() {
         gpus_per_node: None,
         nodes: Vec::new(),
         created_at: None,
+        price_per_node_hour: None,
     };
     account.state.lock().expect("no panic").leases = vec![
         (lease("old", State::Gone), Duration::ZERO),

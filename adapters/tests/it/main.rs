@@ -1,9 +1,12 @@
 //! What the adapters promise, over recordings and against scripted servers on loopback.
 
+#![forbid(unsafe_code)]
+
 mod conformance;
 mod http;
 mod lambda;
 mod pricesheet;
 mod recorded;
+mod runpod;
 mod server;
 mod voltagepark;

@@ -1,11 +1,14 @@
 //! Orders at Lambda Cloud and the machines that come of them.
 
+use market::money::Money;
 use market::order::{LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State};
+use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Data, InstanceType, Region, code_of, refusal_of};
+use super::{Data, InstanceType, Region, code_of, convert_count, refusal_of};
 use crate::error::AdapterError;
+use crate::gate;
 use crate::http::{Answer, Http, Purpose, is_id, segment};
 use crate::providers::{address, ssh};
 
@@ -68,6 +71,7 @@ pub(super) async fn request(
         gpus_per_node: None,
         nodes: Vec::new(),
         created_at: None,
+        price_per_node_hour: None,
     })
 }
 
@@ -161,7 +165,8 @@ fn convert_instance(instance: Instance) -> ProviderLease {
         .flatten()
         .find(|tag| tag.key == TOKEN_TAG)
         .map(|tag| tag.value);
-    let node = address::node(instance.ip, instance.private_ip);
+    let node = address::node(instance.ip, instance.private_ip, instance.ssh_port);
+    let price_per_node_hour = instance.instance_type.as_ref().and_then(convert_price);
     ProviderLease {
         id: ProviderLeaseId(instance.id),
         name: tagged.or(instance.name),
@@ -178,7 +183,14 @@ fn convert_instance(instance: Instance) -> ProviderLease {
             .and_then(|kind| u32::try_from(kind.specs.gpus?).ok()),
         nodes: node.into_iter().collect(),
         created_at: None,
+        price_per_node_hour,
     }
+}
+
+/// What a machine of this type is said to cost for an hour; `None` where that cannot be meant.
+fn convert_price(kind: &InstanceType) -> Option<Money> {
+    let gpus = convert_count(&kind.name, kind.specs.gpus).ok()?;
+    gate::node_price(Decimal::new(kind.price_cents_per_hour?, 2), gpus).ok()
 }
 
 fn convert_status(status: &str) -> State {
@@ -227,6 +239,8 @@ struct Instance {
     name: Option<String>,
     ip: Option<String>,
     private_ip: Option<String>,
+    /// Said by the simulator alone, whose machines cannot take port 22.
+    ssh_port: Option<u16>,
     status: String,
     region: Option<Region>,
     instance_type: Option<InstanceType>,

@@ -1,14 +1,18 @@
 //! Orders at Voltage Park and the rentals that come of them.
 
 use chrono::{DateTime, Utc};
+use market::money::Money;
 use market::order::{
     ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State,
 };
+use market::quantity::GpuCount;
+use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Network, PROFILE, pages, refusal_of, sku};
+use super::{Network, PROFILE, digits_of, pages, refusal_of, sku};
 use crate::error::AdapterError;
+use crate::gate;
 use crate::http::{Http, Purpose, is_id, segment};
 use crate::providers::{address, ssh};
 
@@ -107,6 +111,7 @@ pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<(), Ada
 
 /// The rental in our words; `None` when it has no id.
 fn convert_rental(rental: Rental) -> Option<ProviderLease> {
+    let price_per_node_hour = convert_rate(&rental);
     let id = rental.id.or(rental.rental_id).filter(|id| is_id(id))?;
     let raw_status = rental.status.unwrap_or_default();
     let tags = rental
@@ -137,14 +142,26 @@ fn convert_rental(rental: Rental) -> Option<ProviderLease> {
             .node_networking
             .into_iter()
             .flatten()
-            .filter_map(|node| address::node(node.public_ip, node.private_ip))
+            .filter_map(|node| address::node(node.public_ip, node.private_ip, node.ssh_port))
             .collect(),
         created_at: rental
             .creation_timestamp
             .and_then(|text| DateTime::parse_from_rfc3339(&text).ok())
             .map(|at| at.with_timezone(&Utc)),
+        price_per_node_hour,
         raw_status,
     })
+}
+
+/// The price of one node and hour from `rate_hourly`, which is of all nodes of the rental; `None`
+/// where the count is not said with it, or the price cannot be meant.
+fn convert_rate(rental: &Rental) -> Option<Money> {
+    let gpus = u32::try_from(rental.specs_per_node.as_ref()?.gpu_count).ok()?;
+    let gpus = GpuCount::whole(gpus).ok()?;
+    let of_all = Decimal::from_str_exact(&digits_of(&rental.rate_hourly)).ok()?;
+    // None for a rental of zero nodes.
+    let of_one = of_all.checked_div(Decimal::from(rental.node_count?))?;
+    gate::node_price(of_one, gpus).ok()
 }
 
 fn convert_status(status: &str) -> State {
@@ -188,6 +205,8 @@ struct Rental {
     network_type: Option<String>,
     location_id: Option<String>,
     creation_timestamp: Option<String>,
+    #[serde(default)]
+    rate_hourly: Value,
     /// Texts where they were seen; their shape is not published.
     tags: Option<Value>,
 }
@@ -196,11 +215,41 @@ struct Rental {
 struct Networking {
     public_ip: Option<String>,
     private_ip: Option<String>,
+    /// Said by the simulator alone, whose machines cannot take port 22.
+    ssh_port: Option<u16>,
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn the_rate_of_a_rental_is_shared_by_its_nodes_and_nothing_credible_is_unknown() {
+        let price = |rate: Value, nodes: Value| {
+            let rental = json!({
+                "id": "r-1", "status": "Running", "node_count": nodes, "rate_hourly": rate,
+                "specs_per_node": {"gpu_model": "h100-sxm5-80gb", "gpu_count": 8},
+            });
+            let rental = serde_json::from_value(rental).expect("a rental");
+            let lease = convert_rental(rental).expect("a lease");
+            lease.price_per_node_hour.map(|price| price.to_string())
+        };
+        assert_eq!(price(json!("39.84"), json!(2)), Some("19.92".into()));
+        assert_eq!(price(json!(19.92), json!(1)), Some("19.92".into()));
+        for (rate, nodes) in [
+            (json!(null), json!(1)),
+            (json!("0.00"), json!(1)),
+            (json!("-19.92"), json!(1)),
+            (json!("199200"), json!(1)),
+            (json!("soon"), json!(1)),
+            (json!("39.84"), json!(null)),
+            (json!("39.84"), json!(0)),
+        ] {
+            assert_eq!(price(rate.clone(), nodes), None, "{rate}");
+        }
+    }
 
     #[test]
     fn every_status_seen_has_its_state_and_an_unknown_word_means_pending() {

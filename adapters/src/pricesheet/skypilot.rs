@@ -1,0 +1,140 @@
+//! SkyPilot's catalogue files: `vms.csv` of one cloud, whose name is the folder's or the file's.
+//!
+//! The columns and what they hold: `skypilot-org/skypilot-catalog`, `README.md` (schema v8), and
+//! the files of the clouds there, read 2026-11-21. Clouds write them in any order, some with more
+//! columns (`Arch`, `Generation`, `UpstreamCloudId`), which say nothing that an offer holds.
+//!
+//! `GpuInfo` is the text of a Python dictionary, JSON, or a bare name, by cloud.
+
+use std::path::Path;
+
+use market::catalog::SkipReason;
+use market::ids::ProviderId;
+use market::offer::Availability;
+use rust_decimal::Decimal;
+
+use super::dialect::{Dialect, Fields};
+use super::facts;
+use super::number::{number, whole};
+use super::row::{Row, of_one_gpu};
+use super::two_prices::both_prices;
+use crate::gate::{Rejection, shown};
+
+pub(super) const DIALECT: Dialect = Dialect {
+    columns: &[
+        "InstanceType",
+        "AcceleratorName",
+        "AcceleratorCount",
+        "vCPUs",
+        "MemoryGiB",
+        "Price",
+        "Region",
+        "GpuInfo",
+        "SpotPrice",
+    ],
+    optional: &["AvailabilityZone"],
+    spellings: &[("GPUInfo", "GpuInfo")],
+    takes_more: true,
+    sku: "InstanceType",
+    seller_of_file: Some(seller),
+    prices_apart: false,
+    parse,
+};
+
+/// Below so many MiB no data-centre GPU is made: the figure is in GiB, as runpod's file has it.
+const LEAST_MIB: Decimal = Decimal::from_parts(1_024, 0, 0, false, 0);
+
+/// The cloud whose file it is: `lambda` for `lambda.csv` and for `lambda/vms.csv`.
+fn seller(file: &str) -> Result<ProviderId, String> {
+    let path = Path::new(file);
+    let word = |part: Option<&std::ffi::OsStr>| {
+        let part = part.and_then(|part| part.to_str()).unwrap_or_default();
+        let stem = part.split('.').next().unwrap_or_default();
+        stem.to_ascii_lowercase()
+    };
+    let mut name = word(path.file_name());
+    if name == "vms" {
+        name = word(path.parent().and_then(Path::file_name));
+    }
+    ProviderId::parse(&name).map_err(|_| {
+        format!(
+            "the name of the file does not say whose prices it holds; call it after the cloud, \
+             such as `lambda.csv` or `lambda/vms.csv`, not `{}`",
+            shown(file)
+        )
+    })
+}
+
+fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
+    let seller = fields.seller("")?;
+    let (sku, name) = (fields.text("InstanceType"), fields.text("AcceleratorName"));
+    check_kind(sku, name)?;
+    let read = |column: &'static str| number(column, fields.text(column));
+    let gpu_count = read("AcceleratorCount")?;
+    let info = fields.text("GpuInfo");
+    let memory = value_of(info, "SizeInMiB")
+        .and_then(|text| text.parse::<Decimal>().ok())
+        .map(|size| {
+            if size < LEAST_MIB {
+                size * LEAST_MIB
+            } else {
+                size
+            }
+        });
+    Ok(Row {
+        tenancy: facts::tenancy(seller.as_str()),
+        internode: facts::internode(seller.as_str(), sku),
+        gpu_memory_mib: of_one_gpu(&seller, memory, gpu_count),
+        seller,
+        sku,
+        gpu_name: name,
+        other_gpu_name: value_of(info, "Name"),
+        gpu_count,
+        vcpus: whole("vCPUs", fields.text("vCPUs"))?,
+        memory_gib: whole("MemoryGiB", fields.text("MemoryGiB"))?,
+        prices: both_prices(read("Price")?, read("SpotPrice")?),
+        region: fields.text("Region"),
+        zone: fields.text("AvailabilityZone"),
+        country: None,
+        availability: Availability::UNKNOWN,
+    })
+}
+
+/// Refuses rows that sell no machine with a GPU.
+fn check_kind(sku: &str, accelerator: &str) -> Result<(), Rejection> {
+    let refuse = |reason, why: &str| Err(Rejection::new(reason, why));
+    if accelerator.is_empty() {
+        return refuse(SkipReason::NoGpu, "it names no accelerator");
+    }
+    let is_tpu = |name: &str| name.starts_with("tpu-");
+    if is_tpu(&accelerator.to_ascii_lowercase()) {
+        return refuse(SkipReason::NotAGpu, "a TPU, by its name");
+    }
+    if sku.is_empty() {
+        let why = "`InstanceType` is blank: the price is that of the accelerator alone, and of no \
+                   machine to put it in";
+        return refuse(SkipReason::Unreadable, why);
+    }
+    Ok(())
+}
+
+/// The first value under a key in the text of a Python dictionary or of a JSON object, without its
+/// quotes.
+///
+/// A reader of the whole would have to know both grammars, and would refuse a text that is cut
+/// short; two plain values are all that is wanted of it.
+fn value_of<'r>(text: &'r str, key: &str) -> Option<&'r str> {
+    let is_quote = |letter: char| matches!(letter, '\'' | '"');
+    let (at, _) = text.match_indices(key).find(|(at, _)| {
+        text[..*at].ends_with(is_quote) && text[at + key.len()..].starts_with(is_quote)
+    })?;
+    let value = text[at + key.len() + 1..]
+        .trim_start()
+        .strip_prefix(':')?
+        .trim_start();
+    let value = match value.strip_prefix(is_quote) {
+        Some(quoted) => quoted.split(is_quote).next(),
+        None => value.split([',', '}', ']']).next(),
+    };
+    value.map(str::trim).filter(|value| !value.is_empty())
+}
