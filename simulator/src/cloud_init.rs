@@ -1,31 +1,56 @@
 //! What cloud-init would run of the user data of a machine: a script as it is, or the shell
-//! scripts among the parts of a multi-part document. Everything else (`#cloud-config`, archives)
-//! changes nothing on a pretend node.
+//! scripts among the parts of a multi-part document, and the public keys that its configuration lets
+//! in. Everything else changes nothing on a pretend node.
 
 /// The script in this user data, if there is one.
 pub(crate) fn script_in(user_data: &str) -> Option<String> {
     if user_data.starts_with("#!") {
         return Some(user_data.to_owned());
     }
-    let (headers, body) = split_headers(user_data)?;
-    let kind = header(headers, "content-type")?;
-    if !kind.to_ascii_lowercase().starts_with("multipart/") {
-        return None;
-    }
-    let boundary = kind
-        .split_once("boundary=")?
-        .1
-        .split(';')
-        .next()?
-        .trim()
-        .trim_matches('"');
-    let delimiter = format!("--{boundary}");
-    parts(body, &delimiter).into_iter().find_map(|part| {
-        let (headers, script) = split_headers(&part)?;
-        let kind = header(headers, "content-type")?;
-        let is_script = kind.to_ascii_lowercase().starts_with("text/x-shellscript");
-        (is_script && script.starts_with("#!")).then(|| script.to_owned())
-    })
+    let scripts = parts_of_kind(user_data, "text/x-shellscript");
+    scripts.into_iter().find(|part| part.starts_with("#!"))
+}
+
+/// The public keys that a configuration in this user data lets in: a list of quoted texts.
+pub(crate) fn keys_in(user_data: &str) -> Vec<String> {
+    let configurations = parts_of_kind(user_data, "text/cloud-config");
+    let lists = configurations.iter().flat_map(|part| {
+        part.lines()
+            .skip_while(|line| *line != "ssh_authorized_keys:")
+            .skip(1)
+            .map_while(|line| line.trim_start().strip_prefix("- "))
+    });
+    lists
+        .filter_map(|quoted| serde_json::from_str(quoted).ok())
+        .collect()
+}
+
+/// The parts of one kind of a multi-part document; none of anything else.
+fn parts_of_kind(user_data: &str, kind: &str) -> Vec<String> {
+    let of_document = || {
+        let (headers, body) = split_headers(user_data)?;
+        let document = header(headers, "content-type")?;
+        if !document.to_ascii_lowercase().starts_with("multipart/") {
+            return None;
+        }
+        let boundary = document
+            .split_once("boundary=")?
+            .1
+            .split(';')
+            .next()?
+            .trim()
+            .trim_matches('"');
+        Some(parts(body, &format!("--{boundary}")))
+    };
+    let of_kind = |part: String| {
+        let (headers, content) = split_headers(&part)?;
+        let is_it = header(headers, "content-type")?
+            .to_ascii_lowercase()
+            .starts_with(kind);
+        is_it.then(|| content.to_owned())
+    };
+    let parts = of_document().unwrap_or_default();
+    parts.into_iter().filter_map(of_kind).collect()
 }
 
 /// Everything before the first empty line, and everything after it.
@@ -91,5 +116,15 @@ mod tests {
             script_in(&document.replace("multipart/mixed", "text/plain")),
             None
         );
+    }
+
+    #[test]
+    fn keys_of_a_configuration_are_let_in() {
+        let document = "Content-Type: multipart/mixed; boundary=\"==edge\"\nMIME-Version: 1.0\n\n\
+            --==edge\nContent-Type: text/cloud-config\n\n#cloud-config\nssh_authorized_keys:\n  \
+            - \"ssh-ed25519 AAAA one\"\n  - \"ssh-rsa BBBB\"\n\n\
+            --==edge\nContent-Type: text/x-shellscript\n\n#!/bin/sh\n--==edge--\n";
+        assert_eq!(keys_in(document), ["ssh-ed25519 AAAA one", "ssh-rsa BBBB"]);
+        assert!(keys_in("#!/bin/sh\n").is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! The control plane, for processes that share one simulation: read the clock, look at the
-//! machines, break something. Bearer-protected; not part of any provider.
+//! The control plane, for processes that share one simulation: learn where its providers are, read
+//! the clock, look at the machines, break something. Bearer-protected; not part of any provider.
 
 use actix_web::web::{Bytes, Data, ServiceConfig, get, post, resource};
 use actix_web::{HttpRequest, HttpResponse};
@@ -11,9 +11,24 @@ use crate::state::State;
 
 pub(crate) fn routes(config: &mut ServiceConfig) {
     config
+        .service(resource("/market").route(get().to(market)))
         .service(resource("/clock").route(get().to(clock)))
         .service(resource("/machines").route(get().to(machines)))
         .service(resource("/faults").route(post().to(faults)));
+}
+
+async fn market(request: HttpRequest, state: Data<State>) -> HttpResponse {
+    if !state.may_control(request.headers()) {
+        return unauthorized();
+    }
+    let providers = state.providers().map(|(provider, base_url)| {
+        json!({
+            "id": provider.as_str(),
+            "base_url": base_url,
+            "credential": state.credential(provider),
+        })
+    });
+    HttpResponse::Ok().json(json!({ "providers": providers.collect::<Vec<_>>() }))
 }
 
 async fn clock(request: HttpRequest, state: Data<State>) -> HttpResponse {

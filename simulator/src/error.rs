@@ -6,7 +6,9 @@ use crate::{FaultKind, Operation, Provider};
 #[derive(Debug, thiserror::Error)]
 pub enum SimulatorError {
     /// No such provider is played.
-    #[error("the simulator does not play a provider called `{0}`: use lambda or voltagepark")]
+    #[error(
+        "the simulator does not play a provider called `{0}`: use lambda, runpod or voltagepark"
+    )]
     UnknownProvider(String),
     /// A market file cannot be used.
     #[error("row {row} of the market file cannot be used: {why}")]
@@ -62,6 +64,9 @@ pub enum SimulatorError {
         /// Why it cannot.
         why: &'static str,
     },
+    /// No node of such a machine runs with an SSH server.
+    #[error("no node of a machine `{0}` runs: give the provider's id of one that is up")]
+    NoSuchMachine(String),
     /// The loopback port could not be opened.
     #[error("the simulator could not listen on loopback: check the limits on open files")]
     Listen(#[source] std::io::Error),

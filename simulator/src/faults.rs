@@ -18,8 +18,8 @@ pub enum FaultKind {
     ReplyLostAfterCreate,
     /// The connection is closed without an answer and nothing was done.
     ReplyLostBeforeCreate,
-    /// 200, and the machine never comes up: at lambda it turns `unhealthy`, at voltagepark
-    /// `Failed`; listed and billed until it is released.
+    /// 200, and the machine never comes up: at lambda it turns `unhealthy`, at runpod `ERROR`, at
+    /// voltagepark `Failed`; listed and billed until it is released.
     AcceptedThenFailed,
     /// 429.
     TooManyRequests {
@@ -33,7 +33,8 @@ pub enum FaultKind {
     /// 200 with a price list of nothing.
     EmptyCatalog,
     /// At voltagepark the first page is half of the list and the next pages answer 500 until the
-    /// first is asked for again. At lambda, which has no pages, half of the types are missing.
+    /// first is asked for again. At lambda and runpod, which have no pages, half of the types are
+    /// missing; runpod says that there was an error.
     PartialCatalog,
     /// The price changes as this call arrives, after whatever was quoted; it stays changed.
     PriceChange {
@@ -76,7 +77,7 @@ impl FaultKind {
             Self::TruncatedJson | Self::EmptyCatalog | Self::PartialCatalog => None,
             Self::ReplyLostAfterCreate if operation == Operation::Release => None,
             _ if operation != Operation::Launch => Some("it is about a launch"),
-            Self::FewerNodes if provider == Provider::Lambda => {
+            Self::FewerNodes if provider != Provider::Voltagepark => {
                 Some("a launch there is one machine")
             }
             _ => None,

@@ -27,7 +27,9 @@ pub(crate) struct Hardware {
     driver: &'static str,
     memory_speed: f64,
     internode: String,
+    nics: Vec<String>,
     bad_words: u32,
+    ssh_host_keys: Vec<String>,
 }
 
 impl Hardware {
@@ -61,9 +63,39 @@ impl Hardware {
                 1.0
             },
             internode: row.internode.clone(),
+            nics: nics(&row.internode, row.gpus),
             bad_words: 0,
+            ssh_host_keys: Vec::new(),
         }
     }
+
+    /// The same node with an SSH server that has this key.
+    pub(crate) fn with_host_key(mut self, public_key: String) -> Self {
+        self.ssh_host_keys = vec![public_key];
+        self
+    }
+
+    /// What it calls itself.
+    pub(crate) fn host_name(&self) -> String {
+        format!("node-{}", self.host.replace('.', "-"))
+    }
+
+    /// Its GPUs as their driver lists them.
+    pub(crate) fn gpu_list(&self) -> String {
+        let gpu =
+            |(index, uuid): (usize, &String)| format!("GPU {index}: {} (UUID: {uuid})\n", self.gpu);
+        self.uuids.iter().enumerate().map(gpu).collect()
+    }
+}
+
+/// One adapter beside each GPU, where nodes are joined by `InfiniBand`.
+fn nics(internode: &str, gpus: u32) -> Vec<String> {
+    let adapters = if internode.starts_with("infiniband") {
+        gpus
+    } else {
+        0
+    };
+    (0..adapters).map(|index| format!("mlx5_{index}")).collect()
 }
 
 /// A GPU that could be passed off as the one sold, and the memory its driver reports.

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 pub(crate) use self::keys::SshKeys;
 use self::wire::{Error, InstanceView, LaunchBody, TerminateBody};
+use crate::cloud_init::keys_in;
 use crate::exchange::{Call, Dialect, Kind, Reply, exchange};
 use crate::machine::{Order, Phase, Record};
 use crate::state::State;
@@ -166,6 +167,10 @@ fn make(call: &mut Call<'_>, body: LaunchBody) -> Reply {
         return Error::TOO_MANY_REQUESTS.reply();
     }
     let (sku, region) = (body.instance_type_name.clone(), body.region_name.clone());
+    let named = body.ssh_key_names.iter();
+    let named = named.filter_map(|name| call.world.ssh_keys.public_key(name));
+    let mut authorized_keys: Vec<String> = named.map(str::to_owned).collect();
+    authorized_keys.extend(body.user_data.iter().flat_map(|data| keys_in(data)));
     let order = Order {
         sku: body.instance_type_name,
         place: body.region_name,
@@ -173,8 +178,10 @@ fn make(call: &mut Call<'_>, body: LaunchBody) -> Reply {
         name: body.name.unwrap_or_default(),
         hostname: body.hostname,
         ssh_key_names: body.ssh_key_names,
+        authorized_keys,
         tags: body.tags.map(|tags| json!(tags)),
         user_data: body.user_data,
+        bid_usd_hour: None,
         foreign: call.foreign,
     };
     match call

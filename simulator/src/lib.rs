@@ -1,10 +1,10 @@
 //! The market in a box: HTTP servers on loopback that speak the wire formats of real providers,
 //! make pretend machines, bill for them, and break on command.
 //!
-//! Two providers are played: `lambda` (virtual machines, a launch makes one) and `voltagepark`
-//! (bare metal, a rental of n nodes over Ethernet or InfiniBand). What is sold, where and at
-//! which list price comes from a market file ([`Market`]). Machines come up and go away by the
-//! caller's [`Clock`] alone. A machine that has come up runs the start-up script of its order on
+//! Three providers are played: `lambda` (virtual machines, a launch makes one), `runpod`
+//! (containers, a pod is one) and `voltagepark` (bare metal, a rental of n nodes over Ethernet or
+//! InfiniBand). What is sold, where and at which list price comes from a market file ([`Market`]).
+//! Machines come up and go away by the caller's [`Clock`] alone. A machine that has come up runs the start-up script of its order on
 //! each of its nodes, as a child process whose environment names the node's pretend hardware;
 //! only for machines launched with the credential made up at start.
 //!
@@ -12,8 +12,10 @@
 //! adapter is tested against a wire format and a ledger against a bill that were written apart.
 //!
 //! To read it: `market` (what is sold) → `world` (what changes) → `machine` (its life) →
-//! `exchange` (one call and its fault) → `lambda`, `voltagepark` (the dialects) → `node` (child
-//! processes) → `bill`.
+//! `exchange` (one call and its fault) → `lambda`, `runpod`, `voltagepark` (the dialects) → `node`
+//! (child processes) → `ssh` (how they are reached) → `bill`.
+
+#![forbid(unsafe_code)]
 
 mod bill;
 mod clock;
@@ -28,8 +30,10 @@ mod machine;
 mod market;
 mod node;
 mod provider;
+mod runpod;
 mod server;
 mod simulator;
+mod ssh;
 mod state;
 mod voltagepark;
 mod world;

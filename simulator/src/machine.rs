@@ -1,6 +1,6 @@
 //! A machine that was made. Its phase follows from the clock alone: nothing moves it but time
-//! and the call that ends it. How a phase is worded on the wire is in [`crate::lambda`] and
-//! [`crate::voltagepark`].
+//! and the call that ends it. How a phase is worded on the wire is in [`crate::lambda`],
+//! [`crate::runpod`] and [`crate::voltagepark`].
 
 use chrono::{DateTime, TimeDelta, Utc};
 use rust_decimal::Decimal;
@@ -81,9 +81,13 @@ pub(crate) struct Order {
     pub(crate) name: String,
     pub(crate) hostname: Option<String>,
     pub(crate) ssh_key_names: Vec<String>,
+    /// The public keys that are let in.
+    pub(crate) authorized_keys: Vec<String>,
     /// As ordered, given back unread.
     pub(crate) tags: Option<Value>,
     pub(crate) user_data: Option<String>,
+    /// What is bid for one GPU and hour, in place of the list price.
+    pub(crate) bid_usd_hour: Option<Decimal>,
     pub(crate) foreign: bool,
 }
 
@@ -103,6 +107,8 @@ pub(crate) struct Record {
     pub(crate) flaw: Option<FaultKind>,
     pub(crate) hosts: Vec<Host>,
     pub(crate) scripts_started: bool,
+    /// The port at which its nodes answer SSH.
+    pub(crate) ssh_port: u16,
 }
 
 /// The addresses of one node.
@@ -167,6 +173,14 @@ impl Record {
         script_in(user_data)
     }
 
+    /// Who logs in by SSH: as the images of the provider have it.
+    pub(crate) const fn ssh_user(&self) -> &'static str {
+        match self.provider {
+            Provider::Runpod => "root",
+            Provider::Lambda | Provider::Voltagepark => "ubuntu",
+        }
+    }
+
     /// What each node is made of, in order.
     pub(crate) fn hardware(&self) -> Vec<Hardware> {
         let last = self.hosts.len().saturating_sub(1);
@@ -207,6 +221,7 @@ mod tests {
             flaw: None,
             hosts: Vec::new(),
             scripts_started: false,
+            ssh_port: 22,
         }
     }
 

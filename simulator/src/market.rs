@@ -11,6 +11,9 @@ use crate::{Provider, SimulatorError};
 
 const BUNDLED: &str = include_str!("../data/market.csv");
 
+/// The place of everything on the community cloud of runpod.
+pub(crate) const COMMUNITY: &str = "community";
+
 /// Per what a price is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -88,13 +91,27 @@ pub struct Row {
 
 impl Row {
     /// The name by which commands and faults mean this row: the SKU, with `-ethernet` or
-    /// `-infiniband` after it where the network is chosen at launch.
+    /// `-infiniband` after it where the network is chosen at launch, and with the count before it
+    /// (`8x NVIDIA H200`) where that is chosen.
     #[must_use]
     pub fn key(&self) -> String {
         match self.network {
             Some(network) => format!("{}-{}", self.sku, network.as_str()),
+            None if self.provider == Provider::Runpod => format!("{}x {}", self.gpus, self.sku),
             None => self.sku.clone(),
         }
+    }
+
+    /// Whether a new price of the row of this key is this row's price too: runpod publishes one
+    /// price a GPU of a type, whatever the count.
+    pub(crate) fn is_priced_with(&self, key: &str) -> bool {
+        let of_type = |key: &str| key.split_once("x ").is_some_and(|(_, sku)| sku == self.sku);
+        self.key() == key || (self.provider == Provider::Runpod && of_type(key))
+    }
+
+    /// Whether the row is sold on other people's machines, at no place of its own.
+    pub(crate) fn is_community(&self) -> bool {
+        self.provider == Provider::Runpod && self.place == COMMUNITY
     }
 
     /// The list price of so many whole nodes for an hour.
@@ -180,13 +197,16 @@ fn check(row: &Row) -> Result<(), &'static str> {
     }
     let fits = match row.provider {
         Provider::Lambda => row.network.is_none() && row.per == PriceBasis::Node,
+        Provider::Runpod => {
+            row.network.is_none() && row.per == PriceBasis::Gpu && matches!(row.gpus, 1 | 2 | 4 | 8)
+        }
         Provider::Voltagepark => {
             row.network.is_some() && row.per == PriceBasis::Gpu && row.gpus == 8
         }
     };
     if !fits {
         return Err(
-            "lambda sells whole nodes without a network; voltagepark sells nodes of 8 by the GPU with one",
+            "lambda sells whole nodes without a network; runpod sells 1, 2, 4 or 8 GPUs by the GPU without one; voltagepark sells nodes of 8 by the GPU with one",
         );
     }
     Ok(())
@@ -195,7 +215,7 @@ fn check(row: &Row) -> Result<(), &'static str> {
 /// A SKU is one thing: a second row at the same place, or another price or shape of the same SKU
 /// elsewhere, cannot be told apart on the wire.
 fn agree(rows: &[Row]) -> Result<(), SimulatorError> {
-    let mut first: HashMap<(Provider, String), &Row> = HashMap::new();
+    let mut first: HashMap<(Provider, String, bool), &Row> = HashMap::new();
     let mut places = std::collections::HashSet::new();
     for (index, row) in rows.iter().enumerate() {
         let refuse = |why: &str| SimulatorError::Market {
@@ -205,10 +225,20 @@ fn agree(rows: &[Row]) -> Result<(), SimulatorError> {
         if !places.insert((row.provider, row.key(), row.place.clone())) {
             return Err(refuse("the same SKU stands twice at one place"));
         }
-        let known = first.entry((row.provider, row.key())).or_insert(row);
-        let same = known.price_usd_hour == row.price_usd_hour
-            && known.gpus == row.gpus
-            && known.gpu == row.gpu;
+        let key = match row.provider {
+            Provider::Runpod => row.sku.clone(),
+            Provider::Lambda | Provider::Voltagepark => row.key(),
+        };
+        let known = first
+            .entry((row.provider, key, row.is_community()))
+            .or_insert(row);
+        let same_price = known.price_usd_hour == row.price_usd_hour && known.gpu == row.gpu;
+        if row.provider == Provider::Runpod && !same_price {
+            return Err(refuse(
+                "runpod has one price a GPU of a type on each cloud, whatever the count",
+            ));
+        }
+        let same = same_price && known.gpus == row.gpus;
         if row.provider == Provider::Lambda && !same {
             return Err(refuse(
                 "lambda has one price and one shape for an instance type, wherever it runs",
@@ -228,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bundled_market_parses_and_has_both_providers_and_both_networks() {
+    fn the_bundled_market_parses_and_has_every_provider_and_both_networks() {
         let market = Market::parse(BUNDLED).unwrap();
         for provider in Provider::ALL {
             assert!(

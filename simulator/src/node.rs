@@ -23,7 +23,9 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tracing::warn;
 
 use crate::SimulatorError;
+use crate::hardware::Hardware;
 use crate::machine::Record;
+use crate::ssh::{Port, SshServer};
 
 /// How much of each stream of a node is kept: its end.
 const KEPT_OUTPUT_BYTES: usize = 16 * 1024;
@@ -69,6 +71,8 @@ struct Node {
     stdout: Arc<Mutex<Vec<u8>>>,
     stderr: Arc<Mutex<Vec<u8>>>,
     end: Option<NodeEnd>,
+    /// Listens from the start of the node to its end.
+    ssh: Option<SshServer>,
 }
 
 impl Node {
@@ -77,6 +81,13 @@ impl Node {
         if let Some(leader) = self.leader {
             let _ = kill_process_group(leader, Signal::KILL);
         }
+    }
+
+    /// Ends what runs on it and lets nothing more start.
+    fn stop(&mut self) {
+        self.stopped = true;
+        self.ssh = None;
+        self.kill();
     }
 }
 
@@ -104,6 +115,7 @@ impl Shared {
 pub(crate) struct Nodes {
     shared: Arc<Shared>,
     runtime: Handle,
+    ssh_port: Port,
 }
 
 impl Nodes {
@@ -126,7 +138,13 @@ impl Nodes {
         Ok(Self {
             shared: Arc::new(shared),
             runtime: Handle::current(),
+            ssh_port: Port::take()?,
         })
+    }
+
+    /// The port at which nodes answer SSH.
+    pub(crate) const fn ssh_port(&self) -> u16 {
+        self.ssh_port.number()
     }
 
     /// Starts the script of each node of a machine, or queues it when enough are running.
@@ -136,10 +154,16 @@ impl Nodes {
         };
         for (index, hardware) in record.hardware().into_iter().enumerate() {
             let key = (record.id.clone(), index);
-            self.shared
-                .pool()
-                .nodes
-                .insert(key.clone(), Node::default());
+            let ssh = self.open_ssh(record, index, &hardware);
+            let hardware = match &ssh {
+                Some(server) => hardware.with_host_key(server.public_key()),
+                None => hardware,
+            };
+            let node = Node {
+                ssh,
+                ..Node::default()
+            };
+            self.shared.pool().nodes.insert(key.clone(), node);
             let unfinished = Unfinished::count(&self.shared);
             let shared = Arc::clone(&self.shared);
             let script = script.clone();
@@ -159,6 +183,29 @@ impl Nodes {
         }
     }
 
+    /// Starts the SSH server of a node; without one it runs all the same.
+    fn open_ssh(&self, record: &Record, index: usize, hardware: &Hardware) -> Option<SshServer> {
+        let host = &record.hosts.get(index)?.public_ip;
+        let address = (host.as_str(), self.ssh_port());
+        let (user, keys) = (record.ssh_user(), &record.order.authorized_keys);
+        match SshServer::listen(address, user, keys, hardware, &self.runtime) {
+            Ok(server) => Some(server),
+            Err(error) => {
+                warn!(machine.id = %record.id, %error, "A pretend node has no SSH server");
+                None
+            }
+        }
+    }
+
+    /// Does something to the SSH servers of a machine's nodes; says whether it has any.
+    pub(crate) fn on_ssh(&self, id: &str, act: impl FnMut(&mut SshServer)) -> bool {
+        let mut pool = self.shared.pool();
+        let nodes = pool.nodes.iter_mut();
+        let of_machine = nodes.filter(|((machine, _), _)| machine == id);
+        let servers = of_machine.filter_map(|(_, node)| node.ssh.as_mut());
+        servers.map(act).count() > 0
+    }
+
     /// Kills what a machine's nodes run and keeps its queued nodes from starting.
     pub(crate) fn stop_machine(&self, id: &str) {
         let mut pool = self.shared.pool();
@@ -167,8 +214,7 @@ impl Nodes {
             .iter_mut()
             .filter(|((machine, _), _)| machine == id)
         {
-            node.stopped = true;
-            node.kill();
+            node.stop();
         }
     }
 
@@ -198,8 +244,7 @@ impl Nodes {
         let mut pool = self.shared.pool();
         let workspace = pool.workspace.take();
         for node in pool.nodes.values_mut() {
-            node.stopped = true;
-            node.kill();
+            node.stop();
         }
         let alive = |pool: &mut Pool| pool.nodes.values().any(|node| node.leader.is_some());
         let waited = self

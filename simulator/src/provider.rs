@@ -13,19 +13,22 @@ use crate::SimulatorError;
 pub enum Provider {
     /// `lambda`: virtual machines, one to a launch.
     Lambda,
+    /// `runpod`: containers, one to a pod.
+    Runpod,
     /// `voltagepark`: bare metal, n nodes to a rental.
     Voltagepark,
 }
 
 impl Provider {
     /// Every provider played.
-    pub const ALL: [Self; 2] = [Self::Lambda, Self::Voltagepark];
+    pub const ALL: [Self; 3] = [Self::Lambda, Self::Runpod, Self::Voltagepark];
 
     /// The provider's id as the broker writes it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Lambda => "lambda",
+            Self::Runpod => "runpod",
             Self::Voltagepark => "voltagepark",
         }
     }
@@ -52,7 +55,7 @@ impl FromStr for Provider {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// The price list: `GET /instance-types`, `GET /bare-metal/locations`.
+    /// The price list: `GET /instance-types`, `GET /bare-metal/locations`, the query for GPU types.
     Catalog,
     /// The list of places, where there is one apart from the prices: `GET /regions`.
     Places,

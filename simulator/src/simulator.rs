@@ -10,11 +10,12 @@ use rust_decimal::Decimal;
 use crate::machine::{Order, Phase, Record};
 use crate::node::Nodes;
 use crate::server::Listener;
+use crate::ssh::SshServer;
 use crate::state::State;
 use crate::world::{Durations, Refusal, World};
 use crate::{
     Bill, Clock, Fault, Launch, Machine, Market, NodeOutput, Operation, Provider, SimulatorError,
-    control, lambda, voltagepark,
+    control, lambda, runpod, voltagepark,
 };
 
 /// Whether pretend nodes run the start-up scripts of their orders.
@@ -38,6 +39,8 @@ pub struct Config {
     pub market: Market,
     /// From launch to `active`, by the clock.
     pub lambda_boot_seconds: u32,
+    /// From launch to `RUNNING`, by the clock.
+    pub runpod_boot_seconds: u32,
     /// From launch to `Running`, by the clock.
     pub voltagepark_boot_seconds: u32,
     /// How long a machine that was ended is still listed as `terminating`, by the clock.
@@ -52,7 +55,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The bundled market, nodes that run, boots of 5 and 15 minutes, no limit on launches.
+    /// The bundled market, nodes that run, boots of 5, 2 and 15 minutes, no limit on launches.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -61,6 +64,7 @@ impl Config {
             node_runner: NodeRunner::Run,
             market: Market::bundled(),
             lambda_boot_seconds: 300,
+            runpod_boot_seconds: 120,
             voltagepark_boot_seconds: 900,
             lambda_terminating_seconds: 15,
             lambda_launch_spacing_seconds: None,
@@ -74,6 +78,7 @@ impl Config {
 pub struct Simulator {
     state: Arc<State>,
     lambda: Listener,
+    runpod: Listener,
     voltagepark: Listener,
     control: Listener,
 }
@@ -91,19 +96,25 @@ impl Simulator {
         let seconds = |seconds: u32| TimeDelta::seconds(seconds.into());
         let durations = Durations {
             lambda_boot: seconds(config.lambda_boot_seconds),
+            runpod_boot: seconds(config.runpod_boot_seconds),
             voltagepark_boot: seconds(config.voltagepark_boot_seconds),
             lambda_ending: seconds(config.lambda_terminating_seconds),
             lambda_launch_spacing: config.lambda_launch_spacing_seconds.map(seconds),
         };
         let nodes = Nodes::try_new(config.node_deadline, config.nodes_at_once)?;
-        let world = World::new(config.market, config.seed, durations);
+        let world = World::new(config.market, config.seed, durations, nodes.ssh_port());
         let state = Arc::new(State::new(config.clock, nodes, config.node_runner, world));
-        Ok(Self {
+        let simulator = Self {
             lambda: Listener::open(&state, lambda::routes)?,
+            runpod: Listener::open(&state, runpod::routes)?,
             voltagepark: Listener::open(&state, voltagepark::routes)?,
             control: Listener::open(&state, control::routes)?,
             state,
-        })
+        };
+        let at = |provider| (provider, simulator.url(provider));
+        let addresses = Provider::ALL.into_iter().map(at).collect();
+        simulator.state.opened_at(addresses);
+        Ok(simulator)
     }
 
     /// Base URL of lambda, with `/api/v1`.
@@ -118,17 +129,17 @@ impl Simulator {
         self.url(Provider::Voltagepark)
     }
 
-    /// Base URL of a provider, with `/api/v1`.
+    /// Base URL of a provider: with `/api/v1`, and at runpod without a path.
     #[must_use]
     pub fn url(&self, provider: Provider) -> String {
-        let listener = match provider {
-            Provider::Lambda => &self.lambda,
-            Provider::Voltagepark => &self.voltagepark,
-        };
-        format!("{}/api/v1", listener.origin)
+        match provider {
+            Provider::Lambda => format!("{}/api/v1", self.lambda.origin),
+            Provider::Runpod => self.runpod.origin.clone(),
+            Provider::Voltagepark => format!("{}/api/v1", self.voltagepark.origin),
+        }
     }
 
-    /// Base URL of the control plane: `GET /clock`, `GET /machines`, `POST /faults`.
+    /// Base URL of the control plane: `GET /market`, `GET /clock`, `GET /machines`, `POST /faults`.
     #[must_use]
     pub fn control_url(&self) -> String {
         self.control.origin.clone()
@@ -243,7 +254,8 @@ impl Simulator {
     }
 
     /// Changes a list price everywhere, per what the market file has it: a node at lambda, a GPU
-    /// at voltagepark. Machines already launched keep theirs.
+    /// at runpod (for every count of the type) and voltagepark. Machines already launched keep
+    /// theirs.
     ///
     /// Errors: [`SimulatorError::Price`], [`SimulatorError::NotSold`].
     pub fn set_price(
@@ -296,6 +308,42 @@ impl Simulator {
         self.state.nodes.output(machine_id, node_index)
     }
 
+    /// The port at which nodes answer SSH: real ones mostly do at 22, which a simulator may not
+    /// take. It is on the wire, at lambda and voltagepark in a field that the real ones do not have.
+    #[must_use]
+    pub fn ssh_port(&self) -> u16 {
+        self.state.nodes.ssh_port()
+    }
+
+    /// Takes a machine off the network: its nodes run on and are billed, and hang up on everybody.
+    ///
+    /// Errors: [`SimulatorError::NoSuchMachine`].
+    pub fn drop_off_network(&self, machine_id: &str) -> Result<(), SimulatorError> {
+        self.on_ssh(machine_id, |server| server.set_open(false))
+    }
+
+    /// Brings a machine back onto the network.
+    ///
+    /// Errors: [`SimulatorError::NoSuchMachine`].
+    pub fn return_to_network(&self, machine_id: &str) -> Result<(), SimulatorError> {
+        self.on_ssh(machine_id, |server| server.set_open(true))
+    }
+
+    /// Gives a machine's nodes other host keys, as one that was set up anew, or an impostor, has.
+    ///
+    /// Errors: [`SimulatorError::NoSuchMachine`].
+    pub fn change_host_keys(&self, machine_id: &str) -> Result<(), SimulatorError> {
+        self.on_ssh(machine_id, SshServer::change_host_key)
+    }
+
+    fn on_ssh(&self, id: &str, act: impl FnMut(&mut SshServer)) -> Result<(), SimulatorError> {
+        if self.state.nodes.on_ssh(id, act) {
+            Ok(())
+        } else {
+            Err(SimulatorError::NoSuchMachine(id.to_owned()))
+        }
+    }
+
     /// Starts the nodes that have become due by the clock, without waiting for them.
     pub fn tick(&self) {
         self.state.advance();
@@ -318,6 +366,7 @@ impl Simulator {
         self.state.nodes.close();
         self.state.let_go.notify_waiters();
         self.lambda.close().await;
+        self.runpod.close().await;
         self.voltagepark.close().await;
         self.control.close().await;
         self.state.nodes.idle().await;
@@ -328,7 +377,7 @@ impl Drop for Simulator {
     fn drop(&mut self) {
         self.state.nodes.close();
         self.state.let_go.notify_waiters();
-        for listener in [&self.lambda, &self.voltagepark, &self.control] {
+        for listener in [&self.lambda, &self.runpod, &self.voltagepark, &self.control] {
             // The order to stop is sent at once; only its completion would have to be awaited.
             drop(listener.close());
         }

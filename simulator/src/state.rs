@@ -1,6 +1,6 @@
 //! What the servers and the [`crate::Simulator`] share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};
 use chrono::{DateTime, Utc};
@@ -19,6 +19,8 @@ pub(crate) struct State {
     pub(crate) let_go: Notify,
     world: Mutex<World>,
     credentials: Mutex<Credentials>,
+    /// Base URL of each provider, once every port is open.
+    addresses: OnceLock<Vec<(Provider, String)>>,
 }
 
 #[derive(Default)]
@@ -61,6 +63,7 @@ impl State {
             let_go: Notify::new(),
             world: Mutex::new(world),
             credentials: Mutex::new(credentials),
+            addresses: OnceLock::new(),
         }
     }
 
@@ -101,6 +104,17 @@ impl State {
             .find(|(of, _)| *of == provider)
             .map(|(_, token)| token.clone())
             .unwrap_or_default()
+    }
+
+    /// Says where the providers are; what is said later changes nothing.
+    pub(crate) fn opened_at(&self, addresses: Vec<(Provider, String)>) {
+        let _ = self.addresses.set(addresses);
+    }
+
+    /// The providers and their base URLs, once every port is open.
+    pub(crate) fn providers(&self) -> impl Iterator<Item = (Provider, &str)> {
+        let addresses = self.addresses.get().into_iter().flatten();
+        addresses.map(|(provider, url)| (*provider, url.as_str()))
     }
 
     pub(crate) fn control_credential(&self) -> String {

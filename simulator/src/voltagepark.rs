@@ -185,6 +185,7 @@ fn make(call: &mut Call<'_>, body: RentalBody, sku: &str) -> Reply {
         nodes: body.nodes(),
         place: body.location_id,
         name: body.name,
+        authorized_keys: body.ssh_keys.unwrap_or_default(),
         tags: Some(json!(body.tags.unwrap_or_default())),
         user_data: body.cloudinit_script.and_then(wire::StartUp::into_script),
         foreign: call.foreign,

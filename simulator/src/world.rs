@@ -27,6 +27,7 @@ pub(crate) enum Refusal {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Durations {
     pub(crate) lambda_boot: TimeDelta,
+    pub(crate) runpod_boot: TimeDelta,
     pub(crate) voltagepark_boot: TimeDelta,
     pub(crate) lambda_ending: TimeDelta,
     pub(crate) lambda_launch_spacing: Option<TimeDelta>,
@@ -39,6 +40,7 @@ pub(crate) struct World {
     durations: Durations,
     random: StdRng,
     hosts_made: u32,
+    ssh_port: u16,
     pub(crate) faults: FaultQueue,
     pub(crate) calls: BTreeMap<(Provider, Operation), u64>,
     pub(crate) ssh_keys: SshKeys,
@@ -48,7 +50,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(market: Market, seed: u64, durations: Durations) -> Self {
+    pub(crate) fn new(market: Market, seed: u64, durations: Durations, ssh_port: u16) -> Self {
         Self {
             rows: market.into_rows(),
             records: Vec::new(),
@@ -56,6 +58,7 @@ impl World {
             durations,
             random: StdRng::seed_from_u64(seed),
             hosts_made: 0,
+            ssh_port,
             faults: FaultQueue::default(),
             calls: BTreeMap::new(),
             ssh_keys: SshKeys::default(),
@@ -115,7 +118,8 @@ impl World {
             order.nodes = (order.nodes - 1).max(1);
         }
         row.free_nodes -= order.nodes;
-        let row = row.clone();
+        let mut row = row.clone();
+        row.price_usd_hour = order.bid_usd_hour.unwrap_or(row.price_usd_hour);
         let flaw = fault.filter(|kind| {
             matches!(
                 kind,
@@ -127,11 +131,12 @@ impl World {
         });
         let boot = match provider {
             Provider::Lambda => self.durations.lambda_boot,
+            Provider::Runpod => self.durations.runpod_boot,
             Provider::Voltagepark => self.durations.voltagepark_boot,
         };
         let ending = match provider {
             Provider::Lambda => self.durations.lambda_ending,
-            Provider::Voltagepark => TimeDelta::zero(),
+            Provider::Runpod | Provider::Voltagepark => TimeDelta::zero(),
         };
         let record = Record {
             provider,
@@ -145,6 +150,7 @@ impl World {
             fails: fault == Some(&FaultKind::AcceptedThenFailed),
             flaw: flaw.cloned(),
             scripts_started: false,
+            ssh_port: self.ssh_port,
             order,
         };
         self.by_id.insert(record.id.clone(), self.records.len());
@@ -156,7 +162,7 @@ impl World {
     pub(crate) fn launches_too_fast(&mut self, provider: Provider, now: DateTime<Utc>) -> bool {
         let spacing = match provider {
             Provider::Lambda => self.durations.lambda_launch_spacing,
-            Provider::Voltagepark => None,
+            Provider::Runpod | Provider::Voltagepark => None,
         };
         let last = self.last_launch_at.get(&provider);
         if last
@@ -231,7 +237,7 @@ impl World {
         for row in self
             .rows
             .iter_mut()
-            .filter(|row| row.provider == provider && row.key() == sku)
+            .filter(|row| row.provider == provider && row.is_priced_with(sku))
         {
             row.price_usd_hour = price;
         }
@@ -284,18 +290,20 @@ impl World {
         let uuid = self.new_uuid();
         match provider {
             Provider::Lambda => uuid.simple().to_string(),
+            Provider::Runpod => uuid.simple().to_string()[..14].to_owned(),
             Provider::Voltagepark => uuid.to_string(),
         }
     }
 
-    /// Addresses that no other node of this simulator has, from a private range.
+    /// Addresses that no other node of this simulator has: a loopback one, where it answers SSH,
+    /// and one from a private range, which leads nowhere.
     fn new_host(&mut self, gpus: u32) -> Host {
         let n = self.hosts_made;
         self.hosts_made += 1;
         let tail = format!("{}.{}", n / 250 % 250, 1 + n % 250);
         let block = n / 62_500 % 100;
         Host {
-            public_ip: format!("10.{}.{tail}", 20 + block),
+            public_ip: format!("127.{}.{tail}", 20 + block),
             private_ip: format!("10.{}.{tail}", 140 + block),
             gpu_uuids: (0..gpus).map(|_| self.new_uuid().to_string()).collect(),
         }

@@ -30,7 +30,14 @@ pub(crate) struct SshKeys {
 
 impl SshKeys {
     pub(super) fn has(&self, name: &str) -> bool {
-        self.keys.iter().any(|key| key.name == name)
+        self.public_key(name).is_some()
+    }
+
+    /// The public key of this name.
+    pub(super) fn public_key(&self, name: &str) -> Option<&str> {
+        let mut keys = self.keys.iter();
+        let key = keys.find(|key| key.name == name)?;
+        Some(&key.public_key)
     }
 }
 

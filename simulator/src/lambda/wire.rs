@@ -216,6 +216,9 @@ pub(super) struct InstanceView {
     ip: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     private_ip: Option<String>,
+    /// Not in the specification: real machines answer at 22.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ssh_port: Option<u16>,
     status: &'static str,
     ssh_key_names: Vec<String>,
     file_system_names: [String; 0],
@@ -253,6 +256,7 @@ impl InstanceView {
             name: record.order.name.clone(),
             ip: host.map(|host| host.public_ip.clone()),
             private_ip: host.map(|host| host.private_ip.clone()),
+            ssh_port: host.map(|_| record.ssh_port),
             status: match phase {
                 Phase::Booting => "booting",
                 Phase::Running => "active",

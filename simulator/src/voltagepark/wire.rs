@@ -105,7 +105,14 @@ pub(super) fn rental(record: &Record, now: DateTime<Utc>) -> Value {
         .hosts
         .iter()
         .filter(|_| up)
-        .map(|host| json!({ "public_ip": host.public_ip, "private_ip": host.private_ip }))
+        // The port is not of the service, whose nodes answer at 22.
+        .map(|host| {
+            json!({
+                "public_ip": host.public_ip,
+                "private_ip": host.private_ip,
+                "ssh_port": record.ssh_port,
+            })
+        })
         .collect();
     json!({
         "id": record.id,
@@ -126,8 +133,8 @@ pub(super) fn rental(record: &Record, now: DateTime<Utc>) -> Value {
     })
 }
 
-/// What a rental sends. The default network of the service is Ethernet. Keys change nothing
-/// here, but their shape is checked.
+/// What a rental sends. The default network of the service is Ethernet. Of keys only those sent
+/// with it are let in.
 #[derive(Debug, Deserialize)]
 pub(super) struct RentalBody {
     pub(super) location_id: String,
@@ -137,7 +144,7 @@ pub(super) struct RentalBody {
     pub(super) network_type: Network,
     #[serde(rename = "organization_ssh_keys")]
     _organization_ssh_keys: Option<OrganizationKeys>,
-    ssh_keys: Option<Vec<String>>,
+    pub(super) ssh_keys: Option<Vec<String>>,
     pub(super) tags: Option<Vec<String>>,
     pub(super) cloudinit_script: Option<StartUp>,
 }

@@ -1,10 +1,14 @@
 //! The simulator from outside: HTTP against its loopback ports, with a clock turned by hand.
 
+#![forbid(unsafe_code)]
+
 mod bills;
 mod control;
 mod faults;
 mod lambda;
 mod nodes;
+mod runpod;
+mod ssh;
 mod stage;
 mod vocabulary;
 mod voltagepark;

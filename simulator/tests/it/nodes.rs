@@ -13,7 +13,7 @@ use crate::stage::{Stage, a10, body, but, rental};
 const SHOW: &str = "#!/bin/sh\ncat \"$SIMULATED_NODE\"\n";
 
 /// All that a description of the form `simulated-node-1` holds: its reader refuses more.
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 15] = [
     "bad_words",
     "driver",
     "gpu",
@@ -23,8 +23,10 @@ const FIELDS: [&str; 13] = [
     "memory_gib",
     "memory_mib",
     "memory_speed",
+    "nics",
     "node_index",
     "schema",
+    "ssh_host_keys",
     "uuids",
     "vcpus",
 ];

@@ -1,0 +1,225 @@
+//! The SSH servers of pretend nodes: each with a host key of its own, letting in the public keys
+//! that its order installed and nothing else, answering a handful of commands.
+//!
+//! Each node has a loopback address of its own, and all of a simulator share one port: real nodes
+//! answer at port 22, which a simulator may not take. That port is bound on `127.0.0.1` for as long
+//! as the simulator lives, so that two simulators never share it.
+
+mod session;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng;
+use russh::MethodKind;
+use russh::MethodSet;
+use russh::keys::ssh_key::private::Ed25519Keypair;
+use russh::keys::{PrivateKey, PublicKey};
+use russh::server::{Config, run_stream};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::debug;
+
+use self::session::Session;
+use crate::SimulatorError;
+use crate::hardware::Hardware;
+
+/// How long a connection may lie idle, in real time.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// The port that all nodes of a simulator answer at.
+#[derive(Debug)]
+pub(crate) struct Port {
+    number: u16,
+    _kept: TcpListener,
+}
+
+impl Port {
+    pub(crate) fn take() -> Result<Self, SimulatorError> {
+        let take = || {
+            let kept = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            let number = kept.local_addr()?.port();
+            Ok(Self {
+                number,
+                _kept: kept,
+            })
+        };
+        take().map_err(SimulatorError::Listen)
+    }
+
+    pub(crate) const fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+/// Who is let in, and what is answered.
+#[derive(Debug)]
+struct Manner {
+    user: String,
+    authorized: Vec<PublicKey>,
+    host_name: String,
+    gpu_list: String,
+}
+
+/// Whether whoever comes is let as far as the host key, and which key that is.
+#[derive(Debug, Clone)]
+struct Door {
+    is_open: bool,
+    config: Arc<Config>,
+}
+
+impl Door {
+    fn with_new_key() -> (Self, PublicKey) {
+        // Whatever the seed of the simulator: a key that follows from it would be everybody's.
+        let seed: [u8; 32] = rand::rng().random();
+        let host_key = PrivateKey::from(Ed25519Keypair::from_seed(&seed));
+        let public_key = host_key.public_key().clone();
+        let config = Config {
+            methods: MethodSet::from([MethodKind::PublicKey].as_slice()),
+            auth_rejection_time: Duration::ZERO,
+            inactivity_timeout: Some(IDLE),
+            keys: vec![host_key],
+            nodelay: true,
+            ..Config::default()
+        };
+        let door = Self {
+            is_open: true,
+            config: Arc::new(config),
+        };
+        (door, public_key)
+    }
+}
+
+/// The SSH server of one node. It stops listening when it is dropped.
+#[derive(Debug)]
+pub(crate) struct SshServer {
+    public_key: PublicKey,
+    door: watch::Sender<Door>,
+    serving: JoinHandle<()>,
+}
+
+impl SshServer {
+    /// Listens at this address for a node. Keys that cannot be read let nobody in.
+    ///
+    /// Errors: an address that is not loopback, or cannot be had.
+    pub(crate) fn listen(
+        (host, port): (&str, u16),
+        user: &str,
+        authorized_keys: &[String],
+        hardware: &Hardware,
+        runtime: &Handle,
+    ) -> io::Result<Self> {
+        let host: IpAddr = host.parse().map_err(io::Error::other)?;
+        if !host.is_loopback() {
+            return Err(io::Error::other("a pretend node is on loopback alone"));
+        }
+        let manner = Manner {
+            user: user.to_owned(),
+            authorized: authorized_keys
+                .iter()
+                .filter_map(|line| PublicKey::from_openssh(line).ok())
+                .collect(),
+            host_name: hardware.host_name(),
+            gpu_list: hardware.gpu_list(),
+        };
+        let listener = TcpListener::bind((host, port))?;
+        listener.set_nonblocking(true)?;
+        let _entered = runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let (door, public_key) = Door::with_new_key();
+        let (door, at_door) = watch::channel(door);
+        Ok(Self {
+            public_key,
+            door,
+            serving: runtime.spawn(accept(listener, at_door, Arc::new(manner))),
+        })
+    }
+
+    /// The host key, as a kind and its key.
+    pub(crate) fn public_key(&self) -> String {
+        // A key that was just made can be written.
+        let line = self.public_key.to_openssh().unwrap_or_default();
+        line.split(' ').take(2).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Hangs up on whoever is there and on whoever comes, or lets them come again.
+    pub(crate) fn set_open(&mut self, is_open: bool) {
+        self.door.send_modify(|door| door.is_open = is_open);
+    }
+
+    /// Takes another host key, as a machine that was made anew does.
+    pub(crate) fn change_host_key(&mut self) {
+        let (door, public_key) = Door::with_new_key();
+        self.public_key = public_key;
+        self.door.send_replace(door);
+    }
+}
+
+impl Drop for SshServer {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+/// Serves until it is dropped, and every connection with it.
+async fn accept(
+    listener: tokio::net::TcpListener,
+    mut door: watch::Receiver<Door>,
+    manner: Arc<Manner>,
+) {
+    let mut sessions = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            // The sender lives as long as this task.
+            _ = door.changed() => {
+                sessions.abort_all();
+                continue;
+            }
+        };
+        let (is_open, config) = {
+            let door = door.borrow();
+            (door.is_open, Arc::clone(&door.config))
+        };
+        match accepted {
+            Ok((stream, _)) if is_open => {
+                sessions.spawn(serve(stream, config, Arc::clone(&manner)));
+            }
+            Ok((stream, _)) => drop(stream),
+            // Out of file handles: the next connection may find one.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+        while sessions.try_join_next().is_some() {}
+    }
+}
+
+async fn serve(stream: TcpStream, config: Arc<Config>, manner: Arc<Manner>) {
+    let ended = async {
+        let (stream, _cut) = cut_on_drop(stream)?;
+        run_stream(config, stream, Session::of(manner)).await?.await
+    };
+    // Whoever only looks at the host key hangs up in the middle.
+    if let Err(error) = ended.await {
+        debug!(%error, "An SSH connection to a pretend node ended early");
+    }
+}
+
+/// A connection, and what cuts it when it is dropped: the library goes on with a session by itself.
+fn cut_on_drop(stream: TcpStream) -> io::Result<(TcpStream, Cut)> {
+    let stream = stream.into_std()?;
+    let cut = Cut(stream.try_clone()?);
+    Ok((TcpStream::from_std(stream)?, cut))
+}
+
+struct Cut(std::net::TcpStream);
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        // It may have been closed already.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
