@@ -1,21 +1,20 @@
 //! Why a candidate stands where it stands, in words with figures that a reader can check.
 //!
-//! Why an offer is no candidate is in [`refusal`].
+//! What is said of training runs is in [`training`], why an offer is no candidate in [`refusal`].
 
 mod refusal;
+mod training;
 
-use market::demand::TrainMethod;
 use market::money::{Money, Rate};
-use market::offer::{Offer, Tenancy};
+use market::offer::Offer;
 
 use crate::filter::Filter;
-use crate::perf::memory::{SERVING_FRACTION, TRAINING_FRACTION};
+use crate::perf::memory::SERVING_FRACTION;
 use crate::perf::serving::{ASSUMED_BANDWIDTH_SHARE, ASSUMED_COMPUTE_SHARE};
 use crate::plan::Facts;
 use crate::search::{Figures, Fit, Query};
 use crate::serve::{Load, PLANNED_UTILISATION, ServeFit, ServeQuery};
 use crate::snapshot::Row;
-use crate::train::{TrainFit, TrainQuery, run_cost_units};
 
 pub(crate) use refusal::why_not;
 
@@ -23,12 +22,10 @@ pub(crate) use refusal::why_not;
 pub(crate) fn facts(row: &Row, fit: &Fit) -> Facts {
     match fit.figures {
         Figures::Gpus => Facts::default(),
-        Figures::Train(run) => Facts {
-            memory_needed_gb: Some(gb(run.needed_bytes)),
-            memory_available_gb: Some(gb(run.available_bytes)),
-            run_hours: Some(run.hours()),
-            run_cost_usd: run_cost(row, &run),
-            ..Facts::default()
+        Figures::Train(fit) => Facts {
+            memory_needed_gb: Some(gb(fit.needed_bytes)),
+            memory_available_gb: Some(gb(fit.available_bytes)),
+            ..training::facts(row, &fit.run)
         },
         Figures::Serve(fleet) => Facts {
             memory_needed_gb: Some(gb(fleet.replica.needed_bytes)),
@@ -55,7 +52,9 @@ pub(crate) fn reasons(
 ) -> Vec<String> {
     let offer = &row.offer;
     let mut reasons = match (query, fit.figures) {
-        (Query::Train(query), Figures::Train(run)) => of_training(query, row, fit.nodes, &run),
+        (Query::Train(query), Figures::Train(run)) => {
+            training::reasons(query, row, fit.nodes, &run)
+        }
         (Query::Serve(query), Figures::Serve(fleet)) => of_serving(query, row, fit.nodes, &fleet),
         _ => Vec::new(),
     };
@@ -69,64 +68,6 @@ pub(crate) fn reasons(
     reasons.push(freshness(filter, offer));
     if !offer.orderable {
         reasons.push("It comes from a price list: compared with, but not ordered here".to_owned());
-    }
-    reasons
-}
-
-fn of_training(query: &TrainQuery<'_>, row: &Row, nodes: u32, run: &TrainFit) -> Vec<String> {
-    let offer = &row.offer;
-    let (demand, model) = (query.demand, &query.model.name);
-    let joined = if nodes == 1 {
-        "one node, so no fabric is crossed".to_owned()
-    } else if offer.internode.is_rdma() {
-        format!("its nodes are joined by {} (RDMA)", offer.internode)
-    } else {
-        format!(
-            "its nodes are joined by {}, which the policy allows",
-            offer.internode
-        )
-    };
-    let method = match demand.method {
-        TrainMethod::Full => "Full training",
-        TrainMethod::Lora => "Training of adapters",
-        TrainMethod::Qlora => "Training of adapters over 4-bit weights",
-    };
-    let why_nodes = if demand.gpus.is_some() {
-        format!("{} GPUs are what the demand settles", run.gpus)
-    } else if nodes > run.nodes_for_memory {
-        format!(
-            "The fewest nodes that finish in time: {nodes}; that hold it: {}",
-            run.nodes_for_memory
-        )
-    } else {
-        format!("The fewest nodes that hold it: {nodes}")
-    };
-    let mut reasons = vec![
-        format!("{}: {joined}", machine_words(offer.tenancy)),
-        format!(
-            "{method} of {model} at {} tokens a sequence needs {:.0} GB over {} GPUs, which may \
-             fill {:.0} GB ({:.0} %)",
-            demand.sequence_length,
-            gb(run.needed_bytes),
-            run.gpus,
-            gb(run.available_bytes),
-            TRAINING_FRACTION * 100.0,
-        ),
-        why_nodes,
-        format!(
-            "The run takes about {:.1} hours{} at an assumed {:.0} % of {:.0} TFLOPS ({})",
-            run.hours(),
-            run_cost(row, run).map_or(String::new(), |cost| format!(
-                " and {:.2} USD",
-                cost.to_decimal()
-            )),
-            run.share * 100.0,
-            run.peak_tflops,
-            demand.precision.as_str(),
-        ),
-    ];
-    if demand.global_batch_sequences.is_some() || demand.checkpointing.is_some() {
-        reasons.push("The global batch and checkpoints are not weighed yet".to_owned());
     }
     reasons
 }
@@ -211,13 +152,17 @@ fn stock(filter: &Filter<'_>, offer: &Offer) -> String {
 }
 
 fn freshness(filter: &Filter<'_>, offer: &Offer) -> String {
-    let age = offer.age_seconds(filter.now);
-    let Some(view) = filter.snapshot.provider(&offer.provider) else {
-        return format!("Read {} ago", span(age));
+    let age = span(offer.age_seconds(filter.now));
+    let view = filter.snapshot.provider(&offer.provider);
+    let limit = view.and_then(|view| view.freshness_limit_seconds);
+    let mut words = match limit {
+        Some(limit) => format!("Read {age} ago, of at most {}", span(limit)),
+        None => format!(
+            "Listed on {}, {age} ago: what is asked today may differ",
+            offer.observed_at.format("%Y-%m-%d")
+        ),
     };
-    let limit = span(view.freshness_limit_seconds);
-    let mut words = format!("Read {} ago, of at most {limit}", span(age));
-    if let Some(why) = &view.stale {
+    if let Some(why) = view.and_then(|view| view.stale.as_ref()) {
         words.push_str(&format!("; the last reading changed nothing: {why}"));
     }
     words
@@ -233,13 +178,6 @@ fn span(seconds: u64) -> String {
     }
 }
 
-impl TrainFit {
-    /// Hours of the run on all its GPUs.
-    fn hours(&self) -> f64 {
-        self.gpu_hours / f64::from(self.gpus)
-    }
-}
-
 impl ServeFit {
     /// Tokens per second that all copies on a node write.
     fn tokens_per_second_of_node(&self) -> f64 {
@@ -247,27 +185,10 @@ impl ServeFit {
     }
 }
 
-fn run_cost(row: &Row, run: &TrainFit) -> Option<Money> {
-    let units = i64::try_from(run_cost_units(row, run.gpu_hours)).ok()?;
-    Some(Money::from_units(
-        units,
-        row.offer.price_per_node_hour.currency(),
-    ))
-}
-
 /// GB/s of memory bandwidth per US dollar per hour; for showing, ranks are computed in integers.
 fn bandwidth_per_usd(row: &Row) -> Option<f64> {
     let bandwidth = row.spec?.memory_bandwidth_gbps * row.offer.gpus.to_f64();
     Some(bandwidth / (row.offer.price_per_node_hour.units() as f64 / 1e8))
-}
-
-fn machine_words(tenancy: Tenancy) -> &'static str {
-    match tenancy {
-        Tenancy::BareMetal => "Bare metal",
-        Tenancy::Vm => "Virtual machines",
-        Tenancy::Container => "Containers",
-        Tenancy::Managed => "A managed cluster",
-    }
 }
 
 fn gb(bytes: f64) -> f64 {

@@ -36,11 +36,7 @@ impl Filter<'_> {
         {
             return Err(ReasonCode::Tenancy);
         }
-        let limit = self
-            .snapshot
-            .provider(&offer.provider)
-            .map(|view| view.freshness_limit_seconds);
-        if limit.is_none_or(|limit| offer.age_seconds(self.now) > limit) {
+        if self.snapshot.is_stale(offer, self.now) {
             return Err(ReasonCode::Stale);
         }
         if offer.availability.is_sold_out() {

@@ -21,6 +21,18 @@ pub(crate) fn joined_all_to_all(spec: &GpuSpec) -> bool {
         || spec.canonical.contains("-SXM")
 }
 
+/// GPUs that one NVLink or xGMI domain joins, where they are joined all to all.
+pub(crate) fn nvlink_domain_gpus(spec: &GpuSpec) -> u32 {
+    if spec.node_form.contains("NVL72") {
+        72
+    } else if spec.canonical.contains("-SXM2") {
+        // The boards with eight join them by halves.
+        4
+    } else {
+        WHOLE_NODE_GPUS
+    }
+}
+
 /// Whether this is the class of node that full training is done on: eight GPUs joined all to all
 /// (or a tray of a larger such domain), with memory enough.
 pub(crate) fn is_training_class(spec: &GpuSpec, gpus: u32) -> bool {

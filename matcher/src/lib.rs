@@ -6,6 +6,8 @@
 //! is in [`perf`], the models that it knows by name in [`models`]. Freezing a candidate's price is
 //! `pricing`'s business, setting it aside the store's.
 
+#![forbid(unsafe_code)]
+
 mod explain;
 mod filter;
 mod gpus;
@@ -26,7 +28,7 @@ use market::demand::{DemandKind, Precision};
 
 pub use plan::{
     Candidate, CandidateLine, CandidateView, Facts, OfferWithReasons, Plan, PlanView, Refused,
-    Rejections,
+    Rejections, RunLayout, RunStrategy,
 };
 pub use reason::ReasonCode;
 pub use search::{Held, SearchOptions, search};

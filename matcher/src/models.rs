@@ -22,10 +22,34 @@ pub struct ModelFigures {
     pub layers: u32,
     /// Width of the residual stream.
     pub hidden: u32,
+    /// Attention heads.
+    pub heads: u32,
+    /// Width of one attention head.
+    pub head_dim: u32,
+    /// Parameters of an input embedding of its own: a table that is read and not multiplied with.
+    /// Zero where the output head shares it, which is multiplied with.
+    pub embedding_params: f64,
+    /// The experts of a mixture whose layout is known.
+    pub experts: Option<Experts>,
+    /// Whether keys and values are kept as one latent vector a layer (MLA).
+    pub latent_attention: bool,
     /// Numbers kept in the key-value cache for each token, over all layers.
     pub kv_elements_per_token: f64,
     /// Attention that looks back a limited way only.
     pub sliding: Option<Sliding>,
+}
+
+/// The experts of a mixture.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Experts {
+    /// Experts in each layer that has them.
+    pub per_layer: u32,
+    /// How many of them each token is sent to.
+    pub per_token: u32,
+    /// Layers that have experts; a fraction where not every layer has them.
+    pub layers: f64,
+    /// Parameters of all experts of all layers.
+    pub params: f64,
 }
 
 /// Layers whose attention looks back a limited way only.
@@ -45,6 +69,16 @@ struct ModelRow {
     params_active_b: f64,
     layers: u32,
     hidden: u32,
+    heads: u32,
+    head_dim: u32,
+    vocab: u32,
+    tied_embeddings: u8,
+    experts: u32,
+    experts_per_token: u32,
+    moe_ffn: u32,
+    first_dense_layers: u32,
+    moe_every: u32,
+    attention: String,
     kv_elements_per_token: f64,
     sliding_window: Option<u32>,
     sliding_layer_fraction: Option<f64>,
@@ -82,22 +116,7 @@ impl ModelFigures {
                 name: name.chars().take(80).collect(),
                 nearest: nearest(&wanted),
             })?;
-        let sliding =
-            row.sliding_window
-                .zip(row.sliding_layer_fraction)
-                .map(|(window, layer_fraction)| Sliding {
-                    window,
-                    layer_fraction,
-                });
-        Ok(Self {
-            name: row.model.clone(),
-            params_total: row.params_total_b * 1e9,
-            params_active: row.params_active_b * 1e9,
-            layers: row.layers,
-            hidden: row.hidden,
-            kv_elements_per_token: row.kv_elements_per_token,
-            sliding,
-        })
+        Ok(row.figures())
     }
 
     fn shaped(shape: &ModelShape) -> Self {
@@ -108,10 +127,55 @@ impl ModelFigures {
             params_active: shape.params_active_b.unwrap_or(shape.params_total_b) * 1e9,
             layers: shape.layers,
             hidden: shape.hidden,
+            // A shape says how many heads keep keys, not how many ask: the usual width is assumed.
+            heads: (shape.hidden / shape.head_dim).max(1),
+            head_dim: shape.head_dim,
+            embedding_params: 0.0,
+            experts: None,
+            latent_attention: false,
             // One key and one value.
             kv_elements_per_token: 2.0 * f64::from(shape.layers) * per_layer,
             sliding: None,
         }
+    }
+}
+
+impl ModelRow {
+    fn figures(&self) -> ModelFigures {
+        let own_table = if self.tied_embeddings == 0 { 1.0 } else { 0.0 };
+        let sliding =
+            self.sliding_window
+                .zip(self.sliding_layer_fraction)
+                .map(|(window, layer_fraction)| Sliding {
+                    window,
+                    layer_fraction,
+                });
+        ModelFigures {
+            name: self.model.clone(),
+            params_total: self.params_total_b * 1e9,
+            params_active: self.params_active_b * 1e9,
+            layers: self.layers,
+            hidden: self.hidden,
+            heads: self.heads,
+            head_dim: self.head_dim,
+            embedding_params: own_table * f64::from(self.vocab) * f64::from(self.hidden),
+            experts: self.experts(),
+            latent_attention: self.attention == "MLA",
+            kv_elements_per_token: self.kv_elements_per_token,
+            sliding,
+        }
+    }
+
+    /// An expert is a gated feed-forward network: three matrices of `hidden` by `moe_ffn`.
+    fn experts(&self) -> Option<Experts> {
+        let layers = f64::from(self.layers - self.first_dense_layers) / f64::from(self.moe_every);
+        let params_each = 3.0 * f64::from(self.hidden) * f64::from(self.moe_ffn);
+        (self.experts > 0).then(|| Experts {
+            per_layer: self.experts,
+            per_token: self.experts_per_token,
+            layers,
+            params: params_each * f64::from(self.experts) * layers,
+        })
     }
 }
 
@@ -184,6 +248,14 @@ mod tests {
             assert!(seen.insert(squeeze(&row.model)), "{} twice", row.model);
             assert!(row.params_active_b <= row.params_total_b && row.params_active_b > 0.0);
             assert!(row.kv_elements_per_token > 0.0 && row.layers > 0 && row.hidden > 0);
+            assert!(
+                row.heads > 0 && row.head_dim > 0 && row.moe_every > 0 && row.tied_embeddings < 2
+            );
+            assert!(row.first_dense_layers < row.layers);
+            if let Some(experts) = row.experts() {
+                assert!(experts.params < row.params_total_b * 1e9, "{}", row.model);
+                assert!(experts.per_token > 0 && experts.per_token <= experts.per_layer);
+            }
             assert!(!row.config_source.is_empty(), "{} has no source", row.model);
             assert_eq!(
                 row.sliding_window.is_some(),

@@ -62,19 +62,38 @@ pub struct Facts {
     /// Memory that those GPUs have for it. Units: 1e9 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_available_gb: Option<f64>,
-    /// How long the training run is estimated to take. Units: hours.
+    /// How long the training run is predicted to take, failures included. Units: hours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_hours: Option<f64>,
-    /// What the training run is estimated to cost. Units: US dollars.
+    /// What the training run is predicted to cost. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_cost_usd: Option<Money>,
+    /// What 1e9 tokens are predicted to cost, failures included. Units: US dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd_per_billion_tokens: Option<Money>,
+    /// How the run is best laid out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<RunLayout>,
+    /// The share of the GPUs' peak that the model's own work is predicted to take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flop_utilisation: Option<f64>,
+    /// The share of a step that is communication which work does not hide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposed_communication: Option<f64>,
+    /// The share of the time that failures and checkpoints leave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput: Option<f64>,
+    /// The interval between checkpoints that was reckoned with. Units: minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_interval_minutes: Option<f64>,
     /// Copies of the model in the fleet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
     /// GPUs of one copy of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus_per_replica: Option<u32>,
-    /// Tokens per second that the fleet is estimated to write.
+    /// Tokens per second that the run is predicted to train while nothing fails, or the fleet to
+    /// write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_second: Option<f64>,
     /// Time to the first token, without queueing. Units: milliseconds.
@@ -86,6 +105,39 @@ pub struct Facts {
     /// Memory bandwidth per price. Units: GB/s per US dollar per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_gbps_per_usd_hour: Option<f64>,
+}
+
+/// How a training run is laid out over its GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct RunLayout {
+    /// GPUs that share each matrix.
+    pub tensor_parallel: u32,
+    /// Stages that share the layers.
+    pub pipeline_parallel: u32,
+    /// Copies of the model.
+    pub data_parallel: u32,
+    /// GPUs that share the experts of a layer.
+    pub expert_parallel: u32,
+    /// How state is spread over the copies.
+    pub strategy: RunStrategy,
+    /// Sequences of a micro batch.
+    pub micro_batch: u32,
+    /// Micro batches of an optimiser step on each copy.
+    pub micro_batches: u32,
+    /// Whether activations are computed again in the backward pass.
+    pub recompute: bool,
+}
+
+/// How a training run's state is spread over the copies of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStrategy {
+    /// Weights, gradients and optimiser (FSDP, ZeRO-3).
+    FullShard,
+    /// The optimiser alone (ZeRO-1).
+    OptimiserShard,
+    /// Frozen weights over all GPUs; adapters exchange next to nothing.
+    Adapters,
 }
 
 /// How many offers do not satisfy the demand, by reason.

@@ -60,7 +60,7 @@ pub fn metal(sku: &str, gpu: &str, price: &str) -> Offer {
 /// A snapshot in which every provider's offers may be ten minutes old.
 pub fn snapshot(offers: Vec<Offer>) -> Snapshot {
     let view = ProviderView {
-        freshness_limit_seconds: 600,
+        freshness_limit_seconds: Some(600),
         stale: None,
     };
     let providers: HashMap<_, _> = offers

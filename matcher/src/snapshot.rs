@@ -12,8 +12,9 @@ use pricing::rate::per_gpu_hour;
 /// What a match must know of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderView {
-    /// Past this age an offer of the provider is not matched. Units: seconds.
-    pub freshness_limit_seconds: u64,
+    /// Past this age an offer of the provider is not matched; `None` where its offers stand in
+    /// price lists, which say what was asked at their date and have no limit. Units: seconds.
+    pub freshness_limit_seconds: Option<u64>,
     /// Why the last reading changed nothing; `None` while readings come in well.
     ///
     /// A provider that is marked so is still matched until its offers pass the limit.
@@ -106,6 +107,21 @@ impl Snapshot {
     #[must_use]
     pub fn provider(&self, id: &ProviderId) -> Option<&ProviderView> {
         self.providers.get(id)
+    }
+
+    /// Whether an offer is too old to be matched.
+    ///
+    /// Past its provider's limit it is. Offers of price lists have none: they are compared with,
+    /// however old, and say how old. Where nothing is known of a provider, or an offer could be
+    /// ordered and has no limit, nothing says that it is fresh.
+    #[must_use]
+    pub fn is_stale(&self, offer: &Offer, now: DateTime<Utc>) -> bool {
+        let view = self.provider(&offer.provider);
+        match view.map(|view| view.freshness_limit_seconds) {
+            Some(Some(limit)) => offer.age_seconds(now) > limit,
+            Some(None) => offer.orderable,
+            None => true,
+        }
     }
 
     pub(crate) fn rows(&self) -> &[Row] {

@@ -1,10 +1,14 @@
 //! Demands of the kind `train`: a gang in one fabric, or one node, that holds the model and is
 //! done in time.
 //!
-//! Candidates rank by tier, then by the estimated cost of the run. The tiers are, best first:
+//! Candidates rank by tier, then by the predicted cost of the run, which is dollars for the tokens
+//! that failures leave (`perf::run`). Offers of one shape are predicted once. The tiers are, best first:
 //! bare metal with RDMA between its nodes (or one node), virtual machines likewise, one node of
 //! another kind, bare metal over plain Ethernet, virtual machines over it. Within each, full
 //! training takes whole boards of eight GPUs with 80 GB or more before smaller nodes.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use market::demand::{Precision, TrainDemand, TrainMethod};
@@ -16,8 +20,9 @@ use market::offer::{Offer, Tenancy};
 use crate::MatchError;
 use crate::hardware::{GANG_NODE_GPUS, is_training_class, joined_all_to_all};
 use crate::models::ModelFigures;
+use crate::perf::constants::Constants;
 use crate::perf::memory::{TRAINING_FRACTION, TrainingMemory};
-use crate::perf::training::{assumed_share, gpu_hours, peak_tflops, run_flop};
+use crate::perf::run::{Run, RunNodes, RunWork, peak_tflops};
 use crate::reason::ReasonCode;
 use crate::search::{Figures, Fit, Key, MAX_NODES, most_nodes};
 use crate::snapshot::Row;
@@ -25,29 +30,29 @@ use crate::snapshot::Row;
 /// What a `train` demand asks of each offer.
 pub(crate) struct TrainQuery<'a> {
     pub(crate) demand: &'a TrainDemand,
-    pub(crate) model: ModelFigures,
+    pub(crate) work: RunWork,
     /// Until when the run must be done: the deadline or the window's end, the earlier one.
     /// Units: hours from the start.
     pub(crate) hours_available: Option<f64>,
     allow_ethernet: bool,
-    flop: f64,
+    /// What is predicted already; offers of one shape differ in price alone.
+    runs: RefCell<HashMap<Shape, Option<Run>>>,
 }
+
+/// What a prediction depends on: GPU, GPUs of a node, what joins nodes, nodes.
+type Shape = (&'static str, u32, Internode, u32);
 
 /// What a run on one offer comes to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct TrainFit {
-    /// GPUs over all nodes.
-    pub(crate) gpus: u32,
-    /// Memory needed over all GPUs. Units: bytes.
+    /// The run in its best layout.
+    pub(crate) run: Run,
+    /// The least memory that it needs over all GPUs. Units: bytes.
     pub(crate) needed_bytes: f64,
     /// Memory that may be filled over all GPUs. Units: bytes.
     pub(crate) available_bytes: f64,
     /// The peak of one GPU. Units: TFLOPS.
     pub(crate) peak_tflops: f64,
-    /// The share of the peak that is assumed.
-    pub(crate) share: f64,
-    /// GPU-hours of the run.
-    pub(crate) gpu_hours: f64,
     /// The nodes that the memory alone needs.
     pub(crate) nodes_for_memory: u32,
 }
@@ -64,7 +69,19 @@ impl<'a> TrainQuery<'a> {
                 precision,
             });
         }
-        let model = ModelFigures::of(&demand.model)?;
+        let interval = demand
+            .checkpointing
+            .as_ref()
+            .and_then(|c| c.interval_minutes);
+        let work = RunWork {
+            model: ModelFigures::of(&demand.model)?,
+            method,
+            precision,
+            sequence_length: demand.sequence_length,
+            step_sequences: demand.global_batch_sequences,
+            tokens: demand.tokens,
+            checkpoint_interval_seconds: interval.map(|minutes| f64::from(minutes) * 60.0),
+        };
         let window = demand.window.as_ref();
         let start = window
             .and_then(|window| window.start_earliest)
@@ -74,16 +91,15 @@ impl<'a> TrainQuery<'a> {
             demand.deadline,
         ];
         let until = ends.into_iter().flatten().min();
-        let flop = run_flop(&model, method, demand.tokens);
         Ok(Self {
             demand,
-            model,
+            work,
             hours_available: until.map(|until| (until - start).num_seconds() as f64 / 3_600.0),
             allow_ethernet: demand
                 .policy
                 .as_ref()
                 .is_some_and(|policy| policy.allow_ethernet),
-            flop,
+            runs: RefCell::default(),
         })
     }
 
@@ -92,7 +108,7 @@ impl<'a> TrainQuery<'a> {
     pub(crate) fn fit(
         &self,
         row: &Row,
-        spec: &GpuSpec,
+        spec: &'static GpuSpec,
         gpus_per_node: u32,
     ) -> Result<Fit, ReasonCode> {
         let offer = &row.offer;
@@ -111,22 +127,19 @@ impl<'a> TrainQuery<'a> {
             Some(nodes) if nodes < nodes_for_memory => return Err(ReasonCode::Memory),
             settled => settled.unwrap_or(nodes_for_memory),
         };
-        let nodes = self.nodes_in_time(offer, spec, gpus_per_node, nodes, peak)?;
-        let share = self.share(offer, nodes);
-        let hours = gpu_hours(self.flop, peak, share);
-        let gpus = gpus_per_node.checked_mul(nodes).ok_or(ReasonCode::Memory)?;
+        let nodes = self.nodes_in_time(offer, spec, gpus_per_node, nodes)?;
+        let run = self.run_on(spec, gpus_per_node, offer.internode, nodes);
+        let run = run.ok_or(ReasonCode::Memory)?;
         let fit = TrainFit {
-            gpus,
-            needed_bytes: memory.total_bytes(gpus),
-            available_bytes: spec.memory_gb * 1e9 * TRAINING_FRACTION * f64::from(gpus),
+            run,
+            needed_bytes: memory.total_bytes(run.gpus),
+            available_bytes: spec.memory_gb * 1e9 * TRAINING_FRACTION * f64::from(run.gpus),
             peak_tflops: peak,
-            share,
-            gpu_hours: hours,
             nodes_for_memory,
         };
         let key = Key {
             tier: self.tier(offer, spec, gpus_per_node, nodes),
-            cost: run_cost_units(row, hours),
+            cost: run_cost_units(row, run.gpu_hours()),
         };
         Ok(Fit {
             nodes,
@@ -137,27 +150,35 @@ impl<'a> TrainQuery<'a> {
 
     /// The memory of a run on nodes of this kind; only GPUs joined all to all split one sequence.
     pub(crate) fn memory(&self, spec: &GpuSpec, gpus_per_node: u32) -> TrainingMemory {
-        let together = if joined_all_to_all(spec) {
-            gpus_per_node
-        } else {
-            1
-        };
-        TrainingMemory::of(
-            &self.model,
-            self.demand.method,
-            self.demand.sequence_length,
-            together,
-        )
+        self.work
+            .least_memory(gpus_per_node, joined_all_to_all(spec))
+    }
+
+    /// The run in its best layout on so many nodes; `None` where none fits.
+    pub(crate) fn run_on(
+        &self,
+        spec: &'static GpuSpec,
+        gpus_per_node: u32,
+        internode: Internode,
+        nodes: u32,
+    ) -> Option<Run> {
+        let shape = (spec.canonical.as_str(), gpus_per_node, internode, nodes);
+        if let Some(known) = self.runs.borrow().get(&shape) {
+            return *known;
+        }
+        let run = RunNodes::new(spec, gpus_per_node, internode)
+            .and_then(|kind| self.work.best_on(Constants::product(), &kind, nodes));
+        self.runs.borrow_mut().insert(shape, run);
+        run
     }
 
     /// The nodes with which the run is done in time, `nodes` or more, and fit to work together.
     fn nodes_in_time(
         &self,
         offer: &Offer,
-        spec: &GpuSpec,
+        spec: &'static GpuSpec,
         gpus_per_node: u32,
         nodes: u32,
-        peak: f64,
     ) -> Result<u32, ReasonCode> {
         if nodes > 1 {
             self.check_gang(offer, spec, gpus_per_node)?;
@@ -168,18 +189,15 @@ impl<'a> TrainQuery<'a> {
         if available <= 0.0 {
             return Err(ReasonCode::Deadline);
         }
-        let needed = |nodes: u32| {
-            let hours = gpu_hours(self.flop, peak, self.share(offer, nodes));
-            hours / f64::from(gpus_per_node) / available
-        };
-        if needed(nodes) <= f64::from(nodes) {
+        let run_on = |count| self.run_on(spec, gpus_per_node, offer.internode, count);
+        if run_on(nodes).is_some_and(|run| run.hours <= available) {
             return Ok(nodes);
         }
         if self.demand.gpus.is_some() {
             return Err(ReasonCode::Deadline);
         }
         self.check_gang(offer, spec, gpus_per_node)?;
-        most_nodes(needed(MAX_NODES)).ok_or(ReasonCode::Deadline)
+        RunWork::fewest_in_time(run_on, nodes, MAX_NODES, available).ok_or(ReasonCode::Deadline)
     }
 
     /// Whether several nodes of this offer may work as one gang.
@@ -202,11 +220,6 @@ impl<'a> TrainQuery<'a> {
         } else {
             Err(ReasonCode::Fabric)
         }
-    }
-
-    fn share(&self, offer: &Offer, nodes: u32) -> f64 {
-        let over_ethernet = nodes > 1 && !offer.internode.is_rdma();
-        assumed_share(self.demand.precision, self.demand.method, over_ethernet)
     }
 
     fn tier(&self, offer: &Offer, spec: &GpuSpec, gpus_per_node: u32, nodes: u32) -> u8 {

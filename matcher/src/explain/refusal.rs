@@ -4,11 +4,9 @@ use super::{counted, gb};
 use crate::filter::Filter;
 use crate::perf::memory::{SERVING_FRACTION, TRAINING_FRACTION};
 use crate::perf::serving;
-use crate::perf::training::{assumed_share, gpu_hours, peak_tflops, run_flop};
 use crate::reason::ReasonCode;
-use crate::search::{Query, known_node};
+use crate::search::{Query, known_node, most_nodes};
 use crate::snapshot::Row;
-use crate::train::TrainQuery;
 
 /// The reason with the figures of this offer; the general sentence where there are none.
 pub(crate) fn why_not(
@@ -103,11 +101,9 @@ fn of_another_shape(query: &Query<'_>, row: &Row) -> Option<String> {
 
 fn of_age(filter: &Filter<'_>, row: &Row) -> String {
     let age = row.offer.age_seconds(filter.now);
-    match filter.snapshot.provider(&row.offer.provider) {
-        Some(view) => format!(
-            "It was read {age} s ago, of at most {} s",
-            view.freshness_limit_seconds
-        ),
+    let view = filter.snapshot.provider(&row.offer.provider);
+    match view.and_then(|view| view.freshness_limit_seconds) {
+        Some(limit) => format!("It was read {age} s ago, of at most {limit} s"),
         None => format!(
             "Nothing is known of how fresh offers of {} must be",
             row.offer.provider
@@ -137,7 +133,7 @@ fn of_memory(query: &Query<'_>, row: &Row) -> Option<String> {
             let gpus = query.demand.gpus.unwrap_or(per_node);
             Some(format!(
                 "{} needs {:.0} GB of state and {:.1} GB on each GPU; {gpus} x {} GB may fill {:.0} GB",
-                query.model.name,
+                query.work.model.name,
                 gb(memory.state_bytes),
                 gb(memory.bytes_per_gpu),
                 spec.memory_gb,
@@ -158,10 +154,21 @@ fn of_deadline(query: &Query<'_>, row: &Row) -> Option<String> {
     let Query::Train(query) = query else {
         return None;
     };
-    let hours = gpu_hours_alone(query, row)?;
+    let (spec, per_node) = known_node(row).ok()?;
+    let fewest = query.memory(spec, per_node).fewest_gpus(spec.memory_gb)?;
+    let fewest = most_nodes(fewest / f64::from(per_node))?;
+    let nodes = query.demand.gpus.map_or(fewest, |gpus| gpus / per_node);
+    let run = query.run_on(spec, per_node, row.offer.internode, nodes)?;
     Some(format!(
-        "The run takes about {hours:.0} GPU-hours; {:.1} hours are left",
-        query.hours_available?
+        "On {} the run takes about {:.0} hours; {:.1} hours are left{}",
+        counted(nodes, "node"),
+        run.hours,
+        query.hours_available?,
+        if query.demand.gpus.is_some() {
+            ""
+        } else {
+            ", and no number of nodes is fast enough"
+        },
     ))
 }
 
@@ -178,18 +185,6 @@ fn of_latency(query: &Query<'_>, row: &Row) -> Option<String> {
         row.offer.gpu,
         first * 1e3,
         per_token * 1e3,
-    ))
-}
-
-/// GPU-hours of the run in one fast fabric.
-fn gpu_hours_alone(query: &TrainQuery<'_>, row: &Row) -> Option<f64> {
-    let demand = query.demand;
-    let peak = peak_tflops(row.spec?, demand.precision)?;
-    let flop = run_flop(&query.model, demand.method, demand.tokens);
-    Some(gpu_hours(
-        flop,
-        peak,
-        assumed_share(demand.precision, demand.method, false),
     ))
 }
 

@@ -15,11 +15,16 @@ pub const TRAINING_FRACTION: f64 = 0.92;
 pub const SERVING_FRACTION: f64 = 0.9;
 
 /// Memory that the runtime and its workspace take on each training GPU. Units: bytes.
-const RUNTIME_BYTES: f64 = 3e9;
+pub(crate) const RUNTIME_BYTES: f64 = 3e9;
 
-/// Bytes a parameter in full training with Adam in mixed precision: 2 of weights, 2 of gradients,
-/// and 12 of 32-bit weights and two moments. Source: Rajbhandari et al. 2020 (ZeRO).
-const ADAM_BYTES: f64 = 16.0;
+/// Bytes a parameter of 16-bit weights and gradients. Source: Rajbhandari et al. 2020 (ZeRO).
+pub(crate) const WEIGHT_AND_GRADIENT_BYTES: f64 = 4.0;
+
+/// Bytes a parameter of 32-bit weights and Adam's two moments. Source: the same.
+pub(crate) const OPTIMISER_STATE_BYTES: f64 = 12.0;
+
+/// Bytes a parameter in full training with Adam in mixed precision.
+const ADAM_BYTES: f64 = WEIGHT_AND_GRADIENT_BYTES + OPTIMISER_STATE_BYTES;
 
 /// Adapters as a share of all parameters: above the usual ranks, so that the sum is on the safe
 /// side. They are trained in full, at [`ADAM_BYTES`] each.
@@ -52,6 +57,15 @@ pub fn cache_bytes(model: &ModelFigures, precision: Precision, tokens: f64) -> f
     model.kv_elements_per_token * precision.bytes() * kept
 }
 
+/// Bytes of weights, gradients and optimiser for each parameter of the model.
+pub(crate) fn state_bytes_per_param(method: TrainMethod) -> f64 {
+    match method {
+        TrainMethod::Full => ADAM_BYTES,
+        TrainMethod::Lora => bytes_per_weight(Precision::Bf16) + ADAPTER_SHARE * ADAM_BYTES,
+        TrainMethod::Qlora => bytes_per_weight(Precision::Int4) + ADAPTER_SHARE * ADAM_BYTES,
+    }
+}
+
 /// Memory of a training run, apart into what is shared out and what each GPU bears.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrainingMemory {
@@ -75,15 +89,10 @@ impl TrainingMemory {
         sequence_length: u32,
         tensor_parallel: u32,
     ) -> Self {
-        let bytes_per_param = match method {
-            TrainMethod::Full => ADAM_BYTES,
-            TrainMethod::Lora => bytes_per_weight(Precision::Bf16) + ADAPTER_SHARE * ADAM_BYTES,
-            TrainMethod::Qlora => bytes_per_weight(Precision::Int4) + ADAPTER_SHARE * ADAM_BYTES,
-        };
         let tokens_times_width = f64::from(sequence_length) * f64::from(model.hidden);
         let activations = tokens_times_width * (2.0 * f64::from(model.layers) + 34.0);
         Self {
-            state_bytes: model.params_total * bytes_per_param,
+            state_bytes: model.params_total * state_bytes_per_param(method),
             bytes_per_gpu: activations / f64::from(tensor_parallel) + RUNTIME_BYTES,
         }
     }

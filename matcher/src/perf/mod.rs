@@ -1,9 +1,17 @@
-//! Closed-form arithmetic of memory and speed. Pure functions of a model's and a GPU's figures.
+//! Closed-form models of memory and speed. Pure functions of a model's and a chip's figures.
 //!
-//! [`memory`] says what fits, and is exact about what it counts. [`training`] and [`serving`] are
-//! first estimates from peak figures and a few assumed fractions, each a named constant that is
-//! shown in the reasons. What a GPU really does is measured by the verifier, not here.
+//! [`memory`] says what fits, and is exact about what it counts. [`step_time`] is a training step,
+//! [`replica`] a copy of a model that serves, [`goodput`] what failures leave of a run: formulas
+//! with [`constants`] that were fitted to public measurements of [`chip`]s, and [`rows`] predicts
+//! tables of such measurements anew. [`run`] lays a training run out on an offer; [`serving`] is
+//! the first estimate that fleets are sized by. What a GPU really does is measured by the verifier, not here.
 
+pub mod chip;
+pub mod constants;
+pub mod goodput;
 pub mod memory;
+pub mod replica;
+pub mod rows;
+pub mod run;
 pub mod serving;
-pub mod training;
+pub mod step_time;

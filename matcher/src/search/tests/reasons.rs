@@ -400,11 +400,39 @@ fn an_offer_of_a_provider_without_a_freshness_limit_is_not_matched() {
 }
 
 #[test]
+fn an_offer_of_a_price_list_is_matched_however_old_and_says_how_old() {
+    let view = ProviderView {
+        freshness_limit_seconds: None,
+        stale: None,
+    };
+    let listed = |orderable| {
+        let mut old = eight();
+        old.observed_at = now() - chrono::TimeDelta::days(3_000);
+        old.orderable = orderable;
+        let views = HashMap::from([(provider("lambda"), view.clone())]);
+        let snapshot = Snapshot::new(1, now(), [old], views);
+        let demand = one_h100(json!({}));
+        let options = SearchOptions::default();
+        search(&snapshot, &demand, &Held::new(), now(), &options).expect("a plan")
+    };
+    let reasons = listed(false).candidates.remove(0).reasons;
+    assert!(
+        reasons
+            .iter()
+            .any(|reason| reason.starts_with("Listed on ") && reason.contains("3000 days ago")),
+        "{reasons:?}"
+    );
+    // What can be ordered is never without a limit.
+    let rejected = listed(true).rejected.by_reason;
+    assert_eq!(rejected, BTreeMap::from([(ReasonCode::Stale, 1)]));
+}
+
+#[test]
 fn an_offer_as_old_as_the_limit_is_matched_and_a_stale_provider_is_named() {
     let mut old = eight();
     old.observed_at = now() - chrono::TimeDelta::seconds(600);
     let view = ProviderView {
-        freshness_limit_seconds: 600,
+        freshness_limit_seconds: Some(600),
         stale: Some("the list came back empty".into()),
     };
     let snapshot = Snapshot::new(1, now(), [old], HashMap::from([(provider("lambda"), view)]));

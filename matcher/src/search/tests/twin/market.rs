@@ -80,7 +80,7 @@ pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
             all.push(offer);
         }
         let view = |limit| ProviderView {
-            freshness_limit_seconds: limit,
+            freshness_limit_seconds: Some(limit),
             stale: None,
         };
         let providers =

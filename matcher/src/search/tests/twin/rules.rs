@@ -7,7 +7,9 @@ use market::offer::{AvailabilityLevel, Tenancy};
 
 use super::super::*;
 use crate::models::ModelFigures;
+use crate::perf::constants::Constants;
 use crate::perf::memory::{TRAINING_FRACTION, TrainingMemory};
+use crate::perf::run::{RunNodes, RunWork};
 use crate::perf::serving::{NoReplica, ServingWork};
 use crate::samples::usd;
 
@@ -57,7 +59,7 @@ impl Twin<'_> {
         let limit = self
             .snapshot
             .provider(&offer.provider)
-            .map(|view| view.freshness_limit_seconds as i64);
+            .and_then(|view| Some(view.freshness_limit_seconds? as i64));
         let age = (now() - offer.observed_at).num_seconds();
         let rules = [
             (
@@ -211,7 +213,7 @@ pub fn gpus_rules(
     reason.map_or(Ok((offer.price_per_node_hour.units(), nodes)), Err)
 }
 
-/// The rules of full training in bf16, with the nodes found by counting up.
+/// The rules of full training in bf16, each offer by itself.
 pub fn train_rules(
     twin: &Twin<'_>,
     gpus: Option<u32>,
@@ -249,18 +251,19 @@ pub fn train_rules(
         offer.internode,
         Internode::InfinibandNdr400 | Internode::Roce400
     );
-    let share = |nodes: u32| {
-        if nodes > 1 && !rdma {
-            0.40 * 0.13
-        } else {
-            0.40
-        }
+    let work = RunWork {
+        model: model.clone(),
+        method: TrainMethod::Full,
+        precision: Precision::Bf16,
+        sequence_length: 4_096,
+        step_sequences: None,
+        tokens: 10_000_000_000,
+        checkpoint_interval_seconds: None,
     };
-    let run_hours = |nodes: u32| {
-        let flop = 6.0 * model.params_active * 10e9;
-        let peak = spec.bf16_tflops_dense.expect("published") * 1e12;
-        flop / (peak * share(nodes)) / 3_600.0 / f64::from(per_node * nodes)
-    };
+    // Each offer is predicted anew: no shape is remembered.
+    let kind = RunNodes::new(spec, per_node, offer.internode).expect("published");
+    let run_on = |nodes: u32| work.best_on(Constants::product(), &kind, nodes);
+    let run_hours = |nodes: u32| run_on(nodes).map_or(f64::INFINITY, |run| run.hours);
     let in_time = |nodes: u32| hours.is_none_or(|hours| run_hours(nodes) <= hours);
     let gang = || match () {
         () if offer.tenancy == Tenancy::Container || offer.tenancy == Tenancy::Managed => {
@@ -290,9 +293,9 @@ pub fn train_rules(
             return Err(code);
         }
         // One node may be in time where two over Ethernet are not.
-        (for_memory..=MAX_NODES)
-            .find(|nodes| in_time(*nodes))
-            .unwrap_or(MAX_NODES)
+        hours.map_or(for_memory, |hours| {
+            RunWork::fewest_in_time(run_on, for_memory, MAX_NODES, hours).unwrap_or(MAX_NODES)
+        })
     };
     if nodes > 1
         && let Some(code) = gang()
@@ -311,7 +314,7 @@ pub fn train_rules(
         _ => 2,
     } + if nodes > 1 && !rdma { 3 } else { 0 };
     let small = u8::from(!(board && per_node == 8 && spec.memory_gb >= 80.0));
-    let seconds = (run_hours(nodes) * f64::from(per_node * nodes) * 3_600.0).ceil() as i64;
+    let seconds = (run_on(nodes).expect("it fits").gpu_hours() * 3_600.0).ceil() as i64;
     let rate = offer.rate().expect("it fits").money_per_gpu_hour().units();
     Ok((
         (

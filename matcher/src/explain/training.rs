@@ -1,0 +1,210 @@
+//! What is said of a training run: its figures, and why it stands where it stands.
+
+use market::demand::TrainMethod;
+use market::money::Money;
+use market::offer::Tenancy;
+
+use super::{counted, gb};
+use crate::perf::chip::{Basis, Chip};
+use crate::perf::constants::Constants;
+use crate::perf::memory::TRAINING_FRACTION;
+use crate::perf::run::{CHECKPOINT_SECONDS, RESTART_SECONDS, Run};
+use crate::perf::step_time::{Recompute, Strategy};
+use crate::plan::{Facts, RunLayout, RunStrategy};
+use crate::snapshot::Row;
+use crate::train::{TrainFit, TrainQuery, run_cost_units};
+
+/// The figures of a run that go with its candidate.
+pub(super) fn facts(row: &Row, run: &Run) -> Facts {
+    let hours_of_a_billion = run.hours_of(1e9) * f64::from(run.gpus);
+    Facts {
+        run_hours: Some(run.hours),
+        run_cost_usd: cost(row, run.gpu_hours()),
+        usd_per_billion_tokens: cost(row, hours_of_a_billion),
+        layout: Some(layout(run)),
+        tokens_per_second: Some(run.tokens_per_second),
+        flop_utilisation: Some(run.utilisation()),
+        exposed_communication: Some(run.step.exposed_share()),
+        goodput: Some(run.goodput),
+        checkpoint_interval_minutes: Some(run.checkpoint_interval_seconds / 60.0),
+        ..Facts::default()
+    }
+}
+
+/// Why a run stands where it stands, most telling first.
+pub(super) fn reasons(
+    query: &TrainQuery<'_>,
+    row: &Row,
+    nodes: u32,
+    fit: &TrainFit,
+) -> Vec<String> {
+    let demand = query.demand;
+    let method = match demand.method {
+        TrainMethod::Full => "Full training",
+        TrainMethod::Lora => "Training of adapters",
+        TrainMethod::Qlora => "Training of adapters over 4-bit weights",
+    };
+    let mut reasons = vec![
+        joined(row, nodes),
+        format!(
+            "{method} of {} at {} tokens a sequence needs {:.0} GB over {} GPUs, which may fill \
+             {:.0} GB ({:.0} %)",
+            query.work.model.name,
+            demand.sequence_length,
+            gb(fit.needed_bytes),
+            fit.run.gpus,
+            gb(fit.available_bytes),
+            TRAINING_FRACTION * 100.0,
+        ),
+        why_nodes(query, nodes, fit),
+        duration(query, row, fit),
+        laid_out(&fit.run),
+        failures(&fit.run),
+    ];
+    reasons.extend(basis(row));
+    if demand
+        .checkpointing
+        .as_ref()
+        .is_some_and(|c| c.size_gb.is_some())
+    {
+        reasons.push("The size of checkpoints is not weighed yet".to_owned());
+    }
+    reasons
+}
+
+fn joined(row: &Row, nodes: u32) -> String {
+    let offer = &row.offer;
+    let machine = match offer.tenancy {
+        Tenancy::BareMetal => "Bare metal",
+        Tenancy::Vm => "Virtual machines",
+        Tenancy::Container => "Containers",
+        Tenancy::Managed => "A managed cluster",
+    };
+    let joined = if nodes == 1 {
+        "one node, so no fabric is crossed".to_owned()
+    } else if offer.internode.is_rdma() {
+        format!("its nodes are joined by {} (RDMA)", offer.internode)
+    } else {
+        format!(
+            "its nodes are joined by {}, which the policy allows",
+            offer.internode
+        )
+    };
+    format!("{machine}: {joined}")
+}
+
+fn why_nodes(query: &TrainQuery<'_>, nodes: u32, fit: &TrainFit) -> String {
+    if query.demand.gpus.is_some() {
+        format!("{} GPUs are what the demand settles", fit.run.gpus)
+    } else if nodes > fit.nodes_for_memory {
+        format!(
+            "The fewest nodes that finish in time: {nodes}; that hold it: {}",
+            fit.nodes_for_memory
+        )
+    } else {
+        format!("The fewest nodes that hold it: {nodes}")
+    }
+}
+
+fn duration(query: &TrainQuery<'_>, row: &Row, fit: &TrainFit) -> String {
+    let run = &fit.run;
+    let usd = |money: Option<Money>, after: &str| {
+        money.map_or(String::new(), |money| {
+            format!(" and {:.2} USD{after}", money.to_decimal())
+        })
+    };
+    let facts = facts(row, run);
+    let factor = Constants::product().interval_80_ln.training.exp();
+    format!(
+        "The run takes about {:.1} hours{}{}: {:.0} tokens/s at {:.0} % of {:.0} TFLOPS ({}), within \
+         a factor of {factor:.2} in four of five cases",
+        run.hours,
+        usd(facts.run_cost_usd, ""),
+        usd(facts.usd_per_billion_tokens, " per 1e9 tokens"),
+        run.tokens_per_second,
+        run.utilisation() * 100.0,
+        fit.peak_tflops,
+        query.demand.precision.as_str(),
+    )
+}
+
+fn laid_out(run: &Run) -> String {
+    let layout = layout(run);
+    let strategy = match layout.strategy {
+        RunStrategy::FullShard => "all state sharded",
+        RunStrategy::OptimiserShard => "the optimiser sharded",
+        RunStrategy::Adapters => "frozen weights spread over all GPUs",
+    };
+    format!(
+        "Best laid out with {} to a matrix, {} and {} of the model, {strategy}, {} of {} a step and \
+         copy{}: {:.0} GB a GPU; {:.0} % of a step waits for communication",
+        counted(layout.tensor_parallel, "GPU"),
+        counted(layout.pipeline_parallel, "stage"),
+        if layout.data_parallel == 1 {
+            "1 copy".to_owned()
+        } else {
+            format!("{} copies", layout.data_parallel)
+        },
+        if layout.micro_batches == 1 {
+            "1 micro batch".to_owned()
+        } else {
+            format!("{} micro batches", layout.micro_batches)
+        },
+        counted(layout.micro_batch, "sequence"),
+        if layout.recompute {
+            ", activations computed again"
+        } else {
+            ""
+        },
+        gb(run.bytes_per_gpu),
+        run.step.exposed_share() * 100.0,
+    )
+}
+
+fn failures(run: &Run) -> String {
+    format!(
+        "Failures and checkpoints leave {:.1} % of the time, with one each {:.0} minutes ({:.0} s to \
+         write, {:.0} min to restart, assumed)",
+        run.goodput * 100.0,
+        run.checkpoint_interval_seconds / 60.0,
+        CHECKPOINT_SECONDS,
+        RESTART_SECONDS / 60.0,
+    )
+}
+
+fn basis(row: &Row) -> Option<String> {
+    let chip = Chip::of_spec(row.spec?)?;
+    (chip.training_basis == Basis::Family).then(|| {
+        format!(
+            "No training run on {} was measured: its rate is predicted from its family",
+            chip.name
+        )
+    })
+}
+
+/// The layout in whole numbers; its parts are whole by construction.
+fn layout(run: &Run) -> RunLayout {
+    let layout = &run.layout;
+    RunLayout {
+        tensor_parallel: layout.tensor as u32,
+        pipeline_parallel: layout.pipeline as u32,
+        data_parallel: layout.copies(f64::from(run.gpus)) as u32,
+        expert_parallel: layout.expert as u32,
+        strategy: match layout.strategy {
+            Strategy::OptimiserShard => RunStrategy::OptimiserShard,
+            Strategy::Adapters => RunStrategy::Adapters,
+            _ => RunStrategy::FullShard,
+        },
+        micro_batch: run.micro_batch as u32,
+        micro_batches: layout.micro_batches as u32,
+        recompute: run.recompute == Recompute::Full,
+    }
+}
+
+fn cost(row: &Row, gpu_hours: f64) -> Option<Money> {
+    let units = i64::try_from(run_cost_units(row, gpu_hours)).ok()?;
+    Some(Money::from_units(
+        units,
+        row.offer.price_per_node_hour.currency(),
+    ))
+}

@@ -1,0 +1,330 @@
+//! How fast one copy of a model serves: what fits, throughput, latency, in closed form.
+//!
+//! [`rates`] gives the time of one decoding step and of reading a prompt; here is how many
+//! sequences fit, and what continuous batching makes of both: while one request is written, each
+//! slot of the batch reads one prompt. Queues are not modelled; tails need a simulation.
+//! Sources: Pope et al. 2022, Williams et al. 2009 (roofline).
+
+mod rates;
+
+#[cfg(test)]
+mod tests;
+
+use super::chip::Chip;
+use super::constants::InferenceConstants;
+use crate::models::ModelFigures;
+
+pub use rates::Rates;
+
+/// How weights lie in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightFormat {
+    /// 16 bits.
+    Bf16,
+    /// 8-bit floating point.
+    Fp8,
+    /// 8-bit integers.
+    Int8,
+    /// 4-bit floating point with a scale for each block of 16.
+    Fp4,
+    /// 4-bit integers with a scale for each group.
+    Int4Group,
+    /// The mixed 4-bit format that llama.cpp calls `Q4_K`.
+    Int4Mixed,
+}
+
+/// How the key-value cache lies in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheFormat {
+    /// 16 bits.
+    Bf16,
+    /// 8 bits.
+    Fp8,
+    /// 4-bit floating point with scales.
+    Fp4,
+}
+
+/// The serving engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// TensorRT-LLM before 0.20: the one that all others are compared with.
+    TensorRtLlm,
+    /// TensorRT-LLM 0.20.
+    TensorRtLlm020,
+    /// TensorRT-LLM 1.0 and its submissions to MLPerf: each GPU schedules its own sequences of a
+    /// mixture of experts.
+    TensorRtLlm10,
+    /// vLLM as it is installed.
+    VllmUntuned,
+    /// vLLM of 2024.
+    Vllm2024,
+    /// vLLM as AMD tunes it.
+    VllmAmd,
+    /// llama.cpp, which splits layers over GPUs and does not pipeline.
+    LlamaCpp,
+    /// MLC-LLM.
+    Mlc,
+}
+
+/// What is served, and on what.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup<'a> {
+    /// The model.
+    pub model: &'a ModelFigures,
+    /// The GPUs.
+    pub chip: &'a Chip,
+    /// GPUs that share each matrix.
+    pub tensor: f64,
+    /// Stages that share the layers.
+    pub pipeline: f64,
+    /// Its weights.
+    pub weights: WeightFormat,
+    /// Its cache.
+    pub cache: CacheFormat,
+    /// The software.
+    pub engine: Engine,
+    /// Tokens of a prompt.
+    pub input_tokens: f64,
+    /// Tokens of an answer.
+    pub output_tokens: f64,
+}
+
+/// What bounds the batch, and what the answers must meet. `Default` bounds nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Limits {
+    /// Requests in flight, in place of the largest batch that the engine schedules.
+    pub concurrency: Option<f64>,
+    /// Requests of a finite test, which ends with a batch that drains.
+    pub requests: Option<f64>,
+    /// The most seconds per token that the tail may take; the mean must stay further below.
+    pub per_token_seconds: Option<f64>,
+    /// The most seconds until the first token, without queueing.
+    pub first_token_seconds: Option<f64>,
+}
+
+/// How one copy serves at its batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Served {
+    /// Tokens written per second.
+    pub tokens_per_second: f64,
+    /// Mean seconds per token of a request.
+    pub per_token_seconds: f64,
+    /// Seconds until the first token, without queueing.
+    pub first_token_seconds: f64,
+    /// Sequences answered together, on average.
+    pub batch: f64,
+    /// Sequences whose cache fits.
+    pub capacity: f64,
+}
+
+/// Why a copy of the model does not serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CannotServe {
+    /// Weights and one sequence's cache do not fit.
+    #[error("the weights and one sequence do not fit in memory")]
+    TooLarge,
+    /// Even alone a request is answered too slowly.
+    #[error("even a request alone is answered too slowly")]
+    TooSlow,
+}
+
+impl WeightFormat {
+    /// Bytes of one weight, scales included.
+    #[must_use]
+    pub const fn bytes(self) -> f64 {
+        match self {
+            Self::Bf16 => 2.0,
+            Self::Fp8 | Self::Int8 => 1.0,
+            Self::Fp4 | Self::Int4Group => 0.5625,
+            Self::Int4Mixed => 0.61,
+        }
+    }
+}
+
+impl CacheFormat {
+    /// Bytes of one number, scales included.
+    #[must_use]
+    pub const fn bytes(self) -> f64 {
+        match self {
+            Self::Bf16 => 2.0,
+            Self::Fp8 => 1.0,
+            Self::Fp4 => 0.5625,
+        }
+    }
+}
+
+impl Setup<'_> {
+    /// GPUs of the copy.
+    #[must_use]
+    pub fn gpus(&self) -> f64 {
+        self.tensor * self.pipeline
+    }
+
+    /// Bytes of all weights; an input embedding of its own is not narrower than 8 bits.
+    #[must_use]
+    pub fn weight_bytes(&self) -> f64 {
+        let model = self.model;
+        let each = self.weights.bytes();
+        let multiplied = model.params_total - model.embedding_params;
+        multiplied * each + model.embedding_params * each.max(1.0)
+    }
+
+    /// Bytes of the cache of a sequence of so many tokens; layers with a window keep no more.
+    #[must_use]
+    pub fn cache_bytes(&self, tokens: f64) -> f64 {
+        let kept = self.model.sliding.map_or(tokens, |sliding| {
+            let near = tokens.min(f64::from(sliding.window));
+            tokens + sliding.layer_fraction * (near - tokens)
+        });
+        self.model.kv_elements_per_token * self.cache.bytes() * kept
+    }
+
+    /// How many sequences fit beside the weights; below one, the copy cannot serve.
+    #[must_use]
+    pub fn capacity(&self, constants: &InferenceConstants) -> f64 {
+        let usable =
+            self.chip.memory_bytes * constants.memory_share - constants.activations_gb * 1e9;
+        let free = self.gpus() * usable - self.weight_bytes();
+        let set_aside = self.input_tokens + self.output_tokens * constants.answer_occupancy;
+        free / self.cache_bytes(set_aside).max(1.0)
+    }
+
+    /// Whether each GPU schedules the sequences that it holds by itself.
+    fn schedules_per_gpu(&self) -> bool {
+        self.model.experts.is_some() && self.engine == Engine::TensorRtLlm10
+    }
+
+    /// The largest batch that the engine schedules.
+    fn largest_batch(&self, constants: &InferenceConstants) -> f64 {
+        let factor = if self.schedules_per_gpu() {
+            self.gpus()
+        } else if self.gpus() > 1.0 {
+            1.5
+        } else {
+            1.0
+        };
+        constants.largest_batch * factor
+    }
+}
+
+/// Predicts how one copy serves, at the largest batch that fits and meets the limits.
+///
+/// Errors: [`CannotServe`].
+pub fn serve(
+    constants: &InferenceConstants,
+    setup: &Setup<'_>,
+    limits: &Limits,
+) -> Result<Served, CannotServe> {
+    let cycle = Cycle::new(constants, setup, limits)?;
+    let batch = cycle.largest_batch(constants, limits);
+    batch
+        .map(|batch| cycle.at(batch))
+        .ok_or(CannotServe::TooSlow)
+}
+
+/// As [`serve`], but a request alone is predicted even where it is too slow.
+///
+/// Errors: [`CannotServe::TooLarge`].
+pub fn serve_as_well_as_it_can(
+    constants: &InferenceConstants,
+    setup: &Setup<'_>,
+    limits: &Limits,
+) -> Result<Served, CannotServe> {
+    let cycle = Cycle::new(constants, setup, limits)?;
+    let batch = cycle.largest_batch(constants, limits).unwrap_or(1.0);
+    Ok(cycle.at(batch))
+}
+
+/// Continuous batching on one copy.
+struct Cycle<'a> {
+    rates: Rates<'a>,
+    capacity: f64,
+    most: f64,
+    prompt_seconds: f64,
+    context: f64,
+    output_tokens: f64,
+    /// Requests of a finite test, and the share of a batch that its end costs.
+    drain: Option<(f64, f64)>,
+}
+
+impl<'a> Cycle<'a> {
+    fn new(
+        constants: &'a InferenceConstants,
+        setup: &'a Setup<'a>,
+        limits: &Limits,
+    ) -> Result<Self, CannotServe> {
+        let capacity = setup.capacity(constants);
+        if capacity < 1.0 {
+            return Err(CannotServe::TooLarge);
+        }
+        let wanted = limits.concurrency;
+        let scheduled = wanted.unwrap_or_else(|| setup.largest_batch(constants));
+        let rates = Rates::new(constants, setup);
+        Ok(Self {
+            prompt_seconds: setup.input_tokens * rates.prompt_token_seconds(setup.input_tokens),
+            rates,
+            capacity,
+            most: capacity
+                .min(scheduled)
+                .min(limits.requests.unwrap_or(f64::INFINITY)),
+            // Half of the answer is written, on average.
+            context: setup.input_tokens + setup.output_tokens / 2.0,
+            output_tokens: setup.output_tokens,
+            drain: limits
+                .requests
+                .map(|requests| (requests, constants.tail_share)),
+        })
+    }
+
+    fn per_token_seconds(&self, batch: f64) -> f64 {
+        self.rates.step_seconds(batch, self.context)
+            + batch * self.prompt_seconds / self.output_tokens
+    }
+
+    fn first_token_seconds(&self, batch: f64) -> f64 {
+        self.prompt_seconds + self.rates.step_seconds(batch, self.context)
+    }
+
+    fn at(&self, batch: f64) -> Served {
+        let per_token_seconds = self.per_token_seconds(batch);
+        let drained = self.drain.map_or(1.0, |(requests, share)| {
+            requests / (requests + share * batch)
+        });
+        Served {
+            tokens_per_second: batch / per_token_seconds * drained,
+            per_token_seconds,
+            first_token_seconds: self.first_token_seconds(batch),
+            batch,
+            capacity: self.capacity,
+        }
+    }
+
+    /// The largest batch that meets the limits, by bisection: both times only grow with it.
+    fn largest_batch(&self, constants: &InferenceConstants, limits: &Limits) -> Option<f64> {
+        let within = |seconds: f64, limit: Option<f64>| limit.is_none_or(|limit| seconds <= limit);
+        let mean_limit = limits
+            .per_token_seconds
+            .map(|limit| limit * constants.objective_share);
+        let meets = |batch: f64| {
+            within(self.per_token_seconds(batch), mean_limit)
+                && within(self.first_token_seconds(batch), limits.first_token_seconds)
+        };
+        if meets(self.most) {
+            return Some(self.most);
+        }
+        if !meets(1.0) {
+            return None;
+        }
+        let (mut quick_enough, mut too_slow) = (1.0, self.most);
+        // Forty halvings leave less than a millionth of a sequence.
+        for _ in 0..40 {
+            let middle = f64::midpoint(quick_enough, too_slow);
+            if meets(middle) {
+                quick_enough = middle;
+            } else {
+                too_slow = middle;
+            }
+        }
+        Some(quick_enough)
+    }
+}

@@ -1,0 +1,246 @@
+//! Predictions for tables of measurements: one row a run or a test, with what was measured beside.
+//!
+//! The columns are those of public collections of measurements; [`training`] and [`inference`]
+//! say which are read. What was measured is never read.
+
+mod inference;
+mod training;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Read;
+
+use market::gpu::Gpu;
+use serde::Serialize;
+
+use super::chip::{Basis, Chip};
+use super::constants::Constants;
+use super::replica::CannotServe;
+use crate::models::ModelFigures;
+
+/// Which model a table asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Table {
+    /// Tokens per second and GPU of training runs.
+    Training,
+    /// Throughput or times of serving tests.
+    Inference,
+}
+
+/// What was predicted for one row, or why nothing was.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RowPrediction {
+    /// The row, from 1; the header is not counted.
+    pub row: usize,
+    /// The prediction.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// The outcome of one row.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Outcome {
+    /// A prediction.
+    Predicted(Predicted),
+    /// None.
+    Refused {
+        /// Why, and what to change.
+        why: String,
+    },
+}
+
+/// A prediction.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Predicted {
+    /// The value.
+    pub predicted: f64,
+    /// Its unit, as in the table's measured column.
+    pub unit: String,
+    /// Where the interval begins in which four of five measurements are expected.
+    pub low: f64,
+    /// Where it ends.
+    pub high: f64,
+    /// What a reader of the value must know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// Why a row cannot be predicted.
+#[derive(Debug, thiserror::Error)]
+pub enum RowError {
+    /// The row is not readable.
+    #[error("the row cannot be read: {0}")]
+    Unreadable(#[from] csv::Error),
+    /// A cell is missing.
+    #[error("`{0}` is missing; give it")]
+    Missing(&'static str),
+    /// A word that the column does not know.
+    #[error("`{word}` in `{column}` is not known; known are {known}")]
+    UnknownWord {
+        /// The column.
+        column: &'static str,
+        /// The word.
+        word: String,
+        /// The words that it knows.
+        known: &'static str,
+    },
+    /// No such chip.
+    #[error("the GPU `{0}` is not known, or nothing is published that a rate could be taken from")]
+    UnknownGpu(String),
+    /// No such model, and its figures are not in the row.
+    #[error(
+        "the model `{0}` is not known; name a known one or fill params_b, active_b, layers, hidden, heads and kv_heads"
+    )]
+    UnknownModel(String),
+    /// It does not serve at all.
+    #[error("it cannot be served: {0}")]
+    CannotServe(#[from] CannotServe),
+}
+
+/// A value with its unit, before its interval is set.
+struct Value {
+    value: f64,
+    unit: String,
+    basis: Basis,
+    chip: String,
+}
+
+/// Predicts each row of a table.
+///
+/// Errors: the table has no header, or is no text.
+pub fn predict(
+    table: Table,
+    constants: &Constants,
+    text: impl Read,
+) -> Result<Vec<RowPrediction>, csv::Error> {
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text);
+    let header = reader.headers()?.clone();
+    let mut predictions = Vec::new();
+    for (row, record) in (1..).zip(reader.records()) {
+        let record = match record {
+            // What cannot be read from the disk will not be read at the next row either.
+            Err(error) if error.is_io_error() => return Err(error),
+            record => record,
+        };
+        let value = record
+            .map_err(RowError::from)
+            .and_then(|record| match table {
+                Table::Training => {
+                    training::predict(&constants.training, &record.deserialize(Some(&header))?)
+                }
+                Table::Inference => {
+                    inference::predict(&constants.inference, &record.deserialize(Some(&header))?)
+                }
+            });
+        let outcome = match value {
+            Ok(value) => Outcome::Predicted(value.with_interval(table, constants)),
+            Err(error) => Outcome::Refused {
+                why: error.to_string(),
+            },
+        };
+        predictions.push(RowPrediction { row, outcome });
+    }
+    Ok(predictions)
+}
+
+/// The predictions as a table, one line a row: what is not there is blank.
+///
+/// Errors: a value cannot be written, which text in memory never shows.
+pub fn as_csv(predictions: &[RowPrediction]) -> Result<String, csv::Error> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record(["row", "predicted", "unit", "low", "high", "note", "why"])?;
+    for RowPrediction { row, outcome } in predictions {
+        let row = row.to_string();
+        match outcome {
+            Outcome::Predicted(found) => table.write_record([
+                &row,
+                &found.predicted.to_string(),
+                &found.unit,
+                &found.low.to_string(),
+                &found.high.to_string(),
+                found.note.as_deref().unwrap_or_default(),
+                "",
+            ])?,
+            Outcome::Refused { why } => table.write_record([&row, "", "", "", "", "", why])?,
+        }
+    }
+    let bytes = table.into_inner().map_err(|error| error.into_error())?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+impl Value {
+    fn with_interval(self, table: Table, constants: &Constants) -> Predicted {
+        let (half_width, work) = match table {
+            Table::Training => (constants.interval_80_ln.training, "training"),
+            Table::Inference => (constants.interval_80_ln.inference, "serving"),
+        };
+        let note = (self.basis == Basis::Family).then(|| {
+            format!(
+                "no {work} measurement of {} was at hand: predicted from its family, with the \
+                 interval of measured chips",
+                self.chip
+            )
+        });
+        Predicted {
+            predicted: self.value,
+            unit: self.unit,
+            low: self.value * (-half_width).exp(),
+            high: self.value * half_width.exp(),
+            note,
+        }
+    }
+}
+
+/// The chip of a row: by the name that measured tables use, or by its canonical name.
+fn chip(name: &str) -> Result<Chip, RowError> {
+    let listed = Chip::of_row_name(name).cloned();
+    let found = listed.or_else(|| Chip::of_spec(Gpu::parse(name).ok()?.spec()));
+    found.ok_or_else(|| RowError::UnknownGpu(name.to_owned()))
+}
+
+/// The figures of a model that stand in a row.
+#[derive(Debug, Clone, Copy, Default)]
+struct RowFigures {
+    params_b: Option<f64>,
+    active_b: Option<f64>,
+    layers: Option<u32>,
+    hidden: Option<u32>,
+    heads: Option<u32>,
+    kv_heads: Option<u32>,
+}
+
+impl RowFigures {
+    /// A model of which nothing is known but the row: no experts, no windows, and an output head
+    /// that shares the embedding.
+    fn alone(&self, name: &str) -> Option<ModelFigures> {
+        let (layers, hidden, heads) = (self.layers?, self.hidden?, self.heads?);
+        let params_total = self.params_b? * 1e9;
+        let head_dim = hidden.checked_div(heads).filter(|width| *width > 0)?;
+        let kept = f64::from(self.kv_heads.unwrap_or(heads)) * f64::from(head_dim);
+        Some(ModelFigures {
+            name: name.to_owned(),
+            params_total,
+            params_active: self.active_b.map_or(params_total, |active| active * 1e9),
+            layers,
+            hidden,
+            heads,
+            head_dim,
+            embedding_params: 0.0,
+            experts: None,
+            latent_attention: false,
+            kv_elements_per_token: 2.0 * f64::from(layers) * kept,
+            sliding: None,
+        })
+    }
+}
+
+/// The model of a row: the one of that name, else what the row says of it.
+fn model(name: &str, row: &RowFigures) -> Result<ModelFigures, RowError> {
+    let named = market::demand::Model::Named(name.to_owned());
+    ModelFigures::of(&named)
+        .ok()
+        .or_else(|| row.alone(name))
+        .ok_or_else(|| RowError::UnknownModel(name.to_owned()))
+}

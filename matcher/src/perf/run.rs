@@ -1,0 +1,285 @@
+//! How a training run is best laid out on some nodes, and how long it then takes.
+//!
+//! All layouts of a small set are predicted by [`super::step_time`] and the fastest that fits in
+//! memory is kept. The set: tensor parallel inside a node, pipelines of up to sixteen stages
+//! where RDMA joins the nodes, state sharded whole (without a pipeline) or the optimiser's alone, experts spread over a node or
+//! not, micro batches of up to sixteen sequences, activations kept or computed again.
+
+mod layouts;
+
+#[cfg(test)]
+mod tests;
+
+use market::demand::{Precision, TrainMethod};
+use market::fabric::Internode;
+use market::gpu::GpuSpec;
+
+use super::chip::{Chip, Product};
+use super::constants::Constants;
+use super::goodput::Interruptions;
+use super::memory::{TRAINING_FRACTION, TrainingMemory};
+use super::step_time::{Cluster, Job, Layout, Recompute, Stack, StepTime, step_time};
+use crate::hardware::joined_all_to_all;
+use crate::models::ModelFigures;
+
+/// Tokens of one optimiser step where the demand does not say: usual for runs of every size.
+pub const USUAL_STEP_TOKENS: f64 = 4_194_304.0;
+
+/// How long a checkpoint is taken to block a run. Units: seconds.
+pub const CHECKPOINT_SECONDS: f64 = 60.0;
+
+/// How long a run is taken to need from a failure to its next useful step. Units: seconds.
+pub const RESTART_SECONDS: f64 = 600.0;
+
+/// What one node's plain Ethernet is taken to move: 100 Gb/s by TCP. Units: bytes per second.
+const ETHERNET_BYTES_PER_SECOND: f64 = 7e9;
+
+/// What a provider's own RDMA fabric is taken to move for each GPU where its rate is not
+/// published: that of the oldest of them. Units: bytes per second.
+const PROPRIETARY_BYTES_PER_SECOND_GPU: f64 = 6.25e9;
+
+/// A run, whatever it stands on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunWork {
+    /// The model.
+    pub model: ModelFigures,
+    /// What of it is trained.
+    pub method: TrainMethod,
+    /// The precision of the products.
+    pub precision: Precision,
+    /// Tokens of a sequence.
+    pub sequence_length: u32,
+    /// Sequences of an optimiser step; the usual number where it is not settled.
+    pub step_sequences: Option<u32>,
+    /// Tokens of the run.
+    pub tokens: u64,
+    /// The interval between checkpoints, where it is settled. Units: seconds.
+    pub checkpoint_interval_seconds: Option<f64>,
+}
+
+/// Nodes of one kind in one fabric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunNodes {
+    /// Their GPUs.
+    pub chip: Chip,
+    /// GPUs of each.
+    pub gpus_per_node: u32,
+    /// Whether those are joined all to all; others do not share a matrix.
+    pub joined: bool,
+    /// Whether stages may stand on different nodes. What they send each other is not modelled, so
+    /// only over RDMA, where it is small.
+    pub pipelines: bool,
+    /// What the network cards of a node move in one direction. Units: bytes per second.
+    pub net_bytes_per_second: f64,
+}
+
+/// A run in its best layout on some nodes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Run {
+    /// GPUs over all nodes.
+    pub gpus: u32,
+    /// The layout.
+    pub layout: Layout,
+    /// Sequences of a micro batch.
+    pub micro_batch: f64,
+    /// Whether activations are computed again.
+    pub recompute: Recompute,
+    /// One step.
+    pub step: StepTime,
+    /// Memory of each GPU in this layout. Units: bytes.
+    pub bytes_per_gpu: f64,
+    /// Tokens trained per second by all GPUs while nothing fails.
+    pub tokens_per_second: f64,
+    /// The share of the time that failures and checkpoints leave.
+    pub goodput: f64,
+    /// The interval between checkpoints. Units: seconds.
+    pub checkpoint_interval_seconds: f64,
+    /// Hours of the run, failures included.
+    pub hours: f64,
+}
+
+/// The peak that a run in this precision is measured against. Units: TFLOPS.
+#[must_use]
+pub fn peak_tflops(spec: &GpuSpec, precision: Precision) -> Option<f64> {
+    match precision {
+        Precision::Bf16 => spec.bf16_tflops_dense,
+        Precision::Fp16 => spec.fp16_tflops_dense,
+        Precision::Fp8 => spec.fp8_tflops_dense,
+        _ => None,
+    }
+}
+
+/// GPUs of a node that share one sequence: a divisor of both its GPUs and the model's heads, and
+/// one where they are not joined all to all.
+#[must_use]
+pub fn widest_tensor_group(model: &ModelFigures, gpus_per_node: u32, joined: bool) -> u32 {
+    let splits = |by: &u32| gpus_per_node.is_multiple_of(*by) && model.heads.is_multiple_of(*by);
+    if joined {
+        (1..=gpus_per_node).rev().find(splits).unwrap_or(1)
+    } else {
+        1
+    }
+}
+
+impl RunNodes {
+    /// Nodes of this kind; `None` where nothing is published that a rate could be taken from.
+    #[must_use]
+    pub fn new(spec: &GpuSpec, gpus_per_node: u32, internode: Internode) -> Option<Self> {
+        let gpus = f64::from(gpus_per_node);
+        let net_bytes_per_second = match (internode.gbps_per_gpu(), internode) {
+            (Some(gigabits), _) => f64::from(gigabits) * 1e9 / 8.0 * gpus,
+            (None, Internode::Proprietary) => PROPRIETARY_BYTES_PER_SECOND_GPU * gpus,
+            (None, _) => ETHERNET_BYTES_PER_SECOND,
+        };
+        Some(Self {
+            chip: Chip::of_spec(spec)?,
+            gpus_per_node,
+            joined: joined_all_to_all(spec),
+            pipelines: internode.is_rdma(),
+            net_bytes_per_second,
+        })
+    }
+}
+
+impl RunWork {
+    /// The least memory in which the run can be laid out on nodes of this kind.
+    #[must_use]
+    pub fn least_memory(&self, gpus_per_node: u32, joined: bool) -> TrainingMemory {
+        let together = widest_tensor_group(&self.model, gpus_per_node, joined);
+        TrainingMemory::of(&self.model, self.method, self.sequence_length, together)
+    }
+
+    /// The run in its fastest layout that fits on so many nodes; `None` where none fits.
+    #[must_use]
+    pub fn best_on(&self, constants: &Constants, nodes: &RunNodes, count: u32) -> Option<Run> {
+        let gpus = nodes.gpus_per_node.checked_mul(count)?;
+        let room = nodes.chip.memory_bytes * TRAINING_FRACTION;
+        let cluster = Cluster {
+            chip: &nodes.chip,
+            gpus: f64::from(gpus),
+            domain_gpus: f64::from(nodes.gpus_per_node),
+            net_bytes_per_second: nodes.net_bytes_per_second,
+        };
+        let mut best: Option<(f64, layouts::Choice, StepTime)> = None;
+        for choice in layouts::choices(self, nodes, gpus) {
+            if choice.bytes_per_gpu > room {
+                continue;
+            }
+            let step = step_time(
+                &constants.training,
+                &cluster,
+                &self.job(&choice),
+                &choice.layout,
+            );
+            let rate =
+                self.step_sequences(&choice, gpus) * f64::from(self.sequence_length) / step.seconds;
+            if best.as_ref().is_none_or(|(fastest, ..)| rate > *fastest) {
+                best = Some((rate, choice, step));
+            }
+        }
+        best.map(|(rate, choice, step)| self.run(gpus, rate, &choice, step))
+    }
+
+    /// The fewest nodes, `at_least` or more and `at_most` or fewer, that finish in so many hours.
+    ///
+    /// Found by doubling and halving, which is exact as long as more nodes are faster. Where the
+    /// rounding of batches makes them slower, what is found finishes in time all the same.
+    pub fn fewest_in_time(
+        run_on: impl Fn(u32) -> Option<Run>,
+        at_least: u32,
+        at_most: u32,
+        hours: f64,
+    ) -> Option<u32> {
+        let in_time = |count: u32| run_on(count).is_some_and(|run| run.hours <= hours);
+        let (mut late, mut count) = (at_least.saturating_sub(1), at_least);
+        while !in_time(count) {
+            if count >= at_most {
+                return None;
+            }
+            (late, count) = (count, count.saturating_mul(2).min(at_most));
+        }
+        while count - late > 1 {
+            let middle = late + (count - late) / 2;
+            if in_time(middle) {
+                count = middle;
+            } else {
+                late = middle;
+            }
+        }
+        Some(count)
+    }
+
+    /// Sequences that one optimiser step really learns from.
+    fn step_sequences(&self, choice: &layouts::Choice, gpus: u32) -> f64 {
+        let copies = choice.layout.copies(f64::from(gpus));
+        let computed = copies * choice.micro_batch * choice.layout.micro_batches;
+        computed.min(self.wanted_sequences())
+    }
+
+    fn wanted_sequences(&self) -> f64 {
+        let usual = (USUAL_STEP_TOKENS / f64::from(self.sequence_length)).round();
+        self.step_sequences.map_or(usual, f64::from).max(1.0)
+    }
+
+    fn job(&self, choice: &layouts::Choice) -> Job<'_> {
+        Job {
+            model: &self.model,
+            sequence_tokens: f64::from(self.sequence_length),
+            micro_batch: choice.micro_batch,
+            product: match self.precision {
+                Precision::Fp8 => Product::Fp8,
+                _ => Product::Bf16,
+            },
+            recompute: choice.recompute,
+            // Frozen weights need no gradients of their own.
+            flop_per_param: match self.method {
+                TrainMethod::Full => 6.0,
+                TrainMethod::Lora | TrainMethod::Qlora => 4.0,
+            },
+            // Nothing is known of the tenant's software, so it is taken to be good.
+            stack: Stack::Megatron,
+        }
+    }
+
+    fn run(&self, gpus: u32, rate: f64, choice: &layouts::Choice, step: StepTime) -> Run {
+        let failures = Interruptions::of_gpus(f64::from(gpus), CHECKPOINT_SECONDS, RESTART_SECONDS);
+        let interval = self
+            .checkpoint_interval_seconds
+            .unwrap_or_else(|| failures.best_interval_seconds());
+        let goodput = failures.goodput(interval);
+        Run {
+            gpus,
+            layout: choice.layout,
+            micro_batch: choice.micro_batch,
+            recompute: choice.recompute,
+            step,
+            bytes_per_gpu: choice.bytes_per_gpu,
+            tokens_per_second: rate,
+            goodput,
+            checkpoint_interval_seconds: interval,
+            hours: self.tokens as f64 / (rate * goodput) / 3_600.0,
+        }
+    }
+}
+
+impl Run {
+    /// Hours for so many tokens, failures included.
+    #[must_use]
+    pub fn hours_of(&self, tokens: f64) -> f64 {
+        tokens / (self.tokens_per_second * self.goodput) / 3_600.0
+    }
+
+    /// GPU-hours of the run, failures included.
+    #[must_use]
+    pub fn gpu_hours(&self) -> f64 {
+        self.hours * f64::from(self.gpus)
+    }
+
+    /// The part of the peak that the model's own work takes.
+    #[must_use]
+    pub fn utilisation(&self) -> f64 {
+        // Sequences that the last micro batches lack are no work of the model.
+        let computed = self.step.tokens / self.step.seconds;
+        self.step.utilisation() * self.tokens_per_second / computed
+    }
+}

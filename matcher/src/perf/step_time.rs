@@ -1,0 +1,375 @@
+//! How long one optimiser step of a training run takes, in closed form.
+//!
+//! Work of one micro batch on one GPU, what it waits for within its stage ([`traffic`]), the
+//! pipeline around it, the data-parallel traffic that does not hide, and the optimiser.
+//! Sources: Kaplan et al. 2020 (work per token), Narayanan et al. 2021 (pipelines), Korthikanti et
+//! al. 2022 (recomputation), Rajbhandari et al. 2020 (sharded state), Patarasuk & Yuan 2009
+//! (rings). Point-to-point traffic between stages and stalls of storage are not modelled.
+
+mod traffic;
+
+#[cfg(test)]
+mod tests;
+
+use super::chip::{Architecture, Chip, FittedFactor, Product};
+use super::constants::TrainingConstants;
+use crate::models::ModelFigures;
+
+/// Heads of latent attention cost as much as heads of this width. Source: DeepSeek-V2 (2024).
+const LATENT_HEAD_WIDTH: f64 = 160.0;
+
+/// Memory traffic of Adam for each parameter: states, gradient and weight, read and written.
+/// Units: bytes.
+const OPTIMISER_BYTES: f64 = 28.0;
+
+/// Share of the memory bandwidth at which the optimiser streams.
+const OPTIMISER_BANDWIDTH_SHARE: f64 = 0.7;
+
+/// The part of the launch time that work never hides.
+const LAUNCH_EXPOSED: f64 = 0.15;
+
+/// The machines of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Cluster<'a> {
+    /// Their GPUs.
+    pub chip: &'a Chip,
+    /// GPUs over all nodes.
+    pub gpus: f64,
+    /// GPUs that one scale-up domain joins.
+    pub domain_gpus: f64,
+    /// What the network cards of one domain move in one direction. Units: bytes per second.
+    pub net_bytes_per_second: f64,
+}
+
+/// Which activations are computed again in the backward pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recompute {
+    /// None.
+    None,
+    /// Those of attention.
+    Selective,
+    /// All.
+    Full,
+}
+
+/// The training software.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stack {
+    /// Megatron and NeMo: the one that all others are compared with.
+    Megatron,
+    /// Megatron with DeepSpeed.
+    MegatronDeepSpeed,
+    /// PyTorch FSDP.
+    PytorchFsdp,
+    /// torchtitan.
+    Torchtitan,
+    /// InternEvo.
+    InternEvo,
+    /// DeepSpeed, and what is made of it.
+    DeepSpeed,
+}
+
+/// How state is spread over the data-parallel GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// Weights, gradients and optimiser (ZeRO-3, FSDP).
+    FullShard,
+    /// Gradients and optimiser; weights are gathered once a micro batch (ZeRO-2).
+    GradientShard,
+    /// All three within a node, copies between nodes.
+    HybridShard,
+    /// The optimiser, within a node.
+    OptimiserInNode,
+    /// The optimiser (ZeRO-1).
+    OptimiserShard,
+    /// Nothing: a whole copy on each.
+    Replicated,
+    /// Adapters over frozen weights, which exchange next to nothing.
+    Adapters,
+}
+
+/// What is trained, one micro batch at a time.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// The model.
+    pub model: &'a ModelFigures,
+    /// Tokens of a sequence.
+    pub sequence_tokens: f64,
+    /// Sequences of a micro batch.
+    pub micro_batch: f64,
+    /// The format of the products.
+    pub product: Product,
+    /// What is computed again.
+    pub recompute: Recompute,
+    /// Operations for each parameter and token: 6, or 4 where most weights are frozen.
+    pub flop_per_param: f64,
+    /// The software.
+    pub stack: Stack,
+}
+
+/// How a run is laid out over its GPUs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Layout {
+    /// GPUs that share each matrix.
+    pub tensor: f64,
+    /// Stages that share the layers.
+    pub pipeline: f64,
+    /// Pieces of each stage, interleaved.
+    pub chunks: f64,
+    /// GPUs that share each sequence.
+    pub context: f64,
+    /// GPUs that share the experts of a layer.
+    pub expert: f64,
+    /// How state is spread.
+    pub strategy: Strategy,
+    /// Micro batches of one step on each pipeline.
+    pub micro_batches: f64,
+}
+
+/// One optimiser step, and where its time goes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepTime {
+    /// Units: seconds.
+    pub seconds: f64,
+    /// Tokens of all GPUs.
+    pub tokens: f64,
+    /// Seconds of data-parallel traffic that do not hide behind work.
+    pub exposed_seconds: f64,
+    /// Seconds of tensor- and expert-parallel traffic that do not.
+    pub inner_exposed_seconds: f64,
+    /// Seconds in which a stage waits for the pipeline to fill and drain.
+    pub bubble_seconds: f64,
+    gpus: f64,
+    flop_per_token: f64,
+    peak_flops: f64,
+}
+
+impl StepTime {
+    /// Tokens per second on each GPU.
+    #[must_use]
+    pub fn tokens_per_second_gpu(&self) -> f64 {
+        self.tokens / self.seconds / self.gpus
+    }
+
+    /// Model FLOP utilisation: the model's own work against the peak of the format.
+    ///
+    /// Recomputation is not counted as work, frozen weights are not either.
+    #[must_use]
+    pub fn utilisation(&self) -> f64 {
+        self.flop_per_token * self.tokens_per_second_gpu() / self.peak_flops
+    }
+
+    /// Share of the step that is communication which work does not hide.
+    #[must_use]
+    pub fn exposed_share(&self) -> f64 {
+        (self.exposed_seconds + self.inner_exposed_seconds) / self.seconds
+    }
+}
+
+impl Layout {
+    /// Copies of the model.
+    #[must_use]
+    pub fn copies(&self, gpus: f64) -> f64 {
+        (gpus / (self.tensor * self.pipeline * self.context)).max(1.0)
+    }
+
+    /// GPUs that share one copy's matrices and layers.
+    fn shards(&self) -> f64 {
+        self.tensor * self.pipeline
+    }
+}
+
+impl Job<'_> {
+    fn tokens_of_micro_batch(&self, layout: &Layout) -> f64 {
+        self.micro_batch * self.sequence_tokens / layout.context
+    }
+
+    /// Whether each token uses a part of the parameters alone.
+    fn is_mixture(&self) -> bool {
+        self.model.params_active < 0.9 * self.model.params_total
+    }
+
+    /// How many copies of a token its experts receive.
+    fn routed_copies(&self) -> f64 {
+        match (self.is_mixture(), self.model.experts) {
+            (true, Some(experts)) => f64::from(experts.per_token),
+            _ => 1.0,
+        }
+    }
+
+    /// Forward passes that recomputation adds.
+    fn extra_passes(&self, constants: &TrainingConstants) -> f64 {
+        match (self.recompute, self.stack) {
+            (Recompute::None, _) => 0.0,
+            (Recompute::Full, _) => 1.0,
+            (Recompute::Selective, Stack::Megatron | Stack::MegatronDeepSpeed) => 0.05,
+            (Recompute::Selective, _) => constants.selective_recompute,
+        }
+    }
+
+    /// What frozen weights leave of the backward pass.
+    fn trained_share(&self) -> f64 {
+        self.flop_per_param.min(6.0) / 6.0
+    }
+
+    /// Tokens that attention looks at, averaged over layers; a window is seen from both its ends.
+    fn attended_tokens(&self) -> f64 {
+        let all = self.sequence_tokens;
+        self.model.sliding.map_or(all, |sliding| {
+            let near = all.min(2.0 * f64::from(sliding.window));
+            all + sliding.layer_fraction * (near - all)
+        })
+    }
+
+    fn attention_width(&self) -> f64 {
+        let head = if self.model.latent_attention {
+            LATENT_HEAD_WIDTH
+        } else {
+            f64::from(self.model.head_dim)
+        };
+        f64::from(self.model.heads) * head
+    }
+}
+
+/// Predicts one optimiser step.
+///
+/// A layout that does not fit in memory is predicted all the same: whether it fits is
+/// [`super::memory`]'s question, to be asked first.
+#[must_use]
+pub fn step_time(
+    constants: &TrainingConstants,
+    cluster: &Cluster<'_>,
+    job: &Job<'_>,
+    layout: &Layout,
+) -> StepTime {
+    let work = micro_batch_seconds(constants, cluster.chip, job, layout);
+    let inner = traffic::within_stage_seconds(constants, cluster, job, layout);
+    let per_micro_batch = (work + inner)
+        * (1.0 + constants.context_overhead * (layout.context - 1.0) / layout.context);
+    let all = layout.micro_batches * per_micro_batch;
+    let bubble_seconds = all * (layout.pipeline - 1.0) / (layout.chunks * layout.micro_batches);
+    let passes = all + bubble_seconds;
+    let sync = traffic::between_copies(constants, cluster, job, layout);
+    let exposed_seconds = exposed(constants, sync, passes, layout);
+    let domains = (cluster.gpus / cluster.domain_gpus).max(1.0);
+    let jitter = 1.0 + constants.jitter_per_doubling * (domains + 1.0).log2();
+    let copies = layout.copies(cluster.gpus);
+    StepTime {
+        seconds: (passes + exposed_seconds) * jitter
+            + optimiser_seconds(cluster, job, layout)
+            + constants.step_overhead_ms * 1e-3,
+        tokens: copies * job.micro_batch * job.sequence_tokens * layout.micro_batches,
+        exposed_seconds,
+        inner_exposed_seconds: layout.micro_batches * inner,
+        bubble_seconds,
+        gpus: cluster.gpus,
+        flop_per_token: job.flop_per_param * job.model.params_active,
+        peak_flops: cluster.chip.peak_flops(job.product),
+    }
+}
+
+/// Forward and backward pass of one micro batch on one GPU, without communication.
+fn micro_batch_seconds(
+    constants: &TrainingConstants,
+    chip: &Chip,
+    job: &Job<'_>,
+    layout: &Layout,
+) -> f64 {
+    let tokens = job.tokens_of_micro_batch(layout);
+    let extra = job.extra_passes(constants);
+    let layers = f64::from(job.model.layers) / layout.pipeline;
+    let limited = match chip.fitted_factor {
+        Some(FittedFactor::PowerLimited) => constants.power_limited_factor,
+        _ => 1.0,
+    };
+    let multiplied = job.model.params_active - job.model.embedding_params;
+    let matmul_flop = (job.flop_per_param + 2.0 * extra) * multiplied;
+    let matmul = tokens * matmul_flop / layout.shards() / matmul_flops(constants, chip, job);
+    // Causal: half of all pairs forward, two and a half times that backward.
+    let attention_flop = (3.5 + extra)
+        * 2.0
+        * job.attended_tokens()
+        * job.attention_width()
+        * f64::from(job.model.layers);
+    let attention_rate = chip.bf16_flops * attention_share(constants, chip.architecture) * limited;
+    let attention = tokens * attention_flop / layout.shards() / attention_rate;
+    let elementwise = tokens * layers * elementwise_bytes(constants, job, extra)
+        / layout.tensor.powf(0.7)
+        / chip.memory_bytes_per_second;
+    let launch = layers * constants.layer_launch_us * 1e-6;
+    (matmul + attention + elementwise).max(launch) + LAUNCH_EXPOSED * launch
+}
+
+/// The rate of the products of a full step. Units: FLOP/s.
+fn matmul_flops(constants: &TrainingConstants, chip: &Chip, job: &Job<'_>) -> f64 {
+    let sustained = match chip.architecture {
+        Architecture::Ampere => constants.sustained_ampere,
+        Architecture::Hopper => constants.sustained_hopper,
+        Architecture::Blackwell => constants.sustained_blackwell,
+        _ => constants.sustained_other,
+    };
+    let stack = match job.stack {
+        Stack::Megatron => 1.0,
+        Stack::PytorchFsdp => constants.stack_pytorch,
+        Stack::Torchtitan => constants.stack_torchtitan,
+        Stack::InternEvo => constants.stack_internevo,
+        Stack::DeepSpeed | Stack::MegatronDeepSpeed => constants.stack_deepspeed,
+    };
+    let mixture = match (job.is_mixture(), job.stack) {
+        (false, _) => 1.0,
+        (true, Stack::Megatron) => constants.expert_matmul,
+        (true, _) => constants.expert_matmul * constants.ungrouped_experts,
+    };
+    let own = match chip.fitted_factor {
+        Some(FittedFactor::Gb300) => constants.gb300_factor,
+        Some(FittedFactor::PowerLimited) => constants.power_limited_factor,
+        None => 1.0,
+    };
+    chip.matmul_flops(job.product, constants.fp4_share) * sustained * stack * mixture * own
+}
+
+fn attention_share(constants: &TrainingConstants, architecture: Architecture) -> f64 {
+    match architecture {
+        Architecture::Hopper => constants.attention_hopper,
+        Architecture::Blackwell => constants.attention_blackwell,
+        _ => constants.attention_ampere,
+    }
+}
+
+/// Bytes of norms, activations, residuals and casts for one token and layer.
+fn elementwise_bytes(constants: &TrainingConstants, job: &Job<'_>, extra_passes: f64) -> f64 {
+    let casts = match job.product {
+        Product::Bf16 => 0.0,
+        Product::Fp8 | Product::Fp4 => constants.cast_bytes_per_unit,
+    };
+    let width = f64::from(job.model.hidden) * (1.0 + 0.5 * (job.routed_copies() - 1.0));
+    let per_unit = constants.elementwise_bytes_per_unit + casts;
+    width * per_unit * (1.0 + extra_passes / 3.0) * job.trained_share()
+}
+
+/// What of the data-parallel traffic outlasts the work that it may hide behind: a smooth maximum,
+/// which hides short traffic wholly and adds traffic that dominates.
+fn exposed(constants: &TrainingConstants, sync_seconds: f64, passes: f64, layout: &Layout) -> f64 {
+    let window = match layout.strategy {
+        Strategy::FullShard
+        | Strategy::GradientShard
+        | Strategy::HybridShard
+        | Strategy::Adapters => passes,
+        Strategy::OptimiserInNode => passes / layout.micro_batches,
+        Strategy::OptimiserShard | Strategy::Replicated => {
+            passes / layout.micro_batches * layout.micro_batches.min(1.5)
+        }
+    };
+    let power = 1.0 + constants.overlap_exponent;
+    (window.powf(power) + sync_seconds.powf(power)).powf(power.recip()) - window
+}
+
+fn optimiser_seconds(cluster: &Cluster<'_>, job: &Job<'_>, layout: &Layout) -> f64 {
+    let holders = match layout.strategy {
+        Strategy::Adapters => return 0.0,
+        Strategy::Replicated => layout.shards(),
+        _ => cluster.gpus,
+    };
+    let bandwidth = OPTIMISER_BANDWIDTH_SHARE * cluster.chip.memory_bytes_per_second;
+    OPTIMISER_BYTES * job.model.params_total / holders / bandwidth
+}
