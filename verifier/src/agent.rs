@@ -35,6 +35,13 @@ pub enum TransportError {
         /// What the broker said.
         detail: String,
     },
+    /// The broker lost its clock of this conversation, as one that was restarted has: it can only be
+    /// begun anew, under a fresh key.
+    #[error("the broker was interrupted before step {step}; the conversation must begin anew")]
+    Interrupted {
+        /// The step.
+        step: Step,
+    },
     /// The broker could not be reached, or was not ready, for as long as was allowed.
     #[error("the broker did not take step {step} in time; the last attempt ended with: {last}")]
     GaveUp {

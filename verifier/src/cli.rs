@@ -13,7 +13,7 @@ use market::verification::{Level, VerificationOrder};
 use uuid::Uuid;
 
 use crate::address::{BrokerUrl, InvalidAccess, Token};
-use crate::agent::{AgentError, AgentOutcome, converse};
+use crate::agent::{AgentError, AgentOutcome, TransportError, converse};
 use crate::challenge::Opening;
 use crate::delivery::TOKEN_VARIABLE;
 use crate::device::Node;
@@ -128,7 +128,11 @@ pub struct AgentArgs {
     pub patience: Duration,
 }
 
-/// Verifies a node with a broker over HTTP.
+/// How often a conversation that the broker could not go on with is begun anew.
+const NEW_BEGINNINGS: u32 = 8;
+
+/// Verifies a node with a broker over HTTP. A conversation that a restart of the broker cut in two is
+/// begun anew, under a fresh key.
 ///
 /// Errors: [`AgentError`]; a verdict other than pass is none.
 pub fn run_agent(args: AgentArgs, node: &mut Node) -> Result<AgentOutcome, AgentError> {
@@ -138,9 +142,19 @@ pub fn run_agent(args: AgentArgs, node: &mut Node) -> Result<AgentOutcome, Agent
         token,
         patience,
     } = args;
-    let signer = Signer::from_seed(&rand::random());
     let mut broker = HttpBroker::new(broker, verification_id, token, patience);
-    converse(node, verification_id, &signer, &mut broker)
+    let mut begun_anew = 0;
+    loop {
+        let signer = Signer::from_seed(&rand::random());
+        match converse(node, verification_id, &signer, &mut broker) {
+            Err(AgentError::Transport(TransportError::Interrupted { .. }))
+                if begun_anew < NEW_BEGINNINGS =>
+            {
+                begun_anew += 1;
+            }
+            ended => return ended,
+        }
+    }
 }
 
 /// Checks a node on its own: the same conversation with a broker in this process.

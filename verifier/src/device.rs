@@ -88,6 +88,10 @@ pub struct Node {
     pub memory_gib: u32,
     /// The network to its sibling nodes.
     pub internode: Internode,
+    /// The adapters to that network, in the system's order.
+    pub nics: Vec<String>,
+    /// The public keys of its SSH server.
+    pub ssh_host_keys: Vec<String>,
     /// Its GPUs, in the driver's order.
     pub devices: Vec<Box<dyn Device>>,
 }
@@ -102,6 +106,8 @@ impl Node {
             memory_gib: self.memory_gib,
             internode: self.internode,
             gpus: self.devices.iter().map(|device| device.claim()).collect(),
+            nics: self.nics.clone(),
+            ssh_host_keys: self.ssh_host_keys.clone(),
         }
     }
 

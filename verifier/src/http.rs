@@ -13,6 +13,7 @@ use crate::agent::{Transport, TransportError};
 
 /// The code of a refusal that asks to come again: the broker does not know the node yet.
 const NOT_READY: &str = "lease_not_ready";
+const INTERRUPTED: &str = "verification_interrupted";
 /// The longest answer that is read. Units: bytes.
 const LONGEST_ANSWER: u64 = 4 << 20;
 /// How long one call may take; the broker computes while it answers step 4.
@@ -32,6 +33,8 @@ pub struct HttpBroker {
 
 /// How one attempt ended.
 enum Attempt {
+    /// The conversation must begin anew.
+    Interrupted,
     Answered(String),
     Refused {
         status: u16,
@@ -153,6 +156,7 @@ impl HttpBroker {
         };
         let detail = format!("{} {}", problem.code, words).trim().to_owned();
         match status {
+            409 if problem.code == INTERRUPTED => Attempt::Interrupted,
             409 if problem.code == NOT_READY => Attempt::Again { why: detail, after },
             408 | 425 | 429 | 500..=599 => Attempt::Again {
                 why: format!("status {status} {detail}"),
@@ -177,6 +181,7 @@ impl Transport for HttpBroker {
                         detail,
                     });
                 }
+                Attempt::Interrupted => return Err(TransportError::Interrupted { step }),
                 Attempt::Again { why, after } => (why, after),
             };
             // Nodes of one lease start together; they should not all come back together.

@@ -7,6 +7,8 @@
 //! are in `market::verification`. Storing sessions, tokens and signing keys, and HTTP on the
 //! broker's side, is the broker's.
 
+#![forbid(unsafe_code)]
+
 pub mod address;
 pub mod agent;
 pub mod attest;
@@ -19,6 +21,7 @@ pub mod evidence;
 pub mod field;
 pub mod floors;
 pub mod gemm;
+pub mod host;
 pub mod http;
 pub mod jws;
 pub mod local;

@@ -1,5 +1,7 @@
 //! The agent's own binary: `verifier run`.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};

@@ -69,6 +69,12 @@ pub struct NodeDescription {
     pub memory_speed: f64,
     /// The network to its sibling nodes.
     pub internode: Internode,
+    /// The adapters to that network, in the system's order.
+    #[serde(default)]
+    pub nics: Vec<String>,
+    /// The public keys of its SSH server.
+    #[serde(default)]
+    pub ssh_host_keys: Vec<String>,
     /// How many words of the first GPU lose a bit whenever memory is filled.
     #[serde(default)]
     pub bad_words: u32,
@@ -127,6 +133,8 @@ impl NodeDescription {
             vcpus: self.vcpus,
             memory_gib: self.memory_gib,
             internode: self.internode,
+            nics: self.nics.clone(),
+            ssh_host_keys: self.ssh_host_keys.clone(),
             devices: self.uuids.iter().zip(0..).map(device).collect(),
         }
     }

@@ -8,6 +8,10 @@ use crate::order::BadOrder;
 
 /// The most GPUs that a node may claim.
 const MOST_GPUS: usize = 64;
+/// The most host keys that a node may claim.
+const MOST_HOST_KEYS: usize = 16;
+/// The longest host key: that of RSA with 16,384 bits.
+const HOST_KEY_CHARS: usize = 3_000;
 
 /// Why a step was refused. Nothing changes by it.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +89,18 @@ pub(super) fn check_inventory(inventory: &Inventory) -> Result<(), StepError> {
     {
         return Err(StepError::Malformed(
             "a name in the inventory is no plain text",
+        ));
+    }
+    if inventory.nics.len() > MOST_GPUS || inventory.ssh_host_keys.len() > MOST_HOST_KEYS {
+        return Err(StepError::Malformed(
+            "a node has at most 64 network adapters and 16 host keys",
+        ));
+    }
+    let nics = inventory.nics.iter().all(|nic| is_presentable(nic, 64));
+    let keys = &inventory.ssh_host_keys;
+    if !nics || !keys.iter().all(|key| is_presentable(key, HOST_KEY_CHARS)) {
+        return Err(StepError::Malformed(
+            "a network adapter or a host key is no plain text",
         ));
     }
     Ok(())

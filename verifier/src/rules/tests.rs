@@ -27,6 +27,8 @@ fn good() -> Evidence {
         memory_gib: 1_800,
         internode: market::fabric::Internode::InfinibandNdr400,
         gpus: vec![claim(0), claim(1)],
+        nics: Vec::new(),
+        ssh_host_keys: Vec::new(),
     };
     let pattern_bytes = order().memory.pattern_bytes;
     let memory = MemoryEvidence {

@@ -1,5 +1,7 @@
 //! The whole conversation: honest nodes, faulty nodes, liars, and what must never pass.
 
+#![forbid(unsafe_code)]
+
 mod cheats;
 mod command;
 mod faults;
