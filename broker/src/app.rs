@@ -1,6 +1,6 @@
 //! The running broker: what every stage and every handler works with.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -9,16 +9,23 @@ use chrono::{DateTime, Utc};
 use market::ids::ProviderId;
 use matcher::Snapshot;
 use store::Store;
+use store::providers::ProviderStanding;
 use store::settings::DatabaseMode;
-use tokio::sync::Notify;
+use tokio::sync::Mutex as AsyncMutex;
 use uuid::{ContextV7, Timestamp, Uuid};
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::feed::Feed;
+use crate::hot::{HotState, Topic, WakeUps};
 use crate::ingest::Doubts;
 use crate::keys::Keys;
+use crate::oidc::Oidc;
 use crate::plan::PlanMemory;
+use crate::providers::ProviderSet;
+use crate::pulse::Pulses;
 use crate::verify::StepClock;
+use crate::webhooks::Post;
 
 /// A provider that we read and order from.
 pub struct ProviderLink {
@@ -57,9 +64,13 @@ pub struct Parts {
     pub mode: DatabaseMode,
     /// The clock.
     pub clock: Arc<dyn Clock>,
+    /// What replicas share for speed.
+    pub hot: Arc<dyn HotState>,
     /// The signing keys.
     pub keys: Keys,
-    /// The providers that can be read and ordered from.
+    /// The outside issuers that are believed.
+    pub oidc: Oidc,
+    /// The providers that are connected from the start on.
     pub providers: Vec<ProviderLink>,
     /// How nodes come by the agent.
     pub agent: AgentDelivery,
@@ -73,34 +84,50 @@ pub struct Broker(Arc<Inner>);
 
 struct Inner {
     parts: Parts,
-    providers: BTreeMap<ProviderId, usize>,
-    snapshot: RwLock<Arc<Snapshot>>,
+    providers: RwLock<ProviderSet>,
+    replica: String,
+    supply: RwLock<Supply>,
     plans: PlanMemory,
-    work_to_do: Notify,
+    work_to_do: AsyncMutex<WakeUps>,
     step_clock: StepClock,
     doubts: Doubts,
+    feed: Feed,
+    post: Post,
+    pulses: Arc<Pulses>,
     ids: Mutex<ContextV7>,
+}
+
+/// What a snapshot was built from.
+struct Supply {
+    snapshot: Arc<Snapshot>,
+    standings: Vec<ProviderStanding>,
 }
 
 impl Broker {
     /// Puts a broker together. Its snapshot is empty until something was read.
     #[must_use]
-    pub fn new(parts: Parts) -> Self {
-        let providers = parts
-            .providers
-            .iter()
-            .enumerate()
-            .map(|(index, link)| (link.adapter.profile().provider_id(), index))
-            .collect();
+    pub fn new(mut parts: Parts) -> Self {
+        let given = std::mem::take(&mut parts.providers);
+        let providers = RwLock::new(ProviderSet::given(given));
         let empty = Snapshot::new(0, parts.clock.now(), Vec::new(), HashMap::new());
+        let supply = Supply {
+            snapshot: Arc::new(empty),
+            standings: Vec::new(),
+        };
+        let work_to_do = parts.hot.subscribe(Topic::Work);
+        let post = Post::new(parts.mode == DatabaseMode::Simulation);
         Self(Arc::new(Inner {
             parts,
             providers,
-            snapshot: RwLock::new(Arc::new(empty)),
+            replica: Uuid::now_v7().simple().to_string(),
+            supply: RwLock::new(supply),
             plans: PlanMemory::default(),
-            work_to_do: Notify::new(),
+            work_to_do: AsyncMutex::new(work_to_do),
             step_clock: StepClock::default(),
             doubts: Doubts::default(),
+            feed: Feed::default(),
+            post,
+            pulses: Arc::default(),
             ids: Mutex::new(ContextV7::new()),
         }))
     }
@@ -143,6 +170,11 @@ impl Broker {
         &self.0.parts.keys
     }
 
+    /// The outside issuers that are believed.
+    pub(crate) fn oidc(&self) -> &Oidc {
+        &self.0.parts.oidc
+    }
+
     /// The mode that the database was made in.
     #[must_use]
     pub fn mode(&self) -> DatabaseMode {
@@ -161,42 +193,57 @@ impl Broker {
         &self.0.parts.public_url
     }
 
-    /// Every provider that can be read and ordered from.
+    /// Every provider that is connected, by id.
     #[must_use]
-    pub fn providers(&self) -> &[ProviderLink] {
-        &self.0.parts.providers
+    pub fn providers(&self) -> Vec<Arc<ProviderLink>> {
+        self.provider_set(|set| set.links())
     }
 
-    /// One provider that can be ordered from.
+    /// One provider that is connected.
     #[must_use]
-    pub fn provider(&self, id: &ProviderId) -> Option<&ProviderLink> {
-        self.0
-            .providers
-            .get(id)
-            .map(|index| &self.0.parts.providers[*index])
+    pub fn provider(&self, id: &ProviderId) -> Option<Arc<ProviderLink>> {
+        self.provider_set(|set| set.link(id))
+    }
+
+    /// Looks at the providers that are connected, or changes them.
+    pub(crate) fn provider_set<T>(&self, work: impl FnOnce(&mut ProviderSet) -> T) -> T {
+        let set = self.0.providers.write();
+        work(&mut set.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether a provider was switched off, as of the last look at the database.
+    #[must_use]
+    pub fn is_disabled(&self, id: &ProviderId) -> bool {
+        let supply = self.0.supply.read().unwrap_or_else(PoisonError::into_inner);
+        let mut standings = supply.standings.iter();
+        standings.any(|standing| standing.id == id.as_str() && !standing.enabled)
     }
 
     /// All live offers, as of the last applied reading.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(
-            &self
-                .0
-                .snapshot
-                .read()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        let supply = self.0.supply.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&supply.snapshot)
     }
 
-    /// Puts a newer snapshot in place; an older one changes nothing.
-    pub(crate) fn put_snapshot(&self, snapshot: Snapshot) {
-        let mut current = self
+    /// Whether the snapshot was built from what the database holds by these marks.
+    pub(crate) fn has_supply(&self, generation: u64, standings: &[ProviderStanding]) -> bool {
+        let supply = self.0.supply.read().unwrap_or_else(PoisonError::into_inner);
+        supply.snapshot.generation() == generation && supply.standings == standings
+    }
+
+    /// Puts a newer snapshot in place, with how its providers stood; an older one changes nothing.
+    pub(crate) fn put_snapshot(&self, snapshot: Snapshot, standings: Vec<ProviderStanding>) {
+        let mut supply = self
             .0
-            .snapshot
+            .supply
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        if snapshot.generation() >= current.generation() {
-            *current = Arc::new(snapshot);
+        if snapshot.generation() >= supply.snapshot.generation() {
+            *supply = Supply {
+                snapshot: Arc::new(snapshot),
+                standings,
+            };
         }
     }
 
@@ -210,18 +257,47 @@ impl Broker {
         &self.0.doubts
     }
 
+    /// The streams of events of this process.
+    #[must_use]
+    pub fn feed(&self) -> &Feed {
+        &self.0.feed
+    }
+
+    /// What sends messages to webhook endpoints.
+    pub(crate) fn post(&self) -> &Post {
+        &self.0.post
+    }
+
+    /// The signs of life of what runs in the background.
+    #[must_use]
+    pub fn pulses(&self) -> &Arc<Pulses> {
+        &self.0.pulses
+    }
+
     /// The real clock between the steps of a verification.
     pub(crate) fn step_clock(&self) -> &StepClock {
         &self.0.step_clock
     }
 
-    /// Tells the workers of this process that a reservation is due.
+    /// What replicas share for speed.
+    #[must_use]
+    pub fn hot(&self) -> &dyn HotState {
+        &*self.0.parts.hot
+    }
+
+    /// The name of this replica among those that share work; a new one at each start.
+    #[must_use]
+    pub fn replica(&self) -> &str {
+        &self.0.replica
+    }
+
+    /// Tells the workers of all replicas that a reservation is due.
     pub fn nudge(&self) {
-        self.0.work_to_do.notify_one();
+        self.hot().publish(Topic::Work);
     }
 
     /// Waits for a nudge.
     pub(crate) async fn nudged(&self) {
-        self.0.work_to_do.notified().await;
+        self.0.work_to_do.lock().await.hear().await;
     }
 }

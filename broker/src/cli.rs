@@ -4,10 +4,20 @@
 //! stderr: one sentence, and what to do next.
 
 mod adapters;
+mod audit;
+mod backup;
+mod bench;
+mod client;
+mod keys;
+mod ledger;
+mod market;
 mod matching;
 mod migrate;
 mod openapi;
+mod predict;
 mod serve;
+mod simulator;
+mod sweep;
 pub(crate) mod table;
 mod token;
 mod verifier;
@@ -41,6 +51,16 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Ranks the offers of price lists for a demand; no server, no database.
     Match(matching::MatchArgs),
+    /// Predicts tables of training runs or serving tests; no server, no database.
+    Predict {
+        #[command(subcommand)]
+        command: predict::PredictCommand,
+    },
+    /// Measures what this machine serves, beside its own floors.
+    Bench {
+        #[command(subcommand)]
+        command: bench::BenchCommand,
+    },
     /// Reads what an adapter makes of a recorded answer.
     Adapters {
         #[command(subcommand)]
@@ -50,10 +70,37 @@ enum Command {
     Migrate(migrate::MigrateArgs),
     /// Prints the OpenAPI document.
     Openapi,
+    /// Recounts the books.
+    Ledger {
+        #[command(subcommand)]
+        command: ledger::LedgerCommand,
+    },
     /// Makes API keys, straight in the database.
     Token {
         #[command(subcommand)]
         command: token::TokenCommand,
+    },
+    #[command(flatten)]
+    Client(Box<client::ClientCommand>),
+    /// Lists or rotates the service's own keys, straight in the database.
+    Keys {
+        #[command(subcommand)]
+        command: keys::KeysCommand,
+    },
+    /// Checks the audit log, straight in the database.
+    Audit {
+        #[command(subcommand)]
+        command: audit::AuditCommand,
+    },
+    /// Copies the embedded database while the service runs.
+    Backup(backup::BackupArgs),
+    /// Holds what runs at the providers against the leases, once.
+    Sweep(sweep::SweepArgs),
+    /// Runs a simulated market that several replicas share.
+    #[command(hide = true)]
+    Simulator {
+        #[command(subcommand)]
+        command: simulator::SimulatorCommand,
     },
     /// Runs the agent on the reference device, for simulated nodes.
     #[command(hide = true)]
@@ -108,10 +155,19 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Match(args) => matching::run(&args),
+        Command::Predict { command } => predict::run(&command),
+        Command::Bench { command } => bench::run(command),
         Command::Adapters { command } => adapters::run(command),
         Command::Migrate(args) => migrate::run(args),
         Command::Openapi => openapi::run(),
+        Command::Ledger { command } => ledger::run(command),
         Command::Token { command } => token::run(command),
+        Command::Keys { command } => keys::run(command),
+        Command::Audit { command } => audit::run(command),
+        Command::Backup(args) => backup::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Simulator { command } => simulator::run(command),
+        Command::Client(command) => client::run(*command),
         Command::Verifier { command } => return verifier::run(command),
     };
     match ended {

@@ -3,9 +3,19 @@
 //! Deadlines of the verification conversation do not use it: they run on the machine's real
 //! monotonic clock.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use tokio::task::AbortHandle;
+use tracing::{info, warn};
+
+/// How often a followed clock is read: a turned one is seen so much later.
+const READ_EVERY: Duration = Duration::from_millis(50);
+/// How long one reading of a followed clock may take.
+const READING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Tells the time.
 pub trait Clock: Send + Sync + 'static {
@@ -57,5 +67,100 @@ impl Clock for ManualClock {
 impl simulator::Clock for ManualClock {
     fn now(&self) -> DateTime<Utc> {
         Clock::now(self)
+    }
+}
+
+/// The clock of a simulation that several processes share, as its simulator last showed it.
+///
+/// Nothing is added to the last reading: a clock that stands still must stand still here as well.
+/// It never goes back, and while the simulator does not answer it stands.
+#[derive(Debug)]
+pub struct FollowedClock {
+    shown: Arc<Mutex<DateTime<Utc>>>,
+    reader: AbortHandle,
+}
+
+/// Why a clock cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClockError {
+    /// It could not be asked.
+    #[error(
+        "the simulator's clock cannot be read; is the simulator running, and its credential right?"
+    )]
+    Unreadable(#[source] reqwest::Error),
+}
+
+/// What the simulator answers.
+#[derive(Deserialize)]
+struct Reading {
+    now: DateTime<Utc>,
+}
+
+impl FollowedClock {
+    /// Reads the clock once, and goes on reading it until this is dropped. Must be called within a
+    /// Tokio runtime.
+    ///
+    /// `market_url` is the control plane of a simulator, without a slash at the end.
+    /// Errors: [`ClockError`].
+    pub async fn follow(market_url: &str, credential: &SecretString) -> Result<Self, ClockError> {
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(READING_TIMEOUT)
+            .build()
+            .map_err(ClockError::Unreadable)?;
+        let url = format!("{market_url}/clock");
+        let credential = credential.clone();
+        let first = read(&client, &url, &credential)
+            .await
+            .map_err(ClockError::Unreadable)?;
+        let shown = Arc::new(Mutex::new(first));
+        let kept = Arc::clone(&shown);
+        let reader = tokio::spawn(async move {
+            let mut stands = false;
+            loop {
+                tokio::time::sleep(READ_EVERY).await;
+                match read(&client, &url, &credential).await {
+                    Ok(now) => {
+                        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                        *kept = now.max(*kept);
+                        if stands {
+                            info!("The simulator's clock can be read again");
+                        }
+                        stands = false;
+                    }
+                    Err(error) if !stands => {
+                        warn!(error = %crate::chain(&error), "The simulator's clock cannot be read; ours stands");
+                        stands = true;
+                    }
+                    Err(_) => {}
+                }
+            }
+        });
+        Ok(Self {
+            shown,
+            reader: reader.abort_handle(),
+        })
+    }
+}
+
+async fn read(
+    client: &reqwest::Client,
+    url: &str,
+    credential: &SecretString,
+) -> Result<DateTime<Utc>, reqwest::Error> {
+    let asked = client.get(url).bearer_auth(credential.expose_secret());
+    let reading: Reading = asked.send().await?.error_for_status()?.json().await?;
+    Ok(reading.now.trunc_subsecs(6))
+}
+
+impl Clock for FollowedClock {
+    fn now(&self) -> DateTime<Utc> {
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for FollowedClock {
+    fn drop(&mut self) {
+        self.reader.abort();
     }
 }

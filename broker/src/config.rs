@@ -1,14 +1,21 @@
 //! Configuration: defaults < `broker.toml` < environment < flags.
 //!
 //! Environment variables are `BROKER__SECTION__KEY`; `DATABASE_URL` stands for
-//! `BROKER__DATABASE__URL`. Secrets are types whose `Debug` is stars.
+//! `BROKER__DATABASE__URL` and `REDIS_URL` for `BROKER__REDIS__URL`. Secrets are types whose `Debug` is stars.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use figment::Figment;
 use figment::error::Kind;
 use figment::providers::{Env, Format, Serialized, Toml};
+use ipnet::IpNet;
+use market::demand::OnUnreachable;
+use market::identity::Role;
+use market::money::Money;
+use market::spending::SpendingLimits;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +31,14 @@ pub enum ConfigError {
         "the sealing key cannot be used: {0}; give 64 hexadecimal digits in BROKER__SECRETS__KEY or in the file named by BROKER__SECRETS__KEY_FILE"
     )]
     SealingKey(String),
+    /// An outside issuer cannot be used.
+    #[error("the issuer `{issuer}` of [[oidc]] cannot be used: {why}")]
+    Oidc {
+        /// Its name.
+        issuer: String,
+        /// What is wrong.
+        why: String,
+    },
 }
 
 fn words_of(error: &figment::Error) -> String {
@@ -62,16 +77,28 @@ pub struct Config {
     pub server: ServerConfig,
     /// The database, when it is not the embedded one.
     pub database: DatabaseConfig,
+    /// What replicas share for speed, when there are several.
+    pub redis: RedisConfig,
+    /// A simulated market to join, where there is one.
+    pub simulation: SimulationConfig,
+    /// How often a caller may call.
+    pub limits: LimitsConfig,
     /// The key under which signing keys are sealed.
     pub secrets: SecretsConfig,
     /// Quotes and holds.
     pub sales: SalesConfig,
+    /// What tenants may have in use that were given no limits of their own.
+    pub spending: SpendingConfig,
     /// The agent and how long nodes may take.
     pub verifier: VerifierConfig,
+    /// Looking whether nodes in use can be reached.
+    pub reach: ReachConfig,
     /// Providers by id.
     pub providers: BTreeMap<String, ProviderConfig>,
     /// Price lists to read at start.
     pub pricesheets: Vec<PathBuf>,
+    /// Outside issuers whose tokens are believed.
+    pub oidc: Vec<OidcConfig>,
 }
 
 /// The HTTP server.
@@ -82,6 +109,21 @@ pub struct ServerConfig {
     pub listen: String,
     /// The address under which nodes and tenants reach the service.
     pub public_url: Option<String>,
+    /// How long work under way may take to end once the service is told to stop.
+    pub drain_seconds: u32,
+    /// Proxies whose `X-Forwarded-For` is believed, as addresses of networks: `10.0.0.0/8`.
+    pub trusted_proxies: Vec<IpNet>,
+    /// What a scraper shows as a bearer to read `/metrics`; without it only administrators read it.
+    #[serde(skip_serializing)]
+    pub metrics_token: Option<SecretString>,
+}
+
+impl ServerConfig {
+    /// How long work under way may take to end once the service is told to stop.
+    #[must_use]
+    pub fn drain(&self) -> Duration {
+        Duration::from_secs(self.drain_seconds.into())
+    }
 }
 
 /// The database.
@@ -90,6 +132,50 @@ pub struct ServerConfig {
 pub struct DatabaseConfig {
     /// `postgres://…`; without it the embedded database in `data_dir` is used.
     pub url: Option<SecretString>,
+}
+
+/// What replicas share for speed.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RedisConfig {
+    /// `redis://…`, `rediss://…` or `unix://…`; without it each replica is by itself.
+    pub url: Option<SecretString>,
+}
+
+/// A simulated market that runs in another process, and that several replicas share.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SimulationConfig {
+    /// The address of its control plane, on this machine; without it nothing is simulated unless
+    /// `serve --simulate` says so.
+    pub market_url: Option<String>,
+    /// The credential that it made up at its start.
+    pub credential: Option<SecretString>,
+}
+
+/// How often a caller may call. Each quota is per caller: per API key, or per address for those
+/// without one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Whether calls are counted at all.
+    pub enabled: bool,
+    /// Calls with a key that only read.
+    pub reads: QuotaConfig,
+    /// Calls with a key that write or plan.
+    pub writes: QuotaConfig,
+    /// Calls without a valid credential.
+    pub anonymous: QuotaConfig,
+}
+
+/// How often something may be done.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaConfig {
+    /// How many times a second in the long run.
+    pub per_second: NonZeroU32,
+    /// How many times at once.
+    pub burst: NonZeroU32,
 }
 
 /// The key under which signing keys are sealed.
@@ -120,6 +206,34 @@ pub struct SalesConfig {
     pub cooldown_seconds: u32,
 }
 
+/// What tenants may have in use at once that were given no limits of their own; what is not set
+/// is not limited.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SpendingConfig {
+    /// GPUs that are held or leased.
+    pub gpus: Option<u32>,
+    /// What all that is held or leased costs. Units: US dollars per hour.
+    pub usd_per_hour: Option<Money>,
+    /// Holds that are not confirmed.
+    pub open_holds: Option<u32>,
+    /// Reservations that are not closed.
+    pub reservations: Option<u32>,
+}
+
+impl SpendingConfig {
+    /// As limits.
+    #[must_use]
+    pub const fn limits(&self) -> SpendingLimits {
+        SpendingLimits {
+            gpus: self.gpus,
+            usd_per_hour: self.usd_per_hour,
+            open_holds: self.open_holds,
+            reservations: self.reservations,
+        }
+    }
+}
+
 /// The agent and how long nodes may take.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -131,6 +245,70 @@ pub struct VerifierConfig {
     pub boot_seconds: u32,
     /// How long its nodes may take to prove themselves once they are up.
     pub verify_seconds: u32,
+}
+
+/// Looking whether nodes in use can be reached.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReachConfig {
+    /// How long from one look at a node to the next, about.
+    pub probe_seconds: u32,
+    /// How long a node may take to answer.
+    pub timeout_seconds: u32,
+    /// How long a node may be silent before its tenant is told.
+    pub unreachable_seconds: u32,
+    /// What becomes of it then, where its demand says nothing.
+    pub on_unreachable: OnUnreachable,
+}
+
+/// An outside issuer whose tokens are believed, and who their bearers are here. What it does not
+/// name is refused.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OidcConfig {
+    /// The issuer, exactly as its tokens name it.
+    pub issuer: String,
+    /// What its tokens must be made out to.
+    pub audience: String,
+    /// Where its public keys lie; its published configuration is asked, when nothing is said.
+    #[serde(default)]
+    pub jwks_url: Option<String>,
+    /// The one tenant that it speaks for; this, or `tenant_claim` and `tenant_map`.
+    #[serde(default)]
+    pub tenant: Option<String>,
+    /// The claim that names the tenant.
+    #[serde(default)]
+    pub tenant_claim: Option<String>,
+    /// Words of that claim, and the names of the tenants that they stand for.
+    #[serde(default)]
+    pub tenant_map: BTreeMap<String, String>,
+    /// The claim that names roles; one within objects is reached by dots.
+    pub role_claim: String,
+    /// Words of that claim, and the roles that they stand for.
+    pub role_map: BTreeMap<String, Role>,
+    /// Algorithms of its signatures.
+    #[serde(default = "OidcAlgorithm::all")]
+    pub algorithms: Vec<OidcAlgorithm>,
+}
+
+/// An algorithm by which an issuer may sign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum OidcAlgorithm {
+    /// RSA with SHA-256.
+    #[serde(rename = "RS256")]
+    Rs256,
+    /// ECDSA on P-256.
+    #[serde(rename = "ES256")]
+    Es256,
+    /// Ed25519.
+    #[serde(rename = "EdDSA")]
+    EdDsa,
+}
+
+impl OidcAlgorithm {
+    fn all() -> Vec<Self> {
+        vec![Self::Rs256, Self::Es256, Self::EdDsa]
+    }
 }
 
 /// One provider.
@@ -157,7 +335,8 @@ impl Config {
                 Env::raw()
                     .only(&["DATABASE_URL"])
                     .map(|_| "database.url".into()),
-            );
+            )
+            .merge(Env::raw().only(&["REDIS_URL"]).map(|_| "redis.url".into()));
         if let Some(data_dir) = data_dir {
             figment = figment.merge(Serialized::default("data_dir", data_dir));
         }
@@ -180,8 +359,16 @@ impl Config {
 fn defaults() -> serde_json::Value {
     serde_json::json!({
         "data_dir": ".broker",
-        "server": { "listen": "127.0.0.1:8080" },
+        "server": { "listen": "127.0.0.1:8080", "drain_seconds": 30, "trusted_proxies": [] },
         "database": {},
+        "redis": {},
+        "simulation": {},
+        "limits": {
+            "enabled": true,
+            "reads": { "per_second": 50, "burst": 200 },
+            "writes": { "per_second": 10, "burst": 50 },
+            "anonymous": { "per_second": 10, "burst": 50 },
+        },
         "secrets": {},
         "sales": {
             "quote_seconds": 600,
@@ -191,9 +378,17 @@ fn defaults() -> serde_json::Value {
             "leases_per_reservation": 64,
             "cooldown_seconds": 1800,
         },
+        "spending": { "gpus": 4_096, "open_holds": 500, "reservations": 2_000 },
         "verifier": { "boot_seconds": 2700, "verify_seconds": 600 },
+        "reach": {
+            "probe_seconds": 60,
+            "timeout_seconds": 10,
+            "unreachable_seconds": 600,
+            "on_unreachable": "event",
+        },
         "providers": {},
         "pricesheets": [],
+        "oidc": [],
     })
 }
 
@@ -224,6 +419,8 @@ mod tests {
     fn a_secret_does_not_show_in_debug() {
         let mut config = Config::embedded(Path::new("somewhere")).expect("defaults");
         config.database.url = Some(SecretString::from("postgres://user:canary@host/db"));
+        config.redis.url = Some(SecretString::from("redis://:canary@host"));
+        config.server.metrics_token = Some(SecretString::from("canary"));
         assert!(!format!("{config:?}").contains("canary"));
     }
     #[test]

@@ -10,7 +10,6 @@ mod show;
 mod story;
 mod summary;
 mod tell;
-pub mod world;
 
 use std::path::PathBuf;
 

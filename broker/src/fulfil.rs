@@ -13,18 +13,20 @@ mod order;
 mod replace;
 mod round;
 mod settle;
+pub(crate) mod stated;
+mod unreachable;
 mod watch;
+mod worker;
 
-use std::time::Duration;
-
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::future::join_all;
-use market::ids::ReservationId;
 use pricing::PriceError;
 use store::StoreError;
-use store::work::{ClaimToken, Claimed};
-use tokio::task::JoinSet;
+use store::change::Change;
+use store::work::{Claim, ClaimToken, Claimed};
 use tracing::{error, warn};
+
+pub use worker::{keep_working, work_on_fresh_supply};
 
 use crate::app::Broker;
 
@@ -32,10 +34,8 @@ use crate::app::Broker;
 pub const CLAIM_SECONDS: u32 = 600;
 /// Reservations that one claim takes on.
 const BATCH: u64 = 16;
-/// Reservations that one process works on side by side.
-const AT_ONCE: u64 = 64;
-/// How often workers look for due reservations when nobody nudges.
-const TICK: Duration = Duration::from_secs(1);
+/// When to try again after something on our side went wrong.
+const AFTER_OUR_FAULT: TimeDelta = TimeDelta::minutes(1);
 
 /// Why a round ended early. What was learnt before is saved; the next claim goes on.
 #[derive(Debug, thiserror::Error)]
@@ -83,38 +83,6 @@ pub async fn work_until_idle(broker: &Broker) -> Result<usize, StoreError> {
     }
 }
 
-/// Works until the task is dropped: on a nudge, on a timer, and whenever a round ends.
-///
-/// Each round is a task of its own: one that waits, be it for a provider or for its turn at the
-/// database, must never keep the claiming from going on.
-pub async fn work_forever(broker: Broker) {
-    let mut rounds = JoinSet::new();
-    loop {
-        let room = AT_ONCE.saturating_sub(rounds.len() as u64);
-        match claim(&broker, room.min(BATCH)).await {
-            Ok((read_at, due)) => {
-                for claimed in due {
-                    let broker = broker.clone();
-                    rounds.spawn(async move { round(&broker, claimed, read_at).await });
-                }
-            }
-            Err(error) => {
-                warn!(error = %crate::chain(&error), "Due reservations could not be claimed");
-            }
-        }
-        tokio::select! {
-            Some(ended) = rounds.join_next() => {
-                if let Err(panic) = ended {
-                    error!(%panic, "A round ended in a panic; its claim runs out");
-                }
-            }
-            // A nudge that is missed is made up for by the timer.
-            () = broker.nudged() => {}
-            () = tokio::time::sleep(TICK) => {}
-        }
-    }
-}
-
 /// Claims what is due; with it a time before it was read.
 async fn claim(broker: &Broker, limit: u64) -> Result<(DateTime<Utc>, Vec<Claimed>), StoreError> {
     let now = broker.now();
@@ -133,18 +101,38 @@ async fn claim(broker: &Broker, limit: u64) -> Result<(DateTime<Utc>, Vec<Claime
 }
 
 async fn round(broker: &Broker, claimed: Claimed, read_at: DateTime<Utc>) {
-    let id = claimed.reservation.id;
-    log_failure(id, round::work_on(broker, claimed, read_at).await);
-}
-
-fn log_failure(id: ReservationId, outcome: Result<(), FulfilError>) {
-    match outcome {
+    let (id, claim) = (claimed.reservation.id, claimed.claim);
+    match round::work_on(broker, claimed, read_at).await {
         Ok(()) => {}
         Err(FulfilError::Store(StoreError::Stale)) => {
             warn!(reservation.id = %id, "Another worker went on with {id}; the result is dropped");
         }
         Err(failure) => {
-            error!(reservation.id = %id, error = %crate::chain(&failure), "A round on {id} failed");
+            let why = crate::chain(&failure);
+            error!(reservation.id = %id, error = %why, "A round on {id} failed");
+            give_back(broker, &claim, AFTER_OUR_FAULT, why).await;
+        }
+    }
+}
+
+/// Gives back what a round did not: the reservation is due again after a while, and `why` stands in
+/// its row. If that fails too, the claim runs out.
+async fn give_back(broker: &Broker, claim: &Claim, due_in: TimeDelta, why: String) {
+    let now = broker.now();
+    let change = Change {
+        due_at: Some(now + due_in),
+        last_error: Some(why),
+        ..Change::default()
+    };
+    match broker.store().work().apply(claim, &change, now).await {
+        // Stale: the round ended after all, or another worker went on.
+        Ok(()) | Err(StoreError::Stale) => {}
+        Err(failure) => {
+            let id = claim.reservation_id();
+            warn!(
+                reservation.id = %id, error = %crate::chain(&failure),
+                "{id} could not be given back; the claim on it runs out"
+            );
         }
     }
 }

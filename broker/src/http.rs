@@ -7,30 +7,43 @@ pub mod access;
 mod agents;
 pub mod api_keys;
 mod attestations;
+mod audit;
 mod auth;
+mod balance;
 mod body;
+mod budgets;
 mod credential;
+mod credits;
+mod docs;
 pub mod error;
+mod events;
 mod gpus;
 mod idempotency;
+mod limits;
+mod metrics;
 mod names;
 mod offers;
 mod openapi;
 mod page;
 mod plans;
 mod plumbing;
+mod projects;
 mod providers;
 mod quotes;
+mod readiness;
 mod reports;
 mod request;
 mod reservations;
 mod routes;
+mod spending_limits;
 mod ssh_keys;
 mod tokens;
 mod unrouted;
 mod verifications;
+mod webhook_endpoints;
 
 use std::net::TcpListener;
+use std::num::NonZeroUsize;
 
 use actix_web::dev::Server;
 use actix_web::middleware::{Compress, from_fn};
@@ -38,11 +51,15 @@ use actix_web::{App, HttpServer, web};
 use tracing_actix_web::TracingLogger;
 use utoipa_actix_web::AppExt as _;
 
+pub(crate) use credential::TOKEN_LIFETIME;
 pub use openapi::Document;
 
 use crate::app::Broker;
 use agents::AgentFile;
+use auth::KnownKeys;
 use error::ApiError;
+use offers::OfferPages;
+use plans::PlanBodies;
 use request::RequestSpan;
 use unrouted::KnownPaths;
 use verifications::LargeSteps;
@@ -55,35 +72,60 @@ const SHUTDOWN_SECONDS: u64 = 10;
 ///
 /// Errors: the listener's.
 pub fn serve(broker: Broker, listener: TcpListener) -> std::io::Result<Server> {
+    let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    serve_with_workers(broker, listener, cores)
+}
+
+/// As [`serve`], with so many threads that answer.
+///
+/// Errors: the listener's.
+pub fn serve_with_workers(
+    broker: Broker,
+    listener: TcpListener,
+    workers: NonZeroUsize,
+) -> std::io::Result<Server> {
+    crate::metrics::install();
     let document = Document::of_routes();
     let known = web::Data::new(KnownPaths::of(&document));
+    let docs = web::Data::new(docs::Page::of(&document));
     let document = web::Data::new(document);
     let broker = web::Data::new(broker);
     let agent_file = web::Data::new(AgentFile::default());
     let large_steps = web::Data::new(LargeSteps::default());
+    let offer_pages = web::Data::new(OfferPages::default());
+    let plan_bodies = web::Data::new(PlanBodies::default());
+    let known_keys = web::Data::new(KnownKeys::default());
     let server = HttpServer::new(move || {
         App::new()
             .app_data(web::Data::clone(&broker))
             .app_data(web::Data::clone(&document))
+            .app_data(web::Data::clone(&docs))
             .app_data(web::Data::clone(&known))
             .app_data(web::Data::clone(&agent_file))
             .app_data(web::Data::clone(&large_steps))
+            .app_data(web::Data::clone(&offer_pages))
+            .app_data(web::Data::clone(&plan_bodies))
+            .app_data(web::Data::clone(&known_keys))
             .app_data(
                 web::PathConfig::default().error_handler(|error, _| parameter("path", &error)),
             )
             .app_data(
                 web::QueryConfig::default().error_handler(|error, _| parameter("query", &error)),
             )
+            .wrap(from_fn(audit::record::record_rest))
+            .wrap(from_fn(limits::limit))
             .wrap(from_fn(request::finish_problems))
             .wrap(Compress::default())
             .wrap(TracingLogger::<RequestSpan>::new())
             .wrap(from_fn(request::identify))
+            .wrap(from_fn(metrics::time))
             .into_utoipa_app()
             .configure(routes::routes)
             .default_service(web::to(unrouted::unrouted))
             .into_app()
     });
     Ok(server
+        .workers(workers.get())
         .disable_signals()
         .shutdown_timeout(SHUTDOWN_SECONDS)
         .listen(listener)?

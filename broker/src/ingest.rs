@@ -9,9 +9,9 @@ mod doubt;
 pub mod gate;
 mod poll;
 mod price_lists;
+mod tail;
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use adapters::AdapterError;
 use market::catalog::{CatalogReading, OfferDiff};
@@ -22,13 +22,14 @@ use store::catalog::Generation;
 use tracing::{info, warn};
 
 pub(crate) use doubt::Doubts;
-pub use poll::poll_forever;
+pub(crate) use poll::{POLL, lease_of};
+pub use poll::{keep_polling, read_own};
 pub use price_lists::read_price_lists;
+pub use tail::{catch_up, keep_tailing};
 
 use crate::app::{Broker, ProviderLink};
-
-/// How old the rows of a price list may be: they are facts of their day, not a live market.
-pub const PRICE_LIST_FRESHNESS: Duration = Duration::from_secs(400 * 24 * 3600);
+use crate::metrics;
+use crate::providers;
 
 /// Below so many offers a listing that halves is everyday business.
 const FEWEST_TO_DOUBT: usize = 4;
@@ -62,6 +63,12 @@ pub enum IngestError {
 ///
 /// Errors: [`IngestError`]; the provider is then marked stale with the reason.
 pub async fn read_provider(broker: &Broker, link: &ProviderLink) -> Result<(), IngestError> {
+    let ended = read_and_apply(broker, link).await;
+    metrics::reading_ended(&link.adapter.profile().provider_id(), &ended);
+    ended
+}
+
+async fn read_and_apply(broker: &Broker, link: &ProviderLink) -> Result<(), IngestError> {
     let provider = link.adapter.profile().provider_id();
     let read = link.adapter.read_catalog(&link.http, broker.now()).await;
     let reading = match read {
@@ -110,7 +117,7 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
     keep(broker, &reading, &diff, known.generation).await
 }
 
-/// Appends a reading that is believed to the ledger.
+/// Appends a reading that is believed to the ledger; one as young, applied meanwhile, stands instead.
 async fn keep(
     broker: &Broker,
     reading: &CatalogReading,
@@ -118,10 +125,17 @@ async fn keep(
     base: Option<Generation>,
 ) -> Result<(), IngestError> {
     let catalog = broker.store().catalog();
-    let generation = catalog
-        .apply_reading(reading, diff, base, broker.now())
-        .await?;
     let provider = &reading.provider;
+    let applied = catalog.apply_reading(reading, diff, base, broker.now());
+    let generation = match applied.await {
+        Ok(generation) => generation,
+        Err(StoreError::Stale) => {
+            // Two readings crossed: nothing is amiss, and the provider is not stale for it.
+            info!(provider.id = %provider, "A reading of {provider} was kept meanwhile; this one is dropped");
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    };
     info!(
         provider.id = %provider, generation = generation.0, offers = reading.offers.len(),
         added = diff.added.len(), changed = diff.changed.len(),
@@ -156,7 +170,9 @@ async fn mark_stale(
 pub async fn read_all(broker: &Broker) -> Vec<IngestError> {
     let mut failures = Vec::new();
     for link in broker.providers() {
-        if let Err(error) = read_provider(broker, link).await {
+        if !broker.is_disabled(&link.adapter.profile().provider_id())
+            && let Err(error) = read_provider(broker, &link).await
+        {
             failures.push(error);
         }
     }
@@ -171,21 +187,24 @@ pub async fn read_all(broker: &Broker) -> Vec<IngestError> {
 /// Errors: the database's.
 pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
     let store = broker.store();
+    // Read first: what changes from here on is found to differ and read again.
+    let standings = store.providers().standings().await?;
+    providers::take_up(broker, &standings).await?;
     let live = store.catalog().live_offers().await?;
     let mut views = HashMap::new();
     for row in store.providers().list().await? {
-        let freshness_limit = broker
+        // Who is not read live stands in price lists: facts of their day, not a live market.
+        let limit = broker
             .provider(&row.id)
-            .map_or(PRICE_LIST_FRESHNESS, |link| {
-                link.adapter.profile().freshness_limit
-            });
+            .map(|link| link.adapter.profile().freshness_limit.as_secs());
         let view = ProviderView {
-            freshness_limit_seconds: freshness_limit.as_secs(),
+            freshness_limit_seconds: limit,
             stale: row.stale_reason.clone(),
         };
         views.insert(row.id, view);
     }
     let generation = live.generation.map_or(0, |generation| generation.0);
-    broker.put_snapshot(Snapshot::new(generation, broker.now(), live.offers, views));
+    let snapshot = Snapshot::new(generation, broker.now(), live.offers, views);
+    broker.put_snapshot(snapshot, standings);
     Ok(())
 }

@@ -1,19 +1,36 @@
-//! The service's own signing keys: one for tokens, one for attestations.
+//! The service's own signing keys: one for tokens, one for attestations, and those before them.
 //!
-//! Both are Ed25519, live sealed in the database, and are named by the thumbprint of their public
-//! half (RFC 7638), so that whoever verifies can tell which one signed.
+//! All are Ed25519, live sealed in the database, and are named by the thumbprint of their public
+//! half (RFC 7638), so that whoever verifies can tell which one signed. The oldest key that is not
+//! retired signs. A retired token key verifies until the last token signed with it has lapsed; a
+//! retired attestation key is shown for good, because attestations are.
+//!
+//! Replicas learn of a rotation by reading the database again: within a minute, and at once when a
+//! token names a key that they do not know.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use chrono::{DateTime, Utc};
-use ed25519_dalek::SigningKey;
-use jsonwebtoken::{DecodingKey, EncodingKey};
+mod pair;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use chrono::{DateTime, TimeDelta, Utc};
 use rand::RngCore as _;
-use sha2::{Digest as _, Sha256};
 use store::Store;
+use store::audit::NewAuditEntry;
 use store::signing_keys::{KeyPurpose, SigningKey as SealedKey};
+use tokio::sync::Mutex;
+use tracing::{error, info};
 
+pub use pair::KeyPair;
+
+use crate::http::TOKEN_LIFETIME;
 use crate::secrets::{CannotOpen, SealingKey};
+
+/// How old the keys in memory may be.
+const READ_EVERY: TimeDelta = TimeDelta::seconds(60);
+/// How often an unknown key may have them read again.
+const READ_AGAIN: TimeDelta = TimeDelta::seconds(5);
+/// How far two clocks may differ.
+const LEEWAY: TimeDelta = TimeDelta::seconds(30);
 
 /// Why the signing keys could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -31,67 +48,64 @@ pub enum KeyError {
     Damaged,
 }
 
-/// One Ed25519 key pair and its name.
-#[derive(Clone)]
-pub struct KeyPair {
-    kid: String,
-    signing: SigningKey,
-}
-
-impl std::fmt::Debug for KeyPair {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "KeyPair({}, ***)", self.kid)
-    }
-}
-
-impl KeyPair {
-    pub(crate) fn from_seed(seed: [u8; 32]) -> Self {
-        let signing = SigningKey::from_bytes(&seed);
-        Self {
-            kid: thumbprint(signing.verifying_key().as_bytes()),
-            signing,
-        }
-    }
-
-    /// The key's name: the thumbprint of its public half.
-    #[must_use]
-    pub fn kid(&self) -> &str {
-        &self.kid
-    }
-
-    /// The private half.
-    #[must_use]
-    pub fn signing(&self) -> &SigningKey {
-        &self.signing
-    }
-
-    /// The private half in the form in which tokens are signed with it.
-    #[must_use]
-    pub fn encoding(&self) -> EncodingKey {
-        // PKCS#8 for Ed25519 (RFC 8410) is this prefix and the seed.
-        const PKCS8: [u8; 16] = [
-            0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20,
-        ];
-        EncodingKey::from_ed_der(&[&PKCS8[..], &self.signing.to_bytes()].concat())
-    }
-
-    /// The public half in the form in which tokens are verified with it.
-    ///
-    /// Errors: none in practice, for the text is our own base64url.
-    pub fn decoding(&self) -> Result<DecodingKey, jsonwebtoken::errors::Error> {
-        DecodingKey::from_ed_components(&self.public_text())
-    }
-
-    fn public_text(&self) -> String {
-        URL_SAFE_NO_PAD.encode(self.signing.verifying_key().as_bytes())
-    }
-}
-
-/// The service's own signing keys.
+/// A key pair and until when it signed.
 #[derive(Debug, Clone)]
-pub struct Keys {
-    token: KeyPair,
-    attestation: KeyPair,
+struct KnownKey {
+    pair: Arc<KeyPair>,
+    retired_at: Option<DateTime<Utc>>,
+}
+
+impl KnownKey {
+    /// Whether a token that it signed may still be good: other replicas sign on with it until they
+    /// have read of its retirement.
+    fn verifies(&self, now: DateTime<Utc>) -> bool {
+        let lapse = READ_EVERY + TOKEN_LIFETIME + LEEWAY;
+        self.retired_at.is_none_or(|end| now < end + lapse)
+    }
+}
+
+/// The keys as the database had them.
+#[derive(Debug)]
+struct KeySet {
+    /// Oldest first, never empty.
+    token: Vec<KnownKey>,
+    attestation: Vec<KnownKey>,
+}
+
+impl KeySet {
+    async fn read(store: &Store, sealing: &SealingKey) -> Result<Self, KeyError> {
+        let read = async |purpose| match read_keys(store, sealing, purpose).await {
+            Ok(keys) if keys.is_empty() => Err(KeyError::Damaged),
+            read => read,
+        };
+        Ok(Self {
+            token: read(KeyPurpose::Token).await?,
+            attestation: read(KeyPurpose::Attestation).await?,
+        })
+    }
+
+    /// The key that signs. There always is one: a key is retired by the one that follows it.
+    fn signing(keys: &[KnownKey]) -> &Arc<KeyPair> {
+        let active = keys.iter().find(|key| key.retired_at.is_none());
+        &active.unwrap_or(&keys[0]).pair
+    }
+}
+
+/// The service's own signing keys. A handle: clones share everything.
+#[derive(Clone)]
+pub struct Keys(Arc<Shared>);
+
+struct Shared {
+    store: Store,
+    sealing: Arc<SealingKey>,
+    set: RwLock<Arc<KeySet>>,
+    tried_at: Mutex<DateTime<Utc>>,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Keys").field(&self.set()).finish()
+    }
 }
 
 impl Keys {
@@ -100,108 +114,173 @@ impl Keys {
     /// Errors: [`KeyError`].
     pub async fn load(
         store: &Store,
-        sealing: &SealingKey,
+        sealing: Arc<SealingKey>,
         now: DateTime<Utc>,
     ) -> Result<Self, KeyError> {
-        Ok(Self {
-            token: load_or_make(store, sealing, KeyPurpose::Token, now).await?,
-            attestation: load_or_make(store, sealing, KeyPurpose::Attestation, now).await?,
-        })
+        for purpose in [KeyPurpose::Token, KeyPurpose::Attestation] {
+            let known = store.signing_keys().list(purpose).await?;
+            if known.iter().all(|key| key.retired_at.is_some()) {
+                // Two replicas may both make one: the older is the one that both sign with.
+                let (made, _) = make(&sealing, purpose, now);
+                store.signing_keys().insert(made).await?;
+            }
+        }
+        let set = KeySet::read(store, &sealing).await?;
+        Ok(Self(Arc::new(Shared {
+            store: store.clone(),
+            sealing,
+            set: RwLock::new(Arc::new(set)),
+            tried_at: Mutex::new(now),
+        })))
+    }
+
+    fn set(&self) -> Arc<KeySet> {
+        Arc::clone(&self.0.set.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The key under which secrets lie in the database.
+    pub(crate) fn sealing(&self) -> &SealingKey {
+        &self.0.sealing
     }
 
     /// The key that signs tokens.
     #[must_use]
-    pub fn token(&self) -> &KeyPair {
-        &self.token
+    pub fn token(&self) -> Arc<KeyPair> {
+        Arc::clone(KeySet::signing(&self.set().token))
     }
 
     /// The key that countersigns attestations.
     #[must_use]
-    pub fn attestation(&self) -> &KeyPair {
-        &self.attestation
+    pub fn attestation(&self) -> Arc<KeyPair> {
+        Arc::clone(KeySet::signing(&self.set().attestation))
     }
 
-    /// The public halves as a JSON Web Key Set (RFC 7517, RFC 8037).
+    /// A secret that all replicas share and that no rotation changes.
+    pub(crate) fn shared_secret(&self, context: &str) -> [u8; 32] {
+        blake3::derive_key(context, &self.set().token[0].pair.signing().to_bytes())
+    }
+
+    /// The key of this name with which tokens may have been signed; one that is not known is
+    /// looked for in the database.
+    pub(crate) async fn token_key(&self, kid: &str, now: DateTime<Utc>) -> Option<Arc<KeyPair>> {
+        self.refresh(now).await;
+        if let Some(key) = self.known_token_key(kid, now) {
+            return Some(key);
+        }
+        self.read_again(now, READ_AGAIN).await;
+        self.known_token_key(kid, now)
+    }
+
+    fn known_token_key(&self, kid: &str, now: DateTime<Utc>) -> Option<Arc<KeyPair>> {
+        let set = self.set();
+        let found = set.token.iter().find(|key| key.pair.kid() == kid)?;
+        found.verifies(now).then(|| Arc::clone(&found.pair))
+    }
+
+    /// Reads the keys again when they are older than a minute.
+    pub(crate) async fn refresh(&self, now: DateTime<Utc>) {
+        self.read_again(now, READ_EVERY).await;
+    }
+
+    /// Reads the keys again unless that was tried within `pause`. What cannot be read changes
+    /// nothing: those that are known serve on.
+    async fn read_again(&self, now: DateTime<Utc>, pause: TimeDelta) {
+        let mut tried_at = self.0.tried_at.lock().await;
+        if now - *tried_at < pause {
+            return;
+        }
+        *tried_at = now;
+        match KeySet::read(&self.0.store, &self.0.sealing).await {
+            Ok(set) => {
+                let mut current = self.0.set.write().unwrap_or_else(PoisonError::into_inner);
+                if KeySet::signing(&set.token).kid() != KeySet::signing(&current.token).kid() {
+                    info!("Another key signs tokens from now on");
+                }
+                *current = Arc::new(set);
+            }
+            Err(failure) => {
+                let causes = crate::chain(&failure);
+                error!(error = %causes, "The signing keys could not be read again: {causes}");
+            }
+        }
+    }
+
+    /// The public halves as a JSON Web Key Set (RFC 7517, RFC 8037): all with which something may
+    /// still have to be verified.
     #[must_use]
-    pub fn jwks(&self) -> serde_json::Value {
-        let key = |pair: &KeyPair, purpose: &str| {
+    pub fn jwks(&self, now: DateTime<Utc>) -> serde_json::Value {
+        let show = |key: &KnownKey, purpose: &str| {
             serde_json::json!({
                 "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig",
-                "kid": pair.kid, "x": pair.public_text(), "purpose": purpose,
+                "kid": key.pair.kid(), "x": key.pair.public_text(), "purpose": purpose,
             })
         };
-        serde_json::json!({ "keys": [
-            key(&self.token, "token"),
-            key(&self.attestation, "attestation"),
-        ]})
+        let set = self.set();
+        let tokens = set.token.iter().filter(|key| key.verifies(now));
+        let keys: Vec<_> = tokens
+            .map(|key| show(key, "token"))
+            .chain(set.attestation.iter().map(|key| show(key, "attestation")))
+            .collect();
+        serde_json::json!({ "keys": keys })
     }
 }
 
-async fn load_or_make(
+/// Makes a key that signs for a purpose from now on, retires the one before, and gives its name.
+///
+/// Errors: [`KeyError::Store`]; [`KeyError::Sealed`] when `sealing` is not the key of this
+/// database.
+pub async fn rotate(
     store: &Store,
     sealing: &SealingKey,
     purpose: KeyPurpose,
     now: DateTime<Utc>,
-) -> Result<KeyPair, KeyError> {
-    if store.signing_keys().list(purpose).await?.is_empty() {
-        let mut seed = [0; 32];
-        rand::rng().fill_bytes(&mut seed);
-        let pair = KeyPair::from_seed(seed);
-        let made = SealedKey {
-            kid: pair.kid.clone(),
-            purpose,
-            sealed_private: sealing.seal(purpose_word(purpose), &seed),
-            public: pair.signing.verifying_key().as_bytes().to_vec(),
-            created_at: now,
-        };
-        store.signing_keys().insert(made).await?;
-    }
-    // Two replicas may both have made one: the oldest is the one that both use.
-    let rows = store.signing_keys().list(purpose).await?;
-    let oldest = rows
-        .into_iter()
-        .min_by_key(|row| (row.created_at, row.kid.clone()));
-    let sealed = oldest.ok_or(KeyError::Damaged)?.sealed_private;
-    let seed = sealing.open(purpose_word(purpose), &sealed)?;
-    Ok(KeyPair::from_seed(
-        seed.try_into().map_err(|_| KeyError::Damaged)?,
-    ))
+) -> Result<String, KeyError> {
+    // A key sealed with the wrong key would leave the service with none that signs.
+    read_keys(store, sealing, purpose).await?;
+    let (made, kid) = make(sealing, purpose, now);
+    let entry = NewAuditEntry::of_command(None, "keys rotate", Some(kid.clone()), now);
+    store.signing_keys().rotate(made, now, entry).await?;
+    Ok(kid)
 }
 
-/// The word under which a key is sealed, so that one kind cannot be opened as the other.
+fn make(sealing: &SealingKey, purpose: KeyPurpose, now: DateTime<Utc>) -> (SealedKey, String) {
+    let mut seed = [0; 32];
+    rand::rng().fill_bytes(&mut seed);
+    let pair = KeyPair::from_seed(seed);
+    let made = SealedKey {
+        kid: pair.kid().to_owned(),
+        purpose,
+        sealed_private: sealing.seal(purpose_word(purpose), &seed),
+        public: pair.signing().verifying_key().as_bytes().to_vec(),
+        created_at: now,
+        retired_at: None,
+    };
+    (made, pair.kid().to_owned())
+}
+
+async fn read_keys(
+    store: &Store,
+    sealing: &SealingKey,
+    purpose: KeyPurpose,
+) -> Result<Vec<KnownKey>, KeyError> {
+    let rows = store.signing_keys().list(purpose).await?;
+    rows.into_iter()
+        .map(|row| {
+            let seed = sealing.open(purpose_word(purpose), &row.sealed_private)?;
+            let pair = KeyPair::from_seed(seed.try_into().map_err(|_| KeyError::Damaged)?);
+            Ok(KnownKey {
+                pair: Arc::new(pair),
+                retired_at: row.retired_at,
+            })
+        })
+        .collect()
+}
+
+/// The word under which a key is sealed, so that one kind cannot be opened as the other. It is the
+/// word in the column beside it.
 const fn purpose_word(purpose: KeyPurpose) -> &'static str {
     match purpose {
         KeyPurpose::Token => "token",
         KeyPurpose::Attestation => "attestation",
-    }
-}
-
-fn thumbprint(public: &[u8; 32]) -> String {
-    let x = URL_SAFE_NO_PAD.encode(public);
-    let digest = Sha256::digest(format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}"#));
-    URL_SAFE_NO_PAD.encode(digest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_thumbprint_is_that_of_the_published_example() {
-        // RFC 8037, appendix A.3.
-        let public = URL_SAFE_NO_PAD
-            .decode("11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo")
-            .expect("base64url");
-        let public: [u8; 32] = public.try_into().expect("32 bytes");
-        assert_eq!(
-            thumbprint(&public),
-            "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
-        );
-    }
-
-    #[test]
-    fn a_key_pair_does_not_show_its_private_half() {
-        let pair = KeyPair::from_seed([7; 32]);
-        assert!(format!("{pair:?}").ends_with("***)"));
     }
 }

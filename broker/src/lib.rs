@@ -2,29 +2,46 @@
 //!
 //! Read the stages in the order of the flow: [`ingest`], [`plan`], [`quote`], [`reserve`],
 //! [`fulfil`] (with [`verify`], the broker's side of the conversation with the nodes), [`meter`],
-//! [`sweep`], [`report`]. [`http`] holds the routes and handlers, [`app`] what all of them work
-//! with, [`start`] puts it together, [`cli`] is the one binary's commands.
+//! [`reach`], [`sweep`], [`report`], [`books`]. [`http`] holds the routes and handlers, [`hot`] what
+//! replicas share, [`app`] what all of them work with, [`start`] puts it together, [`background`] keeps it
+//! going, [`pulse`] and [`metrics`] say how it goes, [`cli`] is the one binary's commands.
+
+#![forbid(unsafe_code)]
 
 pub mod app;
+pub mod background;
+pub mod bench;
+pub mod books;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod demo;
+pub mod feed;
 pub mod fulfil;
+pub mod hot;
 pub mod http;
 pub mod ingest;
 pub mod keys;
+mod logging;
 pub mod meter;
+pub mod metrics;
+pub mod oidc;
 pub mod plan;
+pub mod providers;
+pub mod pulse;
 pub mod quote;
+pub mod reach;
 pub mod report;
 pub mod reserve;
 #[cfg(test)]
 mod samples;
 pub mod secrets;
+pub mod simulation;
+pub mod spending;
 pub mod start;
 pub mod sweep;
 pub mod verify;
+pub mod webhooks;
 
 /// An error with all its causes in one line, for the log.
 #[must_use]

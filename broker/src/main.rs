@@ -1,5 +1,7 @@
 //! The one binary: `broker --help` lists its commands.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use clap::Parser as _;

@@ -115,7 +115,11 @@ pub(crate) fn provider_cost(
     let life = LeaseLife {
         lease_id: lease.id,
         provider: lease.offer.provider.clone(),
-        price_per_node_hour: lease.offer.price_per_node_hour,
+        // What the provider bills may have moved between the quote and the launch.
+        price_per_node_hour: lease
+            .price_per_node_hour
+            .or(facts.price_per_node_hour)
+            .unwrap_or(lease.offer.price_per_node_hour),
         nodes: lease.nodes,
         started_at,
         handed_off_at,

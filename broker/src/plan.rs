@@ -1,7 +1,11 @@
 //! The plan: candidates for a demand, with reasons, found in the snapshot as it stands.
 //!
-//! The same tenant, demand and generation give the same plan, from memory and without a write.
+//! The same tenant, demand and generation give the same plan, from memory and without a write; on
+//! another replica it is found through hot state.
 //! The next stage is [`crate::quote`].
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use market::demand::Demand;
@@ -20,6 +24,9 @@ pub const CANDIDATES_KEPT: usize = 50;
 
 /// How many candidates that can be ordered a plan keeps, however many price lists are cheaper.
 pub const ORDERABLE_KEPT: usize = 10;
+
+/// How long a plan answers for its generation.
+const LIFE: Duration = Duration::from_secs(60);
 
 /// Why no plan was made.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +61,7 @@ pub struct PlanRecord {
 }
 
 /// The plans made lately, by what they answer.
-pub(crate) struct PlanMemory(Cache<PlanKey, PlanRecord>);
+pub(crate) struct PlanMemory(Cache<PlanKey, Arc<PlanRecord>>);
 
 type PlanKey = (TenantId, u64, [u8; 32]);
 
@@ -71,7 +78,7 @@ pub async fn make_plan(
     broker: &Broker,
     tenant: TenantId,
     demand: Demand,
-) -> Result<PlanRecord, PlanError> {
+) -> Result<Arc<PlanRecord>, PlanError> {
     let now = broker.now();
     demand.check(now).map_err(PlanError::Faulty)?;
     let snapshot = broker.snapshot();
@@ -79,6 +86,12 @@ pub async fn make_plan(
     let key = (tenant, snapshot.generation(), *digest.as_bytes());
     let memory = &broker.plan_memory().0;
     if let Some(known) = memory.get(&key).filter(|known| still_fresh(broker, known)) {
+        return Ok(known);
+    }
+    let shared = format!("plan:{tenant}:{}:{}", key.1, digest.to_hex());
+    if let Some(known) = made_elsewhere(broker, tenant, &shared).await {
+        let known = Arc::new(known);
+        memory.insert(key, Arc::clone(&known));
         return Ok(known);
     }
     let held = broker.store().catalog().held_nodes().await?;
@@ -96,8 +109,19 @@ pub async fn make_plan(
         .of(tenant)
         .insert(as_row(&record))
         .await?;
-    memory.insert(key, record.clone());
+    let id = record.id.to_string();
+    broker.hot().cache(&shared, id.as_bytes(), LIFE).await;
+    let record = Arc::new(record);
+    memory.insert(key, Arc::clone(&record));
     Ok(record)
+}
+
+/// The plan that another replica made for the same; where it cannot be had, a new one does as well.
+async fn made_elsewhere(broker: &Broker, tenant: TenantId, shared: &str) -> Option<PlanRecord> {
+    let id = broker.hot().cached(shared).await?;
+    let id = std::str::from_utf8(&id).ok()?.parse().ok()?;
+    let known = find(broker, tenant, id).await.ok()?;
+    Some(known).filter(|known| still_fresh(broker, known))
 }
 
 /// The best candidates, and behind them the best that can be ordered where those are not among
@@ -131,9 +155,11 @@ fn search(
     Ok(plan)
 }
 
-/// A plan answers for its generation only as long as its youngest offers are: a minute.
+/// A plan answers for its generation only as long as its youngest offers are.
 fn still_fresh(broker: &Broker, known: &PlanRecord) -> bool {
-    (broker.now() - known.created_at).num_seconds() < 60
+    let age = (broker.now() - known.created_at).to_std();
+    // One from the future was made by a replica whose clock is ahead.
+    age.map_or(true, |age| age < LIFE)
 }
 
 fn demand_text(demand: &Demand) -> String {

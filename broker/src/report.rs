@@ -1,7 +1,8 @@
 //! The cost report: charges of a time, summed up by what finance asks for.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use market::ids::TenantId;
+use market::money::{Currency, Money};
 use pricing::PriceError;
 use pricing::report::{CostReport, Dimension, cost_report, csv_text};
 use store::StoreError;
@@ -45,6 +46,16 @@ impl CostQuery {
             .map(str::parse)
             .collect()
     }
+
+    /// From when on and until when.
+    fn time(&self, now: DateTime<Utc>) -> Result<(DateTime<Utc>, DateTime<Utc>), ReportError> {
+        let from = self.from.unwrap_or(DateTime::UNIX_EPOCH);
+        let to = self.to.unwrap_or(now);
+        if to <= from {
+            return Err(ReportError::EmptyTime);
+        }
+        Ok((from, to))
+    }
 }
 
 /// Sums up the charges of a tenant; of all tenants, when none is given.
@@ -56,17 +67,38 @@ pub async fn costs(
     tenant: Option<TenantId>,
     query: &CostQuery,
 ) -> Result<CostReport, ReportError> {
-    let from = query.from.unwrap_or(DateTime::UNIX_EPOCH);
-    let to = query.to.unwrap_or_else(|| broker.now());
-    if to <= from {
-        return Err(ReportError::EmptyTime);
-    }
+    let (from, to) = query.time(broker.now())?;
     let charges = broker.store().charges();
     let charges = match tenant {
         Some(tenant) => charges.of(tenant).between(from, to).await?,
         None => charges.across_tenants().between(from, to).await?,
     };
     Ok(cost_report(&charges, &query.group_by)?)
+}
+
+/// What a tenant was credited in the time of the query; what all tenants were, when none is given.
+///
+/// A credit belongs to the time in which it was given, and to no group of the report: it is not
+/// for the use of anything. Units: US dollars.
+/// Errors: [`ReportError`].
+pub async fn credited(
+    broker: &Broker,
+    tenant: Option<TenantId>,
+    query: &CostQuery,
+) -> Result<Money, ReportError> {
+    // What is given at this very moment counts.
+    let (from, to) = query.time(broker.now() + TimeDelta::microseconds(1))?;
+    let credits = broker.store().credits();
+    let credits = match tenant {
+        Some(tenant) => credits.of(tenant).between(from, to).await?,
+        None => credits.across_tenants().between(from, to).await?,
+    };
+    let sum = credits
+        .iter()
+        .try_fold(Money::zero(Currency::Usd), |sum, credit| {
+            sum.checked_add(credit.amount)
+        });
+    Ok(sum.map_err(PriceError::from)?)
 }
 
 /// The report as CSV, one column a dimension.

@@ -7,7 +7,7 @@ mod command;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
-use market::ids::{ProjectId, QuoteId, ReservationId, SshKeyId, TenantId};
+use market::ids::{PrincipalId, ProjectId, QuoteId, ReservationId, SshKeyId, TenantId};
 use market::offer::Offer;
 use market::quote::{Quote, QuoteLine};
 use market::reservation::{IllegalReservationTransition, ReservationEvent, ReservationState};
@@ -19,9 +19,10 @@ use store::idempotency::Completion;
 use store::reservations::Reservation;
 use store::{Conflict, StoreError};
 
-pub use command::{cancel, confirm, event_of_wish, extend, release};
+pub use command::{cancel, confirm, event_of_wish, extend, release, stop};
 
 use crate::app::Broker;
+use crate::metrics;
 use crate::plan::{self, PlanError};
 use crate::quote::{self, QuoteError};
 
@@ -146,12 +147,26 @@ pub struct Particulars {
     pub attribution: Attribution,
     /// What a replacement must not pass; that of the demand, when nothing is said.
     pub ceiling: Option<Ceiling>,
+    /// Who places it: from then on theirs to change.
+    pub created_by: Option<PrincipalId>,
 }
 
 /// Takes a quote and sets its capacity aside.
 ///
 /// Errors: [`ReserveError`]; nothing is written then.
 pub async fn hold(
+    broker: &Broker,
+    tenant: TenantId,
+    quote_id: QuoteId,
+    particulars: Particulars,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    let ended = take(broker, tenant, quote_id, particulars, completion).await;
+    metrics::hold_ended(&ended);
+    ended
+}
+
+async fn take(
     broker: &Broker,
     tenant: TenantId,
     quote_id: QuoteId,
@@ -170,13 +185,14 @@ pub async fn hold(
     let mut tags = shared.tags.clone();
     tags.extend(particulars.tags);
     check_tags(&tags)?;
-    let window_end = shared.window.and_then(|window| window.end_from(now));
+    let window_end = shared.window.and_then(|window| window.given_up_at(now));
     let ceiling = particulars.ceiling.or_else(|| shared.ceiling.cloned());
     if let Some(ceiling) = &ceiling {
         check_ceiling(&quote.lines, ceiling).map_err(ReserveError::AboveCeiling)?;
     }
     let new = NewReservation {
         id: ReservationId::from_uuid(broker.new_uuid()),
+        created_by: particulars.created_by,
         project_id: project(broker, tenant, particulars.project_id).await?,
         name: name(particulars.name, demand.kind())?,
         plan_id: quote.plan_id,
@@ -197,6 +213,7 @@ pub async fn hold(
         .of(tenant)
         .place_hold(new, now, completion)
         .await
+        .inspect(|_| broker.ring_events())
         .map_err(|error| match error {
             StoreError::Conflict(Conflict::QuoteTaken) => ReserveError::QuoteTaken(quote_id),
             StoreError::Conflict(Conflict::QuoteLapsed) => ReserveError::QuoteLapsed(quote_id),

@@ -1,4 +1,4 @@
-//! Sealing: signing keys lie in the database only under a key that lies elsewhere.
+//! Sealing: secrets lie in the database only under a key that lies elsewhere.
 
 use std::fs;
 use std::io::Write as _;
@@ -40,11 +40,17 @@ impl SealingKey {
         let Some(dir) = embedded_dir else {
             return Err(ConfigError::SealingKey("none is configured".into()));
         };
-        let file = dir.join("secret.key");
+        Self::of_file(&dir.join("secret.key"))
+    }
+
+    /// The key in a file; where there is none, one is made, readable by its owner alone.
+    ///
+    /// Errors: [`ConfigError::SealingKey`].
+    pub fn of_file(file: &Path) -> Result<Self, ConfigError> {
         if !file.exists() {
-            make(&file)?;
+            make(file)?;
         }
-        Self::parse(&read(&file)?)
+        Self::parse(&read(file)?)
     }
 
     fn parse(text: &str) -> Result<Self, ConfigError> {

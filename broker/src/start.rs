@@ -7,17 +7,21 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use adapters::{Http, HttpConfig, registry};
+use chrono::{DateTime, Utc};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 use store::settings::DatabaseMode;
 use store::{Database, StockPolicy, Store, StoreError};
 use tracing::warn;
+use uuid::Uuid;
 
 use crate::app::{AgentDelivery, Broker, Parts, ProviderLink};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
+use crate::hot::{HotState, InProcess, Redis, RedisRefused};
 use crate::keys::{KeyError, Keys};
+use crate::oidc::Oidc;
+use crate::providers;
 use crate::secrets::SealingKey;
 
 /// Why the broker could not be put together.
@@ -29,6 +33,9 @@ pub enum StartError {
     /// The database is not usable.
     #[error("the database cannot be used")]
     Store(#[from] StoreError),
+    /// The address of Redis is none.
+    #[error(transparent)]
+    Redis(#[from] RedisRefused),
     /// The signing keys are not usable.
     #[error(transparent)]
     Keys(#[from] KeyError),
@@ -128,8 +135,11 @@ pub async fn with_store(
         sets_without_count: config.sales.soft_holds_per_offer,
         nodes_without_count: config.sales.soft_nodes_per_hold,
     });
+    let store = store.with_default_limits(config.spending.limits());
     store.settings().settle_mode(mode, clock.now()).await?;
-    let keys = Keys::load(&store, &sealing_key(&config)?, clock.now()).await?;
+    let oidc = Oidc::new(&config.oidc, mode)?;
+    let keys = Keys::load(&store, Arc::new(sealing_key(&config)?), clock.now()).await?;
+    let hot = hot_state(&config, &store, clock.now()).await?;
     if mode == DatabaseMode::Production && !simulated.is_empty() {
         return Err(StartError::SimulatedInProduction);
     }
@@ -145,22 +155,41 @@ pub async fn with_store(
                 why: why.into(),
             });
         }
-        store
-            .providers()
-            .ensure(&provider, None, clock.now())
-            .await?;
+        store.providers().ensure(&provider, clock.now()).await?;
     }
     let agent = agent(&config, mode)?;
-    Ok(Broker::new(Parts {
+    let broker = Broker::new(Parts {
         config,
         store,
         mode,
         clock,
+        hot,
         keys,
+        oidc,
         providers,
         agent,
         public_url,
-    }))
+    });
+    let standings = broker.store().providers().standings().await?;
+    providers::take_up(&broker, &standings).await?;
+    Ok(broker)
+}
+
+/// What this replica shares with others: on Redis where one is configured, which need not answer
+/// yet; else in process.
+async fn hot_state(
+    config: &Config,
+    store: &Store,
+    now: DateTime<Utc>,
+) -> Result<Arc<dyn HotState>, StartError> {
+    let Some(url) = &config.redis.url else {
+        return Ok(Arc::new(InProcess::default()));
+    };
+    let deployment = store
+        .settings()
+        .settle_deployment(Uuid::now_v7(), now)
+        .await?;
+    Ok(Arc::new(Redis::open(url, &deployment)?))
 }
 
 fn configured_providers(
@@ -173,11 +202,8 @@ fn configured_providers(
         .iter()
         .filter(|(_, settings)| settings.enabled)
     {
-        let adapter = market::ids::ProviderId::parse(name)
-            .ok()
-            .and_then(|id| registry::by_id(&id))
-            .ok_or_else(|| StartError::UnknownProvider(name.clone()))?;
-        let profile = adapter.profile();
+        let adapter =
+            providers::adapter_of(name).map_err(|_| StartError::UnknownProvider(name.clone()))?;
         let refuse = |why: String| StartError::Provider {
             provider: name.clone(),
             why,
@@ -188,27 +214,16 @@ fn configured_providers(
                 name.to_uppercase()
             ))
         })?;
-        // A simulation has leases that no real provider knows: it must not speak to one.
-        if mode == DatabaseMode::Simulation
-            && !settings.base_url.as_deref().is_some_and(is_loopback)
-        {
-            let why = "a simulation speaks only to providers on this machine; disable it".into();
-            return Err(refuse(why));
-        }
-        let usual = HttpConfig::of(profile, Some(credential));
-        let http = Http::live(HttpConfig {
-            base_url: settings.base_url.clone().unwrap_or(usual.base_url.clone()),
-            allow_loopback: mode == DatabaseMode::Simulation,
-            ..usual
-        })
-        .map_err(|error| refuse(error.to_string()))?;
-        links.push(ProviderLink { adapter, http });
+        let base_url = settings.base_url.as_deref();
+        let link = providers::connect(adapter, credential, base_url, mode)
+            .map_err(|error| refuse(error.to_string()))?;
+        links.push(link);
     }
     Ok(links)
 }
 
 /// Whether an address is one of this machine's own.
-fn is_loopback(url: &str) -> bool {
+pub(crate) fn is_loopback(url: &str) -> bool {
     let Ok(url) = reqwest::Url::parse(url) else {
         return false;
     };

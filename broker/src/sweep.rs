@@ -9,26 +9,55 @@
 use std::time::Duration;
 
 use adapters::AdapterError;
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::future::join_all;
-use market::ids::ProviderId;
+use market::ids::{LeaseId, ProviderId};
 use market::lease::LeaseState;
 use market::order::{ProviderLease, ProviderLeaseState};
 use store::StoreError;
 use store::leases::Lease;
+use tokio::time::sleep;
 use tracing::{error, warn};
 
 use crate::app::{Broker, ProviderLink};
+use crate::background::Stop;
+use crate::hot::turn::keep_turns;
 
 /// How often the providers are swept.
 const INTERVAL: Duration = Duration::from_secs(300);
 /// A lease so young may not be listed yet, and its answer may still be on its way.
 const TOO_YOUNG: TimeDelta = TimeDelta::seconds(60);
 
+/// What becomes of a machine whose mark names a lease that this database does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    /// It is reported, and left alone.
+    Report,
+    /// It is ended if its lease was made at this moment or later; what is older is reported. Only
+    /// right where no other broker orders on these accounts: what was bought after the backup that
+    /// was restored is known to nobody else.
+    EndMadeSince(DateTime<Utc>),
+}
+
+impl Unknown {
+    fn ends(self, lease: LeaseId) -> bool {
+        match self {
+            Self::Report => false,
+            Self::EndMadeSince(since) => made_at(lease).is_some_and(|made| made >= since),
+        }
+    }
+}
+
+/// When a lease was made, which its id says in whole milliseconds.
+fn made_at(lease: LeaseId) -> Option<DateTime<Utc>> {
+    let (seconds, nanos) = lease.uuid().get_timestamp()?.to_unix();
+    DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos)
+}
+
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Machines of leases that are over: ended.
+    /// Machines of leases that are over, and unknown ones that were to be ended: ended.
     pub ended: usize,
     /// Machines with the mark of a lease that this database does not know: reported.
     pub unknown: usize,
@@ -44,10 +73,15 @@ pub struct Swept {
 ///
 /// Errors: the database's.
 pub async fn sweep(broker: &Broker) -> Result<Swept, StoreError> {
-    let sweeps = broker
-        .providers()
-        .iter()
-        .map(|link| sweep_one(broker, link));
+    sweep_with(broker, Unknown::Report).await
+}
+
+/// As [`sweep`], with a word on what carries a mark and no row.
+///
+/// Errors: the database's.
+pub async fn sweep_with(broker: &Broker, unknown: Unknown) -> Result<Swept, StoreError> {
+    let links = broker.providers();
+    let sweeps = links.iter().map(|link| sweep_one(broker, link, unknown));
     let mut total = Swept::default();
     for swept in join_all(sweeps).await {
         let swept = swept?;
@@ -60,24 +94,34 @@ pub async fn sweep(broker: &Broker) -> Result<Swept, StoreError> {
     Ok(total)
 }
 
-/// Sweeps until the task is dropped.
-pub async fn sweep_forever(broker: Broker) {
-    loop {
-        if let Err(failure) = sweep(&broker).await {
-            error!(error = %crate::chain(&failure), "A sweep failed");
-        }
-        let forgotten = broker
-            .store()
-            .forget_lapsed_idempotency_keys(broker.now())
-            .await;
-        if let Err(failure) = forgotten {
-            warn!(error = %crate::chain(&failure), "Lapsed idempotency keys could not be forgotten");
-        }
-        tokio::time::sleep(INTERVAL).await;
+/// Sweeps until it is told to stop, while no other replica does; a sweep under way is dropped then,
+/// for the next one does it.
+pub async fn keep_sweeping(broker: Broker, stop: Stop) {
+    let turn = || async {
+        sweep_and_forget(&broker).await;
+        sleep(INTERVAL).await;
+    };
+    keep_turns(&broker, "sweep", &stop, turn).await;
+}
+
+async fn sweep_and_forget(broker: &Broker) {
+    if let Err(failure) = sweep(broker).await {
+        error!(error = %crate::chain(&failure), "A sweep failed");
+    }
+    let forgotten = broker
+        .store()
+        .forget_lapsed_idempotency_keys(broker.now())
+        .await;
+    if let Err(failure) = forgotten {
+        warn!(error = %crate::chain(&failure), "Lapsed idempotency keys could not be forgotten");
     }
 }
 
-async fn sweep_one(broker: &Broker, link: &ProviderLink) -> Result<Swept, StoreError> {
+async fn sweep_one(
+    broker: &Broker,
+    link: &ProviderLink,
+    unknown: Unknown,
+) -> Result<Swept, StoreError> {
     let mut swept = Swept::default();
     let provider = link.adapter.profile().provider_id();
     let listed = match link.adapter.list_leases(&link.http).await {
@@ -99,7 +143,11 @@ async fn sweep_one(broker: &Broker, link: &ProviderLink) -> Result<Swept, StoreE
         };
         match all.find(token.lease_id()).await? {
             Some(lease) if stands_behind(&lease, machine) => {}
-            Some(_) => end(link, machine, &mut swept).await,
+            Some(_) => end(link, machine, "its lease is over", &mut swept).await,
+            None if unknown.ends(token.lease_id()) => {
+                let why = "no row knows it, and it was made since the given time";
+                end(link, machine, why, &mut swept).await;
+            }
             None => report_unknown(&provider, machine, &mut swept),
         }
     }
@@ -128,7 +176,8 @@ fn report_unknown(provider: &ProviderId, machine: &ProviderLease, swept: &mut Sw
     error!(
         provider.id = %provider, machine.id = %machine.id,
         "{} at {provider} carries a broker's mark and no lease row of this database: another \
-         broker runs on this account, or the database was restored; a person must look",
+         broker runs on this account, or the database was restored (docs/operating.md); a person \
+         must look",
         machine.id
     );
 }
@@ -146,7 +195,7 @@ fn stands_behind(lease: &Lease, machine: &ProviderLease) -> bool {
     lease.state != LeaseState::Gone && known.is_none_or(|id| *id == machine.id)
 }
 
-async fn end(link: &ProviderLink, machine: &ProviderLease, swept: &mut Swept) {
+async fn end(link: &ProviderLink, machine: &ProviderLease, why: &str, swept: &mut Swept) {
     let provider = link.adapter.profile().id;
     let ended: Result<(), AdapterError> = link.adapter.release_lease(&link.http, &machine.id).await;
     match ended {
@@ -154,7 +203,7 @@ async fn end(link: &ProviderLink, machine: &ProviderLease, swept: &mut Swept) {
             swept.ended += 1;
             error!(
                 provider.id = provider, machine.id = %machine.id,
-                "Ended {} at {provider}: its lease is over",
+                "Ended {} at {provider}: {why}",
                 machine.id
             );
         }

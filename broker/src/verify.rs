@@ -54,7 +54,7 @@ pub enum StepRefusal {
     #[error("no node has committed to this key; begin with step 1")]
     UnknownAgent,
     /// The service was restarted in the middle: its clock of this conversation is lost.
-    #[error("the conversation was interrupted on our side and cannot go on")]
+    #[error("the conversation was interrupted on our side; begin anew with step 1 and a fresh key")]
     Interrupted,
     /// The lease sells hardware that cannot be verified.
     #[error("the hardware of this lease cannot be verified: {0}")]
@@ -181,10 +181,11 @@ pub async fn step(
         .ok_or(StepRefusal::UnknownAgent)?;
     let session: Session =
         serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
-    let elapsed = broker
-        .step_clock()
-        .since_answer(id, &key)
-        .ok_or(StepRefusal::Interrupted)?;
+    let Some(elapsed) = broker.step_clock().since_answer(id, &key) else {
+        // What cannot be timed proves nothing; the node may prove itself from the beginning.
+        all.give_up(id, row.node_index, key.as_str()).await?;
+        return Err(StepRefusal::Interrupted);
+    };
     let entropy = rand::random();
     match step {
         Step::Commit => Err(StepRefusal::NoSuchStep),
@@ -396,6 +397,7 @@ async fn finish<R: Serialize>(
     let Some(attestation) = answered.session.attestation() else {
         return json(&answered.reply);
     };
+    broker.keys().refresh(broker.now()).await;
     let key = broker.keys().attestation();
     let signer = Signer::from_seed(&key.signing().to_bytes());
     let new = NewAttestation {

@@ -1,5 +1,9 @@
 //! The maintainers' habits: `cargo xtask check` passes on each commit.
 
+#![forbid(unsafe_code)]
+
+mod chaos;
+
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -22,12 +26,32 @@ enum Habit {
     Check,
     /// Rewrites what is generated: openapi/broker.json and the state grids.
     Generate,
+    /// Random calls that name what another tenant has, against the real server.
+    CrossTenant {
+        /// How many.
+        #[arg(long, default_value_t = 1_000_000)]
+        calls: u64,
+        /// Which ones: the same seed makes the same calls.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Kills replicas of the real binary, and Redis, while tenants buy, and checks what is left.
+    Chaos {
+        /// How many times.
+        #[arg(long, default_value_t = 300)]
+        kills: u64,
+        /// What is killed when: the same seed draws the same.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
 }
 
 fn main() -> Result<()> {
     match Args::parse().habit {
         Habit::Check => check(),
         Habit::Generate => generate(),
+        Habit::CrossTenant { calls, seed } => cross_tenant(calls, seed),
+        Habit::Chaos { kills, seed } => chaos::chaos(kills, seed),
     }
 }
 
@@ -61,6 +85,26 @@ fn generate() -> Result<()> {
     cargo(
         &["test", "-p", "broker", "--test", "it", "openapi"],
         &update,
+    )
+}
+
+fn cross_tenant(calls: u64, seed: u64) -> Result<()> {
+    let (calls, seed) = (calls.to_string(), seed.to_string());
+    cargo(
+        &[
+            "test",
+            "-p",
+            "broker",
+            "--test",
+            "it",
+            "--",
+            "random_calls_read_and_touch_nothing_of_another_tenant",
+            "--nocapture",
+        ],
+        &[
+            ("CROSS_TENANT_CALLS", calls.as_str()),
+            ("CROSS_TENANT_SEED", seed.as_str()),
+        ],
     )
 }
 

@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 use super::table::{hanging, print_line, table};
 use super::{Ending, read_sheets};
 use crate::clock::{Clock as _, SystemClock};
-use crate::ingest::PRICE_LIST_FRESHNESS;
 
 /// Ranks the offers of price lists for a demand; no server, no database.
+///
+/// A list is as old as its file; every candidate shows the date, and none is too old.
 ///
 /// Exit status: 0 something matches, 1 nothing does, 2 wrong input.
 #[derive(Debug, Args)]
@@ -56,7 +57,7 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
         .map(|offer| offer.provider.clone())
         .collect();
     let listed = ProviderView {
-        freshness_limit_seconds: PRICE_LIST_FRESHNESS.as_secs(),
+        freshness_limit_seconds: None,
         stale: None,
     };
     let views: HashMap<_, _> = providers
@@ -138,6 +139,7 @@ fn as_text(read: &PriceSheets, plan: &Plan) -> String {
             "region",
             "USD/h",
             "USD/GPU-h",
+            "as of",
         ];
         lines.push(table(&headings, plan.candidates.iter().flat_map(rows_of)));
         lines.push("Why the first:".to_owned());
@@ -190,6 +192,7 @@ fn rows_of(candidate: &matcher::Candidate) -> impl Iterator<Item = Vec<String>> 
                 .unwrap_or_else(|| "unknown".into()),
             candidate.cost_per_hour.to_string(),
             candidate.rate.to_string(),
+            offer.observed_at.format("%Y-%m-%d").to_string(),
         ]
     })
 }

@@ -1,25 +1,19 @@
 //! `broker serve`: the service, with its pollers and workers.
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use adapters::pricesheet;
 use clap::Args;
-use store::settings::DatabaseMode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::warn;
-use tracing_subscriber::EnvFilter;
 
+use super::market::{Market, keep_turning};
 use super::{DatabaseArgs, Ending, block_on, listen_at, read_sheets};
-use crate::app::Broker;
-use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::demo::world::{CALL_TIMEOUT, simulated_links};
-use crate::{fulfil, http, ingest, start, sweep};
+use crate::{background, http, ingest, start};
 
-/// Runs the service until Ctrl-C or SIGTERM.
+/// Runs the service until Ctrl-C or SIGTERM; a second one drops what is under way.
 ///
 /// Settings come from `broker.toml` in the working directory, then `BROKER__SECTION__KEY` and
 /// `DATABASE_URL` in the environment, then flags. Logs go to stderr (RUST_LOG, BROKER_LOG=json).
@@ -32,6 +26,11 @@ pub(super) struct ServeArgs {
     /// database was made for it stays.
     #[arg(long)]
     simulate: bool,
+    /// Sell the simulated market of another process, which several replicas may share, and follow
+    /// its clock: the address that `broker simulator run` printed. Its credential is read from
+    /// BROKER__SIMULATION__CREDENTIAL.
+    #[arg(long, value_name = "URL", conflicts_with = "simulate")]
+    market: Option<String>,
     /// Price lists to compare with; nothing is ordered from them.
     #[arg(long, num_args = 1.., value_name = "FILE.csv")]
     pricesheets: Vec<PathBuf>,
@@ -40,12 +39,13 @@ pub(super) struct ServeArgs {
 }
 
 pub(super) fn run(args: ServeArgs) -> Result<(), Ending> {
-    log_to_stderr();
+    crate::logging::to_stderr();
     let mut config =
         Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
     if let Some(listen) = args.listen {
         config.server.listen = listen;
     }
+    config.simulation.market_url = args.market.or(config.simulation.market_url);
     config.pricesheets.extend(args.pricesheets);
     block_on(serve(config, args.simulate))
 }
@@ -60,24 +60,9 @@ async fn serve(config: Config, simulate: bool) -> Result<(), Ending> {
         .public_url
         .clone()
         .unwrap_or_else(|| format!("http://{address}"));
-    let clock = Arc::new(SystemClock);
     let key_hint = key_hint(&config);
-    let mode = if simulate {
-        DatabaseMode::Simulation
-    } else {
-        DatabaseMode::Production
-    };
-    let market = match simulate {
-        true => {
-            let clock = Arc::clone(&clock) as Arc<dyn simulator::Clock>;
-            Some(Arc::new(simulator::Simulator::start(quick(clock)).await?))
-        }
-        false => None,
-    };
-    let links = match &market {
-        Some(market) => simulated_links(market, CALL_TIMEOUT, &|adapter| adapter)?,
-        None => Vec::new(),
-    };
+    let mut market = Market::open(&config.simulation, simulate).await?;
+    let (mode, clock, links) = (market.mode(), market.clock(), market.take_links()?);
     if links.is_empty() && !config.providers.values().any(|provider| provider.enabled) {
         warn!(
             "No provider is configured (providers.<id>.enabled and .credential): nothing can be sold"
@@ -94,49 +79,27 @@ async fn serve(config: Config, simulate: bool) -> Result<(), Ending> {
     let handle = server.handle();
     eprintln!("Serving at http://{address} (mode: {mode}) until Ctrl-C. {key_hint}");
 
-    let mut work = tokio::task::JoinSet::new();
-    work.spawn(ingest::poll_forever(broker.clone()));
-    work.spawn(work_on_fresh_supply(broker.clone()));
-    work.spawn(sweep::sweep_forever(broker));
-    if let Some(market) = &market {
-        work.spawn(keep_turning(Arc::clone(market)));
+    let mut work = background::start(&broker);
+    if let Market::Own(simulator) = &market {
+        let market = Arc::clone(simulator);
+        work.add("simulated market", move |_, stop| {
+            keep_turning(Arc::clone(&market), stop)
+        });
     }
     let ended = tokio::select! {
         ended = server => ended.map_err(Ending::from),
         () = stopped.wait() => Ok(()),
     };
-    handle.stop(true).await;
-    work.shutdown().await;
-    if let Some(market) = market.and_then(Arc::into_inner) {
-        market.stop().await;
+    tokio::select! {
+        _ = async { tokio::join!(handle.stop(true), work.stop()) } => {}
+        () = stopped.wait() => warn!("Told to stop again: what is under way is dropped"),
+    }
+    if let Market::Own(simulator) = market
+        && let Some(simulator) = Arc::into_inner(simulator)
+    {
+        simulator.stop().await;
     }
     ended
-}
-
-/// Reads every provider, then works: what was known before a pause is stale, and nothing is decided
-/// on it.
-async fn work_on_fresh_supply(broker: Broker) {
-    for failure in ingest::read_all(&broker).await {
-        warn!(error = %crate::chain(&failure), "A provider could not be read");
-    }
-    fulfil::work_forever(broker).await;
-}
-
-/// Starts the nodes of machines that came up, until the task is dropped.
-async fn keep_turning(market: Arc<simulator::Simulator>) {
-    loop {
-        market.tick();
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-}
-
-/// A market that boots its machines within seconds, because a person waits for them.
-fn quick(clock: Arc<dyn simulator::Clock>) -> simulator::Config {
-    simulator::Config {
-        lambda_boot_seconds: 5,
-        voltagepark_boot_seconds: 10,
-        ..simulator::Config::new(clock)
-    }
 }
 
 /// What a newcomer needs next.
@@ -148,39 +111,24 @@ fn key_hint(config: &Config) -> String {
     format!("A key: broker token create --tenant NAME{place}")
 }
 
-/// The two ways to ask a service to end: Ctrl-C, and what a container or service manager sends.
-struct Stopped {
+/// The two ways to ask a process to end: Ctrl-C, and what a container or service manager sends.
+pub(super) struct Stopped {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Stopped {
-    fn listen() -> std::io::Result<Self> {
+    pub(super) fn listen() -> std::io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
         })
     }
 
-    async fn wait(&mut self) {
+    pub(super) async fn wait(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }
     }
-}
-
-fn log_to_stderr() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-        EnvFilter::new("info,sqlx=warn,actix_server=warn,sea_orm_migration=warn")
-    });
-    let logs = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
-    // A second subscriber in one process changes nothing.
-    let _ = match std::env::var("BROKER_LOG").as_deref() {
-        Ok("json") => logs.json().try_init(),
-        _ => logs.try_init(),
-    };
 }

@@ -2,7 +2,9 @@
 
 use std::io::{ErrorKind, Write as _};
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
+use comfy_table::{
+    CellAlignment, ColumnConstraint, ContentArrangement, Table, TableComponent, presets,
+};
 
 /// How wide a line is at most.
 const COLUMNS: u16 = 100;
@@ -11,22 +13,38 @@ const TABLE_COLUMNS: u16 = COLUMNS - 3;
 
 /// Draws rows under their headings; columns of numbers stand flush right, long cells are broken.
 pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    fitted(Some(TABLE_COLUMNS), headings, rows)
+}
+
+/// As [`table`], within so many columns; without a limit, no cell is broken. Ids, which are copied,
+/// are never broken.
+pub(crate) fn fitted(
+    columns: Option<u16>,
+    headings: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
     let rows: Vec<_> = rows.into_iter().collect();
     let mut table = Table::new();
     table
         .load_preset(presets::UTF8_HORIZONTAL_ONLY)
         .remove_style(TableComponent::HorizontalLines)
         .remove_style(TableComponent::MiddleIntersections)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(TABLE_COLUMNS)
         .set_header(headings.to_vec());
+    match columns {
+        Some(columns) => table
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(columns),
+        None => table.set_content_arrangement(ContentArrangement::Disabled),
+    };
     for (at, column) in table.column_iter_mut().enumerate() {
-        let numbers = rows
-            .iter()
-            .filter_map(|row| row.get(at))
-            .all(|cell| cell.parse::<f64>().is_ok());
-        if numbers {
+        let cells = || rows.iter().filter_map(|row| row.get(at));
+        let is_number = |cell: &String| cell.parse::<f64>().is_ok();
+        let is_nothing = |cell: &String| matches!(cell.as_str(), "" | "-");
+        if cells().all(|cell| is_number(cell) || is_nothing(cell)) && cells().any(is_number) {
             column.set_cell_alignment(CellAlignment::Right);
+        }
+        if headings.get(at) == Some(&"id") {
+            column.set_constraint(ColumnConstraint::ContentWidth);
         }
     }
     table.add_rows(rows);
@@ -87,6 +105,25 @@ mod tests {
         );
         assert!(drawn.lines().any(|line| line.ends_with(" 1.5")), "{drawn}");
         assert_eq!(drawn.matches('x').count(), 300, "{drawn}");
+    }
+
+    #[test]
+    fn without_a_terminal_no_cell_is_broken_and_an_id_never_is() {
+        let row = vec![
+            "rsv_0123456789abcdef0123".to_owned(),
+            "word ".repeat(30),
+            "-".to_owned(),
+        ];
+        let wide = fitted(None, &["id", "text", "USD"], [row.clone()]);
+        assert!(
+            wide.lines().any(|line| line.contains(row[1].trim())),
+            "{wide}"
+        );
+        let narrow = fitted(Some(60), &["id", "text", "USD"], [row.clone()]);
+        assert!(
+            narrow.contains(&row[0]) && narrow.lines().count() > 4,
+            "{narrow}"
+        );
     }
 
     #[test]

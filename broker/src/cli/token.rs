@@ -4,6 +4,8 @@ use chrono::TimeDelta;
 use clap::{Args, Subcommand, ValueEnum};
 use market::identity::Role;
 use market::ids::{ApiKeyId, ProjectId, TenantId};
+use store::audit::{AuditNote, NewAuditEntry};
+use store::idempotency::{Answer, Completion};
 
 use super::table::print_line;
 use super::{DatabaseArgs, Ending, block_on};
@@ -98,7 +100,20 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
                 .map(|days| now + TimeDelta::days(days.into())),
             created_at: now,
         };
-        store.api_keys().of(tenant.id).insert(key, None).await?;
+        let id = key.id.to_string();
+        let entry = NewAuditEntry::of_command(Some(tenant.id), "token create", Some(id), now);
+        let note = AuditNote::new(entry);
+        let completion = Completion {
+            mark: None,
+            audit: Some(&note),
+            // Nobody asks for it again.
+            render: &|_| Answer {
+                status: 201,
+                body: String::new(),
+            },
+        };
+        let keys = store.api_keys().of(tenant.id);
+        keys.insert(key, Some(completion)).await?;
         Ok(print_line(secret.reveal())?)
     })
 }

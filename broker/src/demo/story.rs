@@ -18,9 +18,9 @@ use super::client::Client;
 use super::show;
 use super::summary::{Summary, text};
 use super::tell::{chapter, command, say, say_at, table};
-use super::world::{World, WorldOptions};
 use crate::http::api_keys::{NewSecret, default_scopes};
-use crate::sweep;
+use crate::simulation::{World, WorldOptions};
+use crate::{background, sweep};
 
 /// How long the fleet serves on after the training run.
 const SERVING_HOURS: i64 = 24;
@@ -101,16 +101,19 @@ impl Told {
             "curl '{url}/v1/offers?gpu=H100-SXM'   # needs no key"
         ));
         command(&format!("curl {url}/openapi.json   # all calls"));
+        let work = background::start(self.world.broker());
         let live = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                self.world.live_on(AFTERWARDS).await?;
+                self.world.pass(AFTERWARDS).await;
             }
         };
         tokio::select! {
-            stopped = tokio::signal::ctrl_c() => Ok(stopped?),
-            ended = live => ended,
+            stopped = tokio::signal::ctrl_c() => stopped?,
+            () = live => {}
         }
+        work.stop().await;
+        Ok(())
     }
 
     /// Stops everything.

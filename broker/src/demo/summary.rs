@@ -9,7 +9,7 @@ use serde_json::Value;
 use simulator::Provider;
 
 use super::client::Client;
-use super::world::World;
+use crate::simulation::World;
 
 /// What the demo did, counted.
 #[derive(Debug, Clone, PartialEq, Serialize)]

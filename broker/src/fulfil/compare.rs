@@ -51,6 +51,7 @@ mod tests {
             gpus_per_node: None,
             nodes: Vec::new(),
             created_at: None,
+            price_per_node_hour: None,
         }
     }
 

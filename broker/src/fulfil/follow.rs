@@ -4,13 +4,13 @@
 use market::ids::LeaseId;
 use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::{ReservationEvent, ReservationState};
-use store::change::{Change, LeaseFacts, LeaseUpdate, NewLease};
+use store::change::{Change, LeaseFacts, LeaseUpdate, NewLease, WindowEnd};
 use tracing::info;
 
 use super::round::Round;
 use super::settle::{self, Next, Standing};
 use super::{FulfilError, replace};
-use crate::reserve;
+use crate::{metrics, reserve};
 
 impl Round<'_> {
     /// Does what follows for the reservation; says whether anything did.
@@ -133,12 +133,24 @@ impl Round<'_> {
         let reservation = self.step(ReservationEvent::HandedOff)?;
         let mut change = Change {
             reservation,
+            window_end: self.end_of_window(),
             ..Change::default()
         };
         self.deliver(passed, &mut change)?;
         self.save(change).await?;
+        metrics::handed_off(&self.reservation, self.now());
         info!(reservation.id = %self.reservation.id, "Handed off {}", self.reservation.id);
         Ok(())
+    }
+
+    /// A duration counts from the hand-off, and what was a bound on waiting for it is none any more.
+    fn end_of_window(&self) -> WindowEnd {
+        let Some(window) = self.reservation.demand.shared().window else {
+            return WindowEnd::AsIs;
+        };
+        window
+            .end_from(self.now())
+            .map_or(WindowEnd::Open, WindowEnd::At)
     }
 
     /// From here on the tenant has the nodes, and is charged for them.

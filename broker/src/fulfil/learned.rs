@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::lease::LeaseEvent;
+use market::money::Money;
 use market::order::{ProviderLeaseId, ProviderNode};
 
 /// What one look at a lease taught us.
@@ -15,6 +16,8 @@ pub(super) struct Learned {
     pub(super) provider_lease_id: Option<ProviderLeaseId>,
     /// When the provider began to bill it.
     pub(super) started_at: Option<DateTime<Utc>>,
+    /// What the provider states for one node and hour.
+    pub(super) price_per_node_hour: Option<Money>,
     /// Its nodes, once they run.
     pub(super) provider_nodes: Option<Vec<ProviderNode>>,
     /// When the provider accepted the release: it bills no further.

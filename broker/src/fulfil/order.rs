@@ -10,6 +10,7 @@ use store::leases::Lease;
 use super::compare::mismatch;
 use super::learned::Learned;
 use crate::app::{Broker, ProviderLink};
+use crate::metrics;
 
 /// How long a provider may take to list what it just made: only then does absence say that
 /// nothing was made.
@@ -19,7 +20,9 @@ const LOOK_AFTER_SILENCE: TimeDelta = TimeDelta::seconds(10);
 
 /// Sends the order of a lease. Called once for each lease whose intent has just been saved.
 pub(super) async fn send(broker: &Broker, link: &ProviderLink, order: &LeaseOrder) -> Learned {
-    match link.adapter.request_lease(&link.http, order).await {
+    let answer = link.adapter.request_lease(&link.http, order).await;
+    metrics::order_ended(&order.offer, &answer);
+    match answer {
         Ok(made) => accepted(order, &made, broker.now(), broker.now()),
         Err(error) => refused_or_unknown(&error),
     }
@@ -67,6 +70,7 @@ pub(super) async fn find(broker: &Broker, link: &ProviderLink, lease: &Lease) ->
     {
         Ok(Some(made)) if made.state == ProviderLeaseState::Gone => Learned {
             started_at: Some(start_of(&made, sent_at, broker.now())),
+            price_per_node_hour: made.price_per_node_hour,
             ..Learned::because(LeaseEvent::NotFound, "it was made and is gone again")
         },
         Ok(Some(made)) => accepted(&as_ordered(lease), &made, sent_at, broker.now()),
@@ -92,8 +96,8 @@ async fn sent_at(broker: &Broker, lease: &Lease) -> Result<DateTime<Utc>, StoreE
         .map_or(lease.requested_at, |verification| verification.created_at))
 }
 
-/// `sent_at` stands for the start of what does not say when it was made: we pay for no less.
-/// When the provider began to bill: as it says, but not before the order and not after now.
+/// When the provider began to bill: as it says, but not before the order and not after now. Where it
+/// does not say, from when the order was sent, for we may be billed for as much.
 fn start_of(made: &ProviderLease, sent_at: DateTime<Utc>, now: DateTime<Utc>) -> DateTime<Utc> {
     made.created_at
         .map_or(sent_at, |at| at.max(sent_at).min(now))
@@ -112,6 +116,7 @@ fn accepted(
     Learned {
         provider_lease_id: Some(made.id.clone()),
         started_at: Some(start_of(made, sent_at, now)),
+        price_per_node_hour: made.price_per_node_hour,
         ..learned
     }
 }

@@ -21,7 +21,7 @@ use tracing::info;
 use super::FulfilError;
 use super::round::Round;
 use crate::app::Broker;
-use crate::reserve;
+use crate::{metrics, reserve};
 
 /// Without a ceiling, a replacement may cost us so much more than the tenant pays. Units: percent.
 const DEARER_BY_PERCENT: i64 = 50;
@@ -81,14 +81,10 @@ fn may_hear_more(round: &Round<'_>, group: &[Lease]) -> bool {
         .filter_map(|lease| lease.gone_at)
         .all(|gone_at| now - gone_at < cooldown);
     let snapshot = broker.snapshot();
-    let is_stale = |offer: &Offer| {
-        let view = snapshot.provider(&offer.provider);
-        view.is_none_or(|view| offer.age_seconds(now) > view.freshness_limit_seconds)
-    };
     fell_lately
         && snapshot
             .offers()
-            .any(|offer| offer.orderable && is_stale(offer))
+            .any(|offer| offer.orderable && snapshot.is_stale(offer, now))
 }
 
 /// Saves new leases for a group of fallen ones; says whether a candidate was found.
@@ -126,6 +122,7 @@ async fn replace_group(
         };
         match round.save(change).await {
             Ok(()) => {
+                metrics::leases_replaced(group);
                 info!(
                     reservation.id = %round.reservation.id, offer.id = %offer.offer_id,
                     provider.id = %offer.provider, nodes,
@@ -178,7 +175,7 @@ async fn next_offers(
         nodes,
         spot: line.offer.terms == Terms::Spot,
         window: None,
-        ceiling: Some(ceiling(round, line)),
+        ceiling: Some(ceiling(round, line, group)),
         places: shared.places.cloned(),
         tenancy: shared.tenancy.map(<[_]>::to_vec),
         policy: shared.policy.cloned(),
@@ -215,20 +212,50 @@ fn serves_a_gang(broker: &Broker, offer: &Offer, sold: &Offer, group: &[Lease]) 
     as_joined && as_few && offer.tenancy == sold.tenancy
 }
 
-/// What a replacement may cost us per GPU-hour: the tenant's ceiling, or a bound of our own.
-fn ceiling(round: &Round<'_>, line: &QuoteLine) -> Ceiling {
+/// What a replacement may cost us: every limb of the tenant's ceiling, and a bound of our own per
+/// GPU-hour where the tenant gave none. What the tenant pays is the quoted rate in any case.
+fn ceiling(round: &Round<'_>, line: &QuoteLine, group: &[Lease]) -> Ceiling {
     let quoted = line.rate.money_per_gpu_hour();
     let ours = quoted.units() / 100 * (100 + DEARER_BY_PERCENT);
     let ours = Rate::per_gpu_hour(Money::from_units(ours, quoted.currency()));
-    let given = round
-        .reservation
-        .ceiling
-        .as_ref()
-        .and_then(|ceiling| ceiling.usd_per_gpu_hour);
+    let given = round.reservation.ceiling.clone().unwrap_or_default();
+    let lines = &round.reservation.lines;
     Ceiling {
-        usd_per_gpu_hour: Some(given.unwrap_or(ours)),
-        usd_per_hour: None,
+        usd_per_gpu_hour: Some(given.usd_per_gpu_hour.unwrap_or(ours)),
+        usd_per_hour: given
+            .usd_per_hour
+            .map(|limit| left_of(limit, &round.leases, group, lines)),
     }
+}
+
+/// What a ceiling on everything leaves for the replacement of a group: the limit less what the
+/// other leases cost an hour.
+///
+/// Those that stand count at the rates of their own offers; those that are still to be replaced
+/// at the quoted one, so that the first replacement does not take what the next one needs.
+fn left_of(limit: Money, leases: &[Lease], group: &[Lease], lines: &[QuoteLine]) -> Money {
+    let quoted = |lease: &Lease| {
+        let line = lines.iter().find(|line| line.line == lease.line);
+        line.map(|line| line.rate)
+    };
+    let rate = |lease: &Lease| match (lease.state.is_standing(), lease.replaced_by, lease.given_up)
+    {
+        (true, ..) => lease.offer.rate().ok(),
+        (false, None, false) => quoted(lease),
+        _ => None,
+    };
+    let others = leases
+        .iter()
+        .filter(|lease| !group.iter().any(|fallen| fallen.id == lease.id));
+    let taken: i128 = others
+        .filter_map(|lease| {
+            let gpus = lease.offer.gpus.as_whole()? * lease.nodes;
+            Some(i128::from(rate(lease)?.money_per_gpu_hour().units()) * i128::from(gpus))
+        })
+        .sum();
+    // Between nothing and the limit, so it is a sum of money.
+    let left = (i128::from(limit.units()) - taken).max(0) as i64;
+    Money::from_units(left, limit.currency())
 }
 
 /// Offers that failed this reservation too often, or everyone within the cool-down.

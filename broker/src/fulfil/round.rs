@@ -11,20 +11,18 @@ use store::leases::Lease;
 use store::reservations::Reservation;
 use store::verifications::VerificationState;
 use store::work::{Claim, Claimed};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::learned::Learned;
-use super::{CLAIM_SECONDS, FulfilError, order, watch};
+use super::{CLAIM_SECONDS, FulfilError, order, stated, unreachable, watch};
 use crate::app::{Broker, ProviderLink};
 use crate::verify::{self, Enrolment};
-use crate::{meter, reserve};
+use crate::{meter, metrics, reserve};
 
 /// When to look again at a reservation whose leases say nothing sooner.
 const LOOK_AGAIN: TimeDelta = TimeDelta::minutes(5);
 /// Never sooner than this, so that a round that achieves nothing is not repeated at once.
 const SOONEST: TimeDelta = TimeDelta::seconds(1);
-/// When to try again after something on our side went wrong.
-const AFTER_OUR_FAULT: TimeDelta = TimeDelta::minutes(1);
 /// Orders of one round at most: with the spacing that providers ask for, they end well before the
 /// claim does.
 const ORDERS_OF_A_ROUND: usize = 16;
@@ -50,7 +48,7 @@ pub(super) struct Round<'a> {
 /// Does everything for a claimed reservation that can be done now, and gives the claim back.
 ///
 /// `read_at` is a time before it was claimed.
-/// Errors: [`FulfilError`]; what was saved before stays, and the claim runs out.
+/// Errors: [`FulfilError`]; what was saved before stays, and the claim is the caller's to give back.
 pub(super) async fn work_on(
     broker: &Broker,
     claimed: Claimed,
@@ -97,6 +95,7 @@ impl Round<'_> {
             ..change
         };
         work.apply(&self.claim, &change, self.now()).await?;
+        self.broker.ring_events();
         if let Some(step) = change.reservation.filter(|step| step.to.is_closed()) {
             self.reservation.state = step.to;
             self.leases.clear();
@@ -250,29 +249,33 @@ impl Round<'_> {
                 return Ok(());
             }
             let broker = self.broker;
-            let Some(link) = broker.provider(&lease.offer.provider) else {
-                // Taken out of the configuration with machines running: a person must know.
-                self.trouble = Some(format!(
-                    "{} is not configured any more",
-                    lease.offer.provider
-                ));
-                self.look_in(AFTER_OUR_FAULT);
-                return Ok(());
-            };
-            if order::is_fresh(&lease) && self.orders_sent >= ORDERS_OF_A_ROUND {
-                self.look_in(TimeDelta::zero());
-                return Ok(());
-            }
             let boot_time = TimeDelta::seconds(broker.config().verifier.boot_seconds.into());
-            let learned = if order::is_fresh(&lease) && self.now() - lease.requested_at >= boot_time
-            {
+            let is_late = self.now() - lease.requested_at >= boot_time;
+            let learned = match broker.provider(&lease.offer.provider) {
                 // It never went out: the provider takes no orders, or cannot be reached.
-                Learned::because(LeaseEvent::Refused, "the order could not be sent in time")
-            } else if order::is_fresh(&lease) {
-                self.orders_sent += 1;
-                self.send(link, &lease).await?
-            } else {
-                look(broker, link, &lease).await
+                _ if order::is_fresh(&lease) && is_late => {
+                    Learned::because(LeaseEvent::Refused, "the order could not be sent in time")
+                }
+                None => {
+                    self.miss_provider(&lease);
+                    return Ok(());
+                }
+                Some(_) if order::is_fresh(&lease) && broker.is_disabled(&lease.offer.provider) => {
+                    Learned::because(LeaseEvent::Refused, "the provider is disabled")
+                }
+                Some(_) if order::is_fresh(&lease) && self.orders_sent >= ORDERS_OF_A_ROUND => {
+                    self.look_in(TimeDelta::zero());
+                    return Ok(());
+                }
+                Some(link) if order::is_fresh(&lease) => {
+                    self.orders_sent += 1;
+                    self.send(&link, &lease).await?
+                }
+                Some(link) => match unreachable::given_up(broker, &self.reservation, &lease).await?
+                {
+                    Some(learned) => learned,
+                    None => look(broker, &link, &lease).await,
+                },
             };
             let went_on = self.learn(id, learned).await?;
             if !went_on {
@@ -280,6 +283,19 @@ impl Round<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A provider was taken out of the configuration, and machines may run there: a person must
+    /// know, and nothing can be done until it is back.
+    fn miss_provider(&mut self, lease: &Lease) {
+        let (id, provider) = (lease.id, &lease.offer.provider);
+        warn!(
+            lease.id = %id, provider.id = %provider,
+            "{provider} is not configured any more and lease {id} there is {}; put it back",
+            lease.state
+        );
+        self.trouble = Some(format!("{provider} is not configured any more"));
+        self.look_in(LOOK_AGAIN);
     }
 
     /// Saves the intent, then sends the order.
@@ -354,7 +370,10 @@ impl Round<'_> {
             change.attempts.push(NewAttempt {
                 lease_id: id,
                 outcome,
-                note: learned.note.clone(),
+                note: learned
+                    .note
+                    .clone()
+                    .or_else(|| stated::remark(&lease, &learned)),
                 at: now,
             });
         }
@@ -362,6 +381,9 @@ impl Round<'_> {
             change.closed_verifications = self.open_verifications(id, to, learned.event).await?;
         }
         let moved = to != lease.state;
+        if moved || facts.price_per_node_hour.is_some() {
+            stated::tell(&lease, &learned);
+        }
         if moved || facts != LeaseFacts::default() || !change.attempts.is_empty() {
             change.lease_updates.push(LeaseUpdate {
                 id,
@@ -372,6 +394,7 @@ impl Round<'_> {
             self.save(change).await?;
         }
         if moved {
+            metrics::lease_learned(&lease, learned.event, now);
             let from = lease.state;
             let why = learned
                 .note
@@ -421,10 +444,11 @@ impl Round<'_> {
         let nodes_up = learned.event == Some(LeaseEvent::NodesUp);
         let verify_seconds =
             TimeDelta::seconds(self.broker.config().verifier.verify_seconds.into());
-        let fell = learned.event.filter(|event| is_fall(*event));
+        let fell = learned.event.filter(|event| event.is_fall());
         LeaseFacts {
             provider_lease_id: learned.provider_lease_id.clone(),
             provider_nodes: learned.provider_nodes.clone(),
+            price_per_node_hour: stated::to_keep(lease, learned),
             attempts: learned.not_sent.then_some(lease.attempts.saturating_sub(1)),
             accepted_at: accepted.then_some(now),
             started_at: learned.started_at,
@@ -486,19 +510,5 @@ const fn may_still_verify(state: LeaseState) -> bool {
 
 /// Whether the event says how an order went: kept in the attempt log.
 const fn is_outcome_of_an_order(event: LeaseEvent) -> bool {
-    matches!(event, LeaseEvent::Accepted | LeaseEvent::Passed) || is_fall(event)
-}
-
-/// Whether the event is a lease's fall.
-const fn is_fall(event: LeaseEvent) -> bool {
-    matches!(
-        event,
-        LeaseEvent::Refused
-            | LeaseEvent::NotFound
-            | LeaseEvent::Mismatched
-            | LeaseEvent::BootFailed
-            | LeaseEvent::Lost
-            | LeaseEvent::Failed
-            | LeaseEvent::TimedOut
-    )
+    matches!(event, LeaseEvent::Accepted | LeaseEvent::Passed) || event.is_fall()
 }

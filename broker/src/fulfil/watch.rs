@@ -24,7 +24,10 @@ async fn read(link: &ProviderLink, id: &ProviderLeaseId) -> Result<ProviderLease
         Ok(Some(seen)) => match seen.state {
             ProviderLeaseState::Ending | ProviderLeaseState::Gone => {
                 let note = format!("the provider ended it: {}", seen.raw_status);
-                Err(Learned::because(LeaseEvent::Lost, note))
+                Err(Learned {
+                    price_per_node_hour: seen.price_per_node_hour,
+                    ..Learned::because(LeaseEvent::Lost, note)
+                })
             }
             _ => Ok(seen),
         },
@@ -59,6 +62,14 @@ pub(super) async fn booting(
         }
         Err(learned) => return learned,
     };
+    Learned {
+        price_per_node_hour: seen.price_per_node_hour,
+        ..coming_up(lease, seen, overdue)
+    }
+}
+
+/// What follows from how a machine that is coming up was seen.
+fn coming_up(lease: &Lease, seen: ProviderLease, overdue: bool) -> Learned {
     // The answer to an order may say little; what the provider lists must still be what was ordered.
     if let Some(words) = mismatch(&as_ordered(lease), &seen) {
         return Learned::because(LeaseEvent::BootFailed, words);
@@ -147,17 +158,20 @@ pub(super) async fn releasing(
     }
     match link.adapter.read_lease(&link.http, id).await {
         Ok(None) => learned.event = Some(LeaseEvent::ProviderSaysGone),
-        Ok(Some(seen)) => match seen.state {
-            ProviderLeaseState::Gone => learned.event = Some(LeaseEvent::ProviderSaysGone),
-            ProviderLeaseState::Ending => {}
-            // A provider that took the word just now and still runs it is told again next time...
-            _ if learned.release_accepted_at.is_some() => learned.release_accepted_at = None,
-            // ...and one that took it long ago is told again at once.
-            _ => match link.adapter.release_lease(&link.http, id).await {
-                Ok(()) => learned.release_accepted_at = Some(broker.now()),
-                Err(error) => learned.note = Some(error.to_string()),
-            },
-        },
+        Ok(Some(seen)) => {
+            learned.price_per_node_hour = seen.price_per_node_hour;
+            match seen.state {
+                ProviderLeaseState::Gone => learned.event = Some(LeaseEvent::ProviderSaysGone),
+                ProviderLeaseState::Ending => {}
+                // A provider that took the word just now and still runs it is told again next time...
+                _ if learned.release_accepted_at.is_some() => learned.release_accepted_at = None,
+                // ...and one that took it long ago is told again at once.
+                _ => match link.adapter.release_lease(&link.http, id).await {
+                    Ok(()) => learned.release_accepted_at = Some(broker.now()),
+                    Err(error) => learned.note = Some(error.to_string()),
+                },
+            }
+        }
         Err(error) => learned.note = Some(error.to_string()),
     }
     learned

@@ -16,14 +16,16 @@ pub fn role_reaches(role: Role, family: ResourceFamily) -> Scope {
 
         (Role::Provider, F::Providers) => Scope::Read,
 
-        (Role::Member, F::SshKeys | F::Plans | F::Reservations | F::Identity) => Scope::Write,
+        (Role::Member, F::SshKeys | F::Plans | F::Reservations | F::Events | F::Identity) => {
+            Scope::Write
+        }
         (Role::Member, F::Providers | F::Attestations | F::Spending) => Scope::Read,
 
-        (Role::Finance, F::Spending | F::Reservations) => Scope::Read,
+        (Role::Finance, F::Spending | F::Reservations | F::Events) => Scope::Read,
 
         (
             Role::Viewer,
-            F::Providers | F::SshKeys | F::Plans | F::Reservations | F::Attestations,
+            F::Providers | F::SshKeys | F::Plans | F::Reservations | F::Events | F::Attestations,
         ) => Scope::Read,
 
         _ => Scope::None,
@@ -124,10 +126,14 @@ rights! {
     WritePlans: Plans Write;
     ReadReservations: Reservations Read;
     WriteReservations: Reservations Write;
+    ReadEvents: Events Read;
+    WriteEvents: Events Write;
     ReadAttestations: Attestations Read;
     ReadSpending: Spending Read;
+    WriteSpending: Spending Write;
     ReadIdentity: Identity Read;
     WriteIdentity: Identity Write;
+    ReadAudit: Audit Read;
 }
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
-//! `/v1/api-keys`: the keys of a tenant. A key is shown once and can then only be revoked.
+//! `/v1/api-keys`: the keys of a tenant. A key is shown once; later it is rotated or revoked.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use market::identity::{ResourceFamily, Role, Scope, Scopes};
-use market::ids::{ApiKeyId, TenantId};
+use market::ids::{ApiKeyId, PrincipalId, TenantId};
 use serde::{Deserialize, Serialize};
-use store::api_keys::{ApiKey, NewApiKey};
+use store::api_keys::{ApiKey, NewApiKey, SuccessorKey};
 
 use super::access::{Grant, ReadIdentity, WriteIdentity};
-use super::auth::{May, Principal};
+use super::auth::{self, May, Principal};
 use super::body::Body;
 use super::error::ApiError;
-use super::idempotency::{self, IdempotencyHeader, answer, completion};
+use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
 use super::names::check_name;
 use super::page::{Cursors, Page, limit};
 use crate::app::Broker;
@@ -25,6 +25,8 @@ pub use super::credential::NewSecret;
 pub(crate) struct ApiKeyView {
     /// Its id.
     id: ApiKeyId,
+    /// Who stands behind it: the same for all keys that followed one another.
+    principal_id: PrincipalId,
     /// What the tenant calls it.
     name: String,
     /// The beginning of the key, to recognise it by.
@@ -43,12 +45,15 @@ pub(crate) struct ApiKeyView {
     last_used_at: Option<DateTime<Utc>>,
     /// When it was revoked.
     revoked_at: Option<DateTime<Utc>>,
+    /// The key that follows it; it lives on until `expires_at`.
+    replaced_by: Option<ApiKeyId>,
 }
 
 impl From<ApiKey> for ApiKeyView {
     fn from(key: ApiKey) -> Self {
         Self {
             id: key.id,
+            principal_id: key.principal,
             name: key.name,
             prefix: key.prefix,
             role: key.role,
@@ -57,6 +62,7 @@ impl From<ApiKey> for ApiKeyView {
             expires_at: key.expires_at,
             last_used_at: key.last_used_at,
             revoked_at: key.revoked_at,
+            replaced_by: key.replaced_by,
         }
     }
 }
@@ -154,7 +160,7 @@ pub(crate) async fn make_api_key(
     request: HttpRequest,
     body: Body<MakeApiKey>,
 ) -> Result<HttpResponse, ApiError> {
-    who.showed_api_key()?;
+    who.shown_api_key()?;
     let asked = body.value;
     check_name("name", &asked.name)?;
     let scopes = asked.scopes.unwrap_or_else(|| default_scopes(asked.role));
@@ -212,7 +218,7 @@ fn check_grant(
         ));
     }
     if maker
-        .expires_at
+        .expires_at()
         .is_some_and(|own| expires_at.is_none_or(|end| end > own))
     {
         return Err(ApiError::grant_exceeds_own(
@@ -227,31 +233,130 @@ fn check_grant(
 /// Only a key that reaches no further than the caller's own can be revoked, and not with a token.
 #[utoipa::path(
     tag = "identity",
-    params(("id" = ApiKeyId, Path, description = "The key")),
+    params(("id" = ApiKeyId, Path, description = "The key"), IdempotencyHeader),
     responses((status = 204, description = "It is revoked"))
 )]
 #[delete("/v1/api-keys/{id}")]
 pub(crate) async fn revoke_api_key(
     broker: web::Data<Broker>,
     who: May<WriteIdentity>,
+    request: HttpRequest,
     id: web::Path<ApiKeyId>,
 ) -> Result<HttpResponse, ApiError> {
-    who.showed_api_key()?;
-    let keys = broker.store().api_keys();
+    who.shown_api_key()?;
+    let key = find_covered(&broker, &who, *id).await?;
+    idempotency::once(&broker, who.tenant, &request, b"", async |effect| {
+        let keys = broker.store().api_keys().of(who.tenant);
+        keys.revoke(key.id, broker.now(), completion(effect, &gone))
+            .await?;
+        auth::forget_keys(&request);
+        Ok(gone(&()))
+    })
+    .await
+}
+
+/// A key of the tenant that reaches no further than the caller's own.
+///
+/// Errors: `not_found`, `access_denied`.
+async fn find_covered(broker: &Broker, who: &Principal, id: ApiKeyId) -> Result<ApiKey, ApiError> {
+    let keys = broker.store().api_keys().across_tenants();
     let key = keys
-        .across_tenants()
-        .find(*id)
+        .find(id)
         .await?
         .filter(|key| key.tenant_id == who.tenant)
         .ok_or_else(|| ApiError::not_found(format!("there is no API key {id} here")))?;
-    if !who.grant.covers(&Grant {
+    let grant = Grant {
         role: key.role,
-        scopes: key.scopes,
-    }) {
-        return Err(ApiError::access_denied(
-            "that key reaches further than the one you call with; let a key that reaches as far revoke it",
+        scopes: key.scopes.clone(),
+    };
+    if who.grant.covers(&grant) {
+        Ok(key)
+    } else {
+        Err(ApiError::access_denied(
+            "that key reaches further than the one you call with; use a key that reaches as far",
+        ))
+    }
+}
+
+/// How a key is to be followed by another.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RotateApiKey {
+    /// For how long the old key lives on beside the new one. Units: seconds.
+    #[serde(default = "usual_overlap")]
+    #[schema(minimum = 0, maximum = 2_592_000, default = 86_400)]
+    overlap_seconds: u32,
+    /// When the new key stops working; when the old one would have, when nothing is said.
+    #[serde(default)]
+    expires_at: Option<DateTime<Utc>>,
+}
+
+/// 24 hours.
+const fn usual_overlap() -> u32 {
+    86_400
+}
+
+/// 30 days.
+const MOST_OVERLAP_SECONDS: u32 = 2_592_000;
+
+/// Makes the key that follows another: of the same principal, name, role and scopes. The old one
+/// lives on for a while, so that nothing stops while the new one is put in place.
+///
+/// Whoever holds a key can rotate it; another principal's only an administrator can. A token does
+/// not do.
+#[utoipa::path(
+    tag = "identity",
+    params(("id" = ApiKeyId, Path, description = "The key"), IdempotencyHeader),
+    request_body = RotateApiKey,
+    responses((status = 201, description = "The new key, shown this once", body = MadeApiKey))
+)]
+#[post("/v1/api-keys/{id}/rotate")]
+pub(crate) async fn rotate_api_key(
+    broker: web::Data<Broker>,
+    who: May<WriteIdentity>,
+    request: HttpRequest,
+    id: web::Path<ApiKeyId>,
+    body: Body<RotateApiKey>,
+) -> Result<HttpResponse, ApiError> {
+    who.shown_api_key()?;
+    let RotateApiKey {
+        overlap_seconds,
+        expires_at,
+    } = body.value;
+    if overlap_seconds > MOST_OVERLAP_SECONDS {
+        return Err(ApiError::invalid_body(
+            "`overlap_seconds` may be at most 2592000, which is 30 days",
         ));
     }
-    keys.of(who.tenant).revoke(*id, broker.now()).await?;
-    Ok(HttpResponse::NoContent().finish())
+    let old = find_covered(&broker, &who, *id).await?;
+    // The new key is the same principal: whoever had it could end what that one made.
+    who.may_change(Some(old.principal))?;
+    let now = broker.now();
+    let expires_at = expires_at.or(old.expires_at);
+    let grant = Grant {
+        role: old.role,
+        scopes: old.scopes,
+    };
+    let usable = old.revoked_at.is_none() && old.expires_at.is_none_or(|end| now < end);
+    if usable {
+        check_grant(&who, &grant, expires_at, now)?;
+    }
+    let secret = NewSecret::generate();
+    let kept_answer = |key: &ApiKey| made(key, None);
+    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+        let new = SuccessorKey {
+            id: ApiKeyId::from_uuid(broker.new_uuid()),
+            prefix: secret.prefix(),
+            hash: secret.hash(),
+            expires_at,
+            old_until: now + TimeDelta::seconds(overlap_seconds.into()),
+        };
+        let keys = broker.store().api_keys().of(who.tenant);
+        let key = keys
+            .rotate(old.id, new, now, completion(effect, &kept_answer))
+            .await?;
+        auth::forget_keys(&request);
+        Ok(made(&key, Some(&secret)))
+    })
+    .await
 }

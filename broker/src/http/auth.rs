@@ -1,4 +1,5 @@
-//! Who is calling: the bearer of an API key, or of a token traded for one.
+//! Who is calling: the bearer of an API key, of a token traded for one, or of a token of an outside
+//! issuer.
 //!
 //! A handler names the right it needs in the type of its argument ([`May`]). What each role may do
 //! is the table of [`super::access`].
@@ -7,37 +8,91 @@ use std::future::{Future, Ready, ready};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::pin::Pin;
+use std::time::Duration;
 
 use actix_web::dev::Payload;
 use actix_web::http::header::AUTHORIZATION;
-use actix_web::{FromRequest, HttpRequest, web};
+use actix_web::{FromRequest, HttpMessage as _, HttpRequest, web};
 use chrono::{DateTime, TimeDelta, Utc};
 use market::identity::Role;
-use market::ids::{ApiKeyId, TenantId};
+use market::ids::{ApiKeyId, PrincipalId, TenantId};
+use moka::sync::Cache;
 use serde::Deserialize;
 use store::api_keys::ApiKey;
+use store::audit::{Actor, CredentialKind};
 use tracing::{info, warn};
 
-use super::access::{Grant, Right, allow};
-use super::credential::{API_KEY_PREFIX, TokenRefusal, hash_api_key, read_token};
+use super::access::{Grant, Right, allow, default_scopes};
+use super::credential::{API_KEY_PREFIX, TokenRefusal, hash_api_key, read_token, token_kid};
 use super::error::ApiError;
 use crate::app::Broker;
+use crate::oidc::{Issuer, LoginRefusal};
 
 /// How exactly the last use of a key is noted.
 const TOUCH_EVERY: TimeDelta = TimeDelta::minutes(1);
+/// For how long a key is believed to be as it was read: so much later does a replica see that
+/// another one revoked it.
+const BELIEVED: Duration = Duration::from_secs(1);
+
+/// The API keys that called within the last second, by their hash.
+pub(super) struct KnownKeys(Cache<String, (ApiKey, DateTime<Utc>)>);
+
+impl Default for KnownKeys {
+    fn default() -> Self {
+        let cache = Cache::builder().max_capacity(10_000);
+        Self(cache.time_to_live(BELIEVED).build())
+    }
+}
+
+impl KnownKeys {
+    /// The key of this hash, unless the broker's clock has gone on as far as the machine's may.
+    fn find(&self, hash: &str, now: DateTime<Utc>) -> Option<ApiKey> {
+        let (key, read_at) = self.0.get(hash)?;
+        let age = (now - read_at).to_std();
+        age.is_ok_and(|age| age < BELIEVED).then_some(key)
+    }
+
+    fn keep(&self, hash: String, key: ApiKey, now: DateTime<Utc>) {
+        self.0.insert(hash, (key, now));
+    }
+}
+
+/// Has every key read anew: one of them was changed here.
+pub(super) fn forget_keys(request: &HttpRequest) {
+    if let Some(known) = request.app_data::<web::Data<KnownKeys>>() {
+        known.0.invalidate_all();
+    }
+}
 
 /// What a caller showed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Credential {
-    /// An API key.
-    ApiKey,
-    /// A token traded for one.
-    Token,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// An API key, or a token traded for one.
+    Key {
+        /// The key.
+        id: ApiKeyId,
+        /// Its beginning.
+        prefix: String,
+        /// When it stops working; `None` for never.
+        expires_at: Option<DateTime<Utc>>,
+        /// Whether a token was shown in its stead.
+        by_token: bool,
+    },
+    /// A token of an outside issuer.
+    Login {
+        /// The issuer.
+        issuer: String,
+        /// Who the caller is to it.
+        subject: String,
+    },
 }
 
 /// Who is calling.
 #[derive(Debug, Clone)]
 pub(crate) struct Principal {
+    /// Who stands behind the credential: the same for all keys that followed one another, and for
+    /// all logins of one subject.
+    pub(crate) id: PrincipalId,
     /// The tenant that the call is about: the caller's own, or the one that an administrator
     /// named.
     pub(crate) tenant: TenantId,
@@ -47,24 +102,90 @@ pub(crate) struct Principal {
     pub(crate) tenant_named: bool,
     /// What the caller is allowed.
     pub(crate) grant: Grant,
-    /// The key that the call is made with, at first or second hand.
-    pub(crate) api_key_id: ApiKeyId,
-    /// When that key stops working; `None` for never.
-    pub(crate) expires_at: Option<DateTime<Utc>>,
     /// What the caller showed.
-    pub(crate) credential: Credential,
+    pub(crate) shown: Shown,
 }
 
 impl Principal {
-    /// Refuses a caller who showed a token: what it makes would outlive its fifteen minutes.
+    /// The API key that the caller showed.
     ///
-    /// Errors: `access_denied`.
-    pub(crate) fn showed_api_key(&self) -> Result<(), ApiError> {
-        match self.credential {
-            Credential::ApiKey => Ok(()),
-            Credential::Token => Err(ApiError::access_denied(
+    /// Errors: `access_denied` for a token, ours or an outside issuer's: what it makes would
+    /// outlive it.
+    pub(crate) fn shown_api_key(&self) -> Result<ApiKeyId, ApiError> {
+        match self.shown {
+            Shown::Key {
+                id,
+                by_token: false,
+                ..
+            } => Ok(id),
+            Shown::Key { .. } => Err(ApiError::access_denied(
                 "a token does not do for this; call with the API key that it was traded for",
             )),
+            Shown::Login { .. } => Err(ApiError::access_denied(
+                "a token of an outside issuer does not do for this; call with an API key",
+            )),
+        }
+    }
+
+    /// The API key behind the caller, shown or traded.
+    ///
+    /// Errors: `access_denied` for a token of an outside issuer.
+    pub(crate) fn api_key_id(&self) -> Result<ApiKeyId, ApiError> {
+        match self.shown {
+            Shown::Key { id, .. } => Ok(id),
+            Shown::Login { .. } => self.shown_api_key(),
+        }
+    }
+
+    /// When the credential stops working; `None` for never.
+    pub(crate) fn expires_at(&self) -> Option<DateTime<Utc>> {
+        match self.shown {
+            Shown::Key { expires_at, .. } => expires_at,
+            Shown::Login { .. } => None,
+        }
+    }
+
+    /// Lets pass whoever may change what `maker` made: the maker, and administrators. What nobody
+    /// is known to have made is an administrator's to change.
+    ///
+    /// Errors: `not_yours`.
+    pub(crate) fn may_change(&self, maker: Option<PrincipalId>) -> Result<(), ApiError> {
+        if self.grant.role == Role::Admin || maker == Some(self.id) {
+            return Ok(());
+        }
+        Err(ApiError::not_yours(
+            "somebody else of your tenant made it; ask them, or an administrator",
+        ))
+    }
+
+    /// The caller as the audit log names them.
+    pub(crate) fn actor(&self) -> Actor {
+        let (credential, key_prefix, issuer, subject) = match &self.shown {
+            Shown::Key {
+                prefix, by_token, ..
+            } => {
+                let kind = if *by_token {
+                    CredentialKind::Token
+                } else {
+                    CredentialKind::ApiKey
+                };
+                (kind, Some(prefix.clone()), None, None)
+            }
+            Shown::Login { issuer, subject } => (
+                CredentialKind::Oidc,
+                None,
+                Some(issuer.clone()),
+                Some(subject.clone()),
+            ),
+        };
+        Actor {
+            principal: Some(self.id),
+            own_tenant: Some(self.own_tenant),
+            role: Some(self.grant.role),
+            credential,
+            key_prefix,
+            issuer,
+            subject,
         }
     }
 }
@@ -126,7 +247,7 @@ impl FromRequest for Bearer {
 /// The bearer credential of a request.
 ///
 /// Errors: `token_missing` when there is none, `invalid_token` when it is not a bearer credential.
-fn bearer(request: &HttpRequest) -> Result<&str, ApiError> {
+pub(super) fn bearer(request: &HttpRequest) -> Result<&str, ApiError> {
     let header = request.headers().get(AUTHORIZATION).ok_or_else(|| {
         ApiError::token_missing(
             "send `Authorization: Bearer` with an API key, or with a token traded for one",
@@ -157,46 +278,135 @@ fn expired() -> ApiError {
     )
 }
 
-async fn identify(request: &HttpRequest) -> Result<Principal, ApiError> {
+/// Who makes a request; asked once for each.
+///
+/// Errors: what is wrong with the credential or the tenant that it names.
+pub(super) async fn identify(request: &HttpRequest) -> Result<Principal, ApiError> {
+    let known = request.extensions().get::<Principal>().cloned();
+    if let Some(known) = known {
+        return Ok(known);
+    }
     let shown = bearer(request)?;
     let broker: &Broker = request
         .app_data::<web::Data<Broker>>()
         .ok_or_else(|| ApiError::internal("the service was started without its broker"))?;
-    let now = broker.now();
-    let (key, credential) = if shown.starts_with(API_KEY_PREFIX) {
-        let key = broker
-            .store()
-            .api_keys()
-            .across_tenants()
-            .find_by_hash(&hash_api_key(shown))
-            .await?;
-        (key, Credential::ApiKey)
+    let caller = if shown.starts_with(API_KEY_PREFIX) {
+        of_api_key(broker, request, shown).await?
+    } else if let Some(issuer) = broker.oidc().issuer_of(shown) {
+        of_login(broker, issuer, shown).await?
     } else {
-        let claims =
-            read_token(broker.keys().token(), shown, now).map_err(|refusal| match refusal {
-                TokenRefusal::Invalid => invalid(),
-                TokenRefusal::Expired => expired(),
-            })?;
-        let key = broker
-            .store()
-            .api_keys()
-            .across_tenants()
-            .find(claims.sub)
-            .await?;
-        // What the key allows is read anew, so that a token never outlives what was taken from it.
-        (
-            key.filter(|key| key.tenant_id == claims.tenant),
-            Credential::Token,
-        )
+        of_token(broker, shown).await?
     };
-    let key = key
-        .filter(|key| key.revoked_at.is_none())
-        .ok_or_else(invalid)?;
-    if !key.is_usable(now) {
+    about(broker, request, caller).await
+}
+
+/// Whoever shows an API key.
+async fn of_api_key(
+    broker: &Broker,
+    request: &HttpRequest,
+    shown: &str,
+) -> Result<Principal, ApiError> {
+    let (hash, now) = (hash_api_key(shown), broker.now());
+    let known = request.app_data::<web::Data<KnownKeys>>();
+    if let Some(key) = known.and_then(|known| known.find(&hash, now)) {
+        return principal(broker, key, false);
+    }
+    let keys = broker.store().api_keys().across_tenants();
+    let key = keys.find_by_hash(&hash).await?;
+    let caller = of_key(broker, key.clone(), false).await?;
+    if let (Some(known), Some(key)) = (known, key) {
+        known.keep(hash, key, now);
+    }
+    Ok(caller)
+}
+
+/// Whoever holds a key, about their own tenant; that it was used is noted.
+async fn of_key(
+    broker: &Broker,
+    key: Option<ApiKey>,
+    by_token: bool,
+) -> Result<Principal, ApiError> {
+    let key = key.ok_or_else(invalid)?;
+    let caller = principal(broker, key.clone(), by_token)?;
+    touch(broker, &key).await;
+    Ok(caller)
+}
+
+/// Who holds a key that is good now.
+fn principal(broker: &Broker, key: ApiKey, by_token: bool) -> Result<Principal, ApiError> {
+    if key.revoked_at.is_some() {
+        return Err(invalid());
+    }
+    if !key.is_usable(broker.now()) {
         return Err(expired());
     }
-    touch(broker, &key).await;
-    principal(broker, request, key, credential).await
+    Ok(Principal {
+        id: key.principal,
+        tenant: key.tenant_id,
+        own_tenant: key.tenant_id,
+        tenant_named: false,
+        grant: Grant {
+            role: key.role,
+            scopes: key.scopes,
+        },
+        shown: Shown::Key {
+            id: key.id,
+            prefix: key.prefix,
+            expires_at: key.expires_at,
+            by_token,
+        },
+    })
+}
+
+async fn of_token(broker: &Broker, token: &str) -> Result<Principal, ApiError> {
+    let now = broker.now();
+    let kid = token_kid(token).ok_or_else(invalid)?;
+    let pair = broker.keys().token_key(&kid, now).await;
+    let pair = pair.ok_or_else(invalid)?;
+    let claims = read_token(&pair, token, now).map_err(|refusal| match refusal {
+        TokenRefusal::Invalid => invalid(),
+        TokenRefusal::Expired => expired(),
+    })?;
+    // What the key allows is read anew, so that a token never outlives what was taken from it.
+    let keys = broker.store().api_keys().across_tenants();
+    let key = keys.find(claims.sub).await?;
+    let key = key.filter(|key| key.tenant_id == claims.tenant);
+    of_key(broker, key, true).await
+}
+
+async fn of_login(broker: &Broker, issuer: &Issuer, token: &str) -> Result<Principal, ApiError> {
+    let login = issuer.log_in(token, broker.now()).await;
+    let login = login.map_err(|refusal| match refusal {
+        LoginRefusal::Invalid => invalid(),
+        LoginRefusal::Expired => expired(),
+        LoginRefusal::Nobody(why) => nobody(why),
+        LoginRefusal::Unavailable => ApiError::issuer_unavailable(
+            "the issuer of this token does not tell its keys just now; try again in a moment",
+        )
+        .retry_after_seconds(5),
+    })?;
+    let tenant = broker.store().tenants().find_named(&login.tenant).await?;
+    let tenant = tenant.ok_or_else(|| nobody("the tenant that it names is not there"))?;
+    Ok(Principal {
+        id: login.principal(),
+        tenant: tenant.id,
+        own_tenant: tenant.id,
+        tenant_named: false,
+        grant: Grant {
+            role: login.role,
+            scopes: default_scopes(login.role),
+        },
+        shown: Shown::Login {
+            issuer: login.issuer,
+            subject: login.subject,
+        },
+    })
+}
+
+fn nobody(why: &str) -> ApiError {
+    ApiError::not_a_member(format!(
+        "{why}; ask whoever runs the service to let you in, or use an API key"
+    ))
 }
 
 /// Notes the use of a key. A note that cannot be written is no reason to refuse the call.
@@ -221,40 +431,29 @@ struct TenantParameter {
     tenant: Option<TenantId>,
 }
 
-async fn principal(
+/// The caller about the tenant that the call is about.
+async fn about(
     broker: &Broker,
     request: &HttpRequest,
-    key: ApiKey,
-    credential: Credential,
+    mut caller: Principal,
 ) -> Result<Principal, ApiError> {
     let named = web::Query::<TenantParameter>::from_query(request.query_string())
         .map_err(|error| ApiError::invalid_parameter(format!("`tenant`: {error}")))?
         .into_inner()
         .tenant;
-    let grant = Grant {
-        role: key.role,
-        scopes: key.scopes,
-    };
-    let tenant = named.unwrap_or(key.tenant_id);
-    if tenant != key.tenant_id {
-        let known =
-            grant.role == Role::Admin && broker.store().tenants().find(tenant).await?.is_some();
-        if !known {
+    if let Some(tenant) = named.filter(|tenant| *tenant != caller.own_tenant) {
+        let admin = caller.grant.role == Role::Admin;
+        if !admin || broker.store().tenants().find(tenant).await?.is_none() {
             return Err(ApiError::not_found("there is no such tenant here"));
         }
         info!(
-            api_key.id = %key.id, tenant.id = %tenant, http.method = %request.method(),
+            principal.id = %caller.id, tenant.id = %tenant, http.method = %request.method(),
             http.route = request.match_pattern().unwrap_or_default(),
-            "An administrator acted for {tenant} with {}", key.id
+            "An administrator acted for {tenant}"
         );
+        caller.tenant = tenant;
     }
-    Ok(Principal {
-        tenant,
-        own_tenant: key.tenant_id,
-        tenant_named: named.is_some(),
-        grant,
-        api_key_id: key.id,
-        expires_at: key.expires_at,
-        credential,
-    })
+    caller.tenant_named = named.is_some();
+    request.extensions_mut().insert(caller.clone());
+    Ok(caller)
 }

@@ -123,7 +123,12 @@ pub(crate) fn sign_token(
     Ok((token, expires_at))
 }
 
-/// Reads a token that we signed.
+/// The name of the key that a token says it was signed with. Nothing is verified yet.
+pub(crate) fn token_kid(token: &str) -> Option<String> {
+    jsonwebtoken::decode_header(token).ok()?.kid
+}
+
+/// Reads a token that we signed with this key.
 ///
 /// Errors: [`TokenRefusal`].
 pub(crate) fn read_token(

@@ -57,11 +57,11 @@ macro_rules! codes {
 
 codes! {
     invalid_json, 400, "The body is not JSON";
-    invalid_parameter, 400, "A parameter of the address or a header cannot be read";
-    invalid_cursor, 400, "The cursor does not belong to this list";
     token_missing, 401, "A credential is needed";
     invalid_token, 401, "The credential is not valid";
     token_expired, 401, "The credential has expired";
+    not_a_member, 403, "The login is valid, and is nobody here";
+    not_yours, 403, "Somebody else of the tenant made it";
     access_denied, 403, "The credential does not allow this";
     grant_exceeds_own, 403, "A key cannot grant more than its maker has";
     route_not_found, 404, "There is no such route";
@@ -69,9 +69,12 @@ codes! {
     method_not_allowed, 405, "The route does not take this method";
     above_ceiling, 409, "The quote passes the ceiling";
     already_exists, 409, "It exists already";
+    budget_exceeded, 409, "A budget does not let it through";
     capacity_taken, 409, "The capacity was taken meanwhile";
     changed_meanwhile, 409, "It was changed meanwhile";
     hold_lapsed, 409, "The hold has lapsed";
+    key_not_active, 409, "The key is revoked, has expired or was rotated";
+    endpoint_disabled, 409, "The webhook endpoint is disabled";
     idempotency_in_progress, 409, "The first request with this key is still running";
     lease_not_ready, 409, "The lease is not ready to be verified";
     not_handed_off, 409, "Nothing has been handed off";
@@ -79,23 +82,32 @@ codes! {
     nothing_matches, 409, "Nothing that can be ordered satisfies the demand";
     offer_changed, 409, "The offer changed since the plan was made";
     offer_not_orderable, 409, "The offer cannot be ordered here";
+    quota_exceeded, 409, "A limit does not let it through";
     quote_lapsed, 409, "The quote has lapsed";
     quote_taken, 409, "The quote was taken already";
     step_out_of_order, 409, "The step does not fit the conversation";
+    too_many_budgets, 409, "The tenant has as many budgets as it may";
+    too_many_endpoints, 409, "The tenant has as many webhook endpoints as it may";
     verification_interrupted, 409, "The conversation cannot go on";
     wrong_state, 409, "The reservation is in another state";
     payload_too_large, 413, "The body is too large";
     unsupported_media_type, 415, "The body is not sent as JSON";
+    invalid_parameter, 422, "A parameter of the address or a header cannot be read";
+    invalid_cursor, 422, "The cursor does not belong to this list";
     invalid_body, 422, "The body does not fit its schema";
     invalid_demand, 422, "The demand asks for something impossible";
     kind_not_supported, 422, "This kind of demand is not supported yet";
     idempotency_key_reused, 422, "The key was used for another request";
+    invalid_webhook_url, 422, "Nothing is sent to this URL";
     invalid_ssh_key, 422, "The text is no public key that a machine gets";
     node_refused, 422, "The node cannot be verified";
     too_many_leases, 422, "The reservation takes too many orders";
     unknown_reference, 422, "The body names something that is not there";
+    rate_limited, 429, "These were too many calls";
+    too_many_streams, 429, "The tenant has as many streams open as it may";
     internal, 500, "Something broke on our side";
     busy, 503, "The service has too much to do just now";
+    issuer_unavailable, 503, "The issuer of the login does not answer";
     not_ready, 503, "The service is not ready";
     step_raced, 503, "Another message for this step was faster";
 }
@@ -139,7 +151,6 @@ impl ApiError {
     }
 
     /// The stable code.
-    #[cfg(test)]
     pub(crate) fn code(&self) -> &'static str {
         self.code.name
     }
@@ -196,9 +207,23 @@ impl From<store::StoreError> for ApiError {
             E::Stale => Self::changed_meanwhile(
                 "someone else changed it at the same moment; read it again, then decide anew",
             ),
+            E::Conflict(conflict @ store::Conflict::TooMany { .. }) => {
+                Self::too_many_endpoints(conflict.to_string())
+            }
+            E::Conflict(conflict @ store::Conflict::EndpointDisabled) => {
+                Self::endpoint_disabled(conflict.to_string())
+            }
+            E::Conflict(conflict @ store::Conflict::TooManyBudgets { .. }) => {
+                Self::too_many_budgets(conflict.to_string())
+            }
+            E::LimitExceeded(refusal) => Self::quota_exceeded(refusal.to_string()),
+            E::BudgetExceeded(refusal) => Self::budget_exceeded(refusal.to_string()),
             E::Conflict(store::Conflict::Exists { what }) => {
                 Self::already_exists(format!("{what} exists already"))
             }
+            E::Conflict(store::Conflict::KeyNotActive) => Self::key_not_active(
+                "the key was revoked, has expired or was rotated already; rotate the one that follows it, or make another",
+            ),
             _ => Self::broken(&error),
         }
     }

@@ -12,7 +12,6 @@ use matcher::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use super::error::ApiError;
-use super::offers::is_stale;
 use super::page::{Cursors, Page, limit};
 use crate::app::Broker;
 
@@ -141,7 +140,7 @@ fn price_index(snapshot: &Snapshot, wanted: &GpuWanted, now: DateTime<Utc>) -> P
 fn counts(snapshot: &Snapshot, offer: &Offer, now: DateTime<Utc>) -> bool {
     offer.terms != Terms::Floor
         && !offer.availability.is_sold_out()
-        && !is_stale(snapshot, offer, now)
+        && !snapshot.is_stale(offer, now)
 }
 
 /// The mean of the two middle prices, rounded half to even; they are the same one of an odd count.

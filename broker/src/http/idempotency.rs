@@ -1,16 +1,19 @@
 //! `Idempotency-Key`: a write asked for twice happens once, and is answered alike.
 //!
 //! The key is taken before the work; the store completes it in the transaction of the effect, so
-//! there is never one without the other. A refused request gives its key back.
+//! there is never one without the other. A refused request gives its key back. The entry of the
+//! audit log rides in the same transaction.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::HeaderName;
 use actix_web::{HttpRequest, HttpResponse};
 use market::ids::TenantId;
 use serde::{Deserialize, Serialize};
+use store::audit::AuditNote;
 use store::idempotency::{Answer, Begun, Completion, IdempotencyMark};
 use tracing::warn;
 
+use super::audit::record;
 use super::error::ApiError;
 use crate::app::Broker;
 
@@ -18,6 +21,28 @@ const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// The longest key.
 const MAX_KEY: usize = 255;
+
+/// What an effect takes along in its transaction.
+#[derive(Debug)]
+pub(crate) struct Effect {
+    mark: Option<IdempotencyMark>,
+    note: Option<AuditNote>,
+}
+
+impl Effect {
+    /// Does the work and says whether its entry is written.
+    async fn done(
+        &self,
+        request: &HttpRequest,
+        work: impl AsyncFnOnce(&Self) -> Result<Answer, ApiError>,
+    ) -> Result<Answer, ApiError> {
+        let done = work(self).await;
+        if done.is_ok() && self.note.as_ref().is_some_and(AuditNote::was_taken) {
+            record::settle(request);
+        }
+        done
+    }
+}
 
 /// The header as the document shows it.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -52,24 +77,30 @@ fn key(request: &HttpRequest) -> Result<Option<&str>, ApiError> {
 /// Does `work` once for the key of the request, or answers as it was answered then.
 ///
 /// `body` is what makes two requests the same, beside method and path. The work must complete the
-/// mark in the transaction of its effect.
+/// effect in the transaction of what it does (see [`completion`]).
 /// Errors: those of the work; `idempotency_key_reused`, `idempotency_in_progress`.
 pub(crate) async fn once(
     broker: &Broker,
     tenant: TenantId,
     request: &HttpRequest,
     body: &[u8],
-    work: impl AsyncFnOnce(Option<&IdempotencyMark>) -> Result<Answer, ApiError>,
+    work: impl AsyncFnOnce(&Effect) -> Result<Answer, ApiError>,
 ) -> Result<HttpResponse, ApiError> {
+    let note = record::note(broker, request);
     let Some(key) = key(request)? else {
-        return Ok(respond(work(None).await?));
+        let effect = Effect { mark: None, note };
+        return effect.done(request, work).await.map(respond);
     };
     let keys = broker.store().idempotency().of(tenant);
     let asked = format!("{} {}", request.method(), request.path());
     let hash = blake3::hash(body).to_hex();
     match keys.begin(key, &asked, hash.as_str(), broker.now()).await? {
         Begun::Fresh(mark) => {
-            let done = work(Some(&mark)).await;
+            let effect = Effect {
+                mark: Some(mark.clone()),
+                note,
+            };
+            let done = effect.done(request, work).await;
             if done.is_err()
                 && let Err(error) = keys.abandon(&mark).await
             {
@@ -78,6 +109,8 @@ pub(crate) async fn once(
             done.map(respond)
         }
         Begun::Replay(answer) => {
+            // It was recorded when it was done.
+            record::settle(request);
             let mut response = respond(answer);
             response.headers_mut().insert(REPLAYED, actix_web::http::header::HeaderValue::from_static("true"));
             Ok(response)
@@ -102,17 +135,32 @@ pub(crate) fn answer(status: StatusCode, body: &impl Serialize) -> Answer {
     }
 }
 
-/// The completion of a mark, when there is one.
+/// What the write behind an effect is to complete. `render` shows the row that it leads to.
 pub(crate) fn completion<'a, T>(
-    mark: Option<&'a IdempotencyMark>,
+    effect: &'a Effect,
     render: &'a (dyn Fn(&T) -> Answer + Send + Sync),
 ) -> Option<Completion<'a, T>> {
-    mark.map(|mark| Completion { mark, render })
+    Some(Completion {
+        mark: effect.mark.as_ref(),
+        audit: effect.note.as_ref(),
+        render,
+    })
+}
+
+/// The answer to what leaves nothing to show.
+pub(crate) fn gone(_: &()) -> Answer {
+    Answer {
+        status: StatusCode::NO_CONTENT.as_u16(),
+        body: String::new(),
+    }
 }
 
 fn respond(answer: Answer) -> HttpResponse {
     // Only statuses of ours are kept.
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    if status == StatusCode::NO_CONTENT {
+        return HttpResponse::NoContent().finish();
+    }
     HttpResponse::build(status)
         .content_type("application/json")
         .body(answer.body)

@@ -2,6 +2,7 @@
 
 mod history;
 mod list;
+mod pages;
 
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
@@ -13,6 +14,7 @@ use serde::Serialize;
 
 pub(crate) use history::offer_history;
 pub(crate) use list::list_offers;
+pub(crate) use pages::OfferPages;
 
 use super::error::ApiError;
 use crate::app::Broker;
@@ -23,22 +25,16 @@ pub(crate) struct OfferItem {
     /// The offer, for one node.
     #[serde(flatten)]
     offer: OfferView,
-    /// How long ago its provider said so. Units: seconds.
+    /// How long ago its provider, or the price list in which it stands, said so. Units: seconds.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     age_seconds: u64,
-    /// Whether it is older than its provider's freshness limit; then it is not matched.
+    /// Whether it is older than its provider's freshness limit; then it is not matched. Offers of
+    /// price lists have no limit.
     stale: bool,
     /// Why its provider could not be read the last time; `null` while readings come in well.
     stale_reason: Option<String>,
     /// Whether it is still on sale. An offer that was withdrawn is only found by its id.
     withdrawn: bool,
-}
-
-/// Whether an offer is too old to be matched.
-pub(super) fn is_stale(snapshot: &Snapshot, offer: &Offer, now: DateTime<Utc>) -> bool {
-    snapshot
-        .provider(&offer.provider)
-        .is_none_or(|provider| offer.age_seconds(now) > provider.freshness_limit_seconds)
 }
 
 fn item(
@@ -50,7 +46,7 @@ fn item(
     Ok(OfferItem {
         offer: offer.view(1).map_err(too_large)?,
         age_seconds: offer.age_seconds(now),
-        stale: is_stale(snapshot, offer, now),
+        stale: snapshot.is_stale(offer, now),
         stale_reason: snapshot
             .provider(&offer.provider)
             .and_then(|provider| provider.stale.clone()),

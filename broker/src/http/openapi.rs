@@ -9,6 +9,7 @@ use utoipa::OpenApi as _;
 use utoipa_actix_web::AppExt as _;
 
 use super::error::{PROBLEM_JSON, Problem};
+use super::limits;
 use super::routes::routes;
 
 #[cfg(test)]
@@ -34,10 +35,13 @@ const EXACT: u64 = (1 << 53) - 1;
         (name = "plans", description = "Candidates for a demand, with reasons"),
         (name = "quotes", description = "Prices frozen until they lapse"),
         (name = "reservations", description = "Claims on capacity, from hold to closed"),
+        (name = "events", description = "What happened, as a list, as a stream and by webhook"),
         (name = "verifications", description = "Machines that prove themselves"),
         (name = "reports", description = "What was charged, for what"),
+        (name = "spending", description = "Limits, budgets, and how a tenant stands"),
         (name = "ssh-keys", description = "Public keys that machines get"),
-        (name = "identity", description = "API keys and tokens"),
+        (name = "identity", description = "API keys, tokens and projects"),
+        (name = "audit", description = "Who did what"),
         (name = "plumbing", description = "For machines that run or read the service"),
     )
 )]
@@ -65,8 +69,10 @@ impl Document {
         for operation in operations(&mut value) {
             refuse_with_problems(operation);
         }
+        limit_calls(&mut value);
         let named = value["components"]["schemas"].clone();
         close_variants(&mut value, &named);
+        name_variants(&mut value["components"]["schemas"]);
         bound_numbers(&mut value);
         let value = sorted(value);
         let text = format!("{value:#}\n");
@@ -83,6 +89,11 @@ impl Document {
     #[must_use]
     pub fn value(&self) -> &Value {
         &self.value
+    }
+
+    /// The id of the operation behind a method and the pattern of a path.
+    pub(super) fn operation(&self, method: &str, pattern: &str) -> Option<&str> {
+        self.value["paths"][pattern][method.to_lowercase()]["operationId"].as_str()
     }
 
     /// Every path with its methods.
@@ -134,6 +145,40 @@ fn refuse_with_problems(operation: &mut Value) {
     });
 }
 
+/// Every counted route may refuse a call that comes too soon, and says with each answer where the
+/// caller stands.
+fn limit_calls(document: &mut Value) {
+    let mut said = Map::new();
+    for (name, what) in limits::FIELDS {
+        let schema = json!({ "type": "integer", "minimum": 0 });
+        document["components"]["headers"][name] = json!({ "description": what, "schema": schema });
+        let reference = format!("#/components/headers/{name}");
+        said.insert(name.to_owned(), json!({ "$ref": reference }));
+    }
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    let counted = paths.filter(|(path, _)| limits::counts(path));
+    let operations = counted.filter_map(|(_, item)| item.as_object_mut());
+    for operation in operations.flat_map(|item| item.values_mut()) {
+        let responses = &mut operation["responses"];
+        responses["429"] = json!({
+            "description": "Too many calls: a problem document, and when to call again",
+            "content": responses["default"]["content"],
+            "headers": { "retry-after": {
+                "description": "After how many seconds a call is allowed again",
+                "schema": { "type": "integer", "minimum": 1 },
+            } },
+        });
+        let each = responses.as_object_mut().into_iter().flatten();
+        for headers in each.filter_map(|(_, response)| response.as_object_mut()) {
+            let headers = headers.entry("headers").or_insert_with(|| json!({}));
+            headers
+                .as_object_mut()
+                .into_iter()
+                .for_each(|all| all.extend(said.clone()));
+        }
+    }
+}
+
 /// Joins each variant of a union with the field that tells it apart.
 ///
 /// Both are collected as `allOf`. A variant that refuses unknown fields would then refuse that
@@ -175,6 +220,48 @@ fn joined_variant(schema: &Map<String, Value>, named: &Value) -> Option<Map<Stri
         .as_array_mut()?;
     required.extend(tag["required"].as_array()?.iter().cloned());
     Some(joined)
+}
+
+/// Gives each variant of a named union a name of its own, and says which field tells them apart:
+/// generators make no classes, or bad ones, of variants without a name.
+fn name_variants(schemas: &mut Value) {
+    let mut named = Map::new();
+    for (union, schema) in schemas.as_object_mut().into_iter().flatten() {
+        let mut mapping = Map::new();
+        for variant in schema
+            .get_mut("oneOf")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            let Some(kind) = variant["properties"]["kind"]["enum"][0].as_str() else {
+                continue;
+            };
+            let name = format!("{union}{}", camel(kind));
+            let reference = format!("#/components/schemas/{name}");
+            mapping.insert(kind.to_owned(), json!(reference));
+            named.insert(
+                name,
+                std::mem::replace(variant, json!({ "$ref": reference })),
+            );
+        }
+        if !mapping.is_empty() {
+            schema["discriminator"] = json!({ "propertyName": "kind", "mapping": mapping });
+        }
+    }
+    schemas
+        .as_object_mut()
+        .into_iter()
+        .for_each(|all| all.extend(named.clone()));
+}
+
+/// `serve_batch` as `ServeBatch`.
+fn camel(words: &str) -> String {
+    let capital = |word: &str| {
+        let (first, rest) = word.split_at(word.len().min(1));
+        first.to_uppercase() + rest
+    };
+    words.split('_').map(capital).collect()
 }
 
 /// Gives every number the bounds of its type where it has no narrower ones.

@@ -51,10 +51,7 @@ pub(crate) struct Cursors {
 impl Cursors {
     /// The cursors of the list `name` under `filters`.
     pub(crate) fn of(keys: &Keys, name: &str, filters: &impl Serialize) -> Self {
-        let root = blake3::derive_key(
-            "gpu-broker 2025 list cursors",
-            &keys.token().signing().to_bytes(),
-        );
+        let root = keys.shared_secret("gpu-broker 2025 list cursors");
         Self::under(&root, name, filters)
     }
 

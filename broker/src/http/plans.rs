@@ -2,11 +2,14 @@
 //! nothing, so it takes no `Idempotency-Key`.
 
 use actix_web::http::StatusCode;
+use actix_web::http::header::ContentType;
+use actix_web::web::Bytes;
 use actix_web::{HttpResponse, get, post, web};
 use chrono::{DateTime, Utc};
 use market::demand::Demand;
 use market::ids::PlanId;
 use matcher::{MatchError, PlanView};
+use moka::sync::Cache;
 use serde::Serialize;
 
 use super::access::{ReadPlans, WritePlans};
@@ -30,17 +33,45 @@ pub(crate) struct PlanBody {
     created_at: DateTime<Utc>,
 }
 
-impl TryFrom<PlanRecord> for PlanBody {
+/// How much is kept. Units: bytes of answers.
+const KEPT_BYTES: u64 = 32 * 1024 * 1024;
+
+/// Plans as they were sent lately, by their id: a plan never changes. Whose it is was settled by
+/// whoever has the record.
+pub(crate) struct PlanBodies(Cache<PlanId, Bytes>);
+
+impl Default for PlanBodies {
+    fn default() -> Self {
+        let weigh = |_: &PlanId, body: &Bytes| u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let cache = Cache::builder().max_capacity(KEPT_BYTES).weigher(weigh);
+        Self(cache.build())
+    }
+}
+
+impl PlanBodies {
+    fn of(&self, record: &PlanRecord) -> Result<Bytes, ApiError> {
+        if let Some(body) = self.0.get(&record.id) {
+            return Ok(body);
+        }
+        let body = PlanBody::try_from(record)?;
+        let body = serde_json::to_vec(&body).map_err(|error| ApiError::broken(&error))?;
+        let body = Bytes::from(body);
+        self.0.insert(record.id, body.clone());
+        Ok(body)
+    }
+}
+
+impl TryFrom<&PlanRecord> for PlanBody {
     type Error = ApiError;
 
-    fn try_from(record: PlanRecord) -> Result<Self, ApiError> {
+    fn try_from(record: &PlanRecord) -> Result<Self, ApiError> {
         let found = record
             .plan
             .view()
             .map_err(|error| ApiError::broken(&error))?;
         Ok(Self {
             id: record.id,
-            demand: record.demand,
+            demand: record.demand.clone(),
             found,
             created_at: record.created_at,
         })
@@ -77,11 +108,14 @@ impl From<PlanError> for ApiError {
 #[post("/v1/plans")]
 pub(crate) async fn make_plan(
     broker: web::Data<Broker>,
+    bodies: web::Data<PlanBodies>,
     who: May<WritePlans>,
     body: Body<Demand>,
 ) -> Result<HttpResponse, ApiError> {
     let record = plan::make_plan(&broker, who.tenant, body.value).await?;
-    Ok(HttpResponse::build(StatusCode::CREATED).json(PlanBody::try_from(record)?))
+    Ok(HttpResponse::build(StatusCode::CREATED)
+        .content_type(ContentType::json())
+        .body(bodies.of(&record)?))
 }
 
 /// One plan.
@@ -97,5 +131,5 @@ pub(crate) async fn show_plan(
     id: web::Path<PlanId>,
 ) -> Result<web::Json<PlanBody>, ApiError> {
     let record = plan::find(&broker, who.tenant, *id).await?;
-    PlanBody::try_from(record).map(web::Json)
+    PlanBody::try_from(&record).map(web::Json)
 }

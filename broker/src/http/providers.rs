@@ -26,7 +26,8 @@ pub(crate) struct ProviderItem {
     orderable: bool,
     /// Whether its last complete reading is within its freshness limit.
     fresh: bool,
-    /// Past this age its offers are not matched. Units: seconds.
+    /// Past this age its offers are not matched; `null` for price lists, which have no limit.
+    /// Units: seconds.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     freshness_limit_seconds: Option<u64>,
     /// When its catalogue was last asked for.
@@ -106,7 +107,7 @@ fn item(
         fresh: is_fresh(snapshot, &provider, now),
         freshness_limit_seconds: snapshot
             .provider(&provider.id)
-            .map(|view| view.freshness_limit_seconds),
+            .and_then(|view| view.freshness_limit_seconds),
         id: provider.id,
         enabled: provider.enabled,
         orderable,
@@ -118,7 +119,7 @@ fn item(
     }
 }
 
-/// Whether the last complete reading of a provider is within its freshness limit.
+/// Whether the last complete reading of a provider is within its freshness limit, if it has one.
 pub(super) fn is_fresh(snapshot: &Snapshot, provider: &Provider, now: DateTime<Utc>) -> bool {
     let limit = snapshot
         .provider(&provider.id)
@@ -126,5 +127,6 @@ pub(super) fn is_fresh(snapshot: &Snapshot, provider: &Provider, now: DateTime<U
     let age = provider
         .last_complete_at
         .and_then(|at| u64::try_from((now - at).num_seconds().max(0)).ok());
-    provider.enabled && limit.zip(age).is_some_and(|(limit, age)| age <= limit)
+    let is_within = |(limit, age): (Option<u64>, u64)| limit.is_none_or(|limit| age <= limit);
+    provider.enabled && limit.zip(age).is_some_and(is_within)
 }

@@ -5,8 +5,9 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use chrono::{DateTime, Utc};
 use market::identity::Role;
 use market::ids::TenantId;
+use market::money::Money;
 use pricing::report::CostReport;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::access::ReadSpending;
 use super::auth::May;
@@ -49,6 +50,16 @@ pub(crate) struct AskCosts {
     tenant: Option<TenantId>,
 }
 
+/// What was charged, and beside it what need not be paid of that.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct CostAnswer {
+    #[serde(flatten)]
+    report: CostReport,
+    /// US dollars of the credits given in this time. No row and no total is less for them; the CSV
+    /// does not have them.
+    credited_usd: Money,
+}
+
 impl From<ReportError> for ApiError {
     fn from(error: ReportError) -> Self {
         let said = error.to_string();
@@ -67,7 +78,7 @@ impl From<ReportError> for ApiError {
     params(AskCosts),
     responses((
         status = 200, description = "The report",
-        content((CostReport = "application/json"), (String = "text/csv"))
+        content((CostAnswer = "application/json"), (String = "text/csv"))
     ))
 )]
 #[get("/v1/reports/costs")]
@@ -85,9 +96,16 @@ pub(crate) async fn cost_report(
         to: query.to,
     };
     let everybody = who.grant.role == Role::Admin && !who.tenant_named;
-    let report = report::costs(&broker, (!everybody).then_some(who.tenant), &asked).await?;
+    let whose = (!everybody).then_some(who.tenant);
+    let report = report::costs(&broker, whose, &asked).await?;
     match query.format.unwrap_or_else(|| accepted(&request)) {
-        Form::Json => Ok(HttpResponse::Ok().json(report)),
+        Form::Json => {
+            let credited_usd = report::credited(&broker, whose, &asked).await?;
+            Ok(HttpResponse::Ok().json(CostAnswer {
+                report,
+                credited_usd,
+            }))
+        }
         Form::Csv => {
             let text = report::as_csv(&report, &asked).map_err(ReportError::from)?;
             Ok(HttpResponse::Ok()

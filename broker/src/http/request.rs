@@ -7,7 +7,7 @@ use actix_web::http::header::{
     CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpMessage as _};
+use actix_web::{Error, HttpMessage as _, HttpRequest};
 use tracing::Span;
 use tracing::field::Empty;
 use tracing_actix_web::RootSpanBuilder;
@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::error::{ApiError, PROBLEM_JSON};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// The longest request id that is taken from a caller.
 const MAX_ID: usize = 64;
 
@@ -36,6 +37,34 @@ fn request_id(request: &ServiceRequest) -> RequestId {
         }
         _ => RequestId(Uuid::now_v7().simple().to_string()),
     }
+}
+
+/// The id of the trace that the caller says the request is part of (W3C Trace Context).
+fn trace_id(request: &ServiceRequest) -> Option<String> {
+    let header = request.headers().get(TRACEPARENT)?.to_str().ok()?;
+    let mut parts = header.split('-');
+    let (version, trace, parent, flags) =
+        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let hex = |text: &str, digits: usize| {
+        text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let is_zero = |text: &str| text.bytes().all(|b| b == b'0');
+    // Later versions may say more; the first has these four parts and no more.
+    let is_whole = version != "00" || parts.next().is_none();
+    let is_good = hex(version, 2)
+        && version != "ff"
+        && hex(trace, 32)
+        && hex(parent, 16)
+        && hex(flags, 2)
+        && !is_zero(trace)
+        && !is_zero(parent);
+    (is_good && is_whole).then(|| trace.to_owned())
+}
+
+/// The id under which the log knows a request.
+pub(super) fn id_of(request: &HttpRequest) -> Option<String> {
+    let extensions = request.extensions();
+    extensions.get::<RequestId>().map(|id| id.0.clone())
 }
 
 /// The outermost layer: gives the request its id and every answer its headers.
@@ -118,6 +147,7 @@ impl RootSpanBuilder for RequestSpan {
         tracing::info_span!(
             "request",
             request.id = %id,
+            trace.id = trace_id(request),
             http.method = %request.method(),
             http.route = request.match_pattern().unwrap_or_default(),
             http.status = Empty,
@@ -131,5 +161,61 @@ impl RootSpanBuilder for RequestSpan {
         };
         span.record("http.status", status.as_u16());
         tracing::debug!("Answered {status}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+    fn trace_of(header: &str) -> Option<String> {
+        trace_id(
+            &TestRequest::default()
+                .insert_header((TRACEPARENT, header))
+                .to_srv_request(),
+        )
+    }
+
+    #[test]
+    fn the_trace_of_a_well_formed_parent_is_taken() {
+        for header in [
+            format!("00-{TRACE}-00f067aa0ba902b7-01"),
+            format!("cc-{TRACE}-00f067aa0ba902b7-00-what-comes-later"),
+        ] {
+            assert_eq!(trace_of(&header).as_deref(), Some(TRACE), "{header}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_parent_is_none() {
+        for header in [
+            "".to_owned(),
+            format!("00-{TRACE}-00f067aa0ba902b7"),
+            format!("00-{TRACE}-00f067aa0ba902b7-01-more"),
+            format!("ff-{TRACE}-00f067aa0ba902b7-01"),
+            format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)),
+            format!("00-{TRACE}-0000000000000000-01"),
+            format!("00-{}-00f067aa0ba902b7-01", TRACE.to_uppercase()),
+            "00-\u{7f}-x-01".to_owned().replace('\u{7f}', "canary"),
+        ] {
+            assert_eq!(trace_of(&header), None, "{header}");
+        }
+    }
+
+    #[test]
+    fn a_request_id_is_taken_when_it_is_a_plain_word_and_made_otherwise() {
+        let id_for = |given: &str| {
+            let request = TestRequest::default().insert_header((REQUEST_ID, given));
+            request_id(&request.to_srv_request()).0
+        };
+        assert_eq!(id_for("checkout-42.a_b"), "checkout-42.a_b");
+        for unfit in ["", "two words", "line=1;x", &"a".repeat(65)] {
+            let made = id_for(unfit);
+            assert!(made != unfit && made.len() == 32, "{unfit}: {made}");
+        }
     }
 }

@@ -9,7 +9,7 @@ mod show;
 
 use chrono::{DateTime, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
-use market::ids::{PlanId, ProjectId, QuoteId, ReservationId};
+use market::ids::{BudgetId, PlanId, PrincipalId, ProjectId, QuoteId, ReservationId};
 use market::reservation::{CloseReason, ReservationState};
 use market::tags::{Attribution, Tags};
 use serde::Serialize;
@@ -48,6 +48,9 @@ pub(crate) struct ReservationView {
     id: ReservationId,
     /// In which project.
     project_id: ProjectId,
+    /// Who placed it, and may change it beside administrators; `null` for those older than the
+    /// record of it.
+    created_by: Option<PrincipalId>,
     /// What the tenant calls it.
     name: String,
     /// The kind of its demand.
@@ -74,7 +77,7 @@ pub(crate) struct ReservationView {
     tags: Tags,
     /// The fixed fields for finance.
     attribution: Attribution,
-    /// When it is to end; `null` while the end is open.
+    /// When it ends by itself; before the hand-off: when it is given up; `null` while that is open.
     window_end: Option<DateTime<Utc>>,
     /// When the hold lapses unless it is confirmed.
     hold_expires_at: DateTime<Utc>,
@@ -90,6 +93,8 @@ pub(crate) struct ReservationView {
     wish: Option<WishWord>,
     /// When the tenant said so: use after this is not charged.
     wish_at: Option<DateTime<Utc>>,
+    /// The budget that was spent, so that it was ended; `null` when no budget ended it.
+    stopped_by: Option<BudgetId>,
 }
 
 impl From<&Reservation> for ReservationView {
@@ -97,6 +102,7 @@ impl From<&Reservation> for ReservationView {
         Self {
             id: row.id,
             project_id: row.project_id,
+            created_by: row.created_by,
             name: row.name.clone(),
             kind: row.kind,
             state: row.state.as_str().to_owned(),
@@ -121,6 +127,7 @@ impl From<&Reservation> for ReservationView {
                 Wish::Release => Some(WishWord::Release),
             },
             wish_at: row.wish_at,
+            stopped_by: row.stopped_by,
         }
     }
 }

@@ -4,8 +4,9 @@
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
-    agents, api_keys, attestations, gpus, offers, plans, plumbing, providers, quotes, reports,
-    reservations, ssh_keys, tokens, verifications,
+    agents, api_keys, attestations, audit, balance, budgets, credits, docs, events, gpus, metrics,
+    offers, plans, plumbing, projects, providers, quotes, reports, reservations, spending_limits,
+    ssh_keys, tokens, verifications, webhook_endpoints,
 };
 
 /// The table.
@@ -14,7 +15,9 @@ pub(super) fn routes(table: &mut ServiceConfig<'_>) {
         // For machines that run or read the service.
         .service(plumbing::healthz)
         .service(plumbing::readyz)
+        .service(metrics::show_metrics)
         .service(plumbing::openapi_json)
+        .service(docs::docs)
         .service(plumbing::jwks)
         // Supply, readable without login.
         .service(gpus::list_gpus)
@@ -38,12 +41,34 @@ pub(super) fn routes(table: &mut ServiceConfig<'_>) {
         .service(reservations::extend_reservation)
         .service(reservations::reservation_nodes)
         .service(reservations::reservation_access)
+        // What happened.
+        .service(events::list_events)
+        .service(events::reservation_events)
+        .service(webhook_endpoints::list_webhook_endpoints)
+        .service(webhook_endpoints::add_webhook_endpoint)
+        .service(webhook_endpoints::show_webhook_endpoint)
+        .service(webhook_endpoints::change_webhook_endpoint)
+        .service(webhook_endpoints::delete_webhook_endpoint)
+        .service(webhook_endpoints::rotate_webhook_secret)
+        .service(webhook_endpoints::test_webhook_endpoint)
+        .service(webhook_endpoints::list_webhook_deliveries)
+        .service(webhook_endpoints::redeliver_webhook)
         // Proof.
         .service(verifications::take_step)
         .service(attestations::show_attestation)
         .service(agents::agent_file)
         // Money.
         .service(reports::cost_report)
+        .service(credits::list_credits)
+        .service(credits::grant_credit)
+        .service(balance::show_balance)
+        .service(spending_limits::show_limits)
+        .service(spending_limits::change_limits)
+        .service(budgets::list_budgets)
+        .service(budgets::add_budget)
+        .service(budgets::show_budget)
+        .service(budgets::change_budget)
+        .service(budgets::delete_budget)
         // Who may call.
         .service(ssh_keys::list_ssh_keys)
         .service(ssh_keys::add_ssh_key)
@@ -51,5 +76,10 @@ pub(super) fn routes(table: &mut ServiceConfig<'_>) {
         .service(tokens::trade_token)
         .service(api_keys::list_api_keys)
         .service(api_keys::make_api_key)
-        .service(api_keys::revoke_api_key);
+        .service(api_keys::rotate_api_key)
+        .service(api_keys::revoke_api_key)
+        .service(projects::list_projects)
+        .service(projects::make_project)
+        // Who called.
+        .service(audit::list_audit);
 }

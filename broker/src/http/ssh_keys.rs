@@ -13,7 +13,7 @@ use super::access::{ReadSshKeys, WriteSshKeys};
 use super::auth::May;
 use super::body::Body;
 use super::error::ApiError;
-use super::idempotency::{self, IdempotencyHeader, answer, completion};
+use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
 use super::names::check_name;
 use super::page::{Cursors, Page, limit};
 use crate::app::Broker;
@@ -151,15 +151,20 @@ pub(crate) async fn add_ssh_key(
 /// Forgets a key. Machines that carry it already keep it.
 #[utoipa::path(
     tag = "ssh-keys",
-    params(("id" = SshKeyId, Path, description = "The key")),
+    params(("id" = SshKeyId, Path, description = "The key"), IdempotencyHeader),
     responses((status = 204, description = "It is forgotten"))
 )]
 #[delete("/v1/ssh-keys/{id}")]
 pub(crate) async fn delete_ssh_key(
     broker: web::Data<Broker>,
     who: May<WriteSshKeys>,
+    request: HttpRequest,
     id: web::Path<SshKeyId>,
 ) -> Result<HttpResponse, ApiError> {
-    broker.store().ssh_keys().of(who.tenant).delete(*id).await?;
-    Ok(HttpResponse::NoContent().finish())
+    idempotency::once(&broker, who.tenant, &request, b"", async |effect| {
+        let keys = broker.store().ssh_keys().of(who.tenant);
+        keys.delete(*id, completion(effect, &gone)).await?;
+        Ok(gone(&()))
+    })
+    .await
 }

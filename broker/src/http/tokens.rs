@@ -37,11 +37,11 @@ pub(crate) async fn trade_token(
     who: Principal,
     _: NoBody,
 ) -> Result<HttpResponse, ApiError> {
-    who.showed_api_key()?;
+    let key = who.shown_api_key()?;
     let (role, scopes) = (who.grant.role, who.grant.scopes);
     let (access_token, expires_at) = sign_token(
-        broker.keys().token(),
-        who.api_key_id,
+        &broker.keys().token(),
+        key,
         who.own_tenant,
         role,
         scopes,

@@ -6,12 +6,9 @@
 
 use std::collections::HashMap;
 
-use market::catalog::{CatalogReading, SkipReason, Skipped};
+use market::catalog::{CatalogReading, SkipReason, Skipped, spot_above_on_demand};
 use market::money::Money;
-use market::offer::{Offer, Terms};
-
-/// The most free nodes of one offer that anyone can have.
-pub const MAX_NODES: u32 = 100_000;
+use market::offer::{MAX_NODES, Offer, Terms};
 
 /// Takes implausible offers out of a reading and names each among the skipped.
 #[must_use]
@@ -70,11 +67,9 @@ fn refusal(offer: &Offer, on_demand: &HashMap<Identity, Money>) -> Option<(SkipR
         return Some((SkipReason::ImplausiblePrice, error.to_string()));
     }
     if offer.terms == Terms::Spot
-        && let Some(whole) = on_demand
-            .get(&identity(offer))
-            .filter(|whole| price > **whole)
+        && let Some(whole) = on_demand.get(&identity(offer))
+        && let Some(why) = spot_above_on_demand(price, *whole)
     {
-        let why = format!("spot at {price} is above on demand at {whole}");
         return Some((SkipReason::SpotAboveOnDemand, why));
     }
     offer

@@ -1,40 +1,75 @@
-//! Reads each provider over and over, each in its own time, with jitter.
+//! Reads a provider over and over, with jitter. One replica does it for all: the one that has the
+//! lease of it.
 
 use std::time::Duration;
 
+use market::ids::ProviderId;
 use rand::Rng as _;
+use tokio::time::sleep;
 use tracing::warn;
 
-use super::{read_provider, refresh_snapshot};
-use crate::app::Broker;
+use super::{IngestError, read_provider, refresh_snapshot};
+use crate::app::{Broker, ProviderLink};
+use crate::background::Stop;
+use crate::hot::Topic;
+use crate::hot::turn::{acquire, keep_turns};
 
-/// Reads every provider until the task is dropped.
-///
-/// Each has a task of its own, so that one that hangs holds up no other.
-pub async fn poll_forever(broker: Broker) {
-    let mut polls = tokio::task::JoinSet::new();
-    for index in 0..broker.providers().len() {
-        polls.spawn(poll_one(broker.clone(), index));
-    }
-    while let Some(ended) = polls.join_next().await {
-        if let Err(error) = ended {
-            warn!(%error, "The reading of a provider ended");
+/// How the tasks that read providers are called, before the id.
+pub(crate) const POLL: &str = "poll:";
+
+/// How soon a provider is read that is entered or enabled while we run.
+const UNTIL_ENTERED: Duration = Duration::from_secs(1);
+
+/// Reads one provider until it is told to stop, while no other replica does and while the provider
+/// is connected and enabled; a reading under way is dropped on stop.
+pub async fn keep_polling(broker: Broker, provider: ProviderId, stop: Stop) {
+    let turn = || async {
+        match broker.provider(&provider) {
+            Some(link) if !broker.is_disabled(&provider) => {
+                read(&broker, &link).await;
+                sleep(jittered(link.adapter.profile().poll_interval)).await;
+            }
+            _ => sleep(UNTIL_ENTERED).await,
         }
-    }
+    };
+    keep_turns(&broker, &lease_of(&provider), &stop, turn).await;
 }
 
-async fn poll_one(broker: Broker, index: usize) {
-    let link = &broker.providers()[index];
-    let interval = link.adapter.profile().poll_interval;
-    loop {
-        if let Err(error) = read_provider(&broker, link).await {
-            warn!(error = %crate::chain(&error), "A provider could not be read");
+/// The lease of the reading of a provider, and the name of the task that holds it.
+pub(crate) fn lease_of(provider: &ProviderId) -> String {
+    format!("{POLL}{provider}")
+}
+
+/// Reads once every provider that no other replica reads, and takes what others read from the
+/// database.
+///
+/// The result names each that failed.
+pub async fn read_own(broker: &Broker) -> Vec<IngestError> {
+    let mut failures = Vec::new();
+    for link in broker.providers() {
+        let provider = link.adapter.profile().provider_id();
+        if !broker.is_disabled(&provider)
+            && acquire(broker, &lease_of(&provider)).await
+            && let Err(failure) = read_provider(broker, &link).await
+        {
+            failures.push(failure);
         }
-        if let Err(error) = refresh_snapshot(&broker).await {
-            warn!(error = %crate::chain(&error), "The snapshot could not be refreshed");
-        }
-        tokio::time::sleep(jittered(interval)).await;
     }
+    if let Err(failure) = refresh_snapshot(broker).await {
+        failures.push(failure.into());
+    }
+    broker.hot().publish(Topic::Supply);
+    failures
+}
+
+async fn read(broker: &Broker, link: &ProviderLink) {
+    if let Err(error) = read_provider(broker, link).await {
+        warn!(error = %crate::chain(&error), "A provider could not be read");
+    }
+    if let Err(error) = refresh_snapshot(broker).await {
+        warn!(error = %crate::chain(&error), "The snapshot could not be refreshed");
+    }
+    broker.hot().publish(Topic::Supply);
 }
 
 /// The interval, a fifth more or less, so that many brokers do not call in step.

@@ -1,15 +1,15 @@
 //! Price lists come in: each provider in them as one whole reading.
 //!
 //! A file is whole by itself, so nothing in it is doubted; what no list names any more is
-//! withdrawn. A list that cannot be kept holds up no other.
+//! withdrawn. A list that cannot be kept holds up no other. Its offers are as old as the file: one
+//! that was written anew says its prices anew, also those that are the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use adapters::pricesheet::PriceSheets;
 use market::catalog::{CatalogReading, OfferDiff};
 use market::ids::{OfferId, ProviderId};
 use market::offer::Offer;
-use store::StoreError;
 use tracing::{info, warn};
 
 use super::{IngestError, diff, gate, keep, refresh_snapshot};
@@ -58,7 +58,7 @@ async fn apply(
     broker
         .store()
         .providers()
-        .ensure(&provider, None, broker.now())
+        .ensure(&provider, broker.now())
         .await?;
     let reading = gate::admit(CatalogReading {
         provider,
@@ -72,15 +72,29 @@ async fn apply(
         .catalog()
         .known_offers(&reading.provider)
         .await?;
-    let diff: OfferDiff = diff::diff(&known.offers, &reading);
+    let mut diff = diff::diff(&known.offers, &reading);
+    let redated = redated(&known.offers, &reading, &diff);
+    diff.changed.extend(redated);
     if reading.offers.is_empty() && diff.is_empty() {
         return Ok(());
     }
-    match keep(broker, &reading, &diff, known.generation).await {
-        // Another process reads the same lists: whichever comes last has said the same.
-        Err(IngestError::Store(StoreError::Stale)) => Ok(()),
-        kept => kept,
+    keep(broker, &reading, &diff, known.generation).await
+}
+
+/// Offers of which nothing changed but the date of their list.
+fn redated(known: &[Offer], reading: &CatalogReading, diff: &OfferDiff) -> Vec<Offer> {
+    let mut dates: HashMap<OfferId, _> = known
+        .iter()
+        .map(|offer| (offer.offer_id, offer.observed_at))
+        .collect();
+    for changed in &diff.changed {
+        dates.remove(&changed.offer_id);
     }
+    let is_redated = |offer: &&Offer| {
+        let before = dates.get(&offer.offer_id);
+        before.is_some_and(|before| *before != offer.observed_at)
+    };
+    reading.offers.iter().filter(is_redated).cloned().collect()
 }
 
 fn beside_live(broker: &Broker, mut offer: Offer) -> Offer {

@@ -3,7 +3,7 @@
 //! A command that meets a worker's change is decided anew on what the worker wrote.
 
 use chrono::{DateTime, Utc};
-use market::ids::{ReservationId, TenantId};
+use market::ids::{BudgetId, ReservationId, TenantId};
 use market::reservation::{ReservationEvent, ReservationState};
 use store::StoreError;
 use store::commands::Command;
@@ -74,6 +74,32 @@ pub async fn release(
     .await
 }
 
+/// Ends a reservation because a budget is spent, the way its tenant would: what is not handed off
+/// is cancelled, the rest released.
+///
+/// Errors: [`ReserveError::Illegal`] when it is ending already.
+pub async fn stop(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    budget: BudgetId,
+) -> Result<Reservation, ReserveError> {
+    let choose = |reservation: &Reservation, _| {
+        let state = reservation.state;
+        if let Ok(next) = state.next(ReservationEvent::ReleaseRequested) {
+            debug_assert!(!next.is_closed(), "what runs is not closed at once");
+            return Ok(Command::Wish(Wish::Release));
+        }
+        let next = state.next(ReservationEvent::Cancel)?;
+        Ok(if is_early(state) {
+            Command::Move(next)
+        } else {
+            Command::Wish(Wish::Cancel)
+        })
+    };
+    decide_for(broker, tenant, id, Asker::Budget(budget), choose).await
+}
+
 /// Moves the end of the window out.
 ///
 /// Errors: [`ReserveError::OpenEnd`], [`ReserveError::EndTooEarly`], [`ReserveError::Illegal`].
@@ -106,23 +132,45 @@ async fn decide(
     completion: Option<Completion<'_, Reservation>>,
     choose: impl Fn(&Reservation, DateTime<Utc>) -> Result<Command, ReserveError>,
 ) -> Result<Reservation, ReserveError> {
+    decide_for(broker, tenant, id, Asker::Tenant(completion), choose).await
+}
+
+/// On whose account something is done to a reservation.
+#[derive(Clone, Copy)]
+enum Asker<'a> {
+    /// The tenant asked for it.
+    Tenant(Option<Completion<'a, Reservation>>),
+    /// A budget is spent.
+    Budget(BudgetId),
+}
+
+async fn decide_for(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    asker: Asker<'_>,
+    choose: impl Fn(&Reservation, DateTime<Utc>) -> Result<Command, ReserveError>,
+) -> Result<Reservation, ReserveError> {
     let mut tries = 0;
     loop {
         let now = broker.now();
         let reservation = find(broker, tenant, id).await?;
         let command = choose(&reservation, now)?;
-        let done = broker
-            .store()
-            .reservations()
-            .of(tenant)
-            .command(id, reservation.version, command, now, completion)
-            .await;
+        let (mine, version) = (
+            broker.store().reservations().of(tenant),
+            reservation.version,
+        );
+        let done = match asker {
+            Asker::Tenant(completion) => mine.command(id, version, command, now, completion).await,
+            Asker::Budget(budget) => mine.stop(id, version, command, budget, now).await,
+        };
         tries += 1;
         match done {
             Err(StoreError::Stale) if tries < TRIES => {}
             Err(error) => return Err(error.into()),
             Ok(done) => {
                 broker.nudge();
+                broker.ring_events();
                 return Ok(done);
             }
         }

@@ -1,7 +1,7 @@
 //! The real time between our answer and the next step, on the machine's monotonic clock.
 //!
 //! It lives in this process only: a conversation that a restart cut in two cannot be timed, and
-//! is not gone on with.
+//! is not gone on with. The node begins it anew.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -88,7 +88,7 @@ async fn an_id_that_cannot_be_read_is_a_400_with_an_example() {
             .send(&route.method, &route.filled_with_nonsense(), body)
             .await;
         if route.path.contains("{id}") {
-            let detail = answer.refused(400, "invalid_parameter");
+            let detail = answer.refused(422, "invalid_parameter");
             assert!(detail.contains("looks like"), "{route}: {detail}");
         } else {
             answer.refused(404, "not_found");
@@ -242,7 +242,7 @@ async fn a_query_that_cannot_be_read_is_a_400() {
         "/v1/ssh-keys?tenant=acme",
     ] {
         let answer = service.with(&key).get(path).await;
-        assert_eq!(answer.status, 400, "{path}: {}", answer.text);
+        assert_eq!(answer.status, 422, "{path}: {}", answer.text);
         assert!(
             ["invalid_parameter", "invalid_cursor"]
                 .contains(&answer.body["code"].as_str().unwrap_or(""))

@@ -91,6 +91,11 @@ async fn the_lambda_adapter_keeps_its_contract() {
 }
 
 #[tokio::test]
+async fn the_runpod_adapter_keeps_its_contract() {
+    check(Provider::Runpod).await;
+}
+
+#[tokio::test]
 async fn the_voltagepark_adapter_keeps_its_contract() {
     check(Provider::Voltagepark).await;
 }

@@ -363,3 +363,220 @@ async fn an_administrator_reaches_another_tenant_only_by_name_and_nobody_else_do
         .refused(404, "not_found");
     service.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rotated_key_is_the_same_principal_and_the_old_one_lives_on_for_a_while() {
+    let service = Service::start().await;
+    let member = service.key("acme", Role::Member).await;
+    let id = hold(&service, &member).await;
+    let rotate = format!("/v1/api-keys/{}/rotate", member.id);
+    let made = service
+        .with(&member)
+        .once("r1")
+        .post(&rotate, &json!({ "overlap_seconds": 600 }))
+        .await
+        .expect(201);
+    let secret = made["secret"].as_str().expect("the key").to_owned();
+    let again = service
+        .with(&member)
+        .once("r1")
+        .post(&rotate, &json!({ "overlap_seconds": 600 }))
+        .await
+        .expect(201);
+    assert_eq!(
+        (&again["id"], &again["secret"]),
+        (&made["id"], &json!(null))
+    );
+    assert_eq!(
+        (&made["role"], &made["name"]),
+        (&json!("member"), &json!("test"))
+    );
+    let listed = service.with(&member).get("/v1/api-keys").await.expect(200);
+    let [new, old] = [&listed["items"][0], &listed["items"][1]];
+    assert_eq!(old["replaced_by"], new["id"]);
+    assert_eq!(old["principal_id"], new["principal_id"]);
+    assert!(old["last_used_at"].is_string() && new["last_used_at"].is_null());
+    service
+        .with(&member)
+        .post(&rotate, &json!({}))
+        .await
+        .refused(409, "key_not_active");
+    let most = json!({ "overlap_seconds": 2_592_001 });
+    let next = format!(
+        "/v1/api-keys/{}/rotate",
+        made["id"].as_str().expect("an id")
+    );
+    service
+        .bearer(&secret)
+        .post(&next, &most)
+        .await
+        .refused(422, "invalid_body");
+
+    service.world.clock().advance(TimeDelta::seconds(601));
+    service
+        .with(&member)
+        .get("/v1/reservations")
+        .await
+        .refused(401, "token_expired");
+    // What the old key made is the new one's to end.
+    let cancel = format!("/v1/reservations/{id}/cancel");
+    service
+        .bearer(&secret)
+        .send("POST", &cancel, None)
+        .await
+        .expect(200);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_takes_the_place_of_another_principal_by_rotating_its_key() {
+    let service = Service::start().await;
+    let member = service.key("acme", Role::Member).await;
+    let other = service.key("acme", Role::Member).await;
+    let admin = service.key("acme", Role::Admin).await;
+    let stranger = service.key("other", Role::Admin).await;
+    let rotate = format!("/v1/api-keys/{}/rotate", member.id);
+    let ask = async |key| service.with(key).post(&rotate, &json!({})).await;
+    ask(&other).await.refused(403, "not_yours");
+    ask(&stranger).await.refused(404, "not_found");
+    let traded = service
+        .with(&member)
+        .send("POST", "/v1/tokens", None)
+        .await
+        .expect(201);
+    let token = traded["access_token"].as_str().expect("a token");
+    service
+        .bearer(token)
+        .post(&rotate, &json!({}))
+        .await
+        .refused(403, "access_denied");
+    ask(&admin).await.expect(201);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_ends_what_it_made_and_sees_what_others_made() {
+    let service = Service::start().await;
+    let maker = service.key("acme", Role::Member).await;
+    let other = service.key("acme", Role::Member).await;
+    let admin = service.key("acme", Role::Admin).await;
+    let id = hold(&service, &maker).await;
+    let one = format!("/v1/reservations/{id}");
+    service.with(&other).get(&one).await.expect(200);
+    for verb in ["confirm", "cancel", "release"] {
+        let verb = format!("{one}/{verb}");
+        let answer = service.with(&other).send("POST", &verb, None).await;
+        answer.refused(403, "not_yours");
+    }
+    let extend = json!({ "end": "2030-01-01T00:00:00Z" });
+    let answer = service.with(&other).post(&format!("{one}/extend"), &extend);
+    answer.await.refused(403, "not_yours");
+    let answer = service.with(&other).patch(&one, &json!({ "name": "mine" }));
+    answer.await.refused(403, "not_yours");
+    let token = service.with(&maker).send("POST", "/v1/tokens", None).await;
+    let token = token.expect(201);
+    let token = token["access_token"].as_str().expect("a token");
+    let named = service
+        .bearer(token)
+        .patch(&one, &json!({ "name": "ours" }));
+    named.await.expect(200);
+    let cancel = format!("{one}/cancel");
+    service
+        .with(&admin)
+        .send("POST", &cancel, None)
+        .await
+        .expect(200);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rotated_signing_key_verifies_on_until_its_tokens_have_lapsed() {
+    let service = Service::start().await;
+    let key = service.key("acme", Role::Member).await;
+    let broker = service.world.broker();
+    let trade = async || {
+        let made = service.with(&key).send("POST", "/v1/tokens", None).await;
+        let made = made.expect(201);
+        made["access_token"].as_str().expect("a token").to_owned()
+    };
+    let published = async || {
+        let keys = service.anyone().get("/.well-known/jwks.json").await;
+        let keys = keys.expect(200);
+        let keys = keys["keys"].as_array().expect("keys");
+        let tokens = keys.iter().filter(|key| key["purpose"] == "token");
+        tokens
+            .map(|key| key["kid"].as_str().expect("a name").to_owned())
+            .collect::<Vec<_>>()
+    };
+    let (old, page) = (
+        trade().await,
+        service.with(&key).get("/v1/api-keys?limit=1").await,
+    );
+    page.expect(200);
+    let before = published().await;
+    // Another process rotates.
+    let sealing = broker::start::sealing_key(broker.config()).expect("the sealing key");
+    let purpose = store::signing_keys::KeyPurpose::Token;
+    let kid = broker::keys::rotate(broker.store(), &sealing, purpose, broker.now())
+        .await
+        .expect("rotated");
+    assert_eq!(broker.keys().token().kid(), before[0], "not yet noticed");
+    service.world.clock().advance(TimeDelta::seconds(61));
+    assert_eq!(published().await, [before[0].clone(), kid.clone()]);
+    let new = trade().await;
+    assert_ne!(
+        new.split('.').next(),
+        old.split('.').next(),
+        "another key signs"
+    );
+    for token in [&old, &new] {
+        service
+            .bearer(token)
+            .get("/v1/reservations")
+            .await
+            .expect(200);
+    }
+    service.world.clock().advance(TimeDelta::minutes(17));
+    assert_eq!(published().await, [kid]);
+    service
+        .bearer(&old)
+        .get("/v1/reservations")
+        .await
+        .refused(401, "invalid_token");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_of_a_key_that_another_replica_made_has_the_keys_read_at_once() {
+    let service = Service::start().await;
+    let key = service.key("acme", Role::Member).await;
+    let broker = service.world.broker();
+    service.world.clock().advance(TimeDelta::seconds(61));
+    service.with(&key).get("/v1/reservations").await.expect(200);
+    let sealing = std::sync::Arc::new(broker::start::sealing_key(broker.config()).expect("a key"));
+    let purpose = store::signing_keys::KeyPurpose::Token;
+    broker::keys::rotate(broker.store(), &sealing, purpose, broker.now())
+        .await
+        .expect("rotated");
+    let replica = broker::keys::Keys::load(broker.store(), sealing, broker.now())
+        .await
+        .expect("another replica");
+    let claims = json!({
+        "iss": "gpu-broker", "aud": "gpu-broker-api", "sub": key.id, "tenant": key.tenant,
+        "role": "member", "scopes": {}, "iat": broker.now().timestamp(),
+        "exp": broker.now().timestamp() + 900,
+    });
+    let pair = replica.token();
+    let header = jsonwebtoken::Header {
+        kid: Some(pair.kid().to_owned()),
+        ..jsonwebtoken::Header::new(jsonwebtoken::Algorithm::EdDSA)
+    };
+    let token = jsonwebtoken::encode(&header, &claims, &pair.encoding()).expect("signed");
+    service.world.clock().advance(TimeDelta::seconds(6));
+    service
+        .bearer(&token)
+        .get("/v1/reservations")
+        .await
+        .expect(200);
+    service.stop().await;
+}

@@ -117,3 +117,22 @@ fn no_cuda_and_no_second_tls_stack_is_in_the_tree_of_the_broker() {
         );
     }
 }
+
+#[test]
+fn no_crate_of_ours_may_be_unsafe() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("packages");
+    let targets = packages.iter().flat_map(|package| {
+        let targets = package["targets"].as_array().expect("targets");
+        targets.iter().map(|target| &target["src_path"])
+    });
+    let roots: Vec<_> = targets.filter_map(Value::as_str).collect();
+    assert!(roots.len() > ARROWS.len(), "the crates were not found");
+    for root in roots {
+        let text = std::fs::read_to_string(root).expect("the root of a crate");
+        assert!(
+            text.lines().any(|line| line == "#![forbid(unsafe_code)]"),
+            "{root} must say #![forbid(unsafe_code)]"
+        );
+    }
+}

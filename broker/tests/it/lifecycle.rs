@@ -2,11 +2,15 @@
 //! every database. The scene that the tests play in is `scene`, what stands between the broker and
 //! its providers is `tap`.
 
+mod budget;
+mod ceiling;
 mod commands;
 mod crash;
 mod faults;
 mod fleet;
 mod happy;
 pub(crate) mod scene;
+mod stop;
 mod sweep;
 pub(crate) mod tap;
+mod window;

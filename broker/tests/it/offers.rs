@@ -127,7 +127,7 @@ async fn a_cursor_is_of_its_own_list_and_filter_only() {
             .anyone()
             .get(&format!("{other}cursor={cursor}"))
             .await;
-        answer.refused(400, "invalid_cursor");
+        answer.refused(422, "invalid_cursor");
     }
     service.stop().await;
 }

@@ -1,5 +1,9 @@
 //! Health, readiness, providers, keys, and the headers of every answer.
 
+use std::time::Duration;
+
+use broker::background::Background;
+use broker::ingest::{catch_up, read_provider};
 use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::json;
@@ -9,10 +13,21 @@ use crate::service::Service;
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_is_the_truth_and_health_is_only_life() {
     let service = Service::start().await;
-    assert_eq!(
-        service.anyone().get("/readyz").await.expect(200),
-        json!({ "status": "ready" })
-    );
+    let ready = service.anyone().get("/readyz").await.expect(200);
+    assert_eq!(ready["status"], "ready");
+    let parts = ready["parts"].as_array().expect("parts");
+    let named: Vec<_> = parts.iter().map(|part| part["name"].as_str()).collect();
+    let all = [
+        "process",
+        "database",
+        "migrations",
+        "snapshot",
+        "providers",
+        "background",
+        "hot_state",
+    ];
+    assert_eq!(named, all.map(Some));
+    assert!(parts.iter().all(|part| part["status"] == "ok"), "{ready}");
     service.world.clock().advance(TimeDelta::days(800));
     let stale = service.anyone().get("/readyz").await;
     stale.refused(503, "not_ready");
@@ -24,6 +39,52 @@ async fn readiness_is_the_truth_and_health_is_only_life() {
         (Some("providers"), Some("5"))
     );
     service.anyone().get("/healthz").await.expect(200);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_whose_tasks_are_silent_or_that_stops_is_not_ready() {
+    let service = Service::start().await;
+    let broker = service.world.broker();
+    let part = async |name: &str| {
+        let ready = service.anyone().get("/readyz").await.expect(200);
+        let parts = ready["parts"].as_array().expect("parts").clone();
+        let found = parts.into_iter().find(|part| part["name"] == name);
+        found.expect("the part")
+    };
+    // A promise of no time at all is broken at once.
+    broker.pulses().beat("poll:lambda", Duration::ZERO);
+    let poller = part("background").await;
+    assert_eq!(poller["status"], "degraded", "others go on: {poller}");
+    broker.pulses().beat("fulfil", Duration::ZERO);
+    let silent = service.anyone().get("/readyz").await;
+    silent.refused(503, "not_ready");
+    assert_eq!(silent.body["faults"][0]["field"], "background");
+    broker.pulses().beat("fulfil", Duration::from_secs(600));
+    assert_eq!(part("background").await["status"], "degraded");
+
+    Background::of(broker).stop().await;
+    let stopping = service.anyone().get("/readyz").await;
+    stopping.refused(503, "not_ready");
+    assert_eq!(stopping.body["faults"][0]["field"], "process");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_whose_snapshot_stays_behind_is_not_ready() {
+    let service = Service::start().await;
+    let (broker, clock) = (service.world.broker(), service.world.clock());
+    clock.advance(TimeDelta::seconds(5));
+    // Read and applied, as another replica would: our snapshot is not told.
+    let link = &broker.providers()[0];
+    read_provider(broker, link).await.expect("a reading");
+    service.anyone().get("/readyz").await.expect(200);
+    clock.advance(TimeDelta::seconds(31));
+    let behind = service.anyone().get("/readyz").await;
+    behind.refused(503, "not_ready");
+    assert_eq!(behind.body["faults"][0]["field"], "snapshot");
+    catch_up(broker).await.expect("the database");
+    service.anyone().get("/readyz").await.expect(200);
     service.stop().await;
 }
 

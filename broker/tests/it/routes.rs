@@ -29,6 +29,7 @@ impl Route {
             .map(|part| match part {
                 "{n}" => "1".to_owned(),
                 "{gpu}" => "H100-SXM".to_owned(),
+                "{delivery}" => format!("whd_{}", "0".repeat(32)),
                 "{sha256}" => "0".repeat(64),
                 "{id}" => format!("{}{}", self.prefix(), "0".repeat(32)),
                 other => other.to_owned(),
@@ -62,6 +63,8 @@ impl Route {
             ("/v1/api-keys", "key_"),
             ("/v1/verifications", "ver_"),
             ("/v1/attestations", "att_"),
+            ("/v1/webhook-endpoints", "whe_"),
+            ("/v1/budgets", "bud_"),
         ];
         let found = prefixes
             .iter()

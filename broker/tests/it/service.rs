@@ -2,10 +2,13 @@
 //! simulated providers already read and a clock that only the test turns.
 
 use std::future::Future;
-use std::sync::Once;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Once, OnceLock};
 
-use broker::demo::world::{World, WorldOptions};
+use broker::config::Config;
 use broker::http::api_keys::{NewSecret, default_scopes};
+use broker::simulation::{World, WorldOptions};
 use chrono::TimeDelta;
 use market::identity::{Role, Scopes};
 use market::ids::{ApiKeyId, ProjectId, TenantId};
@@ -90,6 +93,30 @@ pub(crate) fn install_tls() {
     });
 }
 
+/// The agent of pretend nodes: the broker, without what only a debugger reads where `strip` is
+/// installed. Each node hashes the executable that it runs, and that was most of its time.
+pub(crate) fn agent() -> PathBuf {
+    static AGENT: OnceLock<PathBuf> = OnceLock::new();
+    let small = || {
+        let broker = Path::new(env!("CARGO_BIN_EXE_broker"));
+        let small = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agent");
+        let made_at = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified());
+        if made_at(&small).ok() > made_at(broker).ok() {
+            return small;
+        }
+        // Another run of these tests may have it open.
+        let fresh = small.with_extension(std::process::id().to_string());
+        let mut strip = Command::new("strip");
+        strip.args(["--strip-debug", "-o"]).arg(&fresh).arg(broker);
+        let done = strip.status().is_ok_and(|status| status.success());
+        match done && std::fs::rename(&fresh, &small).is_ok() {
+            true => small,
+            false => broker.to_owned(),
+        }
+    };
+    AGENT.get_or_init(small).clone()
+}
+
 /// Calls the service with or without a key.
 pub(crate) struct Caller<'a> {
     service: &'a Service,
@@ -108,13 +135,32 @@ impl Service {
         Self::start_with(NodeRunner::Run).await
     }
 
+    /// Starts a service whose nodes do not run, with another configuration.
+    pub(crate) async fn start_configured(
+        configure: impl Fn(&mut Config) + Send + Sync + 'static,
+    ) -> Self {
+        let usual = WorldOptions::new(Path::new(""));
+        Self::start_as(WorldOptions {
+            nodes: NodeRunner::Off,
+            configure: Box::new(configure),
+            ..usual
+        })
+        .await
+    }
+
     async fn start_with(nodes: NodeRunner) -> Self {
+        let usual = WorldOptions::new(Path::new(""));
+        Self::start_as(WorldOptions { nodes, ..usual }).await
+    }
+
+    /// Starts a service in a world of one's own making, but for where it lies and its nodes' agent.
+    pub(crate) async fn start_as(options: WorldOptions) -> Self {
         install_tls();
         let dir = tempfile::tempdir().expect("a directory");
         let options = WorldOptions {
-            nodes,
-            executable: Some(env!("CARGO_BIN_EXE_broker").into()),
-            ..WorldOptions::new(dir.path())
+            data_dir: dir.path().to_owned(),
+            executable: Some(agent()),
+            ..options
         };
         let world = World::open(options).await.expect("a world");
         world

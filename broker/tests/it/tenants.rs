@@ -114,6 +114,6 @@ async fn a_cursor_of_one_tenant_opens_no_list_of_another() {
         .with(&stranger)
         .get(&next)
         .await
-        .refused(400, "invalid_cursor");
+        .refused(422, "invalid_cursor");
     service.stop().await;
 }

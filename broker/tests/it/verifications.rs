@@ -39,7 +39,7 @@ async fn a_step_needs_the_token_of_its_verification_and_no_key_stands_in_for_it(
             .with(&admin)
             .post(&path, &commit)
             .await
-            .refused(400, "invalid_parameter");
+            .refused(422, "invalid_parameter");
     }
     service.stop().await;
 }

@@ -2,7 +2,9 @@
 
 use std::cmp::Ordering;
 
-use actix_web::{get, web};
+use actix_web::http::header::ContentType;
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse, get, web};
 use market::fabric::Internode;
 use market::gpu::GpuWanted;
 use market::ids::{OfferId, ProviderId};
@@ -13,7 +15,7 @@ use market::quantity::GpuCount;
 use matcher::Snapshot;
 use serde::{Deserialize, Serialize};
 
-use super::{OfferItem, item};
+use super::{OfferItem, OfferPages, item};
 use crate::app::Broker;
 use crate::http::error::ApiError;
 use crate::http::page::{Cursors, Page, limit};
@@ -89,8 +91,15 @@ struct Position {
 #[get("/v1/offers")]
 pub(crate) async fn list_offers(
     broker: web::Data<Broker>,
+    pages: web::Data<OfferPages>,
+    request: HttpRequest,
     query: web::Query<ListOffers>,
-) -> Result<web::Json<Page<OfferItem>>, ApiError> {
+) -> Result<HttpResponse, ApiError> {
+    let (snapshot, now) = (broker.snapshot(), broker.now());
+    let asked = request.query_string();
+    if let Some(body) = pages.find(asked, &snapshot, now) {
+        return Ok(json(body));
+    }
     let limit = limit(query.limit)?;
     query.check()?;
     let cursors = Cursors::of(broker.keys(), "offers", &*query);
@@ -99,18 +108,28 @@ pub(crate) async fn list_offers(
         .as_deref()
         .map(|cursor| cursors.open(cursor))
         .transpose()?;
-    let (snapshot, now) = (broker.snapshot(), broker.now());
     let found = query.pick(&snapshot, after.as_ref(), limit + 1);
     let page = cursors.page(found, limit, |(position, _)| position.clone());
-    let items = page
+    let items: Vec<OfferItem> = page
         .items
-        .into_iter()
+        .iter()
         .map(|(_, offer)| item(&snapshot, offer, false, now))
         .collect::<Result<_, _>>()?;
-    Ok(web::Json(Page {
+    let shown = page.items.iter().map(|(_, offer)| *offer);
+    let answer = Page {
         items,
         next_cursor: page.next_cursor,
-    }))
+    };
+    let body = serde_json::to_vec(&answer).map_err(|error| ApiError::broken(&error))?;
+    let body = Bytes::from(body);
+    pages.keep(asked, &snapshot, now, shown, body.clone());
+    Ok(json(body))
+}
+
+fn json(body: Bytes) -> HttpResponse {
+    HttpResponse::Ok()
+        .content_type(ContentType::json())
+        .body(body)
 }
 
 impl ListOffers {

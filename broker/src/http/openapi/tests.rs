@@ -106,6 +106,7 @@ fn only_these_routes_are_readable_without_login() {
         public,
         [
             "GET /.well-known/jwks.json",
+            "GET /docs",
             "GET /healthz",
             "GET /openapi.json",
             "GET /readyz",
@@ -157,15 +158,23 @@ fn no_union_holds_a_variant_that_nothing_fits() {
             assert_ne!(closed, Some(&json!(false)), "{at}");
         }
     });
-    let kinds = &document.value()["components"]["schemas"]["Demand"]["oneOf"];
-    let kinds: Vec<&str> = kinds
-        .as_array()
-        .expect("kinds")
+}
+
+#[test]
+fn every_kind_of_demand_is_a_schema_with_a_name() {
+    let document = Document::of_routes();
+    let schemas = &document.value()["components"]["schemas"];
+    let variants = schemas["Demand"]["oneOf"].as_array().expect("kinds");
+    let kinds: Vec<&str> = variants
         .iter()
         .map(|variant| {
-            variant["properties"]["kind"]["enum"][0]
-                .as_str()
-                .expect("a kind")
+            let name = variant["$ref"].as_str().expect("a reference");
+            let name = name.rsplit('/').next().expect("a name");
+            let kind = &schemas[name]["properties"]["kind"]["enum"][0];
+            let mapped = &schemas["Demand"]["discriminator"]["mapping"];
+            let kind = kind.as_str().expect("a kind");
+            assert_eq!(mapped[kind], variant["$ref"], "{name}");
+            kind
         })
         .collect();
     assert_eq!(

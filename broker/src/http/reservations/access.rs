@@ -1,30 +1,71 @@
 //! `GET /v1/reservations/{id}/access`: how to reach what was handed off.
 
-use actix_web::{get, web};
-use market::access::{Access, NodeAccess};
-use market::ids::ReservationId;
+use actix_web::{HttpResponse, get, web};
+use market::access::{Access, HostKey, NodeAccess};
+use market::ids::{ReservationId, TenantId};
 use market::lease::LeaseState;
+use serde::Deserialize;
 use store::leases::Lease;
 
 use crate::app::Broker;
 use crate::http::access::ReadReservations;
 use crate::http::auth::May;
 use crate::http::error::ApiError;
+use crate::reach::{KnownNode, fingerprint, known_nodes};
 use crate::reserve;
 
-/// How to reach the nodes that were handed off: host, port, user, and a host file for `mpirun` and
-/// `torchrun`. No secret is among it.
+/// In which form the way to the nodes is sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Form {
+    /// All of it, as JSON.
+    #[default]
+    Json,
+    /// The entries for `~/.ssh/config` alone, as text.
+    SshConfig,
+    /// The known-hosts file alone, as text.
+    KnownHosts,
+    /// The host file for `mpirun` alone, as text.
+    Hostfile,
+    /// How `torchrun` begins on each node, a line a node, as text.
+    Torchrun,
+}
+
+/// In which form.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AskAccess {
+    /// The form.
+    #[param(inline)]
+    format: Option<Form>,
+    /// For an administrator: whose.
+    #[param(inline)]
+    #[expect(
+        dead_code,
+        reason = "the caller's identity is settled with it before the handler runs"
+    )]
+    tenant: Option<TenantId>,
+}
+
+/// How to reach the nodes that were handed off: host, port, user and host keys, when they were last
+/// reached, the order of their GPUs and network adapters, and files for `ssh`, `mpirun` and
+/// `torchrun`. No secret is among it: whoever holds the private half of an installed key gets in.
 #[utoipa::path(
     tag = "reservations",
-    params(("id" = ReservationId, Path, description = "The reservation")),
-    responses((status = 200, description = "The way to its nodes", body = Access))
+    params(("id" = ReservationId, Path, description = "The reservation"), AskAccess),
+    responses((
+        status = 200, description = "The way to its nodes",
+        content((Access = "application/json"), (String = "text/plain"))
+    ))
 )]
 #[get("/v1/reservations/{id}/access")]
 pub(crate) async fn reservation_access(
     broker: web::Data<Broker>,
     who: May<ReadReservations>,
     id: web::Path<ReservationId>,
-) -> Result<web::Json<Access>, ApiError> {
+    query: web::Query<AskAccess>,
+) -> Result<HttpResponse, ApiError> {
     let reservation = reserve::find(&broker, who.tenant, *id).await?;
     let leases = broker
         .store()
@@ -32,30 +73,54 @@ pub(crate) async fn reservation_access(
         .of(who.tenant)
         .of_reservation(*id)
         .await?;
-    let nodes: Vec<NodeAccess> = leases
-        .iter()
-        .filter(|lease| lease.state == LeaseState::HandedOff)
-        .flat_map(nodes_of)
-        .collect();
+    let mut nodes: Vec<NodeAccess> = Vec::new();
+    for lease in &leases {
+        if lease.state == LeaseState::HandedOff {
+            nodes.extend(nodes_of(lease, known_nodes(&broker, lease).await?));
+        }
+    }
     if nodes.is_empty() {
         return Err(ApiError::not_handed_off(format!(
             "the reservation is {}; its nodes can be reached from the hand-off until the release",
             reservation.state
         )));
     }
-    Ok(web::Json(Access::new(*id, nodes)))
+    let access = Access::new(*id, nodes);
+    let text = match query.format.unwrap_or_default() {
+        Form::Json => return Ok(HttpResponse::Ok().json(access)),
+        Form::SshConfig => access.ssh_config,
+        Form::KnownHosts => access.known_hosts,
+        Form::Hostfile => access.hostfile,
+        Form::Torchrun => access.torchrun.commands.join("\n") + "\n",
+    };
+    Ok(HttpResponse::Ok()
+        .content_type("text/plain; charset=utf-8")
+        .body(text))
 }
 
-fn nodes_of(lease: &Lease) -> impl Iterator<Item = NodeAccess> {
+fn nodes_of(lease: &Lease, known: Vec<KnownNode>) -> impl Iterator<Item = NodeAccess> {
+    let shown = lease.provider_nodes.iter().zip(known);
     (lease.node_base..)
-        .zip(&lease.provider_nodes)
-        .map(|(node, shown)| NodeAccess {
-            node,
-            lease_id: lease.id,
-            host: shown.host.clone(),
-            port: shown.port,
-            user: shown.user.clone(),
-            private_address: shown.private_address.clone(),
-            gpus: lease.offer.gpus.as_whole().unwrap_or(1),
+        .zip(shown)
+        .map(|(node, (shown, known))| {
+            let host_key = |key| {
+                let line = crate::reach::line_of(key);
+                HostKey::at(&shown.host, shown.port, &line, fingerprint(key))
+            };
+            NodeAccess {
+                node,
+                lease_id: lease.id,
+                host: shown.host.clone(),
+                port: shown.port,
+                user: shown.user.clone(),
+                host_keys: known.keys.iter().map(host_key).collect(),
+                host_key_source: known.source,
+                private_address: shown.private_address.clone(),
+                gpus: lease.offer.gpus.as_whole().unwrap_or(1),
+                gpu_order: known.gpu_order,
+                nic_order: known.nic_order,
+                last_reachable_at: known.reach.as_ref().and_then(|row| row.last_reachable_at),
+                unreachable_since: known.reach.as_ref().and_then(|row| row.unreachable_since),
+            }
         })
 }

@@ -12,7 +12,7 @@ use store::reservations::{Labels, Reservation};
 use super::ReservationView;
 use crate::app::Broker;
 use crate::http::access::WriteReservations;
-use crate::http::auth::May;
+use crate::http::auth::{May, Principal};
 use crate::http::body::{Body, NoBody};
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
@@ -21,6 +21,14 @@ use crate::reserve;
 
 fn render(row: &Reservation) -> store::idempotency::Answer {
     answer(StatusCode::OK, &ReservationView::from(row))
+}
+
+/// Lets pass whoever may change a reservation: who placed it, and administrators.
+///
+/// Errors: `not_found`, also for another tenant's; `not_yours`.
+async fn may_change(broker: &Broker, who: &Principal, id: ReservationId) -> Result<(), ApiError> {
+    let found = reserve::find(broker, who.tenant, id).await?;
+    who.may_change(found.created_by)
 }
 
 /// New labels; what is left out stays.
@@ -63,6 +71,7 @@ pub(crate) async fn relabel_reservation(
         check_tags(tags).map_err(|error| ApiError::invalid_body(error.to_string()))?;
     }
     let labels = Labels { name, tags };
+    may_change(&broker, &who, *id).await?;
     idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
         let mine = broker.store().reservations().of(who.tenant);
         let row = mine
@@ -87,6 +96,7 @@ pub(crate) async fn confirm_reservation(
     id: web::Path<ReservationId>,
     _: NoBody,
 ) -> Result<HttpResponse, ApiError> {
+    may_change(&broker, &who, *id).await?;
     idempotency::once(&broker, who.tenant, &request, b"", async |mark| {
         let row = reserve::confirm(&broker, who.tenant, *id, completion(mark, &render)).await?;
         Ok(render(&row))
@@ -108,6 +118,7 @@ pub(crate) async fn cancel_reservation(
     id: web::Path<ReservationId>,
     _: NoBody,
 ) -> Result<HttpResponse, ApiError> {
+    may_change(&broker, &who, *id).await?;
     idempotency::once(&broker, who.tenant, &request, b"", async |mark| {
         let row = reserve::cancel(&broker, who.tenant, *id, completion(mark, &render)).await?;
         Ok(render(&row))
@@ -129,6 +140,7 @@ pub(crate) async fn release_reservation(
     id: web::Path<ReservationId>,
     _: NoBody,
 ) -> Result<HttpResponse, ApiError> {
+    may_change(&broker, &who, *id).await?;
     idempotency::once(&broker, who.tenant, &request, b"", async |mark| {
         let row = reserve::release(&broker, who.tenant, *id, completion(mark, &render)).await?;
         Ok(render(&row))
@@ -163,6 +175,7 @@ pub(crate) async fn extend_reservation(
     if end > latest_end(broker.now()) {
         return Err(ApiError::invalid_body("`end` must be within ten years"));
     }
+    may_change(&broker, &who, *id).await?;
     idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
         let row = reserve::extend(&broker, who.tenant, *id, end, completion(mark, &render)).await?;
         Ok(render(&row))

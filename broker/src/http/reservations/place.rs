@@ -87,6 +87,7 @@ impl PlaceReservation {
             tags: self.tags,
             attribution: self.attribution,
             ceiling: self.ceiling,
+            created_by: None,
         };
         Ok((wanted, particulars))
     }
@@ -168,7 +169,8 @@ pub(crate) async fn place_reservation(
     body: Body<PlaceReservation>,
 ) -> Result<HttpResponse, ApiError> {
     let auto_confirm = body.value.auto_confirm;
-    let (wanted, particulars) = body.value.split()?;
+    let (wanted, mut particulars) = body.value.split()?;
+    particulars.created_by = Some(who.id);
     let render = |row: &Reservation| answer(StatusCode::CREATED, &ReservationView::from(row));
     idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
         let completion = completion(mark, &render);

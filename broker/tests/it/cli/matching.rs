@@ -1,7 +1,9 @@
 //! `broker match` over price lists written here by hand.
 
+use std::fs::File;
 use std::path::PathBuf;
 
+use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 use super::{Ended, HEADER, OFFER_FIELDS, Place, fields};
@@ -218,6 +220,72 @@ fn candidates_are_the_offers_cheapest_first_and_all_others_are_counted() {
     let somewhere =
         json!({ "kind": "gpus", "gpu": "L4", "count": 1, "places": { "countries": ["DK"] } });
     assert_eq!(prices(&lists.answer(&somewhere, &[])), ["0.44"]);
+}
+
+#[test]
+fn a_list_is_as_old_as_its_file_and_no_list_is_too_old() {
+    let lists = lists();
+    let written: DateTime<Utc> = "2017-06-05T04:03:02Z".parse().expect("a time");
+    let file = File::options()
+        .append(true)
+        .open(&lists.files[0])
+        .expect("opened");
+    file.set_modified(written.into()).expect("dated");
+    let answer = lists.answer(&h100(8), &[]);
+    assert_eq!(
+        (&answer["eligible"], prices(&answer)[0]),
+        (&json!(3), "18.40")
+    );
+    let first = &answer["candidates"][0];
+    assert_eq!(first["observed_at"], "2017-06-05T04:03:02Z");
+    assert!(
+        first["reasons"]
+            .to_string()
+            .contains("Listed on 2017-06-05"),
+        "{first}"
+    );
+    let list = lists.files[0].to_str().expect("a path");
+    let args = ["match", "--offers", list, "--demand", "-"];
+    let ended = lists.place.broker_reading(&h100(8).to_string(), args);
+    assert_eq!(
+        ended.stdout.matches(" 2017-06-05").count(),
+        3 + 1,
+        "{}",
+        ended.stdout
+    );
+}
+
+#[test]
+fn lists_of_every_dialect_are_compared_with_each_other() {
+    let place = Place::new();
+    let files = [
+        place.write("plain.csv", &format!("{HEADER}\n{}\n", ROWS[0])),
+        place.write(
+            "rows.csv",
+            "offer_id,provider,instance_type,gpu,gpu_count,gpu_memory_gib,vcpus,memory_gib,disk_gib,region,country,continent,kind,fabric,fabric_gbps,spot,price_micro_usd_hour,nodes_available,min_term_hours,reliability_bp\n\
+             1,acme,box,H100-SXM,8,80,192,2048,0,eu-1,DE,EU,bare_metal,ib_ndr400,3200,false,19000000,4,0,9990\n",
+        ),
+        place.write(
+            "verda.csv",
+            "Region,Price,SpotPrice,GPUInfo,MemoryGiB,vCPUs,AcceleratorCount,AcceleratorName,InstanceType\n\
+             FIN-03,18.5,9,H100 SXM,1480,176,8.0,H100-SXM,8H100.80S.176V\n\
+             FIN-03,0.1,,,16,4,,,CPU.4V\n",
+        ),
+    ];
+    let lists = Lists {
+        place,
+        files: files.into(),
+    };
+    let answer = lists.answer(&h100(8), &[]);
+    assert_eq!(prices(&answer), ["18.50", "19.00", "20.00"]);
+    assert_eq!(
+        (
+            &answer["rows_read"],
+            &answer["offers"],
+            &answer["skipped"][0]["reason"]
+        ),
+        (&json!(4), &json!(5), &json!("no_gpu"))
+    );
 }
 
 #[test]

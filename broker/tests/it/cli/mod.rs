@@ -1,9 +1,13 @@
 //! The command line, from outside: the real binary as a child process, in an empty directory and
 //! with a clean environment.
 
+mod bench;
+mod books;
 mod commands;
 mod demo;
+mod keys;
 mod matching;
+mod predict;
 mod real_lists;
 mod serve;
 

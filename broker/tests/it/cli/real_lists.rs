@@ -172,7 +172,7 @@ fn the_ten_cheapest_of_five_skus_are_those_of_a_brute_force_scan() {
 #[test]
 fn every_row_of_the_real_lists_is_accounted_for() {
     let Some(files) = lists() else { return };
-    assert_eq!(files.len(), 12, "all the lists");
+    assert!(!files.is_empty(), "a folder of lists without a list");
     let answer = ask(
         &Place::new(),
         &files,

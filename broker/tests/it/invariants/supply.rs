@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use broker::app::Broker;
+use broker::background::{self, Background};
 use broker::reserve::{self, Particulars, ReserveError};
 use broker::{fulfil, ingest, plan};
 use market::ids::ReservationId;
@@ -34,7 +35,8 @@ async fn leave_free(scene: &Scene, nodes: u32) {
     assert_eq!(scene.read_providers().await.len(), 0);
 }
 
-/// Places holds of one node all at once; gives those that were placed.
+/// Places holds of one node all at once; gives those that were placed. The others find what they
+/// planned with gone, or nothing left to plan with.
 async fn race_for_holds(scene: &Scene, racers: usize) -> Vec<ReservationId> {
     let demand = serde_json::from_value(training(8)).expect("a demand");
     let mut race = tokio::task::JoinSet::new();
@@ -49,7 +51,10 @@ async fn race_for_holds(scene: &Scene, racers: usize) -> Vec<ReservationId> {
     for placed in race.join_all().await {
         match placed {
             Ok(reservation) => held.push(reservation.id),
-            Err(ReserveError::OutOfStock(StoreError::OutOfStock { .. })) => {}
+            Err(
+                ReserveError::OutOfStock(StoreError::OutOfStock { .. })
+                | ReserveError::NothingMatches { .. },
+            ) => {}
             Err(other) => panic!("refused for another reason: {other}"),
         }
     }
@@ -196,8 +201,9 @@ async fn invariant_11_a_provider_that_hangs_keeps_no_other_from_being_read_or_or
             scene.reserve(fleet(1)).await,
             scene.reserve(training(8)).await,
         );
-        let polls = tokio::spawn(ingest::poll_forever(scene.broker().clone()));
-        let work = tokio::spawn(fulfil::work_forever(scene.broker().clone()));
+        let mut work = Background::of(scene.broker());
+        background::poll_each(&mut work);
+        work.add("fulfil", fulfil::keep_working);
         let now = scene.broker().now();
         eventually("a fresh reading of voltagepark", async || {
             let snapshot = scene.broker().snapshot();
@@ -228,8 +234,7 @@ async fn invariant_11_a_provider_that_hangs_keeps_no_other_from_being_read_or_or
                 .any(|call| call.provider == "lambda"),
             "it was asked"
         );
-        polls.abort();
-        work.abort();
+        drop(work);
         scene.close().await;
     })
     .await;

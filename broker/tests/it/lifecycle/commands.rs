@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use simulator::{FaultKind, Provider};
 use store::fixture::for_each_database;
 
-use super::scene::{Scene, fleet, training};
+use super::scene::{Scene, anything_at, fleet, training};
 use super::tap::{Call, Fate, Op};
 
 async fn cancel(scene: &Scene, id: ReservationId) -> Result<(), ReserveError> {
@@ -82,12 +82,7 @@ async fn a_cancel_while_an_answer_is_open_ends_what_the_order_made() {
         let scene = Scene::open(store).await;
         for provider in Provider::ALL {
             scene.break_next(provider, FaultKind::ReplyLostAfterCreate);
-            let demand = if provider == Provider::Lambda {
-                fleet(1)
-            } else {
-                training(8)
-            };
-            let id = scene.reserve(demand).await;
+            let id = scene.reserve(anything_at(provider)).await;
             scene.work().await;
             cancel(&scene, id).await.expect("a wish");
             scene.work().await;
@@ -97,12 +92,7 @@ async fn a_cancel_while_an_answer_is_open_ends_what_the_order_made() {
             assert_eq!(scene.made_at(provider), 1);
 
             scene.break_next(provider, FaultKind::ReplyLostBeforeCreate);
-            let demand = if provider == Provider::Lambda {
-                fleet(1)
-            } else {
-                training(8)
-            };
-            let id = scene.reserve(demand).await;
+            let id = scene.reserve(anything_at(provider)).await;
             scene.work().await;
             cancel(&scene, id).await.expect("a wish");
             scene.work().await;

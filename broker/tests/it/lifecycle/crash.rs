@@ -23,8 +23,8 @@ use super::tap::{Fate, Op};
 const CLAIM_RUNS_OUT_SECONDS: i64 = fulfil::CLAIM_SECONDS as i64 + 1;
 /// Between two scenarios: longer than an offer rests after it failed.
 const COOL_DOWN_SECONDS: i64 = 2_000;
-/// A life is killed at so many of its awaits.
-const KILLS: usize = 34;
+/// Each kind of life is killed at so many of its awaits.
+const KILLS: usize = 12;
 /// Multiples of this share of a life come close to no earlier one.
 const GOLDEN_PERMILLE: usize = 618;
 
@@ -41,6 +41,22 @@ impl Killer for AtCall {
         tokio::select! {
             biased;
             () = scene.line.hangs() => None,
+            done = fulfil::work_until_idle(scene.broker()) => {
+                done.expect("the database answers");
+                Some(())
+            }
+        }
+    }
+}
+
+/// Kills the worker that is about to save what came of its round, where the gate is closed.
+struct AtSave;
+
+impl Killer for AtSave {
+    async fn work(&self, scene: &Scene) -> Option<()> {
+        tokio::select! {
+            biased;
+            () = scene.store().gate().hangs() => None,
             done = fulfil::work_until_idle(scene.broker()) => {
                 done.expect("the database answers");
                 Some(())
@@ -85,27 +101,31 @@ impl Killer for AtAwait {
     }
 }
 
-/// What is lived through under a killer: the demand, and what its GPUs are in all.
+/// What is lived through under a killer: the demand, and how it is leased where every node is an
+/// order of its own.
 struct Life {
     demand: Value,
-    gpus: i64,
+    leases: usize,
+    gpus_per_lease: i64,
     provider: Provider,
 }
 
-/// A gang of one node with eight GPUs, whose provider says when a machine was made.
-fn gang() -> Life {
+/// A gang of so many nodes with eight GPUs, whose provider says when a machine was made.
+fn gang(nodes: u32) -> Life {
     Life {
-        demand: training(8),
-        gpus: 8,
+        demand: training(8 * nodes),
+        leases: nodes as usize,
+        gpus_per_lease: 8,
         provider: Provider::Voltagepark,
     }
 }
 
-/// A fleet of one small machine, whose provider does not say so and takes a while to end it.
-fn small() -> Life {
+/// A fleet of so many small machines, whose provider does not say so and takes a while to end them.
+fn small(nodes: u32) -> Life {
     Life {
-        demand: fleet(1),
-        gpus: 1,
+        demand: fleet(nodes),
+        leases: nodes as usize,
+        gpus_per_lease: 1,
         provider: Provider::Lambda,
     }
 }
@@ -116,6 +136,7 @@ async fn step(scene: &mut Scene, killer: &impl Killer) -> bool {
     let killed = killer.work(scene).await.is_none();
     if killed {
         scene.line.unhook();
+        scene.store().gate().open();
         scene.restart().await;
         scene.pass_seconds(CLAIM_RUNS_OUT_SECONDS);
         scene.read_providers().await;
@@ -164,6 +185,8 @@ async fn live(scene: &mut Scene, life: &Life, killer: &impl Killer) -> bool {
     }
     assert_eq!(scene.state(id).await, S::Closed(CloseReason::Released));
     let leases = scene.leases(id).await;
+    let delivered = leases.iter().filter(|l| l.handed_off_at.is_some()).count();
+    assert_eq!(delivered, life.leases, "{leases:?}");
     let used: i64 = leases
         .iter()
         .filter_map(|lease| lease.handed_off_at)
@@ -171,7 +194,7 @@ async fn live(scene: &mut Scene, life: &Life, killer: &impl Killer) -> bool {
         .sum();
     assert_eq!(
         scene.charged(id).await.0,
-        life.gpus * used,
+        life.gpus_per_lease * used,
         "each second of use is charged once"
     );
     scene.assert_ended().await;
@@ -180,6 +203,7 @@ async fn live(scene: &mut Scene, life: &Life, killer: &impl Killer) -> bool {
     // given again: we may owe a little more than is billed, never less.
     let per_hour = leases[0].offer.price_per_node_hour.to_decimal();
     let most = per_hour * Decimal::from(CLAIM_RUNS_OUT_SECONDS + 60) / Decimal::from(3_600);
+    let most = most * Decimal::from(leases.len());
     let more = scene.payable(life.provider).await - scene.billed_by(life.provider) - owed;
     let most = if killed { most } else { Decimal::ZERO };
     assert!(more >= Decimal::ZERO && more <= most, "{more} of {most}");
@@ -217,38 +241,70 @@ async fn kill_at_each_call(scene: &mut Scene, life: &Life) -> usize {
 
 async fn survives_a_kill_at_each_call(life: Life) {
     for_each_database(async |store| {
-        let mut scene = Scene::open(store).await;
+        let mut scene = Scene::open_node_by_node(store).await;
         let points = kill_at_each_call(&mut scene, &life).await;
         eprintln!("killed at {points} calls to {}", life.provider);
-        assert!(points >= 10, "only {points}");
+        assert!(points >= 10 * life.leases, "only {points}");
         scene.close().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_killed_before_or_after_any_call_for_a_gang_leaves_one_machine_per_order() {
-    survives_a_kill_at_each_call(gang()).await;
+async fn a_worker_killed_before_or_after_any_call_for_a_gang_of_two_leases_leaves_one_each() {
+    survives_a_kill_at_each_call(gang(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_killed_before_or_after_any_call_for_a_fleet_leaves_one_machine_per_order() {
-    survives_a_kill_at_each_call(small()).await;
+async fn a_worker_killed_before_or_after_any_call_for_a_fleet_of_two_leaves_one_each() {
+    survives_a_kill_at_each_call(small(2)).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_killed_at_any_await_leaves_one_machine_per_order() {
+/// Kills the worker before each of its saves in turn; says at how many.
+async fn kill_before_each_save(scene: &mut Scene, life: &Life) -> usize {
+    let mut saves = 0;
+    loop {
+        scene.store().gate().close_after(saves);
+        if !live(scene, life, &AtSave).await {
+            return saves;
+        }
+        saves += 1;
+    }
+}
+
+async fn survives_a_kill_before_each_save(life: Life) {
     for_each_database(async |store| {
-        let mut scene = Scene::open(store).await;
+        let mut scene = Scene::open_node_by_node(store).await;
+        let saves = kill_before_each_save(&mut scene, &life).await;
+        eprintln!("killed before {saves} saves at {}", life.provider);
+        assert!(saves >= 8 * life.leases, "only {saves}");
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_killed_before_any_save_of_a_gang_leaves_one_machine_per_order() {
+    survives_a_kill_before_each_save(gang(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_killed_before_any_save_of_a_fleet_leaves_one_machine_per_order() {
+    survives_a_kill_before_each_save(small(1)).await;
+}
+
+async fn survives_a_kill_at_any_await(life: Life) {
+    for_each_database(async |store| {
+        let mut scene = Scene::open_node_by_node(store).await;
         let never = AtAwait::after(usize::MAX);
-        live(&mut scene, &small(), &never).await;
+        live(&mut scene, &life, &never).await;
         let mut awaits = never.seen.into_inner();
         let (mut lives, mut kills) = (0, 0);
         while kills < KILLS && lives < 2 * KILLS {
             lives += 1;
             // Spread over the whole life, wherever the loop ends.
             let killer = AtAwait::after((lives * GOLDEN_PERMILLE % 1_000) * awaits / 1_000);
-            if live(&mut scene, &small(), &killer).await {
+            if live(&mut scene, &life, &killer).await {
                 kills += 1;
             } else {
                 // How often a life awaits varies with what else the machine does.
@@ -256,8 +312,18 @@ async fn a_worker_killed_at_any_await_leaves_one_machine_per_order() {
             }
         }
         eprintln!("killed at {kills} of about {awaits} awaits");
-        assert!(kills > 30, "only {kills}");
+        assert!(kills > KILLS - 3, "only {kills}");
         scene.close().await;
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_killed_at_any_await_for_a_gang_of_two_leases_leaves_one_machine_per_order() {
+    survives_a_kill_at_any_await(gang(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_killed_at_any_await_for_a_fleet_of_two_leaves_one_machine_per_order() {
+    survives_a_kill_at_any_await(small(2)).await;
 }

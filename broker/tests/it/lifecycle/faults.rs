@@ -6,21 +6,13 @@ use market::lease::{LeaseEvent, LeaseState};
 use market::ledger::Account;
 use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
-use serde_json::Value;
 use simulator::{Fault, FaultKind, Operation, Provider};
 use store::fixture::for_each_database;
 
-use super::scene::{Scene, fleet, training};
+use super::scene::{Scene, anything_at, training};
 
 /// Longer than an offer rests after it failed.
 const COOL_DOWN_SECONDS: i64 = 2_000;
-
-fn eight_gpus(provider: Provider) -> Value {
-    match provider {
-        Provider::Lambda => fleet(1),
-        Provider::Voltagepark => training(8),
-    }
-}
 
 /// Uses what is active for an hour, releases it, and checks that the tenant was charged for that
 /// hour and nothing else.
@@ -66,7 +58,7 @@ async fn an_order_whose_reply_was_lost_is_found_by_its_mark_and_not_sent_again()
         let scene = Scene::open(store).await;
         for provider in Provider::ALL {
             scene.break_next(provider, FaultKind::ReplyLostAfterCreate);
-            let id = scene.reserve(eight_gpus(provider)).await;
+            let id = scene.reserve(anything_at(provider)).await;
             scene.work().await;
             let lease = scene.leases(id).await.remove(0);
             assert_eq!(
@@ -97,7 +89,7 @@ async fn an_order_that_was_lost_on_its_way_is_replaced_once_the_provider_had_tim
             (Provider::Lambda, FaultKind::InternalError),
         ] {
             scene.break_next(provider, kind);
-            let id = scene.reserve(eight_gpus(provider)).await;
+            let id = scene.reserve(anything_at(provider)).await;
             scene.work().await;
             scene.turn(30).await;
             assert_eq!(
@@ -141,7 +133,7 @@ async fn a_machine_that_never_comes_up_is_ended_and_replaced_at_our_cost() {
         let scene = Scene::open(store).await;
         for provider in Provider::ALL {
             scene.break_next(provider, FaultKind::AcceptedThenFailed);
-            let id = scene.reserve_until_active(eight_gpus(provider)).await;
+            let id = scene.reserve_until_active(anything_at(provider)).await;
             use_for_an_hour(&scene, id).await;
             assert_replaced(&scene, id, LeaseEvent::BootFailed).await;
             let account =
@@ -169,7 +161,7 @@ async fn an_order_that_comes_too_soon_is_sent_again_when_the_provider_said_and_n
                     retry_after_seconds: Some(40),
                 },
             );
-            let id = scene.reserve(eight_gpus(provider)).await;
+            let id = scene.reserve(anything_at(provider)).await;
             scene.work().await;
             let refused = launches();
             assert_eq!(scene.leases(id).await[0].state, LeaseState::Requested);
@@ -196,7 +188,7 @@ async fn errors_of_a_provider_in_use_and_at_the_end_are_waited_out() {
     for_each_database(async |store| {
         let scene = Scene::open(store).await;
         for provider in Provider::ALL {
-            let id = scene.reserve_until_active(eight_gpus(provider)).await;
+            let id = scene.reserve_until_active(anything_at(provider)).await;
             let errors = |operation, times| {
                 let fault = Fault::new(provider, FaultKind::InternalError)
                     .on(operation)
@@ -243,7 +235,7 @@ async fn a_release_whose_reply_was_lost_is_given_again_without_harm() {
     for_each_database(async |store| {
         let scene = Scene::open(store).await;
         for provider in Provider::ALL {
-            let id = scene.reserve_until_active(eight_gpus(provider)).await;
+            let id = scene.reserve_until_active(anything_at(provider)).await;
             let lost = Fault::new(provider, FaultKind::ReplyLostAfterCreate).on(Operation::Release);
             scene
                 .simulator()
@@ -264,7 +256,7 @@ async fn the_rate_billed_is_the_rate_quoted_whatever_the_price_does_at_the_launc
     for_each_database(async |store| {
         let scene = Scene::open(store).await;
         for (provider, price) in [(Provider::Lambda, 199), (Provider::Voltagepark, 321)] {
-            let id = scene.hold(eight_gpus(provider)).await;
+            let id = scene.hold(anything_at(provider)).await;
             let quoted = scene.reservation(id).await.lines[0].rate;
             scene.break_next(
                 provider,
@@ -284,7 +276,18 @@ async fn the_rate_billed_is_the_rate_quoted_whatever_the_price_does_at_the_launc
                     .iter()
                     .all(|charge| charge.rate == quoted)
             );
-            scene.assert_ended().await;
+            // What we owe moved with the provider's price, and says so.
+            let lease = scene.leases(id).await.remove(0);
+            let bills = lease.price_per_node_hour.expect("the provider states it");
+            assert_ne!(bills, lease.offer.price_per_node_hour);
+            let attempts = scene.store().attempts();
+            let notes = attempts.of_lease(lease.id).await.expect("attempts");
+            let told = notes
+                .iter()
+                .filter_map(|attempt| attempt.note.as_deref())
+                .any(|note| note.contains(&bills.to_string()) && note.contains("quoted"));
+            assert!(told, "{notes:?}");
+            scene.assert_settled().await;
         }
         scene.close().await;
     })

@@ -8,8 +8,8 @@ use std::time::Duration;
 use adapters::Adapter;
 use broker::app::{Broker, ProviderLink};
 use broker::config::Config;
-use broker::demo::world::{World, WorldOptions, simulated_links};
 use broker::reserve::{self, Particulars};
+use broker::simulation::{World, WorldOptions, simulated_links};
 use broker::{fulfil, ingest, start};
 use chrono::TimeDelta;
 use market::demand::Demand;
@@ -29,7 +29,7 @@ use store::ssh_keys::NewSshKey;
 use tempfile::TempDir;
 
 use super::tap::{Line, Tap};
-use crate::service::install_tls;
+use crate::service::{agent, install_tls};
 
 /// How long a call to a provider may take in a scene, in real time.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,6 +55,23 @@ pub(crate) fn training(gpus: u32) -> Value {
         "kind": "train", "model": "Llama 3 8B", "tokens": 20_000_000_000_u64, "gpus": gpus,
         "sequence_length": 8192, "tenancy": ["bare_metal"], "tags": { "team": "research" },
     })
+}
+
+/// One GPU in a container at runpod.
+pub(crate) fn container() -> Value {
+    json!({
+        "kind": "gpus", "gpu": "H100-SXM", "count": 1,
+        "policy": { "allow_providers": ["runpod"] },
+    })
+}
+
+/// Something small that the provider can take: what it is does not matter to the test.
+pub(crate) fn anything_at(provider: Provider) -> Value {
+    match provider {
+        Provider::Lambda => fleet(1),
+        Provider::Runpod => container(),
+        Provider::Voltagepark => training(8),
+    }
 }
 
 /// So many small machines at lambda: a fleet.
@@ -88,7 +105,7 @@ impl Scene {
         let tapped = Arc::clone(&line);
         let world = World::open(WorldOptions {
             store: Some(store.clone()),
-            executable: Some(env!("CARGO_BIN_EXE_broker").into()),
+            executable: Some(agent()),
             call_timeout,
             wrap: Box::new(move |adapter: &'static dyn Adapter| tap(adapter, Arc::clone(&tapped))),
             ..WorldOptions::new(dir.path())
@@ -187,11 +204,22 @@ impl Scene {
     /// Starts the broker anew over the same database, as after a crash. What it held in memory is
     /// gone. The service that nodes talk to is another replica, which lives on.
     pub(crate) async fn restart(&mut self) {
+        self.restart_as(|_| {}, |_| true).await;
+    }
+
+    /// As [`Self::restart`], with another configuration and these providers alone.
+    pub(crate) async fn restart_as(
+        &mut self,
+        configure: impl FnOnce(&mut Config),
+        has: impl Fn(&str) -> bool,
+    ) {
         let mut config = Config::embedded(self.dir.path()).expect("the defaults");
-        config.verifier.agent_path = Some(env!("CARGO_BIN_EXE_broker").into());
+        config.verifier.agent_path = Some(agent());
+        configure(&mut config);
         let (line, tap) = (Arc::clone(&self.line), self.tap);
         let wrap = move |adapter: &'static dyn Adapter| tap(adapter, Arc::clone(&line));
-        let links = simulated_links(self.simulator(), self.call_timeout, &wrap).expect("links");
+        let mut links = simulated_links(self.simulator(), self.call_timeout, &wrap).expect("links");
+        links.retain(|link| has(link.adapter.profile().id));
         let clock = Arc::clone(self.world.clock()) as Arc<_>;
         let (store, url) = (self.store.clone(), self.world.base_url().to_owned());
         self.broker = start::with_store(store, config, DatabaseMode::Simulation, clock, links, url)
@@ -415,7 +443,7 @@ impl Scene {
     }
 
     /// The connection to a provider.
-    pub(crate) fn link(&self, provider: Provider) -> &ProviderLink {
+    pub(crate) fn link(&self, provider: Provider) -> Arc<ProviderLink> {
         let id = ProviderId::parse(provider.as_str()).expect("a provider");
         self.broker.provider(&id).expect("a simulated provider")
     }

@@ -44,6 +44,8 @@ pub(crate) enum Fate {
     Wait,
     /// It never leaves us, and an error comes back.
     Fail,
+    /// It never leaves us, for our code panics.
+    Panic,
     /// It never leaves us, and is refused: sold out.
     Refuse,
     /// A release alone: it never leaves us, and success comes back.
@@ -167,6 +169,7 @@ impl Tap {
                 self.line.go_on.notified().await;
                 call.await
             }
+            Fate::Panic => panic!("the tap burst"),
             Fate::Refuse => Err(AdapterError::Refused {
                 refusal: Refusal::Capacity,
                 status: 400,

@@ -1,5 +1,7 @@
 //! A whole world in one process: simulated providers, the broker, its HTTP service, and one clock
-//! that all of them share. The demo plays in it, and so do the integration tests.
+//! that all of them share. The demo plays in it, and so do the integration tests;
+//! `serve --simulate` takes the simulated providers alone, and `serve --market` those of another
+//! process, which several replicas share.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -12,13 +14,14 @@ use adapters::{Adapter, Http, HttpConfig, registry};
 use chrono::{DateTime, TimeDelta, Utc};
 use market::ids::ProviderId;
 use market::order::ClientToken;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
 use simulator::{NodeRunner, Provider, Simulator};
 use store::Store;
 use store::settings::DatabaseMode;
 
 use crate::app::{Broker, ProviderLink};
-use crate::clock::{Clock as _, ManualClock};
+use crate::clock::{Clock as _, FollowedClock, ManualClock};
 use crate::config::Config;
 use crate::{fulfil, http, ingest, start};
 
@@ -45,6 +48,10 @@ pub struct WorldOptions {
     pub call_timeout: Duration,
     /// Stands between the broker and each adapter; tests put their own in.
     pub wrap: Box<Wrap>,
+    /// Changes the configuration before the broker is put together.
+    pub configure: Box<dyn Fn(&mut Config) + Send + Sync>,
+    /// Changes how the simulator is set up before it starts.
+    pub configure_market: Box<dyn Fn(&mut simulator::Config) + Send + Sync>,
 }
 
 /// What stands between the broker and an adapter.
@@ -64,6 +71,9 @@ impl WorldOptions {
             executable: None,
             call_timeout: CALL_TIMEOUT,
             wrap: Box::new(|adapter| adapter),
+            // A day passes here in a second: quotas by real time would stand in its way.
+            configure: Box::new(|config| config.limits.enabled = false),
+            configure_market: Box::new(|_| {}),
         }
     }
 }
@@ -83,16 +93,18 @@ impl World {
     /// Errors: whatever could not be started, in words.
     pub async fn open(options: WorldOptions) -> anyhow::Result<Self> {
         let clock = Arc::new(ManualClock::at(options.start));
-        let simulator = Simulator::start(simulator::Config {
+        let mut market = simulator::Config {
             seed: options.seed,
             node_runner: options.nodes,
             ..simulator::Config::new(Arc::clone(&clock) as Arc<dyn simulator::Clock>)
-        })
-        .await?;
+        };
+        (options.configure_market)(&mut market);
+        let simulator = Simulator::start(market).await?;
         let listener = TcpListener::bind(&options.listen)?;
         let base_url = format!("http://{}", listener.local_addr()?);
         let mut config = Config::embedded(&options.data_dir)?;
         config.verifier.agent_path = options.executable;
+        (options.configure)(&mut config);
         let links = simulated_links(&simulator, options.call_timeout, &*options.wrap)?;
         let (mode, shared) = (DatabaseMode::Simulation, Arc::clone(&clock) as Arc<_>);
         let broker = match options.store {
@@ -163,6 +175,14 @@ impl World {
         self.turn(TimeDelta::zero()).await
     }
 
+    /// Turns the clock on, reads the providers at the new time, for pollers follow the real one, and
+    /// starts the nodes of machines that came up. The workers are left to themselves.
+    pub async fn pass(&self, by: TimeDelta) {
+        self.clock.advance(by);
+        self.read_providers().await;
+        self.simulator.tick();
+    }
+
     /// Reads every provider once, as the poller would.
     pub async fn read_providers(&self) -> Vec<ingest::IngestError> {
         ingest::read_all(&self.broker).await
@@ -205,6 +225,7 @@ impl World {
 
     /// Stops the service and the simulator, and ends every node.
     pub async fn close(self) {
+        self.broker.feed().close();
         self.server.stop(true).await;
         self.simulator.stop().await;
     }
@@ -218,26 +239,89 @@ pub fn simulated_links(
     call_timeout: Duration,
     wrap: &Wrap,
 ) -> anyhow::Result<Vec<ProviderLink>> {
-    let mut links = Vec::new();
-    for provider in Provider::ALL {
-        let id = ProviderId::parse(provider.as_str())?;
-        let adapter = registry::by_id(&id)
-            .ok_or_else(|| anyhow::anyhow!("there is no adapter for the simulated {id}"))?;
-        // The simulator keeps no rate limits of its own unless asked to: nothing is spaced out.
+    let link = |provider: Provider| {
         let credential = SecretString::from(simulator.credential(provider));
-        let http = Http::live(HttpConfig {
-            base_url: simulator.url(provider),
-            allow_loopback: true,
-            timeout: call_timeout,
-            call_spacing: Duration::ZERO,
-            order_spacing: Duration::ZERO,
-            first_backoff: Duration::from_millis(10),
-            ..HttpConfig::of(adapter.profile(), Some(credential))
-        })?;
-        links.push(ProviderLink {
-            adapter: wrap(adapter),
-            http,
-        });
+        let url = simulator.url(provider);
+        simulated_link(provider.as_str(), url, credential, call_timeout, wrap)
+    };
+    Provider::ALL.into_iter().map(link).collect()
+}
+
+fn simulated_link(
+    provider: &str,
+    base_url: String,
+    credential: SecretString,
+    call_timeout: Duration,
+    wrap: &Wrap,
+) -> anyhow::Result<ProviderLink> {
+    let id = ProviderId::parse(provider)?;
+    let adapter = registry::by_id(&id)
+        .ok_or_else(|| anyhow::anyhow!("there is no adapter for the simulated {id}"))?;
+    // The simulator keeps no rate limits of its own unless asked to: nothing is spaced out.
+    let http = Http::live(HttpConfig {
+        base_url,
+        allow_loopback: true,
+        timeout: call_timeout,
+        call_spacing: Duration::ZERO,
+        order_spacing: Duration::ZERO,
+        first_backoff: Duration::from_millis(10),
+        ..HttpConfig::of(adapter.profile(), Some(credential))
+    })?;
+    Ok(ProviderLink {
+        adapter: wrap(adapter),
+        http,
+    })
+}
+
+/// A simulated market that runs in another process, and that several brokers share.
+pub struct SharedMarket {
+    /// Its clock, which everything follows.
+    pub clock: Arc<FollowedClock>,
+    /// Its providers.
+    pub links: Vec<ProviderLink>,
+}
+
+/// What the control plane says of the providers.
+#[derive(Deserialize)]
+struct MarketAnswer {
+    providers: Vec<ProviderAnswer>,
+}
+
+#[derive(Deserialize)]
+struct ProviderAnswer {
+    id: String,
+    base_url: String,
+    credential: SecretString,
+}
+
+impl SharedMarket {
+    /// Joins the market whose control plane is at this address, with the credential that it made
+    /// up at its start.
+    ///
+    /// Errors: in words, an address that is not on this machine, and a market that does not answer.
+    pub async fn join(url: &str, credential: &SecretString) -> anyhow::Result<Self> {
+        anyhow::ensure!(
+            start::is_loopback(url),
+            "a simulated market is on this machine; give an address such as http://127.0.0.1:PORT"
+        );
+        let url = url.trim_end_matches('/');
+        let clock = Arc::new(FollowedClock::follow(url, credential).await?);
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(CALL_TIMEOUT)
+            .build()?;
+        let asked = client
+            .get(format!("{url}/market"))
+            .bearer_auth(credential.expose_secret());
+        let market: MarketAnswer = asked.send().await?.error_for_status()?.json().await?;
+        let link = |one: ProviderAnswer| {
+            let (url, credential) = (one.base_url, one.credential);
+            simulated_link(&one.id, url, credential, CALL_TIMEOUT, &|adapter| adapter)
+        };
+        let links = market.providers.into_iter().map(link);
+        Ok(Self {
+            clock,
+            links: links.collect::<Result<_, _>>()?,
+        })
     }
-    Ok(links)
 }

@@ -1,0 +1,55 @@
+//! The floor: a bare server with one worker that gives one answer.
+
+use std::net::{SocketAddr, TcpListener};
+
+use actix_web::dev::ServerHandle;
+use actix_web::http::StatusCode;
+use actix_web::web::{self, Bytes};
+use actix_web::{App, HttpResponse, HttpServer};
+
+use super::load::Answer;
+
+/// What is sent, whatever is asked: status, headers, body.
+type Fixed = (StatusCode, Vec<(String, String)>, Bytes);
+
+/// A running floor.
+pub(super) struct Floor {
+    pub(super) address: SocketAddr,
+    handle: ServerHandle,
+}
+
+/// Serves an answer to whatever is asked.
+pub(super) fn serve(answer: Answer) -> anyhow::Result<Floor> {
+    let status = StatusCode::from_u16(answer.status)?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let answer = web::Data::new((status, answer.headers, Bytes::from(answer.body)));
+    let server = HttpServer::new(move || {
+        App::new()
+            .app_data(web::Data::clone(&answer))
+            .default_service(web::to(give))
+    })
+    .workers(1)
+    .disable_signals()
+    .listen(listener)?
+    .run();
+    let handle = server.handle();
+    tokio::spawn(server);
+    Ok(Floor { address, handle })
+}
+
+/// What is sent is read to its end, as any server must.
+async fn give(answer: web::Data<Fixed>, _: Bytes) -> HttpResponse {
+    let (status, headers, body) = &**answer;
+    let mut response = HttpResponse::build(*status);
+    for (name, value) in headers {
+        response.insert_header((name.as_str(), value.as_str()));
+    }
+    response.body(body.clone())
+}
+
+impl Floor {
+    pub(super) async fn stop(self) {
+        self.handle.stop(false).await;
+    }
+}

@@ -1,0 +1,162 @@
+//! `broker access`: how to reach the nodes of a reservation.
+
+use clap::Args;
+use serde_json::Value;
+
+use super::Session;
+use super::connection::ServiceArgs;
+use super::reservations::{find, parse_reservation};
+use super::route::Route;
+use super::sheet::{cell, clean, items, print_table, text};
+use crate::cli::Ending;
+use crate::cli::table::print_line;
+
+/// Shows how to reach the nodes of a reservation that was handed off.
+///
+/// Exit status: 0 there are nodes, 1 nothing is handed off, 2 wrong input.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --ssh-config >> ~/.ssh/config\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --known-hosts > ~/.ssh/known_hosts.gpb-e5f60718\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --hostfile > hosts"
+)]
+pub(in crate::cli) struct AccessArgs {
+    /// The reservation: its id, or how the id begins.
+    #[arg(value_name = "ID", value_parser = parse_reservation)]
+    id: String,
+    /// Prints an entry for `~/.ssh/config` for each node.
+    #[arg(long, conflicts_with_all = ["known_hosts", "hostfile", "torchrun", "json"])]
+    ssh_config: bool,
+    /// Prints the known-hosts file that those entries name.
+    #[arg(long, conflicts_with_all = ["hostfile", "torchrun", "json"])]
+    known_hosts: bool,
+    /// Prints the host file for `mpirun`.
+    #[arg(long, conflicts_with_all = ["torchrun", "json"])]
+    hostfile: bool,
+    /// Prints how `torchrun` begins on each node, a line a node.
+    #[arg(long, conflicts_with = "json")]
+    torchrun: bool,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+pub(super) async fn run(args: AccessArgs) -> Result<(), Ending> {
+    let session = Session::open(&args.service)?;
+    let id = find(&session.api, &args.id).await?;
+    let access = session.api.send(Route::ReservationAccess.of(&id)).await?;
+    if args.ssh_config {
+        return Ok(print_line(ssh_config(&access.value)?.trim_end())?);
+    }
+    let lines = |field: &str| {
+        let file = access.value[field].as_str().unwrap_or_default();
+        file.lines().map(clean).collect::<Vec<_>>()
+    };
+    let file = match &args {
+        AccessArgs { hostfile: true, .. } => Some(lines("hostfile")),
+        AccessArgs {
+            known_hosts: true, ..
+        } => Some(lines("known_hosts")),
+        AccessArgs { torchrun: true, .. } => {
+            let commands = access.value["torchrun"]["commands"].as_array();
+            let commands = commands.into_iter().flatten().filter_map(Value::as_str);
+            Some(commands.map(clean).collect())
+        }
+        _ => None,
+    };
+    if let Some(lines) = file {
+        return lines
+            .into_iter()
+            .try_for_each(|line| Ok(print_line(&line)?));
+    }
+    session.show(&access, print_access)
+}
+
+fn print_access(access: &Value) -> Result<(), Ending> {
+    let rows = items(access, "nodes").iter().map(|node| {
+        let (user, host, port) = (
+            text(node, "/user"),
+            text(node, "/host"),
+            text(node, "/port"),
+        );
+        vec![
+            cell(node, "/node"),
+            format!("ssh -p {port} {user}@{host}"),
+            cell(node, "/private_address"),
+            cell(node, "/gpus"),
+            cell(node, "/host_keys/0/fingerprint"),
+            cell(node, "/last_reachable_at"),
+        ]
+    });
+    let head = [
+        "node",
+        "reach it by",
+        "private address",
+        "GPUs",
+        "host key",
+        "last reached",
+    ];
+    print_table(&head, rows)
+}
+
+/// An entry for each node, named after reservation and node.
+///
+/// Errors: the answer is no, for an address that could not stand in one line of the file.
+fn ssh_config(access: &Value) -> Result<String, Ending> {
+    let id = text(access, "/reservation_id");
+    let tail = id.len().saturating_sub(8);
+    let mut entries = String::new();
+    for node in items(access, "nodes") {
+        let [host, user] = ["/host", "/user"].map(|field| text(node, field));
+        for word in [&host, &user] {
+            let plain = |c: char| c.is_ascii_alphanumeric() || ".:-_[]".contains(c);
+            if word.is_empty() || !word.chars().all(plain) {
+                return Err(Ending::No(format!(
+                    "node {} has an address that an SSH configuration cannot hold; \
+                     `broker access {id} --json` shows it",
+                    text(node, "/node")
+                )));
+            }
+        }
+        let name = id.get(tail..).unwrap_or_default();
+        // As the service writes it: a key that nobody knows yet is believed once.
+        let strict = match items(node, "host_keys") {
+            [] => "accept-new",
+            _ => "yes",
+        };
+        entries.push_str(&format!(
+            "Host gpb-{name}-{}\n    HostName {host}\n    Port {}\n    User {user}\n    \
+             UserKnownHostsFile ~/.ssh/known_hosts.gpb-{name}\n    \
+             StrictHostKeyChecking {strict}\n",
+            text(node, "/node"),
+            text(node, "/port"),
+        ));
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn access(host: &str) -> Value {
+        let node =
+            json!({ "node": 0, "host": host, "port": 2222, "user": "ubuntu", "host_keys": [{}] });
+        json!({ "reservation_id": "rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718", "nodes": [node] })
+    }
+
+    #[test]
+    fn each_node_gets_an_entry_that_ssh_understands() {
+        assert_eq!(
+            ssh_config(&access("198.51.100.7")).expect("entries"),
+            "Host gpb-e5f60718-0\n    HostName 198.51.100.7\n    Port 2222\n    User ubuntu\n    \
+             UserKnownHostsFile ~/.ssh/known_hosts.gpb-e5f60718\n    StrictHostKeyChecking yes\n"
+        );
+    }
+
+    #[test]
+    fn an_address_cannot_smuggle_a_line_into_the_configuration() {
+        for hostile in ["a\n    ProxyCommand evil", "a ProxyCommand", "", "$(x)"] {
+            assert!(ssh_config(&access(hostile)).is_err(), "{hostile:?}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `broker confirm`, `cancel`, `release` and `extend`: what moves a reservation on.
+
+use std::num::NonZeroU32;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::api::{Call, Document, OnceArgs};
+use super::connection::ServiceArgs;
+use super::reservations::{find, parse_reservation};
+use super::route::Route;
+use super::sheet::{print_sheet, text, time};
+use super::{Session, show};
+use crate::cli::Ending;
+use crate::cli::table::print_line;
+
+/// Which reservation, and how it is spoken about.
+#[derive(Debug, Args)]
+struct ChangeArgs {
+    /// The reservation: its id, or how the id begins.
+    #[arg(value_name = "ID", value_parser = parse_reservation)]
+    id: String,
+    #[command(flatten)]
+    once: OnceArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// Confirms a hold; from the hand-off on it costs money.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: broker confirm rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718")]
+pub(in crate::cli) struct ConfirmArgs {
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Cancels before the hand-off, free of charge.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: broker cancel rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718")]
+pub(in crate::cli) struct CancelArgs {
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Ends what is in use. Use is charged up to this moment and no further.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: broker release rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718")]
+pub(in crate::cli) struct ReleaseArgs {
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Moves the end of an active reservation out, at the same rate.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: broker extend rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --hours 12")]
+pub(in crate::cli) struct ExtendArgs {
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// By so many hours from the end that it has now.
+    #[arg(
+        long,
+        value_name = "N",
+        required_unless_present = "until",
+        conflicts_with = "until"
+    )]
+    hours: Option<NonZeroU32>,
+    /// To this time, such as 2026-12-24T18:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    until: Option<DateTime<Utc>>,
+}
+
+pub(super) async fn confirm(args: ConfirmArgs) -> Result<(), Ending> {
+    change(args.change, Route::ConfirmReservation, |_, id| {
+        Some(format!("Next: broker watch {id}"))
+    })
+    .await
+}
+
+pub(super) async fn cancel(args: CancelArgs) -> Result<(), Ending> {
+    change(args.change, Route::CancelReservation, follow_unless_closed).await
+}
+
+pub(super) async fn release(args: ReleaseArgs) -> Result<(), Ending> {
+    change(args.change, Route::ReleaseReservation, follow_unless_closed).await
+}
+
+fn follow_unless_closed(reservation: &Value, id: &str) -> Option<String> {
+    (reservation["state"] != "closed").then(|| format!("Next: broker watch {id}"))
+}
+
+async fn change(
+    args: ChangeArgs,
+    route: Route,
+    next: impl FnOnce(&Value, &str) -> Option<String>,
+) -> Result<(), Ending> {
+    let session = Session::open(&args.service)?;
+    let id = find(&session.api, &args.id).await?;
+    let call = Call::from(route.of(&id)).once(args.once.key());
+    let changed = session.api.send(call).await?;
+    shown(&session, &changed, next)
+}
+
+fn shown(
+    session: &Session,
+    changed: &Document,
+    next: impl FnOnce(&Value, &str) -> Option<String>,
+) -> Result<(), Ending> {
+    session.show(changed, |reservation| {
+        print_sheet(&show::summary(reservation))?;
+        if let Some(next) = next(reservation, &text(reservation, "/id")) {
+            print_line(&next)?;
+        }
+        Ok(())
+    })
+}
+
+pub(super) async fn extend(args: ExtendArgs) -> Result<(), Ending> {
+    let session = Session::open(&args.change.service)?;
+    let id = find(&session.api, &args.change.id).await?;
+    let end = match (args.until, args.hours) {
+        (Some(end), _) => end,
+        (None, hours) => {
+            let now = session
+                .api
+                .send(Route::ShowReservation.of(&id))
+                .await?
+                .value;
+            let Some(end) = time(&now, "/window_end") else {
+                return Err(Ending::No(
+                    "its end is open; it lasts until it is released".to_owned(),
+                ));
+            };
+            later(end, hours)?
+        }
+    };
+    let call = Call::from(Route::ExtendReservation.of(&id))
+        .body(json!({ "end": end }))
+        .once(args.change.once.key());
+    let changed = session.api.send(call).await?;
+    shown(&session, &changed, |_, _| None)
+}
+
+fn later(end: DateTime<Utc>, hours: Option<NonZeroU32>) -> Result<DateTime<Utc>, Ending> {
+    let hours = hours.map_or(0, |hours| i64::from(hours.get()));
+    end.checked_add_signed(TimeDelta::hours(hours))
+        .ok_or_else(|| Ending::wrong_input("so many hours pass the end of the calendar"))
+}

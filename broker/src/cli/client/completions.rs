@@ -1,0 +1,36 @@
+//! `broker completions`: what a shell needs to complete the commands.
+
+use clap::{Args, CommandFactory as _, ValueEnum};
+use clap_complete::{Shell, generate};
+
+use crate::cli::table::print_line;
+use crate::cli::{Cli, Ending};
+
+/// Prints what a shell needs to complete these commands.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  broker completions bash > ~/.local/share/bash-completion/completions/broker\n  broker completions zsh > ~/.zfunc/_broker\n  broker completions fish > ~/.config/fish/completions/broker.fish"
+)]
+pub(in crate::cli) struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    shell: KnownShell,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum KnownShell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+pub(super) fn run(args: &CompletionsArgs) -> Result<(), Ending> {
+    let shell = match args.shell {
+        KnownShell::Bash => Shell::Bash,
+        KnownShell::Zsh => Shell::Zsh,
+        KnownShell::Fish => Shell::Fish,
+    };
+    let mut script = Vec::new();
+    generate(shell, &mut Cli::command(), "broker", &mut script);
+    Ok(print_line(String::from_utf8_lossy(&script).trim_end())?)
+}

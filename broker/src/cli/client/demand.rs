@@ -1,0 +1,252 @@
+//! What is wanted, from a file or from short flags.
+
+use std::io::Read as _;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use market::demand::{Ceiling, Demand, GpusDemand, Places, Policy, Window};
+use market::gpu::GpuWanted;
+use market::ids::ProviderId;
+use market::money::{Money, Rate};
+use market::offer::Tenancy;
+use market::place::Country;
+use market::tags::Tags;
+use serde_json::Value;
+
+use super::word;
+use crate::cli::Ending;
+
+/// What is wanted: a demand in a file, or GPUs by short flags.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "What is wanted")]
+pub(super) struct DemandArgs {
+    /// A demand of any kind as JSON; `-` reads it from standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "gpu")]
+    demand: Option<PathBuf>,
+    /// A GPU (`H100-SXM`), a family (`H100`) or `any`.
+    #[arg(long, value_parser = word::<GpuWanted>)]
+    gpu: Option<GpuWanted>,
+    /// GPUs in each node, exactly.
+    #[arg(long, value_name = "N", requires = "gpu", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    count: u32,
+    /// Nodes.
+    #[arg(long, value_name = "N", requires = "gpu", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    nodes: u32,
+    /// Spot instead of on demand.
+    #[arg(long, requires = "gpu")]
+    spot: bool,
+    /// For so many hours; the end stays open, when nothing is said.
+    #[arg(long, value_name = "N", requires = "gpu", conflicts_with = "until")]
+    hours: Option<NonZeroU32>,
+    /// Until this time, such as 2026-12-24T18:00:00Z.
+    #[arg(long, value_name = "TIME", requires = "gpu")]
+    until: Option<DateTime<Utc>>,
+    /// Only in this country, such as `US`; may be repeated.
+    #[arg(long, value_name = "CODE", requires = "gpu", value_parser = word::<Country>)]
+    country: Vec<Country>,
+    /// Only in this region, as its seller writes it; may be repeated.
+    #[arg(long, value_name = "REGION", requires = "gpu")]
+    region: Vec<String>,
+    /// Only machines of this kind: bare_metal, vm, container, managed; may be repeated.
+    #[arg(long, requires = "gpu", value_parser = word::<Tenancy>)]
+    tenancy: Vec<Tenancy>,
+    /// Only from this provider; may be repeated.
+    #[arg(long, value_name = "NAME", requires = "gpu", value_parser = word::<ProviderId>)]
+    provider: Vec<ProviderId>,
+    /// Never from this provider; may be repeated.
+    #[arg(long, value_name = "NAME", requires = "gpu", value_parser = word::<ProviderId>)]
+    not_provider: Vec<ProviderId>,
+    /// Lets several training nodes be joined by plain Ethernet.
+    #[arg(long, requires = "gpu")]
+    allow_ethernet: bool,
+    /// At most so many US dollars per GPU-hour, also for a replacement.
+    #[arg(long, value_name = "USD", value_parser = word::<Rate>)]
+    max_usd_per_gpu_hour: Option<Rate>,
+    /// At most so many US dollars per hour for everything.
+    #[arg(long, value_name = "USD", value_parser = word::<Money>)]
+    max_usd_per_hour: Option<Money>,
+}
+
+impl DemandArgs {
+    /// What must not be passed, when anything.
+    pub(super) fn ceiling(&self) -> Option<Ceiling> {
+        let ceiling = Ceiling {
+            usd_per_gpu_hour: self.max_usd_per_gpu_hour,
+            usd_per_hour: self.max_usd_per_hour,
+        };
+        (ceiling != Ceiling::default()).then_some(ceiling)
+    }
+
+    /// The demand as the API takes it, the ceiling included.
+    ///
+    /// Errors: wrong input, where nothing is wanted or the file cannot be used.
+    pub(super) fn read(&self) -> Result<Value, Ending> {
+        match (&self.demand, &self.gpu) {
+            (Some(file), _) => self.read_file(file),
+            (None, Some(gpu)) => Ok(serde_json::to_value(self.of_gpus(gpu.clone()))?),
+            (None, None) => Err(Ending::wrong_input(
+                "say what is wanted: --demand FILE, or --gpu H100-SXM --count 8",
+            )),
+        }
+    }
+
+    fn read_file(&self, file: &Path) -> Result<Value, Ending> {
+        let mut demand = read_json(file)?;
+        if let Some(ceiling) = self.ceiling() {
+            let Some(fields) = demand.as_object_mut() else {
+                return Err(Ending::wrong_input("a demand must be a JSON object"));
+            };
+            if fields
+                .insert("ceiling".to_owned(), serde_json::to_value(ceiling)?)
+                .is_some()
+            {
+                return Err(Ending::wrong_input(
+                    "the demand has a ceiling of its own; give it once",
+                ));
+            }
+        }
+        Ok(demand)
+    }
+
+    fn of_gpus(&self, gpu: GpuWanted) -> Demand {
+        let window = Window {
+            duration_hours: self.hours,
+            end: self.until,
+            ..Window::default()
+        };
+        let places = Places {
+            countries: self.country.clone(),
+            regions: self.region.clone(),
+        };
+        let policy = Policy {
+            allow_providers: self.provider.clone(),
+            deny_providers: self.not_provider.clone(),
+            allow_ethernet: self.allow_ethernet,
+            on_unreachable: None,
+        };
+        Demand::Gpus(GpusDemand {
+            gpu,
+            count: self.count,
+            nodes: self.nodes,
+            spot: self.spot,
+            window: said(window),
+            ceiling: self.ceiling(),
+            places: said(places),
+            tenancy: said(self.tenancy.clone()),
+            policy: said(policy),
+            tags: Tags::new(),
+        })
+    }
+}
+
+/// A part of the demand, unless it says nothing.
+fn said<T: Default + PartialEq>(part: T) -> Option<T> {
+    (part != T::default()).then_some(part)
+}
+
+/// Reads a file of JSON; whether it makes a demand is the service's to say.
+fn read_json(file: &Path) -> Result<Value, Ending> {
+    let shown = file.display();
+    let text = if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(file)
+    };
+    let text = text.map_err(|error| {
+        Ending::wrong_input(format!("the demand {shown} cannot be read: {error}"))
+    })?;
+    serde_json::from_str(&text)
+        .map_err(|error| Ending::wrong_input(format!("the demand {shown} is not JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        demand: DemandArgs,
+    }
+
+    fn parsed(line: &str) -> Result<DemandArgs, clap::Error> {
+        let words = ["test"].into_iter().chain(line.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.demand)
+    }
+
+    #[test]
+    fn short_flags_make_the_demand_that_a_file_would() {
+        let line = "--gpu H100-SXM --count 8 --nodes 2 --hours 24 --max-usd-per-gpu-hour 3.50 \
+                    --country US --country CA --spot --tenancy bare_metal --not-provider lambda";
+        let demand = parsed(line).expect("flags").read().expect("a demand");
+        assert_eq!(
+            demand,
+            json!({
+                "kind": "gpus", "gpu": "H100-SXM", "count": 8, "nodes": 2, "spot": true,
+                "window": { "duration_hours": 24 },
+                "ceiling": { "usd_per_gpu_hour": "3.50" },
+                "places": { "countries": ["US", "CA"] },
+                "tenancy": ["bare_metal"],
+                "policy": { "deny_providers": ["lambda"], "allow_ethernet": false },
+            })
+        );
+        let least = parsed("--gpu any")
+            .expect("flags")
+            .read()
+            .expect("a demand");
+        assert_eq!(
+            least,
+            json!({ "kind": "gpus", "gpu": "any", "count": 1, "nodes": 1, "spot": false })
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_before_anything_is_sent() {
+        for bad in [
+            "--gpu X9000",
+            "--gpu H100 --count 0",
+            "--gpu H100 --nodes 10001",
+            "--gpu H100 --hours 0",
+            "--gpu H100 --hours 1 --until 2026-12-24T18:00:00Z",
+            "--gpu H100 --until tomorrow",
+            "--gpu H100 --country Mars",
+            "--gpu H100 --tenancy cloud",
+            "--gpu H100 --max-usd-per-gpu-hour cheap",
+            "--demand x.json --gpu H100",
+            "--nodes 2",
+            "--spot",
+        ] {
+            assert!(parsed(bad).is_err(), "{bad}");
+        }
+        assert!(
+            parsed("").expect("flags").read().is_err(),
+            "nothing is wanted"
+        );
+    }
+
+    #[test]
+    fn a_ceiling_beside_a_file_goes_into_its_demand_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("demand.json");
+        let read = |text: &str, flags: &str| {
+            std::fs::write(&file, text).expect("written");
+            parsed(&format!("--demand {} {flags}", file.display()))
+                .expect("flags")
+                .read()
+        };
+        let demand = read(r#"{"kind":"train"}"#, "--max-usd-per-hour 20").expect("a demand");
+        assert_eq!(
+            demand,
+            json!({ "kind": "train", "ceiling": { "usd_per_hour": "20.00" } })
+        );
+        assert!(read(r#"{"ceiling":{}}"#, "--max-usd-per-hour 20").is_err());
+        assert!(read("[]", "--max-usd-per-hour 20").is_err());
+        assert!(read("{", "").is_err());
+    }
+}

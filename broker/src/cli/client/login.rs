@@ -1,0 +1,164 @@
+//! `broker login`, `logout` and `whoami`.
+
+use std::io::IsTerminal as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use clap::Args;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+
+use super::api::Api;
+use super::connection::{
+    Connection, Environment, ServiceArgs, check_key, login_profile, login_server, read_key_file,
+    settle,
+};
+use super::profile::{self, Profile, Profiles, parse_name};
+use super::route::Route;
+use super::sheet::{print_sheet, text};
+use crate::cli::Ending;
+use crate::cli::table::print_line;
+
+/// Checks an API key against a service, and keeps both as a profile.
+///
+/// The key comes from --key-file, BROKER_KEY, standard input, or a prompt that does not show it;
+/// never from the command line, which others can see. The profile that was logged in last is used
+/// by every command that names none. It is kept in `$XDG_CONFIG_HOME/gpu-broker/profiles.toml`,
+/// for its user alone.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: broker login --server https://broker.example.com")]
+pub(in crate::cli) struct LoginArgs {
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// Forgets a profile and its key. The key itself stays good; its tenant revokes it.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: broker logout")]
+pub(in crate::cli) struct LogoutArgs {
+    /// The profile; the one that was logged in last, when nothing is said.
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    profile: Option<String>,
+}
+
+/// Shows which service is spoken to, and what the key allows.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: broker whoami")]
+pub(in crate::cli) struct WhoamiArgs {
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+pub(super) async fn login(args: LoginArgs) -> Result<(), Ending> {
+    let args = args.service;
+    let file = profile::file()?;
+    let environment = Environment::read()?;
+    let mut profiles = Profiles::read(&file)?;
+    let name = login_profile(&args, &environment, &profiles);
+    let server = login_server(&args, &environment, profiles.profiles.get(&name))?;
+    let key = match (&args.key_file, environment.key()) {
+        (Some(file), _) => read_key_file(file)?,
+        (None, Some(key)) => key.clone(),
+        (None, None) => ask_for_key(server.as_str())?,
+    };
+    let connection = Connection {
+        server,
+        key: Some(key.clone()),
+        profile: Some(name.clone()),
+    };
+    let who = identity(&connection).await?;
+    let profile = Profile {
+        server: connection.server.to_string(),
+        key,
+        insecure_http: args.insecure_http,
+    };
+    profiles.profiles.insert(name.clone(), profile);
+    profiles.default = Some(name.clone());
+    profiles.write(&file)?;
+    if args.json {
+        return Ok(print_line(&who.to_string())?);
+    }
+    Ok(print_line(&format!(
+        "Logged in to {} as {} of {}. Kept as profile {name} in {}.",
+        connection.server,
+        text(&who, "/role"),
+        text(&who, "/tenant"),
+        file.display()
+    ))?)
+}
+
+/// Reads the key from a terminal without showing it, or from what is piped in.
+fn ask_for_key(server: &str) -> Result<SecretString, Ending> {
+    if !std::io::stdin().is_terminal() {
+        return read_key_file("-".as_ref());
+    }
+    let typed = rpassword::prompt_password(format!("API key for {server} (not shown): ")).map_err(
+        |error| Ending::wrong_input(format!("the key cannot be read: {error}; give --key-file")),
+    )?;
+    check_key(&typed, "what was typed")
+}
+
+pub(super) fn logout(args: &LogoutArgs) -> Result<(), Ending> {
+    let file = profile::file()?;
+    let mut profiles = Profiles::read(&file)?;
+    let name = args.profile.clone().or_else(|| profiles.default.clone());
+    let Some(name) = name.filter(|name| profiles.profiles.remove(name).is_some()) else {
+        return Err(Ending::No(
+            "there is no such profile; nothing was forgotten".to_owned(),
+        ));
+    };
+    if profiles.default.as_ref() == Some(&name) {
+        profiles.default = None;
+    }
+    profiles.write(&file)?;
+    Ok(print_line(&format!("Forgot profile {name} and its key."))?)
+}
+
+pub(super) async fn whoami(args: WhoamiArgs) -> Result<(), Ending> {
+    let connection = settle(&args.service)?;
+    let who = identity(&connection).await?;
+    if args.service.json {
+        return Ok(print_line(&who.to_string())?);
+    }
+    let scopes = who["scopes"].as_object();
+    let scopes: Vec<_> = scopes
+        .into_iter()
+        .flatten()
+        .filter_map(|(family, level)| Some((family, level.as_str()?)))
+        .filter(|(_, level)| *level != "none")
+        .map(|(family, level)| format!("{} {level}", family.replace('_', " ")))
+        .collect();
+    print_sheet(&[
+        ("service", text(&who, "/server")),
+        ("profile", text(&who, "/profile")),
+        ("tenant", text(&who, "/tenant")),
+        ("role", text(&who, "/role")),
+        ("may", scopes.join(", ")),
+        ("API key", text(&who, "/api_key_id")),
+    ])
+}
+
+/// Whose key it is, from the token that the service trades it for. The token itself is dropped:
+/// it is a secret too.
+async fn identity(connection: &Connection) -> Result<Value, Ending> {
+    let api = Api::new(connection, None)?;
+    let token = api.send(Route::TradeToken.all()).await?.value;
+    let claims = token["access_token"]
+        .as_str()
+        .and_then(|token| token.split('.').nth(1))
+        .and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok())
+        .and_then(|claims| serde_json::from_slice::<Value>(&claims).ok())
+        .ok_or_else(|| {
+            let why = "the service took the key and did not say whose it is; \
+                       is it of another version than this command?";
+            Ending::No(why.to_owned())
+        })?;
+    Ok(json!({
+        "server": connection.server.as_str(),
+        "profile": connection.profile,
+        "tenant": claims["tenant"],
+        "role": claims["role"],
+        "scopes": claims["scopes"],
+        "api_key_id": claims["sub"],
+    }))
+}

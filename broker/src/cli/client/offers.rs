@@ -1,0 +1,217 @@
+//! `broker offers`: what is sold right now.
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use market::fabric::Internode;
+use market::gpu::GpuWanted;
+use market::ids::ProviderId;
+use market::money::Money;
+use market::offer::{Tenancy, Terms};
+use market::place::Country;
+use serde_json::Value;
+
+use super::api::Call;
+use super::connection::ServiceArgs;
+use super::route::Route;
+use super::sheet::{
+    NOTHING, age, cell, items, price, print_sheet, print_table_without, text, time, words,
+};
+use super::{Session, word};
+use crate::cli::Ending;
+use crate::cli::table::print_line;
+use crate::clock::{Clock as _, SystemClock};
+
+/// Lists what is sold right now, the cheapest GPU-hour first. Needs no login.
+///
+/// A wide terminal or a pipe shows every column; a narrow one does without some.
+/// Exit status: 0 something is sold, 1 nothing is, 2 wrong input.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: broker offers --gpu H100-SXM --country US --min-gpus 8")]
+pub(in crate::cli) struct OffersArgs {
+    /// Only this GPU (`H100-SXM`) or family (`H100`).
+    #[arg(long, value_parser = word::<GpuWanted>)]
+    gpu: Option<GpuWanted>,
+    /// Only of this provider.
+    #[arg(long, value_name = "NAME", value_parser = word::<ProviderId>)]
+    provider: Option<ProviderId>,
+    /// Only in this country, such as `US`.
+    #[arg(long, value_parser = word::<Country>)]
+    country: Option<Country>,
+    /// Only machines of this kind: bare_metal, vm, container, managed.
+    #[arg(long, value_parser = word::<Tenancy>)]
+    tenancy: Option<Tenancy>,
+    /// Only under these terms: on_demand, spot, reserved, window, floor.
+    #[arg(long, value_parser = word::<Terms>)]
+    terms: Option<Terms>,
+    /// Only nodes joined like this, such as `infiniband_ndr400`.
+    #[arg(long, value_name = "FABRIC", value_parser = word::<Internode>)]
+    internode: Option<Internode>,
+    /// At most so many US dollars per GPU-hour.
+    #[arg(long, value_name = "USD", value_parser = word::<Money>)]
+    max_usd_per_gpu_hour: Option<Money>,
+    /// At least so many GPUs in a node.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    min_gpus: Option<u32>,
+    /// Shows what is sold out as well.
+    #[arg(long)]
+    include_unavailable: bool,
+    /// The order: price, or provider and then price.
+    #[arg(long, value_parser = ["price", "provider"])]
+    sort: Option<String>,
+    /// How many to show.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+    limit: Option<u32>,
+    /// Shows all of them.
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+impl OffersArgs {
+    fn call(&self) -> Call {
+        fn said<T: ToString>(value: Option<&T>) -> Option<String> {
+            value.map(ToString::to_string)
+        }
+        Call::from(Route::ListOffers.all()).query([
+            ("gpu", said(self.gpu.as_ref())),
+            ("provider", said(self.provider.as_ref())),
+            ("country", said(self.country.as_ref())),
+            ("tenancy", said(self.tenancy.as_ref())),
+            ("terms", said(self.terms.as_ref())),
+            ("internode", said(self.internode.as_ref())),
+            ("max_usd_gpu_hour", said(self.max_usd_per_gpu_hour.as_ref())),
+            ("min_gpus", said(self.min_gpus.as_ref())),
+            (
+                "include_unavailable",
+                self.include_unavailable.then(|| "true".to_owned()),
+            ),
+            ("sort", self.sort.clone()),
+            ("limit", said(self.limit.as_ref())),
+        ])
+    }
+}
+
+pub(super) async fn run(args: OffersArgs) -> Result<(), Ending> {
+    let session = Session::open(&args.service)?;
+    let found = session.api.list(args.call(), args.all).await?;
+    session.show(&found, print_offers)?;
+    if items(&found.value, "items").is_empty() {
+        let why = "nothing is sold that passes these filters; leave some out, or add --include-unavailable";
+        return Err(Ending::No(why.to_owned()));
+    }
+    Ok(())
+}
+
+fn print_offers(page: &Value) -> Result<(), Ending> {
+    let offers = items(page, "items");
+    if offers.is_empty() {
+        return Ok(());
+    }
+    let now = SystemClock.now();
+    let headings = [
+        "provider",
+        "SKU",
+        "GPUs",
+        "place",
+        "terms",
+        "fabric",
+        "machine",
+        "free",
+        "USD/GPU-h",
+        "USD/h",
+        "read",
+        "id",
+    ];
+    let spare = [
+        "id", "USD/h", "machine", "read", "fabric", "SKU", "terms", "place",
+    ];
+    let rows = offers.iter().map(|offer| row(offer, now));
+    print_table_without(&headings, rows, &spare)?;
+    if page["next_cursor"].is_string() {
+        print_line(&format!(
+            "The first {}; --all shows all of them.",
+            offers.len()
+        ))?;
+    }
+    Ok(())
+}
+
+fn row(offer: &Value, now: DateTime<Utc>) -> Vec<String> {
+    let read = age(time(offer, "/observed_at"), now);
+    vec![
+        cell(offer, "/provider"),
+        cell(offer, "/sku"),
+        gpus(offer),
+        place(offer),
+        words(offer, "/terms"),
+        words(offer, "/internode"),
+        words(offer, "/tenancy"),
+        free(offer),
+        price(offer, "/price_usd_gpu_hour"),
+        price(offer, "/price_usd_hour"),
+        if offer["stale"] == true {
+            format!("{read}, stale")
+        } else {
+            read
+        },
+        cell(offer, "/offer_id"),
+    ]
+}
+
+/// The GPUs of one node of an offer.
+pub(super) fn gpus(offer: &Value) -> String {
+    format!("{} x {}", text(offer, "/gpus"), text(offer, "/gpu"))
+}
+
+/// Where an offer stands, country first.
+pub(super) fn place(offer: &Value) -> String {
+    let parts = [text(offer, "/place/country"), text(offer, "/place/region")];
+    let known: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    if known.is_empty() {
+        NOTHING.to_owned()
+    } else {
+        known.join(" ")
+    }
+}
+
+/// How many nodes are free, as far as the provider says.
+fn free(offer: &Value) -> String {
+    match offer["availability"]["nodes"].as_u64() {
+        Some(nodes) if offer["availability"]["at_least"] == true => format!("{nodes}+"),
+        Some(nodes) => nodes.to_string(),
+        None => words(offer, "/availability/level"),
+    }
+}
+
+/// Prints one offer as a sheet.
+pub(super) fn print_offer(offer: &Value) -> Result<(), Ending> {
+    let now = SystemClock.now();
+    let state = match (&offer["withdrawn"], &offer["stale"]) {
+        (Value::Bool(true), _) => "withdrawn",
+        (_, Value::Bool(true)) => "stale: too old to be matched",
+        _ => "on sale",
+    };
+    let orderable = if offer["orderable"] == true {
+        "yes"
+    } else {
+        "no, it is only compared with"
+    };
+    print_sheet(&[
+        ("offer", text(offer, "/offer_id")),
+        ("provider", text(offer, "/provider")),
+        ("SKU", text(offer, "/sku")),
+        ("GPUs", gpus(offer)),
+        ("place", place(offer)),
+        ("machine", words(offer, "/tenancy")),
+        ("terms", words(offer, "/terms")),
+        ("fabric", words(offer, "/internode")),
+        ("USD/h", price(offer, "/price_usd_hour")),
+        ("USD/GPU-h", price(offer, "/price_usd_gpu_hour")),
+        ("free", free(offer)),
+        ("can be ordered", orderable.to_owned()),
+        ("state", state.to_owned()),
+        ("why stale", text(offer, "/stale_reason")),
+        ("read", age(time(offer, "/observed_at"), now)),
+    ])
+}

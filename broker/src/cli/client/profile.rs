@@ -1,0 +1,185 @@
+//! Profiles: services that the user has logged in to, each with its key, in a file that only the
+//! user can read.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize, Serializer};
+use tempfile::NamedTempFile;
+
+use crate::cli::Ending;
+
+/// A service and the key for it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Profile {
+    /// The service's address.
+    pub(super) server: String,
+    /// The API key.
+    #[serde(serialize_with = "expose")]
+    pub(super) key: SecretString,
+    /// Whether its user has agreed to send the key there unencrypted.
+    #[serde(default)]
+    pub(super) insecure_http: bool,
+}
+
+fn expose<S: Serializer>(key: &SecretString, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(key.expose_secret())
+}
+
+/// All profiles, as the file holds them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Profiles {
+    /// The one that is used when none is named: the last that was logged in.
+    #[serde(default)]
+    pub(super) default: Option<String>,
+    /// The profiles by name.
+    #[serde(default)]
+    pub(super) profiles: BTreeMap<String, Profile>,
+}
+
+/// Where the file lies: in `$XDG_CONFIG_HOME/gpu-broker`, else in `~/.config/gpu-broker`.
+///
+/// Errors: wrong input, where neither is known.
+pub(super) fn file() -> Result<PathBuf, Ending> {
+    let named = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty());
+    let config = named("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| named("HOME").map(|home| PathBuf::from(home).join(".config")));
+    match config {
+        Some(config) => Ok(config.join("gpu-broker").join("profiles.toml")),
+        None => Err(Ending::wrong_input(
+            "no place for profiles is known; set HOME, or XDG_CONFIG_HOME to a directory",
+        )),
+    }
+}
+
+/// Checks the name of a profile.
+pub(super) fn parse_name(name: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if (1..=64).contains(&name.len()) && name.chars().all(plain) {
+        return Ok(name.to_owned());
+    }
+    Err("a profile's name must be 1 to 64 of letters, digits, `-`, `_` and `.`".to_owned())
+}
+
+impl Profiles {
+    /// Reads the file; none is as one without profiles.
+    ///
+    /// Errors: wrong input, for a file that others can read or that cannot be understood. What it
+    /// holds is not quoted: there are keys in it.
+    pub(super) fn read(file: &Path) -> Result<Self, Ending> {
+        let shown = file.display();
+        let text = match fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => {
+                return Err(Ending::wrong_input(format!(
+                    "the profiles {shown} cannot be read: {error}"
+                )));
+            }
+        };
+        if fs::metadata(file)?.permissions().mode() & 0o077 != 0 {
+            return Err(Ending::wrong_input(format!(
+                "the profiles {shown} can be read by others; take that away with `chmod 600 {shown}`"
+            )));
+        }
+        toml::from_str(&text).map_err(|error| {
+            let line = error.span().map_or(1, |span| {
+                text.get(..span.start)
+                    .map_or(1, |before| before.lines().count().max(1))
+            });
+            Ending::wrong_input(format!(
+                "the profiles {shown} cannot be understood at line {line}; mend them, or delete \
+                 the file and log in again"
+            ))
+        })
+    }
+
+    /// Writes the file whole, so that a reader sees the old or the new one; it and its directory
+    /// are for the user alone.
+    pub(super) fn write(&self, file: &Path) -> Result<(), Ending> {
+        let text = toml::to_string(self)?;
+        let directory = file.parent().unwrap_or(Path::new("."));
+        let failed = |error: &dyn std::fmt::Display| {
+            Ending::wrong_input(format!(
+                "the profiles {} cannot be written: {error}",
+                file.display()
+            ))
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .and_then(|()| fs::set_permissions(directory, Permissions::from_mode(0o700)))
+            .map_err(|error| failed(&error))?;
+        // A temporary file is made for its owner alone.
+        let mut new = NamedTempFile::new_in(directory).map_err(|error| failed(&error))?;
+        new.write_all(text.as_bytes())
+            .and_then(|()| new.as_file().sync_all())
+            .map_err(|error| failed(&error))?;
+        new.persist(file).map_err(|error| failed(&error.error))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profiles(key: &str) -> Profiles {
+        let profile = Profile {
+            server: "http://127.0.0.1:8080".into(),
+            key: key.into(),
+            insecure_http: false,
+        };
+        Profiles {
+            default: Some("here".into()),
+            profiles: BTreeMap::from([("here".into(), profile)]),
+        }
+    }
+
+    #[test]
+    fn profiles_are_read_as_they_were_written_and_are_for_their_user_alone() {
+        let home = tempfile::tempdir().expect("a directory");
+        let file = home.path().join("gpu-broker/profiles.toml");
+        assert!(Profiles::read(&file).expect("none yet").profiles.is_empty());
+        profiles("gpb_canary").write(&file).expect("written");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode(&file), 0o600);
+        assert_eq!(mode(file.parent().expect("a directory")), 0o700);
+        let read = Profiles::read(&file).expect("read");
+        assert_eq!(read.default.as_deref(), Some("here"));
+        assert_eq!(read.profiles["here"].key.expose_secret(), "gpb_canary");
+        assert!(!format!("{read:?}").contains("canary"));
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_or_nobody_understands_is_refused_without_quoting_it() {
+        let home = tempfile::tempdir().expect("a directory");
+        let file = home.path().join("profiles.toml");
+        profiles("gpb_canary").write(&file).expect("written");
+        fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("changed");
+        let refused = format!("{:?}", Profiles::read(&file).expect_err("refused"));
+        assert!(refused.contains("chmod 600"), "{refused}");
+        fs::write(&file, "\n[profiles.x]\nkey = gpb_canary\n").expect("written");
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("changed");
+        let refused = format!("{:?}", Profiles::read(&file).expect_err("refused"));
+        assert!(refused.contains("line 3"), "{refused}");
+        assert!(!refused.contains("canary"), "{refused}");
+    }
+
+    #[test]
+    fn the_name_of_a_profile_is_a_plain_word() {
+        assert_eq!(parse_name("eu-1.test"), Ok("eu-1.test".into()));
+        for bad in ["", "a b", "a/b", &"x".repeat(65)] {
+            assert!(parse_name(bad).is_err(), "{bad:?}");
+        }
+    }
+}

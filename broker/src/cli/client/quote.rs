@@ -1,0 +1,153 @@
+//! `broker quote`: a price, frozen until it lapses.
+
+use clap::Args;
+use market::ids::PlanId;
+use rust_decimal::Decimal;
+use serde_json::{Value, json};
+
+use super::api::{Call, OnceArgs};
+use super::connection::ServiceArgs;
+use super::demand::DemandArgs;
+use super::offers::{gpus, place};
+use super::route::Route;
+use super::sheet::{
+    cell, dollars, items, moment, price, print_sheet, print_table_without, text, words,
+};
+use super::{Session, plan};
+use crate::cli::Ending;
+use crate::cli::table::print_line;
+use crate::clock::{Clock as _, SystemClock};
+
+/// Freezes the price of a plan's candidate until the quote lapses. Costs nothing.
+///
+/// With a demand instead of a plan, the plan is made first.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  broker quote pln_019a3f0e1c7b7d40b2a1c3d4e5f60718 --candidate 2\n  broker quote --gpu H100-SXM --count 8"
+)]
+pub(in crate::cli) struct QuoteArgs {
+    /// The plan.
+    #[arg(value_name = "PLAN", required_unless_present_any = ["demand", "gpu"], conflicts_with_all = ["demand", "gpu"])]
+    plan: Option<PlanId>,
+    /// Which of its candidates, by rank.
+    #[arg(long, default_value_t = 1, value_name = "RANK", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    candidate: u32,
+    #[command(flatten)]
+    demand: DemandArgs,
+    #[command(flatten)]
+    once: OnceArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+pub(super) async fn run(args: QuoteArgs) -> Result<(), Ending> {
+    let demand = match args.plan {
+        Some(_) => None,
+        None => Some(args.demand.read()?),
+    };
+    let session = Session::open(&args.service)?;
+    let plan_id = match (args.plan, demand) {
+        (Some(plan), _) => json!(plan),
+        (None, demand) => {
+            let plan = plan::make(&session, demand.unwrap_or_default())
+                .await?
+                .value;
+            if items(&plan, "candidates").is_empty() {
+                return Err(plan::nothing_matches());
+            }
+            plan["id"].clone()
+        }
+    };
+    let call = Call::from(Route::MakeQuote.all())
+        .body(json!({ "plan_id": plan_id, "candidate": args.candidate }))
+        .once(args.once.key());
+    let quote = session.api.send(call).await?;
+    session.show(&quote, |quote| {
+        print_quote(quote)?;
+        let next = format!("Next: broker reserve --quote {}", text(quote, "/id"));
+        Ok(print_line(&next)?)
+    })
+}
+
+/// Prints a quote as a sheet and its lines as a table.
+pub(super) fn print_quote(quote: &Value) -> Result<(), Ending> {
+    let now = SystemClock.now();
+    print_sheet(&[
+        ("quote", text(quote, "/id")),
+        ("plan", text(quote, "/plan_id")),
+        ("USD/h", price(quote, "/price_usd_hour")),
+        ("made", moment(quote, "/created_at", now)),
+        ("lapses", moment(quote, "/expires_at", now)),
+    ])?;
+    print_lines(quote)
+}
+
+/// Prints what is sold, line by line.
+pub(super) fn print_lines(priced: &Value) -> Result<(), Ending> {
+    let headings = [
+        "line",
+        "provider",
+        "SKU",
+        "nodes",
+        "GPUs",
+        "place",
+        "fabric",
+        "USD/GPU-h",
+    ];
+    let rows = items(priced, "lines").iter().map(|line| {
+        let offer = &line["offer"];
+        vec![
+            cell(line, "/line"),
+            cell(offer, "/provider"),
+            cell(offer, "/sku"),
+            cell(line, "/nodes"),
+            gpus(offer),
+            place(offer),
+            words(offer, "/internode"),
+            price(line, "/rate_usd_gpu_hour"),
+        ]
+    });
+    print_table_without(&headings, rows, &["fabric", "place", "SKU"])
+}
+
+/// US dollars per hour of all lines at their frozen rates.
+pub(super) fn usd_per_hour(priced: &Value) -> String {
+    let of_line = |line: &Value| {
+        let rate: Decimal = line["rate_usd_gpu_hour"].as_str()?.parse().ok()?;
+        rate.checked_mul(line["gpus"].as_u64()?.into())
+    };
+    let all: Option<Vec<Decimal>> = items(priced, "lines").iter().map(of_line).collect();
+    all.map_or_else(String::new, |lines| dollars(lines.iter().sum(), 4))
+}
+
+/// What is sold, in a few words: "2 nodes of 8 H100-SXM at voltagepark".
+pub(super) fn in_words(priced: &Value) -> String {
+    let lines = items(priced, "lines").iter().map(|line| {
+        let offer = &line["offer"];
+        let plural = if line["nodes"] == 1 { "" } else { "s" };
+        let [nodes, gpus] = [text(line, "/nodes"), text(offer, "/gpus")];
+        let [gpu, provider] = [text(offer, "/gpu"), text(offer, "/provider")];
+        format!("{nodes} node{plural} of {gpus} {gpu} at {provider}")
+    });
+    lines.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_price_of_an_hour_is_that_of_all_lines() {
+        let offer = json!({ "gpus": 8, "gpu": "H100-SXM", "provider": "lambda" });
+        let priced = json!({ "lines": [
+            { "nodes": 2, "gpus": 16, "rate_usd_gpu_hour": "2.5", "offer": offer },
+            { "nodes": 1, "gpus": 8, "rate_usd_gpu_hour": "1.0625", "offer": offer },
+        ] });
+        assert_eq!(usd_per_hour(&priced), "48.50");
+        assert_eq!(
+            in_words(&priced),
+            "2 nodes of 8 H100-SXM at lambda, 1 node of 8 H100-SXM at lambda"
+        );
+        assert_eq!(usd_per_hour(&json!({ "lines": [{}] })), "");
+    }
+}

@@ -1,0 +1,177 @@
+//! `broker reservations`, and how a reservation is named on the command line.
+
+use clap::Args;
+use market::ids::{ProjectId, ReservationId};
+use serde_json::Value;
+
+use super::Session;
+use super::api::{Api, Call};
+use super::connection::ServiceArgs;
+use super::quote::{in_words, usd_per_hour};
+use super::route::Route;
+use super::sheet::{NOTHING, age, cell, items, print_table_without, text, time};
+use crate::cli::Ending;
+use crate::cli::table::print_line;
+use crate::clock::{Clock as _, SystemClock};
+
+/// The fewest digits of an id that are looked for.
+const FEWEST_DIGITS: usize = 4;
+
+/// Lists reservations, the newest first.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: broker reservations --open")]
+pub(in crate::cli) struct ReservationsArgs {
+    /// Only those in this state, such as `active`.
+    #[arg(long)]
+    state: Option<String>,
+    /// Only those that are not closed.
+    #[arg(long)]
+    open: bool,
+    /// Only those of this project.
+    #[arg(long, value_name = "ID")]
+    project: Option<ProjectId>,
+    /// How many to show.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+    limit: Option<u32>,
+    /// Shows all of them.
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+pub(super) async fn run(args: ReservationsArgs) -> Result<(), Ending> {
+    let session = Session::open(&args.service)?;
+    let call = Call::from(Route::ListReservations.all()).query([
+        ("state", args.state),
+        ("open_only", args.open.then(|| "true".to_owned())),
+        (
+            "project_id",
+            args.project.map(|project| project.to_string()),
+        ),
+        ("limit", args.limit.map(|limit| limit.to_string())),
+    ]);
+    let found = session.api.list(call, args.all).await?;
+    session.show(&found, print_reservations)
+}
+
+fn print_reservations(page: &Value) -> Result<(), Ending> {
+    let found = items(page, "items");
+    if found.is_empty() {
+        return Ok(print_line("There are none. `broker reserve` makes one.")?);
+    }
+    let now = SystemClock.now();
+    let rows = found.iter().map(|reservation| {
+        let price = usd_per_hour(reservation);
+        vec![
+            cell(reservation, "/id"),
+            cell(reservation, "/name"),
+            state(reservation),
+            in_words(reservation),
+            if price.is_empty() {
+                NOTHING.to_owned()
+            } else {
+                price
+            },
+            age(time(reservation, "/created_at"), now),
+        ]
+    });
+    let headings = ["id", "name", "state", "what", "USD/h", "placed"];
+    print_table_without(&headings, rows, &["placed", "USD/h", "name"])?;
+    if page["next_cursor"].is_string() {
+        print_line(&format!(
+            "The newest {}; --all shows all of them.",
+            found.len()
+        ))?;
+    }
+    Ok(())
+}
+
+/// Where a reservation stands, with why where it ends, and with what is still to be done.
+pub(super) fn state(reservation: &Value) -> String {
+    let said = |field: &str| text(reservation, field).replace('_', " ");
+    let state = said("/state");
+    match (said("/reason"), said("/wish")) {
+        (reason, _) if !reason.is_empty() => format!("{state} ({reason})"),
+        (_, wish) if !wish.is_empty() => format!("{state} ({wish} asked for)"),
+        _ => state,
+    }
+}
+
+/// Checks how a reservation is named: its id, or how the id begins.
+pub(super) fn parse_reservation(text: &str) -> Result<String, String> {
+    let digits = text.strip_prefix(ReservationId::PREFIX).unwrap_or(text);
+    let hex = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+    if (FEWEST_DIGITS..=32).contains(&digits.len()) && digits.chars().all(hex) {
+        return Ok(format!("{}{digits}", ReservationId::PREFIX));
+    }
+    Err(format!(
+        "must be a reservation's id such as rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718, or {FEWEST_DIGITS} or more digits that it begins with"
+    ))
+}
+
+/// The reservation that is named by its id or the beginning of it.
+///
+/// Errors: wrong input, where several begin so; the answer is no, where none does.
+pub(super) async fn find(api: &Api, named: &str) -> Result<ReservationId, Ending> {
+    if let Ok(id) = named.parse() {
+        return Ok(id);
+    }
+    let all = api
+        .list(Route::ListReservations.all().into(), true)
+        .await?
+        .value;
+    let ids = items(&all, "items").iter().map(|item| text(item, "/id"));
+    let mut found: Vec<String> = ids.filter(|id| id.starts_with(named)).collect();
+    match found.len() {
+        1 => Ok(found.remove(0).parse()?),
+        0 => Err(Ending::No(format!(
+            "no reservation's id begins with {named}; `broker reservations` lists yours"
+        ))),
+        many => {
+            found.truncate(3);
+            Err(Ending::wrong_input(format!(
+                "{many} reservations' ids begin with {named}, such as {}; give more digits",
+                found.join(", ")
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_reservation_is_named_by_its_id_or_how_it_begins() {
+        assert_eq!(parse_reservation("rsv_019a"), Ok("rsv_019a".into()));
+        assert_eq!(parse_reservation("019a3f"), Ok("rsv_019a3f".into()));
+        for bad in [
+            "",
+            "rsv_",
+            "rsv_01",
+            "quo_019a",
+            "019A",
+            "../../x",
+            &"0".repeat(33),
+        ] {
+            assert!(parse_reservation(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_state_says_why_it_ends_and_what_is_still_to_be_done() {
+        let told = |body| state(&body);
+        assert_eq!(told(json!({ "state": "handing_off" })), "handing off");
+        assert_eq!(
+            told(json!({ "state": "closed", "reason": "no_capacity" })),
+            "closed (no capacity)"
+        );
+        assert_eq!(
+            told(json!({ "state": "active", "wish": "release" })),
+            "active (release asked for)"
+        );
+    }
+}

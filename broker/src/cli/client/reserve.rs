@@ -1,0 +1,221 @@
+//! `broker reserve`: from a quote, or in one call from a demand.
+
+use clap::Args;
+use market::ids::{ProjectId, QuoteId, ReservationId, SshKeyId};
+use market::tags::{Tags, check_tags};
+use serde_json::{Map, Value, json};
+
+use super::api::{Call, OnceArgs};
+use super::connection::ServiceArgs;
+use super::demand::DemandArgs;
+use super::route::Route;
+use super::sheet::{print_sheet, text};
+use super::{Session, show, watch};
+use crate::cli::Ending;
+use crate::cli::table::print_line;
+
+/// Sets capacity aside: from a quote, or in one call from a demand.
+///
+/// What is set aside is held free of charge until it lapses; `--yes` confirms at once, and from the
+/// hand-off on it costs money. Machines get the tenant's SSH keys: add one before.
+/// Exit status: 0 reserved, 1 not (nothing matches, taken meanwhile), 2 wrong input.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  broker reserve --quote quo_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker reserve --gpu H100-SXM --count 8 --nodes 2 --hours 24 --max-usd-per-gpu-hour 3.50 --yes --watch"
+)]
+pub(in crate::cli) struct ReserveArgs {
+    /// The quote to take.
+    #[arg(long, value_name = "ID", required_unless_present_any = ["demand", "gpu"], conflicts_with_all = ["demand", "gpu"])]
+    quote: Option<QuoteId>,
+    #[command(flatten)]
+    demand: DemandArgs,
+    #[command(flatten)]
+    labels: LabelArgs,
+    /// Confirms at once; from the hand-off on it costs money.
+    #[arg(long, visible_alias = "auto-confirm")]
+    yes: bool,
+    /// Follows it until it is active.
+    #[arg(long, requires = "yes")]
+    watch: bool,
+    #[command(flatten)]
+    once: OnceArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// How a reservation is found again, and who pays for it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Labels")]
+struct LabelArgs {
+    /// What to call it.
+    #[arg(long)]
+    name: Option<String>,
+    /// A tag for reports; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_tag)]
+    tag: Vec<(String, String)>,
+    /// In which project; the tenant's first, when nothing is said.
+    #[arg(long, value_name = "ID")]
+    project: Option<ProjectId>,
+    /// Which SSH key its machines get; may be repeated; all of the tenant's, when nothing is said.
+    #[arg(long, value_name = "ID")]
+    ssh_key: Vec<SshKeyId>,
+    /// Who answers for the spending.
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+    /// The cost centre that pays.
+    #[arg(long, value_name = "NAME")]
+    cost_centre: Option<String>,
+    /// `production`, `research`, whatever you say.
+    #[arg(long, value_name = "NAME")]
+    environment: Option<String>,
+    /// The purchase order that it falls under.
+    #[arg(long, value_name = "NUMBER")]
+    purchase_order: Option<String>,
+}
+
+fn parse_tag(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text
+        .split_once('=')
+        .ok_or("must be KEY=VALUE, such as team=research")?;
+    let tag = (key.to_owned(), value.to_owned());
+    check_tags(&Tags::from([tag.clone()])).map_err(|error| error.to_string())?;
+    Ok(tag)
+}
+
+pub(super) async fn run(args: ReserveArgs) -> Result<(), Ending> {
+    let body = args.body()?;
+    let session = Session::open(&args.service)?;
+    let call = Call::from(Route::PlaceReservation.all())
+        .body(body)
+        .once(args.once.key());
+    let placed = session.api.send(call).await?;
+    if !args.watch {
+        return session.show(&placed, print_placed);
+    }
+    let id: ReservationId = text(&placed.value, "/id").parse()?;
+    if !session.json {
+        print_sheet(&show::summary(&placed.value))?;
+    }
+    watch::follow(session, id, Some(watch::Until::Active)).await
+}
+
+impl ReserveArgs {
+    fn body(&self) -> Result<Value, Ending> {
+        let mut body = Map::new();
+        match self.quote {
+            Some(quote) => {
+                body.insert("quote_id".into(), json!(quote));
+                if let Some(ceiling) = self.demand.ceiling() {
+                    body.insert("ceiling".into(), serde_json::to_value(ceiling)?);
+                }
+            }
+            None => {
+                body.insert("demand".into(), self.demand.read()?);
+            }
+        }
+        if self.yes {
+            body.insert("auto_confirm".into(), json!(true));
+        }
+        self.labels.write(&mut body);
+        Ok(Value::Object(body))
+    }
+}
+
+impl LabelArgs {
+    fn write(&self, body: &mut Map<String, Value>) {
+        let attribution: Map<String, Value> = [
+            ("owner", &self.owner),
+            ("cost_centre", &self.cost_centre),
+            ("environment", &self.environment),
+            ("purchase_order", &self.purchase_order),
+        ]
+        .into_iter()
+        .filter_map(|(field, value)| Some((field.to_owned(), json!(value.as_ref()?))))
+        .collect();
+        let tags: Tags = self.tag.iter().cloned().collect();
+        let fields = [
+            ("name", self.name.is_some(), json!(self.name)),
+            ("project_id", self.project.is_some(), json!(self.project)),
+            ("ssh_key_ids", !self.ssh_key.is_empty(), json!(self.ssh_key)),
+            ("tags", !tags.is_empty(), json!(tags)),
+            (
+                "attribution",
+                !attribution.is_empty(),
+                Value::Object(attribution),
+            ),
+        ];
+        let said = fields.into_iter().filter(|(_, is_said, _)| *is_said);
+        body.extend(said.map(|(field, _, value)| (field.to_owned(), value)));
+    }
+}
+
+fn print_placed(placed: &Value) -> Result<(), Ending> {
+    print_sheet(&show::summary(placed))?;
+    let id = text(placed, "/id");
+    let next = if placed["state"] == "held" {
+        format!("Next: broker confirm {id}")
+    } else {
+        format!("Next: broker watch {id}")
+    };
+    Ok(print_line(&next)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        reserve: ReserveArgs,
+    }
+
+    fn body(line: &str) -> Result<Value, String> {
+        let words = ["test"].into_iter().chain(line.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        line.reserve.body().map_err(|ending| format!("{ending:?}"))
+    }
+
+    const QUOTE: &str = "quo_019a3f0e1c7b7d40b2a1c3d4e5f60718";
+
+    #[test]
+    fn the_body_holds_what_was_said_and_nothing_else() {
+        assert_eq!(
+            body(&format!("--quote {QUOTE}")),
+            Ok(json!({ "quote_id": QUOTE }))
+        );
+        let full = format!(
+            "--quote {QUOTE} --yes --name run --tag team=research --tag empty= --owner ada \
+             --max-usd-per-hour 20"
+        );
+        assert_eq!(
+            body(&full),
+            Ok(json!({
+                "quote_id": QUOTE, "auto_confirm": true, "name": "run",
+                "tags": { "team": "research", "empty": "" },
+                "attribution": { "owner": "ada" },
+                "ceiling": { "usd_per_hour": "20.00" },
+            }))
+        );
+        let in_one_call = body("--gpu H100-SXM --count 8 --auto-confirm").expect("a body");
+        assert_eq!(in_one_call["demand"]["count"], 8);
+        assert_eq!(in_one_call["auto_confirm"], true);
+    }
+
+    #[test]
+    fn neither_both_nor_none_of_quote_and_demand_is_taken() {
+        for bad in [
+            String::new(),
+            format!("--quote {QUOTE} --gpu H100"),
+            format!("--quote {QUOTE} --watch"),
+            format!("--quote {QUOTE} --tag plain"),
+            format!("--quote {QUOTE} --tag a!b=c"),
+            format!("--quote {QUOTE} --project p"),
+            "--quote quo_short".to_owned(),
+        ] {
+            assert!(body(&bad).is_err(), "{bad}");
+        }
+    }
+}

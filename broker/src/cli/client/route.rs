@@ -1,0 +1,97 @@
+//! Every call that the client makes. What is not in this table is not called; a test holds that
+//! the service documents each of them.
+
+use std::fmt::Display;
+
+macro_rules! routes {
+    ($($name:ident, $method:literal, $path:literal;)+) => {
+        /// One method of one path.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Route {
+            $(#[doc = concat!("`", $method, " ", $path, "`")] $name,)+
+        }
+
+        impl Route {
+            /// Every call.
+            #[cfg(test)]
+            const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// The HTTP method.
+            pub(super) const fn method(self) -> &'static str {
+                match self { $(Self::$name => $method,)+ }
+            }
+
+            /// The path as it is documented.
+            const fn template(self) -> &'static str {
+                match self { $(Self::$name => $path,)+ }
+            }
+        }
+    };
+}
+
+routes! {
+    ListOffers, "GET", "/v1/offers";
+    ShowOffer, "GET", "/v1/offers/{id}";
+    MakePlan, "POST", "/v1/plans";
+    ShowPlan, "GET", "/v1/plans/{id}";
+    MakeQuote, "POST", "/v1/quotes";
+    ShowQuote, "GET", "/v1/quotes/{id}";
+    PlaceReservation, "POST", "/v1/reservations";
+    ListReservations, "GET", "/v1/reservations";
+    ShowReservation, "GET", "/v1/reservations/{id}";
+    ConfirmReservation, "POST", "/v1/reservations/{id}/confirm";
+    CancelReservation, "POST", "/v1/reservations/{id}/cancel";
+    ReleaseReservation, "POST", "/v1/reservations/{id}/release";
+    ExtendReservation, "POST", "/v1/reservations/{id}/extend";
+    ReservationNodes, "GET", "/v1/reservations/{id}/nodes";
+    ReservationAccess, "GET", "/v1/reservations/{id}/access";
+    ReservationEvents, "GET", "/v1/reservations/{id}/events";
+    CostReport, "GET", "/v1/reports/costs";
+    ListSshKeys, "GET", "/v1/ssh-keys";
+    AddSshKey, "POST", "/v1/ssh-keys";
+    DeleteSshKey, "DELETE", "/v1/ssh-keys/{id}";
+    TradeToken, "POST", "/v1/tokens";
+}
+
+impl Route {
+    /// The path for one thing. An id is a word of ours, with nothing that a path must escape.
+    pub(super) fn of(self, id: &impl Display) -> Target {
+        Target {
+            route: self,
+            path: self.template().replace("{id}", &id.to_string()),
+        }
+    }
+
+    /// The path of a route that names no thing.
+    pub(super) fn all(self) -> Target {
+        Target {
+            route: self,
+            path: self.template().to_owned(),
+        }
+    }
+}
+
+/// A route with its path filled in.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    /// Which route.
+    pub(super) route: Route,
+    /// The path, from `/v1` on.
+    pub(super) path: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::Document;
+
+    #[test]
+    fn every_call_of_the_client_is_documented_by_the_service() {
+        let document = Document::of_routes();
+        for route in Route::ALL {
+            let path = &document.value()["paths"][route.template()];
+            let operation = &path[route.method().to_lowercase()];
+            assert!(operation.is_object(), "{route:?} is not served");
+        }
+    }
+}

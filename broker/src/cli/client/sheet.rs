@@ -1,0 +1,250 @@
+//! What people read: tables fitted to their terminal, sheets of labelled lines, money, ages.
+//!
+//! Texts of the service pass through [`clean`], so that none of them can steer a terminal.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use console::{Term, measure_text_width};
+use rust_decimal::Decimal;
+use serde_json::Value;
+
+use crate::cli::Ending;
+use crate::cli::table::{fitted, print_line};
+
+/// What stands where nothing is said.
+pub(super) const NOTHING: &str = "-";
+
+/// How wide the terminal is; `None` where stdout is none, and lines may be as long as they like.
+pub(super) fn columns() -> Option<u16> {
+    let terminal = Term::stdout();
+    terminal
+        .is_term()
+        .then(|| terminal.size_checked().map_or(80, |(_, columns)| columns))
+}
+
+/// Prints rows under their headings; numbers stand flush right.
+pub(super) fn print_table(
+    headings: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> Result<(), Ending> {
+    print_table_without(headings, rows, &[])
+}
+
+/// As [`print_table`]; a terminal that is too narrow does without the columns named, the first
+/// first, as far as it must.
+pub(super) fn print_table_without(
+    headings: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    spare: &[&str],
+) -> Result<(), Ending> {
+    let mut headings = headings.to_vec();
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    let limit = columns();
+    if let Some(limit) = limit {
+        drop_columns(limit, &mut headings, &mut rows, spare);
+    }
+    Ok(print_line(&fitted(limit, &headings, rows))?)
+}
+
+fn drop_columns(limit: u16, headings: &mut Vec<&str>, rows: &mut [Vec<String>], spare: &[&str]) {
+    for name in spare {
+        if natural_width(headings, rows) <= usize::from(limit) {
+            return;
+        }
+        if let Some(at) = headings.iter().position(|heading| heading == name) {
+            headings.remove(at);
+            rows.iter_mut().for_each(|row| {
+                row.remove(at);
+            });
+        }
+    }
+}
+
+/// How wide a table is with no cell broken: its cells, and three between each two.
+fn natural_width(headings: &[&str], rows: &[Vec<String>]) -> usize {
+    let column = |at: usize, heading: &str| {
+        let cells = rows.iter().filter_map(|row| row.get(at));
+        let cells = cells.map(|cell| measure_text_width(cell));
+        cells.max().unwrap_or(0).max(heading.len()) + 3
+    };
+    headings
+        .iter()
+        .enumerate()
+        .map(|(at, heading)| column(at, heading))
+        .sum()
+}
+
+/// Prints labelled lines, the values below each other; empty ones are left out.
+pub(super) fn print_sheet(lines: &[(&str, String)]) -> Result<(), Ending> {
+    let margin = lines
+        .iter()
+        .map(|(label, _)| label.len())
+        .max()
+        .unwrap_or(0)
+        + 2;
+    for (label, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+        print_line(&format!("{label:<margin$}{value}"))?;
+    }
+    Ok(())
+}
+
+/// A text without the characters that steer a terminal.
+pub(super) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+/// The text at a JSON pointer; empty where there is none. Numbers are written out.
+pub(super) fn text(value: &Value, pointer: &str) -> String {
+    match value.pointer(pointer) {
+        Some(Value::String(text)) => clean(text),
+        None | Some(Value::Null) => String::new(),
+        Some(other) => clean(&other.to_string()),
+    }
+}
+
+/// As [`text`], with a dash where there is none.
+pub(super) fn cell(value: &Value, pointer: &str) -> String {
+    let text = text(value, pointer);
+    if text.is_empty() {
+        NOTHING.to_owned()
+    } else {
+        text
+    }
+}
+
+/// A word of the API as people write it: `handed_off` is "handed off".
+pub(super) fn words(value: &Value, pointer: &str) -> String {
+    cell(value, pointer).replace('_', " ")
+}
+
+/// The items of a list; none where there is no list.
+pub(super) fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+    value[field].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// US dollars as people write a price: two to four digits after the point.
+pub(super) fn price(value: &Value, pointer: &str) -> String {
+    text(value, pointer)
+        .parse::<Decimal>()
+        .map_or_else(|_| NOTHING.to_owned(), |usd| dollars(usd, 4))
+}
+
+/// US dollars as people write a sum: to the cent.
+pub(super) fn sum(value: &Value, pointer: &str) -> String {
+    text(value, pointer)
+        .parse::<Decimal>()
+        .map_or_else(|_| NOTHING.to_owned(), |usd| dollars(usd, 2))
+}
+
+/// US dollars with at least two and at most `most` digits after the point.
+pub(super) fn dollars(usd: Decimal, most: u32) -> String {
+    let rounded = usd.round_dp(most).normalize();
+    format!("{rounded:.*}", rounded.scale().max(2) as usize)
+}
+
+/// The time at a JSON pointer.
+pub(super) fn time(value: &Value, pointer: &str) -> Option<DateTime<Utc>> {
+    value.pointer(pointer)?.as_str()?.parse().ok()
+}
+
+/// How long ago, or in how long, as people say it: one unit, rounded down.
+pub(super) fn age(at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> String {
+    let Some(at) = at else {
+        return NOTHING.to_owned();
+    };
+    let past = now - at;
+    if past.num_seconds().abs() < 1 {
+        return "now".to_owned();
+    }
+    if past < TimeDelta::zero() {
+        format!("in {}", span(-past))
+    } else {
+        format!("{} ago", span(past))
+    }
+}
+
+/// A length of time in one unit, rounded down.
+pub(super) fn span(length: TimeDelta) -> String {
+    let seconds = length.num_seconds();
+    match seconds {
+        seconds if seconds < 120 => format!("{seconds} s"),
+        seconds if seconds < 7_200 => format!("{} min", seconds / 60),
+        seconds if seconds < 172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// A moment with how far it is away: "2026-11-21 13:00:00 UTC (in 2 h)".
+pub(super) fn moment(value: &Value, pointer: &str, now: DateTime<Utc>) -> String {
+    time(value, pointer).map_or_else(String::new, |at| {
+        format!(
+            "{} UTC ({})",
+            at.format("%Y-%m-%d %H:%M:%S"),
+            age(Some(at), now)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_narrow_terminal_does_without_what_can_be_spared_and_no_more() {
+        let row = || {
+            ["lambda", "a-long-machine-name", "1.99"]
+                .map(str::to_owned)
+                .to_vec()
+        };
+        let left = |limit| {
+            let (mut headings, mut rows) = (vec!["provider", "SKU", "USD"], vec![row(), row()]);
+            drop_columns(limit, &mut headings, &mut rows, &["SKU", "provider"]);
+            assert!(rows.iter().all(|row| row.len() == headings.len()));
+            headings
+        };
+        assert_eq!(left(80), ["provider", "SKU", "USD"]);
+        assert_eq!(left(39), ["provider", "USD"]);
+        assert_eq!(left(10), ["USD"]);
+    }
+
+    #[test]
+    fn money_is_written_as_people_write_it() {
+        let body =
+            json!({ "rate": "2.4375", "whole": "3", "tiny": "0.00001", "sum": "1234.56789" });
+        assert_eq!(price(&body, "/rate"), "2.4375");
+        assert_eq!(price(&body, "/whole"), "3.00");
+        assert_eq!(price(&body, "/tiny"), "0.00");
+        assert_eq!(sum(&body, "/sum"), "1234.57");
+        assert_eq!(sum(&body, "/absent"), "-");
+    }
+
+    #[test]
+    fn a_length_of_time_is_one_unit_and_tells_past_from_future() {
+        let now: DateTime<Utc> = "2026-11-21T13:00:00Z".parse().expect("a time");
+        for (seconds, told) in [
+            (0, "now"),
+            (59, "59 s ago"),
+            (120, "2 min ago"),
+            (7_199, "119 min ago"),
+            (86_400, "24 h ago"),
+            (259_200, "3 d ago"),
+            (-600, "in 10 min"),
+        ] {
+            assert_eq!(age(Some(now - TimeDelta::seconds(seconds)), now), told);
+        }
+        assert_eq!(age(None, now), "-");
+    }
+
+    #[test]
+    fn no_text_of_the_service_can_steer_a_terminal() {
+        let body = json!({ "name": "a\u{1b}[31mb\nc", "n": 3, "none": null });
+        assert_eq!(text(&body, "/name"), "a [31mb c");
+        assert_eq!(
+            (cell(&body, "/n"), cell(&body, "/none")),
+            ("3".into(), "-".into())
+        );
+    }
+}

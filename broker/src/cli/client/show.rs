@@ -1,0 +1,223 @@
+//! `broker show`: a readable sheet of a reservation, quote, plan or offer.
+
+use chrono::Utc;
+use clap::Args;
+use market::ids::{OfferId, PlanId, QuoteId};
+use serde_json::Value;
+
+use super::api::{Call, Document};
+use super::connection::ServiceArgs;
+use super::offers::{gpus, print_offer};
+use super::plan::print_plan;
+use super::quote::{in_words, print_lines, print_quote, usd_per_hour};
+use super::reservations::{find, parse_reservation, state};
+use super::route::Route;
+use super::sheet::{NOTHING, age, cell, items, moment, print_table_without, text, time, words};
+use super::{Session, sheet};
+use crate::cli::Ending;
+use crate::cli::table::print_line;
+use crate::clock::{Clock as _, SystemClock};
+
+/// Shows a reservation, quote, plan or offer.
+///
+/// A reservation may be named by the beginning of its id.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  broker show rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker show quo_019a3f0e1c7b7d40b2a1c3d4e5f60718"
+)]
+pub(in crate::cli) struct ShowArgs {
+    /// The id: of a reservation (rsv_…), quote (quo_…), plan (pln_…) or offer (off_…).
+    #[arg(value_name = "ID", value_parser = Shown::parse)]
+    id: Shown,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// What is to be shown.
+#[derive(Debug, Clone)]
+enum Shown {
+    Reservation(String),
+    Quote(QuoteId),
+    Plan(PlanId),
+    Offer(OfferId),
+}
+
+impl Shown {
+    fn parse(text: &str) -> Result<Self, String> {
+        let kind = text.split_once('_').map_or("", |(kind, _)| kind);
+        match kind {
+            "quo" => text
+                .parse()
+                .map(Self::Quote)
+                .map_err(|error| error.to_string()),
+            "pln" => text
+                .parse()
+                .map(Self::Plan)
+                .map_err(|error| error.to_string()),
+            "off" => text
+                .parse()
+                .map(Self::Offer)
+                .map_err(|error| error.to_string()),
+            _ => parse_reservation(text).map(Self::Reservation),
+        }
+    }
+}
+
+pub(super) async fn run(args: ShowArgs) -> Result<(), Ending> {
+    let session = Session::open(&args.service)?;
+    let api = &session.api;
+    match args.id {
+        Shown::Quote(id) => session.show(&api.send(Route::ShowQuote.of(&id)).await?, print_quote),
+        Shown::Offer(id) => session.show(&api.send(Route::ShowOffer.of(&id)).await?, print_offer),
+        Shown::Plan(id) => {
+            let plan = api.send(Route::ShowPlan.of(&id)).await?;
+            session.show(&plan, |plan| print_plan(plan, 10))
+        }
+        Shown::Reservation(named) => {
+            let id = find(api, &named).await?;
+            let reservation = api.send(Route::ShowReservation.of(&id)).await?;
+            let nodes = if session.json {
+                Document::default()
+            } else {
+                let nodes = Call::from(Route::ReservationNodes.of(&id));
+                api.list(nodes, true).await?
+            };
+            session.show(&reservation, |it| print_reservation(it, &nodes.value))
+        }
+    }
+}
+
+/// What a reservation is, line by line.
+pub(super) fn summary(it: &Value) -> Vec<(&'static str, String)> {
+    let now = SystemClock.now();
+    let held_until = if it["state"] == "held" {
+        moment(it, "/hold_expires_at", now)
+    } else {
+        String::new()
+    };
+    let ends = if it["state"] == "closed" {
+        String::new()
+    } else {
+        moment(it, "/window_end", now)
+    };
+    vec![
+        ("reservation", text(it, "/id")),
+        ("name", text(it, "/name")),
+        ("state", state(it)),
+        ("what", in_words(it)),
+        ("USD/h", usd_per_hour(it)),
+        ("held until", held_until),
+        ("ends", ends),
+    ]
+}
+
+fn print_reservation(it: &Value, nodes: &Value) -> Result<(), Ending> {
+    let now = SystemClock.now();
+    let mut lines = summary(it);
+    let together = if it["gang"] == true {
+        "as one"
+    } else {
+        "each by itself"
+    };
+    let more = [
+        ("kind", text(it, "/kind").replace('_', " ")),
+        ("replaced", together.to_owned()),
+        ("ceiling", ceiling(it)),
+        ("tags", pairs(&it["tags"])),
+        ("attribution", pairs(&it["attribution"])),
+        ("project", text(it, "/project_id")),
+        (
+            "plan, quote",
+            format!("{}, {}", text(it, "/plan_id"), text(it, "/quote_id")),
+        ),
+        ("placed", moment(it, "/created_at", now)),
+        ("confirmed", moment(it, "/confirmed_at", now)),
+        ("active", moment(it, "/active_at", now)),
+        ("closed", moment(it, "/closed_at", now)),
+    ];
+    lines.extend(more);
+    sheet::print_sheet(&lines)?;
+    print_lines(it)?;
+    if !items(it, "leases").is_empty() {
+        print_line("Leases:")?;
+        print_leases(it, now)?;
+    }
+    if !items(nodes, "items").is_empty() {
+        print_line("Nodes:")?;
+        print_nodes(nodes)?;
+    }
+    Ok(())
+}
+
+fn print_leases(it: &Value, now: chrono::DateTime<Utc>) -> Result<(), Ending> {
+    let rows = items(it, "leases").iter().map(|lease| {
+        let fell = text(lease, "/fall_note");
+        vec![
+            cell(lease, "/id"),
+            cell(lease, "/provider"),
+            cell(lease, "/nodes"),
+            words(lease, "/state"),
+            age(time(lease, "/requested_at"), now),
+            age(time(lease, "/handed_off_at"), now),
+            if fell.is_empty() {
+                NOTHING.to_owned()
+            } else {
+                fell
+            },
+        ]
+    });
+    let headings = [
+        "id",
+        "provider",
+        "nodes",
+        "state",
+        "ordered",
+        "handed off",
+        "fell because",
+    ];
+    print_table_without(&headings, rows, &["ordered", "handed off", "id"])
+}
+
+fn print_nodes(nodes: &Value) -> Result<(), Ending> {
+    let rows = items(nodes, "items").iter().map(|node| {
+        vec![
+            cell(node, "/node"),
+            cell(node, "/provider"),
+            gpus(node),
+            words(node, "/state"),
+            words(node, "/verdict"),
+            cell(node, "/attestation_id"),
+        ]
+    });
+    let headings = [
+        "node",
+        "provider",
+        "GPUs",
+        "state",
+        "verdict",
+        "attestation",
+    ];
+    print_table_without(&headings, rows, &["provider"])
+}
+
+fn ceiling(it: &Value) -> String {
+    let parts = [
+        ("/ceiling/usd_per_gpu_hour", "USD/GPU-h"),
+        ("/ceiling/usd_per_hour", "USD/h"),
+    ];
+    let said = parts
+        .into_iter()
+        .filter(|(pointer, _)| it.pointer(pointer).is_some_and(Value::is_string))
+        .map(|(pointer, unit)| format!("{} {unit}", sheet::price(it, pointer)));
+    said.collect::<Vec<_>>().join(", ")
+}
+
+/// The fields of an object that say something: "team=research, run=7".
+fn pairs(object: &Value) -> String {
+    let fields = object.as_object().into_iter().flatten();
+    let said = fields.filter_map(|(key, value)| {
+        let value = value.as_str()?;
+        Some(sheet::clean(&format!("{key}={value}")))
+    });
+    said.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,369 @@
+//! `broker watch`: follows a reservation live.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
+use market::ids::ReservationId;
+use serde_json::Value;
+
+use super::api::{Api, Call, Document, spinner};
+use super::connection::ServiceArgs;
+use super::problem::CallError;
+use super::reservations::{find, parse_reservation, state};
+use super::route::Route;
+use super::sheet::{clean, items, print_sheet, span, sum, text, time, words};
+use super::stream::Nudges;
+use super::{Session, show};
+use crate::cli::Ending;
+use crate::cli::table::print_line;
+
+/// How often the charges are asked for.
+const CHARGES_EVERY: Duration = Duration::from_secs(10);
+/// How long a service may be away, for example to be restarted, before the watch is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Follows a reservation live until it is active or closed.
+///
+/// Prints what happens as it happens. One that is being ended is followed until it is closed.
+/// Exit status: 0 it became active, or closed as was wished; 1 it ended otherwise.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: broker watch rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --until closed")]
+pub(in crate::cli) struct WatchArgs {
+    /// The reservation: its id, or how the id begins.
+    #[arg(value_name = "ID", value_parser = parse_reservation)]
+    id: String,
+    /// What to wait for; whichever comes first, when nothing is said.
+    #[arg(long, value_enum)]
+    until: Option<Until>,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// What a watch waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Until {
+    /// It was handed off.
+    Active,
+    /// It is over, and every provider said gone.
+    Closed,
+}
+
+pub(super) async fn run(args: WatchArgs) -> Result<(), Ending> {
+    let session = Session::open(&args.service)?;
+    let id = find(&session.api, &args.id).await?;
+    follow(session, id, args.until).await
+}
+
+/// Follows a reservation and ends as it ends.
+pub(super) async fn follow(
+    mut session: Session,
+    id: ReservationId,
+    until: Option<Until>,
+) -> Result<(), Ending> {
+    // The line at the bottom of the terminal is the watch's own.
+    session.api.hush();
+    let bar = spinner("");
+    let followed = look_until_it_ends(&session, id, until, &bar).await;
+    bar.finish_and_clear();
+    let (last, charged, ended) = followed?;
+    session.show(&last, |reservation| {
+        let mut lines = show::summary(reservation);
+        lines.push(("charged", charged));
+        print_sheet(&lines)?;
+        if ended.is_ok() && reservation["state"] == "active" {
+            print_line(&format!("Next: broker access {id}"))?;
+        }
+        Ok(())
+    })?;
+    ended.map_err(Ending::No)
+}
+
+/// How a watch ended: done, or why not.
+type Verdict = Result<(), String>;
+
+async fn look_until_it_ends(
+    session: &Session,
+    id: ReservationId,
+    until: Option<Until>,
+    bar: &ProgressBar,
+) -> Result<(Document, String, Verdict), Ending> {
+    let mut nudges = Nudges::of(&session.api, id).await;
+    let mut told = Told::default();
+    let mut charges = Charges::default();
+    loop {
+        let now = look(&session.api, id).await?;
+        let news = told.news(&now.value);
+        if !session.json {
+            bar.suspend(|| news.iter().try_for_each(|line| print_line(line)))?;
+        }
+        let ended = verdict(&now.value, until);
+        let charged = charges.of(&session.api, &now.value, ended.is_some()).await;
+        if let Some(ended) = ended {
+            return Ok((now, charged, ended));
+        }
+        bar.set_message(told.in_one_line(&now.value, &charged));
+        nudges.next().await;
+    }
+}
+
+/// Reads the reservation; a service that is away for a while is waited for.
+async fn look(api: &Api, id: ReservationId) -> Result<Document, CallError> {
+    let started = Instant::now();
+    loop {
+        match api.send(Route::ShowReservation.of(&id)).await {
+            Err(CallError::Unreachable { .. } | CallError::Broken { .. })
+                if started.elapsed() < PATIENCE => {}
+            looked => return looked,
+        }
+    }
+}
+
+/// How the watch ends with the reservation as it is; `None` while it goes on.
+fn verdict(it: &Value, until: Option<Until>) -> Option<Verdict> {
+    match it["state"].as_str()? {
+        "active" => {
+            let waits_for_more =
+                until == Some(Until::Closed) || (until.is_none() && it["wish"].is_string());
+            (!waits_for_more).then_some(Ok(()))
+        }
+        "closed" => {
+            let wished = match it["reason"].as_str() {
+                Some("released" | "cancelled") => true,
+                Some("window_ended") => it["active_at"].is_string(),
+                _ => false,
+            };
+            if wished && until != Some(Until::Active) {
+                return Some(Ok(()));
+            }
+            let reason = words(it, "/reason");
+            Some(Err(format!(
+                "the reservation is closed ({reason}); `broker show {}` tells how it came to that",
+                text(it, "/id")
+            )))
+        }
+        _ => None,
+    }
+}
+
+/// What was told already.
+#[derive(Debug, Default)]
+struct Told {
+    moments: BTreeSet<String>,
+    state: String,
+    since: Option<Instant>,
+    leases: BTreeMap<String, String>,
+}
+
+impl Told {
+    /// What is new, a line for each thing: what the history dates, then where things stand now.
+    fn news(&mut self, it: &Value) -> Vec<String> {
+        let mut news = Vec::new();
+        for entry in items(it, "history") {
+            if self.moments.insert(entry.to_string()) {
+                news.push(line(time(entry, "/at"), &happened(it, entry)));
+            }
+        }
+        let now = state(it);
+        if self.state != now {
+            if !is_dated(it["state"].as_str()) {
+                news.push(line(None, &now));
+            }
+            self.state = now;
+            self.since = Some(Instant::now());
+        }
+        for lease in items(it, "leases") {
+            let standing = words(lease, "/state");
+            let before = self.leases.insert(text(lease, "/id"), standing.clone());
+            if before.as_ref() == Some(&standing) || is_dated(lease["state"].as_str()) {
+                continue;
+            }
+            let note = text(lease, "/fall_note");
+            let why = if note.is_empty() {
+                note
+            } else {
+                format!(": {note}")
+            };
+            news.push(line(None, &format!("{} {standing}{why}", named(lease))));
+        }
+        news
+    }
+
+    /// Everything in one line: the state and for how long, the leases, the charges.
+    fn in_one_line(&self, it: &Value, charged: &str) -> String {
+        let elapsed = self.since.map_or(0, |since| since.elapsed().as_secs());
+        let elapsed =
+            chrono::TimeDelta::seconds(i64::try_from(elapsed).unwrap_or(i64::MAX / 1_000));
+        let mut parts = vec![format!("{} for {}", self.state, span(elapsed))];
+        let standing = items(it, "leases")
+            .iter()
+            .filter(|lease| lease["replaced_by"].is_null() && lease["state"] != "gone");
+        parts.extend(standing.map(|lease| format!("{} {}", named(lease), words(lease, "/state"))));
+        if !charged.is_empty() {
+            parts.push(format!("charged {charged}"));
+        }
+        parts.join("  |  ")
+    }
+}
+
+/// Whether the history tells of this state with its time.
+fn is_dated(state: Option<&str>) -> bool {
+    matches!(
+        state,
+        Some(
+            "held"
+                | "confirmed"
+                | "active"
+                | "closed"
+                | "requested"
+                | "booting"
+                | "handed_off"
+                | "gone"
+        )
+    )
+}
+
+fn line(at: Option<DateTime<Utc>>, what: &str) -> String {
+    let at = at.map_or_else(String::new, |at| at.format("%H:%M:%S").to_string());
+    format!("{at:<8}  {what}")
+}
+
+/// A moment of the history in words.
+fn happened(it: &Value, entry: &Value) -> String {
+    let what = words(entry, "/what");
+    match entry["lease_id"].as_str() {
+        Some(id) => {
+            let lease = items(it, "leases").iter().find(|lease| lease["id"] == id);
+            format!("{} {what}", lease.map_or_else(|| clean(id), named))
+        }
+        None if what == "closed" => state(it),
+        None => what,
+    }
+}
+
+/// A lease as people tell it from others: "2 nodes at lambda".
+fn named(lease: &Value) -> String {
+    let plural = if lease["nodes"] == 1 { "" } else { "s" };
+    format!(
+        "{} node{plural} at {}",
+        text(lease, "/nodes"),
+        text(lease, "/provider")
+    )
+}
+
+/// What was charged so far, asked for now and then; a key that may not know is not asked again.
+#[derive(Debug, Default)]
+struct Charges {
+    last: String,
+    asked: Option<Instant>,
+    is_refused: bool,
+}
+
+impl Charges {
+    async fn of(&mut self, api: &Api, it: &Value, at_the_end: bool) -> String {
+        let due = self
+            .asked
+            .is_none_or(|asked| asked.elapsed() >= CHARGES_EVERY);
+        if it["active_at"].is_string() && !self.is_refused && (due || at_the_end) {
+            self.asked = Some(Instant::now());
+            let call = Call::from(Route::CostReport.all()).query([
+                ("group_by", Some("reservation".to_owned())),
+                ("from", it["created_at"].as_str().map(str::to_owned)),
+            ]);
+            match api.send(call).await {
+                Ok(report) => self.last = charged(&report.value, &text(it, "/id")),
+                Err(_) => self.is_refused = true,
+            }
+        }
+        self.last.clone()
+    }
+}
+
+fn charged(report: &Value, id: &str) -> String {
+    let mut rows = items(report, "rows").iter();
+    let row = rows.find(|row| row["group"][0]["value"] == id);
+    row.map_or_else(
+        || "0.00 USD".to_owned(),
+        |row| format!("{} USD", sum(row, "/amount_usd")),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_watch_ends_well_when_it_ended_as_was_wished() {
+        let active = json!({ "state": "active", "wish": null });
+        let ending = json!({ "state": "active", "wish": "release" });
+        let closed = |reason: &str, active_at: Value| json!({ "id": "rsv_1", "state": "closed", "reason": reason, "active_at": active_at });
+        let ok = |it: &Value, until| verdict(it, until).map(|ended| ended.is_ok());
+        assert_eq!(ok(&json!({ "state": "provisioning" }), None), None);
+        assert_eq!(ok(&active, None), Some(true));
+        assert_eq!(ok(&active, Some(Until::Closed)), None);
+        assert_eq!(ok(&ending, None), None, "it is followed to its end");
+        assert_eq!(ok(&ending, Some(Until::Active)), Some(true));
+        let at = json!("2026-11-21T13:00:00Z");
+        for (reason, active_at, wished) in [
+            ("released", at.clone(), true),
+            ("cancelled", Value::Null, true),
+            ("window_ended", at, true),
+            ("window_ended", Value::Null, false),
+            ("expired", Value::Null, false),
+            ("no_capacity", Value::Null, false),
+            ("repair_impossible", Value::Null, false),
+        ] {
+            let it = closed(reason, active_at);
+            assert_eq!(ok(&it, None), Some(wished), "{reason}");
+            assert_eq!(ok(&it, Some(Until::Closed)), Some(wished), "{reason}");
+            assert_eq!(ok(&it, Some(Until::Active)), Some(false), "{reason}");
+        }
+    }
+
+    #[test]
+    fn each_thing_that_happens_is_told_once() {
+        let moment = |what: &str, lease: Option<&str>| json!({ "at": "2026-11-21T13:00:00Z", "what": what, "lease_id": lease });
+        let lease = |state: &str, note: Option<&str>| json!({ "id": "lse_1", "provider": "lambda", "nodes": 2, "state": state, "fall_note": note });
+        let mut told = Told::default();
+        let held = json!({ "state": "held", "history": [moment("held", None)] });
+        assert_eq!(told.news(&held), ["13:00:00  held"]);
+        assert!(told.news(&held).is_empty());
+        let verifying = json!({
+            "state": "provisioning", "leases": [lease("verifying", None)],
+            "history": [moment("held", None), moment("accepted", Some("lse_1"))],
+        });
+        assert_eq!(
+            told.news(&verifying),
+            [
+                "13:00:00  2 nodes at lambda accepted",
+                "          provisioning",
+                "          2 nodes at lambda verifying"
+            ]
+        );
+        let fallen =
+            json!({ "state": "replacing", "leases": [lease("releasing", Some("too slow"))] });
+        assert_eq!(
+            told.news(&fallen),
+            [
+                "          replacing",
+                "          2 nodes at lambda releasing: too slow"
+            ]
+        );
+        assert!(
+            told.in_one_line(&fallen, "1.00 USD")
+                .starts_with("replacing for 0 s  |  2 nodes")
+        );
+    }
+
+    #[test]
+    fn the_charges_of_a_reservation_are_read_from_its_row() {
+        let row = json!({ "group": [{ "value": "rsv_1" }], "amount_usd": "12.345" });
+        let report = json!({ "rows": [row] });
+        assert_eq!(charged(&report, "rsv_1"), "12.34 USD");
+        assert_eq!(charged(&report, "rsv_2"), "0.00 USD");
+    }
+}

@@ -1,0 +1,181 @@
+//! `broker keys list|rotate|reseal`: the service's own signing keys, and the key they are sealed
+//! with.
+
+use std::path::PathBuf;
+
+use chrono::SecondsFormat;
+use clap::{Args, Subcommand, ValueEnum};
+use store::Store;
+use store::audit::NewAuditEntry;
+use store::sealed::ResealError;
+use store::signing_keys::KeyPurpose;
+
+use super::table::{print_line, table};
+use super::{DatabaseArgs, Ending, block_on};
+use crate::clock::{Clock as _, SystemClock};
+use crate::config::Config;
+use crate::secrets::{CannotOpen, SealingKey};
+use crate::{keys, start};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum KeysCommand {
+    /// Lists the signing keys, the oldest first.
+    List(ListArgs),
+    /// Makes a signing key in place of the one that signs; what that one signed stays good.
+    Rotate(RotateArgs),
+    /// Seals every secret in the database with another sealing key.
+    Reseal(ResealArgs),
+}
+
+/// Lists the signing keys, the oldest first.
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// One JSON object, for programs.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+/// Makes a signing key in place of the one that signs.
+///
+/// It signs at once here, and within a minute on every running replica. The old token key verifies
+/// on until the last token signed with it has lapsed; old attestation keys stay published.
+#[derive(Debug, Args)]
+pub(super) struct RotateArgs {
+    /// What the key signs.
+    #[arg(long, value_enum, default_value_t = PurposeArg::Token)]
+    purpose: PurposeArg,
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+/// Seals every secret in the database with another sealing key, all of them or none.
+///
+/// Stop the service first, and start it with the new key: a process with the old one can open
+/// nothing any more.
+#[derive(Debug, Args)]
+pub(super) struct ResealArgs {
+    /// The file of the new key, 64 hexadecimal digits; made when there is none.
+    #[arg(long, value_name = "FILE")]
+    new_key_file: PathBuf,
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PurposeArg {
+    Token,
+    Attestation,
+}
+
+impl From<PurposeArg> for KeyPurpose {
+    fn from(purpose: PurposeArg) -> Self {
+        match purpose {
+            PurposeArg::Token => Self::Token,
+            PurposeArg::Attestation => Self::Attestation,
+        }
+    }
+}
+
+pub(super) fn run(command: KeysCommand) -> Result<(), Ending> {
+    match command {
+        KeysCommand::List(args) => list(&args),
+        KeysCommand::Rotate(args) => rotate(&args),
+        KeysCommand::Reseal(args) => reseal(&args),
+    }
+}
+
+async fn open(database: &DatabaseArgs) -> Result<(Config, Store), Ending> {
+    let config = Config::load(database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
+    let store = start::open_store(&config)
+        .await
+        .map_err(Ending::cannot_start)?;
+    store.migrate_up().await?;
+    Ok((config, store))
+}
+
+fn list(args: &ListArgs) -> Result<(), Ending> {
+    block_on(async {
+        let (_, store) = open(&args.database).await?;
+        let mut rows = Vec::new();
+        for (purpose, word) in [
+            (KeyPurpose::Token, "token"),
+            (KeyPurpose::Attestation, "attestation"),
+        ] {
+            let known = store.signing_keys().list(purpose).await?;
+            rows.extend(known.into_iter().map(|key| (word, key)));
+        }
+        if args.json {
+            let keys: Vec<_> = rows
+                .iter()
+                .map(|(purpose, key)| {
+                    serde_json::json!({
+                        "kid": key.kid, "purpose": purpose,
+                        "created_at": key.created_at, "retired_at": key.retired_at,
+                    })
+                })
+                .collect();
+            return Ok(print_line(
+                &serde_json::json!({ "keys": keys }).to_string(),
+            )?);
+        }
+        let time = |at: chrono::DateTime<_>| at.to_rfc3339_opts(SecondsFormat::Secs, true);
+        let cells = rows.into_iter().map(|(purpose, key)| {
+            let retired = key.retired_at.map_or("signs".to_owned(), time);
+            vec![key.kid, purpose.to_owned(), time(key.created_at), retired]
+        });
+        let headings = ["key", "purpose", "made", "retired"];
+        Ok(print_line(&table(&headings, cells))?)
+    })
+}
+
+fn rotate(args: &RotateArgs) -> Result<(), Ending> {
+    block_on(async {
+        let (config, store) = open(&args.database).await?;
+        let sealing = start::sealing_key(&config).map_err(Ending::wrong_input)?;
+        let now = SystemClock.now();
+        let kid = keys::rotate(&store, &sealing, args.purpose.into(), now).await?;
+        Ok(print_line(&kid)?)
+    })
+}
+
+fn reseal(args: &ResealArgs) -> Result<(), Ending> {
+    block_on(async {
+        let (config, store) = open(&args.database).await?;
+        let old = start::sealing_key(&config).map_err(Ending::wrong_input)?;
+        let file = &args.new_key_file;
+        let new = SealingKey::of_file(file).map_err(Ending::wrong_input)?;
+        let anew = |purpose: &str, sealed: &[u8]| {
+            let secret = old.open(purpose, sealed)?;
+            Ok::<_, CannotOpen>(new.seal(purpose, &secret))
+        };
+        let entry = NewAuditEntry::of_command(None, "keys reseal", None, SystemClock.now());
+        let count = store
+            .sealed()
+            .reseal(&anew, entry)
+            .await
+            .map_err(|error| match error {
+                unopened @ ResealError::Secret { .. } => {
+                    Ending::WrongInput(crate::chain(&unopened))
+                }
+                broken @ ResealError::Store(_) => Ending::from(broken),
+            })?;
+        let next = match (
+            &config.database.url,
+            &config.secrets.key,
+            &config.secrets.key_file,
+        ) {
+            (None, None, None) => format!(
+                "Put {} in place of {}, then start the service.",
+                file.display(),
+                config.data_dir.join("secret.key").display()
+            ),
+            _ => format!(
+                "Start the service with BROKER__SECRETS__KEY_FILE={}.",
+                file.display()
+            ),
+        };
+        Ok(print_line(&format!("Sealed {count} secrets anew. {next}"))?)
+    })
+}

@@ -1,0 +1,156 @@
+//! `broker ledger check`: the books, recounted.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use store::Store;
+use store::ledger::Books;
+
+use super::table::{print_line, table};
+use super::{DatabaseArgs, Ending, block_on};
+use crate::books::{self, Difference, MovedPrice};
+use crate::config::Config;
+use crate::start;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum LedgerCommand {
+    /// Recounts the books and holds them against usage and credits; exit status 1 when they differ.
+    Check(CheckArgs),
+}
+
+/// Recounts the books and holds them against usage and credits.
+///
+/// Every transaction must sum to zero, what tenants owe must be what their use costs less what was
+/// credited, and the GPU-seconds delivered must be those used. Exit status 1 when anything
+/// differs. Prices that providers changed at the launch are listed; they are no difference.
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// Prints one JSON object.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+pub(super) fn run(command: LedgerCommand) -> Result<(), Ending> {
+    let LedgerCommand::Check(args) = command;
+    let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
+    block_on(async {
+        let store = open(&config).await?;
+        let books = store.ledger().books().await?;
+        let differences = books::differences(&books)?;
+        let leases = store.leases().across_tenants().with_stated_price().await?;
+        let moved = books::moved_prices(&leases);
+        if args.json {
+            print_line(&as_json(&books, &differences, &moved))?;
+        } else {
+            print_for_people(&books, &differences, &moved)?;
+        }
+        match differences.len() {
+            0 => Ok(()),
+            number => Err(Ending::No(format!(
+                "the books are wrong in {number} places; compare the transactions behind each, and \
+                 post what is missing rather than change what stands"
+            ))),
+        }
+    })
+}
+
+/// Opens a database that must be there already: books are never made by looking at them.
+pub(super) async fn open(config: &Config) -> Result<Store, Ending> {
+    let embedded = config.data_dir.join("broker.db");
+    if config.database.url.is_none() && !embedded.is_file() {
+        return Err(Ending::wrong_input(format!(
+            "there is no database at {}; name its directory with --data-dir",
+            embedded.display()
+        )));
+    }
+    let store = start::open_store(config)
+        .await
+        .map_err(Ending::cannot_start)?;
+    if store
+        .migration_status()
+        .await?
+        .iter()
+        .any(|change| !change.applied)
+    {
+        return Err(Ending::wrong_input(
+            "the schema of the database is older than this program; run `broker migrate up` first",
+        ));
+    }
+    Ok(store)
+}
+
+fn as_json(books: &Books, differences: &[Difference], moved: &[MovedPrice]) -> String {
+    let accounts = books.balances.iter().map(|row| {
+        json!({
+            "account": row.account.to_string(),
+            "unit": row.unit.to_string(),
+            "amount": books::shown(row.unit, row.amount),
+        })
+    });
+    let totals: BTreeMap<_, _> = books
+        .check
+        .totals
+        .iter()
+        .map(|(unit, total)| (unit.to_string(), books::shown(*unit, *total)))
+        .collect();
+    json!({
+        "balanced": differences.is_empty(),
+        "transactions": books.check.transactions,
+        "postings": books.check.postings,
+        "charges": books.charges.len(),
+        "credits": books.credits.len(),
+        "totals": totals,
+        "accounts": accounts.collect::<Vec<_>>(),
+        "differences": differences,
+        "moved_prices": moved,
+    })
+    .to_string()
+}
+
+fn print_for_people(
+    books: &Books,
+    differences: &[Difference],
+    moved: &[MovedPrice],
+) -> std::io::Result<()> {
+    let balances = books.balances.iter().map(|row| {
+        vec![
+            row.account.to_string(),
+            row.unit.to_string(),
+            books::shown(row.unit, row.amount),
+        ]
+    });
+    print_line(&table(&["account", "unit", "amount"], balances))?;
+    if !moved.is_empty() {
+        let rows = moved.iter().map(|price| {
+            vec![
+                price.lease_id.clone(),
+                price.provider.clone(),
+                price.quoted_usd.to_string(),
+                price.billed_usd.to_string(),
+            ]
+        });
+        print_line("\nBilled at another price than was quoted, for one node and hour:")?;
+        print_line(&table(&["lease", "provider", "quoted", "billed"], rows))?;
+    }
+    if !differences.is_empty() {
+        let rows = differences
+            .iter()
+            .map(|one| vec![one.what.clone(), one.expected.clone(), one.found.clone()]);
+        print_line("\nWrong:")?;
+        print_line(&table(&["what", "expected", "found"], rows))?;
+    }
+    let verdict = if differences.is_empty() {
+        "the books balance"
+    } else {
+        "the books are wrong"
+    };
+    print_line(&format!(
+        "\n{} transactions, {} charges, {} credits: {verdict}",
+        books.check.transactions,
+        books.charges.len(),
+        books.credits.len()
+    ))
+}

@@ -1,0 +1,82 @@
+//! `broker sweep`: what runs at the providers held against the lease rows, once.
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use serde_json::json;
+use store::settings::DatabaseMode;
+
+use super::ledger::open;
+use super::market::Market;
+use super::table::print_line;
+use super::{DatabaseArgs, Ending, block_on};
+use crate::config::Config;
+use crate::start;
+use crate::sweep::{Unknown, sweep_with};
+
+/// Holds what runs at the providers against the leases once, and ends what no living lease stands
+/// behind.
+///
+/// The service does so by itself every five minutes. A machine that carries a broker's mark and has
+/// no row in this database is only reported: another broker may use the same accounts. After a
+/// restore such machines are those bought since the backup; --end-unknown-since ends them. Exit
+/// status 1 when something runs that is not known, or a provider could not be read.
+#[derive(Debug, Args)]
+pub(super) struct SweepArgs {
+    /// Ends machines with a mark and without a row that were ordered at this time or later, such as
+    /// 2026-11-21T14:00:00Z. Whoever has them loses them.
+    #[arg(long, value_name = "TIME")]
+    end_unknown_since: Option<DateTime<Utc>>,
+    /// Prints one JSON object.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
+    let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
+    let unknown = args
+        .end_unknown_since
+        .map_or(Unknown::Report, Unknown::EndMadeSince);
+    let swept = block_on(async {
+        let store = open(&config).await?;
+        let mut market = Market::open(&config.simulation, false).await?;
+        if store.settings().mode().await? == Some(DatabaseMode::Simulation)
+            && market.mode() == DatabaseMode::Production
+        {
+            return Err(Ending::wrong_input(
+                "the database was made for simulation; name the market that it buys on with \
+                 BROKER__SIMULATION__MARKET_URL and BROKER__SIMULATION__CREDENTIAL",
+            ));
+        }
+        let (mode, clock, links) = (market.mode(), market.clock(), market.take_links()?);
+        let nowhere = String::new();
+        let broker = start::with_store(store, config, mode, clock, links, nowhere)
+            .await
+            .map_err(Ending::cannot_start)?;
+        Ok(sweep_with(&broker, unknown).await?)
+    })?;
+    let said = match args.json {
+        true => json!({
+            "ended": swept.ended, "unknown": swept.unknown, "foreign": swept.foreign,
+            "missing": swept.missing, "unreadable": swept.unreadable,
+        })
+        .to_string(),
+        false => format!(
+            "{} ended, {} with a mark and no row, {} of others, {} leases without a machine, {} \
+             failures",
+            swept.ended, swept.unknown, swept.foreign, swept.missing, swept.unreadable
+        ),
+    };
+    print_line(&said)?;
+    match (swept.unknown, swept.unreadable) {
+        (0, 0) => Ok(()),
+        (0, _) => Err(Ending::No(
+            "a provider could not be read, or did not end a machine; try again".into(),
+        )),
+        (unknown, _) => Err(Ending::No(format!(
+            "{unknown} machines carry a broker's mark and no row of this database; if no other \
+             broker uses these accounts, end them with --end-unknown-since TIME"
+        ))),
+    }
+}

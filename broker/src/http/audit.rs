@@ -1,0 +1,160 @@
+//! `GET /v1/audit`: who did what, for whoever runs the service.
+
+pub(super) mod record;
+
+use actix_web::{get, web};
+use chrono::{DateTime, Utc};
+use market::ids::{PrincipalId, TenantId};
+use serde::{Deserialize, Serialize};
+use store::audit::{AuditEntry, AuditFilter, AuditOutcome, AuditPosition};
+
+use super::access::ReadAudit;
+use super::auth::May;
+use super::error::ApiError;
+use super::page::{Cursors, Page, limit};
+use crate::app::Broker;
+
+/// An entry of the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(crate) struct AuditItem {
+    /// The chain it stands in: the id of the tenant it is about, or `service`.
+    chain: String,
+    /// Its number in its chain, from 1.
+    #[schema(minimum = 1)]
+    seq: i64,
+    /// When.
+    at: DateTime<Utc>,
+    /// Who stood behind the credential; `null` on the command line.
+    principal_id: Option<String>,
+    /// The tenant that they belonged to.
+    own_tenant_id: Option<String>,
+    /// What they were there to do.
+    role: Option<String>,
+    /// How they showed it: `api_key`, `token`, `oidc`, `command_line`.
+    credential: String,
+    /// The beginning of the API key.
+    key_prefix: Option<String>,
+    /// The outside issuer.
+    issuer: Option<String>,
+    /// Who they were to that issuer.
+    subject: Option<String>,
+    /// What was asked for: the operation's id in this document, or the command.
+    operation: String,
+    /// The id of what it was done to.
+    target: Option<String>,
+    /// What came of it: `done`, `refused`, `failed`.
+    outcome: String,
+    /// The HTTP status of the answer.
+    #[schema(minimum = 100, maximum = 599)]
+    status: Option<i32>,
+    /// The code of a refusal.
+    code: Option<String>,
+    /// The address that the call came from.
+    peer: Option<String>,
+    /// The id under which the log knows the request.
+    request_id: Option<String>,
+    /// The hash of the entry before; zeros for the first.
+    previous: String,
+    /// Its own hash: BLAKE3 over everything in it and the hash before.
+    hash: String,
+}
+
+impl From<AuditEntry> for AuditItem {
+    fn from(entry: AuditEntry) -> Self {
+        Self {
+            chain: entry.chain,
+            seq: entry.seq,
+            at: entry.at,
+            principal_id: entry.principal,
+            own_tenant_id: entry.own_tenant,
+            role: entry.role,
+            credential: entry.credential,
+            key_prefix: entry.key_prefix,
+            issuer: entry.issuer,
+            subject: entry.subject,
+            operation: entry.operation,
+            target: entry.target,
+            outcome: entry.outcome,
+            status: entry.status,
+            code: entry.code,
+            peer: entry.peer,
+            request_id: entry.request_id,
+            previous: entry.previous,
+            hash: entry.hash,
+        }
+    }
+}
+
+/// Which entries.
+#[derive(Debug, Serialize, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListAudit {
+    /// Only those about this tenant; everybody's and the service's own, when nothing is said.
+    #[param(inline)]
+    tenant: Option<TenantId>,
+    /// Only those of this principal.
+    #[param(inline)]
+    principal: Option<PrincipalId>,
+    /// Only those of this operation, such as `cancel_reservation`.
+    #[param(max_length = 100)]
+    operation: Option<String>,
+    /// Only those done to this.
+    #[param(max_length = 100)]
+    target: Option<String>,
+    /// Only those with this outcome.
+    #[param(inline)]
+    outcome: Option<AuditOutcome>,
+    /// Only those of this time or later.
+    from: Option<DateTime<Utc>>,
+    /// Only those before this time.
+    to: Option<DateTime<Utc>>,
+    /// The cursor of the page before.
+    #[serde(skip_serializing)]
+    cursor: Option<String>,
+    /// Items of a page.
+    #[serde(skip_serializing)]
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    limit: Option<u32>,
+}
+
+/// Lists what was done, by whom and from where, the newest first.
+#[utoipa::path(
+    tag = "audit",
+    params(ListAudit),
+    responses((status = 200, description = "A page of entries", body = Page<AuditItem>))
+)]
+#[get("/v1/audit")]
+pub(crate) async fn list_audit(
+    broker: web::Data<Broker>,
+    _who: May<ReadAudit>,
+    query: web::Query<ListAudit>,
+) -> Result<web::Json<Page<AuditItem>>, ApiError> {
+    let limit = limit(query.limit)?;
+    let cursors = Cursors::of(broker.keys(), "audit", &*query);
+    let after: Option<AuditPosition> = query
+        .cursor
+        .as_deref()
+        .map(|cursor| cursors.open(cursor))
+        .transpose()?;
+    let filter = AuditFilter {
+        tenant: query.tenant,
+        principal: query.principal,
+        operation: query.operation.clone(),
+        target: query.target.clone(),
+        outcome: query.outcome,
+        from: query.from,
+        to: query.to,
+    };
+    let audit = broker.store().audit();
+    let found = audit
+        .list(&filter, after.as_ref(), limit as u64 + 1)
+        .await?;
+    let page = cursors.page(found, limit, |entry| {
+        AuditPosition(entry.at, entry.chain.clone(), entry.seq)
+    });
+    Ok(web::Json(Page {
+        items: page.items.into_iter().map(AuditItem::from).collect(),
+        next_cursor: page.next_cursor,
+    }))
+}

@@ -1,0 +1,140 @@
+//! What goes into the audit log of a request.
+//!
+//! An effect takes its entry along in its own transaction (see [`super::super::idempotency`]).
+//! [`record_rest`] appends what had no transaction to ride in: refusals for want of a right, all
+//! that an administrator does in another tenant, and changes that write nothing.
+
+use actix_web::body::MessageBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::StatusCode;
+use actix_web::middleware::Next;
+use actix_web::{Error, HttpMessage as _, HttpRequest, web};
+use store::audit::{AuditNote, AuditOutcome, NewAuditEntry};
+use tracing::error;
+
+use crate::app::Broker;
+use crate::http::auth::Principal;
+use crate::http::error::ApiError;
+use crate::http::openapi::Document;
+use crate::http::request;
+
+/// Operations that change nothing although they are sent as `POST`: a plan costs nothing and
+/// reserves nothing.
+const FREE: [&str; 1] = ["make_plan"];
+
+/// Marks a request whose entry is written, or that had no effect of its own.
+#[derive(Debug, Clone, Copy)]
+struct Settled;
+
+/// Says that nothing more is to be recorded of a request.
+pub(crate) fn settle(request: &HttpRequest) {
+    request.extensions_mut().insert(Settled);
+}
+
+/// The note of what a request is about to do; `None` where no caller is known.
+pub(crate) fn note(broker: &Broker, request: &HttpRequest) -> Option<AuditNote> {
+    let who = request.extensions().get::<Principal>()?.clone();
+    Some(AuditNote::new(entry(broker, request, &who)))
+}
+
+fn entry(broker: &Broker, request: &HttpRequest, who: &Principal) -> NewAuditEntry {
+    NewAuditEntry {
+        tenant: Some(who.tenant),
+        at: broker.now(),
+        actor: who.actor(),
+        operation: operation(request),
+        target: request.match_info().get("id").map(str::to_owned),
+        outcome: AuditOutcome::Done,
+        status: None,
+        code: None,
+        peer: request.peer_addr().map(|peer| peer.ip().to_string()),
+        request_id: request::id_of(request),
+    }
+}
+
+/// The id of the operation in the OpenAPI document; empty for what is not in it.
+fn operation(request: &HttpRequest) -> String {
+    let document = request.app_data::<web::Data<Document>>();
+    request
+        .match_pattern()
+        .zip(document)
+        .and_then(|(pattern, document)| document.operation(request.method().as_str(), &pattern))
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// Appends what did not ride in a transaction.
+pub(crate) async fn record_rest<B: MessageBody>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<B>, Error> {
+    let response = next.call(request).await?;
+    let request = response.request();
+    let settled = request.extensions().contains::<Settled>();
+    let who = request.extensions().get::<Principal>().cloned();
+    let broker = request.app_data::<web::Data<Broker>>();
+    let (false, Some(who), Some(broker)) = (settled, who, broker) else {
+        return Ok(response);
+    };
+    let mut entry = entry(broker, request, &who);
+    let changes = !request.method().is_safe() && !FREE.contains(&entry.operation.as_str());
+    let foreign = who.tenant != who.own_tenant;
+    let Some(outcome) = outcome(response.status(), changes, foreign) else {
+        return Ok(response);
+    };
+    entry.outcome = outcome;
+    entry.status = Some(response.status().as_u16());
+    entry.code = code_of(&response);
+    // What the answer says has happened; that it could not be noted is for a person to look at.
+    if let Err(failure) = broker.store().audit().append(entry).await {
+        let causes = crate::chain(&failure);
+        error!(error = %causes, "An audit entry could not be written: {causes}");
+    }
+    Ok(response)
+}
+
+fn code_of<B>(response: &ServiceResponse<B>) -> Option<String> {
+    let said = response.response().error()?;
+    Some(said.as_error::<ApiError>()?.code().to_owned())
+}
+
+/// What is recorded of an answer; `None` for nothing.
+fn outcome(status: StatusCode, changes: bool, foreign: bool) -> Option<AuditOutcome> {
+    if status == StatusCode::FORBIDDEN {
+        return Some(AuditOutcome::Refused);
+    }
+    if status.is_server_error() {
+        return (changes || foreign).then_some(AuditOutcome::Failed);
+    }
+    if status.is_client_error() {
+        return foreign.then_some(AuditOutcome::Refused);
+    }
+    (changes || foreign).then_some(AuditOutcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_for_want_of_a_right_and_all_of_an_administrator_elsewhere_are_recorded() {
+        use AuditOutcome as O;
+        for (status, changes, foreign, recorded) in [
+            (200, false, false, None),
+            (200, true, false, Some(O::Done)),
+            (200, false, true, Some(O::Done)),
+            (403, false, false, Some(O::Refused)),
+            (404, true, false, None),
+            (404, false, true, Some(O::Refused)),
+            (500, false, false, None),
+            (500, true, false, Some(O::Failed)),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            assert_eq!(
+                outcome(status, changes, foreign),
+                recorded,
+                "{status} {changes} {foreign}"
+            );
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! `/v1/budgets`: caps on what a day or a month may cost. An administrator sets them; tenants read
+//! their own. How each stands is in `GET /v1/balance`.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, delete, get, patch, post, web};
+use chrono::{DateTime, Utc};
+use market::ids::{BudgetId, ProjectId, TenantId};
+use market::money::Money;
+use market::spending::{Budget, BudgetMode, BudgetPeriod, BudgetTerms, SpendingRefusal};
+use serde::{Deserialize, Serialize};
+use store::budgets::BudgetChange;
+
+use super::access::{ReadSpending, WriteSpending};
+use super::auth::May;
+use super::body::Body;
+use super::error::ApiError;
+use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
+use super::page::{Cursors, Page, limit};
+use crate::app::Broker;
+
+/// A budget.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(crate) struct BudgetView {
+    /// Its id.
+    id: BudgetId,
+    /// The project it is for; `null`: all of the tenant's together.
+    project_id: Option<ProjectId>,
+    /// How long the cap runs: a calendar day or month, UTC.
+    period: BudgetPeriod,
+    /// US dollars that may be spent in one period.
+    cap_usd: Money,
+    /// What happens when it is reached.
+    mode: BudgetMode,
+    /// At which percentages of the cap an event tells.
+    thresholds_percent: Vec<u16>,
+    /// How many seconds what runs goes on once the cap is spent.
+    grace_seconds: u32,
+    /// When it was made.
+    created_at: DateTime<Utc>,
+}
+
+impl From<&Budget> for BudgetView {
+    fn from(budget: &Budget) -> Self {
+        Self {
+            id: budget.id,
+            project_id: budget.project_id,
+            period: budget.terms.period,
+            cap_usd: budget.terms.cap,
+            mode: budget.terms.mode,
+            thresholds_percent: budget.terms.thresholds_percent.clone(),
+            grace_seconds: budget.terms.grace_seconds,
+            created_at: budget.created_at,
+        }
+    }
+}
+
+/// A budget to make.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AddBudget {
+    /// The project it is to be for; all of the tenant's together, when nothing is said.
+    #[serde(default)]
+    project_id: Option<ProjectId>,
+    /// How long the cap runs: a calendar day or month, UTC.
+    period: BudgetPeriod,
+    /// US dollars that may be spent in one period, above 0.
+    cap_usd: Money,
+    /// What happens when it is reached.
+    mode: BudgetMode,
+    /// At which percentages of the cap an event tells: up to ten different ones.
+    #[serde(default = "usual_thresholds")]
+    #[schema(max_items = 10, minimum = 1, maximum = 1_000, default = json!([50, 80, 100]))]
+    thresholds_percent: Vec<u16>,
+    /// How many seconds what runs goes on once the cap is spent, where it is to be ended.
+    #[serde(default = "usual_grace")]
+    #[schema(maximum = 604_800, default = 3_600)]
+    grace_seconds: u32,
+}
+
+fn usual_thresholds() -> Vec<u16> {
+    vec![50, 80, 100]
+}
+
+const fn usual_grace() -> u32 {
+    3_600
+}
+
+/// What is to be different; what is left out stays.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChangeBudget {
+    /// US dollars that may be spent in one period, above 0.
+    #[serde(default)]
+    cap_usd: Option<Money>,
+    /// What happens when it is reached.
+    #[serde(default)]
+    mode: Option<BudgetMode>,
+    /// At which percentages of the cap an event tells.
+    #[serde(default)]
+    #[schema(max_items = 10, minimum = 1, maximum = 1_000)]
+    thresholds_percent: Option<Vec<u16>>,
+    /// How many seconds what runs goes on once the cap is spent.
+    #[serde(default)]
+    #[schema(maximum = 604_800)]
+    grace_seconds: Option<u32>,
+}
+
+/// Which budgets.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListBudgets {
+    /// For an administrator: whose.
+    #[param(inline)]
+    #[expect(
+        dead_code,
+        reason = "the caller's identity is settled with it before the handler runs"
+    )]
+    tenant: Option<TenantId>,
+    /// The cursor of the page before.
+    cursor: Option<String>,
+    /// Items of a page.
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    limit: Option<u32>,
+}
+
+/// Whose budget.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+#[expect(
+    dead_code,
+    reason = "the caller's identity is settled with it before the handler runs"
+)]
+pub(crate) struct WhoseBudget {
+    /// For an administrator: whose.
+    #[param(inline)]
+    tenant: Option<TenantId>,
+}
+
+impl From<SpendingRefusal> for ApiError {
+    fn from(refusal: SpendingRefusal) -> Self {
+        Self::invalid_body(refusal.to_string())
+    }
+}
+
+fn unknown(id: BudgetId) -> ApiError {
+    ApiError::not_found(format!("there is no budget {id} here"))
+}
+
+async fn find(broker: &Broker, tenant: TenantId, id: BudgetId) -> Result<Budget, ApiError> {
+    let budgets = broker.store().budgets().of(tenant);
+    budgets.find(id).await?.ok_or_else(|| unknown(id))
+}
+
+/// Lists the tenant's budgets, the newest first.
+#[utoipa::path(
+    tag = "spending",
+    params(ListBudgets),
+    responses((status = 200, description = "A page of budgets", body = Page<BudgetView>))
+)]
+#[get("/v1/budgets")]
+pub(crate) async fn list_budgets(
+    broker: web::Data<Broker>,
+    who: May<ReadSpending>,
+    query: web::Query<ListBudgets>,
+) -> Result<web::Json<Page<BudgetView>>, ApiError> {
+    let limit = limit(query.limit)?;
+    let cursors = Cursors::of(broker.keys(), "budgets", &who.tenant);
+    let after: Option<BudgetId> = query
+        .cursor
+        .as_deref()
+        .map(|cursor| cursors.open(cursor))
+        .transpose()?;
+    let budgets = broker.store().budgets().of(who.tenant).list().await?;
+    let items = budgets
+        .iter()
+        .rev()
+        .filter(|budget| after.is_none_or(|after| budget.id < after))
+        .take(limit + 1)
+        .map(BudgetView::from)
+        .collect();
+    Ok(web::Json(cursors.page(items, limit, |budget| budget.id)))
+}
+
+/// Makes a budget: for an administrator. What is committed already counts against it and stays.
+#[utoipa::path(
+    tag = "spending",
+    params(WhoseBudget, IdempotencyHeader),
+    request_body = AddBudget,
+    responses((status = 201, description = "The budget", body = BudgetView))
+)]
+#[post("/v1/budgets")]
+pub(crate) async fn add_budget(
+    broker: web::Data<Broker>,
+    who: May<WriteSpending>,
+    request: HttpRequest,
+    _whose: web::Query<WhoseBudget>,
+    body: Body<AddBudget>,
+) -> Result<HttpResponse, ApiError> {
+    let asked = body.value;
+    let terms = BudgetTerms {
+        period: asked.period,
+        cap: asked.cap_usd,
+        mode: asked.mode,
+        thresholds_percent: asked.thresholds_percent,
+        grace_seconds: asked.grace_seconds,
+    }
+    .check()?;
+    let render = |budget: &Budget| answer(StatusCode::CREATED, &BudgetView::from(budget));
+    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+        let id = BudgetId::from_uuid(broker.new_uuid());
+        let budgets = broker.store().budgets().of(who.tenant);
+        let made = budgets
+            .add(
+                id,
+                asked.project_id,
+                terms,
+                broker.now(),
+                completion(effect, &render),
+            )
+            .await?;
+        Ok(render(&made))
+    })
+    .await
+}
+
+/// Shows a budget.
+#[utoipa::path(
+    tag = "spending",
+    params(("id" = BudgetId, Path, description = "The budget"), WhoseBudget),
+    responses((status = 200, description = "The budget", body = BudgetView))
+)]
+#[get("/v1/budgets/{id}")]
+pub(crate) async fn show_budget(
+    broker: web::Data<Broker>,
+    who: May<ReadSpending>,
+    id: web::Path<BudgetId>,
+    _whose: web::Query<WhoseBudget>,
+) -> Result<web::Json<BudgetView>, ApiError> {
+    let budget = find(&broker, who.tenant, *id).await?;
+    Ok(web::Json(BudgetView::from(&budget)))
+}
+
+/// Changes a budget: for an administrator. What was told in this period is not told again, and a
+/// stop that was announced is withdrawn when the new cap is not spent.
+#[utoipa::path(
+    tag = "spending",
+    params(("id" = BudgetId, Path, description = "The budget"), WhoseBudget, IdempotencyHeader),
+    request_body = ChangeBudget,
+    responses((status = 200, description = "The budget", body = BudgetView))
+)]
+#[patch("/v1/budgets/{id}")]
+pub(crate) async fn change_budget(
+    broker: web::Data<Broker>,
+    who: May<WriteSpending>,
+    request: HttpRequest,
+    id: web::Path<BudgetId>,
+    _whose: web::Query<WhoseBudget>,
+    body: Body<ChangeBudget>,
+) -> Result<HttpResponse, ApiError> {
+    let asked = body.value;
+    let change = BudgetChange {
+        cap: asked.cap_usd,
+        mode: asked.mode,
+        thresholds_percent: asked.thresholds_percent,
+        grace_seconds: asked.grace_seconds,
+    };
+    if change == BudgetChange::default() {
+        return Err(ApiError::invalid_body(
+            "give `cap_usd`, `mode`, `thresholds_percent`, `grace_seconds`, or several",
+        ));
+    }
+    let render = |budget: &Budget| answer(StatusCode::OK, &BudgetView::from(budget));
+    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+        let old = find(&broker, who.tenant, *id).await?.terms;
+        let new = change.of(&old).check()?;
+        let budgets = broker.store().budgets().of(who.tenant);
+        let changed = budgets
+            .change(*id, &old, new, completion(effect, &render))
+            .await?;
+        Ok(render(&changed))
+    })
+    .await
+}
+
+/// Forgets a budget: for an administrator.
+#[utoipa::path(
+    tag = "spending",
+    params(("id" = BudgetId, Path, description = "The budget"), WhoseBudget, IdempotencyHeader),
+    responses((status = 204, description = "It is forgotten"))
+)]
+#[delete("/v1/budgets/{id}")]
+pub(crate) async fn delete_budget(
+    broker: web::Data<Broker>,
+    who: May<WriteSpending>,
+    request: HttpRequest,
+    id: web::Path<BudgetId>,
+    _whose: web::Query<WhoseBudget>,
+) -> Result<HttpResponse, ApiError> {
+    idempotency::once(&broker, who.tenant, &request, b"", async |effect| {
+        let budgets = broker.store().budgets().of(who.tenant);
+        budgets.delete(*id, completion(effect, &gone)).await?;
+        Ok(gone(&()))
+    })
+    .await
+}

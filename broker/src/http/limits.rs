@@ -1,0 +1,211 @@
+//! Rate limits: how often a caller may call, by what the call costs.
+//!
+//! A key has a quota for reads and one for writes and plans; whoever shows no valid credential has
+//! one by address. Nodes that prove themselves and those who watch our health are not counted: one
+//! address may stand for a whole fleet.
+//!
+//! Every counted answer says where the caller stands, in the three fields that clients read
+//! (draft-ietf-httpapi-ratelimit-headers-06; later drafts fold them into one structured field).
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use actix_web::body::{BoxBody, EitherBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use actix_web::middleware::Next;
+use actix_web::{Error, web};
+use ipnet::IpNet;
+
+use super::auth;
+use super::error::ApiError;
+use crate::app::Broker;
+use crate::config::{LimitsConfig, QuotaConfig};
+use crate::hot::{Quota, RateCheck};
+use crate::metrics;
+
+/// The fields of a counted answer, each with what it says.
+pub(super) const FIELDS: [(&str, &str); 3] = [
+    (LIMIT.0, LIMIT.1),
+    (REMAINING.0, REMAINING.1),
+    (RESET.0, RESET.1),
+];
+const LIMIT: (&str, &str) = ("ratelimit-limit", "How many calls are possible at once");
+const REMAINING: (&str, &str) = ("ratelimit-remaining", "How many are possible right now");
+const RESET: (&str, &str) = (
+    "ratelimit-reset",
+    "After how many seconds all are possible again",
+);
+
+/// Routes that are not counted.
+const UNCOUNTED: [&str; 5] = [
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/v1/agents/{sha256}",
+    "/v1/verifications/{id}/steps/{n}",
+];
+
+/// Whether calls of a route are counted.
+pub(super) fn counts(route: &str) -> bool {
+    !UNCOUNTED.contains(&route)
+}
+
+/// Lets a call pass that is within its caller's quota, and refuses it otherwise.
+pub(super) async fn limit<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+    let broker = request.app_data::<web::Data<Broker>>().cloned();
+    let counted = request.match_pattern().is_none_or(|route| counts(&route));
+    let Some(broker) = broker.filter(|broker| counted && broker.config().limits.enabled) else {
+        return Ok(next.call(request).await?.map_into_left_body());
+    };
+    let (family, caller, quota) = caller(&broker, &request).await;
+    let check = broker.hot().check_rate(&caller, quota).await;
+    let mut response = if check.allowed {
+        next.call(request).await?.map_into_left_body()
+    } else {
+        metrics::rate_limited(family);
+        let refused = request.error_response(refusal(&check));
+        refused.map_body(|_, body: BoxBody| EitherBody::right(body))
+    };
+    tell(response.headers_mut(), &check);
+    Ok(response)
+}
+
+/// Under which name a call is counted, and against what: the kind of quota, who, and how much.
+async fn caller(broker: &Broker, request: &ServiceRequest) -> (&'static str, String, Quota) {
+    let limits = &broker.config().limits;
+    match auth::identify(request.request()).await {
+        Ok(principal) => {
+            let (family, quota) = family(limits, request.method());
+            let name = (principal.own_tenant, principal.id);
+            (family, format!("{family}:{}:{}", name.0, name.1), quota)
+        }
+        // A credential that is not good is none: whoever tries many is counted by address.
+        Err(_) => {
+            let address = address(request, &broker.config().server.trusted_proxies);
+            let name =
+                address.map_or_else(|| "unknown".to_owned(), |ip| neighbourhood(ip).to_string());
+            let family = "anonymous";
+            (family, format!("{family}:{name}"), quota(limits.anonymous))
+        }
+    }
+}
+
+fn family(limits: &LimitsConfig, method: &Method) -> (&'static str, Quota) {
+    if method.is_safe() {
+        ("reads", quota(limits.reads))
+    } else {
+        ("writes", quota(limits.writes))
+    }
+}
+
+fn quota(config: QuotaConfig) -> Quota {
+    Quota {
+        per_second: config.per_second,
+        burst: config.burst,
+    }
+}
+
+/// The address that a call comes from: the peer's, or behind proxies that we trust the last one
+/// that none of them is.
+fn address(request: &ServiceRequest, trusted: &[IpNet]) -> Option<IpAddr> {
+    let peer = request.peer_addr()?.ip();
+    let headers = request.headers().get_all("x-forwarded-for");
+    let lines: Vec<&str> = headers.filter_map(|line| line.to_str().ok()).collect();
+    Some(origin(peer, &lines.join(","), trusted))
+}
+
+/// Walks back from the peer through what proxies noted, as long as each is one of ours. What a
+/// stranger wrote further on is never believed.
+fn origin(peer: IpAddr, forwarded: &str, trusted: &[IpNet]) -> IpAddr {
+    let mut origin = peer.to_canonical();
+    for hop in forwarded.rsplit(',') {
+        if !trusted.iter().any(|net| net.contains(&origin)) {
+            break;
+        }
+        match hop.trim().parse::<IpAddr>() {
+            Ok(before) => origin = before.to_canonical(),
+            Err(_) => break,
+        }
+    }
+    origin
+}
+
+/// Whoever has one address of IPv6 has its whole network of 64 bits, and is counted as that.
+fn neighbourhood(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
+    }
+}
+
+fn refusal(check: &RateCheck) -> ApiError {
+    let wait = check.retry_after.as_secs_f64().ceil().max(1.0) as u64;
+    ApiError::rate_limited(format!(
+        "these were more calls than the quota allows; call again in {wait} s, and more slowly"
+    ))
+    .retry_after_seconds(wait)
+}
+
+/// Says where the caller stands.
+fn tell(headers: &mut HeaderMap, check: &RateCheck) {
+    let reset = check.reset_after.as_secs_f64().ceil() as u64;
+    for ((name, _), value) in [
+        (LIMIT, u64::from(check.limit)),
+        (REMAINING, u64::from(check.remaining)),
+        (RESET, reset),
+    ] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::Document;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn only_what_our_own_proxies_noted_is_believed() {
+        let trusted = ["10.0.0.0/8".parse().expect("a network")];
+        for (peer, forwarded, wanted) in [
+            ("203.0.113.9", "198.51.100.1", "203.0.113.9"),
+            ("10.0.0.1", "198.51.100.1", "198.51.100.1"),
+            (
+                "10.0.0.1",
+                "6.6.6.6, 198.51.100.1, 10.9.9.9",
+                "198.51.100.1",
+            ),
+            ("10.0.0.1", "", "10.0.0.1"),
+            ("10.0.0.1", "198.51.100.1, nonsense", "10.0.0.1"),
+            ("::ffff:10.0.0.1", "2001:db8::5", "2001:db8::5"),
+        ] {
+            let found = origin(ip(peer), forwarded, &trusted);
+            assert_eq!(found, ip(wanted), "{peer} with {forwarded}");
+        }
+        assert_eq!(origin(ip("10.0.0.1"), "198.51.100.1", &[]), ip("10.0.0.1"));
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_caller() {
+        let first = neighbourhood(ip("2001:db8:1:2:3::4"));
+        assert_eq!(first, neighbourhood(ip("2001:db8:1:2:ffff::9")));
+        assert_ne!(first, neighbourhood(ip("2001:db8:1:3::4")));
+        assert_ne!(neighbourhood(ip("1.2.3.4")), neighbourhood(ip("1.2.3.5")));
+    }
+
+    #[test]
+    fn what_is_not_counted_is_a_route() {
+        let document = Document::of_routes();
+        let paths: Vec<_> = document.paths().map(|(path, _)| path).collect();
+        for route in UNCOUNTED {
+            assert!(paths.contains(&route), "{route}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `/v1/projects`: what a tenant parts its reservations and costs into.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
+use chrono::{DateTime, Utc};
+use market::ids::{ProjectId, TenantId};
+use serde::{Deserialize, Serialize};
+use store::tenants::Project;
+
+use super::access::{ReadIdentity, WriteIdentity};
+use super::auth::May;
+use super::body::Body;
+use super::error::ApiError;
+use super::idempotency::{self, IdempotencyHeader, answer, completion};
+use super::names::check_name;
+use super::page::{Cursors, Page, limit};
+use crate::app::Broker;
+
+/// A project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(crate) struct ProjectView {
+    /// Its id.
+    id: ProjectId,
+    /// Its name, which no other project of the tenant has.
+    name: String,
+    /// When it was made.
+    created_at: DateTime<Utc>,
+}
+
+impl From<&Project> for ProjectView {
+    fn from(project: &Project) -> Self {
+        Self {
+            id: project.id,
+            name: project.name.clone(),
+            created_at: project.created_at,
+        }
+    }
+}
+
+/// A project to make.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MakeProject {
+    /// What to call it.
+    #[schema(min_length = 1, max_length = 100)]
+    name: String,
+}
+
+/// Which projects.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListProjects {
+    /// For an administrator: whose.
+    #[param(inline)]
+    #[expect(
+        dead_code,
+        reason = "the caller's identity is settled with it before the handler runs"
+    )]
+    tenant: Option<TenantId>,
+    /// The cursor of the page before.
+    cursor: Option<String>,
+    /// Items of a page.
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    limit: Option<u32>,
+}
+
+/// Lists the tenant's projects, the newest first.
+#[utoipa::path(
+    tag = "identity",
+    params(ListProjects),
+    responses((status = 200, description = "A page of projects", body = Page<ProjectView>))
+)]
+#[get("/v1/projects")]
+pub(crate) async fn list_projects(
+    broker: web::Data<Broker>,
+    who: May<ReadIdentity>,
+    query: web::Query<ListProjects>,
+) -> Result<web::Json<Page<ProjectView>>, ApiError> {
+    let limit = limit(query.limit)?;
+    let cursors = Cursors::of(broker.keys(), "projects", &who.tenant);
+    let after: Option<ProjectId> = query
+        .cursor
+        .as_deref()
+        .map(|cursor| cursors.open(cursor))
+        .transpose()?;
+    let mut projects = broker.store().tenants().projects(who.tenant).await?;
+    projects.sort_by_key(|project| std::cmp::Reverse(project.id));
+    let items = projects
+        .iter()
+        .filter(|project| after.is_none_or(|after| project.id < after))
+        .take(limit + 1)
+        .map(ProjectView::from)
+        .collect();
+    Ok(web::Json(cursors.page(items, limit, |project| project.id)))
+}
+
+/// Makes a project.
+#[utoipa::path(
+    tag = "identity",
+    params(IdempotencyHeader),
+    request_body = MakeProject,
+    responses((status = 201, description = "The project", body = ProjectView))
+)]
+#[post("/v1/projects")]
+pub(crate) async fn make_project(
+    broker: web::Data<Broker>,
+    who: May<WriteIdentity>,
+    request: HttpRequest,
+    body: Body<MakeProject>,
+) -> Result<HttpResponse, ApiError> {
+    let MakeProject { name } = body.value;
+    check_name("name", &name)?;
+    let render = |project: &Project| answer(StatusCode::CREATED, &ProjectView::from(project));
+    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+        let id = ProjectId::from_uuid(broker.new_uuid());
+        let tenants = broker.store().tenants();
+        let made = tenants
+            .add_project(
+                who.tenant,
+                &name,
+                id,
+                broker.now(),
+                completion(effect, &render),
+            )
+            .await?;
+        Ok(render(&made))
+    })
+    .await
+}

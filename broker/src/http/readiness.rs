@@ -1,0 +1,211 @@
+//! Whether this replica can do its work, part by part: what `GET /readyz` says.
+//!
+//! A part that fails takes the replica out of service, for another may be well. One that is
+//! degraded is said and no more: a lost Redis costs speed, and a poller that hangs must affect the
+//! offers of its provider alone.
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use market::demand::check::DemandFault;
+use serde::Serialize;
+use store::catalog::Generation;
+
+use super::providers::is_fresh;
+use crate::app::Broker;
+use crate::ingest::POLL;
+use crate::pulse::Life;
+
+/// How far the snapshot may be behind the database. It follows each second.
+const SNAPSHOT_LIMIT: TimeDelta = TimeDelta::seconds(30);
+/// How long the database may take to answer: whoever asks waits only so long.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How a part stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Standing {
+    /// As it should be.
+    Ok,
+    /// Worse than it should be; the work goes on.
+    Degraded,
+    /// The work cannot be done.
+    Failed,
+}
+
+/// One part of what the work needs.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub(crate) struct Part {
+    /// `process`, `database`, `migrations`, `snapshot`, `providers`, `background` or `hot_state`.
+    name: &'static str,
+    /// How it stands.
+    status: Standing,
+    /// What is wrong and what to do; absent when nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+impl Part {
+    fn ok(name: &'static str) -> Self {
+        Self {
+            name,
+            status: Standing::Ok,
+            detail: None,
+        }
+    }
+
+    fn of(name: &'static str, status: Standing, detail: impl Into<String>) -> Self {
+        Self {
+            name,
+            status,
+            detail: Some(detail.into()),
+        }
+    }
+
+    fn failed_unless(is_well: bool, name: &'static str, detail: &str) -> Self {
+        match is_well {
+            true => Self::ok(name),
+            false => Self::of(name, Standing::Failed, detail),
+        }
+    }
+}
+
+/// That the replica can do its work.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct Readiness {
+    /// `ready`
+    status: &'static str,
+    /// Each part of what the work needs.
+    parts: Vec<Part>,
+}
+
+impl Readiness {
+    /// Looks at every part.
+    ///
+    /// Errors: the parts that fail, each with what to do.
+    pub(super) async fn examine(broker: &Broker) -> Result<Self, Vec<DemandFault>> {
+        let mut parts = vec![Part::failed_unless(
+            !broker.pulses().is_stopping(),
+            "process",
+            "it stops and takes on nothing more; call another replica",
+        )];
+        match tokio::time::timeout(PATIENCE, stored(broker)).await {
+            Ok(stored) => parts.extend(stored),
+            Err(_) => parts.push(lost_database()),
+        }
+        parts.push(background(&broker.pulses().lives()));
+        parts.push(match broker.hot().is_lost() {
+            false => Part::ok("hot_state"),
+            true => Part::of(
+                "hot_state",
+                Standing::Degraded,
+                "Redis does not answer: each replica goes on by itself, slower; see whether it runs",
+            ),
+        });
+        let failed: Vec<_> = parts
+            .iter()
+            .filter(|part| part.status == Standing::Failed)
+            .map(|part| DemandFault {
+                field: part.name.to_owned(),
+                detail: part.detail.clone().unwrap_or_default(),
+            })
+            .collect();
+        if failed.is_empty() {
+            let status = "ready";
+            Ok(Self { status, parts })
+        } else {
+            Err(failed)
+        }
+    }
+}
+
+fn lost_database() -> Part {
+    let detail = "it does not answer; see whether it runs and can be reached";
+    Part::of("database", Standing::Failed, detail)
+}
+
+/// The database, and what only it can say.
+async fn stored(broker: &Broker) -> Vec<Part> {
+    let (store, now) = (broker.store(), broker.now());
+    if store.ping().await.is_err() {
+        return vec![lost_database()];
+    }
+    let mut parts = vec![Part::ok("database")];
+    let migrated = store.migration_status().await;
+    let migrated = migrated.is_ok_and(|changes| changes.iter().all(|change| change.applied));
+    let detail = "the schema is not up to date; run `broker migrate up`";
+    parts.push(Part::failed_unless(migrated, "migrations", detail));
+    if !migrated {
+        return parts;
+    }
+    let snapshot = broker.snapshot();
+    let measures = store.measures();
+    let behind = measures.behind(Generation(snapshot.generation())).await;
+    let follows =
+        behind.is_ok_and(|behind| behind.since.is_none_or(|at| now - at <= SNAPSHOT_LIMIT));
+    let detail = "it does not follow the database; the log says why";
+    parts.push(Part::failed_unless(follows, "snapshot", detail));
+    let providers = store.providers().list().await.unwrap_or_default();
+    // Price lists never grow old; where there is anybody to order from, they do not do.
+    let only_lists = broker.providers().is_empty();
+    let fresh = providers
+        .iter()
+        .filter(|provider| only_lists || broker.provider(&provider.id).is_some())
+        .any(|provider| is_fresh(&snapshot, provider, now));
+    let detail = "no provider's supply is fresh; GET /v1/providers says why";
+    parts.push(Part::failed_unless(fresh, "providers", detail));
+    parts
+}
+
+/// How the background tasks stand: none of them may be missing but pollers.
+fn background(lives: &[(String, Life)]) -> Part {
+    let mut missing = lives.iter().filter(|(_, life)| !life.is_alive()).peekable();
+    if missing.peek().is_none() {
+        return Part::ok("background");
+    }
+    let words = |(task, life): &(String, Life)| match life {
+        Life::Silent(by) => format!("`{task}` is silent, by {} s", by.as_secs()),
+        _ => format!("`{task}` fell and rests"),
+    };
+    let (mut detail, mut status) = (Vec::new(), Standing::Degraded);
+    for one in missing {
+        detail.push(words(one));
+        if !one.0.starts_with(POLL) {
+            status = Standing::Failed;
+        }
+    }
+    let detail = format!("{}; the log says why", detail.join(", "));
+    Part::of("background", status, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_poller_may_be_missing() {
+        let lives = |task: &str| {
+            vec![
+                ("tail".to_owned(), Life::Alive),
+                (task.to_owned(), Life::Fallen),
+            ]
+        };
+        assert_eq!(background(&lives("poll:lambda")).status, Standing::Degraded);
+        let worker = background(&lives("fulfil"));
+        assert_eq!(worker.status, Standing::Failed);
+        assert!(
+            worker
+                .detail
+                .is_some_and(|words| words.contains("`fulfil` fell"))
+        );
+        assert_eq!(background(&[]).status, Standing::Ok);
+    }
+
+    #[test]
+    fn a_silent_task_is_said_with_for_how_long() {
+        let silent = Life::Silent(Duration::from_secs(42));
+        let part = background(&[("webhooks".to_owned(), silent)]);
+        let words = part.detail.expect("words");
+        assert!(words.contains("`webhooks` is silent, by 42 s"), "{words}");
+    }
+}

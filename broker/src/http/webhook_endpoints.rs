@@ -1,0 +1,365 @@
+//! `/v1/webhook-endpoints`: where a tenant wants its events sent. A secret is shown once.
+//!
+//! Looking takes the right to change: the address of an endpoint may be a secret of its receiver.
+
+mod deliveries;
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, delete, get, patch, post, web};
+use chrono::{DateTime, Utc};
+use market::event::EventType;
+use market::ids::{TenantId, WebhookEndpointId};
+use serde::{Deserialize, Serialize};
+use store::settings::DatabaseMode;
+use store::webhooks::{DisabledReason, EndpointChange, NewWebhookEndpoint, WebhookEndpoint};
+
+use super::access::WriteEvents;
+use super::auth::May;
+use super::body::{Body, NoBody};
+use super::error::ApiError;
+use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
+use super::page::{Cursors, Page, limit};
+use crate::app::Broker;
+use crate::webhooks::guard::check_url;
+use crate::webhooks::{self, WebhookSecret};
+
+pub(crate) use deliveries::{list_webhook_deliveries, redeliver_webhook, test_webhook_endpoint};
+
+/// Why nothing is sent to an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WhyDisabled {
+    /// The tenant wished it.
+    Asked,
+    /// It answered 410.
+    Gone,
+    /// It only ever failed, for five days.
+    Failing,
+}
+
+/// A webhook endpoint, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(crate) struct WebhookEndpointView {
+    /// Its id.
+    id: WebhookEndpointId,
+    /// Where events are sent.
+    url: String,
+    /// What the tenant says of it.
+    description: String,
+    /// The kinds of events that it gets; all, when the list is empty.
+    event_types: Vec<EventType>,
+    /// Whether anything is sent.
+    enabled: bool,
+    /// Why nothing is sent; `null` while it is enabled.
+    disabled_reason: Option<WhyDisabled>,
+    /// Since when every attempt failed; `null` while all is well.
+    failing_since: Option<DateTime<Utc>>,
+    /// Until when the secret before the last rotation signs along.
+    previous_secret_until: Option<DateTime<Utc>>,
+    /// When it was made.
+    created_at: DateTime<Utc>,
+}
+
+impl From<&WebhookEndpoint> for WebhookEndpointView {
+    fn from(row: &WebhookEndpoint) -> Self {
+        Self {
+            id: row.id,
+            url: row.url.clone(),
+            description: row.description.clone(),
+            event_types: row.event_types.clone(),
+            enabled: row.disabled.is_none(),
+            disabled_reason: row.disabled.map(|why| match why {
+                DisabledReason::Asked => WhyDisabled::Asked,
+                DisabledReason::Gone => WhyDisabled::Gone,
+                DisabledReason::Failing => WhyDisabled::Failing,
+            }),
+            failing_since: row.failing_since,
+            previous_secret_until: row.sealed_previous.as_ref().map(|(_, until)| *until),
+            created_at: row.created_at,
+        }
+    }
+}
+
+/// A webhook endpoint with a secret that was just made.
+// It holds a secret, so it has no debug form.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct MadeWebhookEndpoint {
+    /// The endpoint.
+    #[serde(flatten)]
+    endpoint: WebhookEndpointView,
+    /// The secret (`whsec_…`), shown this once; `null` when the request is answered a second time.
+    secret: Option<String>,
+}
+
+/// A webhook endpoint to make.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AddWebhookEndpoint {
+    /// Where events are to be sent: a public `https` address.
+    #[schema(min_length = 1, max_length = 2_000, format = "uri")]
+    url: String,
+    /// What to say of it.
+    #[serde(default)]
+    #[schema(max_length = 200)]
+    description: String,
+    /// The kinds of events that it is to get; all, when none is named.
+    #[serde(default)]
+    #[schema(max_items = 100)]
+    event_types: Vec<EventType>,
+    /// Whether anything is to be sent yet; it is, when nothing is said.
+    #[serde(default = "yes")]
+    #[schema(default = true)]
+    enabled: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// What is to be different; what is left out stays.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChangeWebhookEndpoint {
+    /// Where events are to be sent.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 2_000, format = "uri")]
+    url: Option<String>,
+    /// What to say of it.
+    #[serde(default)]
+    #[schema(max_length = 200)]
+    description: Option<String>,
+    /// The kinds of events that it is to get; all, when the list is empty.
+    #[serde(default)]
+    #[schema(max_items = 100)]
+    event_types: Option<Vec<EventType>>,
+    /// Whether anything is to be sent.
+    #[serde(default)]
+    enabled: Option<bool>,
+}
+
+/// Which webhook endpoints.
+#[derive(Debug, Serialize, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListWebhookEndpoints {
+    /// For an administrator: whose.
+    #[param(inline)]
+    tenant: Option<TenantId>,
+    /// The cursor of the page before.
+    #[serde(skip_serializing)]
+    cursor: Option<String>,
+    /// Items of a page.
+    #[serde(skip_serializing)]
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    limit: Option<u32>,
+}
+
+/// Lists the tenant's webhook endpoints, the newest first.
+#[utoipa::path(
+    tag = "events",
+    params(ListWebhookEndpoints),
+    responses((status = 200, description = "A page of endpoints", body = Page<WebhookEndpointView>))
+)]
+#[get("/v1/webhook-endpoints")]
+pub(crate) async fn list_webhook_endpoints(
+    broker: web::Data<Broker>,
+    who: May<WriteEvents>,
+    query: web::Query<ListWebhookEndpoints>,
+) -> Result<web::Json<Page<WebhookEndpointView>>, ApiError> {
+    let limit = limit(query.limit)?;
+    let cursors = Cursors::of(broker.keys(), "webhook-endpoints", &who.tenant);
+    let after: Option<WebhookEndpointId> = query
+        .cursor
+        .as_deref()
+        .map(|cursor| cursors.open(cursor))
+        .transpose()?;
+    let endpoints = broker.store().webhook_endpoints().of(who.tenant);
+    let items = endpoints
+        .list()
+        .await?
+        .iter()
+        .filter(|endpoint| after.is_none_or(|after| endpoint.id < after))
+        .take(limit + 1)
+        .map(WebhookEndpointView::from)
+        .collect();
+    Ok(web::Json(
+        cursors.page(items, limit, |endpoint| endpoint.id),
+    ))
+}
+
+/// Adds a webhook endpoint and shows its secret, this once.
+#[utoipa::path(
+    tag = "events",
+    params(IdempotencyHeader),
+    request_body = AddWebhookEndpoint,
+    responses((status = 201, description = "The endpoint and its secret", body = MadeWebhookEndpoint))
+)]
+#[post("/v1/webhook-endpoints")]
+pub(crate) async fn add_webhook_endpoint(
+    broker: web::Data<Broker>,
+    who: May<WriteEvents>,
+    request: HttpRequest,
+    body: Body<AddWebhookEndpoint>,
+) -> Result<HttpResponse, ApiError> {
+    let asked = body.value;
+    check(&broker, Some(&asked.url), Some(&asked.description))?;
+    let secret = WebhookSecret::generate();
+    // What is kept to answer a repetition with must not hold the secret.
+    let kept_answer = |endpoint: &WebhookEndpoint| made(StatusCode::CREATED, endpoint, None);
+    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+        let new = NewWebhookEndpoint {
+            id: WebhookEndpointId::from_uuid(broker.new_uuid()),
+            url: asked.url,
+            description: asked.description,
+            event_types: asked.event_types,
+            enabled: asked.enabled,
+            sealed_secret: webhooks::seal(&broker, &secret),
+        };
+        let endpoints = broker.store().webhook_endpoints().of(who.tenant);
+        let endpoint = endpoints
+            .add(new, broker.now(), completion(effect, &kept_answer))
+            .await?;
+        Ok(made(StatusCode::CREATED, &endpoint, Some(&secret)))
+    })
+    .await
+}
+
+fn made(
+    status: StatusCode,
+    endpoint: &WebhookEndpoint,
+    secret: Option<&WebhookSecret>,
+) -> store::idempotency::Answer {
+    let made = MadeWebhookEndpoint {
+        endpoint: endpoint.into(),
+        secret: secret.map(WebhookSecret::reveal),
+    };
+    answer(status, &made)
+}
+
+fn check(broker: &Broker, url: Option<&str>, description: Option<&str>) -> Result<(), ApiError> {
+    if let Some(url) = url {
+        check_url(url, broker.mode() == DatabaseMode::Simulation)
+            .map_err(|no| ApiError::invalid_webhook_url(no.to_string()))?;
+    }
+    let too_long = |text: &str| text.chars().count() > 200 || text.chars().any(char::is_control);
+    if description.is_some_and(too_long) {
+        return Err(ApiError::invalid_body(
+            "`description` must be at most 200 printable characters",
+        ));
+    }
+    Ok(())
+}
+
+fn unknown(id: WebhookEndpointId) -> ApiError {
+    ApiError::not_found(format!("there is no webhook endpoint {id} here"))
+}
+
+/// Shows a webhook endpoint.
+#[utoipa::path(
+    tag = "events",
+    params(("id" = WebhookEndpointId, Path, description = "The endpoint")),
+    responses((status = 200, description = "The endpoint", body = WebhookEndpointView))
+)]
+#[get("/v1/webhook-endpoints/{id}")]
+pub(crate) async fn show_webhook_endpoint(
+    broker: web::Data<Broker>,
+    who: May<WriteEvents>,
+    id: web::Path<WebhookEndpointId>,
+) -> Result<web::Json<WebhookEndpointView>, ApiError> {
+    let endpoints = broker.store().webhook_endpoints().of(who.tenant);
+    let endpoint = endpoints.find(*id).await?.ok_or_else(|| unknown(*id))?;
+    Ok(web::Json(WebhookEndpointView::from(&endpoint)))
+}
+
+/// Changes a webhook endpoint. What is on its way goes to the new address; one that is enabled
+/// again gets what was still to be tried.
+#[utoipa::path(
+    tag = "events",
+    params(("id" = WebhookEndpointId, Path, description = "The endpoint"), IdempotencyHeader),
+    request_body = ChangeWebhookEndpoint,
+    responses((status = 200, description = "The endpoint", body = WebhookEndpointView))
+)]
+#[patch("/v1/webhook-endpoints/{id}")]
+pub(crate) async fn change_webhook_endpoint(
+    broker: web::Data<Broker>,
+    who: May<WriteEvents>,
+    request: HttpRequest,
+    id: web::Path<WebhookEndpointId>,
+    body: Body<ChangeWebhookEndpoint>,
+) -> Result<HttpResponse, ApiError> {
+    let asked = body.value;
+    check(&broker, asked.url.as_deref(), asked.description.as_deref())?;
+    let change = EndpointChange {
+        url: asked.url,
+        description: asked.description,
+        event_types: asked.event_types,
+        enabled: asked.enabled,
+    };
+    if change == EndpointChange::default() {
+        return Err(ApiError::invalid_body(
+            "give `url`, `description`, `event_types`, `enabled`, or several",
+        ));
+    }
+    let render = |row: &WebhookEndpoint| answer(StatusCode::OK, &WebhookEndpointView::from(row));
+    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+        let endpoints = broker.store().webhook_endpoints().of(who.tenant);
+        let endpoint = endpoints
+            .change(*id, &change, completion(effect, &render))
+            .await?;
+        broker.ring_events();
+        Ok(render(&endpoint))
+    })
+    .await
+}
+
+/// Forgets a webhook endpoint and what is on its way to it.
+#[utoipa::path(
+    tag = "events",
+    params(("id" = WebhookEndpointId, Path, description = "The endpoint"), IdempotencyHeader),
+    responses((status = 204, description = "It is forgotten"))
+)]
+#[delete("/v1/webhook-endpoints/{id}")]
+pub(crate) async fn delete_webhook_endpoint(
+    broker: web::Data<Broker>,
+    who: May<WriteEvents>,
+    request: HttpRequest,
+    id: web::Path<WebhookEndpointId>,
+) -> Result<HttpResponse, ApiError> {
+    idempotency::once(&broker, who.tenant, &request, b"", async |effect| {
+        let endpoints = broker.store().webhook_endpoints().of(who.tenant);
+        endpoints
+            .delete(*id, broker.now(), completion(effect, &gone))
+            .await?;
+        Ok(gone(&()))
+    })
+    .await
+}
+
+/// Makes a new secret and shows it, this once. The one before signs along for 24 hours: then each
+/// message bears two signatures, parted by a space.
+#[utoipa::path(
+    tag = "events",
+    params(("id" = WebhookEndpointId, Path, description = "The endpoint"), IdempotencyHeader),
+    responses((status = 200, description = "The endpoint and its secret", body = MadeWebhookEndpoint))
+)]
+#[post("/v1/webhook-endpoints/{id}/rotate")]
+pub(crate) async fn rotate_webhook_secret(
+    broker: web::Data<Broker>,
+    who: May<WriteEvents>,
+    request: HttpRequest,
+    id: web::Path<WebhookEndpointId>,
+    _: NoBody,
+) -> Result<HttpResponse, ApiError> {
+    let secret = WebhookSecret::generate();
+    let kept_answer = |endpoint: &WebhookEndpoint| made(StatusCode::OK, endpoint, None);
+    idempotency::once(&broker, who.tenant, &request, b"", async |effect| {
+        let sealed = webhooks::seal(&broker, &secret);
+        let until = broker.now() + webhooks::OVERLAP;
+        let endpoints = broker.store().webhook_endpoints().of(who.tenant);
+        let endpoint = endpoints
+            .rotate(*id, &sealed, until, completion(effect, &kept_answer))
+            .await?;
+        Ok(made(StatusCode::OK, &endpoint, Some(&secret)))
+    })
+    .await
+}

@@ -1,0 +1,229 @@
+//! The providers that can be read and ordered from: those of the configuration, and those whose
+//! credential an operator entered at run time, which lies sealed in the database.
+//!
+//! The configuration wins: a provider that it names is connected as it says. What is entered or
+//! changed in the database is taken up by every running replica when it next looks at how the
+//! providers stand, each second. A provider that is disabled keeps its connection: nothing is
+//! ordered or read there any more, and what runs there is looked after until it is gone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use adapters::{Adapter, Http, HttpConfig, registry};
+use chrono::{DateTime, Utc};
+use market::ids::ProviderId;
+use secrecy::{ExposeSecret as _, SecretString};
+use store::StoreError;
+use store::providers::{Provider, ProviderStanding, SealedCredential};
+use store::settings::DatabaseMode;
+use tracing::{info, warn};
+
+use crate::app::{Broker, ProviderLink};
+use crate::secrets::{CannotOpen, SealingKey};
+use crate::start::is_loopback;
+
+/// The longest credential. Units: bytes.
+const LONGEST: usize = 4_096;
+/// A credential shorter than this gets no hint: four characters would be too much of it.
+const SHORTEST_HINTED: usize = 16;
+
+/// Why a provider cannot be connected, in words that name no secret.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// Nobody speaks for it.
+    #[error(
+        "there is no adapter for `{0}`; `broker adapters` and the documentation name those there are"
+    )]
+    UnknownProvider(String),
+    /// The credential cannot be one.
+    #[error("a credential is 1 to {LONGEST} visible characters on one line")]
+    Credential,
+    /// In a simulation only providers on this machine are spoken to.
+    #[error("a simulation speaks only to providers on this machine; give a loopback `base_url`")]
+    NotLoopback,
+    /// The address is its adapter's.
+    #[error("`base_url` is for simulations; outside them the address is the adapter's")]
+    BaseUrl,
+    /// It was sealed with another key.
+    #[error(transparent)]
+    Sealed(#[from] CannotOpen),
+    /// The connection refused its configuration.
+    #[error(transparent)]
+    Connection(#[from] adapters::AdapterError),
+}
+
+/// The adapter that speaks for a provider.
+///
+/// Errors: [`LinkError::UnknownProvider`].
+pub fn adapter_of(id: &str) -> Result<&'static dyn Adapter, LinkError> {
+    let known = ProviderId::parse(id).ok();
+    known
+        .and_then(|id| registry::by_id(&id))
+        .ok_or_else(|| LinkError::UnknownProvider(id.chars().take(80).collect()))
+}
+
+/// Connects a provider; nothing is sent yet.
+///
+/// Errors: [`LinkError::NotLoopback`], [`LinkError::Connection`].
+pub fn connect(
+    adapter: &'static dyn Adapter,
+    credential: SecretString,
+    base_url: Option<&str>,
+    mode: DatabaseMode,
+) -> Result<ProviderLink, LinkError> {
+    // A simulation has leases that no real provider knows: it must not speak to one.
+    if mode == DatabaseMode::Simulation && !base_url.is_some_and(is_loopback) {
+        return Err(LinkError::NotLoopback);
+    }
+    let usual = HttpConfig::of(adapter.profile(), Some(credential));
+    let http = Http::live(HttpConfig {
+        base_url: base_url.map_or_else(|| usual.base_url.clone(), str::to_owned),
+        allow_loopback: mode == DatabaseMode::Simulation,
+        ..usual
+    })?;
+    Ok(ProviderLink { adapter, http })
+}
+
+/// Seals a credential for its provider, after it was seen that a connection takes it.
+///
+/// Errors: [`LinkError`].
+pub fn seal(
+    sealing: &SealingKey,
+    adapter: &'static dyn Adapter,
+    credential: &SecretString,
+    base_url: Option<&str>,
+    mode: DatabaseMode,
+    now: DateTime<Utc>,
+) -> Result<SealedCredential, LinkError> {
+    let text = credential.expose_secret();
+    let visible = text.bytes().all(|byte| byte.is_ascii_graphic());
+    if text.is_empty() || text.len() > LONGEST || !visible {
+        return Err(LinkError::Credential);
+    }
+    if mode == DatabaseMode::Production && base_url.is_some() {
+        return Err(LinkError::BaseUrl);
+    }
+    connect(adapter, credential.clone(), base_url, mode)?;
+    let hint = match text.len() >= SHORTEST_HINTED {
+        true => text[text.len() - 4..].to_owned(),
+        false => String::new(),
+    };
+    Ok(SealedCredential {
+        sealed: sealing.seal(adapter.profile().id, text.as_bytes()),
+        hint,
+        set_at: now,
+    })
+}
+
+/// Connects a provider with the credential of its row; `None` where it has none.
+///
+/// Errors: [`LinkError`].
+pub fn connect_row(
+    sealing: &SealingKey,
+    row: &Provider,
+    mode: DatabaseMode,
+) -> Result<Option<ProviderLink>, LinkError> {
+    let Some(credential) = &row.credential else {
+        return Ok(None);
+    };
+    let adapter = adapter_of(row.id.as_str())?;
+    let opened = sealing.open(row.id.as_str(), &credential.sealed)?;
+    let opened = String::from_utf8(opened).map_err(|_| LinkError::Credential)?;
+    let base_url = row.base_url.as_deref();
+    connect(adapter, SecretString::from(opened), base_url, mode).map(Some)
+}
+
+/// What a connection was made of; another mark means another connection.
+type Mark = (Option<String>, DateTime<Utc>);
+
+struct Member {
+    /// `None` where the row cannot be connected; that was said.
+    link: Option<Arc<ProviderLink>>,
+    /// `None` for what was given at the start: configured, or simulated.
+    entered: Option<Mark>,
+}
+
+/// The providers that are connected.
+pub(crate) struct ProviderSet(BTreeMap<ProviderId, Member>);
+
+impl ProviderSet {
+    pub(crate) fn given(links: Vec<ProviderLink>) -> Self {
+        let given = |link: ProviderLink| {
+            let id = link.adapter.profile().provider_id();
+            let link = Some(Arc::new(link));
+            let entered = None;
+            (id, Member { link, entered })
+        };
+        Self(links.into_iter().map(given).collect())
+    }
+
+    pub(crate) fn links(&self) -> Vec<Arc<ProviderLink>> {
+        let members = self.0.values();
+        members.filter_map(|member| member.link.clone()).collect()
+    }
+
+    pub(crate) fn link(&self, id: &ProviderId) -> Option<Arc<ProviderLink>> {
+        self.0.get(id)?.link.clone()
+    }
+
+    /// What stands in the database and is not connected like that.
+    fn out_of_date(&self, standings: &[ProviderStanding]) -> Vec<(ProviderId, Option<Mark>)> {
+        let mut changes = Vec::new();
+        for standing in standings {
+            let Ok(id) = ProviderId::parse(&standing.id) else {
+                continue;
+            };
+            let mark = standing
+                .credential_set_at
+                .map(|set_at| (standing.base_url.clone(), set_at));
+            let known = self.0.get(&id);
+            let given = known.is_some_and(|member| member.entered.is_none());
+            if !given && known.and_then(|member| member.entered.as_ref()) != mark.as_ref() {
+                changes.push((id, mark));
+            }
+        }
+        changes
+    }
+
+    fn put(&mut self, id: ProviderId, link: Option<ProviderLink>, entered: Option<Mark>) {
+        match entered {
+            None => self.0.remove(&id),
+            Some(_) => {
+                let link = link.map(Arc::new);
+                self.0.insert(id, Member { link, entered })
+            }
+        };
+    }
+}
+
+/// Connects what was entered or changed in the database, and lets go of what was taken out.
+///
+/// Errors: the database's.
+pub(crate) async fn take_up(
+    broker: &Broker,
+    standings: &[ProviderStanding],
+) -> Result<(), StoreError> {
+    let changes = broker.provider_set(|set| set.out_of_date(standings));
+    for (id, mark) in changes {
+        let mut link = None;
+        if mark.is_some()
+            && let Some(row) = broker.store().providers().find(&id).await?
+        {
+            match connect_row(broker.keys().sealing(), &row, broker.mode()) {
+                Ok(connected) => link = connected,
+                Err(error) => {
+                    let why = crate::chain(&error);
+                    warn!(provider.id = %id, error = %why, "{id} cannot be connected: {why}");
+                }
+            }
+        }
+        match &link {
+            Some(_) => {
+                info!(provider.id = %id, "Connected {id} with the credential entered for it")
+            }
+            None => info!(provider.id = %id, "{id} has no connection any more"),
+        }
+        broker.provider_set(|set| set.put(id, link, mark));
+    }
+    Ok(())
+}

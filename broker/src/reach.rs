@@ -1,0 +1,158 @@
+//! Whether nodes in the tenants' hands can be reached: the prober, and what is known of a node's
+//! host keys.
+//!
+//! A look goes to the node's SSH port and takes the key exchange, by which the node proves that it
+//! has its host key; nobody logs in. One replica looks at a time. Two that look at once write the
+//! same rows, guarded by the store, so nothing is told twice.
+
+mod known;
+mod probe;
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use market::event::EventType;
+use rand::Rng as _;
+use russh::keys::PublicKey;
+use store::StoreError;
+use store::leases::Lease;
+use store::reach::Probe;
+use store::settings::DatabaseMode;
+use tokio::time::sleep;
+use tracing::{error, info, warn};
+
+use crate::app::Broker;
+use crate::background::Stop;
+use crate::hot::turn::keep_turns;
+
+pub(crate) use known::{KnownNode, fingerprint, known_nodes};
+
+/// How many nodes are looked at at once.
+const AT_ONCE: usize = 32;
+
+/// What a round of looks found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Round {
+    /// Nodes that answered with a key of their own.
+    pub reached: usize,
+    /// Nodes that did not.
+    pub failed: usize,
+}
+
+/// A node to look at.
+struct Target {
+    lease: Lease,
+    index: u32,
+    known: KnownNode,
+}
+
+/// Looks at every node in use once and keeps what it finds.
+///
+/// Errors: the database's.
+pub async fn probe_all(broker: &Broker) -> Result<Round, StoreError> {
+    probe_within(broker, Duration::ZERO).await
+}
+
+/// Looks until it is told to stop, while no other replica does.
+pub async fn keep_probing(broker: Broker, stop: Stop) {
+    let every = Duration::from_secs(broker.config().reach.probe_seconds.max(1).into());
+    let turn = || async {
+        if let Err(failure) = probe_within(&broker, every / 2).await {
+            error!(error = %crate::chain(&failure), "The nodes in use could not be looked at");
+        }
+        sleep(every / 2).await;
+    };
+    keep_turns(&broker, "reach", &stop, turn).await;
+}
+
+/// Looks at every node in use, each at a moment of its own within this time, so that neither they
+/// nor we see all looks at once.
+async fn probe_within(broker: &Broker, spread: Duration) -> Result<Round, StoreError> {
+    let mut targets = Vec::new();
+    for lease in broker
+        .store()
+        .leases()
+        .across_tenants()
+        .handed_off()
+        .await?
+    {
+        let known = known_nodes(broker, &lease).await?;
+        targets.extend((0..).zip(known).map(|(index, known)| Target {
+            lease: lease.clone(),
+            index,
+            known,
+        }));
+    }
+    let mut after: Vec<_> = targets
+        .into_iter()
+        .map(|target| (spread.mul_f64(rand::rng().random()), target))
+        .collect();
+    after.sort_by_key(|(after, _)| *after);
+    let began = tokio::time::Instant::now();
+    let looks = after.into_iter().map(|(after, target)| async move {
+        tokio::time::sleep_until(began + after).await;
+        probe_one(broker, &target).await
+    });
+    let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
+    let mut round = Round::default();
+    while let Some(reached) = looks.next().await {
+        match reached? {
+            true => round.reached += 1,
+            false => round.failed += 1,
+        }
+    }
+    Ok(round)
+}
+
+/// Looks at one node and keeps what it finds; says whether it was reached.
+async fn probe_one(broker: &Broker, target: &Target) -> Result<bool, StoreError> {
+    let Target {
+        lease,
+        index,
+        known,
+    } = target;
+    let Some(node) = lease.provider_nodes.get(*index as usize) else {
+        return Ok(false);
+    };
+    let config = &broker.config().reach;
+    let patience = Duration::from_secs(config.timeout_seconds.max(1).into());
+    let simulation = broker.mode() == DatabaseMode::Simulation;
+    let shown = probe::host_key(&node.host, node.port, &known.keys, simulation, patience).await;
+    let probe = match shown {
+        Ok(key) => probe::compare(&known.keys, &key),
+        Err(failure) => Probe::Failed(failure),
+    };
+    let limit = TimeDelta::seconds(config.unreachable_seconds.into());
+    let all = broker.store().reach().across_tenants();
+    let told = all
+        .record(lease.id, *index, &probe, limit, broker.now())
+        .await?;
+    for kind in &told {
+        tell(broker, lease, *index, *kind);
+    }
+    Ok(matches!(probe, Probe::Reached { .. }))
+}
+
+fn tell(broker: &Broker, lease: &Lease, index: u32, kind: EventType) {
+    let (id, node) = (lease.id, lease.node_base + index);
+    match kind {
+        EventType::NodeReachable => {
+            info!(lease.id = %id, node, "Node {node} of lease {id} answers again");
+        }
+        EventType::NodeHostKeyChanged => warn!(
+            lease.id = %id, node,
+            "Node {node} of lease {id} shows another host key than it had; a person should look"
+        ),
+        _ => warn!(lease.id = %id, node, "Node {node} of lease {id} cannot be reached"),
+    }
+    broker.hot().publish(crate::hot::Topic::Events);
+    broker.nudge();
+}
+
+/// The public key as a kind and its key, without a comment.
+pub(crate) fn line_of(key: &PublicKey) -> String {
+    let line = key.to_openssh().unwrap_or_default();
+    line.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}

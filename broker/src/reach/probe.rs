@@ -1,0 +1,162 @@
+//! One look at a node: who answers at its SSH port, as proved by the key exchange.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use russh::client::{Config, Handler, connect_stream};
+use russh::keys::{PublicKey, PublicKeyOrCertificate};
+use russh::{Disconnect, Error, Preferred};
+use store::reach::{Probe, ProbeFailure};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+use super::line_of;
+use crate::webhooks::guard::check_address;
+
+/// What a key that a node showed means, given those that are known of it.
+pub(super) fn compare(known: &[PublicKey], shown: &PublicKey) -> Probe {
+    if known.is_empty() {
+        Probe::Reached {
+            first_contact_key: Some(line_of(shown)),
+        }
+    } else if known.iter().any(|key| key.key_data() == shown.key_data()) {
+        Probe::Reached {
+            first_contact_key: None,
+        }
+    } else {
+        Probe::Failed(ProbeFailure::OtherKey)
+    }
+}
+
+/// The host key that whoever answers at this address has proved to hold, within `patience`.
+///
+/// A provider says where its nodes are, and could send us into a network that trusts us: nothing
+/// but public addresses is called, and in simulation this machine.
+pub(super) async fn host_key(
+    host: &str,
+    port: u16,
+    known: &[PublicKey],
+    simulation: bool,
+    patience: Duration,
+) -> Result<PublicKey, ProbeFailure> {
+    let look = async {
+        let addresses = look_up(host, port, simulation).await?;
+        exchange_keys(&addresses, known)
+            .await
+            .ok_or(ProbeFailure::NoAnswer)
+    };
+    timeout(patience, look)
+        .await
+        .unwrap_or(Err(ProbeFailure::NoAnswer))
+}
+
+async fn look_up(host: &str, port: u16, simulation: bool) -> Result<Vec<SocketAddr>, ProbeFailure> {
+    let found = lookup_host((host, port)).await;
+    let found: Vec<_> = found.map_err(|_| ProbeFailure::NoAnswer)?.collect();
+    // One that is not public speaks against all: the name is not what it seems.
+    let public = |address: &SocketAddr| check_address(address.ip(), simulation).is_ok();
+    if found.iter().all(public) {
+        Ok(found)
+    } else {
+        Err(ProbeFailure::NotPublic)
+    }
+}
+
+async fn exchange_keys(addresses: &[SocketAddr], known: &[PublicKey]) -> Option<PublicKey> {
+    let stream = TcpStream::connect(addresses).await.ok()?;
+    let shown = Shown::default();
+    let session = connect_stream(Arc::new(asking_for(known)), stream, shown.clone())
+        .await
+        .ok()?;
+    // It matters to nobody whether the node hears that we leave.
+    let _ = session.disconnect(Disconnect::ByApplication, "", "").await;
+    shown.take()
+}
+
+/// A node has keys of several kinds and shows one of the kind that is asked for first: one that is
+/// known, so that a key of another kind is not taken for a changed one.
+fn asking_for(known: &[PublicKey]) -> Config {
+    let usual = Preferred::default();
+    let known_kinds: Vec<_> = known.iter().map(PublicKey::algorithm).collect();
+    let (mut kinds, others): (Vec<_>, Vec<_>) = usual
+        .key
+        .iter()
+        .cloned()
+        .partition(|kind| known_kinds.contains(kind));
+    kinds.extend(others);
+    Config {
+        preferred: Preferred {
+            key: kinds.into(),
+            ..usual
+        },
+        ..Config::default()
+    }
+}
+
+/// The key that the other side showed. It is kept when the key exchange has succeeded, and with it
+/// the proof that the other side holds the private half.
+#[derive(Clone, Default)]
+struct Shown(Arc<Mutex<Option<PublicKey>>>);
+
+impl Shown {
+    fn take(&self) -> Option<PublicKey> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Handler for Shown {
+    type Error = Error;
+
+    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, Error> {
+        if let PublicKeyOrCertificate::PublicKey { key, .. } = shown {
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            *kept = Some(key.clone());
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL/jvLoaH32TkoT3REDQJN2Kns8sKpmipKlobgQsB0mt";
+    const OTHER: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
+
+    fn key(line: &str) -> PublicKey {
+        PublicKey::from_openssh(line).expect("a key")
+    }
+
+    #[test]
+    fn a_known_key_is_the_node_and_another_is_not_and_the_first_is_kept() {
+        let reached = |first: Option<&str>| Probe::Reached {
+            first_contact_key: first.map(str::to_owned),
+        };
+        assert_eq!(compare(&[], &key(ONE)), reached(Some(ONE)));
+        assert_eq!(compare(&[key(OTHER), key(ONE)], &key(ONE)), reached(None));
+        assert_eq!(
+            compare(&[key(OTHER)], &key(ONE)),
+            Probe::Failed(ProbeFailure::OtherKey)
+        );
+    }
+
+    #[tokio::test]
+    async fn no_private_address_is_called_and_this_machine_in_simulation_alone() {
+        let patience = Duration::from_secs(5);
+        for (host, simulation) in [
+            ("127.0.0.1", false),
+            ("10.0.0.1", false),
+            ("10.0.0.1", true),
+            ("169.254.169.254", true),
+            ("::1", false),
+        ] {
+            let found = host_key(host, 9, &[], simulation, patience).await;
+            assert_eq!(found, Err(ProbeFailure::NotPublic), "{host}");
+        }
+        let nobody = host_key("127.0.0.1", 9, &[], true, patience).await;
+        assert_eq!(nobody, Err(ProbeFailure::NoAnswer));
+    }
+}

@@ -1,0 +1,166 @@
+//! `--json` prints what the API answers, one document on stdout and nothing else; without it, a
+//! table or a sheet says the same to people.
+
+use market::identity::Role;
+use serde_json::{Value, json};
+
+use super::Shell;
+use crate::service::{SSH_FINGERPRINT, SSH_LINE, Service, hold, quote};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_json_each_command_prints_the_answer_of_the_api() {
+    let service = Service::start().await;
+    let key = service.key("acme", Role::Member).await;
+    let shell = Shell::of(&service, &key);
+    let held = hold(&service, &key).await;
+    let (plan, quote) = quote(&service, &key).await;
+    let offers = service.anyone().get("/v1/offers?limit=1").await.expect(200);
+    let offer = offers["items"][0]["offer_id"].as_str().expect("an id");
+    for (line, path) in [
+        ("offers --gpu A10", "/v1/offers?gpu=A10".to_owned()),
+        (
+            "offers --country US --terms on_demand --min-gpus 8 --sort provider --limit 3",
+            "/v1/offers?country=US&terms=on_demand&min_gpus=8&sort=provider&limit=3".to_owned(),
+        ),
+        (&format!("show {offer}"), format!("/v1/offers/{offer}")),
+        (&format!("show {plan}"), format!("/v1/plans/{plan}")),
+        (&format!("show {quote}"), format!("/v1/quotes/{quote}")),
+        (&format!("show {held}"), format!("/v1/reservations/{held}")),
+        (
+            "reservations --open",
+            "/v1/reservations?open_only=true".to_owned(),
+        ),
+        (
+            "reservations --state closed",
+            "/v1/reservations?state=closed".to_owned(),
+        ),
+        ("ssh-keys list", "/v1/ssh-keys".to_owned()),
+        (
+            "report costs --group-by project,day",
+            "/v1/reports/costs?group_by=project,day".to_owned(),
+        ),
+    ] {
+        let answered = service.with(&key).get(&path).await.expect(200);
+        assert_eq!(shell.json(line).await, answered, "{line}");
+    }
+    let all = shell.json("offers --include-unavailable --all").await;
+    let page = service
+        .anyone()
+        .get("/v1/offers?include_unavailable=true&limit=200")
+        .await
+        .expect(200);
+    assert_eq!(all["items"], page["items"], "the market fits into one page");
+    assert_eq!(all["next_cursor"], Value::Null);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_counts_what_it_keeps_out_and_leads_to_a_quote_and_a_hold() {
+    let service = Service::start().await;
+    let key = service.key("acme", Role::Member).await;
+    let shell = Shell::of(&service, &key);
+    let file = shell.write("laptop.pub", &format!("{SSH_LINE} ada@laptop\n"));
+    let added = shell.json(&format!("ssh-keys add {file}")).await;
+    assert_eq!(
+        (&added["name"], &added["fingerprint"]),
+        (&json!("ada@laptop"), &json!(SSH_FINGERPRINT))
+    );
+    let told = shell.told("plan --gpu H100-SXM --count 8 --top 1").await;
+    assert!(told.contains("Why the first:"), "{told}");
+    assert!(
+        told.contains("It is another GPU than the demand names"),
+        "{told}"
+    );
+    let next = told.lines().last().expect("a last line");
+    let quote = next.strip_prefix("Next: broker ").expect("what to do next");
+    let told = shell.told(quote).await;
+    let next = told.lines().last().expect("a last line");
+    let reserve = next.strip_prefix("Next: broker ").expect("what to do next");
+    let labelled = format!("{reserve} --name run --tag team=research --owner ada");
+    let placed = shell.json(&labelled).await;
+    assert_eq!(
+        (
+            &placed["state"],
+            &placed["name"],
+            &placed["tags"]["team"],
+            &placed["attribution"]["owner"]
+        ),
+        (
+            &json!("held"),
+            &json!("run"),
+            &json!("research"),
+            &json!("ada")
+        )
+    );
+    let sheet = shell
+        .told(&format!("show {}", placed["id"].as_str().expect("an id")))
+        .await;
+    for part in [
+        "1 node of 8 H100-SXM",
+        "held until",
+        "team=research",
+        "owner=ada",
+    ] {
+        assert!(sheet.contains(part), "{part} is missing in {sheet}");
+    }
+    let none = shell.run("plan --gpu A10 --count 16 --json").await;
+    assert_eq!(none.json(1)["eligible"], 0);
+    let demand = shell.write(
+        "demand.json",
+        &json!({ "kind": "gpus", "gpu": "A10", "count": 1 }).to_string(),
+    );
+    let by_file = shell.json(&format!("plan --demand {demand}")).await;
+    let by_flags = shell.json("plan --gpu A10").await;
+    assert_eq!(
+        by_file["demand"], by_flags["demand"],
+        "flags and file say the same"
+    );
+    let key_id = added["id"].as_str().expect("an id");
+    assert_eq!(
+        shell.json(&format!("ssh-keys delete {key_id}")).await["deleted"],
+        true
+    );
+    assert!(shell.told("ssh-keys list").await.contains("There are none"));
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reservation_under_the_same_key_is_made_once() {
+    let service = Service::start().await;
+    let key = service.key("acme", Role::Member).await;
+    crate::service::ssh_key(&service, &key).await;
+    let shell = Shell::of(&service, &key);
+    let line = "reserve --gpu A10 --yes --idempotency-key once";
+    let first = shell.json(line).await;
+    assert_eq!(first["state"], "confirmed");
+    assert_eq!(shell.json(line).await, first);
+    let other = shell
+        .run("reserve --gpu A10 --nodes 2 --idempotency-key once")
+        .await;
+    assert!(
+        other.sentence(2).contains("(idempotency_key_reused, "),
+        "{other:?}"
+    );
+    let fresh = shell.json("reserve --gpu A10 --yes").await;
+    assert_ne!(
+        fresh["id"], first["id"],
+        "each invocation has a key of its own"
+    );
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn completions_are_printed_for_each_shell_without_a_service() {
+    let shell = Shell::new();
+    for (name, mark) in [
+        ("bash", "complete -F"),
+        ("zsh", "#compdef broker"),
+        ("fish", "complete -c broker"),
+    ] {
+        let script = shell.told(&format!("completions {name}")).await;
+        assert!(
+            script.contains(mark) && script.contains("max-usd-per-gpu-hour"),
+            "{name}"
+        );
+    }
+}

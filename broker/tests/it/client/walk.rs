@@ -1,0 +1,160 @@
+//! From a login to the cost report with the client alone, while the test turns the clock.
+
+use chrono::TimeDelta;
+use market::identity::Role;
+use serde_json::{Value, json};
+use tokio::process::Child;
+
+use super::{Ended, Shell, ended};
+use crate::service::{Key, SSH_LINE, Service, orderable_demand};
+
+/// Turns the clock until the command that watches has ended.
+async fn turn_until_it_ends(service: &Service, mut watch: Child) -> Ended {
+    for _ in 0..240 {
+        if watch.try_wait().expect("a child").is_some() {
+            return ended(watch).await;
+        }
+        service
+            .world
+            .turn(TimeDelta::seconds(30))
+            .await
+            .expect("the clock turns");
+    }
+    panic!("the watch did not end within two hours of the clock");
+}
+
+async fn logged_in(service: &Service, key: &Key) -> Shell {
+    let shell = Shell::new();
+    let login = format!("login --server {}", service.world.base_url());
+    let ended = shell.run_reading(&key.secret, &login).await;
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    shell
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_walks_from_login_to_the_cost_report_with_the_client_alone() {
+    let service = Service::start_with_nodes().await;
+    let key = service.key("acme", Role::Member).await;
+    let shell = logged_in(&service, &key).await;
+    let public = shell.write("laptop.pub", SSH_LINE);
+    shell.told(&format!("ssh-keys add {public}")).await;
+    let mut demand = orderable_demand(&service).await;
+    demand["window"] = json!({ "duration_hours": 5 });
+    let demand = shell.write("demand.json", &demand.to_string());
+
+    let reserve = format!("reserve --demand {demand} --tag team=research --yes --watch");
+    let watched = turn_until_it_ends(&service, shell.start(&reserve)).await;
+    assert_eq!(watched.status, Some(0), "{watched:?}");
+    for part in [
+        "confirmed",
+        "accepted",
+        "handed off",
+        "active",
+        "Next: broker access rsv_",
+    ] {
+        assert!(
+            watched.stdout.contains(part),
+            "{part} is missing in {watched:?}"
+        );
+    }
+    assert_eq!(watched.stderr, "", "no spinner where there is no terminal");
+    let page = shell.json("reservations --open").await;
+    let id = page["items"][0]["id"].as_str().expect("an id").to_owned();
+
+    access_is_shown_in_each_form(&shell, &id).await;
+    let before = shell.json(&format!("show {id}")).await;
+    let extended = shell.json(&format!("extend {id} --hours 2")).await;
+    let end = |body: &serde_json::Value| {
+        let end = body["window_end"].as_str().expect("an end");
+        end.parse::<chrono::DateTime<chrono::Utc>>()
+            .expect("a time")
+    };
+    assert_eq!(end(&extended) - end(&before), TimeDelta::hours(2));
+
+    service
+        .world
+        .turn(TimeDelta::hours(1))
+        .await
+        .expect("the clock turns");
+    let released = shell.told(&format!("release {id}")).await;
+    assert!(released.contains("release asked for"), "{released}");
+    let watch = shell.start(&format!("watch {id} --json"));
+    let closed = turn_until_it_ends(&service, watch).await.json(0);
+    assert_eq!(
+        (&closed["state"], &closed["reason"]),
+        (&json!("closed"), &json!("released"))
+    );
+    let gone = shell.run(&format!("watch {id} --until active")).await;
+    assert!(gone.sentence(1).contains("closed (released)"), "{gone:?}");
+    what_was_used_is_reported(&shell).await;
+    service.stop().await;
+}
+
+async fn access_is_shown_in_each_form(shell: &Shell, id: &str) {
+    let access = shell.json(&format!("access {id}")).await;
+    let node = &access["nodes"][0];
+    let (host, user) = (node["host"].as_str(), node["user"].as_str());
+    let (host, user) = (host.expect("a host"), user.expect("a user"));
+    let table = shell.told(&format!("access {id}")).await;
+    let command = format!("ssh -p {} {user}@{host}", node["port"]);
+    assert!(table.contains(&command), "{table}");
+    let entry = shell.told(&format!("access {id} --ssh-config")).await;
+    assert!(entry.contains(&format!("    HostName {host}\n")), "{entry}");
+    for (flag, file) in [
+        ("ssh-config", "/ssh_config"),
+        ("known-hosts", "/known_hosts"),
+        ("hostfile", "/hostfile"),
+    ] {
+        let told = shell.told(&format!("access {id} --{flag}")).await;
+        let written = access.pointer(file).and_then(Value::as_str);
+        assert_eq!(Some(told.as_str()), written, "--{flag}");
+    }
+    let command = shell.told(&format!("access {id} --torchrun")).await;
+    let written = access["torchrun"]["commands"][0].as_str();
+    assert_eq!(Some(command.trim_end()), written);
+}
+
+async fn what_was_used_is_reported(shell: &Shell) {
+    let report = shell.json("report costs --group-by tag:team").await;
+    assert!(
+        report["total_gpu_seconds"].as_u64() >= Some(3_600),
+        "{report}"
+    );
+    let table = shell
+        .told("report costs --group-by tag:team,workload")
+        .await;
+    assert!(
+        table.contains("research") && table.contains("in all"),
+        "{table}"
+    );
+    let csv = shell.told("report costs --group-by tag:team --csv").await;
+    assert!(
+        csv.lines().any(|line| line.starts_with("research,")),
+        "{csv}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_ends_with_one_when_the_hold_lapses_and_with_none_when_it_is_cancelled() {
+    let service = Service::start().await;
+    let key = service.key("acme", Role::Member).await;
+    let shell = Shell::of(&service, &key);
+    let lapsing = crate::service::hold(&service, &key).await;
+    let watch = shell.start(&format!("watch {lapsing}"));
+    let lapsed = turn_until_it_ends(&service, watch).await;
+    assert!(
+        lapsed.sentence(1).contains("closed (expired)"),
+        "{lapsed:?}"
+    );
+    let failures = service.world.read_providers().await;
+    assert!(failures.is_empty(), "{failures:?}");
+    let unwanted = crate::service::hold(&service, &key).await;
+    shell.told(&format!("cancel {unwanted}")).await;
+    let cancelled = shell.run(&format!("watch {unwanted}")).await;
+    assert_eq!(cancelled.status, Some(0), "{cancelled:?}");
+    assert!(
+        cancelled.stdout.contains("closed (cancelled)"),
+        "{cancelled:?}"
+    );
+    service.stop().await;
+}

@@ -1,0 +1,313 @@
+//! The contract of hot state, over both implementations; and what becomes of it when Redis is lost.
+
+pub(crate) mod server;
+
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use broker::hot::{HotState, InProcess, Quota, Redis, Topic};
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+
+use server::{AnyRedis, RedisServer};
+
+const LONG: Duration = Duration::from_secs(600);
+const SHORT: Duration = Duration::from_millis(100);
+
+/// Asks in real time until it is so.
+pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so().await {
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "{what} does not come about"
+        );
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn deployment() -> String {
+    format!("test-{}", Uuid::now_v7().simple())
+}
+
+fn quota(per_second: u32, burst: u32) -> Quota {
+    Quota {
+        per_second: NonZeroU32::new(per_second).expect("not zero"),
+        burst: NonZeroU32::new(burst).expect("not zero"),
+    }
+}
+
+/// Opens a Redis and waits until it answered once: the first answer takes a connection, and on a
+/// busy machine longer than a caller waits.
+async fn answering(redis: &AnyRedis, deployment: &str) -> Redis {
+    let state = Redis::open(&redis.url(), deployment).expect("an address");
+    eventually("the first answer", async || {
+        state.cache("warm", b"up", LONG).await;
+        state.cached("warm").await.is_some()
+    })
+    .await;
+    state
+}
+
+/// Runs a test over each implementation.
+async fn for_each_hot_state(test: impl AsyncFn(&dyn HotState)) {
+    eprintln!("in process:");
+    test(&InProcess::default()).await;
+    if let Some(redis) = AnyRedis::find() {
+        eprintln!("on Redis:");
+        test(&answering(&redis, &deployment()).await).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cached_value_is_there_until_its_time_is_over() {
+    for_each_hot_state(async |state| {
+        assert_eq!(state.cached("a").await, None);
+        state.cache("a", b"one", LONG).await;
+        state.cache("b", &[0, 255], SHORT).await;
+        assert_eq!(state.cached("a").await.as_deref(), Some(&b"one"[..]));
+        state.cache("a", b"two", LONG).await;
+        eventually("the end of a short life", async || {
+            state.cached("b").await.is_none()
+        })
+        .await;
+        assert_eq!(state.cached("a").await.as_deref(), Some(&b"two"[..]));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_one_holders_until_it_gives_it_back() {
+    for_each_hot_state(async |state| {
+        assert!(state.acquire("poll:a", "one", LONG).await);
+        assert!(state.acquire("poll:a", "one", LONG).await, "it has it");
+        assert!(!state.acquire("poll:a", "two", LONG).await);
+        assert!(!state.renew("poll:a", "two", LONG).await);
+        assert!(state.renew("poll:a", "one", LONG).await);
+        state.release("poll:a", "two").await;
+        assert!(!state.acquire("poll:a", "two", LONG).await, "not its own");
+        assert!(state.acquire("poll:b", "two", LONG).await, "another lease");
+        state.release("poll:a", "one").await;
+        assert!(!state.renew("poll:a", "one", LONG).await, "given back");
+        assert!(state.acquire("poll:a", "two", LONG).await);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_nobody_renews_lapses() {
+    for_each_hot_state(async |state| {
+        assert!(state.acquire("sweep", "one", SHORT).await);
+        eventually("the lapse", async || {
+            state.acquire("sweep", "two", LONG).await
+        })
+        .await;
+        assert!(!state.renew("sweep", "one", LONG).await, "it is another's");
+        assert!(state.renew("sweep", "two", SHORT).await, "shorter now");
+        eventually("the lapse", async || {
+            state.acquire("sweep", "one", LONG).await
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wake_up_is_heard_by_all_who_listen_for_its_topic_and_counts_once() {
+    for_each_hot_state(async |state| {
+        let mut first = state.subscribe(Topic::Work);
+        let mut second = state.subscribe(Topic::Work);
+        for _ in 0..3 {
+            state.publish(Topic::Work);
+        }
+        timeout(LONG, first.hear()).await.expect("heard");
+        timeout(LONG, second.hear()).await.expect("heard");
+        let mut supply = state.subscribe(Topic::Supply);
+        state.publish(Topic::Supply);
+        timeout(LONG, supply.hear()).await.expect("heard");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_gives_its_burst_and_then_its_rate() {
+    for_each_hot_state(async |state| {
+        let quota = quota(2, 3);
+        for remaining in [2, 1, 0] {
+            let check = state.check_rate("acme", quota).await;
+            assert_eq!(
+                (check.allowed, check.limit, check.remaining),
+                (true, 3, remaining)
+            );
+            assert!(check.retry_after.is_zero() && check.reset_after > Duration::ZERO);
+        }
+        let refused = state.check_rate("acme", quota).await;
+        assert_eq!((refused.allowed, refused.remaining), (false, 0));
+        assert!(
+            refused.retry_after <= Duration::from_millis(500),
+            "{refused:?}"
+        );
+        assert!(refused.reset_after > Duration::from_secs(1), "{refused:?}");
+        assert!(state.check_rate("other", quota).await.allowed);
+        let began = Instant::now();
+        eventually("the next turn", async || {
+            state.check_rate("acme", quota).await.allowed
+        })
+        .await;
+        assert!(began.elapsed() + Duration::from_millis(20) >= refused.retry_after);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_of_a_deployment_share_and_other_deployments_do_not_meet_them() {
+    let Some(redis) = AnyRedis::find() else {
+        return;
+    };
+    let ours = deployment();
+    let (one, two) = (
+        answering(&redis, &ours).await,
+        answering(&redis, &ours).await,
+    );
+    let stranger = answering(&redis, &deployment()).await;
+    one.cache("a", b"shared", LONG).await;
+    assert_eq!(two.cached("a").await.as_deref(), Some(&b"shared"[..]));
+    assert_eq!(stranger.cached("a").await, None);
+    assert!(one.acquire("sweep", "one", LONG).await);
+    assert!(!two.acquire("sweep", "two", LONG).await);
+    assert!(stranger.acquire("sweep", "stranger", LONG).await);
+    assert!(one.check_rate("acme", quota(1, 1)).await.allowed);
+    assert!(!two.check_rate("acme", quota(1, 1)).await.allowed);
+    assert!(stranger.check_rate("acme", quota(1, 1)).await.allowed);
+    assert_wakes(&one, &two).await;
+    let mut heard = stranger.subscribe(Topic::Work);
+    // The subscription of the stranger itself may ring once at first.
+    let _ = timeout(Duration::from_secs(2), heard.hear()).await;
+    assert_wakes(&two, &one).await;
+    let none = timeout(SHORT, heard.hear()).await;
+    assert!(none.is_err(), "another deployment's wake-up was heard");
+}
+
+/// Wake-ups of one reach the other, once both listen.
+async fn assert_wakes(one: &Redis, other: &Redis) {
+    let mut heard = other.subscribe(Topic::Work);
+    // Whoever begins to listen is woken once for what it may have missed.
+    while timeout(SHORT * 5, heard.hear()).await.is_ok() {}
+    eventually("a wake-up", async || {
+        one.publish(Topic::Work);
+        timeout(SHORT, heard.hear()).await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_redis_slows_and_breaks_nothing_and_is_found_again() {
+    let Some(mut server) = RedisServer::private() else {
+        return;
+    };
+    let ours = deployment();
+    let open = || Redis::open(&server.url(), &ours).expect("an address");
+    let (holder, other) = (open(), open());
+    holder.cache("a", b"one", LONG).await;
+    assert!(holder.acquire("sweep", "one", LONG).await);
+    assert!(!other.acquire("sweep", "two", LONG).await);
+    server.kill();
+
+    assert_eq!(holder.cached("a").await, None);
+    let began = Instant::now();
+    assert!(
+        holder.renew("sweep", "one", LONG).await,
+        "the holder goes on"
+    );
+    assert!(holder.acquire("sweep", "one", LONG).await);
+    assert!(
+        !other.acquire("sweep", "two", LONG).await,
+        "it has not lapsed"
+    );
+    assert!(
+        other.acquire("sweep", "two", Duration::ZERO).await,
+        "it has"
+    );
+    for allowed in [true, false] {
+        let check = holder.check_rate("acme", quota(1, 1)).await;
+        assert_eq!(check.allowed, allowed, "each counts by itself");
+    }
+    assert!(other.check_rate("acme", quota(1, 1)).await.allowed);
+    let mut heard = holder.subscribe(Topic::Work);
+    holder.publish(Topic::Work);
+    timeout(LONG, heard.hear()).await.expect("heard at home");
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
+
+    server.start();
+    let mut moved = other.subscribe(Topic::Supply);
+    timeout(LONG, moved.hear())
+        .await
+        .expect("woken for what was missed");
+    eventually("the cache", async || {
+        holder.cache("a", b"two", LONG).await;
+        other.cached("a").await.as_deref() == Some(&b"two"[..])
+    })
+    .await;
+    assert!(
+        !holder.renew("sweep", "one", LONG).await,
+        "the server forgot it"
+    );
+    assert!(holder.acquire("sweep", "one", LONG).await);
+    assert!(!other.renew("sweep", "two", LONG).await);
+    assert!(
+        !other.acquire("sweep", "two", LONG).await,
+        "one holder again"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_hangs_holds_up_one_call_for_a_moment_and_the_next_not_at_all() {
+    let Some(mut server) = RedisServer::private() else {
+        return;
+    };
+    let state = Redis::open(&server.url(), &deployment()).expect("an address");
+    assert!(state.check_rate("acme", quota(1, 100)).await.allowed);
+    server.pause();
+    let began = Instant::now();
+    assert!(state.check_rate("acme", quota(1, 100)).await.allowed);
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+    let began = Instant::now();
+    for _ in 0..50 {
+        assert!(state.check_rate("acme", quota(1, 100)).await.allowed);
+    }
+    assert!(
+        began.elapsed() < Duration::from_millis(200),
+        "{:?}",
+        began.elapsed()
+    );
+    server.resume();
+    eventually("the way back", async || {
+        state.cache("a", b"one", LONG).await;
+        state.cached("a").await.is_some()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_redis_never_answered_everybody_does_the_work() {
+    let nowhere = secrecy::SecretString::from("unix:///nonexistent/redis.sock");
+    let state = Redis::open(&nowhere, &deployment()).expect("an address");
+    assert!(state.acquire("sweep", "one", LONG).await);
+    assert!(state.acquire("sweep", "two", LONG).await);
+    for url in ["", "http://host", "canary"] {
+        let refused = Redis::open(&secrecy::SecretString::from(url), "test").err();
+        let words = refused.expect("no Redis").to_string();
+        assert!(
+            words.contains("redis.url") && !words.contains("canary"),
+            "{words}"
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! Price lists in the service: as old as their files, compared with however old, never ordered.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use chrono::{DateTime, Utc};
+use market::identity::Role;
+use serde_json::{Value, json};
+
+use crate::service::Service;
+
+const ROW: &str = "acme,l40-box,L40,1,28,58,49152,0.10,,CANADA-1,";
+
+fn at(text: &str) -> DateTime<Utc> {
+    text.parse().expect("a time")
+}
+
+/// A list with this row, last written at this time.
+fn list(folder: &tempfile::TempDir, row: &str, written: &str) -> Vec<PathBuf> {
+    let path = folder.path().join("list.csv");
+    let header = "provider,instance_type,gpu_name,gpu_count,vcpus,memory_gib,gpu_memory_mib,price_usd_hour,spot_usd_hour,region,zone";
+    std::fs::write(&path, format!("{header}\n{row}\n")).expect("written");
+    let file = File::options().append(true).open(&path).expect("opened");
+    file.set_modified(at(written).into()).expect("dated");
+    vec![path]
+}
+
+async fn listed(service: &Service) -> Value {
+    let page = service
+        .anyone()
+        .get("/v1/offers?provider=acme")
+        .await
+        .expect(200);
+    let items = page["items"].as_array().expect("items");
+    assert_eq!(items.len(), 1, "{page}");
+    items[0].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_list_shows_its_date_and_is_still_planned_with() {
+    let (service, folder) = (
+        Service::start().await,
+        tempfile::tempdir().expect("a folder"),
+    );
+    let files = list(&folder, ROW, "2019-03-04T05:06:07Z");
+    let world = &service.world;
+    world.read_price_lists(&files).await.expect("kept");
+    let offer = listed(&service).await;
+    assert_eq!(
+        (&offer["observed_at"], &offer["stale"], &offer["orderable"]),
+        (&json!("2019-03-04T05:06:07Z"), &json!(false), &json!(false))
+    );
+    let demand = json!({ "kind": "gpus", "gpu": "L40", "count": 1 });
+    let member = service.key("acme", Role::Member).await;
+    let plan = service
+        .with(&member)
+        .post("/v1/plans", &demand)
+        .await
+        .expect(201);
+    let best = &plan["candidates"][0];
+    assert!(best.to_string().contains("l40-box"), "{plan}");
+    let reasons = best["reasons"].to_string();
+    assert!(reasons.contains("Listed on 2019-03-04"), "{reasons}");
+    assert!(!reasons.contains("Read 0 s ago"), "{reasons}");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_written_anew_is_as_old_as_the_new_file() {
+    let (service, folder) = (
+        Service::start().await,
+        tempfile::tempdir().expect("a folder"),
+    );
+    let world = &service.world;
+    let dearer = ROW.replace("0.10", "0.20");
+    for (row, written) in [
+        (ROW, "2019-03-04T05:06:07Z"),
+        (ROW, "2021-01-01T00:00:00Z"),
+        (&dearer, "2022-01-01T00:00:00Z"),
+        (&dearer, "2018-01-01T00:00:00Z"),
+    ] {
+        let files = list(&folder, row, written);
+        for _ in 0..2 {
+            world.clock().advance(chrono::TimeDelta::seconds(60));
+            world.read_price_lists(&files).await.expect("kept");
+            assert_eq!(listed(&service).await["observed_at"], written);
+        }
+    }
+    let id = listed(&service).await["offer_id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    let history = service
+        .anyone()
+        .get(&format!("/v1/offers/{id}/history"))
+        .await
+        .expect(200);
+    let entries = history["items"].as_array().expect("items").len();
+    assert_eq!(
+        entries, 4,
+        "each file once, however often it is read: {history}"
+    );
+    service.stop().await;
+}

@@ -1,0 +1,233 @@
+//! Every route × every role × one's own and another tenant, against a table written by hand.
+//!
+//! The table is the oracle: it says what the product promises, not what the code does. A route that
+//! is added without a row here fails the test.
+
+use std::collections::BTreeMap;
+
+use market::identity::Role;
+use serde_json::Value;
+
+use crate::belongings::Belongings;
+use crate::routes;
+use crate::service::{Answer, Key, Service, orderable_demand};
+
+/// The callers of a row, in order: an administrator, a provider, the member who made the things,
+/// another member of the same tenant, finance, a viewer.
+const CALLERS: [Role; 6] = [
+    Role::Admin,
+    Role::Provider,
+    Role::Member,
+    Role::Member,
+    Role::Finance,
+    Role::Viewer,
+];
+
+/// What each caller gets: `+` let through, `x` 403, `.` 404, `t` 401 (another kind of credential).
+///
+/// First about what their own tenant has, then about what another has: by its id in the path or
+/// the body, or by `?tenant=` where a route takes no id.
+const TABLE: &[(&str, &str, &str)] = &[
+    ("GET /docs", "++++++", "++++++"),
+    ("GET /healthz", "++++++", "++++++"),
+    ("GET /readyz", "++++++", "++++++"),
+    // Metrics are nobody's.
+    ("GET /metrics", "+xxxxx", "+xxxxx"),
+    ("GET /openapi.json", "++++++", "++++++"),
+    ("GET /.well-known/jwks.json", "++++++", "++++++"),
+    ("GET /v1/gpus", "++++++", "++++++"),
+    ("GET /v1/gpus/{gpu}/index", "++++++", "++++++"),
+    ("GET /v1/offers", "++++++", "++++++"),
+    // No offer of the table's id is there.
+    ("GET /v1/offers/{id}", "......", "......"),
+    ("GET /v1/offers/{id}/history", "......", "......"),
+    // Providers are nobody's.
+    ("GET /v1/providers", "++++x+", "++++x+"),
+    ("POST /v1/plans", "+x++xx", "+....."),
+    ("GET /v1/plans/{id}", "+x++x+", ".x..x."),
+    ("POST /v1/quotes", "+x++xx", ".x..xx"),
+    ("GET /v1/quotes/{id}", "+x++x+", ".x..x."),
+    ("POST /v1/reservations", "+x++xx", ".x..xx"),
+    ("GET /v1/reservations", "+x++++", "+....."),
+    ("GET /v1/reservations/{id}", "+x++++", ".x...."),
+    ("PATCH /v1/reservations/{id}", "+x+xxx", ".x..xx"),
+    ("POST /v1/reservations/{id}/confirm", "+x+xxx", ".x..xx"),
+    ("POST /v1/reservations/{id}/cancel", "+x+xxx", ".x..xx"),
+    ("POST /v1/reservations/{id}/release", "+x+xxx", ".x..xx"),
+    ("POST /v1/reservations/{id}/extend", "+x+xxx", ".x..xx"),
+    ("GET /v1/reservations/{id}/nodes", "+x++++", ".x...."),
+    ("GET /v1/reservations/{id}/access", "+x++++", ".x...."),
+    ("GET /v1/reservations/{id}/events", "+x++++", ".x...."),
+    ("GET /v1/events", "+x++++", "+....."),
+    ("GET /v1/webhook-endpoints", "+x++xx", "+....."),
+    ("POST /v1/webhook-endpoints", "+x++xx", "+....."),
+    ("GET /v1/webhook-endpoints/{id}", "+x++xx", ".x..xx"),
+    ("PATCH /v1/webhook-endpoints/{id}", "+x++xx", ".x..xx"),
+    ("DELETE /v1/webhook-endpoints/{id}", "+x++xx", ".x..xx"),
+    ("POST /v1/webhook-endpoints/{id}/rotate", "+x++xx", ".x..xx"),
+    ("POST /v1/webhook-endpoints/{id}/test", "+x++xx", ".x..xx"),
+    (
+        "GET /v1/webhook-endpoints/{id}/deliveries",
+        "+x++xx",
+        ".x..xx",
+    ),
+    // No delivery of the table's id is there.
+    (
+        "POST /v1/webhook-endpoints/{id}/deliveries/{delivery}/redeliver",
+        ".x..xx",
+        ".x..xx",
+    ),
+    // Only the one-time token of a node opens it.
+    ("POST /v1/verifications/{id}/steps/{n}", "tttttt", "tttttt"),
+    // No attestation of the table's id is there.
+    ("GET /v1/attestations/{id}", ".x..x.", ".x..x."),
+    ("GET /v1/agents/{sha256}", "......", "......"),
+    ("GET /v1/reports/costs", "+x+++x", "+....."),
+    ("GET /v1/credits", "+x+++x", "+....."),
+    ("POST /v1/credits", "+xxxxx", "+....."),
+    ("GET /v1/balance", "+x+++x", "+....."),
+    ("GET /v1/limits", "+x+++x", "+....."),
+    ("PATCH /v1/limits", "+xxxxx", "+....."),
+    ("GET /v1/budgets", "+x+++x", "+....."),
+    ("POST /v1/budgets", "+xxxxx", "+....."),
+    // No budget of the table's id is there.
+    ("GET /v1/budgets/{id}", ".x...x", ".x...x"),
+    ("PATCH /v1/budgets/{id}", ".xxxxx", ".xxxxx"),
+    ("DELETE /v1/budgets/{id}", ".xxxxx", ".xxxxx"),
+    ("GET /v1/ssh-keys", "+x++x+", "+....."),
+    ("POST /v1/ssh-keys", "+x++xx", "+....."),
+    ("DELETE /v1/ssh-keys/{id}", "+x++xx", ".x..xx"),
+    ("POST /v1/tokens", "++++++", "+....."),
+    ("GET /v1/api-keys", "+x++xx", "+....."),
+    ("POST /v1/api-keys", "+x++xx", "+....."),
+    // The key is another principal's: only an administrator takes its place.
+    ("POST /v1/api-keys/{id}/rotate", "+xxxxx", ".x..xx"),
+    ("DELETE /v1/api-keys/{id}", "+x++xx", ".x..xx"),
+    ("GET /v1/projects", "+x++xx", "+....."),
+    ("POST /v1/projects", "+x++xx", "+....."),
+    ("GET /v1/audit", "+xxxxx", "+....."),
+];
+
+fn sign(answer: &Answer) -> char {
+    match answer.status {
+        401 => 't',
+        403 => 'x',
+        404 => '.',
+        500.. => '!',
+        _ => '+',
+    }
+}
+
+/// Keys of one tenant, in the order of [`CALLERS`].
+async fn keys(service: &Service, tenant: &str) -> Vec<Key> {
+    let mut keys = Vec::new();
+    for role in CALLERS {
+        keys.push(service.key(tenant, role).await);
+    }
+    keys
+}
+
+struct Stage {
+    service: Service,
+    demand: Value,
+    maker: Key,
+}
+
+impl Stage {
+    /// The things that a caller is to be refused or let at. What a call removes is made anew.
+    async fn things(&self, of: &Belongings, route: &str) -> Belongings {
+        let mut things = of.clone();
+        let (service, admin) = (&self.service, self.service.with(&self.maker));
+        let id = |made: Value| made["id"].as_str().expect("an id").to_owned();
+        match route {
+            "DELETE /v1/ssh-keys/{id}" => {
+                // A tenant has each key once, so the one that is there is put back.
+                let body = of.body("POST /v1/ssh-keys", &self.demand).expect("a body");
+                let made = admin.post("/v1/ssh-keys", &body).await;
+                if made.status == 201 {
+                    things.ssh_key = id(made.body);
+                } else {
+                    let known = admin.get("/v1/ssh-keys").await.expect(200);
+                    things.ssh_key = id(known["items"][0].clone());
+                }
+            }
+            "DELETE /v1/api-keys/{id}" | "POST /v1/api-keys/{id}/rotate" => {
+                things.api_key = service.key("acme", Role::Viewer).await.id.to_string();
+            }
+            "DELETE /v1/webhook-endpoints/{id}" => {
+                let body = of.body("POST /v1/webhook-endpoints", &self.demand);
+                let made = admin.post("/v1/webhook-endpoints", &body.expect("a body"));
+                things.webhook = id(made.await.expect(201));
+            }
+            "POST /v1/reservations" => {
+                let body = of.body("POST /v1/quotes", &self.demand).expect("a body");
+                things.quote = id(admin.post("/v1/quotes", &body).await.expect(201));
+            }
+            _ => {}
+        }
+        things
+    }
+
+    async fn call(&self, caller: &Key, route: &str, things: &Belongings, query: &str) -> Answer {
+        let (method, path) = route.split_once(' ').expect("method and path");
+        let path = format!("{}{query}", things.path(path));
+        let body = things.body(route, &self.demand).map(|body| {
+            let bytes = body.to_string().into_bytes();
+            ("application/json", bytes)
+        });
+        self.service.with(caller).send(method, &path, body).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_role_gets_at_every_route_what_the_table_says_and_nothing_else() {
+    let service = Service::start().await;
+    let (own, other) = (keys(&service, "acme").await, keys(&service, "other").await);
+    let made = Belongings::make(&service, &own[2], "canary").await;
+    let stage = Stage {
+        demand: orderable_demand(&service).await,
+        maker: own[2].clone(),
+        service,
+    };
+    let table: BTreeMap<_, _> = TABLE
+        .iter()
+        .map(|(route, own, other)| (*route, (*own, *other)))
+        .collect();
+    assert_eq!(
+        table.len(),
+        TABLE.len(),
+        "a route stands in the table twice"
+    );
+    let (mut wrong, mut walked) = (Vec::new(), 0);
+    for route in routes::all() {
+        let route = route.to_string();
+        let Some((for_own, for_other)) = table.get(route.as_str()) else {
+            wrong.push(format!("{route} has no row in the table"));
+            continue;
+        };
+        walked += 1;
+        let named = format!("?tenant={}", made.tenant);
+        let refers = route.contains("{id}")
+            || ["POST /v1/quotes", "POST /v1/reservations"].contains(&route.as_str());
+        let of_nobody = for_own == for_other;
+        let query = if refers || of_nobody { "" } else { &named };
+        for (callers, expected, query) in [(&other, for_other, query), (&own, for_own, "")] {
+            let mut found = String::new();
+            let mut last = String::new();
+            for caller in callers {
+                let things = stage.things(&made, &route).await;
+                let answer = stage.call(caller, &route, &things, query).await;
+                found.push(sign(&answer));
+                if found != expected[..found.len()] && last.is_empty() {
+                    last.clone_from(&answer.text);
+                }
+            }
+            if found != **expected {
+                wrong.push(format!("{route}: {found}, not {expected}: {last}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(walked, TABLE.len(), "the table has rows of no route");
+    stage.service.stop().await;
+}
