@@ -10,6 +10,8 @@ use market::money::{Currency, Money};
 use market::quantity::GpuCount;
 use rust_decimal::Decimal;
 
+use crate::error::AdapterError;
+
 /// The least that a GPU-hour costs. Units: USD 1e-8.
 ///
 /// One cent is about the electricity of the smallest card (75 W at 0.13 USD per kWh); the
@@ -37,6 +39,15 @@ impl Rejection {
         }
     }
 
+    /// The error for a whole listing, the answer of this method at `path`, that was rejected.
+    pub(crate) fn of_listing(self, method: &'static str, path: &str) -> AdapterError {
+        AdapterError::Unreadable {
+            method,
+            path: path.to_owned(),
+            how: self.why,
+        }
+    }
+
     /// The entry of a catalogue for a record that was rejected. `rows` is 0 where the record
     /// still gave another offer.
     pub(crate) fn of_record(self, sku: Option<&str>, rows: u64) -> Skipped {
@@ -53,6 +64,18 @@ impl Rejection {
 
 /// The longest name of a SKU, a GPU or a place that is believed. Units: bytes.
 pub(crate) const LONGEST_NAME: usize = 200;
+
+/// More offers than these are no catalogue of one provider.
+pub(crate) const MOST_OFFERS: usize = 50_000;
+
+/// Refuses a catalogue that is larger than any.
+pub(crate) fn count(what: &str, count: usize, most: usize) -> Result<(), Rejection> {
+    if count <= most {
+        return Ok(());
+    }
+    let why = format!("{count} {what} are more than the {most} that are believed");
+    Err(Rejection::new(SkipReason::Unreadable, why))
+}
 
 /// Refuses a name that is too long to be one: it would be repeated in every offer.
 pub(crate) fn name(what: &str, name: &str) -> Result<(), Rejection> {

@@ -73,11 +73,13 @@ const PROFILE: Profile = Profile {
     order_spacing: Duration::from_secs(12),
 };
 
-/// More types, regions or offers than these are no catalogue: some fifty types in some twenty
-/// regions were seen. They bound what a small answer multiplies into.
+/// More types or regions than these are no catalogue: some fifty types in some twenty regions were
+/// seen. They bound what a small answer multiplies into.
 const MOST_TYPES: usize = 2_000;
 const MOST_REGIONS: usize = 200;
-const MOST_OFFERS: usize = 50_000;
+
+/// Where types and prices are listed.
+const TYPES: &str = "/instance-types";
 
 /// The adapter for Lambda Cloud.
 #[derive(Debug)]
@@ -94,9 +96,8 @@ impl Adapter for Lambda {
         http: &Http,
         now: DateTime<Utc>,
     ) -> Result<CatalogReading, AdapterError> {
-        let types: Data<BTreeMap<String, Value>> =
-            http.get("/instance-types").await?.read(refusal_of)?;
-        check_count("types", types.data.len(), MOST_TYPES)?;
+        let types: Data<BTreeMap<String, Value>> = http.get(TYPES).await?.read(refusal_of)?;
+        gate::count("types", types.data.len(), MOST_TYPES).map_err(unbelieved)?;
         let types: Vec<_> = types
             .data
             .into_iter()
@@ -113,11 +114,12 @@ impl Adapter for Lambda {
                     .map(|region| region.name.clone()),
             );
         }
-        check_count("regions", regions.len(), MOST_REGIONS)?;
+        gate::count("regions", regions.len(), MOST_REGIONS).map_err(unbelieved)?;
         for region in &regions {
-            gate::name("the name of a region", region).map_err(|long| unreadable(long.why))?;
+            gate::name("the name of a region", region).map_err(unbelieved)?;
         }
-        check_count("offers", types.len() * regions.len(), MOST_OFFERS)?;
+        let pairs = types.len() * regions.len();
+        gate::count("offers", pairs, gate::MOST_OFFERS).map_err(unbelieved)?;
         let mut offers = Vec::new();
         let mut skipped: Vec<Skipped> = Vec::new();
         for (sku, record) in types {
@@ -165,21 +167,8 @@ impl Adapter for Lambda {
     }
 }
 
-fn unreadable(how: String) -> AdapterError {
-    AdapterError::Unreadable {
-        method: "GET",
-        path: "/instance-types".to_owned(),
-        how,
-    }
-}
-
-/// Refuses a catalogue that is larger than any.
-fn check_count(what: &str, count: usize, most: usize) -> Result<(), AdapterError> {
-    if count <= most {
-        return Ok(());
-    }
-    let how = format!("{count} {what} are more than the {most} that are believed");
-    Err(unreadable(how))
+fn unbelieved(why: Rejection) -> AdapterError {
+    why.of_listing("GET", TYPES)
 }
 
 /// The regions of the account; none where the interface does not list them.

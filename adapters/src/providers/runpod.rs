@@ -38,6 +38,7 @@ use market::order::{LeaseOrder, ProviderLease, ProviderLeaseId};
 use self::places::Places;
 use crate::adapter::{Adapter, Capability, Delivery, NodesPerLease, Profile};
 use crate::error::AdapterError;
+use crate::gate;
 use crate::http::Http;
 
 const PROFILE: Profile = Profile {
@@ -77,7 +78,6 @@ const COMMUNITY: &str = "community";
 /// More records than these are no catalogue: some 40 types in some 40 data centres were seen.
 const MOST_TYPES: usize = 1_000;
 const MOST_DATA_CENTRES: usize = 500;
-const MOST_OFFERS: usize = 50_000;
 
 /// The adapter for RunPod.
 #[derive(Debug)]
@@ -102,10 +102,7 @@ impl Adapter for RunPod {
             let (converted, rejected) = offers::convert_type(record, &places, now);
             offers.extend(converted);
             skipped.extend(rejected);
-            if offers.len() > MOST_OFFERS {
-                let why = format!("more than the {MOST_OFFERS} offers that are believed");
-                return Err(graphql::unreadable(why));
-            }
+            gate::count("offers", offers.len(), gate::MOST_OFFERS).map_err(graphql::unbelieved)?;
         }
         // What could not be read may be one of the offers known before.
         let all_readable = skipped

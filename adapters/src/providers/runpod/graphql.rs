@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{COUNTS, Cloud, MOST_DATA_CENTRES, MOST_TYPES};
 use crate::error::{AdapterError, Refusal};
-use crate::gate;
+use crate::gate::{self, Rejection};
 use crate::http::{Answer, Http, Purpose};
 
 const PATH: &str = "/graphql";
@@ -31,12 +31,9 @@ pub(super) async fn read_listing(http: &Http) -> Result<Listing, AdapterError> {
         return Err(answer.unreadable(format!("no data, but {}", envelope.words())));
     };
     let (types, centres) = (data.gpu_types.unwrap_or_default(), data.data_centers);
-    check_count("types", types.len(), MOST_TYPES)?;
-    check_count(
-        "data centres",
-        centres.as_ref().map_or(0, Vec::len),
-        MOST_DATA_CENTRES,
-    )?;
+    gate::count("types", types.len(), MOST_TYPES).map_err(unbelieved)?;
+    let listed = centres.as_ref().map_or(0, Vec::len);
+    gate::count("data centres", listed, MOST_DATA_CENTRES).map_err(unbelieved)?;
     Ok(Listing {
         whole: whole && centres.as_ref().is_some_and(|centres| !centres.is_empty()),
         gpu_types: types,
@@ -70,23 +67,9 @@ fn listing_query() -> String {
     )
 }
 
-/// The error for a listing that is JSON but no listing.
-pub(super) fn unreadable(how: String) -> AdapterError {
-    AdapterError::Unreadable {
-        method: "POST",
-        path: PATH.to_owned(),
-        how,
-    }
-}
-
-/// Refuses a catalogue that is larger than any.
-fn check_count(what: &str, count: usize, most: usize) -> Result<(), AdapterError> {
-    if count <= most {
-        return Ok(());
-    }
-    Err(unreadable(format!(
-        "{count} {what} are more than the {most} that are believed"
-    )))
+/// The error for a listing that is larger than any.
+pub(super) fn unbelieved(why: Rejection) -> AdapterError {
+    why.of_listing("POST", PATH)
 }
 
 /// Bids for a pod that may be taken back.
