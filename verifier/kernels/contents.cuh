@@ -1,0 +1,24 @@
+// What memory is filled with, as ../src/memory.rs says: four words at a time.
+#pragma once
+#include "philox.cuh"
+
+// The numbers of the patterns, as the agent passes them.
+#define PATTERN_PRF 0u
+#define PATTERN_COMPLEMENT 1u
+#define PATTERN_ADDRESS 2u
+
+static __device__ __forceinline__ u32 address_word(u64 word) { return (u32)(word ^ (word >> 32)); }
+
+// Words 4 * index to 4 * index + 3 of the contents.
+static __device__ __forceinline__ uint4 contents_block(Stream s, u32 pattern, u64 index) {
+  if (pattern == PATTERN_ADDRESS) {
+    u64 word = 4 * index;
+    return make_uint4(address_word(word), address_word(word + 1), address_word(word + 2),
+                      address_word(word + 3));
+  }
+  uint4 block = philox_block(s, index);
+  if (pattern == PATTERN_COMPLEMENT) {
+    block = make_uint4(~block.x, ~block.y, ~block.z, ~block.w);
+  }
+  return block;
+}
