@@ -56,6 +56,12 @@ pub enum StepRefusal {
     /// The service was restarted in the middle: its clock of this conversation is lost.
     #[error("the conversation was interrupted on our side; begin anew with step 1 and a fresh key")]
     Interrupted,
+    /// The node was interrupted so often that it gets no other challenge.
+    #[error(
+        "the conversation was interrupted too often; this node is not verified by this token any \
+         more, and its lease is replaced at the deadline"
+    )]
+    InterruptedTooOften,
     /// The lease sells hardware that cannot be verified.
     #[error("the hardware of this lease cannot be verified: {0}")]
     Unverifiable(&'static str),
@@ -86,6 +92,7 @@ impl From<StoreError> for StepRefusal {
         match error {
             StoreError::Stale | StoreError::Conflict(Conflict::Exists { .. }) => Self::Raced,
             StoreError::Conflict(Conflict::VerificationClosed) => Self::Token,
+            StoreError::Conflict(Conflict::InterruptedTooOften { .. }) => Self::InterruptedTooOften,
             other => Self::Store(other),
         }
     }
@@ -183,7 +190,7 @@ pub async fn step(
         serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
     let Some(elapsed) = broker.step_clock().since_answer(id, &key) else {
         // What cannot be timed proves nothing; the node may prove itself from the beginning.
-        all.give_up(id, row.node_index, key.as_str()).await?;
+        all.interrupt(id, key.as_str(), broker.now()).await?;
         return Err(StepRefusal::Interrupted);
     };
     let entropy = rand::random();
@@ -359,6 +366,7 @@ fn next_step(
     attestation: Option<NewAttestation>,
 ) -> Result<NodeStep, StepRefusal> {
     Ok(NodeStep {
+        agent_key: row.agent_key.clone(),
         from: row.step,
         to: row.step + 1,
         session: json(session)?,

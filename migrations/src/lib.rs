@@ -26,6 +26,9 @@ mod m20261121_000015_credits;
 mod m20261121_000016_limits;
 mod m20261121_000017_reachability;
 mod m20261121_000018_provider_credentials;
+mod m20261121_000019_lease_fall;
+mod m20261121_000020_interrupted_sessions;
+mod m20261121_000021_provider_quarantine;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -53,6 +56,9 @@ impl MigratorTrait for Migrator {
             Box::new(m20261121_000016_limits::Migration),
             Box::new(m20261121_000017_reachability::Migration),
             Box::new(m20261121_000018_provider_credentials::Migration),
+            Box::new(m20261121_000019_lease_fall::Migration),
+            Box::new(m20261121_000020_interrupted_sessions::Migration),
+            Box::new(m20261121_000021_provider_quarantine::Migration),
         ]
     }
 }

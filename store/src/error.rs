@@ -1,6 +1,7 @@
 //! What can go wrong, said so that a caller knows what to do next.
 
-use market::ids::OfferId;
+use chrono::{DateTime, SecondsFormat, Utc};
+use market::ids::{OfferId, ProviderId};
 use market::spending::{BudgetExceeded, LimitExceeded};
 use sea_orm::{DbErr, RuntimeErr, SqlErr, SqlxError};
 
@@ -26,6 +27,12 @@ pub enum Conflict {
     VerificationFull {
         /// How many nodes it is for.
         nodes: u32,
+    },
+    /// Conversations with the node were cut off too often: no other challenge is drawn for it.
+    #[error("conversations with the node were interrupted {times} times already")]
+    InterruptedTooOften {
+        /// How often they were.
+        times: usize,
     },
     /// The verification is over.
     #[error("the verification is over")]
@@ -59,6 +66,22 @@ pub enum Conflict {
     /// Something may still run at the provider, and its credential is needed to end it.
     #[error("leases at the provider are not gone")]
     ProviderInUse,
+    /// Nothing is sold at the provider while it is disabled.
+    #[error("{provider} is disabled, and nothing new is sold there")]
+    ProviderDisabled {
+        /// Which one.
+        provider: ProviderId,
+    },
+    /// Nothing new is sold at the provider for a while.
+    #[error("{provider} is in quarantine until {} ({reason}), and nothing new is sold there", until.to_rfc3339_opts(SecondsFormat::Secs, true))]
+    ProviderQuarantined {
+        /// Which one.
+        provider: ProviderId,
+        /// Why.
+        reason: String,
+        /// When it ends by itself.
+        until: DateTime<Utc>,
+    },
     /// A row with the same unique value exists.
     #[error("{what} exists already")]
     Exists {

@@ -196,3 +196,28 @@ pub async fn columns(store: &Store) -> Vec<(String, String)> {
         })
         .collect()
 }
+
+/// Everything that stands in the database, as text: table, name and values of every column.
+///
+/// # Panics
+/// When it cannot be read.
+pub async fn contents(store: &Store) -> Vec<(String, String, String)> {
+    let backend = store.read.get_database_backend();
+    let mut found = Vec::new();
+    for (table, column) in columns(store).await {
+        let sql = match backend {
+            sea_orm::DbBackend::Postgres => {
+                format!("SELECT CAST(\"{column}\" AS TEXT) AS v FROM {table}")
+            }
+            _ => format!("SELECT quote(\"{column}\") AS v FROM {table}"),
+        };
+        let statement = sea_orm::Statement::from_string(backend, sql);
+        let rows = store.read.query_all_raw(statement).await.expect("reads");
+        let values = rows.into_iter().map(|row| {
+            let value = row.try_get::<Option<String>>("", "v").expect("a text");
+            value.unwrap_or_default() + "\n"
+        });
+        found.push((table, column, values.collect()));
+    }
+    found
+}

@@ -1,10 +1,12 @@
 //! Placing a hold: the quote is taken and the stock set aside in one transaction, or neither.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use market::demand::{Ceiling, Demand};
-use market::ids::{OfferId, PlanId, PrincipalId, ProjectId, QuoteId, ReservationId, TenantId};
+use market::ids::{
+    OfferId, PlanId, PrincipalId, ProjectId, ProviderId, QuoteId, ReservationId, TenantId,
+};
 use market::quote::QuoteLine;
 use market::reservation::ReservationState;
 use market::tags::{Attribution, Tags};
@@ -16,7 +18,7 @@ use crate::entity::{holds, projects, reservations};
 use crate::idempotency::{self, Completion};
 use crate::reservations::{Reservation, TenantReservations, Wish};
 use crate::tx::transaction;
-use crate::{StoreError, events, quotes, spending, stock};
+use crate::{StoreError, events, providers, quotes, spending, stock};
 
 /// A reservation about to be placed. What it holds are the nodes of its lines.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,8 +63,10 @@ impl TenantReservations<'_> {
     /// [`StoreError::OutOfStock`] when an offer has not so many nodes left;
     /// [`Conflict::QuoteTaken`](crate::Conflict::QuoteTaken) and
     /// [`Conflict::QuoteLapsed`](crate::Conflict::QuoteLapsed); [`StoreError::NotFound`] for a
-    /// quote or project that is not the tenant's; [`StoreError::Stale`] when `completion` was
-    /// taken over.
+    /// quote or project that is not the tenant's;
+    /// [`Conflict::ProviderDisabled`](crate::Conflict::ProviderDisabled) and
+    /// [`Conflict::ProviderQuarantined`](crate::Conflict::ProviderQuarantined);
+    /// [`StoreError::Stale`] when `completion` was taken over.
     pub async fn place_hold(
         &self,
         new: NewReservation,
@@ -71,11 +75,14 @@ impl TenantReservations<'_> {
     ) -> Result<Reservation, StoreError> {
         let (store, tenant) = (self.store, self.tenant);
         let needs = needs(&new.lines);
+        let sellers = new.lines.iter().map(|line| line.offer.provider.clone());
+        let sellers: BTreeSet<ProviderId> = sellers.collect();
         let held = hold_rows(new.id, &new.lines)?;
         let row = new.into_row(tenant, now);
         transaction!(store, |tx| {
             own_project(tx, tenant, row.project_id.0).await?;
             quotes::take(tx, tenant, row.quote_id.0, row.id.0, now).await?;
+            providers::check_open(tx, &sellers, now).await?;
             spending::check_hold(tx, store.limits, &row, now).await?;
             stock::check(tx, store.stock, row.id.0, &needs).await?;
             reservations::Entity::insert(row.clone().into_active_model())

@@ -68,6 +68,8 @@ pub struct Lease {
     pub release_accepted_at: Option<DateTime<Utc>>,
     /// When the provider said that it is no more.
     pub gone_at: Option<DateTime<Utc>>,
+    /// When it fell.
+    pub fell_at: Option<DateTime<Utc>>,
     /// The event by which it fell.
     pub fall_reason: Option<LeaseEvent>,
     /// How it fell, in words.
@@ -111,6 +113,7 @@ impl TryFrom<Model> for Lease {
             metered_to: row.metered_to.map(Moment::at),
             release_accepted_at: row.release_accepted_at.map(Moment::at),
             gone_at: row.gone_at.map(Moment::at),
+            fell_at: row.fell_at.map(Moment::at),
             fall_reason: row.fall_reason.map(|reason| reason.0),
             fall_note: row.fall_note,
             replaces: row.replaces.map(|lease| lease.0),

@@ -1,7 +1,9 @@
 //! Providers, how far their catalogues are read, and the sealed credentials of those that were
 //! entered at run time.
 
-use chrono::{DateTime, Utc};
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, TimeDelta, Utc};
 use market::catalog::Skipped;
 use market::ids::{ProviderId, TenantId};
 use market::lease::LeaseState;
@@ -49,6 +51,17 @@ impl std::fmt::Debug for SealedCredential {
     }
 }
 
+/// Why and for how long nothing new is sold at a provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quarantine {
+    /// Why, in words that tenants read.
+    pub reason: String,
+    /// Since when.
+    pub since: DateTime<Utc>,
+    /// When it ends by itself.
+    pub until: DateTime<Utc>,
+}
+
 /// A provider as the service knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provider {
@@ -75,6 +88,16 @@ pub struct Provider {
     /// The credential that was entered at run time; `None` for one of the configuration, and for
     /// providers that only stand in price lists.
     pub credential: Option<SealedCredential>,
+    /// Its last quarantine, unless it was ended before its time; it may be over.
+    pub quarantine: Option<Quarantine>,
+}
+
+impl Provider {
+    /// The quarantine that holds at this time.
+    #[must_use]
+    pub fn quarantine_at(&self, now: DateTime<Utc>) -> Option<&Quarantine> {
+        self.quarantine.as_ref().filter(|one| now < one.until)
+    }
 }
 
 /// What is to be different about a provider; `None` leaves as is.
@@ -86,6 +109,8 @@ pub struct ProviderChange {
     pub base_url: Option<Option<String>>,
     /// Its credential; `Some(None)` forgets it.
     pub credential: Option<Option<SealedCredential>>,
+    /// Its quarantine; `Some(None)` ends it.
+    pub quarantine: Option<Option<Quarantine>>,
 }
 
 /// Who asks for a change, and what rides in its transaction.
@@ -117,7 +142,16 @@ impl TryFrom<Model> for Provider {
     fn try_from(row: Model) -> Result<Self, StoreError> {
         let credential = row.sealed_credential.zip(row.credential_set_at);
         let hint = row.credential_hint.unwrap_or_default();
+        let quarantine = row
+            .quarantine_reason
+            .zip(row.quarantined_at)
+            .zip(row.quarantined_until);
         Ok(Self {
+            quarantine: quarantine.map(|((reason, since), until)| Quarantine {
+                reason,
+                since: since.at(),
+                until: until.at(),
+            }),
             credential: credential.map(|(sealed, set_at)| SealedCredential {
                 sealed,
                 hint,
@@ -150,6 +184,10 @@ pub struct ProviderStanding {
     pub base_url: Option<String>,
     /// When its credential was entered, if it was.
     pub credential_set_at: Option<DateTime<Utc>>,
+    /// Why nothing new is sold there, as long as `quarantined_until` is to come.
+    pub quarantine_reason: Option<String>,
+    /// When its quarantine ends by itself.
+    pub quarantined_until: Option<DateTime<Utc>>,
 }
 
 service_wide!(Providers, providers, "providers");
@@ -205,6 +243,8 @@ impl Providers<'_> {
                 Column::StaleReason,
                 Column::BaseUrl,
                 Column::CredentialSetAt,
+                Column::QuarantineReason,
+                Column::QuarantinedUntil,
             ])
             .order_by_asc(Column::Id)
             .into_model()
@@ -265,18 +305,6 @@ impl Providers<'_> {
         })
     }
 
-    /// Switches a provider on or off; while it is off its offers are not live.
-    ///
-    /// Errors: [`StoreError::NotFound`].
-    pub async fn set_enabled(&self, id: &ProviderId, enabled: bool) -> Result<(), StoreError> {
-        let changed = Entity::update_many()
-            .col_expr(Column::Enabled, Expr::value(enabled))
-            .filter(Column::Id.eq(Text(id.clone())))
-            .exec(&self.store.write)
-            .await?;
-        found(changed.rows_affected)
-    }
-
     /// Notes that the catalogue could not be read as a whole. Its offers stay as they were, and
     /// grow old.
     ///
@@ -293,7 +321,10 @@ impl Providers<'_> {
             .filter(Column::Id.eq(Text(id.clone())))
             .exec(&self.store.write)
             .await?;
-        found(changed.rows_affected)
+        if changed.rows_affected == 0 {
+            return Err(StoreError::NotFound { what: "provider" });
+        }
+        Ok(())
     }
 }
 
@@ -313,6 +344,9 @@ fn unread(id: &ProviderId, now: DateTime<Utc>) -> Model {
         sealed_credential: None,
         credential_hint: None,
         credential_set_at: None,
+        quarantine_reason: None,
+        quarantined_at: None,
+        quarantined_until: None,
     }
 }
 
@@ -338,9 +372,15 @@ async fn write(
         row.base_url.clone_from(base_url);
     }
     if let Some(credential) = change.credential.clone() {
-        row.credential_set_at = credential.as_ref().map(|new| new.set_at.into());
+        let before = row.credential_set_at.map(Moment::at);
+        row.credential_set_at = credential.as_ref().map(|new| later(new.set_at, before));
         row.credential_hint = credential.as_ref().map(|new| new.hint.clone());
         row.sealed_credential = credential.map(|new| new.sealed);
+    }
+    if let Some(quarantine) = change.quarantine.clone() {
+        row.quarantined_at = quarantine.as_ref().map(|new| new.since.into());
+        row.quarantined_until = quarantine.as_ref().map(|new| new.until.into());
+        row.quarantine_reason = quarantine.map(|new| new.reason);
     }
     Entity::update(row.clone().into_active_model().reset_all())
         .validate()?
@@ -351,10 +391,44 @@ async fn write(
     Ok(provider)
 }
 
-fn found(rows: u64) -> Result<(), StoreError> {
-    if rows == 0 {
-        Err(StoreError::NotFound { what: "provider" })
-    } else {
-        Ok(())
+/// When a credential was entered; later than the one before, for it is by this time that replicas
+/// see that there is another one.
+fn later(set_at: DateTime<Utc>, before: Option<DateTime<Utc>>) -> Moment {
+    let set_at = Moment::from(set_at).at();
+    let earliest = before.map(|before| before + TimeDelta::microseconds(1));
+    earliest.map_or(set_at, |earliest| set_at.max(earliest)).into()
+}
+
+/// Makes sure that something new may be sold at each of these providers.
+///
+/// Errors: [`Conflict::ProviderDisabled`], [`Conflict::ProviderQuarantined`].
+pub(crate) async fn check_open(
+    tx: &DatabaseTransaction,
+    providers: &BTreeSet<ProviderId>,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let ids = providers.iter().cloned().map(Text);
+    let rows = Entity::find()
+        .filter(Column::Id.is_in(ids))
+        .order_by_asc(Column::Id)
+        .all(tx)
+        .await?;
+    for row in rows {
+        let provider = Provider::try_from(row)?;
+        if let Some(Quarantine { reason, until, .. }) = provider.quarantine_at(now).cloned() {
+            return Err(Conflict::ProviderQuarantined {
+                provider: provider.id,
+                reason,
+                until,
+            }
+            .into());
+        }
+        if !provider.enabled {
+            return Err(Conflict::ProviderDisabled {
+                provider: provider.id,
+            }
+            .into());
+        }
     }
+    Ok(())
 }

@@ -133,28 +133,6 @@ impl Tenants<'_> {
         Ok(rows.into_iter().map(Tenant::from).collect())
     }
 
-    /// The tenant's project of this name; made when there is none.
-    ///
-    /// Errors: [`StoreError::Database`].
-    pub async fn ensure_project(
-        &self,
-        tenant: TenantId,
-        name: &str,
-        id_if_new: ProjectId,
-        now: DateTime<Utc>,
-    ) -> Result<Project, StoreError> {
-        transaction!(self.store, |tx| {
-            add_project(tx, tenant, name, id_if_new, now).await?;
-            projects::Entity::find()
-                .filter(projects::Column::TenantId.eq(Text(tenant)))
-                .filter(projects::Column::Name.eq(name))
-                .one(tx)
-                .await?
-                .map(Project::from)
-                .ok_or(StoreError::NotFound { what: "project" })
-        })
-    }
-
     /// Makes a project of the tenant.
     ///
     /// Errors: [`StoreError::Conflict`] when the tenant has one of this name;

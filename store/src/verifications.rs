@@ -5,6 +5,7 @@
 //! token, counts once.
 
 mod attestations;
+mod interrupted;
 
 use chrono::{DateTime, Utc};
 use market::attestation::Verdict;
@@ -132,6 +133,8 @@ pub struct Enrolment {
 /// A node's next step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeStep {
+    /// The agent that takes it: another one may stand in the node's place by now.
+    pub agent_key: String,
     /// The last step that was done before.
     pub from: u8,
     /// The step done now.
@@ -242,8 +245,10 @@ impl AllVerifications<'_> {
     /// Enrols a node under its number.
     ///
     /// Errors: [`StoreError::NotFound`]; [`Conflict::VerificationClosed`];
-    /// [`Conflict::Exists`] when another agent has enrolled for this node;
-    /// [`Conflict::VerificationFull`] for a number beyond the nodes that were leased.
+    /// [`Conflict::Exists`] when another agent has enrolled for this node, or this one was
+    /// interrupted;
+    /// [`Conflict::VerificationFull`] for a number beyond the nodes that were leased;
+    /// [`Conflict::InterruptedTooOften`].
     pub async fn enrol(
         &self,
         id: VerificationId,
@@ -253,31 +258,24 @@ impl AllVerifications<'_> {
         transaction!(self.store, |tx| enrol(tx, id, node, now).await)
     }
 
-    /// Gives up a node's conversation that has no result yet, so that the node may enrol anew; says
-    /// whether there was one.
+    /// Ends a node's conversation that has no result yet, because it cannot be timed any more, so
+    /// that the node may enrol anew; says whether there was one. A trace of it stays, and counts.
     ///
     /// Errors: [`StoreError::Database`].
-    pub async fn give_up(
+    pub async fn interrupt(
         &self,
         id: VerificationId,
-        node_index: u32,
         agent_key: &str,
+        now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
-        let node_index = i32::try_from(node_index).map_err(StoreError::corrupt)?;
-        let given_up = node_sessions::Entity::delete_many()
-            .filter(node_sessions::Column::VerificationId.eq(Text(id)))
-            .filter(node_sessions::Column::NodeIndex.eq(node_index))
-            .filter(node_sessions::Column::AgentKey.eq(agent_key))
-            .filter(node_sessions::Column::Verdict.is_null())
-            .exec(&self.store.write)
-            .await?;
-        Ok(given_up.rows_affected > 0)
+        transaction!(self.store, |tx| interrupted::end(tx, id, agent_key, now)
+            .await)
     }
 
     /// Saves a node's step. The last one saves the signed result with it and asks for a look at
     /// the reservation at once.
     ///
-    /// Errors: [`StoreError::Stale`] when the node is not at `step.from`, has its result already,
+    /// Errors: [`StoreError::Stale`] when this agent is not at `step.from`, has its result already,
     /// or the verification is over.
     pub async fn advance(
         &self,
@@ -332,6 +330,7 @@ async fn enrol(
         }
         .into());
     }
+    interrupted::may_begin_anew(tx, id, node_index, &node.agent_key).await?;
     let row = node_sessions::Model {
         verification_id: Text(id),
         node_index,
@@ -381,6 +380,7 @@ async fn advance(
         .col_expr(Column::AttestationId, Expr::value(attestation_id))
         .filter(Column::VerificationId.eq(Text(id)))
         .filter(Column::NodeIndex.eq(node_index))
+        .filter(Column::AgentKey.eq(&step.agent_key))
         .filter(Column::Step.eq(i32::from(step.from)))
         .filter(Column::Verdict.is_null())
         .exec(tx)

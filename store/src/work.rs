@@ -249,7 +249,7 @@ async fn apply(
         return Err(StoreError::Stale);
     }
     for update in &change.lease_updates {
-        leases::update(tx, row.id.0, update).await?;
+        leases::update(tx, row.id.0, update, now).await?;
     }
     let released = match change.holds_released {
         true => hold::release(tx, row.id.0).await?,

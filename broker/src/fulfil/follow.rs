@@ -120,7 +120,12 @@ impl Round<'_> {
     }
 
     /// Two steps in two transactions: everything passed, then access is delivered.
+    ///
+    /// A window that ended since the round began ends it instead: nobody waits any more.
     async fn hand_over(&mut self, passed: &[LeaseId]) -> Result<(), FulfilError> {
+        if self.window_has_ended() {
+            return self.take_up_wishes().await;
+        }
         if self.reservation.state == ReservationState::Provisioning {
             let reservation = self.step(ReservationEvent::AllPassed)?;
             return self

@@ -76,10 +76,13 @@ pub(super) async fn replace(
 fn may_hear_more(round: &Round<'_>, group: &[Lease]) -> bool {
     let (broker, now) = (round.broker, round.now());
     let cooldown = TimeDelta::seconds(broker.config().sales.cooldown_seconds.into());
-    let fell_lately = group
-        .iter()
-        .filter_map(|lease| lease.gone_at)
-        .all(|gone_at| now - gone_at < cooldown);
+    // A provider that is out of reach never says that its lease is gone: the fall counts.
+    let fell_lately = group.iter().all(|lease| {
+        lease
+            .fell_at
+            .or(lease.gone_at)
+            .is_some_and(|at| now - at < cooldown)
+    });
     let snapshot = broker.snapshot();
     fell_lately
         && snapshot

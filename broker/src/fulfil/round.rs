@@ -169,8 +169,15 @@ impl Round<'_> {
         }))
     }
 
+    /// Whether the window is over and the state still knows that event.
+    pub(super) fn window_has_ended(&self) -> bool {
+        let (end, state) = (self.reservation.window_end, self.reservation.state);
+        end.is_some_and(|end| end <= self.now())
+            && state.next(ReservationEvent::WindowEnded).is_ok()
+    }
+
     /// A lapsed hold, a confirmation, what the tenant wishes, the end of the window.
-    async fn take_up_wishes(&mut self) -> Result<(), FulfilError> {
+    pub(super) async fn take_up_wishes(&mut self) -> Result<(), FulfilError> {
         let (state, now) = (self.reservation.state, self.now());
         if state == ReservationState::Held && now >= self.reservation.hold_expires_at {
             let reservation = self.step(ReservationEvent::HoldLapsed)?;
@@ -183,12 +190,9 @@ impl Round<'_> {
                 .await;
         }
         let wish = reserve::event_of_wish(state, self.reservation.wish);
-        let ended = self.reservation.window_end.is_some_and(|end| end <= now);
         let event = match wish {
             Some(event) => Some(event),
-            None if ended && state.next(ReservationEvent::WindowEnded).is_ok() => {
-                Some(ReservationEvent::WindowEnded)
-            }
+            None if self.window_has_ended() => Some(ReservationEvent::WindowEnded),
             None => None,
         };
         let Some(event) = event else { return Ok(()) };

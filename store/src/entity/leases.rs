@@ -39,6 +39,7 @@ pub struct Model {
     pub metered_to: Option<Moment>,
     pub release_accepted_at: Option<Moment>,
     pub gone_at: Option<Moment>,
+    pub fell_at: Option<Moment>,
     pub fall_reason: Option<Word<LeaseEvent>>,
     pub fall_note: Option<String>,
     pub replaces: Option<Text<LeaseId>>,

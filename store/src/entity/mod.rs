@@ -15,6 +15,7 @@ pub(crate) mod event_counters;
 pub(crate) mod events;
 pub(crate) mod holds;
 pub(crate) mod idempotency_keys;
+pub(crate) mod interrupted_sessions;
 pub(crate) mod leases;
 pub(crate) mod node_reach;
 pub(crate) mod node_sessions;

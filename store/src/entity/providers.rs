@@ -26,6 +26,9 @@ pub struct Model {
     pub sealed_credential: Option<Vec<u8>>,
     pub credential_hint: Option<String>,
     pub credential_set_at: Option<Moment>,
+    pub quarantine_reason: Option<String>,
+    pub quarantined_at: Option<Moment>,
+    pub quarantined_until: Option<Moment>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

@@ -46,6 +46,7 @@ pub(crate) async fn insert(
         metered_to: None,
         release_accepted_at: None,
         gone_at: None,
+        fell_at: None,
         fall_reason: None,
         fall_note: None,
         replaces: lease.replaces.map(Text),
@@ -76,10 +77,14 @@ pub(crate) async fn update(
     tx: &DatabaseTransaction,
     reservation: ReservationId,
     update: &LeaseUpdate,
+    now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let mut changed = facts(&update.facts)?;
     changed.id = Unchanged(Text(update.id));
     changed.state = Set(Word(update.to));
+    if update.facts.fall_reason.is_some() {
+        changed.fell_at = Set(Some(now.into()));
+    }
     let written = Entity::update_many()
         .set(changed)
         .filter(Column::Id.eq(Text(update.id)))

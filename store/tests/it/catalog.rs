@@ -1,9 +1,11 @@
 use market::catalog::OfferDiff;
 use market::money::{Currency, Money};
 use market::offer::{Availability, Offer};
+use store::audit::NewAuditEntry;
 use store::catalog::Generation;
 use store::fixture::{count_rows, for_each_database};
 use store::offers::{HistoryFilter, OfferChange};
+use store::providers::{Cause, ProviderChange};
 use store::{Conflict, StoreError};
 
 use crate::support::{at, offer, provider, reading, sell};
@@ -275,9 +277,14 @@ async fn a_failed_attempt_marks_the_provider_and_touches_no_offer() {
         assert_eq!((marked.live_offers, marked.skipped.len()), (1, 1));
         let live = store.catalog().live_offers().await.expect("reads").offers;
         assert_eq!(live[0].observed_at, at(0), "it grows old");
+        let off = ProviderChange {
+            enabled: Some(false),
+            ..ProviderChange::default()
+        };
+        let entry = NewAuditEntry::of_command(None, "providers disable", None, at(61));
         store
             .providers()
-            .set_enabled(&provider(), false)
+            .change(&provider(), &off, &Cause::Command(Box::new(entry)))
             .await
             .expect("off");
         assert!(

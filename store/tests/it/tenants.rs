@@ -21,7 +21,7 @@ async fn a_tenant_is_made_once_with_its_first_project() {
         let id = ProjectId::from_uuid(Uuid::now_v7());
         let made = store
             .tenants()
-            .ensure_project(first, "llm", id, at(1))
+            .add_project(first, "llm", id, at(1), None)
             .await
             .expect("made");
         assert_eq!((made.id, made.tenant_id), (id, first));

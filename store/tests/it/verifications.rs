@@ -60,8 +60,9 @@ fn node(node_index: u32, agent: &str) -> NewNodeSession {
     }
 }
 
-fn step(from: u8, to: u8, verdict: Option<Verdict>) -> NodeStep {
+fn step(agent: &str, from: u8, to: u8, verdict: Option<Verdict>) -> NodeStep {
     NodeStep {
+        agent_key: agent.to_owned(),
         from,
         to,
         session: serde_json::json!({"step": to}),
@@ -135,7 +136,7 @@ async fn a_step_counts_once_and_the_last_one_wakes_the_worker() {
         all.enrol(id, &node(0, "one"), at(10))
             .await
             .expect("enrols");
-        let (one, other) = (step(1, 2, None), step(1, 2, None));
+        let (one, other) = (step("one", 1, 2, None), step("one", 1, 2, None));
         let (first, second) = tokio::join!(
             all.advance(id, 0, &one, at(11)),
             all.advance(id, 0, &other, at(11))
@@ -153,12 +154,18 @@ async fn a_step_counts_once_and_the_last_one_wakes_the_worker() {
                 .expect("ok")
                 .is_empty()
         );
-        let last = step(2, 5, Some(Verdict::Pass));
+        let another = step("two", 2, 3, None);
+        let in_its_name = all.advance(id, 0, &another, at(12)).await;
+        assert!(
+            matches!(in_its_name, Err(StoreError::Stale)),
+            "it is another agent's conversation: {in_its_name:?}"
+        );
+        let last = step("one", 2, 5, Some(Verdict::Pass));
         all.advance(id, 0, &last, at(12))
             .await
             .expect("the last step");
         let again = all
-            .advance(id, 0, &step(5, 5, Some(Verdict::Fail)), at(13))
+            .advance(id, 0, &step("one", 5, 5, Some(Verdict::Fail)), at(13))
             .await;
         assert!(
             matches!(again, Err(StoreError::Stale)),
@@ -222,7 +229,7 @@ async fn a_verification_that_is_over_takes_no_more_steps() {
             "it stays as it ended"
         );
         assert_eq!(found.closed_at, Some(at(12)));
-        let late = all.advance(id, 0, &step(1, 2, None), at(13)).await;
+        let late = all.advance(id, 0, &step("one", 1, 2, None), at(13)).await;
         assert!(matches!(late, Err(StoreError::Stale)), "{late:?}");
         let late = all.enrol(id, &node(1, "two"), at(13)).await;
         let closed = matches!(
@@ -230,6 +237,46 @@ async fn a_verification_that_is_over_takes_no_more_steps() {
             Err(StoreError::Conflict(Conflict::VerificationClosed))
         );
         assert!(closed, "{late:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_that_was_interrupted_begins_anew_three_times_and_no_more() {
+    for_each_database(async |store| {
+        let opened = opened(store).await;
+        let all = store.verifications().across_tenants();
+        let id = opened.verification;
+        for (agent, second) in [("one", 10), ("two", 20), ("three", 30), ("four", 40)] {
+            all.enrol(id, &node(0, agent), at(second))
+                .await
+                .expect("enrols");
+            assert!(all.interrupt(id, agent, at(second + 5)).await.expect("ends"));
+            assert!(
+                !all.interrupt(id, agent, at(second + 6)).await.expect("ends"),
+                "it has ended already"
+            );
+            let same = all.enrol(id, &node(1, agent), at(second + 7)).await;
+            assert!(
+                matches!(same, Err(StoreError::Conflict(Conflict::Exists { .. }))),
+                "a key speaks once: {same:?}"
+            );
+        }
+        let fifth = all.enrol(id, &node(0, "five"), at(50)).await;
+        let too_often = Conflict::InterruptedTooOften { times: 4 };
+        assert!(
+            matches!(&fifth, Err(StoreError::Conflict(conflict)) if *conflict == too_often),
+            "{fifth:?}"
+        );
+        all.enrol(id, &node(1, "five"), at(51))
+            .await
+            .expect("its neighbour was never interrupted");
+        let last = step("five", 1, 5, Some(Verdict::Pass));
+        all.advance(id, 1, &last, at(52)).await.expect("its result");
+        assert!(
+            !all.interrupt(id, "five", at(53)).await.expect("reads"),
+            "a result stands"
+        );
     })
     .await;
 }
