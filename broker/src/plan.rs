@@ -25,6 +25,9 @@ pub const CANDIDATES_KEPT: usize = 50;
 /// How many candidates that can be ordered a plan keeps, however many price lists are cheaper.
 pub const ORDERABLE_KEPT: usize = 10;
 
+/// For how many of the best fleets requests are simulated.
+pub const SIMULATED: usize = 3;
+
 /// How long a plan answers for its generation.
 const LIFE: Duration = Duration::from_secs(60);
 
@@ -136,11 +139,15 @@ fn search(
         let options = SearchOptions {
             limit,
             orderable_only,
+            simulated: SIMULATED,
         };
         matcher::search(snapshot, demand, held, now, &options)
     };
     let mut plan = find(CANDIDATES_KEPT, false)?;
-    if plan.eligible > plan.candidates.len() {
+    let of_lists = |candidate: &Candidate| {
+        candidate.lines.len() > 1 && candidate.lines.iter().any(|line| !line.offer.orderable)
+    };
+    if plan.eligible > plan.candidates.len() || plan.candidates.iter().any(of_lists) {
         for candidate in find(ORDERABLE_KEPT, true)?.candidates {
             if plan
                 .candidates

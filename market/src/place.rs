@@ -130,6 +130,8 @@ struct RegionRow {
     region_as_written: String,
     country: Option<Country>,
     metro: Option<String>,
+    lat: Option<f64>,
+    lon: Option<f64>,
 }
 
 static REGIONS: LazyLock<HashMap<String, HashMap<String, Located>>> = LazyLock::new(|| {
@@ -143,6 +145,55 @@ static REGIONS: LazyLock<HashMap<String, HashMap<String, Located>>> = LazyLock::
     }
     regions
 });
+
+static POSITIONS: LazyLock<HashMap<String, HashMap<String, Position>>> = LazyLock::new(|| {
+    let mut positions: HashMap<String, HashMap<String, Position>> = HashMap::new();
+    for row in table::rows::<RegionRow>(include_str!("../data/regions.csv")) {
+        if let (Some(latitude), Some(longitude)) = (row.lat, row.lon) {
+            let at = Position {
+                latitude,
+                longitude,
+            };
+            let of_provider = positions.entry(row.provider).or_default();
+            of_provider.insert(row.region_as_written.to_lowercase(), at);
+        }
+    }
+    positions
+});
+
+/// A point on the globe. Units: degrees, north and east.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Position {
+    /// North of the equator.
+    pub latitude: f64,
+    /// East of Greenwich.
+    pub longitude: f64,
+}
+
+impl Position {
+    /// Where a seller's region or zone stands, as far as the table of regions says.
+    #[must_use]
+    pub fn of(seller: &str, place: &Place) -> Option<Self> {
+        let words = [place.zone.as_deref(), place.region.as_deref()];
+        let of_seller = POSITIONS.get(seller)?;
+        words
+            .into_iter()
+            .flatten()
+            .find_map(|word| of_seller.get(&word.to_lowercase()))
+            .copied()
+    }
+
+    /// The distance over ground. Units: kilometres.
+    #[must_use]
+    pub fn distance_km(&self, other: &Self) -> f64 {
+        const MEAN_RADIUS_KM: f64 = 6_371.0;
+        let (a, b) = (self.latitude.to_radians(), other.latitude.to_radians());
+        let east = (other.longitude - self.longitude).to_radians();
+        let haversine =
+            ((b - a) / 2.0).sin().powi(2) + a.cos() * b.cos() * (east / 2.0).sin().powi(2);
+        2.0 * MEAN_RADIUS_KM * haversine.sqrt().min(1.0).asin()
+    }
+}
 
 /// A region or zone that the table lists for this seller.
 fn listed(seller: &str, word: &str) -> Option<Located> {

@@ -1,13 +1,13 @@
 //! What every kind of demand asks of an offer: who, where, how fresh, how many, how dear.
 
 use chrono::{DateTime, Utc};
-use market::demand::{Ceiling, Shared};
+use market::demand::{Ceiling, DemandKind, Shared};
 use market::money::{Money, Rate};
 use market::offer::Offer;
 use market::place::Place;
 
 use crate::reason::ReasonCode;
-use crate::search::{Held, SearchOptions};
+use crate::search::{Held, MAX_NODES, SearchOptions};
 use crate::snapshot::Snapshot;
 
 /// The shared fields of a demand, with what they are tested against.
@@ -17,6 +17,7 @@ pub(crate) struct Filter<'a> {
     pub(crate) held: &'a Held,
     pub(crate) now: DateTime<Utc>,
     pub(crate) options: &'a SearchOptions,
+    pub(crate) kind: DemandKind,
 }
 
 impl Filter<'_> {
@@ -92,6 +93,20 @@ impl Filter<'_> {
             return Err(ReasonCode::Held);
         }
         Ok(())
+    }
+
+    /// The nodes that may be taken beside those that are held or leased already.
+    ///
+    /// Where the provider counts nothing, one holder at a time is let in.
+    pub(crate) fn free_nodes(&self, offer: &Offer) -> u32 {
+        let stock = &offer.availability;
+        let held = self.held.get(&offer.offer_id).copied().unwrap_or(0);
+        match stock.nodes {
+            _ if stock.is_sold_out() => 0,
+            None if held > 0 => 0,
+            Some(free) if !stock.at_least => free.saturating_sub(held).min(MAX_NODES),
+            _ => MAX_NODES,
+        }
     }
 
     /// What the tenant would pay per hour for so many nodes, if it is under the ceiling.

@@ -65,6 +65,7 @@ impl<'a> GpusQuery<'a> {
             key: Key {
                 tier: 0,
                 cost: i128::from(price),
+                then: (0, 0),
             },
             figures: Figures::Gpus,
         }

@@ -10,9 +10,12 @@
 
 mod explain;
 mod filter;
+pub mod fleet;
+mod fleet_search;
 mod gpus;
 mod hardware;
 pub mod models;
+mod network;
 pub mod perf;
 mod plan;
 mod reason;
@@ -62,7 +65,4 @@ pub enum MatchError {
     /// The load of a serving demand is missing.
     #[error("a fleet cannot be sized without a load; give `requests_per_second` or `concurrency`")]
     LoadMissing,
-    /// The demand asks that the fleet survive a loss, and fleets are of one offer yet.
-    #[error("a fleet of several sites is not planned yet; leave out `survive`")]
-    SurviveNotSupported,
 }

@@ -92,16 +92,39 @@ pub struct Facts {
     /// GPUs of one copy of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus_per_replica: Option<u32>,
+    /// Sequences that a copy answers together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequences_per_replica: Option<f64>,
     /// Tokens per second that the run is predicted to train while nothing fails, or the fleet to
     /// write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_second: Option<f64>,
-    /// Time to the first token, without queueing. Units: milliseconds.
+    /// What 1e6 output tokens are predicted to cost while the fleet writes all that it can. Units:
+    /// US dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd_per_million_tokens: Option<Money>,
+    /// What the network takes of the time to the first token. Units: milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_ms: Option<f64>,
+    /// Time to the first token, network included, without queueing. Units: milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_token_ms: Option<f64>,
     /// Time per further token at the planned batch. Units: milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_token_ms: Option<f64>,
+    /// The share of requests that the simulated times are for. Units: percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percentile: Option<f64>,
+    /// Time to the first token that so many requests have at most, network and queueing included.
+    /// Units: milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_token_tail_ms: Option<f64>,
+    /// Mean time per further token that so many requests have at most. Units: milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_token_tail_ms: Option<f64>,
+    /// Whether the simulated times meet the latency objective.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meets_objective: Option<bool>,
     /// Memory bandwidth per price. Units: GB/s per US dollar per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_gbps_per_usd_hour: Option<f64>,

@@ -63,6 +63,8 @@ pub enum ReasonCode {
     Deadline,
     /// Answers would not come fast enough.
     Latency,
+    /// No fleet carries the load once what may be lost is lost.
+    Spread,
     /// Fewer nodes than needed.
     NotEnoughNodes,
     /// Held or leased by others as far as the provider's count goes.
@@ -73,7 +75,7 @@ pub enum ReasonCode {
 
 impl ReasonCode {
     /// Every code, in the order in which offers are tested.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::NoPrice,
         Self::Gpu,
         Self::GpuFormUnknown,
@@ -95,6 +97,7 @@ impl ReasonCode {
         Self::Fabric,
         Self::Deadline,
         Self::Latency,
+        Self::Spread,
         Self::NotEnoughNodes,
         Self::Held,
         Self::Ceiling,
@@ -125,6 +128,7 @@ impl ReasonCode {
             Self::Fabric => "fabric",
             Self::Deadline => "deadline",
             Self::Latency => "latency",
+            Self::Spread => "spread",
             Self::NotEnoughNodes => "not_enough_nodes",
             Self::Held => "held",
             Self::Ceiling => "ceiling",
@@ -165,6 +169,9 @@ impl ReasonCode {
             }
             Self::Deadline => "The run would not be done in time.",
             Self::Latency => "Its answers would not come fast enough.",
+            Self::Spread => {
+                "Together with all others it does not carry the load once what may be lost is lost."
+            }
             Self::NotEnoughNodes => "The provider has fewer nodes of it than are needed.",
             Self::Held => "What the provider has of it is held or leased already.",
             Self::Ceiling => "It is dearer than the ceiling.",

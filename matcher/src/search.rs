@@ -16,6 +16,7 @@ use market::offer::{Offer, Terms};
 use crate::MatchError;
 use crate::explain;
 use crate::filter::Filter;
+use crate::fleet_search::{FleetLine, search_fleets};
 use crate::gpus::GpusQuery;
 use crate::plan::{Candidate, CandidateLine, Plan, Refused, Rejections};
 use crate::reason::ReasonCode;
@@ -36,6 +37,8 @@ pub struct SearchOptions {
     pub limit: usize,
     /// Whether only offers are eligible that can be ordered here.
     pub orderable_only: bool,
+    /// For how many of the best fleets requests are simulated, to see how long the slow ones wait.
+    pub simulated: usize,
 }
 
 impl Default for SearchOptions {
@@ -43,6 +46,7 @@ impl Default for SearchOptions {
         Self {
             limit: 10,
             orderable_only: false,
+            simulated: 0,
         }
     }
 }
@@ -67,7 +71,11 @@ pub fn search(
         held,
         now,
         options,
+        kind: demand.kind(),
     };
+    if let Query::Serve(serve) = &query {
+        return Ok(search_fleets(&query, serve, &filter));
+    }
     let mut eligible = Vec::new();
     let mut tally = Tally::default();
     for row in snapshot.rows() {
@@ -111,6 +119,8 @@ pub(crate) struct Fit {
 pub(crate) struct Key {
     pub(crate) tier: u8,
     pub(crate) cost: i128,
+    /// What decides between equals, before their names do.
+    pub(crate) then: (u64, u64),
 }
 
 /// The figures of a fit, by kind of demand.
@@ -171,7 +181,7 @@ pub(crate) fn known_node(row: &Row) -> Result<(&'static GpuSpec, u32), ReasonCod
 
 /// Tests one offer: how it would be taken and what that costs, or the first reason why it is not
 /// eligible.
-fn test<'a>(
+pub(crate) fn test<'a>(
     query: &Query<'_>,
     filter: &Filter<'_>,
     row: &'a Row,
@@ -193,6 +203,14 @@ fn test<'a>(
     })
 }
 
+/// What a node costs an hour as it is charged: the frozen rate for each of its GPUs.
+/// Units: 1e-8 US dollars.
+pub(crate) fn node_price_units(row: &Row) -> Option<i64> {
+    let gpus = row.offer.gpus.as_whole()?;
+    let rate = row.rate?.money_per_gpu_hour().units();
+    rate.checked_mul(i64::from(gpus))
+}
+
 /// A number of nodes, if one candidate may take so many.
 pub(crate) fn most_nodes(nodes: f64) -> Option<u32> {
     let nodes = nodes.ceil();
@@ -202,15 +220,32 @@ pub(crate) fn most_nodes(nodes: f64) -> Option<u32> {
         .then_some(nodes as u32)
 }
 
-struct Eligible<'a> {
+pub(crate) struct Eligible<'a> {
     row: &'a Row,
-    fit: Fit,
+    pub(crate) fit: Fit,
     rate: Rate,
     cost_per_hour: Money,
 }
 
-impl Eligible<'_> {
-    fn candidate(&self, rank: usize, query: &Query<'_>, filter: &Filter<'_>) -> Candidate {
+impl<'a> Eligible<'a> {
+    /// The fleet of this offer alone; `None` where it is none.
+    pub(crate) fn fleet_line(&self) -> Option<FleetLine<'a>> {
+        let Figures::Serve(node) = self.fit.figures else {
+            return None;
+        };
+        Some(FleetLine {
+            row: self.row,
+            nodes: self.fit.nodes,
+            node,
+        })
+    }
+
+    pub(crate) fn candidate(
+        &self,
+        rank: usize,
+        query: &Query<'_>,
+        filter: &Filter<'_>,
+    ) -> Candidate {
         let Self {
             row,
             fit,
@@ -232,7 +267,7 @@ impl Eligible<'_> {
 }
 
 /// Leaves the best `limit`, best first.
-fn keep_best(eligible: &mut Vec<Eligible<'_>>, limit: usize) {
+pub(crate) fn keep_best(eligible: &mut Vec<Eligible<'_>>, limit: usize) {
     let order = |a: &Eligible<'_>, b: &Eligible<'_>| {
         a.fit
             .key
@@ -249,7 +284,7 @@ fn keep_best(eligible: &mut Vec<Eligible<'_>>, limit: usize) {
 }
 
 /// The order of offers that are equally good: total, and the same on every run.
-fn tie_order(a: &Offer, b: &Offer) -> Ordering {
+pub(crate) fn tie_order(a: &Offer, b: &Offer) -> Ordering {
     a.provider
         .cmp(&b.provider)
         .then_with(|| a.sku.cmp(&b.sku))
@@ -259,18 +294,18 @@ fn tie_order(a: &Offer, b: &Offer) -> Ordering {
 
 /// Counts rejections and keeps the first offer of each reason.
 #[derive(Default)]
-struct Tally<'a> {
+pub(crate) struct Tally<'a> {
     counts: [usize; ReasonCode::ALL.len()],
     first: [Option<&'a Row>; ReasonCode::ALL.len()],
 }
 
 impl<'a> Tally<'a> {
-    fn count(&mut self, code: ReasonCode, row: &'a Row) {
+    pub(crate) fn count(&mut self, code: ReasonCode, row: &'a Row) {
         self.counts[code as usize] += 1;
         self.first[code as usize].get_or_insert(row);
     }
 
-    fn rejections(&self) -> Rejections {
+    pub(crate) fn rejections(&self) -> Rejections {
         let by_reason: BTreeMap<_, _> = ReasonCode::ALL
             .into_iter()
             .zip(self.counts)
@@ -282,7 +317,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    fn examples(&self, query: &Query<'_>, filter: &Filter<'_>) -> Vec<Refused> {
+    pub(crate) fn examples(&self, query: &Query<'_>, filter: &Filter<'_>) -> Vec<Refused> {
         let found = ReasonCode::ALL.into_iter().zip(self.first);
         found
             .filter_map(|(reason, row)| {

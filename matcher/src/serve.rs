@@ -1,28 +1,51 @@
-//! Demands of the kind `serve_realtime`: a fleet of nodes of one offer, most memory bandwidth per
-//! dollar first.
+//! Demands of the kind `serve_realtime`: what one node of an offer carries at the wanted latency,
+//! and the nodes that carry the load.
 //!
-//! A copy of the model stays inside one node. Its width (GPUs, doubling from one) is the one that
-//! needs the fewest nodes for the load, and among those the narrowest.
+//! A copy of the model stays inside one node. Its width is the one with which a node carries most;
+//! of two that carry the same, the narrower. Offers of one shape are predicted once. Which offers
+//! make the cheapest fleet together is settled in `fleet_search`.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
 
 use market::demand::{Precision, ServeRealtimeDemand};
 use market::gpu::GpuSpec;
+use market::offer::Offer;
 
 use crate::MatchError;
 use crate::models::ModelFigures;
-use crate::perf::serving::{NoReplica, Replica, ServingWork, doublings, peak_tflops};
+use crate::network::Users;
+use crate::perf::chip::Chip;
+use crate::perf::constants::{Constants, InferenceConstants};
+use crate::perf::replica::CannotServe;
+use crate::perf::serving::{Replica, ServingWork, cache_format, doublings, weight_format};
 use crate::reason::ReasonCode;
-use crate::search::{Figures, Fit, Key, most_nodes};
+use crate::search::{Figures, Fit, Key, most_nodes, node_price_units};
 use crate::snapshot::Row;
 
-/// The share of its throughput that a fleet is planned to run at, so that queues stay short.
+/// The share of its throughput that a fleet is planned to run at: the rest is the warm buffer that
+/// keeps queues short.
 pub(crate) const PLANNED_UTILISATION: f64 = 0.8;
+
+/// The share of requests that an objective is for, where the demand does not say. Units: percent.
+pub(crate) const DEFAULT_PERCENTILE: f64 = 95.0;
+
+/// Parts of a token per second, or of a place in a batch, in which loads are counted.
+const PARTS: f64 = 1_000.0;
 
 /// What a `serve_realtime` demand asks of each offer.
 pub(crate) struct ServeQuery<'a> {
     pub(crate) demand: &'a ServeRealtimeDemand,
     pub(crate) work: ServingWork,
     pub(crate) load: Load,
+    pub(crate) constants: &'static InferenceConstants,
+    users: Option<Users>,
+    /// What is predicted already; offers of one shape differ in price alone.
+    nodes: RefCell<HashMap<Shape, Result<ServeFit, ReasonCode>>>,
 }
+
+/// What a prediction depends on: GPU, GPUs of a node, microseconds of the network.
+type Shape = (&'static str, u32, u64);
 
 /// The load at the peak, growth included.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,27 +56,25 @@ pub(crate) enum Load {
     Concurrency(f64),
 }
 
-/// What a fleet of one offer comes to.
+/// What one node of an offer carries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ServeFit {
     /// One copy of the model.
     pub(crate) replica: Replica,
     /// Copies on each node.
     pub(crate) replicas_per_node: u32,
+    /// The share of the load that a node carries, in the parts of [`ServeQuery::need`].
+    pub(crate) capacity: u64,
+    /// The round trip to the users that the percentile is of. Units: milliseconds.
+    pub(crate) network_ms: Option<f64>,
 }
 
 impl<'a> ServeQuery<'a> {
     pub(crate) fn new(demand: &'a ServeRealtimeDemand) -> Result<Self, MatchError> {
-        if demand.weights == Precision::Fp32 {
-            let precision = demand.weights;
-            return Err(MatchError::PrecisionNotSupported {
-                work: "serving",
-                precision,
-            });
-        }
-        if demand.survive.is_some() {
-            return Err(MatchError::SurviveNotSupported);
-        }
+        let refuse = |precision| MatchError::PrecisionNotSupported {
+            work: "serving",
+            precision,
+        };
         let growth = demand.growth.unwrap_or(1.0);
         let load = match (demand.requests_per_second, demand.concurrency) {
             (Some(rate), _) => Load::RequestsPerSecond(rate * growth),
@@ -62,74 +83,145 @@ impl<'a> ServeQuery<'a> {
         };
         let work = ServingWork {
             model: ModelFigures::of(&demand.model)?,
-            weights: demand.weights,
-            cache: demand.kv_cache,
+            weights: weight_format(demand.weights).ok_or(refuse(demand.weights))?,
+            cache: cache_format(demand.kv_cache).ok_or(refuse(demand.kv_cache))?,
             input_tokens: demand.input_tokens.into(),
             output_tokens: demand.output_tokens.into(),
             latency: demand.latency.clone().unwrap_or_default(),
         };
-        Ok(Self { demand, work, load })
-    }
-
-    /// Finds the width of a copy and the nodes of the fleet.
-    pub(crate) fn fit(
-        &self,
-        row: &Row,
-        spec: &GpuSpec,
-        gpus_per_node: u32,
-    ) -> Result<Fit, ReasonCode> {
-        let peak = peak_tflops(spec, self.work.weights).ok_or(ReasonCode::Precision)?;
-        let mut best: Option<(f64, ServeFit)> = None;
-        let mut refusal = ReasonCode::Memory;
-        for gpus in doublings(gpus_per_node) {
-            match self.work.replica(spec, peak, gpus) {
-                Ok(replica) => {
-                    let fit = ServeFit {
-                        replica,
-                        replicas_per_node: gpus_per_node / gpus,
-                    };
-                    let nodes = self.nodes(&fit);
-                    if best.is_none_or(|(fewest, _)| nodes < fewest) {
-                        best = Some((nodes, fit));
-                    }
-                }
-                Err(NoReplica::TooLarge) => {}
-                Err(NoReplica::TooSlow) => refusal = ReasonCode::Latency,
-            }
-        }
-        let (nodes, fit) = best.ok_or(refusal)?;
-        let nodes = most_nodes(nodes).ok_or(ReasonCode::NotEnoughNodes)?;
-        let key = Key {
-            tier: 0,
-            cost: price_per_bandwidth(row, spec, gpus_per_node),
-        };
-        Ok(Fit {
-            nodes,
-            key,
-            figures: Figures::Serve(fit),
+        Ok(Self {
+            demand,
+            work,
+            load,
+            constants: &Constants::product().inference,
+            users: Users::of(&demand.users),
+            nodes: RefCell::default(),
         })
     }
 
-    /// The nodes that carry the load.
+    /// The share of requests that the objective is for. Units: percent.
+    pub(crate) fn percentile(&self) -> f64 {
+        self.work.latency.percentile.unwrap_or(DEFAULT_PERCENTILE)
+    }
+
+    /// What is to be carried, rounded up. Units: a thousandth of a token per second where the load
+    /// is a rate, of a place in a batch where it is a number in flight.
+    pub(crate) fn need(&self) -> u64 {
+        let parts = match self.load {
+            Load::RequestsPerSecond(rate) => rate * self.work.output_tokens,
+            Load::Concurrency(count) => count,
+        };
+        // The bounds of the schema keep it far below the largest integer.
+        (parts * PARTS).ceil().max(1.0) as u64
+    }
+
+    /// Finds what a node carries, and the nodes of a fleet of this offer alone.
+    pub(crate) fn fit(
+        &self,
+        row: &Row,
+        spec: &'static GpuSpec,
+        gpus_per_node: u32,
+    ) -> Result<Fit, ReasonCode> {
+        let node = self.node(&row.offer, spec, gpus_per_node)?;
+        let nodes = self.need().div_ceil(node.capacity);
+        let nodes = most_nodes(nodes as f64).ok_or(ReasonCode::NotEnoughNodes)?;
+        let price = node_price_units(row).ok_or(ReasonCode::NoPrice)?;
+        Ok(Fit {
+            nodes,
+            key: Key {
+                tier: 0,
+                cost: i128::from(price) * i128::from(nodes),
+                // Of fleets that cost the same the nearer one, then the one with more to spare.
+                then: (
+                    node.network_ms.map_or(0, |ms| (ms * 1e3) as u64),
+                    u64::MAX - node.capacity.saturating_mul(nodes.into()),
+                ),
+            },
+            figures: Figures::Serve(node),
+        })
+    }
+
+    /// What one node carries.
+    pub(crate) fn node(
+        &self,
+        offer: &Offer,
+        spec: &'static GpuSpec,
+        gpus_per_node: u32,
+    ) -> Result<ServeFit, ReasonCode> {
+        let network_ms = self.network_ms(offer);
+        let micros = network_ms.map_or(0, |ms| (ms * 1e3) as u64);
+        let shape = (spec.canonical.as_str(), gpus_per_node, micros);
+        if let Some(known) = self.nodes.borrow().get(&shape) {
+            return *known;
+        }
+        let found = self.node_of(spec, gpus_per_node, network_ms);
+        self.nodes.borrow_mut().insert(shape, found);
+        found
+    }
+
+    /// The round trip to the users that the percentile is of. Units: milliseconds.
+    pub(crate) fn network_ms(&self, offer: &Offer) -> Option<f64> {
+        let users = self.users.as_ref()?;
+        Some(users.round_trip_ms(offer, self.percentile()))
+    }
+
+    fn node_of(
+        &self,
+        spec: &'static GpuSpec,
+        gpus_per_node: u32,
+        network_ms: Option<f64>,
+    ) -> Result<ServeFit, ReasonCode> {
+        if !has_rate(spec, self.demand.weights) {
+            return Err(ReasonCode::Precision);
+        }
+        let chip = Chip::of_spec(spec).ok_or(ReasonCode::Precision)?;
+        let network_seconds = network_ms.unwrap_or(0.0) / 1e3;
+        let mut best: Result<ServeFit, ReasonCode> = Err(ReasonCode::Memory);
+        for gpus in doublings(gpus_per_node) {
+            let replica = (self.work).replica(self.constants, &chip, gpus, network_seconds);
+            match replica {
+                Ok(replica) => {
+                    let replicas_per_node = gpus_per_node / gpus;
+                    let capacity = self.capacity(&replica, replicas_per_node);
+                    if capacity > best.map_or(0, |best| best.capacity) {
+                        best = Ok(ServeFit {
+                            replica,
+                            replicas_per_node,
+                            capacity,
+                            network_ms,
+                        });
+                    }
+                }
+                Err(CannotServe::TooSlow) if best.is_err() => best = Err(ReasonCode::Latency),
+                Err(_) => {}
+            }
+        }
+        best
+    }
+
+    /// What the copies on a node carry, rounded down.
     ///
     /// By Little's law the requests in flight are those that come in times the time each takes, so
     /// a rate of requests needs tokens per second, and a number in flight needs places in batches.
-    fn nodes(&self, fit: &ServeFit) -> f64 {
-        let replicas = f64::from(fit.replicas_per_node);
-        let nodes = match self.load {
-            Load::RequestsPerSecond(rate) => {
-                let planned = fit.replica.tokens_per_second * replicas * PLANNED_UTILISATION;
-                rate * self.work.output_tokens / planned
-            }
-            Load::Concurrency(count) => count / (fit.replica.batch * replicas),
+    fn capacity(&self, replica: &Replica, replicas_per_node: u32) -> u64 {
+        let each = match self.load {
+            Load::RequestsPerSecond(_) => replica.tokens_per_second * PLANNED_UTILISATION,
+            Load::Concurrency(_) => replica.batch.floor(),
         };
-        nodes.ceil().max(1.0)
+        (each * PARTS * f64::from(replicas_per_node)) as u64
     }
 }
 
-/// The price of memory bandwidth, rounded down. Units: 1e-14 US dollars per hour and MB/s.
-fn price_per_bandwidth(row: &Row, spec: &GpuSpec, gpus_per_node: u32) -> i128 {
-    let megabytes = (spec.memory_bandwidth_gbps * 1e3).round().max(1.0) as i128;
-    let price = i128::from(row.offer.price_per_node_hour.units());
-    price * 1_000_000 / (megabytes * i128::from(gpus_per_node))
+/// Whether a rate is published for products of weights of this precision. 4-bit integers are
+/// unpacked to 16 bits before they are multiplied.
+fn has_rate(spec: &GpuSpec, weights: Precision) -> bool {
+    match weights {
+        Precision::Bf16 => spec.bf16_tflops_dense,
+        Precision::Fp16 | Precision::Int4 => spec.fp16_tflops_dense,
+        Precision::Fp8 => spec.fp8_tflops_dense,
+        Precision::Int8 => spec.int8_tops_dense,
+        Precision::Fp4 => spec.fp4_tflops_dense,
+        Precision::Fp32 => None,
+    }
+    .is_some()
 }

@@ -140,6 +140,7 @@ impl<'a> TrainQuery<'a> {
         let key = Key {
             tier: self.tier(offer, spec, gpus_per_node, nodes),
             cost: run_cost_units(row, run.gpu_hours()),
+            then: (0, 0),
         };
         Ok(Fit {
             nodes,

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::table::{hanging, print_line, table};
 use super::{Ending, read_sheets};
 use crate::clock::{Clock as _, SystemClock};
+use crate::plan::SIMULATED;
 
 /// Ranks the offers of price lists for a demand; no server, no database.
 ///
@@ -67,6 +68,7 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     let snapshot = Snapshot::new(0, now, read.offers.clone(), views);
     let options = SearchOptions {
         limit: args.top,
+        simulated: SIMULATED,
         ..SearchOptions::default()
     };
     let plan = matcher::search(&snapshot, &demand, &Held::new(), now, &options)

@@ -187,6 +187,7 @@ async fn next_offers(
     let options = SearchOptions {
         limit: CANDIDATES,
         orderable_only: true,
+        ..SearchOptions::default()
     };
     let (broker, now) = (round.broker, round.broker.now());
     // Our own other leases must not stand in the way, so the store alone judges what is left.

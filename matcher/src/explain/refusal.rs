@@ -2,8 +2,9 @@
 
 use super::{counted, gb};
 use crate::filter::Filter;
-use crate::perf::memory::{SERVING_FRACTION, TRAINING_FRACTION};
-use crate::perf::serving;
+use crate::perf::chip::Chip;
+use crate::perf::memory::TRAINING_FRACTION;
+use crate::perf::serving::{doublings, usable_bytes};
 use crate::reason::ReasonCode;
 use crate::search::{Query, known_node, most_nodes};
 use crate::snapshot::Row;
@@ -75,6 +76,11 @@ fn figures(
         )),
         ReasonCode::Deadline => of_deadline(query, row),
         ReasonCode::Latency => of_latency(query, row),
+        ReasonCode::Spread => Some(format!(
+            "Without {}, or one of its zones, the others do not carry the load, or without one of \
+             the others it does not",
+            offer.provider
+        )),
         ReasonCode::NotEnoughNodes | ReasonCode::Held => of_stock(query, filter, row),
         ReasonCode::Ceiling => {
             let needed = query.fit(row).ok()?.nodes;
@@ -115,7 +121,7 @@ fn of_precision(query: &Query<'_>, row: &Row) -> Option<String> {
     let precision = match query {
         Query::Gpus(_) => return None,
         Query::Train(query) => query.demand.precision,
-        Query::Serve(query) => query.work.weights,
+        Query::Serve(query) => query.demand.weights,
     };
     Some(format!(
         "{} has no published rate in {}",
@@ -140,13 +146,16 @@ fn of_memory(query: &Query<'_>, row: &Row) -> Option<String> {
                 spec.memory_gb * TRAINING_FRACTION * f64::from(gpus),
             ))
         }
-        Query::Serve(query) => Some(format!(
-            "{} with one sequence needs {:.1} GB; {per_node} x {} GB may fill {:.1} GB",
-            query.work.model.name,
-            gb(query.work.needed_bytes()),
-            spec.memory_gb,
-            spec.memory_gb * SERVING_FRACTION * f64::from(per_node),
-        )),
+        Query::Serve(query) => {
+            let chip = Chip::of_spec(spec)?;
+            Some(format!(
+                "{} with one sequence needs {:.1} GB; {per_node} x {} GB may fill {:.1} GB",
+                query.work.model.name,
+                gb(query.work.needed_bytes(query.constants, &chip)),
+                spec.memory_gb,
+                gb(usable_bytes(query.constants, &chip, per_node)),
+            ))
+        }
     }
 }
 
@@ -177,11 +186,15 @@ fn of_latency(query: &Query<'_>, row: &Row) -> Option<String> {
         return None;
     };
     let (spec, per_node) = known_node(row).ok()?;
-    let peak = serving::peak_tflops(spec, query.work.weights)?;
-    let widest = serving::doublings(per_node).last()?;
-    let (first, per_token) = query.work.seconds_alone(spec, peak, widest);
+    let chip = Chip::of_spec(spec)?;
+    let widest = doublings(per_node).last()?;
+    let (first, per_token) = query.work.seconds_alone(query.constants, &chip, widest);
+    let network = query
+        .network_ms(&row.offer)
+        .map_or(String::new(), |ms| format!(", {ms:.0} ms for the network"));
     Some(format!(
-        "On {widest} x {} even a lone request waits {:.0} ms for its first token and {:.1} ms for each other",
+        "On {widest} x {} even a lone request waits {:.0} ms for its first token{network} and {:.1} ms \
+         for each other",
         row.offer.gpu,
         first * 1e3,
         per_token * 1e3,

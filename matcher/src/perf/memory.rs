@@ -10,10 +10,6 @@ use crate::models::ModelFigures;
 /// The share of a GPU's memory that training may fill; the rest is lost to fragments.
 pub const TRAINING_FRACTION: f64 = 0.92;
 
-/// The share of a GPU's memory that serving may fill with weights and cache; the rest is the
-/// runtime's and the activations'. Serving engines ship with this default.
-pub const SERVING_FRACTION: f64 = 0.9;
-
 /// Memory that the runtime and its workspace take on each training GPU. Units: bytes.
 pub(crate) const RUNTIME_BYTES: f64 = 3e9;
 

@@ -6,6 +6,7 @@
 //! Sources: Pope et al. 2022, Williams et al. 2009 (roofline).
 
 mod rates;
+pub mod tails;
 
 #[cfg(test)]
 mod tests;

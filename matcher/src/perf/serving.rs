@@ -1,40 +1,32 @@
-//! How fast one copy of a model serves, by the roofline of decoding.
+//! One copy of a model on GPUs of a node, as fleets are made of: what is served, in which layout,
+//! at the largest batch that meets the latency objective.
 //!
-//! Writing a token reads the weights once for the whole batch and each sequence's cache once;
-//! it multiplies each active weight once per sequence. The slower of the two bounds a step.
-//! Reading prompts shares the same GPUs, so each slot of the batch also pays for its prompt.
+//! The rates are those of [`super::replica`]. A layout splits matrices over the GPUs that a fast
+//! link joins; where none does, or the copy is wider than the link reaches, stages are tried too.
 
 use market::demand::{LatencyObjective, Precision};
-use market::gpu::GpuSpec;
 
-use super::memory::{SERVING_FRACTION, bytes_per_weight, cache_bytes, weight_bytes};
-use crate::hardware::joined_all_to_all;
+use super::chip::{Architecture, Chip};
+use super::constants::InferenceConstants;
+use super::memory::bytes_per_weight;
+use super::replica::tails::{Arrivals, CopyLoad, StepTimes, Tails, simulate};
+use super::replica::{
+    CacheFormat, CannotServe, Engine, Limits, Rates, Served, Setup, WeightFormat, serve,
+};
 use crate::models::ModelFigures;
 
-/// The share of the memory bandwidth that decoding is assumed to reach.
-pub const ASSUMED_BANDWIDTH_SHARE: f64 = 0.7;
-
-/// The share of the peak rate that prompts and large batches are assumed to reach.
-pub const ASSUMED_COMPUTE_SHARE: f64 = 0.5;
-
-/// What each doubling of the GPUs of one copy is assumed to keep of the rate, joined all to all.
-const KEPT_PER_DOUBLING: f64 = 0.85;
-
-/// The same over PCI Express or bridges.
-const KEPT_PER_DOUBLING_PCIE: f64 = 0.7;
-
-/// The largest batch that serving engines schedule. Units: sequences.
-const LARGEST_BATCH: f64 = 1_024.0;
+/// Every plan draws the same arrivals, so that the same demand gets the same tails.
+const SEED: u64 = 1;
 
 /// What is served and how.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServingWork {
     /// The model.
     pub model: ModelFigures,
-    /// Precision of its weights.
-    pub weights: Precision,
-    /// Precision of its key-value cache.
-    pub cache: Precision,
+    /// Its weights.
+    pub weights: WeightFormat,
+    /// Its key-value cache.
+    pub cache: CacheFormat,
     /// Tokens of a prompt.
     pub input_tokens: f64,
     /// Tokens of an answer.
@@ -49,11 +41,15 @@ pub struct ServingWork {
 pub struct Replica {
     /// GPUs of the copy.
     pub gpus: u32,
+    /// GPUs that share each matrix; the rest are stages.
+    pub tensor: u32,
+    /// The software that the prediction is of.
+    pub engine: Engine,
     /// Sequences answered together.
     pub batch: f64,
     /// Tokens written per second.
     pub tokens_per_second: f64,
-    /// Seconds until the first token, without queueing.
+    /// Seconds until the first token, without network and queueing.
     pub first_token_seconds: f64,
     /// Seconds per further token.
     pub per_token_seconds: f64,
@@ -63,13 +59,37 @@ pub struct Replica {
     pub available_bytes: f64,
 }
 
-/// Why a copy of the model does not serve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoReplica {
-    /// Weights and one sequence's cache do not fit.
-    TooLarge,
-    /// Even alone a request is answered too slowly.
-    TooSlow,
+/// The format of weights in this precision; `None` where no engine serves it.
+#[must_use]
+pub const fn weight_format(precision: Precision) -> Option<WeightFormat> {
+    match precision {
+        Precision::Fp32 => None,
+        Precision::Bf16 | Precision::Fp16 => Some(WeightFormat::Bf16),
+        Precision::Fp8 => Some(WeightFormat::Fp8),
+        Precision::Int8 => Some(WeightFormat::Int8),
+        Precision::Fp4 => Some(WeightFormat::Fp4),
+        Precision::Int4 => Some(WeightFormat::Int4Group),
+    }
+}
+
+/// The format of a cache in this precision; `None` where no engine keeps one in it.
+#[must_use]
+pub const fn cache_format(precision: Precision) -> Option<CacheFormat> {
+    match precision {
+        Precision::Fp32 | Precision::Int4 => None,
+        Precision::Bf16 | Precision::Fp16 => Some(CacheFormat::Bf16),
+        Precision::Fp8 | Precision::Int8 => Some(CacheFormat::Fp8),
+        Precision::Fp4 => Some(CacheFormat::Fp4),
+    }
+}
+
+/// The engine that a plan reckons with: the one that the chip's maker tunes.
+#[must_use]
+pub const fn engine_of(chip: &Chip) -> Engine {
+    match chip.architecture {
+        Architecture::Cdna3 | Architecture::Cdna4 | Architecture::Rdna3 => Engine::VllmAmd,
+        _ => Engine::TensorRtLlm10,
+    }
 }
 
 /// The most tokens per second that one sequence can be written at: every active weight is read
@@ -83,81 +103,169 @@ pub fn tokens_per_second_bound(
     bandwidth_gbps * 1e9 / (model.params_active * bytes_per_weight(weights))
 }
 
-/// The peak rate for weights of this precision. Units: TFLOPS.
-///
-/// 4-bit integers are unpacked to 16 bits before they are multiplied.
+/// Bytes of so many GPUs that an engine fills with weights and cache.
 #[must_use]
-pub fn peak_tflops(spec: &GpuSpec, weights: Precision) -> Option<f64> {
-    match weights {
-        Precision::Bf16 => spec.bf16_tflops_dense,
-        Precision::Fp16 | Precision::Int4 => spec.fp16_tflops_dense,
-        Precision::Fp8 => spec.fp8_tflops_dense,
-        Precision::Int8 => spec.int8_tops_dense,
-        Precision::Fp4 => spec.fp4_tflops_dense,
-        Precision::Fp32 => None,
-    }
+pub fn usable_bytes(constants: &InferenceConstants, chip: &Chip, gpus: u32) -> f64 {
+    let each = chip.memory_bytes * constants.memory_share - constants.activations_gb * 1e9;
+    each * f64::from(gpus)
 }
 
 impl ServingWork {
-    /// Bytes of the weights and of one sequence's cache at its longest.
+    /// Bytes of the weights and of the cache that is set aside for one sequence.
     #[must_use]
-    pub fn needed_bytes(&self) -> f64 {
-        weight_bytes(&self.model, self.weights) + self.sequence_bytes()
+    pub fn needed_bytes(&self, constants: &InferenceConstants, chip: &Chip) -> f64 {
+        let setup = self.setup(chip, 1, 1);
+        let kept = self.input_tokens + self.output_tokens * constants.answer_occupancy;
+        setup.weight_bytes() + setup.cache_bytes(kept)
     }
 
-    fn sequence_bytes(&self) -> f64 {
-        cache_bytes(
-            &self.model,
-            self.cache,
-            self.input_tokens + self.output_tokens,
-        )
+    /// The fewest GPUs, doubling from one, that hold one copy and a sequence.
+    #[must_use]
+    pub fn fewest_gpus(
+        &self,
+        constants: &InferenceConstants,
+        chip: &Chip,
+        most: u32,
+    ) -> Option<u32> {
+        let needed = self.needed_bytes(constants, chip);
+        doublings(most).find(|gpus| needed <= usable_bytes(constants, chip, *gpus))
     }
 
-    /// The fewest GPUs, doubling from one, whose memory (GB each) holds one copy and a sequence.
+    /// What is served, on one layout.
     #[must_use]
-    pub fn fewest_gpus(&self, memory_gb: f64, most: u32) -> Option<u32> {
-        doublings(most).find(|gpus| self.needed_bytes() <= serving_bytes(memory_gb, *gpus))
+    pub fn setup<'a>(&'a self, chip: &'a Chip, tensor: u32, stages: u32) -> Setup<'a> {
+        Setup {
+            model: &self.model,
+            chip,
+            tensor: f64::from(tensor),
+            pipeline: f64::from(stages),
+            weights: self.weights,
+            cache: self.cache,
+            engine: engine_of(chip),
+            input_tokens: self.input_tokens,
+            output_tokens: self.output_tokens,
+        }
     }
 
     /// Seconds until the first token and per further token of a request that has a copy on so
-    /// many GPUs to itself.
+    /// many GPUs to itself, in the layout that writes fastest.
     #[must_use]
-    pub fn seconds_alone(&self, spec: &GpuSpec, peak_tflops: f64, gpus: u32) -> (f64, f64) {
-        let speed = Speed::new(self, spec, peak_tflops, gpus);
-        (speed.first_token_seconds(1.0), speed.per_token_seconds(1.0))
+    pub fn seconds_alone(
+        &self,
+        constants: &InferenceConstants,
+        chip: &Chip,
+        gpus: u32,
+    ) -> (f64, f64) {
+        let context = self.input_tokens + self.output_tokens / 2.0;
+        let alone = |setup: Setup<'_>| {
+            let rates = Rates::new(constants, &setup);
+            let step = rates.step_seconds(1.0, context);
+            let prompt = self.input_tokens * rates.prompt_token_seconds(self.input_tokens);
+            (prompt + step, step + prompt / self.output_tokens)
+        };
+        self.layouts(chip, gpus)
+            .map(alone)
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+            .unwrap_or((f64::INFINITY, f64::INFINITY))
     }
 
-    /// One copy of the model on so many GPUs of a kind.
+    /// One copy of the model on so many GPUs of a kind, in the layout that writes most.
     ///
-    /// `peak_tflops` is the rate of one GPU at the precision of the weights.
-    /// Errors: [`NoReplica`].
+    /// Units: `network_seconds` is what the network takes of the time to the first token.
+    /// Errors: [`CannotServe`].
     pub fn replica(
         &self,
-        spec: &GpuSpec,
-        peak_tflops: f64,
+        constants: &InferenceConstants,
+        chip: &Chip,
         gpus: u32,
-    ) -> Result<Replica, NoReplica> {
-        let needed_bytes = self.needed_bytes();
-        let available_bytes = serving_bytes(spec.memory_gb, gpus);
-        if needed_bytes > available_bytes {
-            return Err(NoReplica::TooLarge);
+        network_seconds: f64,
+    ) -> Result<Replica, CannotServe> {
+        let limits = Limits {
+            per_token_seconds: self.latency.per_token_ms.map(|ms| ms / 1e3),
+            first_token_seconds: self
+                .latency
+                .first_token_ms
+                .map(|ms| ms / 1e3 - network_seconds),
+            ..Limits::default()
+        };
+        let mut best: Result<(Served, f64), CannotServe> = Err(CannotServe::TooLarge);
+        for setup in self.layouts(chip, gpus) {
+            best = match (serve(constants, &setup, &limits), best) {
+                (Ok(served), Ok((most, _)))
+                    if served.tokens_per_second <= most.tokens_per_second =>
+                {
+                    best
+                }
+                (Ok(served), _) => Ok((served, setup.tensor)),
+                (Err(CannotServe::TooSlow), Err(_)) => Err(CannotServe::TooSlow),
+                (Err(_), best) => best,
+            };
         }
-        let speed = Speed::new(self, spec, peak_tflops, gpus);
-        let free_bytes = available_bytes - weight_bytes(&self.model, self.weights);
-        let largest = (free_bytes / self.sequence_bytes())
-            .floor()
-            .clamp(1.0, LARGEST_BATCH);
-        let batch = speed.largest_batch(largest).ok_or(NoReplica::TooSlow)?;
-        let per_token_seconds = speed.per_token_seconds(batch);
-        Ok(Replica {
+        best.map(|(served, tensor)| Replica {
             gpus,
-            batch,
-            tokens_per_second: batch / per_token_seconds,
-            first_token_seconds: speed.first_token_seconds(batch),
-            per_token_seconds,
-            needed_bytes,
-            available_bytes,
+            // A power of two of at most a node's GPUs.
+            tensor: tensor as u32,
+            engine: engine_of(chip),
+            batch: served.batch,
+            tokens_per_second: served.tokens_per_second,
+            first_token_seconds: served.first_token_seconds,
+            per_token_seconds: served.per_token_seconds,
+            needed_bytes: self.needed_bytes(constants, chip),
+            available_bytes: usable_bytes(constants, chip, gpus),
         })
+    }
+
+    /// What requests to one copy wait, by simulation; `None` where answers are too long for one.
+    #[must_use]
+    pub fn tails(
+        &self,
+        constants: &InferenceConstants,
+        chip: &Chip,
+        replica: &Replica,
+        arrivals: Arrivals,
+    ) -> Option<Tails> {
+        let setup = self.setup(chip, replica.tensor, replica.gpus / replica.tensor);
+        let rates = Rates::new(constants, &setup);
+        let times = CopyTimes {
+            prompt_seconds: self.input_tokens * rates.prompt_token_seconds(self.input_tokens),
+            rates,
+        };
+        let load = CopyLoad {
+            arrivals,
+            input_tokens: self.input_tokens,
+            // At most 1e7, and a batch of at most some thousands.
+            output_tokens: self.output_tokens as u32,
+            most_together: replica.batch as u32,
+        };
+        simulate(&load, &times, SEED)
+    }
+
+    /// The ways to lay a copy out on so many GPUs of a node.
+    fn layouts<'a>(&'a self, chip: &'a Chip, gpus: u32) -> impl Iterator<Item = Setup<'a>> {
+        let joined = !chip.is_pcie_only();
+        let widest = if joined { chip.domain_gpus } else { gpus };
+        let heads = self.model.heads;
+        doublings(gpus.min(widest))
+            .filter(move |tensor| heads.is_multiple_of(*tensor))
+            // A fast link makes matrices shared by all that it joins the better choice.
+            .filter(move |tensor| !joined || gpus > widest || *tensor == gpus)
+            .map(move |tensor| self.setup(chip, tensor, gpus / tensor))
+    }
+}
+
+/// The steps of a copy as the closed form has them.
+struct CopyTimes<'a> {
+    rates: Rates<'a>,
+    prompt_seconds: f64,
+}
+
+impl StepTimes for CopyTimes<'_> {
+    fn prompt_seconds(&self) -> f64 {
+        self.prompt_seconds
+    }
+
+    fn step_seconds(&self, batch: f64, context: f64) -> f64 {
+        self.rates.step_seconds(batch, context)
     }
 }
 
@@ -165,95 +273,6 @@ impl ServingWork {
 pub(crate) fn doublings(most: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(1_u32), |gpus| gpus.checked_mul(2))
         .take_while(move |gpus| *gpus <= most)
-}
-
-fn serving_bytes(memory_gb: f64, gpus: u32) -> f64 {
-    memory_gb * 1e9 * SERVING_FRACTION * f64::from(gpus)
-}
-
-/// The effective rates of the GPUs of one copy.
-struct Speed<'a> {
-    work: &'a ServingWork,
-    bytes_per_second: f64,
-    flop_per_second: f64,
-}
-
-impl<'a> Speed<'a> {
-    fn new(work: &'a ServingWork, spec: &GpuSpec, peak_tflops: f64, gpus: u32) -> Self {
-        let kept: f64 = if joined_all_to_all(spec) {
-            KEPT_PER_DOUBLING
-        } else {
-            KEPT_PER_DOUBLING_PCIE
-        };
-        let effective_gpus = f64::from(gpus) * kept.powf(f64::from(gpus).log2());
-        let bandwidth = spec.memory_bandwidth_gbps * 1e9 * ASSUMED_BANDWIDTH_SHARE;
-        Self {
-            work,
-            bytes_per_second: bandwidth * effective_gpus,
-            flop_per_second: peak_tflops * 1e12 * ASSUMED_COMPUTE_SHARE * effective_gpus,
-        }
-    }
-
-    /// One decoding step of a batch, each sequence half written.
-    fn step_seconds(&self, batch: f64) -> f64 {
-        let work = self.work;
-        // A batch touches at most the experts that its tokens choose, and at most all of them.
-        let touched = work
-            .model
-            .params_total
-            .min(work.model.params_active * batch);
-        let context = work.input_tokens + work.output_tokens / 2.0;
-        let read = touched * bytes_per_weight(work.weights)
-            + batch * cache_bytes(&work.model, work.cache, context);
-        let multiplied = 2.0 * work.model.params_active * batch;
-        (read / self.bytes_per_second).max(multiplied / self.flop_per_second)
-    }
-
-    fn prompt_seconds(&self) -> f64 {
-        2.0 * self.work.model.params_active * self.work.input_tokens / self.flop_per_second
-    }
-
-    /// While one request is written, each slot of the batch reads one prompt.
-    fn per_token_seconds(&self, batch: f64) -> f64 {
-        self.step_seconds(batch) + batch * self.prompt_seconds() / self.work.output_tokens
-    }
-
-    fn first_token_seconds(&self, batch: f64) -> f64 {
-        self.prompt_seconds() + self.step_seconds(batch)
-    }
-
-    fn meets_objective(&self, batch: f64) -> bool {
-        let within =
-            |seconds: f64, limit_ms: Option<f64>| limit_ms.is_none_or(|ms| seconds * 1e3 <= ms);
-        within(
-            self.per_token_seconds(batch),
-            self.work.latency.per_token_ms,
-        ) && within(
-            self.first_token_seconds(batch),
-            self.work.latency.first_token_ms,
-        )
-    }
-
-    /// The largest whole batch up to `largest` that meets the objective, by bisection: both times
-    /// only grow with the batch.
-    fn largest_batch(&self, largest: f64) -> Option<f64> {
-        if !self.meets_objective(1.0) {
-            return None;
-        }
-        if self.meets_objective(largest) {
-            return Some(largest);
-        }
-        let (mut meets, mut fails) = (1.0, largest);
-        while fails - meets > 1.0 {
-            let middle = f64::floor((meets + fails) / 2.0);
-            if self.meets_objective(middle) {
-                meets = middle
-            } else {
-                fails = middle
-            }
-        }
-        Some(meets)
-    }
 }
 
 #[cfg(test)]

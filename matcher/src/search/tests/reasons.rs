@@ -343,6 +343,12 @@ fn kind_cases() -> Vec<Case> {
             metal("sku", "H100-SXM", "23.92"),
         ),
         case(R::Latency, "8 x H100-SXM", chat(fast), eight()),
+        case(
+            R::Spread,
+            "Without lambda",
+            chat(json!({"survive": "provider"})),
+            eight(),
+        ),
     ]
 }
 

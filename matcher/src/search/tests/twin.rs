@@ -71,7 +71,7 @@ proptest! {
         let demand = demand("serve_realtime", with(fields, shared.clone()));
         let plan = search(&snapshot, &demand, &held, now(), &SearchOptions::default()).expect("a plan");
         let twin = Twin { shared, snapshot: &snapshot, held: &held, orderable_only: false };
-        twin.check(&plan, |offer| serve_rules(&twin, concurrency, offer));
+        twin.check_fleets(&plan, |offer| serve_rules(&twin, concurrency, offer));
     }
 
     #[test]
@@ -91,7 +91,7 @@ proptest! {
             let snapshot = Snapshot::new(1, now(), offers, providers());
             let query = Query::new(&demand, now()).expect("a demand");
             let options = SearchOptions::default();
-            let filter = Filter { shared: demand.shared(), snapshot: &snapshot, held: &held, now: now(), options: &options };
+            let filter = Filter { shared: demand.shared(), snapshot: &snapshot, held: &held, now: now(), options: &options, kind: demand.kind() };
             snapshot.rows().iter().filter_map(|row| test(&query, &filter, row).ok()).map(|good| good.fit.key).min()
         };
         let worse = |after: Option<Key>, before: Option<Key>| match (after, before) {

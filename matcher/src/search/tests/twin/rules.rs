@@ -7,10 +7,12 @@ use market::offer::{AvailabilityLevel, Tenancy};
 
 use super::super::*;
 use crate::models::ModelFigures;
+use crate::perf::chip::Chip;
 use crate::perf::constants::Constants;
 use crate::perf::memory::{TRAINING_FRACTION, TrainingMemory};
+use crate::perf::replica::{CacheFormat, CannotServe, WeightFormat};
 use crate::perf::run::{RunNodes, RunWork};
-use crate::perf::serving::{NoReplica, ServingWork};
+use crate::perf::serving::ServingWork;
 use crate::samples::usd;
 
 /// The rules that do not depend on the kind of demand, read from the demand's JSON.
@@ -137,6 +139,16 @@ impl Twin<'_> {
         plan: &Plan,
         of: impl Fn(&Offer) -> Result<(K, u32), ReasonCode>,
     ) {
+        self.check_first(10, plan, of);
+    }
+
+    /// The same of so many candidates.
+    fn check_first<K: Ord + Clone>(
+        &self,
+        limit: usize,
+        plan: &Plan,
+        of: impl Fn(&Offer) -> Result<(K, u32), ReasonCode>,
+    ) {
         let mut good = Vec::new();
         let mut counts: BTreeMap<ReasonCode, usize> = BTreeMap::new();
         for offer in self.snapshot.offers() {
@@ -160,7 +172,7 @@ impl Twin<'_> {
         assert_eq!(plan.eligible + plan.rejected.total, self.snapshot.len());
         let best: Vec<_> = good
             .iter()
-            .take(10)
+            .take(limit)
             .map(|((_, tie), nodes)| (tie.3, *nodes))
             .collect();
         let found: Vec<_> = plan
@@ -169,6 +181,38 @@ impl Twin<'_> {
             .map(|c| (c.lines[0].offer.offer_id, c.lines[0].nodes))
             .collect();
         assert_eq!(found, best);
+    }
+}
+
+impl Twin<'_> {
+    /// As [`Twin::check`], with a fleet of several offers before those of one where it is cheaper.
+    pub fn check_fleets(
+        &self,
+        plan: &Plan,
+        of: impl Fn(&Offer) -> Result<((i128, u64), u32), ReasonCode>,
+    ) {
+        let of_several = |c: &&Candidate| c.lines.len() > 1;
+        let Some(mix) = plan.candidates.first().filter(of_several) else {
+            return self.check(plan, of);
+        };
+        let of_one = self.snapshot.offers().filter_map(|offer| of(offer).ok());
+        let cheapest = of_one.map(|((cost, _), _)| cost).min();
+        assert!(cheapest.is_none_or(|cost| i128::from(mix.cost_per_hour.units()) < cost));
+        let mut rest = plan.clone();
+        rest.candidates.remove(0);
+        // An offer that carries a part alone is refused for what it lacks.
+        for line in &mix.lines {
+            if let Err(code) = of(&line.offer) {
+                rest.eligible -= 1;
+                rest.rejected.total += 1;
+                *rest.rejected.by_reason.entry(code).or_default() += 1;
+            }
+            let free = line.offer.availability;
+            let held = self.held[&line.offer.offer_id];
+            assert!(free.may_hold(line.nodes + held) && (held == 0 || free.nodes.is_some()));
+            assert_eq!(self.shared_reason(&line.offer), None);
+        }
+        self.check_first(9, &rest, of);
     }
 }
 
@@ -325,16 +369,17 @@ pub fn train_rules(
     ))
 }
 
-/// The rules of a fleet for so many requests in flight, with the nodes found by counting up.
+/// The rules of a fleet of one offer for so many requests in flight, with the nodes found by
+/// counting up.
 pub fn serve_rules(
     twin: &Twin<'_>,
     concurrency: u32,
     offer: &Offer,
-) -> Result<(i128, u32), ReasonCode> {
+) -> Result<((i128, u64), u32), ReasonCode> {
     let work = ServingWork {
         model: ModelFigures::of(&Model::Named("Llama 3 70B".into())).expect("known"),
-        weights: Precision::Bf16,
-        cache: Precision::Bf16,
+        weights: WeightFormat::Bf16,
+        cache: CacheFormat::Bf16,
         input_tokens: 512.0,
         output_tokens: 256.0,
         latency: LatencyObjective {
@@ -355,32 +400,35 @@ pub fn serve_rules(
     if let Some(code) = twin.shared_reason(offer) {
         return Err(code);
     }
-    let spec = gpu.spec();
-    let copies = |width: u32| work.replica(spec, spec.bf16_tflops_dense.expect("published"), width);
+    // Each offer is predicted anew: no shape is remembered.
+    let chip = Chip::of_spec(gpu.spec()).expect("published");
+    let copies = |width: u32| work.replica(&Constants::product().inference, &chip, width, 0.0);
     let widths: Vec<u32> = [1, 2, 4, 8]
         .into_iter()
         .filter(|width| *width <= per_node)
         .collect();
-    let nodes = (1..=MAX_NODES).find(|nodes| {
-        widths.iter().any(|width| {
-            copies(*width)
-                .is_ok_and(|copy| copy.batch as u32 * (per_node / width) * nodes >= concurrency)
-        })
-    });
+    let places = |width: &u32| {
+        copies(*width).map_or(0, |copy| copy.batch.floor() as u32 * (per_node / width))
+    };
+    let most = widths.iter().map(places).max().unwrap_or(0);
     let slow = widths
         .iter()
-        .any(|width| copies(*width) == Err(NoReplica::TooSlow));
-    let nodes = nodes.ok_or(if slow {
-        ReasonCode::Latency
-    } else {
-        ReasonCode::Memory
-    })?;
+        .any(|width| copies(*width) == Err(CannotServe::TooSlow));
+    if most == 0 {
+        return Err(if slow {
+            ReasonCode::Latency
+        } else {
+            ReasonCode::Memory
+        });
+    }
+    let nodes = (1..=MAX_NODES)
+        .find(|nodes| most * nodes >= concurrency)
+        .ok_or(ReasonCode::NotEnoughNodes)?;
     if let Some(code) = twin.stock_and_cost_reason(offer, nodes) {
         return Err(code);
     }
-    let megabytes = (spec.memory_bandwidth_gbps * 1_000.0) as i128 * i128::from(per_node);
-    Ok((
-        i128::from(offer.price_per_node_hour.units()) * 1_000_000 / megabytes,
-        nodes,
-    ))
+    let rate = offer.rate().expect("it fits").money_per_gpu_hour().units();
+    let cost = i128::from(rate) * i128::from(per_node * nodes);
+    // Of two at one price the roomier comes first.
+    Ok(((cost, u64::MAX - u64::from(most * nodes)), nodes))
 }

@@ -1,0 +1,150 @@
+//! How many nodes of which offers make the cheapest fleet that carries a load: a small integer
+//! program, solved exactly.
+//!
+//! A [`FleetProblem`] knows offers as [`Column`]s alone: price, capacity, stock, and the failure
+//! domain that each stands in. [`solve`] first drops what cannot matter (`reduce`), then takes the
+//! dynamic program of `covering` where there is no rule on losses and the numbers are small, else
+//! the branch and bound of `branch`, whose bound is proved. [`FleetProblem::check`] looks at an
+//! answer from outside. What a node carries is `crate::serve`'s business.
+//!
+//! All quantities are integers, so nothing depends on rounding. Capacities are rounded down and
+//! needs up by whoever makes the columns, so that an answer stays feasible.
+
+mod branch;
+mod covering;
+mod reduce;
+
+#[cfg(test)]
+mod tests;
+
+pub use branch::{NODE_LIMIT, branch_and_bound};
+pub use covering::cover;
+pub use reduce::{Reduced, reduce};
+
+/// Cells of the dynamic program's table above which branch and bound is taken.
+const COVERING_CELLS: u64 = 2_000_000;
+
+/// Nodes of one offer, as a fleet is made of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Column {
+    /// The price of a node for an hour, above zero. Units: 1e-8 US dollars.
+    pub price_units: i64,
+    /// What a node carries. Units: those of the need.
+    pub capacity: u64,
+    /// Nodes that can be had.
+    pub stock: u32,
+    /// What is lost together with it: columns of one number fail together.
+    pub domain: u32,
+}
+
+/// A load, and what it may be carried by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetProblem {
+    /// The offers.
+    pub columns: Vec<Column>,
+    /// What the fleet carries at least.
+    pub need: u64,
+    /// What it still carries when any one domain is lost; zero where nothing is asked.
+    pub kept: u64,
+}
+
+/// A fleet: nodes of each column, in the order of the columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fleet {
+    /// Nodes of each column.
+    pub counts: Vec<u32>,
+    /// What they cost. Units: 1e-8 US dollars per hour.
+    pub cost_units: i128,
+    /// What any fleet that carries the load costs at least, proved. Units: the same.
+    pub lower_bound_units: i128,
+}
+
+/// What is wrong with a fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// It has counts for other columns.
+    #[error("it is of another number of columns")]
+    Shape,
+    /// More nodes of a column than there are.
+    #[error("it takes more nodes of column {0} than there are")]
+    Stock(usize),
+    /// It carries too little.
+    #[error("it carries too little")]
+    Need,
+    /// It carries too little once a domain is lost.
+    #[error("it carries too little once domain {0} is lost")]
+    Loss(u32),
+    /// Its cost is not the sum of its nodes' prices.
+    #[error("its cost is not the sum of its nodes' prices")]
+    Cost,
+}
+
+impl Fleet {
+    /// Whether no cheaper fleet exists.
+    #[must_use]
+    pub const fn is_optimal(&self) -> bool {
+        self.cost_units == self.lower_bound_units
+    }
+}
+
+impl FleetProblem {
+    /// Looks at a fleet from outside: adds it up once more, and takes each domain away in turn.
+    ///
+    /// Errors: the first [`Violation`].
+    pub fn check(&self, fleet: &Fleet) -> Result<(), Violation> {
+        if fleet.counts.len() != self.columns.len() {
+            return Err(Violation::Shape);
+        }
+        let mut cost = 0_i128;
+        for (at, (column, count)) in self.columns.iter().zip(&fleet.counts).enumerate() {
+            if *count > column.stock {
+                return Err(Violation::Stock(at));
+            }
+            cost += i128::from(column.price_units) * i128::from(*count);
+        }
+        if cost != fleet.cost_units {
+            return Err(Violation::Cost);
+        }
+        let carried = |lost: Option<u32>| -> u128 {
+            let standing = self.columns.iter().zip(&fleet.counts);
+            standing
+                .filter(|(column, _)| Some(column.domain) != lost)
+                .map(|(column, count)| u128::from(column.capacity) * u128::from(*count))
+                .sum()
+        };
+        if carried(None) < u128::from(self.need) {
+            return Err(Violation::Need);
+        }
+        let hit = |column: &&Column| carried(Some(column.domain)) < u128::from(self.kept);
+        match self.columns.iter().find(hit) {
+            Some(column) if self.kept > 0 => Err(Violation::Loss(column.domain)),
+            _ if self.kept > 0 && self.columns.is_empty() => Err(Violation::Need),
+            _ => Ok(()),
+        }
+    }
+
+    fn cost_of(&self, counts: &[u32]) -> i128 {
+        let each = self.columns.iter().zip(counts);
+        each.map(|(column, count)| i128::from(column.price_units) * i128::from(*count))
+            .sum()
+    }
+}
+
+/// The cheapest fleet, or the best that was found with the bound that was proved for it; `None`
+/// where no fleet carries the load.
+#[must_use]
+pub fn solve(problem: &FleetProblem) -> Option<Fleet> {
+    let reduced = reduce(problem);
+    let small = reduced.problem.need.saturating_mul(
+        // A stock is split into powers of two, each an item.
+        (reduced.problem.columns.iter())
+            .map(|column| u64::from(32 - column.stock.leading_zeros()))
+            .sum(),
+    ) <= COVERING_CELLS;
+    let fleet = if reduced.problem.kept == 0 && small {
+        cover(&reduced.problem)
+    } else {
+        branch_and_bound(&reduced.problem, NODE_LIMIT)
+    }?;
+    Some(reduced.expand(&fleet))
+}
