@@ -168,7 +168,7 @@ fn ssh_public_key() -> String {
 
 async fn read_supply(world: &World, args: &DemoArgs) -> Result<()> {
     chapter(
-        "1. Supply: two providers over their own wire formats, and price lists",
+        "1. Supply: three providers over their own wire formats, and price lists",
         "everybody's words for hardware, places and prices become one kind of offer",
     );
     world.read_price_lists(&args.pricesheets).await?;
