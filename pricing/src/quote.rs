@@ -1,6 +1,5 @@
 //! A placement's price, frozen. Metering at the frozen rate is in [`crate::meter`].
 
-use chrono::TimeDelta;
 use market::demand::Ceiling;
 use market::money::{Currency, Money};
 use market::offer::Offer;
@@ -8,12 +7,6 @@ use market::quote::QuoteLine;
 
 use crate::PriceError;
 use crate::rate::per_gpu_hour;
-
-/// How long a quote can be taken when nothing else is configured.
-///
-/// Spot markets and marketplaces reprice within the hour; a quarter of one is long enough for a
-/// person to decide and short enough that the broker carries little of the change.
-pub const DEFAULT_QUOTE_LIFETIME: TimeDelta = TimeDelta::minutes(15);
 
 /// Freezes the rates of a placement: so many nodes of each offer, numbered from 0.
 ///

@@ -117,18 +117,6 @@ impl Simulator {
         Ok(simulator)
     }
 
-    /// Base URL of lambda, with `/api/v1`.
-    #[must_use]
-    pub fn lambda_url(&self) -> String {
-        self.url(Provider::Lambda)
-    }
-
-    /// Base URL of voltagepark, with `/api/v1`.
-    #[must_use]
-    pub fn voltagepark_url(&self) -> String {
-        self.url(Provider::Voltagepark)
-    }
-
     /// Base URL of a provider: with `/api/v1`, and at runpod without a path.
     #[must_use]
     pub fn url(&self, provider: Provider) -> String {

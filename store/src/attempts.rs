@@ -72,21 +72,6 @@ impl Attempts<'_> {
             .await?;
         Ok(rows.into_iter().map(Attempt::from).collect())
     }
-
-    /// How often orders of this offer failed since then.
-    ///
-    /// Errors: [`StoreError::Database`].
-    pub async fn recent_failures(
-        &self,
-        offer: OfferId,
-        since: DateTime<Utc>,
-    ) -> Result<usize, StoreError> {
-        let failures = self.failures_since(since).await?;
-        Ok(failures
-            .iter()
-            .filter(|attempt| attempt.offer_id == offer)
-            .count())
-    }
 }
 
 /// Records how orders went, within the transaction that draws the conclusion.

@@ -12,12 +12,17 @@ use std::env;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use sea_orm::ConnectionTrait;
+use chrono::{DateTime, Utc};
+use market::ids::ReservationId;
+use sea_orm::{ColumnTrait as _, Condition, ConnectionTrait};
 use tempfile::TempDir;
 
 pub use gate::Gate;
 
-use crate::{Database, Store};
+use crate::entity::column::Text;
+use crate::entity::reservations::Column;
+use crate::work::{ClaimToken, Claimed};
+use crate::{Database, Store, StoreError};
 
 /// A migrated database that nobody else uses.
 #[derive(Debug)]
@@ -154,6 +159,24 @@ pub async fn execute_raw(store: &Store, statement: &str) -> Result<(), String> {
         .await
         .map(|_| ())
         .map_err(|no| no.to_string())
+}
+
+/// Claims this reservation, due or not, unless another worker has it or it is closed.
+///
+/// # Errors
+/// As [`Work::claim_due`](crate::work::Work::claim_due).
+pub async fn claim_one(
+    store: &Store,
+    id: ReservationId,
+    token: ClaimToken,
+    now: DateTime<Utc>,
+    ttl_seconds: u32,
+) -> Result<Option<Claimed>, StoreError> {
+    let this = Condition::all()
+        .add(Column::Id.eq(Text(id)))
+        .add(Column::State.ne("closed"));
+    let work = store.work();
+    Ok(work.claim(this, token, now, ttl_seconds, 1).await?.pop())
 }
 
 /// How many rows a table has.

@@ -78,13 +78,6 @@ impl Ledger<'_> {
         transaction!(self.store, |tx| post(tx, transactions, now).await)
     }
 
-    /// What every account adds up to, in order of account and unit.
-    ///
-    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
-    pub async fn trial_balance(&self) -> Result<Vec<AccountBalance>, StoreError> {
-        balances(&self.store.read).await
-    }
-
     /// Recounts the whole ledger from its postings.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].

@@ -94,22 +94,6 @@ impl Work<'_> {
             .await
     }
 
-    /// Claims this reservation, due or not, unless another worker has it or it is closed.
-    ///
-    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
-    pub async fn claim_one(
-        &self,
-        id: ReservationId,
-        token: ClaimToken,
-        now: DateTime<Utc>,
-        ttl_seconds: u32,
-    ) -> Result<Option<Claimed>, StoreError> {
-        let this = Condition::all()
-            .add(Column::Id.eq(Text(id)))
-            .add(Column::State.ne("closed"));
-        Ok(self.claim(this, token, now, ttl_seconds, 1).await?.pop())
-    }
-
     /// Reads a claimed reservation again and holds on to it for another `ttl_seconds`.
     ///
     /// Errors: [`StoreError::Stale`] when another worker has it meanwhile.
@@ -128,7 +112,8 @@ impl Work<'_> {
         })
     }
 
-    async fn claim(
+    /// Claims up to `limit` of the reservations that `which` says and that nobody has.
+    pub(crate) async fn claim(
         &self,
         which: Condition,
         token: ClaimToken,

@@ -115,7 +115,7 @@ async fn racing_posters_of_one_key_post_it_once() {
         }
         posters.join_all().await;
         assert_eq!(count_rows(store, "transactions").await, 2);
-        let balance = store.ledger().trial_balance().await.expect("reads");
+        let balance = store.ledger().books().await.expect("reads").balances;
         let amounts: Vec<_> = balance.iter().map(|row| row.amount).collect();
         assert_eq!(amounts, [-7, 7]);
     })
@@ -155,7 +155,7 @@ async fn the_recount_sums_past_64_bits_and_finds_what_does_not_balance() {
             .map(|n| cost(&format!("huge-{n}"), largest, at(n)))
             .collect();
         ledger.post(&batch, at(9)).await.expect("posted");
-        let balance = ledger.trial_balance().await.expect("reads");
+        let balance = ledger.books().await.expect("reads").balances;
         assert_eq!(balance[1].account, Account::CogsUsage(provider()));
         assert_eq!(balance[1].amount, 3 * i128::from(largest));
         let check = ledger.check().await.expect("reads");

@@ -16,6 +16,7 @@ use market::quote::{Quote, QuoteLine};
 use market::tags::Attribution;
 use store::catalog::Generation;
 use store::change::{Change, NewLease, ReservationMove};
+use store::fixture::claim_one;
 use store::hold::NewReservation;
 use store::plans::NewPlan;
 use store::reservations::Reservation;
@@ -221,9 +222,7 @@ pub fn token() -> ClaimToken {
 }
 
 pub async fn claim(store: &Store, id: ReservationId, now: DateTime<Utc>) -> Claimed {
-    store
-        .work()
-        .claim_one(id, token(), now, 60)
+    claim_one(store, id, token(), now, 60)
         .await
         .expect("a claim")
         .expect("it is free")

@@ -5,7 +5,7 @@ use market::offer::Availability;
 use market::order::{ClientToken, ProviderLeaseId, ProviderNode};
 use market::reservation::{CloseReason, ReservationState};
 use store::change::{Change, LeaseFacts, LeaseUpdate, NewAttempt, ReservationMove};
-use store::fixture::{count_rows, for_each_database};
+use store::fixture::{claim_one, count_rows, for_each_database};
 use store::{Conflict, StoreError};
 use tokio::task::JoinSet;
 
@@ -63,9 +63,7 @@ async fn racing_workers_claim_each_reservation_once() {
             .collect();
         assert_eq!((claimed.len(), ids.len()), (24, 24));
         let one = *ids.first().expect("some");
-        let taken = store
-            .work()
-            .claim_one(one, token(), at(359), 60)
+        let taken = claim_one(store, one, token(), at(359), 60)
             .await
             .expect("asks");
         assert!(taken.is_none(), "until it expires");
@@ -319,10 +317,7 @@ async fn a_reservation_is_closed_only_when_every_lease_is_gone() {
                 .expect("ok")
                 .is_empty()
         );
-        let dead = store
-            .work()
-            .claim_one(reservation.id, token(), at(999), 60)
-            .await;
+        let dead = claim_one(store, reservation.id, token(), at(999), 60).await;
         assert!(dead.expect("asks").is_none());
     })
     .await;
@@ -357,16 +352,17 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
             .await
             .expect("recorded");
         let failures = async |since| {
-            store
-                .attempts()
-                .recent_failures(offer.offer_id, at(since))
-                .await
-                .expect("reads")
+            let all = store.attempts().failures_since(at(since)).await;
+            all.expect("reads")
+                .into_iter()
+                .map(|one| (one.offer_id, one.outcome))
+                .collect::<Vec<_>>()
         };
-        assert_eq!(
-            [failures(10).await, failures(11).await, failures(31).await],
-            [2, 1, 0]
-        );
+        let (refused, failed) = (LeaseEvent::Refused, LeaseEvent::BootFailed);
+        let both = [(offer.offer_id, failed), (offer.offer_id, refused)];
+        assert_eq!(failures(10).await, both, "the latest first");
+        assert_eq!(failures(11).await, both[..1]);
+        assert_eq!(failures(31).await, []);
     })
     .await;
 }

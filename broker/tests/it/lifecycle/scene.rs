@@ -407,9 +407,10 @@ impl Scene {
 
     /// Debits less credits of an account. US dollars.
     pub(crate) async fn balance(&self, account: &Account) -> Decimal {
-        let balances = self.store.ledger().trial_balance().await.expect("balances");
+        let books = self.store.ledger().books().await.expect("books");
         let usd = LedgerUnit::Money(Currency::Usd);
-        let units: i128 = balances
+        let units: i128 = books
+            .balances
             .iter()
             .filter(|row| row.account == *account && row.unit == usd)
             .map(|row| row.amount)
