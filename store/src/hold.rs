@@ -128,6 +128,7 @@ fn hold_rows(id: ReservationId, lines: &[QuoteLine]) -> Result<Vec<holds::Model>
 
 impl NewReservation {
     fn into_row(self, tenant: TenantId, now: DateTime<Utc>) -> reservations::Model {
+        let in_use = spending::of_lines(&self.lines, &[]);
         reservations::Model {
             id: Text(self.id),
             tenant_id: Text(tenant),
@@ -161,6 +162,8 @@ impl NewReservation {
             last_error: None,
             created_by: self.created_by.map(Text),
             stopped_by: None,
+            gpus: in_use.map(|(gpus, _)| gpus),
+            units_per_hour: in_use.map(|(_, units)| units),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! What a tenant spends: charged, committed, in use; and the check of it before more is sold.
 //!
 //! Charges are summed up as they are appended: by project and day for budgets, by line for what
-//! is still to be metered at one rate. The rest is made from the open reservations themselves.
+//! is still to be metered at one rate. What is in use stands with each reservation and is summed up
+//! by the database. The rest is made from the open reservations themselves, for a hold only where
+//! a budget may refuse it.
 //!
 //! A hold and an extension take the lock of their tenant before they look and keep it until they
 //! are written, so that of two which each fit and together do not, one is refused. Metering takes
@@ -16,12 +18,12 @@ use market::lease::LeaseState;
 use market::money::Money;
 use market::quote::QuoteLine;
 use market::reservation::ReservationState;
-use market::spending::{BudgetPeriod, InUse, OpenLine, RunningGpus, Span, SpendingLimits};
+use market::spending::{Budget, BudgetPeriod, InUse, OpenLine, RunningGpus, Span, SpendingLimits};
 use market::usage::Charge;
 use sea_orm::sea_query::{Expr, ExprTrait, LockType, OnConflict};
 use sea_orm::{
-    ColumnTrait, ConnectionTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
-    QuerySelect,
+    ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait, IntoActiveModel,
+    QueryFilter, QuerySelect, QueryTrait,
 };
 
 use crate::entity::column::{Moment, Text};
@@ -67,6 +69,18 @@ impl TenantSpending<'_> {
     pub async fn read(&self, now: DateTime<Utc>) -> Result<Spending, StoreError> {
         let tx = self.store.snapshot().await?;
         read(&tx, self.tenant, now).await
+    }
+
+    /// What the tenant or one project of it has in use, summed up by the database.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn in_use(
+        &self,
+        project: Option<ProjectId>,
+        now: DateTime<Utc>,
+    ) -> Result<InUse, StoreError> {
+        let tx = self.store.snapshot().await?;
+        in_use(&tx, self.tenant, project, now).await
     }
 }
 
@@ -168,6 +182,82 @@ async fn read<C: ConnectionTrait>(
         })
         .collect();
     Ok(Spending { open, days })
+}
+
+/// What is in use, summed up by the database. Where rows do not say what they have in use, their
+/// lines and leases are read for it.
+async fn in_use<C: ConnectionTrait>(
+    db: &C,
+    tenant: TenantId,
+    project: Option<ProjectId>,
+    now: DateTime<Utc>,
+) -> Result<InUse, StoreError> {
+    use reservations::Column;
+    // A sum of 64-bit integers is of a wider type on PostgreSQL.
+    let sum = |what: &str| Expr::cust(format!("CAST(COALESCE(SUM({what}), 0) AS BIGINT)"));
+    let stands = Condition::any()
+        .add(Column::State.ne("held"))
+        .add(Column::HoldExpiresAt.gt(Moment::from(now)));
+    let sums: Option<(i64, i64, i64, i64, i64)> = reservations::Entity::find()
+        .select_only()
+        .column_as(Column::Id.count(), "reservations")
+        .column_as(Column::Gpus.count(), "counted")
+        .column_as(
+            sum("CASE WHEN state = 'held' THEN 1 ELSE 0 END"),
+            "open_holds",
+        )
+        .column_as(sum("gpus"), "gpus")
+        .column_as(sum("units_per_hour"), "units_per_hour")
+        .filter(Column::TenantId.eq(Text(tenant)))
+        .filter(Column::State.ne("closed"))
+        .filter(stands)
+        .apply_if(project, |query, project| {
+            query.filter(Column::ProjectId.eq(Text(project)))
+        })
+        .into_tuple()
+        .one(db)
+        .await?;
+    let (all, counted, open_holds, gpus, units_per_hour) = sums.unwrap_or_default();
+    if counted < all {
+        return Ok(read(db, tenant, now).await?.in_use(project));
+    }
+    let whole = |sum: i64| u64::try_from(sum).map_err(StoreError::corrupt);
+    Ok(InUse {
+        gpus: whole(gpus)?,
+        units_per_hour: i128::from(units_per_hour),
+        open_holds: whole(open_holds)?,
+        reservations: whole(all)?,
+    })
+}
+
+/// GPUs of these lines, without what was given up, and what they cost (units: USD 1e-8 per hour);
+/// `None` where no column holds that.
+pub(crate) fn of_lines(lines: &[QuoteLine], leases: &[leases::Model]) -> Option<(i64, i64)> {
+    let (mut gpus, mut units_per_hour) = (0_i64, 0_i64);
+    for line in lines {
+        let of_line = |lease: &&leases::Model| u32::try_from(lease.line) == Ok(line.line);
+        let given_up = leases.iter().filter(of_line).filter(|lease| lease.given_up);
+        let left = i64::from(line.gpus().saturating_sub(given_up.map(gpus_of).sum()));
+        let rate = line.rate.money_per_gpu_hour().units();
+        gpus += left;
+        units_per_hour = units_per_hour.checked_add(rate.checked_mul(left)?)?;
+    }
+    Some((gpus, units_per_hour))
+}
+
+/// Counts anew what a reservation has in use, once leases of it were given up.
+pub(crate) async fn count_anew(
+    tx: &DatabaseTransaction,
+    row: &mut reservations::Model,
+) -> Result<(), StoreError> {
+    let leases = leases::Entity::find()
+        .filter(leases::Column::ReservationId.eq(row.id.clone()))
+        .all(tx)
+        .await?;
+    let in_use = of_lines(&row.lines.0, &leases);
+    row.gpus = in_use.map(|(gpus, _)| gpus);
+    row.units_per_hour = in_use.map(|(_, units)| units);
+    Ok(())
 }
 
 /// What was charged for use that began within `span`, without a look at what is open.
@@ -312,12 +402,17 @@ pub(crate) async fn check_hold(
 ) -> Result<(), StoreError> {
     let (tenant, project) = (row.tenant_id.0, row.project_id.0);
     lock(tx, tenant).await?;
-    let spending = read(tx, tenant, now).await?;
     let asked = open_reservation(row, &[], &HashMap::new(), now)?;
     for scope in [None, Some(project)] {
         let limits = limits::effective(tx, tenant, scope, defaults).await?;
-        limits.admit(scope, spending.in_use(scope), asked.in_use)?;
+        limits.admit(scope, in_use(tx, tenant, scope, now).await?, asked.in_use)?;
     }
+    let budgets = budgets::of_tenant(tx, tenant).await?;
+    let binds = |budget: &Budget| budget.covers(project) && budget.terms.mode.blocks();
+    if !budgets.iter().any(binds) {
+        return Ok(());
+    }
+    let spending = read(tx, tenant, now).await?;
     check_budgets(tx, &spending, (tenant, project), &[], &asked.lines, now).await
 }
 

@@ -29,7 +29,7 @@ use crate::reservations::Reservation;
 use crate::scope::service_wide;
 use crate::tx::transaction;
 use crate::{Store, StoreError, attempts, charges, commands, events, hold, leases, ledger, stock};
-use crate::{reservations, verifications};
+use crate::{reservations, spending, verifications};
 
 /// The mark of one act of claiming: the caller makes a fresh one for every call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -235,6 +235,9 @@ async fn apply(
     }
     for update in &change.lease_updates {
         leases::update(tx, row.id.0, update, now).await?;
+    }
+    if change.lease_updates.iter().any(|one| one.facts.given_up) {
+        spending::count_anew(tx, &mut row).await?;
     }
     let released = match change.holds_released {
         true => hold::release(tx, row.id.0).await?,

@@ -157,10 +157,10 @@ pub(crate) async fn show_limits(
         changed_at: None,
     };
     let limits = rows.into_iter().find(|row| row.project_id == project);
-    let spending = store.spending().of(who.tenant).read(broker.now()).await?;
+    let spending = store.spending().of(who.tenant);
     Ok(web::Json(LimitsInUse {
         limits: LimitsView::from(&limits.unwrap_or(unlimited)),
-        in_use: spending.in_use(project).into(),
+        in_use: spending.in_use(project, broker.now()).await?.into(),
     }))
 }
 

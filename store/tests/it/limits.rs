@@ -6,7 +6,7 @@ use market::offer::{Availability, Offer};
 use market::reservation::{CloseReason, ReservationState};
 use market::spending::SpendingLimits;
 use store::commands::Command;
-use store::fixture::{count_rows, for_each_database};
+use store::fixture::{count_rows, execute_raw, for_each_database};
 use store::limits::{LimitsChange, ScopeLimits};
 use store::{Store, StoreError};
 use tokio::task::JoinSet;
@@ -119,6 +119,51 @@ async fn each_limit_refuses_what_passes_it_and_an_end_makes_room() {
                 .await
                 .expect("cancelled");
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_in_use_is_summed_up_without_reading_what_is_open() {
+    for_each_database(async |store| {
+        let offer = plenty(store).await;
+        let whose = tenant(store, "acme").await;
+        let gpus = LimitsChange {
+            gpus: Some(Some(8 * 4)),
+            ..LimitsChange::default()
+        };
+        limit(store, whose.0, None, gpus).await;
+        for _ in 0..3 {
+            hold(store, whose, &offer, 1, at(1)).await.expect("a hold");
+        }
+        // Whoever reads one of these rows fails.
+        execute_raw(store, "UPDATE reservations SET lines = 'no JSON'")
+            .await
+            .expect("written");
+        hold(store, whose, &offer, 1, at(2))
+            .await
+            .expect("the last one");
+        assert_eq!(
+            refused_by(hold(store, whose, &offer, 1, at(2)).await),
+            "gpus"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_row_that_does_not_say_what_it_has_in_use_is_counted_by_its_lines() {
+    for_each_database(async |store| {
+        let offer = plenty(store).await;
+        let whose = tenant(store, "acme").await;
+        hold(store, whose, &offer, 1, at(1)).await.expect("a hold");
+        hold(store, whose, &offer, 2, at(1)).await.expect("a hold");
+        let spending = store.spending().of(whose.0);
+        let before = spending.in_use(None, at(2)).await.expect("sums");
+        assert_eq!((before.gpus, before.reservations), (24, 2));
+        let forget = "UPDATE reservations SET gpus = NULL, units_per_hour = NULL WHERE gpus = 8";
+        execute_raw(store, forget).await.expect("written");
+        assert_eq!(spending.in_use(None, at(2)).await.expect("reads"), before);
     })
     .await;
 }
