@@ -12,6 +12,8 @@
 
 mod branch;
 mod covering;
+#[cfg(feature = "milp")]
+pub mod milp;
 mod reduce;
 
 #[cfg(test)]

@@ -35,6 +35,18 @@ enum Habit {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Compares the fleets that the product finds with those of a general solver.
+    Fleets {
+        /// How many.
+        #[arg(long, default_value_t = 50)]
+        fleets: u64,
+        /// Offers that each is chosen from.
+        #[arg(long, default_value_t = 300)]
+        offers: u64,
+        /// How long the solver may take for each. Units: seconds.
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+    },
     /// Kills replicas of the real binary, and Redis, while tenants buy, and checks what is left.
     Chaos {
         /// How many times.
@@ -51,6 +63,11 @@ fn main() -> Result<()> {
         Habit::Check => check(),
         Habit::Generate => generate(),
         Habit::CrossTenant { calls, seed } => cross_tenant(calls, seed),
+        Habit::Fleets {
+            fleets: count,
+            offers,
+            seconds,
+        } => fleets(count, offers, seconds),
         Habit::Chaos { kills, seed } => chaos::chaos(kills, seed),
     }
 }
@@ -85,6 +102,28 @@ fn generate() -> Result<()> {
     cargo(
         &["test", "-p", "broker", "--test", "it", "openapi"],
         &update,
+    )
+}
+
+fn fleets(count: u64, offers: u64, seconds: u64) -> Result<()> {
+    let [count, offers, seconds] = [count, offers, seconds].map(|number| number.to_string());
+    cargo(
+        &[
+            "test",
+            "-p",
+            "matcher",
+            "--features",
+            "milp",
+            "--lib",
+            "--",
+            "fleet::milp",
+            "--nocapture",
+        ],
+        &[
+            ("FLEETS", count.as_str()),
+            ("OFFERS", offers.as_str()),
+            ("SECONDS", seconds.as_str()),
+        ],
     )
 }
 

@@ -15,7 +15,7 @@ use std::collections::BinaryHeap;
 use super::{Column, Fleet, FleetProblem};
 
 /// Open problems that are looked at before the best fleet so far is taken, with its bound.
-pub const NODE_LIMIT: usize = 20_000;
+pub const NODE_LIMIT: usize = 2_000;
 
 /// Fractions of a unit in which costs are summed: 2^24 of them.
 const FRACTION_BITS: u32 = 24;

@@ -3,7 +3,7 @@
 use super::*;
 
 /// SplitMix64: small, seeded, and the same everywhere.
-struct Draw(u64);
+pub(super) struct Draw(pub(super) u64);
 
 impl Draw {
     fn next(&mut self) -> u64 {
@@ -14,13 +14,18 @@ impl Draw {
         z ^ (z >> 31)
     }
 
-    fn within(&mut self, low: u64, high: u64) -> u64 {
+    pub(super) fn within(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }
 }
 
 /// A problem of up to so many columns; every other one has a rule on losses where `survive` says.
-fn any_problem(draw: &mut Draw, columns: u64, stock: u64, survive: bool) -> FleetProblem {
+pub(super) fn any_problem(
+    draw: &mut Draw,
+    columns: u64,
+    stock: u64,
+    survive: bool,
+) -> FleetProblem {
     let columns: Vec<Column> = (0..draw.within(1, columns))
         .map(|_| Column {
             price_units: draw.within(1, 40) as i64,
