@@ -19,7 +19,7 @@ pub(crate) use refusal::why_not;
 pub(crate) use serving::{add_waits, facts as fleet_facts, reasons_of_mix as fleet_reasons};
 
 /// The figures of a fit that go with its candidate.
-pub(crate) fn facts(row: &Row, fit: &Fit) -> Facts {
+pub(crate) fn facts(query: &Query<'_>, row: &Row, fit: &Fit) -> Facts {
     match fit.figures {
         Figures::Gpus => Facts::default(),
         Figures::Train(fit) => Facts {
@@ -27,11 +27,15 @@ pub(crate) fn facts(row: &Row, fit: &Fit) -> Facts {
             memory_available_gb: Some(gb(fit.available_bytes)),
             ..training::facts(row, &fit.run)
         },
-        Figures::Serve(node) => serving::facts(&[FleetLine {
-            row,
-            nodes: fit.nodes,
-            node,
-        }]),
+        Figures::Serve(node) => {
+            let nodes = fit.nodes;
+            let line = FleetLine { row, nodes, node };
+            let facts = serving::facts(&[line]);
+            match query {
+                Query::Serve(query) => serving::with_pile(facts, query, &line),
+                _ => facts,
+            }
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use market::offer::Offer;
 use crate::explain;
 use crate::filter::Filter;
 use crate::fleet::{Column, Fleet, FleetProblem, solve};
+use crate::launch::launches;
 use crate::perf::chip::Chip;
 use crate::perf::replica::tails::Arrivals;
 use crate::plan::{Candidate, CandidateLine, Plan};
@@ -43,11 +44,7 @@ pub(crate) struct Mix<'a> {
 }
 
 /// Finds the fleets for a serving demand.
-pub(crate) fn search_fleets(
-    query: &Query<'_>,
-    serve: &ServeQuery<'_>,
-    filter: &Filter<'_>,
-) -> Plan {
+pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filter<'_>) -> Plan {
     let rows = filter.snapshot.rows();
     let mut singles = Vec::new();
     let mut parts: Vec<Part<'_>> = Vec::new();
@@ -61,7 +58,7 @@ pub(crate) fn search_fleets(
         outcomes.push(code.map_or(Ok(()), Err));
         singles.extend(single);
     }
-    let mixes = match serve.demand.survive {
+    let mixes = match serve.survive {
         None => {
             let best = singles.iter().map(|single| single.fit.key.cost).min();
             let mix = Market::new(&parts, None).cheapest(serve.need(), filter, None);
@@ -115,6 +112,7 @@ pub(crate) fn search_fleets(
             .collect(),
         rejected: tally.rejections(),
         refused: tally.examples(query, filter),
+        alternatives: Vec::new(),
     }
 }
 
@@ -160,7 +158,7 @@ pub(crate) struct Waits {
 }
 
 /// Simulates a copy of each line of a fleet, with its share of the load; the slowest line counts.
-fn simulated(serve: &ServeQuery<'_>, lines: &[FleetLine<'_>]) -> Option<Waits> {
+fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
     let capacity: f64 = (lines.iter())
         .map(|line| line.node.capacity as f64 * f64::from(line.nodes))
         .sum();
@@ -170,6 +168,7 @@ fn simulated(serve: &ServeQuery<'_>, lines: &[FleetLine<'_>]) -> Option<Waits> {
         let arrivals = match serve.load {
             Load::RequestsPerSecond(rate) => Arrivals::PerSecond(rate * share),
             Load::Concurrency(count) => Arrivals::InFlight((count * share).ceil() as u32),
+            Load::Pile(..) => return None,
         };
         let replica = &line.node.replica;
         let tails = (serve.work).tails(serve.constants, &chip, replica, arrivals)?;
@@ -200,7 +199,7 @@ struct Part<'a> {
 impl<'a> Part<'a> {
     /// `None` where no node of the offer may be taken; `code` is why a fleet of it alone is none.
     fn of(
-        serve: &ServeQuery<'_>,
+        serve: &ServeQuery,
         filter: &Filter<'_>,
         row: &'a Row,
         at: usize,
@@ -349,7 +348,7 @@ impl Mix<'_> {
     }
 
     /// `None` for a fleet of nothing, or at no price: neither is ever made.
-    fn candidate(&self, serve: &ServeQuery<'_>, filter: &Filter<'_>) -> Option<Candidate> {
+    fn candidate(&self, serve: &ServeQuery, filter: &Filter<'_>) -> Option<Candidate> {
         let lines = self.lines.iter().map(|line| CandidateLine {
             offer: line.row.offer.clone(),
             nodes: line.nodes,
@@ -361,6 +360,7 @@ impl Mix<'_> {
             cost_per_hour: self.cost,
             facts: explain::fleet_facts(&self.lines),
             reasons: explain::fleet_reasons(serve, filter, self),
+            launch: launches(serve, &self.lines),
         })
     }
 }

@@ -14,6 +14,7 @@ pub mod fleet;
 mod fleet_search;
 mod gpus;
 mod hardware;
+mod launch;
 pub mod models;
 mod network;
 pub mod perf;
@@ -29,9 +30,10 @@ mod samples;
 
 use market::demand::{DemandKind, Precision};
 
+pub use launch::EngineLaunch;
 pub use plan::{
-    Candidate, CandidateLine, CandidateView, Facts, OfferWithReasons, Plan, PlanView, Refused,
-    Rejections, RunLayout, RunStrategy,
+    Alternative, Candidate, CandidateLine, CandidateView, Facts, OfferWithReasons, Plan, PlanView,
+    Refused, Rejections, RunLayout, RunStrategy,
 };
 pub use reason::ReasonCode;
 pub use search::{Held, SearchOptions, search};
@@ -41,7 +43,7 @@ pub use snapshot::{ProviderView, Snapshot};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum MatchError {
     /// The kind of demand is not matched yet.
-    #[error("demands of the kind `{}` are not matched yet; ask for gpus, train or serve_realtime", .0.as_str())]
+    #[error("demands of the kind `{}` are not matched yet; ask for gpus, train, serve_realtime or serve_batch", .0.as_str())]
     KindNotSupported(DemandKind),
     /// The model's name is not in the table.
     #[error(

@@ -179,6 +179,13 @@ impl ModelRow {
     }
 }
 
+/// The repository from which the table takes a model, by its name in the table.
+#[must_use]
+pub fn repository_of(name: &str) -> Option<&'static str> {
+    let row = MODELS.iter().find(|row| row.model == name)?;
+    Some(row.config_source.as_str())
+}
+
 /// All known names, in the order of the table.
 pub fn names() -> impl Iterator<Item = &'static str> {
     MODELS.iter().map(|row| row.model.as_str())

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use market::demand::DemandKind;
+use market::demand::{DemandKind, Precision};
 use market::ids::{OfferId, ProviderId};
 use market::money::{Money, MoneyError, Rate};
 use market::offer::{Offer, OfferView};
 use serde::{Deserialize, Serialize};
 
+use crate::launch::EngineLaunch;
 use crate::reason::ReasonCode;
 
 /// What a search found. The same snapshot, demand and overlay give the same plan.
@@ -25,6 +26,9 @@ pub struct Plan {
     pub rejected: Rejections,
     /// One rejected offer for each reason that occurs, in the order of the codes.
     pub refused: Vec<Refused>,
+    /// What a fleet would cost with weights of other precisions, cheapest first.
+    #[serde(default)]
+    pub alternatives: Vec<Alternative>,
 }
 
 /// An offer set that satisfies a demand, with the reasons for its rank.
@@ -42,6 +46,22 @@ pub struct Candidate {
     pub facts: Facts,
     /// Why it satisfies the demand and stands where it stands, in words.
     pub reasons: Vec<String>,
+    /// How the engine of a fleet is started, for each line.
+    #[serde(default)]
+    pub launch: Vec<EngineLaunch>,
+}
+
+/// What the best candidate would cost with weights of another precision. It is shown, never chosen:
+/// what a narrower one does to the answers is for the tenant to judge.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Alternative {
+    /// The precision of the weights.
+    pub weights: Precision,
+    /// US dollars per hour of the best candidate with it.
+    pub price_usd_hour: Money,
+    /// US dollars per hour that it costs less than the best candidate as asked for; below zero
+    /// where it costs more.
+    pub saves_usd_hour: Money,
 }
 
 /// So many nodes of one offer.
@@ -62,10 +82,11 @@ pub struct Facts {
     /// Memory that those GPUs have for it. Units: 1e9 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_available_gb: Option<f64>,
-    /// How long the training run is predicted to take, failures included. Units: hours.
+    /// How long the training run is predicted to take, failures included, or the pile of requests.
+    /// Units: hours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_hours: Option<f64>,
-    /// What the training run is predicted to cost. Units: US dollars.
+    /// What the training run, or the pile of requests, is predicted to cost. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_cost_usd: Option<Money>,
     /// What 1e9 tokens are predicted to cost, failures included. Units: US dollars.
@@ -204,6 +225,7 @@ impl Plan {
                 .collect::<Result<_, _>>()?,
             rejected: self.rejected.clone(),
             refused: self.refused.clone(),
+            alternatives: self.alternatives.clone(),
         })
     }
 }
@@ -241,6 +263,7 @@ impl Candidate {
             price_usd_hour: self.cost_per_hour,
             facts: self.facts,
             reasons: self.reasons.clone(),
+            launch: self.launch.clone(),
         })
     }
 
@@ -274,6 +297,9 @@ pub struct PlanView {
     pub rejected: Rejections,
     /// One rejected offer for each reason that occurs.
     pub refused: Vec<Refused>,
+    /// What a fleet would cost with weights of other precisions, cheapest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alternatives: Vec<Alternative>,
 }
 
 /// The JSON form of a candidate.
@@ -291,6 +317,9 @@ pub struct CandidateView {
     pub facts: Facts,
     /// Why it satisfies the demand and stands where it stands.
     pub reasons: Vec<String>,
+    /// How the engine of a fleet is started, for each line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub launch: Vec<EngineLaunch>,
 }
 
 /// The one offer JSON, with reasons beside its fields.

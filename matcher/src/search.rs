@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, Utc};
-use market::demand::Demand;
+use market::demand::{Demand, Precision, ServeRealtimeDemand};
 use market::gpu::GpuSpec;
 use market::ids::OfferId;
 use market::money::{Money, Rate};
@@ -18,7 +18,9 @@ use crate::explain;
 use crate::filter::Filter;
 use crate::fleet_search::{FleetLine, search_fleets};
 use crate::gpus::GpusQuery;
-use crate::plan::{Candidate, CandidateLine, Plan, Refused, Rejections};
+use crate::launch::launches;
+use crate::perf::serving::weight_format;
+use crate::plan::{Alternative, Candidate, CandidateLine, Plan, Refused, Rejections};
 use crate::reason::ReasonCode;
 use crate::serve::{ServeFit, ServeQuery};
 use crate::snapshot::{Row, Snapshot};
@@ -37,6 +39,8 @@ pub struct SearchOptions {
     pub limit: usize,
     /// Whether only offers are eligible that can be ordered here.
     pub orderable_only: bool,
+    /// Whether it is looked up what fleets would cost with weights of other precisions.
+    pub alternatives: bool,
     /// For how many of the best fleets requests are simulated, to see how long the slow ones wait.
     pub simulated: usize,
 }
@@ -46,6 +50,7 @@ impl Default for SearchOptions {
         Self {
             limit: 10,
             orderable_only: false,
+            alternatives: false,
             simulated: 0,
         }
     }
@@ -73,8 +78,15 @@ pub fn search(
         options,
         kind: demand.kind(),
     };
-    if let Query::Serve(serve) = &query {
-        return Ok(search_fleets(&query, serve, &filter));
+    if let Query::Serve(serve) = &query
+        && !serve.is_pile()
+    {
+        let plan = search_fleets(&query, serve, &filter);
+        return Ok(if options.alternatives {
+            with_alternatives(plan, snapshot, demand, held, now, options)
+        } else {
+            plan
+        });
     }
     let mut eligible = Vec::new();
     let mut tally = Tally::default();
@@ -96,14 +108,61 @@ pub fn search(
             .collect(),
         rejected: tally.rejections(),
         refused: tally.examples(&query, &filter),
+        alternatives: Vec::new(),
     })
+}
+
+/// Adds what the best fleet would cost with weights of each other precision that can be served.
+fn with_alternatives(
+    mut plan: Plan,
+    snapshot: &Snapshot,
+    demand: &Demand,
+    held: &Held,
+    now: DateTime<Utc>,
+    options: &SearchOptions,
+) -> Plan {
+    use Precision::{Bf16, Fp4, Fp8, Int4, Int8};
+    let (Demand::ServeRealtime(asked), Some(best)) = (demand, plan.candidates.first()) else {
+        return plan;
+    };
+    let best = best.cost_per_hour;
+    let options = SearchOptions {
+        limit: 1,
+        alternatives: false,
+        simulated: 0,
+        ..*options
+    };
+    for weights in [Bf16, Fp8, Int8, Fp4, Int4] {
+        if weight_format(weights) == weight_format(asked.weights) {
+            continue;
+        }
+        let other = Demand::ServeRealtime(ServeRealtimeDemand {
+            weights,
+            ..asked.clone()
+        });
+        let found = search(snapshot, &other, held, now, &options);
+        let Some(first) = found
+            .ok()
+            .and_then(|plan| plan.candidates.into_iter().next())
+        else {
+            continue;
+        };
+        let saved = best.units() - first.cost_per_hour.units();
+        plan.alternatives.push(Alternative {
+            weights,
+            price_usd_hour: first.cost_per_hour,
+            saves_usd_hour: Money::from_units(saved, best.currency()),
+        });
+    }
+    plan.alternatives.sort_by_key(|other| other.price_usd_hour);
+    plan
 }
 
 /// The demand, made ready to be tested against offers.
 pub(crate) enum Query<'a> {
     Gpus(GpusQuery<'a>),
     Train(TrainQuery<'a>),
-    Serve(ServeQuery<'a>),
+    Serve(ServeQuery),
 }
 
 /// How an eligible offer would be taken.
@@ -136,18 +195,18 @@ impl<'a> Query<'a> {
         match demand {
             Demand::Gpus(demand) => Ok(Self::Gpus(GpusQuery::new(demand))),
             Demand::Train(demand) => Ok(Self::Train(TrainQuery::new(demand, now)?)),
-            Demand::ServeRealtime(demand) => Ok(Self::Serve(ServeQuery::new(demand)?)),
-            Demand::ServeBatch(_) | Demand::Hybrid(_) => {
-                Err(MatchError::KindNotSupported(demand.kind()))
-            }
+            Demand::ServeRealtime(demand) => Ok(Self::Serve(ServeQuery::of_realtime(demand)?)),
+            Demand::ServeBatch(demand) => Ok(Self::Serve(ServeQuery::of_batch(demand, now)?)),
+            Demand::Hybrid(_) => Err(MatchError::KindNotSupported(demand.kind())),
         }
     }
 
-    /// The terms on which it buys. A run that a provider may end at will is not planned yet.
-    pub(crate) const fn terms(&self) -> Terms {
+    /// Whether it buys on these terms. A run that a provider may end at will is not planned yet.
+    pub(crate) fn takes(&self, terms: Terms) -> bool {
         match self {
-            Self::Gpus(query) => query.terms(),
-            Self::Train(_) | Self::Serve(_) => Terms::OnDemand,
+            Self::Gpus(query) => query.terms() == terms,
+            Self::Train(_) => terms == Terms::OnDemand,
+            Self::Serve(query) => query.takes(terms),
         }
     }
 
@@ -188,7 +247,7 @@ pub(crate) fn test<'a>(
 ) -> Result<Eligible<'a>, ReasonCode> {
     let rate = row.rate.ok_or(ReasonCode::NoPrice)?;
     query.check_shape(row)?;
-    if row.offer.terms != query.terms() {
+    if !query.takes(row.offer.terms) {
         return Err(ReasonCode::Terms);
     }
     filter.check_offer(&row.offer)?;
@@ -260,8 +319,12 @@ impl<'a> Eligible<'a> {
             }],
             rate,
             cost_per_hour,
-            facts: explain::facts(row, &fit),
+            facts: explain::facts(query, row, &fit),
             reasons: explain::reasons(query, filter, row, &fit, rate, cost_per_hour),
+            launch: match (query, self.fleet_line()) {
+                (Query::Serve(serve), Some(line)) => launches(serve, &[line]),
+                _ => Vec::new(),
+            },
         }
     }
 }

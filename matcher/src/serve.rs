@@ -1,23 +1,27 @@
-//! Demands of the kind `serve_realtime`: what one node of an offer carries at the wanted latency,
-//! and the nodes that carry the load.
+//! Demands of the kinds `serve_realtime` and `serve_batch`: what one node of an offer carries at the
+//! wanted latency, and the nodes that carry the load.
 //!
 //! A copy of the model stays inside one node. Its width is the one with which a node carries most;
 //! of two that carry the same, the narrower. Offers of one shape are predicted once. Which offers
 //! make the cheapest fleet together is settled in `fleet_search`.
+//!
+//! A pile of requests knows no latency and may be interrupted: spot and on demand are both taken,
+//! and what ranks is the cost of the whole pile, not of an hour.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use market::demand::{Precision, ServeRealtimeDemand};
+use chrono::{DateTime, Utc};
+use market::demand::{LatencyObjective, Precision, ServeBatchDemand, ServeRealtimeDemand, Survive};
 use market::gpu::GpuSpec;
-use market::offer::Offer;
+use market::offer::{Offer, Terms};
 
 use crate::MatchError;
 use crate::models::ModelFigures;
 use crate::network::Users;
 use crate::perf::chip::Chip;
 use crate::perf::constants::{Constants, InferenceConstants};
-use crate::perf::replica::CannotServe;
+use crate::perf::replica::{CacheFormat, CannotServe, WeightFormat};
 use crate::perf::serving::{Replica, ServingWork, cache_format, doublings, weight_format};
 use crate::reason::ReasonCode;
 use crate::search::{Figures, Fit, Key, most_nodes, node_price_units};
@@ -33,9 +37,11 @@ pub(crate) const DEFAULT_PERCENTILE: f64 = 95.0;
 /// Parts of a token per second, or of a place in a batch, in which loads are counted.
 const PARTS: f64 = 1_000.0;
 
-/// What a `serve_realtime` demand asks of each offer.
-pub(crate) struct ServeQuery<'a> {
-    pub(crate) demand: &'a ServeRealtimeDemand,
+/// What a serving demand asks of each offer.
+pub(crate) struct ServeQuery {
+    /// The precision of the weights, as the demand has it.
+    pub(crate) weights: Precision,
+    pub(crate) survive: Option<Survive>,
     pub(crate) work: ServingWork,
     pub(crate) load: Load,
     pub(crate) constants: &'static InferenceConstants,
@@ -54,6 +60,8 @@ pub(crate) enum Load {
     RequestsPerSecond(f64),
     /// Requests in flight.
     Concurrency(f64),
+    /// Requests that wait to be answered, and the hours until they must be.
+    Pile(f64, Option<f64>),
 }
 
 /// What one node of an offer carries.
@@ -69,12 +77,8 @@ pub(crate) struct ServeFit {
     pub(crate) network_ms: Option<f64>,
 }
 
-impl<'a> ServeQuery<'a> {
-    pub(crate) fn new(demand: &'a ServeRealtimeDemand) -> Result<Self, MatchError> {
-        let refuse = |precision| MatchError::PrecisionNotSupported {
-            work: "serving",
-            precision,
-        };
+impl ServeQuery {
+    pub(crate) fn of_realtime(demand: &ServeRealtimeDemand) -> Result<Self, MatchError> {
         let growth = demand.growth.unwrap_or(1.0);
         let load = match (demand.requests_per_second, demand.concurrency) {
             (Some(rate), _) => Load::RequestsPerSecond(rate * growth),
@@ -83,20 +87,75 @@ impl<'a> ServeQuery<'a> {
         };
         let work = ServingWork {
             model: ModelFigures::of(&demand.model)?,
-            weights: weight_format(demand.weights).ok_or(refuse(demand.weights))?,
-            cache: cache_format(demand.kv_cache).ok_or(refuse(demand.kv_cache))?,
+            weights: weights(demand.weights)?,
+            cache: cache(demand.kv_cache)?,
             input_tokens: demand.input_tokens.into(),
             output_tokens: demand.output_tokens.into(),
             latency: demand.latency.clone().unwrap_or_default(),
         };
         Ok(Self {
-            demand,
+            weights: demand.weights,
+            survive: demand.survive,
             work,
             load,
             constants: &Constants::product().inference,
             users: Users::of(&demand.users),
             nodes: RefCell::default(),
         })
+    }
+
+    pub(crate) fn of_batch(
+        demand: &ServeBatchDemand,
+        now: DateTime<Utc>,
+    ) -> Result<Self, MatchError> {
+        let window = demand.window.as_ref();
+        let start = window
+            .and_then(|window| window.start_earliest)
+            .map_or(now, |start| start.max(now));
+        let ends = [
+            window.and_then(|window| window.end_from(start)),
+            demand.deadline,
+        ];
+        let until = ends.into_iter().flatten().min();
+        let hours = until.map(|until| (until - start).num_seconds() as f64 / 3_600.0);
+        let work = ServingWork {
+            model: ModelFigures::of(&demand.model)?,
+            weights: weights(demand.weights)?,
+            cache: cache(demand.kv_cache)?,
+            input_tokens: demand.input_tokens.into(),
+            output_tokens: demand.output_tokens.into(),
+            latency: LatencyObjective::default(),
+        };
+        Ok(Self {
+            weights: demand.weights,
+            survive: None,
+            work,
+            // The bounds of the schema keep it exact enough.
+            load: Load::Pile(demand.requests as f64, hours),
+            constants: &Constants::product().inference,
+            users: None,
+            nodes: RefCell::default(),
+        })
+    }
+
+    /// Whether it is a pile of requests.
+    pub(crate) const fn is_pile(&self) -> bool {
+        matches!(self.load, Load::Pile(..))
+    }
+
+    /// Whether it buys on these terms.
+    pub(crate) const fn takes(&self, terms: Terms) -> bool {
+        matches!(terms, Terms::OnDemand) || (self.is_pile() && matches!(terms, Terms::Spot))
+    }
+
+    /// The hours that so many nodes take for the pile.
+    pub(crate) fn pile_hours(&self, node: &ServeFit, nodes: u32) -> Option<f64> {
+        let Load::Pile(requests, _) = self.load else {
+            return None;
+        };
+        let copies = f64::from(node.replicas_per_node) * f64::from(nodes);
+        let tokens = requests * self.work.output_tokens;
+        Some(tokens / (node.replica.tokens_per_second * copies) / 3_600.0)
     }
 
     /// The share of requests that the objective is for. Units: percent.
@@ -110,6 +169,11 @@ impl<'a> ServeQuery<'a> {
         let parts = match self.load {
             Load::RequestsPerSecond(rate) => rate * self.work.output_tokens,
             Load::Concurrency(count) => count,
+            // Without a deadline one node will do, however long it takes.
+            Load::Pile(_, None) => 0.0,
+            Load::Pile(requests, Some(hours)) => {
+                requests * self.work.output_tokens / (hours * 3_600.0)
+            }
         };
         // The bounds of the schema keep it far below the largest integer.
         (parts * PARTS).ceil().max(1.0) as u64
@@ -123,14 +187,19 @@ impl<'a> ServeQuery<'a> {
         gpus_per_node: u32,
     ) -> Result<Fit, ReasonCode> {
         let node = self.node(&row.offer, spec, gpus_per_node)?;
+        if matches!(self.load, Load::Pile(_, Some(hours)) if hours <= 0.0) {
+            return Err(ReasonCode::Deadline);
+        }
         let nodes = self.need().div_ceil(node.capacity);
         let nodes = most_nodes(nodes as f64).ok_or(ReasonCode::NotEnoughNodes)?;
         let price = node_price_units(row).ok_or(ReasonCode::NoPrice)?;
+        let hour = i128::from(price) * i128::from(nodes);
         Ok(Fit {
             nodes,
             key: Key {
                 tier: 0,
-                cost: i128::from(price) * i128::from(nodes),
+                cost: (self.pile_hours(&node, nodes))
+                    .map_or(hour, |hours| (hour as f64 * hours) as i128),
                 // Of fleets that cost the same the nearer one, then the one with more to spare.
                 then: (
                     node.network_ms.map_or(0, |ms| (ms * 1e3) as u64),
@@ -171,7 +240,7 @@ impl<'a> ServeQuery<'a> {
         gpus_per_node: u32,
         network_ms: Option<f64>,
     ) -> Result<ServeFit, ReasonCode> {
-        if !has_rate(spec, self.demand.weights) {
+        if !has_rate(spec, self.weights) {
             return Err(ReasonCode::Precision);
         }
         let chip = Chip::of_spec(spec).ok_or(ReasonCode::Precision)?;
@@ -207,8 +276,25 @@ impl<'a> ServeQuery<'a> {
         let each = match self.load {
             Load::RequestsPerSecond(_) => replica.tokens_per_second * PLANNED_UTILISATION,
             Load::Concurrency(_) => replica.batch.floor(),
+            // Nobody waits, so there is no queue to keep short.
+            Load::Pile(..) => replica.tokens_per_second,
         };
         (each * PARTS * f64::from(replicas_per_node)) as u64
+    }
+}
+
+fn weights(precision: Precision) -> Result<WeightFormat, MatchError> {
+    weight_format(precision).ok_or(not_served(precision))
+}
+
+fn cache(precision: Precision) -> Result<CacheFormat, MatchError> {
+    cache_format(precision).ok_or(not_served(precision))
+}
+
+const fn not_served(precision: Precision) -> MatchError {
+    MatchError::PrecisionNotSupported {
+        work: "serving",
+        precision,
     }
 }
 

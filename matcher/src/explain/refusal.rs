@@ -1,5 +1,7 @@
 //! Why one offer is no candidate, in words with its figures.
 
+use market::offer::Terms;
+
 use super::{counted, gb};
 use crate::filter::Filter;
 use crate::perf::chip::Chip;
@@ -41,7 +43,7 @@ fn figures(
         ReasonCode::Terms => Some(format!(
             "It is sold as {}; {} is wanted",
             offer.terms,
-            query.terms()
+            wanted_terms(query)
         )),
         ReasonCode::ProviderPolicy => Some(format!("The policy excludes {}", offer.provider)),
         ReasonCode::Place => {
@@ -94,6 +96,13 @@ fn figures(
     }
 }
 
+fn wanted_terms(query: &Query<'_>) -> String {
+    let all = [Terms::OnDemand, Terms::Spot];
+    let wanted = all.into_iter().filter(|terms| query.takes(*terms));
+    let words: Vec<String> = wanted.map(|terms| terms.to_string()).collect();
+    words.join(" or ")
+}
+
 fn of_another_shape(query: &Query<'_>, row: &Row) -> Option<String> {
     let Query::Gpus(query) = query else {
         return None;
@@ -121,7 +130,7 @@ fn of_precision(query: &Query<'_>, row: &Row) -> Option<String> {
     let precision = match query {
         Query::Gpus(_) => return None,
         Query::Train(query) => query.demand.precision,
-        Query::Serve(query) => query.demand.weights,
+        Query::Serve(query) => query.weights,
     };
     Some(format!(
         "{} has no published rate in {}",
@@ -161,7 +170,7 @@ fn of_memory(query: &Query<'_>, row: &Row) -> Option<String> {
 
 fn of_deadline(query: &Query<'_>, row: &Row) -> Option<String> {
     let Query::Train(query) = query else {
-        return None;
+        return Some("The time until which it must be done has passed".to_owned());
     };
     let (spec, per_node) = known_node(row).ok()?;
     let fewest = query.memory(spec, per_node).fewest_gpus(spec.memory_gb)?;

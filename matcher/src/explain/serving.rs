@@ -2,6 +2,7 @@
 
 use market::demand::Survive;
 use market::money::{Currency, Money};
+use market::offer::Terms;
 
 use super::{counted, gb};
 use crate::filter::Filter;
@@ -47,9 +48,23 @@ pub(crate) fn facts(lines: &[FleetLine<'_>]) -> Facts {
     }
 }
 
+/// The same with what a pile of requests takes, where it is one.
+pub(super) fn with_pile(facts: Facts, query: &ServeQuery, line: &FleetLine<'_>) -> Facts {
+    let hours = query.pile_hours(&line.node, line.nodes);
+    let cost = cost_units(std::slice::from_ref(line)) as f64;
+    Facts {
+        run_hours: hours,
+        run_cost_usd: hours.and_then(|hours| usd(cost * hours)),
+        ..facts
+    }
+}
+
 /// Why a fleet of one offer stands where it stands, most telling first.
-pub(super) fn reasons_of_one(query: &ServeQuery<'_>, line: &FleetLine<'_>) -> Vec<String> {
-    let mut reasons = vec![carried(query, std::slice::from_ref(line))];
+pub(super) fn reasons_of_one(query: &ServeQuery, line: &FleetLine<'_>) -> Vec<String> {
+    let mut reasons = vec![match query.load {
+        Load::Pile(requests, _) => pile(query, line, requests),
+        _ => carried(query, std::slice::from_ref(line)),
+    }];
     reasons.push(copy(query, line));
     reasons.push(memory(query, line));
     reasons.extend(distance(line));
@@ -61,12 +76,12 @@ pub(super) fn reasons_of_one(query: &ServeQuery<'_>, line: &FleetLine<'_>) -> Ve
 
 /// Why a fleet of several offers stands where it stands, most telling first.
 pub(crate) fn reasons_of_mix(
-    query: &ServeQuery<'_>,
+    query: &ServeQuery,
     filter: &Filter<'_>,
     mix: &Mix<'_>,
 ) -> Vec<String> {
     let mut reasons = vec![carried(query, &mix.lines), proof(mix)];
-    if let Some(survive) = query.demand.survive {
+    if let Some(survive) = query.survive {
         let word = match survive {
             Survive::Zone => "zone",
             Survive::Provider => "provider",
@@ -94,7 +109,7 @@ pub(crate) fn reasons_of_mix(
 }
 
 /// Adds to a candidate what its requests wait in the simulation.
-pub(crate) fn add_waits(query: &ServeQuery<'_>, candidate: &mut Candidate, waits: &Waits) {
+pub(crate) fn add_waits(query: &ServeQuery, candidate: &mut Candidate, waits: &Waits) {
     let latency = &query.work.latency;
     let within = |ms: f64, limit: Option<f64>| limit.is_none_or(|limit| ms <= limit);
     let meets = within(waits.first_token_ms, latency.first_token_ms)
@@ -126,7 +141,7 @@ pub(crate) fn add_waits(query: &ServeQuery<'_>, candidate: &mut Candidate, waits
     candidate.reasons.insert(second, words);
 }
 
-fn carried(query: &ServeQuery<'_>, lines: &[FleetLine<'_>]) -> String {
+fn carried(query: &ServeQuery, lines: &[FleetLine<'_>]) -> String {
     let copies: u32 = lines.iter().map(FleetLine::replicas).sum();
     let nodes: u32 = lines.iter().map(|line| line.nodes).sum();
     let tokens_per_second: f64 = lines.iter().map(FleetLine::tokens_per_second).sum();
@@ -137,6 +152,7 @@ fn carried(query: &ServeQuery<'_>, lines: &[FleetLine<'_>]) -> String {
             PLANNED_UTILISATION * 100.0
         ),
         Load::Concurrency(count) => format!("{count} requests in flight"),
+        Load::Pile(requests, _) => format!("{requests} requests"),
     };
     let price = |tokens: f64| usd_per_million_tokens(cost_units(lines), tokens);
     let words = |price: Option<Money>| {
@@ -158,7 +174,24 @@ fn carried(query: &ServeQuery<'_>, lines: &[FleetLine<'_>]) -> String {
     text
 }
 
-fn copy(query: &ServeQuery<'_>, line: &FleetLine<'_>) -> String {
+fn pile(query: &ServeQuery, line: &FleetLine<'_>, requests: f64) -> String {
+    let hours = query.pile_hours(&line.node, line.nodes).unwrap_or(0.0);
+    let cost = usd(cost_units(std::slice::from_ref(line)) as f64 * hours);
+    let terms = match line.row.offer.terms {
+        Terms::Spot => "spot: what is interrupted is asked again",
+        _ => "on demand",
+    };
+    format!(
+        "{requests:.0} requests take {} about {hours:.1} hours{}, {terms}",
+        counted(line.nodes, "node"),
+        cost.map_or(String::new(), |cost| format!(
+            " and {:.2} USD",
+            cost.to_decimal()
+        )),
+    )
+}
+
+fn copy(query: &ServeQuery, line: &FleetLine<'_>) -> String {
     let replica = &line.node.replica;
     let factor = Constants::product().interval_80_ln.inference.exp();
     let stages = replica.gpus / replica.tensor.max(1);
@@ -180,7 +213,7 @@ fn copy(query: &ServeQuery<'_>, line: &FleetLine<'_>) -> String {
     )
 }
 
-fn memory(query: &ServeQuery<'_>, line: &FleetLine<'_>) -> String {
+fn memory(query: &ServeQuery, line: &FleetLine<'_>) -> String {
     let replica = &line.node.replica;
     let chip = line.row.spec.and_then(Chip::of_spec);
     let most = line.node.replicas_per_node * replica.gpus;
@@ -204,7 +237,7 @@ fn distance(line: &FleetLine<'_>) -> Option<String> {
 }
 
 /// What the share of the capacity that is kept free costs.
-fn buffer(query: &ServeQuery<'_>, line: &FleetLine<'_>) -> Option<String> {
+fn buffer(query: &ServeQuery, line: &FleetLine<'_>) -> Option<String> {
     let Load::RequestsPerSecond(_) = query.load else {
         return None;
     };
@@ -282,8 +315,11 @@ fn cost_units(lines: &[FleetLine<'_>]) -> i128 {
 }
 
 fn usd_per_million_tokens(cost_units: i128, tokens_per_second: f64) -> Option<Money> {
-    let units = cost_units as f64 / (tokens_per_second * 3_600.0) * 1e6;
-    // The range keeps the cast exact enough for showing; ranks are computed in integers.
+    usd(cost_units as f64 / (tokens_per_second * 3_600.0) * 1e6)
+}
+
+/// A sum for showing; ranks are computed in integers.
+fn usd(units: f64) -> Option<Money> {
     (0.0..9e18)
         .contains(&units)
         .then(|| Money::from_units(units.round() as i64, Currency::Usd))

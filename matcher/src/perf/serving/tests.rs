@@ -90,7 +90,7 @@ fn a_70b_needs_two_of_80_gb_at_16_bits_and_one_at_8_bits_or_of_192_gb() {
     assert_eq!(fewest(&narrow, "H100-SXM", 8), Some(1));
     // With a long context its cache no longer fits beside the weights.
     let long = ServingWork {
-        input_tokens: 40_000.0,
+        input_tokens: 80_000.0,
         ..narrow
     };
     assert_eq!(fewest(&long, "H100-SXM", 8), Some(2));

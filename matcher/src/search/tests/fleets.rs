@@ -213,3 +213,115 @@ fn the_best_fleet_says_what_its_slow_requests_wait_and_whether_that_will_do() {
     assert_eq!(close.candidates[0].facts.meets_objective, Some(false));
     assert_eq!(simulated(market(), &fields(2_000)), plan);
 }
+
+// S41
+#[test]
+fn a_pile_of_requests_is_answered_where_it_costs_least_and_spot_will_do() {
+    let pile = |fields: Value| {
+        let mut all = json!({
+            "model": "Llama 3 8B", "requests": 1_000_000, "input_tokens": 512, "output_tokens": 16,
+        });
+        all.as_object_mut()
+            .expect("an object")
+            .extend(fields.as_object().expect("an object").clone());
+        demand("serve_batch", all)
+    };
+    let spot = Offer {
+        terms: Terms::Spot,
+        ..offer("spot", "H100-SXM", 1, "1.20")
+    };
+    let market = vec![
+        offer("firm", "H100-SXM", 1, "2.99"),
+        offer("slow", "L4", 1, "0.80"),
+        spot,
+    ];
+    let plan = find(market.clone(), &pile(json!({})));
+    // The cheapest hour is the slow one's; the cheapest pile is not.
+    assert_eq!(skus(&plan), ["spot", "firm", "slow"]);
+    let (first, last) = (&plan.candidates[0], &plan.candidates[2]);
+    assert_eq!((first.nodes(), last.nodes()), (1, 1));
+    let (hours, cost) = (first.facts.run_hours, first.facts.run_cost_usd);
+    let expected = hours.expect("hours") * 1.2 * 1e8;
+    assert!((cost.expect("a cost").units() as f64 / expected - 1.0).abs() < 1e-6);
+    assert!(last.facts.run_cost_usd > cost && last.facts.run_hours > hours);
+    assert!(first.reasons[0].contains("spot"), "{:?}", first.reasons);
+    // In half the time twice the nodes, for the same.
+    let half = (hours.expect("hours") * 1_800.0) as i64;
+    let deadline = (now() + chrono::TimeDelta::seconds(half)).to_rfc3339();
+    let plan = find(market.clone(), &pile(json!({"deadline": deadline})));
+    let hurried = &plan.candidates[0];
+    assert!((2..=3).contains(&hurried.nodes()), "{}", hurried.nodes());
+    let ratio = hurried.facts.run_cost_usd.expect("a cost").units() as f64 / expected;
+    assert!((ratio - 1.0).abs() < 1e-6);
+    // Requests that are answered as they come are not put on spot.
+    let plan = find(market, &chat(json!({})));
+    assert!(!skus(&plan).contains(&"spot"));
+}
+
+#[test]
+fn other_precisions_are_priced_and_never_taken() {
+    let options = SearchOptions {
+        alternatives: true,
+        ..SearchOptions::default()
+    };
+    let market = snapshot(vec![offer("x", "H100-SXM", 1, "2.99")]);
+    let demand = chat(json!({"requests_per_second": 400}));
+    let plan = search(&market, &demand, &Held::new(), now(), &options).expect("a plan");
+    let best = plan.candidates[0].cost_per_hour;
+    let of = |weights| {
+        let mut all = plan.alternatives.iter();
+        all.find(|other| other.weights == weights)
+    };
+    use market::demand::Precision;
+    assert_eq!(of(Precision::Bf16), None);
+    // An H100 has no 4-bit rate of its own.
+    assert_eq!(of(Precision::Fp4), None);
+    let narrow = of(Precision::Fp8).expect("a price");
+    assert!(narrow.price_usd_hour < best);
+    let saved = best.units() - narrow.price_usd_hour.units();
+    assert_eq!(narrow.saves_usd_hour.units(), saved);
+    // What is taken is what was asked for.
+    let plain = find(vec![offer("x", "H100-SXM", 1, "2.99")], &demand);
+    assert_eq!(plain.candidates, plan.candidates);
+    assert!(plain.alternatives.is_empty());
+}
+
+#[test]
+fn a_fleet_says_how_its_engines_are_started_and_where_they_listen() {
+    let wide = demand(
+        "serve_realtime",
+        json!({
+            "model": "Llama 3 70B", "requests_per_second": 1, "input_tokens": 512,
+            "output_tokens": 256, "weights": "fp8", "kv_cache": "fp8",
+        }),
+    );
+    let of = |gpu: &str| {
+        let plan = find(vec![offer("x", gpu, 8, "23.92")], &wide);
+        let best = plan.candidates[0].clone();
+        (best.facts, best.launch)
+    };
+    let (facts, launch) = of("H100-SXM");
+    let [nvidia] = launch.as_slice() else {
+        panic!("one line, one launch")
+    };
+    let gpus = facts.gpus_per_replica.expect("a width");
+    assert_eq!(nvidia.engine, "TensorRT-LLM");
+    for words in [
+        format!("--tp_size {gpus}"),
+        "trtllm-serve meta-llama/".to_owned(),
+        "--max_seq_len 768".to_owned(),
+        "--port 8000".to_owned(),
+    ] {
+        assert!(
+            nvidia.command.contains(&words),
+            "{words}: {}",
+            nvidia.command
+        );
+    }
+    let copies = facts.replicas.expect("copies");
+    assert_eq!(nvidia.ports.len(), copies as usize);
+    assert_eq!(nvidia.ports[0], 8_000);
+    let (_, launch) = of("MI300X");
+    assert_eq!(launch[0].engine, "vLLM");
+    assert!(launch[0].command.contains("--kv-cache-dtype fp8"));
+}
