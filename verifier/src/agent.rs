@@ -1,13 +1,13 @@
 //! The agent's side of the conversation, whatever carries it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use market::attestation::Verdict;
 use market::ids::{AttestationId, VerificationId};
 use market::verification::{
     AgentBuild, AgentReport, BlockChoices, Choices, Commit, CommitReply, DeviceKind, Digest, Fill,
-    Filled, FreshKey, GpuOpenings, GpuReport, Openings, PROTOCOL, ReportReply, ReportSubmission,
-    Roots, Step, StepDuration, VerificationOrder,
+    Filled, FreshKey, GemmCommitment, GpuOpenings, GpuReport, Inventory, NodeFacts, Openings,
+    PROTOCOL, ReportReply, ReportSubmission, Roots, Step, StepDuration, Trouble, VerificationOrder,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,6 +21,9 @@ use crate::probe;
 use crate::probe::gemm::CommittedProduct;
 use crate::probe::memory::ProvedMemory;
 use crate::transcript::Transcript;
+
+/// What is kept of a step's time for what follows the GPUs' work, at most.
+const MOST_KEPT_BACK: Duration = Duration::from_secs(5);
 
 /// Why a message did not get its answer.
 #[derive(Debug, thiserror::Error)]
@@ -55,9 +58,6 @@ pub enum TransportError {
 /// Why an agent could not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// A GPU did not do its work.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
     /// The broker could not be talked to.
     #[error(transparent)]
     Transport(#[from] TransportError),
@@ -151,24 +151,15 @@ pub fn converse(
     if !order.simulation && !line.transport.is_private() {
         return Err(AgentError::PlainHttp);
     }
-    let mut work = Work {
+    let work = Work {
         node,
         line,
         nonce,
         order,
         commit,
+        known: Known::default(),
     };
-    let computed = work.compute()?;
-    let filled = work.fill()?;
-    let (proved, blocks) = work.open(&computed, &filled)?;
-    work.report(
-        verification_id,
-        signer,
-        &computed,
-        &filled,
-        &proved,
-        &blocks,
-    )
+    work.carry_out(verification_id, signer)
 }
 
 /// The messages so far.
@@ -196,18 +187,37 @@ impl Line<'_> {
     }
 }
 
-/// What step 2 leaves for later ones.
-struct Computed {
-    roots: Roots,
+/// What the steps so far have led to; per GPU of the inventory where it is a list.
+#[derive(Default)]
+struct Known {
+    inventory: Option<Inventory>,
+    facts: Option<NodeFacts>,
+    observed: Option<Instant>,
+    committed: Vec<GemmCommitment>,
     products: Vec<CommittedProduct>,
-    choices: Choices,
-}
-
-/// What step 3 leaves for later ones.
-struct FilledMemory {
     filled: Vec<Filled>,
     earlier: Vec<PatternCheck>,
-    key: Digest,
+    proved: Vec<ProvedMemory>,
+    rates: Vec<Vec<u64>>,
+    troubles: Vec<Trouble>,
+}
+
+/// Why a step was not taken.
+enum Stop {
+    /// The conversation cannot go on.
+    Over(AgentError),
+    /// GPUs did not do their work: the report says so, at once.
+    Troubles(Vec<Trouble>),
+}
+
+impl<E: Into<AgentError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Over(error.into())
+    }
+}
+
+fn troubles(step: Step, errors: &[DeviceError]) -> Stop {
+    Stop::Troubles(errors.iter().map(|error| error.trouble(step)).collect())
 }
 
 /// An accepted order on a node.
@@ -217,74 +227,104 @@ struct Work<'a> {
     nonce: Digest,
     order: VerificationOrder,
     commit: Commit,
+    known: Known,
 }
 
 impl Work<'_> {
+    /// Takes the steps; a report with troubles takes the place of those that cannot be taken.
+    fn carry_out(
+        mut self,
+        verification_id: VerificationId,
+        signer: &Signer,
+    ) -> Result<AgentOutcome, AgentError> {
+        let blocks = match self.up_to_the_report() {
+            Ok(blocks) => blocks.blocks,
+            Err(Stop::Over(error)) => return Err(error),
+            Err(Stop::Troubles(troubles)) => {
+                self.known.troubles = troubles;
+                Vec::new()
+            }
+        };
+        self.report(verification_id, signer, &blocks)
+    }
+
+    fn up_to_the_report(&mut self) -> Result<BlockChoices, Stop> {
+        if !self.node.troubles.is_empty() {
+            return Err(Stop::Troubles(std::mem::take(&mut self.node.troubles)));
+        }
+        let choices = self.compute()?;
+        let FreshKey { key } = self.fill()?;
+        self.open(&choices, &key)
+    }
+
     /// One thing for each GPU that needs nothing from an earlier step.
     fn nothing(&self) -> Vec<()> {
         vec![(); self.node.devices.len()]
     }
 
-    fn compute(&mut self) -> Result<Computed, AgentError> {
+    /// Begins a step: no GPU may work on it for so long that its answer would come too late.
+    fn begin(&mut self, allowed_ms: u64) -> Instant {
         let began = Instant::now();
-        let (nonce, work) = (&self.nonce, &self.order.gemm);
+        let allowed = Duration::from_millis(allowed_ms);
+        let kept_back = (allowed / 10).min(MOST_KEPT_BACK);
+        self.node.set_deadline(began + (allowed - kept_back));
+        began
+    }
+
+    fn compute(&mut self) -> Result<Choices, Stop> {
+        const STEP: Step = Step::Roots;
+        let began = self.begin(self.order.deadlines.roots_ms);
         let inventory = self.node.inventory();
-        let (gpus, products) = self
-            .node
-            .on_all(self.nothing(), |gpu, device, ()| {
-                probe::gemm::commit(device, nonce, gpu, work)
-            })?
-            .into_iter()
-            .unzip();
+        self.known.inventory = Some(inventory.clone());
+        self.known.facts = probe::facts::before(self.node).map_err(|e| troubles(STEP, &e))?;
+        self.known.observed = Some(Instant::now());
+        let (nonce, work) = (&self.nonce, &self.order.gemm);
+        let computed = self.node.on_all(self.nothing(), |gpu, device, ()| {
+            probe::gemm::commit(device, nonce, gpu, work)
+        });
+        let computed = computed.map_err(|errors| troubles(STEP, &errors))?;
+        let (gpus, products): (Vec<_>, Vec<_>) = computed.into_iter().unzip();
         let roots = Roots {
             agent_key: self.commit.agent_key.clone(),
             inventory,
-            gpus,
+            gpus: gpus.clone(),
         };
-        let choices = self.line.exchange(Step::Roots, &roots, began)?;
-        Ok(Computed {
-            roots,
-            products,
-            choices,
-        })
+        let choices = self.line.exchange(STEP, &roots, began)?;
+        self.known.committed = gpus;
+        self.known.products = products;
+        Ok(choices)
     }
 
-    fn fill(&mut self) -> Result<FilledMemory, AgentError> {
-        let began = Instant::now();
+    fn fill(&mut self) -> Result<FreshKey, Stop> {
+        const STEP: Step = Step::Fill;
+        let began = self.begin(self.order.deadlines.fill_ms);
         let (nonce, work) = (&self.nonce, &self.order.memory);
-        let (filled, earlier): (Vec<Filled>, _) = self
-            .node
-            .on_all(self.nothing(), |gpu, device, ()| {
-                probe::memory::fill(device, nonce, gpu, work)
-            })?
-            .into_iter()
-            .unzip();
+        let filled = self.node.on_all(self.nothing(), |gpu, device, ()| {
+            probe::memory::fill(device, nonce, gpu, work)
+        });
+        let filled = filled.map_err(|errors| troubles(STEP, &errors))?;
+        let (filled, earlier): (Vec<Filled>, Vec<_>) = filled.into_iter().unzip();
         let fill = Fill {
             agent_key: self.commit.agent_key.clone(),
             gpus: filled.clone(),
         };
-        let FreshKey { key } = self.line.exchange(Step::Fill, &fill, began)?;
-        Ok(FilledMemory {
-            filled,
-            earlier,
-            key,
-        })
+        let key = self.line.exchange(STEP, &fill, began)?;
+        self.known.filled = filled;
+        self.known.earlier = earlier;
+        Ok(key)
     }
 
-    fn open(
-        &mut self,
-        computed: &Computed,
-        memory: &FilledMemory,
-    ) -> Result<(Vec<ProvedMemory>, BlockChoices), AgentError> {
-        let began = Instant::now();
-        let (nonce, work, key) = (&self.nonce, &self.order.memory, &memory.key);
-        let proved = self
-            .node
-            .on_all(memory.earlier.clone(), |gpu, device, earlier| {
-                probe::memory::prove(device, nonce, gpu, work, key, earlier)
-            })?;
-        let seed = &computed.choices.freivalds_seed;
-        let chosen = computed.products.iter().zip(&computed.choices.rows);
+    fn open(&mut self, choices: &Choices, key: &Digest) -> Result<BlockChoices, Stop> {
+        const STEP: Step = Step::Openings;
+        let began = self.begin(self.order.deadlines.openings_ms);
+        let (nonce, work) = (&self.nonce, &self.order.memory);
+        let earlier = self.known.earlier.clone();
+        let proved = self.node.on_all(earlier, |gpu, device, earlier| {
+            probe::memory::prove(device, nonce, gpu, work, key, earlier)
+        });
+        let proved = proved.map_err(|errors| troubles(STEP, &errors))?;
+        let seed = &choices.freivalds_seed;
+        let chosen = self.known.products.iter().zip(&choices.rows);
         let gpus = chosen.zip(&proved).map(|((product, rows), proved)| {
             let (rows, product) = product.open(seed, rows);
             GpuOpenings {
@@ -300,36 +340,53 @@ impl Work<'_> {
             agent_key,
             gpus: gpus.collect(),
         };
-        let blocks = self.line.exchange(Step::Openings, &openings, began)?;
-        Ok((proved, blocks))
+        let blocks = self.line.exchange(STEP, &openings, began)?;
+        self.known.proved = proved;
+        Ok(blocks)
+    }
+
+    /// What is measured last. What a GPU does not do is a trouble and nothing more.
+    fn measure(&mut self) {
+        const STEP: Step = Step::Report;
+        let work = &self.order.bandwidth;
+        let rates = self.node.on_all(self.nothing(), |_, device, ()| {
+            probe::bandwidth::measure(device, work)
+        });
+        let mut failed = Vec::new();
+        match rates {
+            Ok(rates) => self.known.rates = rates,
+            Err(errors) => failed.extend(errors),
+        }
+        if let (Some(facts), Some(observed)) = (&mut self.known.facts, self.known.observed) {
+            if failed.is_empty() {
+                failed.extend(probe::facts::rates(self.node, facts, work));
+            }
+            failed.extend(probe::facts::after(self.node, facts, observed.elapsed()));
+        }
+        let told = failed.iter().map(|error| error.trouble(STEP));
+        self.known.troubles.extend(told);
     }
 
     fn report(
         mut self,
         verification_id: VerificationId,
         signer: &Signer,
-        computed: &Computed,
-        memory: &FilledMemory,
-        proved: &[ProvedMemory],
-        blocks: &BlockChoices,
+        blocks: &[Vec<u64>],
     ) -> Result<AgentOutcome, AgentError> {
-        let began = Instant::now();
-        let work = &self.order.bandwidth;
-        let rates = self.node.on_all(self.nothing(), |_, device, ()| {
-            probe::bandwidth::measure(device, work)
-        })?;
-        let gpus = computed
-            .roots
-            .gpus
-            .iter()
-            .zip(&memory.filled)
-            .zip(proved)
-            .zip(rates);
-        let gpus = gpus.map(|(((committed, filled), proved), copy_mb_per_s)| GpuReport {
-            checksums: committed.checksums.clone(),
-            allocatable_mib: filled.allocatable_mib,
-            bad_words: proved.check.bad_words,
-            copy_mb_per_s,
+        let began = self.begin(self.order.deadlines.report_ms);
+        if self.known.troubles.is_empty() {
+            self.measure();
+        }
+        let known = self.known;
+        let inventory = known.inventory.unwrap_or_else(|| self.node.inventory());
+        let gpus = (0..inventory.gpus.len()).map(|gpu| GpuReport {
+            checksums: known
+                .committed
+                .get(gpu)
+                .map_or_else(Vec::new, |committed| committed.checksums.clone()),
+            allocatable_mib: known.filled.get(gpu).map_or(0, |f| f.allocatable_mib),
+            bad_words: known.proved.get(gpu).map_or(0, |p| p.check.bad_words),
+            copy_mb_per_s: known.rates.get(gpu).cloned().unwrap_or_default(),
         });
         let report = AgentReport {
             protocol: PROTOCOL,
@@ -340,14 +397,17 @@ impl Work<'_> {
             device_kind: self.commit.device_kind,
             simulated: self.node.simulated,
             host: self.commit.host,
-            inventory: computed.roots.inventory.clone(),
             gpus: gpus.collect(),
+            inventory,
             durations: self.line.durations.clone(),
+            facts: known.facts.map(Box::new),
+            troubles: known.troubles,
         };
         let header = Header::new(DocumentType::Report, verification_id, Some(self.nonce));
-        let opened = proved
+        let opened = known
+            .proved
             .iter()
-            .zip(&blocks.blocks)
+            .zip(blocks)
             .map(|(proved, blocks)| proved.open(blocks));
         let submission = ReportSubmission {
             agent_key: self.commit.agent_key,

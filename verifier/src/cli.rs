@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use chrono::Utc;
 use comfy_table::Table;
-use market::attestation::{Attestation, Finding};
+use market::attestation::{Attestation, Finding, FindingCode};
 use market::ids::{AttestationId, LeaseId, VerificationId};
-use market::verification::{Level, VerificationOrder};
+use market::verification::{Level, Step, VerificationOrder};
 use uuid::Uuid;
 
 use crate::address::{BrokerUrl, InvalidAccess, Token};
@@ -17,6 +17,9 @@ use crate::agent::{AgentError, AgentOutcome, TransportError, converse};
 use crate::challenge::Opening;
 use crate::delivery::TOKEN_VARIABLE;
 use crate::device::Node;
+use crate::driver::NoDriver;
+#[cfg(feature = "cuda")]
+use crate::driver::{NodeIdentity, open_node};
 use crate::http::HttpBroker;
 use crate::jws::Signer;
 use crate::local::LocalBroker;
@@ -46,9 +49,15 @@ pub struct RunArgs {
     /// How long to try again for each step while the broker is not ready, in seconds
     #[arg(long, default_value_t = 900, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     patience_seconds: u64,
+    /// How long to wait for a fabric between the GPUs that is not ready yet, in seconds
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=3_600))]
+    fabric_patience_seconds: u64,
     /// The description of a pretended node, which the CPU reference device then plays
     #[arg(long, value_name = "FILE", env = "SIMULATED_NODE")]
     simulated_node: Option<PathBuf>,
+    /// The address by which the node's provider knows it; without it, that of the way to the broker
+    #[arg(long, value_name = "ADDRESS", env = "VERIFIER_HOST")]
+    host: Option<String>,
     /// How much to check on its own: quick, standard or deep
     #[arg(long, default_value = "standard", value_parser = parse_level, conflicts_with = "broker")]
     level: Level,
@@ -75,6 +84,12 @@ pub enum RunError {
         "this build drives no GPU; name a pretended node with --simulated-node or SIMULATED_NODE"
     )]
     NoDevice,
+    /// The driver of the GPUs is missing or does not work.
+    #[error("{0}; a pretended node can be named with --simulated-node or SIMULATED_NODE")]
+    NoDriver(#[from] NoDriver),
+    /// The agent does not find its own file, which serves each GPU.
+    #[error("the agent does not find its own file")]
+    NoSelf(#[source] std::io::Error),
     /// The description of the pretended node is unusable.
     #[error(transparent)]
     Description(#[from] DescriptionError),
@@ -209,12 +224,71 @@ pub fn run_alone(
     Ok(broker.into_attestation())
 }
 
-/// Runs the command and prints its result. Gives the exit status.
+/// How the GPUs of a machine are opened.
+type OpenGpus = fn(&RunArgs) -> Result<Node, RunError>;
+
+/// Runs the command for a pretended node and prints its result. Gives the exit status.
 #[must_use]
 pub fn run(args: &RunArgs) -> u8 {
+    run_with(args, |_| Err(RunError::NoDevice))
+}
+
+/// Runs the command for a pretended node, or else for the GPUs of this machine, as far as this build
+/// can drive them, and prints its result. Gives the exit status.
+///
+/// The running file must know the command by which a GPU is served: it is started once more for each.
+#[must_use]
+pub fn run_on_this_machine(args: &RunArgs) -> u8 {
+    #[cfg(feature = "cuda")]
+    let open: OpenGpus = open_gpus;
+    #[cfg(not(feature = "cuda"))]
+    let open: OpenGpus = |_| Err(RunError::NoDevice);
+    run_with(args, open)
+}
+
+#[cfg(feature = "cuda")]
+fn open_gpus(args: &RunArgs) -> Result<Node, RunError> {
+    let agent = std::env::current_exe().map_err(RunError::NoSelf)?;
+    let identity = NodeIdentity {
+        host: host(args),
+        kind: crate::cuda::DEVICE_KIND,
+        kernels: crate::cuda::images::kernels_digest(),
+        fabric_patience: Duration::from_secs(args.fabric_patience_seconds),
+    };
+    match open_node(&agent, identity.clone()) {
+        // A broker that waits is told why nothing comes.
+        Err(no_driver) if args.broker.is_some() => Ok(identity.without_gpus(&no_driver)),
+        // A driver that is there and does not work is judged like any other fault.
+        Err(no_driver @ NoDriver::Refused { .. }) if args.order.is_some() => {
+            Ok(identity.without_gpus(&no_driver))
+        }
+        opened => Ok(opened?),
+    }
+}
+
+/// The address of this machine on the way to the broker; nothing is sent to find it.
+#[cfg(feature = "cuda")]
+fn host(args: &RunArgs) -> String {
+    let on_the_way = |url: &BrokerUrl| {
+        let authority = url.as_str().split("//").nth(1)?.split('/').next()?;
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+        let with_port = match authority.rsplit_once(':') {
+            Some((_, port)) if port.parse::<u16>().is_ok() => authority.to_owned(),
+            _ => format!("{authority}:443"),
+        };
+        socket.connect(with_port).ok()?;
+        Some(socket.local_addr().ok()?.ip().to_string())
+    };
+    let given = args.host.clone();
+    given
+        .or_else(|| on_the_way(args.broker.as_ref()?))
+        .unwrap_or_else(|| "localhost".to_owned())
+}
+
+fn run_with(args: &RunArgs, open: OpenGpus) -> u8 {
     let passed = match (&args.broker, args.verification) {
-        (Some(broker), Some(verification_id)) => report_to(broker, verification_id, args),
-        _ => check_alone(args),
+        (Some(broker), Some(verification_id)) => report_to(broker, verification_id, args, open),
+        _ => check_alone(args, open),
     };
     match passed {
         Ok(true) => PASSED,
@@ -232,9 +306,11 @@ pub fn run(args: &RunArgs) -> u8 {
     }
 }
 
-fn node(args: &RunArgs) -> Result<Node, RunError> {
-    let path = args.simulated_node.as_deref().ok_or(RunError::NoDevice)?;
-    Ok(NodeDescription::read(path)?.node())
+fn node(args: &RunArgs, open: OpenGpus) -> Result<Node, RunError> {
+    match args.simulated_node.as_deref() {
+        Some(path) => Ok(NodeDescription::read(path)?.node()),
+        None => open(args),
+    }
 }
 
 fn read(path: &Path) -> Result<String, RunError> {
@@ -248,13 +324,14 @@ fn report_to(
     broker: &BrokerUrl,
     verification_id: VerificationId,
     args: &RunArgs,
+    open: OpenGpus,
 ) -> Result<bool, RunError> {
     let text = match &args.token_file {
         Some(path) => read(path)?,
         None => std::env::var(TOKEN_VARIABLE).unwrap_or_default(),
     };
     let token: Token = text.trim().parse()?;
-    let mut node = node(args)?;
+    let mut node = node(args, open)?;
     let agent = AgentArgs {
         broker: broker.clone(),
         verification_id,
@@ -275,8 +352,8 @@ fn report_to(
     Ok(verdict.is_pass())
 }
 
-fn check_alone(args: &RunArgs) -> Result<bool, RunError> {
-    let mut node = node(args)?;
+fn check_alone(args: &RunArgs, open: OpenGpus) -> Result<bool, RunError> {
+    let mut node = node(args, open)?;
     let order = match &args.order {
         Some(path) => Some(serde_json::from_str(&read(path)?).map_err(RunError::Order)?),
         None => None,
@@ -303,6 +380,7 @@ fn print_table(attestation: &Attestation) {
         table.add_row(row(finding));
     }
     println!("{table}");
+    println!("{}", step_times(attestation));
     let pretended = if attestation.simulated {
         " (simulated)"
     } else {
@@ -316,6 +394,18 @@ fn print_table(attestation: &Attestation) {
     for limit in &attestation.what_this_does_not_prove {
         println!("- {limit}");
     }
+}
+
+/// How long the steps took, in their order.
+fn step_times(attestation: &Attestation) -> String {
+    let times = attestation
+        .findings
+        .iter()
+        .find(|finding| finding.code == FindingCode::StepTimedOut);
+    let samples = times.map_or(&[][..], |finding| &finding.samples);
+    let steps = Step::ALL[1..].iter().zip(samples);
+    let words: Vec<String> = steps.map(|(step, ms)| format!("{step} {ms} ms")).collect();
+    format!("steps: {}", words.join(", "))
 }
 
 fn row(finding: &Finding) -> [String; 7] {

@@ -2,26 +2,70 @@
 //!
 //! The contract is bit for bit: every device gives the same product, checksum, memory and digests
 //! for the same inputs. A device does the heavy work and nothing else; what is made of its results
-//! is in [`crate::probe`]. The CPU device is in [`crate::reference`].
+//! is in [`crate::probe`]. The CPU device is in [`crate::reference`], a device in a process of its
+//! own in [`crate::driver`].
+
+use std::time::Instant;
 
 use market::fabric::Internode;
-use market::verification::{DeviceKind, Digest, GpuClaim, Inventory, Word64};
+use market::verification::{
+    DeviceKind, Digest, GpuClaim, GpuFacts, Inventory, NodeFacts, Step, Trouble, TroubleKind,
+    Word64,
+};
+use serde::{Deserialize, Serialize};
 
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 
 /// Why a device could not do its work.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("GPU {gpu}: {what}")]
 pub struct DeviceError {
     /// Which GPU of the node.
     pub gpu: u32,
+    /// What it amounts to.
+    pub kind: TroubleKind,
     /// What went wrong, in the driver's words.
     pub what: String,
 }
 
+impl DeviceError {
+    /// As it is told to the broker.
+    #[must_use]
+    pub fn trouble(&self, step: Step) -> Trouble {
+        Trouble {
+            gpu: Some(self.gpu),
+            step,
+            kind: self.kind,
+            detail: shortened(&self.what),
+        }
+    }
+}
+
+/// Characters of a driver's words that a report carries; each takes four bytes at most.
+const LONGEST_DETAIL: usize = 128;
+
+/// As much of a driver's words as a report carries.
+pub(crate) fn shortened(words: &str) -> String {
+    words.chars().take(LONGEST_DETAIL).collect()
+}
+
+/// A rate that can be measured beside the copy within memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rate {
+    /// Reading memory: bytes read.
+    Read,
+    /// Two arrays into a third: bytes read plus bytes written.
+    Triad,
+    /// From pinned host memory.
+    FromHost,
+    /// To pinned host memory.
+    ToHost,
+}
+
 /// How memory compared with what was written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatternCheck {
     /// Words that differed.
     pub bad_words: u64,
@@ -70,6 +114,36 @@ pub trait Device: Send {
     /// Copies within memory once and gives the rate, bytes read plus bytes written. The contents
     /// are lost. Units: 1e6 bytes per second.
     fn copy_mb_per_s(&mut self, sample: u32) -> Result<u64, DeviceError>;
+
+    /// Measures another rate once, where the device can. The contents of memory are lost.
+    /// Units: 1e6 bytes per second.
+    fn rate_mb_per_s(&mut self, _rate: Rate, _sample: u32) -> Result<Option<u64>, DeviceError> {
+        Ok(None)
+    }
+
+    /// What its driver shows of it now; the counters are in `health_before`. Nothing where there is
+    /// no driver to ask.
+    fn observe(&mut self) -> Result<GpuFacts, DeviceError> {
+        Ok(GpuFacts::default())
+    }
+
+    /// The errors (XID) that the driver reported since the device was opened; none where it may not
+    /// be listened to.
+    fn xids(&mut self) -> Result<Option<Vec<u32>>, DeviceError> {
+        Ok(None)
+    }
+
+    /// From now on no call may last beyond this.
+    fn set_deadline(&mut self, _deadline: Instant) {}
+}
+
+/// What a node can tell beside what its devices do.
+pub trait Surroundings: Send {
+    /// What system and driver say at the beginning, without the GPUs.
+    fn before(&mut self) -> NodeFacts;
+
+    /// Adds what can only be told at the end.
+    fn after(&mut self, facts: &mut NodeFacts);
 }
 
 /// A machine with its GPUs.
@@ -94,6 +168,10 @@ pub struct Node {
     pub ssh_host_keys: Vec<String>,
     /// Its GPUs, in the driver's order.
     pub devices: Vec<Box<dyn Device>>,
+    /// What else it can tell, where it is no pretended one.
+    pub surroundings: Option<Box<dyn Surroundings>>,
+    /// What kept its GPUs from being opened: then they are not asked for work.
+    pub troubles: Vec<Trouble>,
 }
 
 impl Node {
@@ -111,16 +189,24 @@ impl Node {
         }
     }
 
+    /// From now on no GPU may work beyond this.
+    pub fn set_deadline(&mut self, deadline: Instant) {
+        for device in &mut self.devices {
+            device.set_deadline(deadline);
+        }
+    }
+
     /// Does the same on all GPUs at once, so that no few GPUs can stand in for many.
     ///
-    /// Errors: the first [`DeviceError`] in the driver's order.
+    /// Errors: a [`DeviceError`] for each GPU that did not do it, in the driver's order; the others
+    /// have done theirs.
     pub fn on_all<T: Send, S: Send>(
         &mut self,
         state: Vec<S>,
         work: impl Fn(u32, &mut dyn Device, S) -> Result<T, DeviceError> + Sync,
-    ) -> Result<Vec<T>, DeviceError> {
+    ) -> Result<Vec<T>, Vec<DeviceError>> {
         let work = &work;
-        std::thread::scope(|scope| {
+        let results: Vec<Result<T, DeviceError>> = std::thread::scope(|scope| {
             let running: Vec<_> = (0..)
                 .zip(self.devices.iter_mut().zip(state))
                 .map(|(gpu, (device, state))| {
@@ -132,12 +218,25 @@ impl Node {
                 .map(|(gpu, handle)| {
                     let crash = |_| DeviceError {
                         gpu,
+                        kind: TroubleKind::Driver,
                         what: "its worker crashed".to_owned(),
                     };
                     handle.join().map_err(crash)?
                 })
                 .collect()
-        })
+        });
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        for result in results {
+            match result {
+                Ok(value) => done.push(value),
+                Err(error) => failed.push(error),
+            }
+        }
+        if failed.is_empty() {
+            Ok(done)
+        } else {
+            Err(failed)
+        }
     }
 }
 

@@ -6,20 +6,23 @@
 //! drawn after the agent committed to C (Freivalds), and some rows entry by entry.
 
 use market::verification::{Digest, GemmWork, OpenedRow, Word64};
+use serde::{Deserialize, Serialize};
 
 use crate::field::Element;
 use crate::merkle;
 use crate::prf::{Purpose, Stream};
 
 /// The inputs of one GPU's product.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GemmInputs {
     /// Rows and columns of C.
     pub n: u32,
     /// The inner dimension.
     pub k: u32,
-    left: Stream,
-    right: Stream,
+    /// The stream of A.
+    pub left: Stream,
+    /// The stream of B.
+    pub right: Stream,
 }
 
 impl GemmInputs {

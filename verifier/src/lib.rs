@@ -1,22 +1,31 @@
 //! The GPU agent and the rules by which its answers are checked.
 //!
 //! Three parts share this crate so that they share its arithmetic: the agent on the node
-//! ([`agent`], [`probe`], [`device`], [`mod@reference`]), the broker's side ([`challenge`],
+//! ([`agent`], [`probe`], [`device`], [`driver`], [`mod@reference`]), the broker's side ([`challenge`],
 //! [`evidence`], [`rules`], [`attest`]), and what both compute ([`prf`], [`gemm`], [`memory`],
 //! [`merkle`], [`field`], [`canonical`], [`jws`], [`transcript`]). The words of the conversation
 //! are in `market::verification`. Storing sessions, tokens and signing keys, and HTTP on the
 //! broker's side, is the broker's.
 
-#![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
+#![cfg_attr(feature = "cuda", deny(unsafe_code))]
 
 pub mod address;
 pub mod agent;
 pub mod attest;
+pub mod board;
 pub mod canonical;
 pub mod challenge;
 pub mod cli;
+#[cfg(feature = "cuda")]
+#[expect(
+    unsafe_code,
+    reason = "the driver is a C library; nothing outside this module may call it"
+)]
+pub mod cuda;
 pub mod delivery;
 pub mod device;
+pub mod driver;
 pub mod evidence;
 pub mod field;
 pub mod floors;
@@ -28,6 +37,7 @@ pub mod local;
 pub mod memory;
 pub mod merkle;
 pub mod order;
+pub mod pretend;
 pub mod prf;
 pub mod probe;
 pub mod reference;

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use verifier::cli::{RunArgs, run};
+use verifier::cli::{RunArgs, run_on_this_machine};
 
 /// Verifies the GPUs of this machine
 #[derive(Debug, Parser)]
@@ -19,9 +19,19 @@ struct Arguments {
 enum Command {
     /// Verify this node with a broker, or check it on its own
     Run(RunArgs),
+    /// Serve one GPU for the agent that started this process
+    #[cfg(feature = "cuda")]
+    #[command(hide = true)]
+    GpuWorker,
 }
 
 fn main() -> ExitCode {
-    let Command::Run(args) = Arguments::parse().command;
-    ExitCode::from(run(&args))
+    match Arguments::parse().command {
+        Command::Run(args) => ExitCode::from(run_on_this_machine(&args)),
+        #[cfg(feature = "cuda")]
+        Command::GpuWorker => match verifier::cuda::serve() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
+    }
 }

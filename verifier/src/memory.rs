@@ -6,16 +6,19 @@
 //! commits to all memory.
 
 use market::verification::{Digest, MemoryWork, Pattern, Word64};
+use serde::{Deserialize, Serialize};
 
 use crate::field::Element;
 use crate::merkle::{self, Tree};
 use crate::prf::{Purpose, Stream};
 
 /// The contents of one GPU's memory in one pass.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
-    stream: Stream,
-    pattern: Pattern,
+    /// The pseudo-random words.
+    pub stream: Stream,
+    /// What is made of them.
+    pub pattern: Pattern,
 }
 
 impl Contents {

@@ -7,6 +7,7 @@
 //! the Random123 distribution.
 
 use market::verification::Digest;
+use serde::{Deserialize, Serialize};
 
 /// Ten rounds of Philox with four 32-bit lanes.
 #[must_use]
@@ -58,7 +59,7 @@ impl Purpose {
 }
 
 /// A stream of 2^66 words, each of which can be computed on its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stream {
     key: [u32; 2],
     high: [u32; 2],
@@ -80,6 +81,21 @@ impl Stream {
         Self {
             key: [lane(0), lane(1)],
             high: [lane(2), lane(3)],
+        }
+    }
+
+    /// Its key and the upper half of its counter, as a kernel takes them.
+    #[must_use]
+    pub const fn parameters(&self) -> [u32; 4] {
+        [self.key[0], self.key[1], self.high[0], self.high[1]]
+    }
+
+    /// The stream with these parameters.
+    #[must_use]
+    pub const fn from_parameters([key0, key1, high0, high1]: [u32; 4]) -> Self {
+        Self {
+            key: [key0, key1],
+            high: [high0, high1],
         }
     }
 

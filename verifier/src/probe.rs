@@ -1,5 +1,6 @@
 //! The probes: each asks devices for work and makes the answer of one step from it.
 
 pub mod bandwidth;
+pub mod facts;
 pub mod gemm;
 pub mod memory;

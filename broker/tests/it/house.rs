@@ -1,18 +1,20 @@
 //! The arrows between the crates, and what must not be in the broker's tree.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
 /// Which of our crates each crate may use.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("market", &[]),
     ("migrations", &[]),
     ("pricing", &["market"]),
     ("adapters", &["market"]),
     ("verifier", &["market"]),
+    // For the verifier's tests only; nothing that ships may use it.
+    ("fake-driver", &["market", "verifier"]),
     ("simulator", &["market"]),
     ("matcher", &["market", "pricing"]),
     ("store", &["market", "migrations"]),
@@ -118,6 +120,15 @@ fn no_cuda_and_no_second_tls_stack_is_in_the_tree_of_the_broker() {
     }
 }
 
+/// The crates of which a part may be unsafe: the C interface of GPU drivers, called and pretended.
+const DRIVERS: [(&str, &str); 2] = [
+    ("verifier/src/lib.rs", "verifier/src/cuda"),
+    (
+        "verifier/fake-driver/src/lib.rs",
+        "verifier/fake-driver/src",
+    ),
+];
+
 #[test]
 fn no_crate_of_ours_may_be_unsafe() {
     let metadata = metadata();
@@ -129,10 +140,50 @@ fn no_crate_of_ours_may_be_unsafe() {
     let roots: Vec<_> = targets.filter_map(Value::as_str).collect();
     assert!(roots.len() > ARROWS.len(), "the crates were not found");
     for root in roots {
+        if DRIVERS.iter().any(|(driver, _)| root.ends_with(driver)) {
+            continue;
+        }
         let text = std::fs::read_to_string(root).expect("the root of a crate");
         assert!(
             text.lines().any(|line| line == "#![forbid(unsafe_code)]"),
             "{root} must say #![forbid(unsafe_code)]"
         );
+    }
+}
+
+/// Every file of Rust below a folder.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("readable").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn only_the_two_drivers_are_unsafe_and_only_one_file_names_cudarc() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut files = Vec::new();
+    sources(&root.join("verifier/src"), &mut files);
+    sources(&root.join("verifier/fake-driver/src"), &mut files);
+    assert!(files.len() > 30, "the sources were not found");
+    for path in files {
+        let name = path.strip_prefix(&root).expect("below the root");
+        let name = name.to_str().expect("a plain name");
+        let text = std::fs::read_to_string(&path).expect("readable");
+        let code = text
+            .lines()
+            .map(|line| line.split("//").next().unwrap_or(line));
+        let code: Vec<&str> = code.collect();
+        let is_unsafe = code
+            .iter()
+            .any(|line| line.contains("unsafe {") || line.contains("unsafe fn"));
+        let may = DRIVERS.iter().any(|(_, folder)| name.starts_with(folder));
+        assert!(may || !is_unsafe, "{name} must not be unsafe");
+        let names_cudarc = code.iter().any(|line| line.contains("cudarc"));
+        assert_eq!(names_cudarc, name == "verifier/src/cuda.rs", "{name}");
     }
 }

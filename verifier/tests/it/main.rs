@@ -4,8 +4,10 @@
 
 mod cheats;
 mod command;
+mod driver;
 mod faults;
 mod honest;
 mod http;
 mod protocol;
+mod seeded;
 mod stage;

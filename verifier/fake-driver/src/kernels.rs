@@ -1,0 +1,259 @@
+//! What the agent's kernels do, by name, with the reference arithmetic.
+
+use std::ffi::c_void;
+
+use market::verification::Pattern;
+use verifier::field::Element;
+use verifier::gemm::{GemmInputs, checksum};
+use verifier::memory::{Contents, block_digest};
+use verifier::prf::Stream;
+
+use crate::script::Fault;
+use crate::state::{State, state};
+
+const UNKNOWN_KERNEL: u32 = 500;
+const ILLEGAL_ADDRESS: u32 = 700;
+const NO_DEVICE: u32 = 100;
+const UNKNOWN: u32 = 999;
+
+/// A kernel's arguments.
+struct Arguments(*mut *mut c_void);
+
+impl Arguments {
+    /// The argument at a place.
+    fn at<T: Copy>(&self, place: usize) -> T {
+        // SAFETY: the agent passes each kernel's arguments in number and size, as it would a real
+        // driver, which could not check them either.
+        unsafe { *(*self.0.add(place)).cast::<T>() }
+    }
+
+    fn stream(&self, place: usize) -> Stream {
+        Stream::from_parameters(self.at(place))
+    }
+
+    fn contents(&self, place: usize) -> Contents {
+        let patterns = [Pattern::Prf, Pattern::Complement, Pattern::Address];
+        Contents {
+            stream: self.stream(place),
+            pattern: patterns[self.at::<u32>(place + 1) as usize],
+        }
+    }
+}
+
+/// Runs a kernel. Gives what the driver answers.
+pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
+    let mut state = state();
+    let Some(name) = state.functions.get(function).cloned() else {
+        return UNKNOWN_KERNEL;
+    };
+    match state.card().fault.clone() {
+        Fault::HangsIn(kernel) if kernel == name => {
+            drop(state);
+            loop {
+                // The process is ended from outside.
+                std::thread::park();
+            }
+        }
+        Fault::LostIn(kernel) if kernel == name => state.gone = Some(UNKNOWN),
+        Fault::WithdrawnIn(kernel) if kernel == name => state.gone = Some(NO_DEVICE),
+        _ => {}
+    }
+    if let Some(answer) = state.gone {
+        return answer;
+    }
+    state.worked = true;
+    let arguments = Arguments(arguments);
+    let done = match name.as_str() {
+        "memory_fill" => fill(&mut state, &arguments),
+        "memory_compare" => compare(&mut state, &arguments),
+        "memory_digest" => digest(&mut state, &arguments),
+        "stream_copy" => stream_copy(&mut state, &arguments),
+        "stream_triad" => stream_triad(&mut state, &arguments),
+        "stream_read" => stream_read(&mut state, &arguments),
+        "gemm_inputs" => gemm_inputs(&mut state, &arguments),
+        "gemm_exact" => gemm_exact(&mut state, &arguments),
+        "product_checksum" => product_checksum(&mut state, &arguments),
+        _ => return UNKNOWN_KERNEL,
+    };
+    done.map_or(ILLEGAL_ADDRESS, |()| 0)
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|word| u32::from_le_bytes(*word))
+        .collect()
+}
+
+fn add_to(state: &mut State, address: u64, more: u64) -> Option<()> {
+    let bytes = state.memory(address, 8)?;
+    let sum = u64::from_le_bytes(bytes.try_into().ok()?).wrapping_add(more);
+    bytes.copy_from_slice(&sum.to_le_bytes());
+    Some(())
+}
+
+fn fill(state: &mut State, arguments: &Arguments) -> Option<()> {
+    let (address, blocks): (u64, u64) = (arguments.at(0), arguments.at(1));
+    let contents = arguments.contents(2);
+    let fault = state.card().fault.clone();
+    let rate = state.card().copy_mb_per_s;
+    state.move_bytes(blocks * 16, rate);
+    if fault == Fault::SkipsMemory {
+        return Some(());
+    }
+    let count = blocks as usize * 4;
+    let memory = state.memory(address, blocks * 16)?;
+    contents.for_words(0, count, |index, word| {
+        memory[4 * index..4 * index + 4].copy_from_slice(&word.to_le_bytes());
+    });
+    if let Fault::FlipsBits(flips) = fault {
+        let stride = count / (flips as usize + 1);
+        for flip in 1..=flips as usize {
+            memory[4 * flip * stride] ^= 1;
+        }
+    }
+    Some(())
+}
+
+fn compare(state: &mut State, arguments: &Arguments) -> Option<()> {
+    let (address, blocks): (u64, u64) = (arguments.at(0), arguments.at(1));
+    let contents = arguments.contents(2);
+    let found: u64 = arguments.at(4);
+    let rate = state.card().copy_mb_per_s;
+    state.move_bytes(blocks * 16, rate);
+    if state.card().fault == Fault::SkipsMemory {
+        return Some(());
+    }
+    let is = words(state.memory(address, blocks * 16)?);
+    let (mut bad, mut lowest) = (0_u64, u64::MAX);
+    contents.for_words(0, is.len(), |index, word| {
+        if is[index] != word {
+            bad += 1;
+            lowest = lowest.min(index as u64);
+        }
+    });
+    add_to(state, found, bad)?;
+    let known = state.memory(found + 8, 8)?;
+    let lowest = lowest.min(u64::from_le_bytes(known.try_into().ok()?));
+    known.copy_from_slice(&lowest.to_le_bytes());
+    Some(())
+}
+
+fn digest(state: &mut State, arguments: &Arguments) -> Option<()> {
+    let (address, blocks): (u64, u64) = (arguments.at(0), arguments.at(1));
+    let vectors: u32 = arguments.at(2);
+    let point = Element::from_canonical(arguments.at(3))?;
+    let digests: u64 = arguments.at(4);
+    let block_bytes = u64::from(vectors) * 16;
+    let rate = state.card().copy_mb_per_s;
+    state.move_bytes(blocks * block_bytes, rate);
+    for block in 0..blocks {
+        let contents = words(state.memory(address + block * block_bytes, block_bytes)?);
+        let sum = block_digest(contents, point).0;
+        state
+            .memory(digests + 8 * block, 8)?
+            .copy_from_slice(&sum.to_le_bytes());
+    }
+    Some(())
+}
+
+fn stream_copy(state: &mut State, arguments: &Arguments) -> Option<()> {
+    let (to, from, vectors): (u64, u64, u64) = (arguments.at(0), arguments.at(1), arguments.at(2));
+    let rate = state.card().copy_mb_per_s;
+    state.move_bytes(vectors * 32, rate);
+    let bytes = state.memory(from, vectors * 16)?.to_vec();
+    state.memory(to, vectors * 16)?.copy_from_slice(&bytes);
+    Some(())
+}
+
+fn stream_triad(state: &mut State, arguments: &Arguments) -> Option<()> {
+    let addresses: [u64; 3] = [arguments.at(0), arguments.at(1), arguments.at(2)];
+    let (scale, vectors): (u32, u64) = (arguments.at(3), arguments.at(4));
+    let rate = state.card().copy_mb_per_s;
+    state.move_bytes(vectors * 48, rate);
+    let a = words(state.memory(addresses[1], vectors * 16)?);
+    let b = words(state.memory(addresses[2], vectors * 16)?);
+    let sum = a.into_iter().zip(b);
+    let sum = sum.flat_map(|(a, b)| a.wrapping_add(scale.wrapping_mul(b)).to_le_bytes());
+    let sum: Vec<u8> = sum.collect();
+    state
+        .memory(addresses[0], vectors * 16)?
+        .copy_from_slice(&sum);
+    Some(())
+}
+
+fn stream_read(state: &mut State, arguments: &Arguments) -> Option<()> {
+    let (from, vectors, sum): (u64, u64, u64) = (arguments.at(0), arguments.at(1), arguments.at(2));
+    let rate = state.card().copy_mb_per_s;
+    state.move_bytes(vectors * 16, rate);
+    let all = words(state.memory(from, vectors * 16)?);
+    let more = all.into_iter().map(u64::from).sum();
+    add_to(state, sum, more)
+}
+
+fn gemm_inputs(state: &mut State, arguments: &Arguments) -> Option<()> {
+    let (left, right): (u64, u64) = (arguments.at(0), arguments.at(1));
+    let inputs = GemmInputs {
+        left: arguments.stream(2),
+        right: arguments.stream(3),
+        n: arguments.at(4),
+        k: arguments.at(5),
+    };
+    let pitch = u64::from(arguments.at::<u32>(6));
+    let bytes = u64::from(inputs.n) * pitch;
+    let mut row_entries = Vec::new();
+    for row in 0..inputs.n {
+        inputs.left_row(row, &mut row_entries);
+        let target = state.memory(left + u64::from(row) * pitch, pitch)?;
+        for (byte, entry) in target.iter_mut().zip(&row_entries) {
+            *byte = entry.cast_unsigned();
+        }
+    }
+    for row in 0..inputs.k {
+        inputs.right_row(row, &mut row_entries);
+        let target = state.memory(right, bytes)?;
+        for (column, entry) in row_entries.iter().enumerate() {
+            target[column * pitch as usize + row as usize] = entry.cast_unsigned();
+        }
+    }
+    Some(())
+}
+
+fn gemm_exact(state: &mut State, arguments: &Arguments) -> Option<()> {
+    let addresses: [u64; 3] = [arguments.at(0), arguments.at(1), arguments.at(2)];
+    let (n, pitch): (u32, u32) = (arguments.at(3), arguments.at(4));
+    let (rows, pitch) = (u64::from(n), u64::from(pitch));
+    let left = state.memory(addresses[0], rows * pitch)?.to_vec();
+    let right = state.memory(addresses[1], rows * pitch)?.to_vec();
+    let mut product = Vec::with_capacity(n as usize * n as usize * 4);
+    for a in left.chunks(pitch as usize) {
+        for b in right.chunks(pitch as usize) {
+            let terms = a.iter().zip(b);
+            let sum: i32 = terms
+                .map(|(a, b)| i32::from(a.cast_signed()) * i32::from(b.cast_signed()))
+                .sum();
+            product.extend(sum.to_le_bytes());
+        }
+    }
+    state.products += 1;
+    let fault = &state.card().fault;
+    if *fault == Fault::WrongEntry || (*fault == Fault::Unrepeatable && state.products == 2) {
+        product[0] ^= 1;
+    }
+    // 500e12 operations a second.
+    state.now_ms += 2.0 * (rows * rows * pitch) as f64 / 500e9;
+    state
+        .memory(addresses[2], rows * rows * 4)?
+        .copy_from_slice(&product);
+    Some(())
+}
+
+fn product_checksum(state: &mut State, arguments: &Arguments) -> Option<()> {
+    let (product, entries, sum): (u64, u64, u64) =
+        (arguments.at(0), arguments.at(1), arguments.at(2));
+    let entries = words(state.memory(product, entries * 4)?);
+    let entries: Vec<i32> = entries.into_iter().map(u32::cast_signed).collect();
+    add_to(state, sum, checksum(&entries).0)
+}

@@ -1,0 +1,20 @@
+//! A driver of GPUs that do not exist, for tests: loaded as `libcuda.so.1` and as
+//! `libnvidia-ml.so.1` under the unmodified agent.
+//!
+//! What its GPUs are and what is wrong with them is a [`script::Script`] in the JSON file named by
+//! [`script::VARIABLE`]. It knows the agent's kernels by name and does what they do with the
+//! reference arithmetic of the `verifier` crate; a kernel it does not know is an error, as is a call
+//! that is not exported. Time is virtual: events tell how long a card of the scripted speed would
+//! have taken. It also plays the adversary: names, counters and speeds are whatever the script says.
+//! What it looks like on the inside is no promise; nothing but the agent's tests may use it.
+
+#![expect(
+    unsafe_code,
+    reason = "it exports the C interface of a driver; every pointer comes from the agent's wrappers"
+)]
+
+mod compute;
+mod kernels;
+mod manage;
+pub mod script;
+mod state;

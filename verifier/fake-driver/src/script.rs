@@ -1,0 +1,162 @@
+//! What the driver shows, and what is wrong with it.
+
+use serde::{Deserialize, Serialize};
+
+/// The environment variable that names the script's file.
+pub const VARIABLE: &str = "FAKE_DRIVER";
+
+/// A machine's driver.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Script {
+    /// Its version.
+    pub version: String,
+    /// The newest CUDA version that it serves: 1000 x major + 10 x minor.
+    pub cuda_version: i32,
+    /// What initialisation answers; 0 is success, 802 a fabric that is not ready.
+    pub init: u32,
+    /// The GPUs that compute.
+    pub gpus: Vec<Card>,
+    /// The GPUs as the management library shows them, where that is something else.
+    pub managed: Option<Vec<Card>>,
+}
+
+/// One GPU. Units as in the names; rates in 1e6 bytes per second.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Card {
+    /// The product name.
+    pub name: String,
+    /// The unique id.
+    pub uuid: String,
+    /// Memory as reported.
+    pub memory_mib: u64,
+    /// Memory that can really be had, where it is less.
+    pub real_memory_mib: Option<u64>,
+    /// Multiprocessors.
+    pub sm_count: i32,
+    /// Compute capability.
+    pub capability: (i32, i32),
+    /// Device and vendor of the PCI bus: `0x2330_10de`.
+    pub pci_device: u32,
+    /// Memory that others use.
+    pub used_mib: u64,
+    /// Processes of others.
+    pub processes: u32,
+    /// Whether it is set up to be cut into slices; absent where it cannot be.
+    pub mig: Option<bool>,
+    /// Whether error correction is on; absent where it has none.
+    pub ecc: Option<bool>,
+    /// The power limit in force.
+    pub power_limit_w: u32,
+    /// Its temperature.
+    pub temperature_c: u32,
+    /// PCI Express generation and lanes.
+    pub host_link: (u32, u32),
+    /// Which NVLink connections are up.
+    pub links: Vec<bool>,
+    /// The state of the fabric as its library numbers it; absent where there is none.
+    pub fabric: Option<u8>,
+    /// Corrected memory errors: before the first work, and how many more after it.
+    pub ecc_corrected: (u64, u64),
+    /// Uncorrected ones, likewise.
+    pub ecc_uncorrected: (u64, u64),
+    /// Rows that were replaced, likewise; absent where there is no such thing.
+    pub remapped_rows: Option<(u32, u32)>,
+    /// Whether a row is to be replaced.
+    pub remap_pending: bool,
+    /// Whether a row could not be replaced.
+    pub remap_failed: bool,
+    /// Packets sent again on the host link, likewise.
+    pub replays: (u32, u32),
+    /// Errors of the links, likewise.
+    pub link_errors: (u64, u64),
+    /// Errors that are reported once it has worked.
+    pub xids: Vec<u64>,
+    /// Whether errors are told at all.
+    pub tells_xids: bool,
+    /// How fast memory is copied.
+    pub copy_mb_per_s: f64,
+    /// How fast the host link is, to and from the GPU.
+    pub host_mb_per_s: (f64, f64),
+    /// What it does wrong.
+    pub fault: Fault,
+}
+
+/// What a GPU does wrong.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// Nothing.
+    #[default]
+    None,
+    /// This kernel never ends.
+    HangsIn(String),
+    /// It falls off the bus when this kernel is started.
+    LostIn(String),
+    /// It is taken away when this kernel is started: the process may not use it any more.
+    WithdrawnIn(String),
+    /// So many words lose a bit whenever memory is filled.
+    FlipsBits(u32),
+    /// The second product has another entry than the first.
+    Unrepeatable,
+    /// Every product has the same wrong entry.
+    WrongEntry,
+    /// Memory is not filled, and comparing it finds nothing.
+    SkipsMemory,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self {
+            version: "570.86.15".to_owned(),
+            cuda_version: 12_080,
+            init: 0,
+            gpus: (0..8).map(Card::h100).collect(),
+            managed: None,
+        }
+    }
+}
+
+impl Default for Card {
+    fn default() -> Self {
+        Self::h100(0)
+    }
+}
+
+impl Card {
+    /// A good H100 SXM, the so-manieth of its machine.
+    #[must_use]
+    pub fn h100(number: u32) -> Self {
+        Self {
+            name: "NVIDIA H100 80GB HBM3".to_owned(),
+            uuid: format!("GPU-00000000-0000-4000-8000-{number:012x}"),
+            memory_mib: 81_559,
+            real_memory_mib: None,
+            sm_count: 132,
+            capability: (9, 0),
+            pci_device: 0x2330_10de,
+            used_mib: 0,
+            processes: 0,
+            mig: Some(false),
+            ecc: Some(true),
+            power_limit_w: 700,
+            temperature_c: 34,
+            host_link: (5, 16),
+            links: vec![true; 18],
+            fabric: Some(3),
+            ecc_corrected: (0, 0),
+            ecc_uncorrected: (0, 0),
+            remapped_rows: Some((0, 0)),
+            remap_pending: false,
+            remap_failed: false,
+            replays: (0, 0),
+            link_errors: (0, 0),
+            xids: Vec::new(),
+            tells_xids: true,
+            copy_mb_per_s: 3_000_000.0,
+            host_mb_per_s: (55_000.0, 55_000.0),
+            fault: Fault::None,
+        }
+    }
+}

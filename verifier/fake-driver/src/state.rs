@@ -1,0 +1,115 @@
+//! What the driver of one process remembers.
+
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, Mutex, MutexGuard};
+
+use crate::script::{Card, Script, VARIABLE};
+
+const MIB: u64 = 1 << 20;
+/// Where the memory of a GPU begins.
+const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
+
+/// Device memory: as much of it as was touched.
+pub struct Allocation {
+    pub bytes: u64,
+    pub contents: Vec<u8>,
+}
+
+/// The driver.
+pub struct State {
+    pub script: Script,
+    /// The GPU that this process uses.
+    pub gpu: usize,
+    /// Whether it has worked.
+    pub worked: bool,
+    /// What every call answers from now on, once it is lost or taken away.
+    pub gone: Option<u32>,
+    pub products: u32,
+    pub xids_told: usize,
+    pub functions: Vec<String>,
+    allocations: BTreeMap<u64, Allocation>,
+    next_address: u64,
+    pub events: Vec<f64>,
+    pub now_ms: f64,
+}
+
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
+    let path = std::env::var_os(VARIABLE).expect("the script's file is named");
+    let text = std::fs::read_to_string(path).expect("the script can be read");
+    let script = serde_json::from_str(&text).expect("it is a script");
+    Mutex::new(State {
+        script,
+        gpu: 0,
+        worked: false,
+        gone: None,
+        products: 0,
+        xids_told: 0,
+        functions: Vec::new(),
+        allocations: BTreeMap::new(),
+        next_address: FIRST_ADDRESS,
+        events: Vec::new(),
+        now_ms: 0.0,
+    })
+});
+
+pub fn state() -> MutexGuard<'static, State> {
+    STATE.lock().expect("nobody panics while holding it")
+}
+
+impl State {
+    pub fn card(&self) -> &Card {
+        &self.script.gpus[self.gpu]
+    }
+
+    /// The GPUs as the management library shows them.
+    pub fn managed(&self) -> &[Card] {
+        self.script.managed.as_ref().unwrap_or(&self.script.gpus)
+    }
+
+    fn usable_bytes(&self) -> u64 {
+        let card = self.card();
+        let mib = card.real_memory_mib.unwrap_or(card.memory_mib);
+        // The driver keeps about a hundredth for itself.
+        (mib - mib / 100).saturating_sub(card.used_mib) * MIB
+    }
+
+    pub fn free_bytes(&self) -> u64 {
+        let taken: u64 = self.allocations.values().map(|a| a.bytes).sum();
+        self.usable_bytes().saturating_sub(taken)
+    }
+
+    pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
+        if bytes > self.free_bytes() {
+            return None;
+        }
+        let address = self.next_address;
+        self.next_address += bytes.next_multiple_of(2 * MIB);
+        let contents = Vec::new();
+        self.allocations
+            .insert(address, Allocation { bytes, contents });
+        Some(address)
+    }
+
+    pub fn free(&mut self, address: u64) -> bool {
+        self.allocations.remove(&address).is_some()
+    }
+
+    /// `bytes` of memory from an address on; none outside of what was allocated.
+    pub fn memory(&mut self, address: u64, bytes: u64) -> Option<&mut [u8]> {
+        let (base, allocation) = self.allocations.range_mut(..=address).next_back()?;
+        let start = address - base;
+        let end = start.checked_add(bytes)?;
+        if end > allocation.bytes {
+            return None;
+        }
+        if allocation.contents.len() < end as usize {
+            allocation.contents.resize(end as usize, 0);
+        }
+        allocation.contents.get_mut(start as usize..end as usize)
+    }
+
+    /// Lets the time pass that moving so many bytes takes.
+    pub fn move_bytes(&mut self, bytes: u64, mb_per_s: f64) {
+        self.now_ms += bytes as f64 / mb_per_s / 1e3;
+    }
+}

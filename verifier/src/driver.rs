@@ -1,0 +1,81 @@
+//! GPUs behind a driver, each in a process of its own.
+//!
+//! A driver call that hangs cannot be cancelled, a process can be given up: the agent starts itself
+//! once more for each GPU ([`serve`] is what that process does) and speaks with it over its standard
+//! streams ([`Worker`]), each call under a deadline. Nothing here knows which driver it is; the one
+//! for CUDA is in `cuda`.
+
+mod node;
+mod remote;
+mod serve;
+mod wire;
+
+use market::verification::{GpuClaim, LibraryFacts, TroubleKind};
+use serde::{Deserialize, Serialize};
+
+use crate::device::{Device, DeviceError};
+pub use node::{NodeIdentity, open_node};
+pub use remote::{RemoteDevice, Worker};
+pub use serve::serve;
+
+/// What a driver shows before any GPU is touched.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survey {
+    /// The driver's version.
+    pub version: String,
+    /// The newest CUDA version that it serves: 1000 x major + 10 x minor.
+    pub cuda_version: Option<u32>,
+    /// GPUs by the management library.
+    pub managed: Option<u32>,
+    /// GPUs that can be computed on.
+    pub usable: u32,
+    /// The driver's libraries as they were loaded.
+    pub libraries: Vec<LibraryFacts>,
+}
+
+/// Why there is nothing to survey.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum NoDriver {
+    /// A library of the driver is not there.
+    #[error("this machine has no {0}: the driver of its GPUs is not installed or not visible here")]
+    Missing(String),
+    /// The GPUs are another vendor's.
+    #[error("the GPUs of this machine are AMD's (unsupported_vendor): this agent drives NVIDIA's")]
+    UnsupportedVendor,
+    /// The driver is there and does not work.
+    #[error("the driver does not start: {what}")]
+    Refused {
+        /// What it amounts to.
+        kind: TroubleKind,
+        /// The driver's words.
+        what: String,
+    },
+}
+
+impl NoDriver {
+    /// What it amounts to for the broker.
+    #[must_use]
+    pub const fn kind(&self) -> TroubleKind {
+        match self {
+            Self::Missing(_) => TroubleKind::Driver,
+            Self::UnsupportedVendor => TroubleKind::UnsupportedVendor,
+            Self::Refused { kind, .. } => *kind,
+        }
+    }
+}
+
+/// A GPU that was opened, with what is claimed of it.
+pub type Opened = (Box<dyn Device>, GpuClaim);
+
+/// A driver, as the process of one GPU uses it.
+pub trait Driver {
+    /// Looks around without touching a GPU.
+    ///
+    /// Errors: [`NoDriver`].
+    fn survey(&mut self) -> Result<Survey, NoDriver>;
+
+    /// Opens one GPU.
+    ///
+    /// Errors: [`DeviceError`].
+    fn open(&mut self, gpu: u32) -> Result<Opened, DeviceError>;
+}

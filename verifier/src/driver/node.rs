@@ -1,0 +1,169 @@
+//! A node whose GPUs are behind a driver.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use market::fabric::Internode;
+use market::verification::{
+    DeviceKind, Digest, DriverFacts, NodeFacts, Step, Trouble, TroubleKind,
+};
+
+use super::remote::{RemoteDevice, Worker};
+use super::{NoDriver, Survey};
+use crate::device::{Device, DeviceError, Node, Surroundings, shortened};
+use crate::host;
+
+/// What a node is called and what its agent drives it with.
+#[derive(Debug, Clone)]
+pub struct NodeIdentity {
+    /// The address by which its provider knows it.
+    pub host: String,
+    /// What its devices are.
+    pub kind: DeviceKind,
+    /// The hash of the kernels.
+    pub kernels: Digest,
+    /// How long to wait for a fabric that is not ready yet, once.
+    pub fabric_patience: Duration,
+}
+
+/// How long between two looks at a fabric that is not ready.
+const FABRIC_PAUSE: Duration = Duration::from_secs(5);
+
+impl NodeIdentity {
+    /// The node when its driver shows nothing: it can only say so.
+    #[must_use]
+    pub fn without_gpus(&self, why: &NoDriver) -> Node {
+        let trouble = Trouble {
+            gpu: None,
+            step: Step::Roots,
+            kind: why.kind(),
+            detail: shortened(&why.to_string()),
+        };
+        self.node(String::new(), Vec::new(), vec![trouble])
+    }
+
+    fn node(&self, driver: String, devices: Vec<Box<dyn Device>>, troubles: Vec<Trouble>) -> Node {
+        Node {
+            host: self.host.clone(),
+            kind: self.kind,
+            simulated: false,
+            driver,
+            vcpus: host::vcpus().unwrap_or(0),
+            memory_gib: host::memory_gib().unwrap_or(0),
+            // Nothing on the node tells what the provider joined it to.
+            internode: Internode::Unknown,
+            nics: host::nics(Path::new(host::RDMA_FOLDER)),
+            ssh_host_keys: host::ssh_host_keys(Path::new(host::SSH_FOLDER)),
+            devices,
+            surroundings: None,
+            troubles,
+        }
+    }
+}
+
+/// Opens all GPUs, each in a process of its own: the agent's file, started once more.
+///
+/// A GPU that does not open is among the node's troubles.
+/// Errors: [`NoDriver`].
+pub fn open_node(agent: &Path, identity: NodeIdentity) -> Result<Node, NoDriver> {
+    let survey = patient_survey(agent, identity.fabric_patience)?;
+    let opened: Vec<Result<RemoteDevice, DeviceError>> = std::thread::scope(|scope| {
+        let opening: Vec<_> = (0..survey.usable)
+            .map(|gpu| (gpu, scope.spawn(move || open(agent, gpu))))
+            .collect();
+        let crashed = |gpu| DeviceError {
+            gpu,
+            kind: TroubleKind::Driver,
+            what: "its worker crashed".to_owned(),
+        };
+        opening
+            .into_iter()
+            .map(|(gpu, handle)| handle.join().map_err(|_| crashed(gpu))?)
+            .collect()
+    });
+    let mut devices: Vec<Box<dyn Device>> = Vec::new();
+    let mut troubles: Vec<Trouble> = Vec::new();
+    for result in opened {
+        match result {
+            Ok(device) => devices.push(Box::new(device)),
+            Err(error) => troubles.push(error.trouble(Step::Roots)),
+        }
+    }
+    let mut node = identity.node(survey.version.clone(), devices, troubles);
+    node.surroundings = Some(Box::new(DriverSurroundings {
+        agent: agent.to_owned(),
+        kernels: identity.kernels,
+        survey,
+    }));
+    Ok(node)
+}
+
+/// A node that has just started may have a fabric that is not ready: it is waited for.
+fn patient_survey(agent: &Path, patience: Duration) -> Result<Survey, NoDriver> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match survey(agent) {
+            Err(NoDriver::Refused {
+                kind: TroubleKind::FabricNotReady,
+                ..
+            }) if waited < patience => {
+                std::thread::sleep(FABRIC_PAUSE);
+                waited += FABRIC_PAUSE;
+            }
+            surveyed => return surveyed,
+        }
+    }
+}
+
+fn survey(agent: &Path) -> Result<Survey, NoDriver> {
+    let mut worker = Worker::start(agent).map_err(|error| NoDriver::Refused {
+        kind: TroubleKind::Driver,
+        what: format!("the agent cannot start itself once more: {error}"),
+    })?;
+    worker.survey()
+}
+
+fn open(agent: &Path, gpu: u32) -> Result<RemoteDevice, DeviceError> {
+    let worker = Worker::start(agent).map_err(|error| DeviceError {
+        gpu,
+        kind: TroubleKind::Driver,
+        what: format!("its process does not start: {error}"),
+    })?;
+    RemoteDevice::open(worker, gpu)
+}
+
+/// What the driver tells of the node as a whole.
+struct DriverSurroundings {
+    agent: PathBuf,
+    kernels: Digest,
+    survey: Survey,
+}
+
+impl Surroundings for DriverSurroundings {
+    fn before(&mut self) -> NodeFacts {
+        let mut host = host::facts();
+        host.counts.nvml = self.survey.managed;
+        host.counts.cuda = Some(self.survey.usable);
+        NodeFacts {
+            kernels: Some(self.kernels),
+            host,
+            driver: DriverFacts {
+                kernel_version: host::kernel_driver_version(),
+                cuda_version: self.survey.cuda_version,
+                libraries: self.survey.libraries.clone(),
+            },
+            ..NodeFacts::default()
+        }
+    }
+
+    fn after(&mut self, facts: &mut NodeFacts) {
+        let now = host::facts();
+        host::note_downs(&mut facts.host, &now);
+        let mut counts = now.counts;
+        // A driver that no longer starts shows no GPU.
+        let survey = survey(&self.agent).unwrap_or_default();
+        counts.nvml = survey.managed;
+        counts.cuda = Some(survey.usable);
+        facts.recount = Some(counts);
+    }
+}

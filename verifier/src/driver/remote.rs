@@ -1,0 +1,265 @@
+//! The agent's side of a GPU in another process.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use market::verification::{Digest, GpuClaim, GpuFacts, TroubleKind, Word64};
+use serde::de::DeserializeOwned;
+
+use super::wire::{Frame, Request};
+use super::{NoDriver, Survey};
+use crate::device::{Device, DeviceError, PatternCheck, Rate};
+use crate::gemm::GemmInputs;
+use crate::memory::Contents;
+
+/// The hidden command under which the agent starts itself for a GPU.
+pub const WORKER_COMMAND: &str = "gpu-worker";
+/// How long opening a GPU may take, its first contact with the fabric included.
+pub(super) const OPENING: Duration = Duration::from_secs(90);
+
+/// A process that serves one GPU.
+pub struct Worker {
+    child: Child,
+    requests: ChildStdin,
+    answers: Receiver<io::Result<Frame>>,
+}
+
+/// Why no answer came.
+#[derive(Debug)]
+enum Silence {
+    /// The process ended or spoke nonsense.
+    Ended(String),
+    /// The time was over.
+    TimedOut,
+}
+
+impl Worker {
+    /// Starts the agent's file once more, for a GPU.
+    ///
+    /// Errors: what starting a process gives.
+    pub fn start(agent: &Path) -> io::Result<Self> {
+        let mut child = Command::new(agent)
+            .arg(WORKER_COMMAND)
+            // The order of the management library, so that both speak of the same GPU.
+            .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let (Some(requests), Some(mut output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("the process has no streams"));
+        };
+        let (sender, answers) = mpsc::channel();
+        // It ends with the process, or with this one.
+        std::thread::spawn(move || {
+            loop {
+                let frame = Frame::read(&mut output);
+                let over = frame.is_err();
+                if sender.send(frame).is_err() || over {
+                    return;
+                }
+            }
+        });
+        Ok(Self {
+            child,
+            requests,
+            answers,
+        })
+    }
+
+    /// Asks for a survey.
+    ///
+    /// Errors: [`NoDriver`].
+    pub fn survey(&mut self) -> Result<Survey, NoDriver> {
+        let refused = |kind, what: String| NoDriver::Refused { kind, what };
+        match self.call::<Result<Survey, NoDriver>>(&Request::Survey, Instant::now() + OPENING) {
+            Ok((surveyed, _)) => surveyed,
+            Err(Silence::TimedOut) => Err(refused(
+                TroubleKind::TimedOut,
+                "it did not answer in time".to_owned(),
+            )),
+            Err(Silence::Ended(why)) => Err(refused(TroubleKind::Driver, why)),
+        }
+    }
+
+    fn call<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        deadline: Instant,
+    ) -> Result<(T, Vec<u8>), Silence> {
+        let ended = |error: &dyn std::fmt::Display| Silence::Ended(error.to_string());
+        let frame = Frame::of(request, Vec::new()).map_err(|e| ended(&e))?;
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes).map_err(|e| ended(&e))?;
+        if let Err(error) = self.requests.write_all(&bytes) {
+            return Err(self.end(&error));
+        }
+        let patience = deadline.saturating_duration_since(Instant::now());
+        match self.answers.recv_timeout(patience) {
+            Ok(Ok(frame)) => serde_json::from_slice(&frame.head)
+                .map(|head| (head, frame.body))
+                .map_err(|error| ended(&error)),
+            Ok(Err(error)) => Err(self.end(&error)),
+            Err(RecvTimeoutError::Timeout) => Err(Silence::TimedOut),
+            Err(RecvTimeoutError::Disconnected) => Err(self.end(&"its streams closed")),
+        }
+    }
+
+    fn end(&mut self, why: &dyn std::fmt::Display) -> Silence {
+        let status = match self.child.try_wait() {
+            Ok(Some(status)) => format!("its process ended ({status})"),
+            _ => "its process ended".to_owned(),
+        };
+        Silence::Ended(format!("{status}: {why}"))
+    }
+}
+
+impl Drop for Worker {
+    /// Ends the process without waiting for it: one that hangs in the kernel does not go.
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to end.
+        let _ = self.child.kill();
+        let _ = self.child.try_wait();
+    }
+}
+
+/// A GPU in another process.
+pub struct RemoteDevice {
+    gpu: u32,
+    worker: Option<Worker>,
+    claim: GpuClaim,
+    deadline: Instant,
+    fallen: Option<DeviceError>,
+}
+
+impl RemoteDevice {
+    /// Opens a GPU in a process.
+    ///
+    /// Errors: [`DeviceError`] when it does not open within its time.
+    pub fn open(worker: Worker, gpu: u32) -> Result<Self, DeviceError> {
+        let mut device = Self {
+            gpu,
+            worker: Some(worker),
+            claim: GpuClaim {
+                name: String::new(),
+                uuid: String::new(),
+                memory_mib: 0,
+                sm_count: None,
+            },
+            deadline: Instant::now() + OPENING,
+            fallen: None,
+        };
+        device.claim = device.ask(&Request::Open { gpu })?;
+        Ok(device)
+    }
+
+    fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, DeviceError> {
+        Ok(self.ask_for_bytes(request)?.0)
+    }
+
+    fn ask_for_bytes<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+    ) -> Result<(T, Vec<u8>), DeviceError> {
+        if let Some(error) = &self.fallen {
+            return Err(error.clone());
+        }
+        let Some(worker) = &mut self.worker else {
+            return Err(self.fall(TroubleKind::Driver, "its process is gone".to_owned()));
+        };
+        match worker.call::<Result<T, DeviceError>>(request, self.deadline) {
+            Ok((Ok(value), body)) => Ok((value, body)),
+            Ok((Err(error), _)) => Err(DeviceError {
+                gpu: self.gpu,
+                ..error
+            }),
+            Err(Silence::TimedOut) => Err(self.fall(
+                TroubleKind::TimedOut,
+                "it did not finish in time and was given up".to_owned(),
+            )),
+            Err(Silence::Ended(why)) => Err(self.fall(TroubleKind::Driver, why)),
+        }
+    }
+
+    /// Gives the GPU up: whatever is asked from now on has the same answer.
+    fn fall(&mut self, kind: TroubleKind, what: String) -> DeviceError {
+        self.worker = None;
+        let error = DeviceError {
+            gpu: self.gpu,
+            kind,
+            what,
+        };
+        self.fallen = Some(error.clone());
+        error
+    }
+}
+
+impl Device for RemoteDevice {
+    fn claim(&self) -> GpuClaim {
+        self.claim.clone()
+    }
+
+    fn multiply(&mut self, inputs: &GemmInputs) -> Result<Word64, DeviceError> {
+        self.ask(&Request::Multiply(*inputs))
+    }
+
+    fn read_product(&mut self) -> Result<Vec<i32>, DeviceError> {
+        let ((), bytes) = self.ask_for_bytes(&Request::ReadProduct)?;
+        Ok(values(&bytes, i32::from_le_bytes))
+    }
+
+    fn allocatable_mib(&mut self) -> Result<u32, DeviceError> {
+        self.ask(&Request::Allocatable)
+    }
+
+    fn fill(&mut self, contents: &Contents, bytes: u64) -> Result<u64, DeviceError> {
+        let contents = *contents;
+        self.ask(&Request::Fill { contents, bytes })
+    }
+
+    fn compare(&mut self, contents: &Contents) -> Result<PatternCheck, DeviceError> {
+        self.ask(&Request::Compare(*contents))
+    }
+
+    fn digest_blocks(
+        &mut self,
+        block_bytes: u32,
+        key: &Digest,
+    ) -> Result<Vec<Word64>, DeviceError> {
+        let key = *key;
+        let ((), bytes) = self.ask_for_bytes(&Request::Digests { block_bytes, key })?;
+        Ok(values(&bytes, |word| Word64(u64::from_le_bytes(word))))
+    }
+
+    fn copy_mb_per_s(&mut self, sample: u32) -> Result<u64, DeviceError> {
+        self.ask(&Request::Copy { sample })
+    }
+
+    fn rate_mb_per_s(&mut self, rate: Rate, sample: u32) -> Result<Option<u64>, DeviceError> {
+        self.ask(&Request::Rate { rate, sample })
+    }
+
+    fn observe(&mut self) -> Result<GpuFacts, DeviceError> {
+        self.ask(&Request::Observe)
+    }
+
+    fn xids(&mut self) -> Result<Option<Vec<u32>>, DeviceError> {
+        self.ask(&Request::Xids)
+    }
+
+    fn set_deadline(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+}
+
+fn values<T, const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> T) -> Vec<T> {
+    bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|chunk| value(*chunk))
+        .collect()
+}

@@ -1,0 +1,85 @@
+//! What the process of one GPU does: one request after the other, until its agent goes.
+
+use std::io::{self, Read, Write};
+
+use market::verification::{TroubleKind, Word64};
+use serde::Serialize;
+
+use super::Driver;
+use super::wire::{Frame, Request};
+use crate::device::{Device, DeviceError};
+
+/// Serves requests until they end.
+///
+/// Errors: what reading or writing gives; a GPU's errors are answers.
+pub fn serve(
+    driver: &mut dyn Driver,
+    requests: &mut impl Read,
+    answers: &mut impl Write,
+) -> io::Result<()> {
+    let mut device: Option<Box<dyn Device>> = None;
+    loop {
+        let frame = match Frame::read(requests) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            frame => frame?,
+        };
+        let answer = match serde_json::from_slice(&frame.head)? {
+            Request::Survey => Frame::of(&driver.survey(), Vec::new())?,
+            Request::Open { gpu } => {
+                let opened = driver.open(gpu).map(|(opened, claim)| {
+                    device = Some(opened);
+                    claim
+                });
+                Frame::of(&opened, Vec::new())?
+            }
+            request => match &mut device {
+                Some(device) => work(device.as_mut(), &request)?,
+                None => Frame::of(&Err::<(), _>(not_open()), Vec::new())?,
+            },
+        };
+        answer.write(answers)?;
+    }
+}
+
+fn not_open() -> DeviceError {
+    DeviceError {
+        gpu: 0,
+        kind: TroubleKind::Driver,
+        what: "it was not opened".to_owned(),
+    }
+}
+
+fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
+    fn plain<T: Serialize>(result: &Result<T, DeviceError>) -> io::Result<Frame> {
+        Frame::of(result, Vec::new())
+    }
+    match request {
+        Request::Survey | Request::Open { .. } => plain(&Err::<(), _>(not_open())),
+        Request::Multiply(inputs) => plain(&device.multiply(inputs)),
+        Request::ReadProduct => with_body(device.read_product(), |entry| entry.to_le_bytes()),
+        Request::Allocatable => plain(&device.allocatable_mib()),
+        Request::Fill { contents, bytes } => plain(&device.fill(contents, *bytes)),
+        Request::Compare(contents) => plain(&device.compare(contents)),
+        Request::Digests { block_bytes, key } => {
+            let digests = device.digest_blocks(*block_bytes, key);
+            with_body(digests, |digest: Word64| digest.0.to_le_bytes())
+        }
+        Request::Copy { sample } => plain(&device.copy_mb_per_s(*sample)),
+        Request::Rate { rate, sample } => plain(&device.rate_mb_per_s(*rate, *sample)),
+        Request::Observe => plain(&device.observe()),
+        Request::Xids => plain(&device.xids()),
+    }
+}
+
+fn with_body<T, const N: usize>(
+    result: Result<Vec<T>, DeviceError>,
+    bytes: impl Fn(T) -> [u8; N],
+) -> io::Result<Frame> {
+    match result {
+        Ok(values) => Frame::of(
+            &Ok::<(), DeviceError>(()),
+            values.into_iter().flat_map(bytes).collect(),
+        ),
+        Err(error) => Frame::of(&Err::<(), _>(error), Vec::new()),
+    }
+}

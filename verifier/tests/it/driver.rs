@@ -1,0 +1,355 @@
+//! The unmodified agent on a driver whose GPUs do not exist.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use fake_driver::script::{Card, Fault, Script, VARIABLE};
+use market::attestation::{Attestation, FindingCode, Outcome, Verdict};
+use market::verification::{Level, VerificationOrder};
+use tempfile::TempDir;
+use verifier::order::Mode;
+
+use crate::stage::*;
+
+/// A folder with the two libraries of the driver and its script.
+struct Machine {
+    folder: TempDir,
+}
+
+/// Where cargo leaves the library that the tests depend on.
+fn fake_library() -> PathBuf {
+    let tests = std::env::current_exe().expect("this test's file");
+    let folder = tests.parent().expect("a folder");
+    folder.join("libfake_driver.so")
+}
+
+impl Machine {
+    fn new(script: &Script) -> Self {
+        let machine = Self {
+            folder: tempfile::tempdir().expect("a folder"),
+        };
+        for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {
+            std::os::unix::fs::symlink(fake_library(), machine.path(name)).expect("a link");
+        }
+        let script = serde_json::to_string(script).expect("json");
+        std::fs::write(machine.path("script.json"), script).expect("written");
+        machine
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn run(&self, order: &VerificationOrder, arguments: &[&str]) -> Output {
+        let mut command = agent(Some(self.folder.path()));
+        self.run_as(&mut command, order, arguments)
+    }
+
+    fn run_as(
+        &self,
+        command: &mut Command,
+        order: &VerificationOrder,
+        arguments: &[&str],
+    ) -> Output {
+        let path = self.path("order.json");
+        std::fs::write(&path, serde_json::to_string(order).expect("json")).expect("written");
+        command
+            .env(VARIABLE, self.path("script.json"))
+            .args(["--fabric-patience-seconds", "0", "--order"])
+            .arg(path)
+            .args(arguments)
+            .output()
+            .expect("started")
+    }
+
+    /// Runs the agent on its own and gives what came out.
+    fn verify(&self, order: &VerificationOrder) -> Attestation {
+        attestation(&self.run(order, &["--json"]))
+    }
+}
+
+fn attestation(output: &Output) -> Attestation {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+/// `verifier run` with nothing in its environment but a folder of libraries.
+fn agent(libraries: Option<&Path>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_verifier"));
+    command.env_clear().arg("run");
+    if let Some(folder) = libraries {
+        command.env("LD_LIBRARY_PATH", folder);
+    }
+    command
+}
+
+fn order(gpus: u32, level: Level) -> VerificationOrder {
+    let mut order = opening(gpus, level, Mode::Real).order;
+    order.bandwidth.samples = 2;
+    order
+}
+
+fn broken(change: impl FnOnce(&mut Card)) -> Script {
+    let mut script = Script {
+        gpus: (0..2).map(Card::h100).collect(),
+        ..Script::default()
+    };
+    change(&mut script.gpus[1]);
+    script
+}
+
+#[test]
+fn eight_good_gpus_pass_the_standard_level_and_every_step_shows_its_time() {
+    let machine = Machine::new(&Script::default());
+    let order = order(8, Level::Standard);
+    let attestation = machine.verify(&order);
+    assert!(attestation.verdict.is_pass(), "{attestation:#?}");
+    assert!(
+        !attestation.simulated,
+        "the agent does not know that it is a fake"
+    );
+    let inventory = attestation.inventory.as_ref().expect("an inventory");
+    assert_eq!(inventory.gpus.len(), 8);
+    assert_eq!(
+        outcome_of(&attestation, FindingCode::StepTimedOut),
+        Outcome::Met
+    );
+    let output = machine.run(&order, &[]);
+    let table = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(output.status.code(), Some(0), "{table}");
+    for step in ["roots ", "fill ", "openings ", "report "] {
+        assert!(table.contains(step), "{table}");
+    }
+    assert!(table.contains("8 x H100-SXM: pass"), "{table}");
+}
+
+#[test]
+fn the_agent_says_clearly_that_a_machine_has_no_driver() {
+    let output = agent(None).output().expect("started");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("no libcuda.so.1"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn the_agent_says_clearly_that_the_management_library_is_missing() {
+    let machine = Machine::new(&Script::default());
+    std::fs::remove_file(machine.path("libnvidia-ml.so.1")).expect("removed");
+    let output = machine.run(&order(8, Level::Quick), &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("no libnvidia-ml.so.1"), "{said}");
+}
+
+#[test]
+fn a_gpu_that_hangs_ends_as_timed_out_within_the_budget_of_its_step() {
+    let machine = Machine::new(&broken(|card| {
+        card.fault = Fault::HangsIn("memory_fill".to_owned());
+    }));
+    let mut order = order(2, Level::Quick);
+    order.deadlines.fill_ms = 2_000;
+    let attestation = machine.verify(&order);
+    assert_eq!(attestation.verdict, Verdict::Fail, "{attestation:#?}");
+    let timed_out = attestation
+        .findings
+        .iter()
+        .find(|finding| finding.code == FindingCode::StepTimedOut)
+        .expect("the finding");
+    assert_eq!(timed_out.outcome, Outcome::Failed, "{timed_out:#?}");
+    assert!(timed_out.note.contains("GPU 1"), "{timed_out:#?}");
+}
+
+/// What the agent finds on two H100s of which the second is changed, as codes that failed.
+fn found(change: impl FnOnce(&mut Card)) -> Vec<FindingCode> {
+    let attestation = Machine::new(&broken(change)).verify(&order(2, Level::Quick));
+    assert_eq!(attestation.verdict, Verdict::Fail, "{attestation:#?}");
+    failures(&attestation)
+}
+
+#[test]
+fn f01_a_gpu_that_falls_off_the_bus_is_lost_with_and_without_an_error_of_the_driver() {
+    let silent = found(|card| card.fault = Fault::LostIn("memory_fill".to_owned()));
+    assert!(silent.contains(&FindingCode::GpuLost), "{silent:?}");
+    let told = found(|card| card.xids = vec![79]);
+    assert_eq!(told, [FindingCode::GpuLost]);
+}
+
+#[test]
+fn f02_a_gpu_that_is_taken_from_the_container_is_missed() {
+    let codes = found(|card| card.fault = Fault::WithdrawnIn("memory_fill".to_owned()));
+    assert!(codes.contains(&FindingCode::InventoryRecount), "{codes:?}");
+}
+
+#[test]
+fn f03_a_fabric_that_is_not_ready_is_named() {
+    let script = Script {
+        init: 802,
+        ..broken(|_| {})
+    };
+    let attestation = Machine::new(&script).verify(&order(2, Level::Quick));
+    let codes = failures(&attestation);
+    assert!(
+        codes.contains(&FindingCode::FabricNotReady),
+        "{attestation:#?}"
+    );
+    // Only whole boards of eight have a switch between their GPUs.
+    let mut script = Script::default();
+    script.gpus[5].fabric = Some(1);
+    let attestation = Machine::new(&script).verify(&order(8, Level::Quick));
+    assert_eq!(failures(&attestation), [FindingCode::FabricNotReady]);
+}
+
+#[test]
+fn f04_links_that_are_down_are_counted() {
+    let half = found(|card| card.links[..9].fill(false));
+    assert_eq!(half, [FindingCode::NvlinkActive]);
+    assert_eq!(
+        found(|card| card.links.fill(false)),
+        [FindingCode::NvlinkActive]
+    );
+}
+
+#[test]
+fn f05_dying_memory_fails_by_each_of_its_counters() {
+    let cases: [(fn(&mut Card), FindingCode); 5] = [
+        (|card| card.ecc_uncorrected = (1, 0), FindingCode::HealthEcc),
+        (|card| card.ecc_uncorrected = (0, 1), FindingCode::HealthEcc),
+        (|card| card.remap_pending = true, FindingCode::HealthRemap),
+        (|card| card.remap_failed = true, FindingCode::HealthRemap),
+        (|card| card.xids = vec![64], FindingCode::HealthXid),
+    ];
+    for (change, code) in cases {
+        assert_eq!(found(change), [code]);
+    }
+    let flipped = found(|card| card.fault = Fault::FlipsBits(1));
+    assert_eq!(
+        flipped,
+        [FindingCode::MemoryPattern, FindingCode::MemoryProof]
+    );
+}
+
+#[test]
+fn f06_a_capped_and_a_slow_gpu_fail() {
+    assert_eq!(
+        found(|card| card.power_limit_w = 350),
+        [FindingCode::PowerLimit]
+    );
+    let slow = found(|card| card.copy_mb_per_s = 1_200_000.0);
+    let expected = [
+        FindingCode::MemoryBandwidth,
+        FindingCode::MemoryRead,
+        FindingCode::MemoryTriad,
+    ];
+    assert_eq!(slow, expected);
+}
+
+#[test]
+fn f08_a_narrow_host_link_fails_by_its_lanes_and_by_its_rates() {
+    let codes = found(|card| {
+        card.host_link = (5, 4);
+        card.host_mb_per_s = (13_000.0, 13_500.0);
+    });
+    let expected = [
+        FindingCode::HostLinkShape,
+        FindingCode::HostLinkIn,
+        FindingCode::HostLinkOut,
+    ];
+    assert_eq!(codes, expected);
+    let one_way = found(|card| card.host_mb_per_s = (11_000.0, 52_000.0));
+    assert_eq!(one_way, [FindingCode::HostLinkIn]);
+}
+
+#[test]
+fn f10_a_gpu_left_in_slices_fails() {
+    assert_eq!(
+        found(|card| card.mig = Some(true)),
+        [FindingCode::InventoryMig]
+    );
+}
+
+#[test]
+fn f11_what_a_tenant_before_left_is_noticed() {
+    let process = found(|card| card.processes = 1);
+    assert_eq!(process, [FindingCode::InventoryResidue]);
+    let memory = found(|card| card.used_mib = 4_000);
+    assert!(
+        memory.contains(&FindingCode::InventoryResidue),
+        "{memory:?}"
+    );
+}
+
+#[test]
+fn f12_silent_corruption_fails_whether_it_repeats_or_not() {
+    let once = found(|card| card.fault = Fault::Unrepeatable);
+    assert_eq!(once, [FindingCode::SdcRepeat]);
+    let always = found(|card| card.fault = Fault::WrongEntry);
+    assert_eq!(always, [FindingCode::SdcExact]);
+}
+
+#[test]
+fn f13_lies_about_what_is_there_are_refused() {
+    let smaller = found(|card| card.real_memory_mib = Some(40_960));
+    assert_eq!(smaller, [FindingCode::MemoryCapacity]);
+    let other_chip = found(|card| card.sm_count = 114);
+    assert_eq!(other_chip, [FindingCode::InventoryIdentity]);
+    let other_board = found(|card| card.pci_device = 0x2331_10de);
+    assert_eq!(other_board, [FindingCode::InventoryIdentity]);
+    let twice = found(|card| card.uuid = Card::h100(0).uuid);
+    assert_eq!(twice, [FindingCode::InventoryIdentity]);
+    let skipped = found(|card| card.fault = Fault::SkipsMemory);
+    assert_eq!(skipped, [FindingCode::MemoryProof]);
+}
+
+#[test]
+fn f13_a_management_library_that_shows_more_gpus_than_compute_is_caught() {
+    let script = Script {
+        gpus: vec![Card::h100(0)],
+        managed: Some((0..2).map(Card::h100).collect()),
+        ..Script::default()
+    };
+    let attestation = Machine::new(&script).verify(&order(2, Level::Quick));
+    assert_eq!(attestation.verdict, Verdict::Fail);
+    let expected = [FindingCode::InventoryCount, FindingCode::InventorySources];
+    assert_eq!(failures(&attestation), expected);
+}
+
+#[test]
+fn f13_a_driver_that_does_not_exist_and_one_that_is_preloaded_are_caught() {
+    let script = Script {
+        version: "591.86".to_owned(),
+        ..broken(|_| {})
+    };
+    let order = order(2, Level::Quick);
+    let attestation_of_windows = Machine::new(&script).verify(&order);
+    assert_eq!(
+        failures(&attestation_of_windows),
+        [FindingCode::InventorySoftware]
+    );
+
+    let machine = Machine::new(&broken(|_| {}));
+    let mut command = agent(Some(machine.folder.path()));
+    command.env("LD_PRELOAD", machine.path("libcuda.so.1"));
+    let shimmed = attestation(&machine.run_as(&mut command, &order, &["--json"]));
+    assert_eq!(failures(&shimmed), [FindingCode::InventorySoftware]);
+}
+
+#[test]
+fn f14_a_container_that_hides_errors_is_no_healthy_one() {
+    let script = broken(|card| card.tells_xids = false);
+    let attestation = Machine::new(&script).verify(&order(2, Level::Quick));
+    assert_eq!(
+        attestation.verdict,
+        Verdict::Inconclusive,
+        "{attestation:#?}"
+    );
+    assert_eq!(
+        outcome_of(&attestation, FindingCode::HealthXid),
+        Outcome::NotRun
+    );
+    assert_eq!(
+        outcome_of(&attestation, FindingCode::HealthVisible),
+        Outcome::Warned
+    );
+}
