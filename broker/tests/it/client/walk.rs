@@ -1,26 +1,50 @@
 //! From a login to the cost report with the client alone, while the test turns the clock.
 
+use std::time::{Duration, Instant};
+
 use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::{Value, json};
 use tokio::process::Child;
+use tokio::time::timeout;
 
 use super::{Ended, Shell, ended};
-use crate::service::{Key, SSH_LINE, Service, orderable_demand};
+use crate::service::{Caller, Key, SSH_LINE, Service, orderable_demand};
 
-/// Turns the clock until the command that watches has ended.
-async fn turn_until_it_ends(service: &Service, mut watch: Child) -> Ended {
-    for _ in 0..240 {
-        if watch.try_wait().expect("a child").is_some() {
-            return ended(watch).await;
+/// How long a command may take to see what has happened already.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until the tenant's only reservation is confirmed. The clock stands still meanwhile: a
+/// command that still plans must not find that its quote has lapsed.
+async fn until_confirmed(caller: &Caller<'_>, watch: &mut Child) {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE && watch.try_wait().expect("a child").is_none() {
+        let page = caller.get("/v1/reservations").await.expect(200);
+        let state = &page["items"][0]["state"];
+        if state.is_string() && state != "held" {
+            return;
         }
-        service
-            .world
-            .turn(TimeDelta::seconds(30))
-            .await
-            .expect("the clock turns");
     }
-    panic!("the watch did not end within two hours of the clock");
+}
+
+/// Turns the clock until the reservation is in this state.
+async fn turn_until(service: &Service, caller: &Caller<'_>, id: &str, state: &str) {
+    for _ in 0..240 {
+        let shown = caller.get(&format!("/v1/reservations/{id}")).await;
+        if shown.expect(200)["state"] == state {
+            return;
+        }
+        let turn = service.world.turn(TimeDelta::seconds(30));
+        turn.await.expect("the clock turns");
+    }
+    panic!("{id} was not {state} within two hours of the clock");
+}
+
+/// How the command ended that watched for what has happened by now.
+async fn ended_by_now(watch: Child) -> Ended {
+    timeout(PATIENCE, ended(watch))
+        .await
+        .expect("the watch ends with what it watched for")
 }
 
 async fn logged_in(service: &Service, key: &Key) -> Shell {
@@ -43,7 +67,13 @@ async fn a_member_walks_from_login_to_the_cost_report_with_the_client_alone() {
     let demand = shell.write("demand.json", &demand.to_string());
 
     let reserve = format!("reserve --demand {demand} --tag team=research --yes --watch");
-    let watched = turn_until_it_ends(&service, shell.start(&reserve)).await;
+    let mut watch = shell.start(&reserve);
+    let caller = service.with(&key);
+    until_confirmed(&caller, &mut watch).await;
+    let page = shell.json("reservations --open").await;
+    let id = page["items"][0]["id"].as_str().expect("an id").to_owned();
+    turn_until(&service, &caller, &id, "active").await;
+    let watched = ended_by_now(watch).await;
     assert_eq!(watched.status, Some(0), "{watched:?}");
     for part in [
         "confirmed",
@@ -58,8 +88,6 @@ async fn a_member_walks_from_login_to_the_cost_report_with_the_client_alone() {
         );
     }
     assert_eq!(watched.stderr, "", "no spinner where there is no terminal");
-    let page = shell.json("reservations --open").await;
-    let id = page["items"][0]["id"].as_str().expect("an id").to_owned();
 
     access_is_shown_in_each_form(&shell, &id).await;
     let before = shell.json(&format!("show {id}")).await;
@@ -79,7 +107,8 @@ async fn a_member_walks_from_login_to_the_cost_report_with_the_client_alone() {
     let released = shell.told(&format!("release {id}")).await;
     assert!(released.contains("release asked for"), "{released}");
     let watch = shell.start(&format!("watch {id} --json"));
-    let closed = turn_until_it_ends(&service, watch).await.json(0);
+    turn_until(&service, &caller, &id, "closed").await;
+    let closed = ended_by_now(watch).await.json(0);
     assert_eq!(
         (&closed["state"], &closed["reason"]),
         (&json!("closed"), &json!("released"))
@@ -141,7 +170,8 @@ async fn a_watch_ends_with_one_when_the_hold_lapses_and_with_none_when_it_is_can
     let shell = Shell::of(&service, &key);
     let lapsing = crate::service::hold(&service, &key).await;
     let watch = shell.start(&format!("watch {lapsing}"));
-    let lapsed = turn_until_it_ends(&service, watch).await;
+    turn_until(&service, &service.with(&key), &lapsing, "closed").await;
+    let lapsed = ended_by_now(watch).await;
     assert!(
         lapsed.sentence(1).contains("closed (expired)"),
         "{lapsed:?}"

@@ -10,6 +10,7 @@ use store::fixture::for_each_database;
 use store::leases::Lease;
 
 use super::scene::{Scene, fleet, training};
+use super::tap::{Fate, Op};
 
 const A10: &str = "gpu_1x_a10";
 
@@ -306,6 +307,46 @@ async fn nothing_dearer_than_the_ceiling_is_taken_in_place_of_what_fell() {
             );
         }
         scene.assert_settled().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_does_not_wait_for_ever_for_a_provider_that_went_silent() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        scene.break_next(Provider::Lambda, FaultKind::SlowMemory);
+        let id = scene.reserve(fleet(2)).await;
+        scene.work().await;
+        scene
+            .simulator()
+            .set_capacity(Provider::Lambda, A10, 0)
+            .expect("it is sold");
+        scene.turn(30).await;
+        // From here on it still shows its machines, but lists, sells and ends nothing.
+        scene.line.hook(|call| match call.op {
+            Op::Read => Fate::Forward,
+            _ if call.provider == "lambda" => Fate::Fail,
+            _ => Fate::Forward,
+        });
+        scene.pass_seconds(600);
+        for _ in 0..40 {
+            scene.turn(30).await;
+        }
+        assert_eq!(scene.state(id).await, S::Replacing, "it may hear more");
+        let leases = scene.leases(id).await;
+        let fallen = leases.iter().find(|lease| lease.fell_at.is_some());
+        let fallen = fallen.expect("one is slow");
+        assert_eq!((fallen.gone_at, fallen.replaced_by), (None, None));
+        for _ in 0..5 {
+            scene.turn(300).await;
+        }
+        assert_eq!(scene.state(id).await, S::Releasing(CloseReason::NoCapacity));
+        scene.line.unhook();
+        scene.until(id, S::Closed(CloseReason::NoCapacity)).await;
+        assert_eq!(scene.charged(id).await, (0, Decimal::ZERO));
+        scene.assert_ended().await;
         scene.close().await;
     })
     .await;

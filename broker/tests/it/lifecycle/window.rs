@@ -1,5 +1,6 @@
 //! When what was reserved ends, and until when it is waited for.
 
+use broker::fulfil;
 use chrono::TimeDelta;
 use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
@@ -95,6 +96,36 @@ async fn a_latest_start_that_was_met_bounds_nothing_any_more() {
         assert_eq!(scene.reservation(id).await.window_end, Some(end));
         scene.turn(3_600).await;
         scene.until(id, S::Closed(CloseReason::WindowEnded)).await;
+        scene.assert_settled().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_passes_after_its_latest_start_is_not_handed_off_any_more() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        let latest = scene.broker().now() + TimeDelta::minutes(20);
+        let id = scene
+            .reserve(one_node(json!({ "start_latest": latest })))
+            .await;
+        scene.work().await;
+        scene.pass_seconds(20 * 60 - 10);
+        let work = || fulfil::work_until_idle(scene.broker());
+        work().await.expect("the database answers");
+        scene.simulator().settle().await;
+        // It has passed; while that is saved, the latest start goes by.
+        store.gate().close_after(0);
+        let (worked, ()) = tokio::join!(work(), async {
+            store.gate().hangs().await;
+            scene.pass_seconds(30);
+            store.gate().go_on();
+        });
+        worked.expect("the database answers");
+        scene.until(id, S::Closed(CloseReason::WindowEnded)).await;
+        assert_eq!(scene.leases(id).await[0].handed_off_at, None);
+        assert_eq!(scene.charged(id).await, (0, Decimal::ZERO));
         scene.assert_settled().await;
         scene.close().await;
     })
