@@ -28,7 +28,7 @@ use tracing::info;
 use verifier::attest::countersign;
 use verifier::challenge::{Answered, Judging, Opening, Session, StepError};
 use verifier::jws::Signer;
-use verifier::order::{Mode, order_for};
+use verifier::order::{Mode, expected_node, order_for};
 
 pub(crate) use clock::StepClock;
 pub(crate) use script::{Enrolment, enrol};
@@ -342,21 +342,11 @@ fn expected(lease: &Lease) -> Result<ExpectedNode, StepRefusal> {
         .gpus
         .as_whole()
         .ok_or(StepRefusal::Unverifiable("it is a slice of a GPU"))?;
-    let spec = gpu.spec();
-    // What the driver of a healthy card reports; without a published figure, the marketed size.
-    let marketed = spec.memory_gb * 1e9 / f64::from(1 << 20);
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "MiB of a card"
-    )]
-    let memory_mib = spec
-        .reported_memory_mib
-        .map_or(marketed as u32, |mib| mib as u32);
     Ok(ExpectedNode {
-        gpu,
-        gpus,
-        memory_mib,
+        vcpus: offer.vcpus,
+        memory_gib: offer.memory_gib,
+        internode: Some(offer.internode),
+        ..expected_node(gpu, gpus)
     })
 }
 

@@ -114,6 +114,28 @@ finding_codes! {
     InventoryCount, "inv.count", Replace;
     /// Each GPU is the leased one by name, memory and multiprocessors, and unlike the others.
     InventoryIdentity, "inv.identity", Replace;
+    /// Kernel, NVML, CUDA and the lease agree on the GPUs.
+    InventorySources, "inv.sources", Replace;
+    /// As many GPUs are there at the end as at the beginning.
+    InventoryRecount, "inv.recount", Reboot;
+    /// The driver is one that exists for this system and is new enough, and is itself.
+    InventorySoftware, "inv.software", Replace;
+    /// No GPU is cut into slices.
+    InventoryMig, "inv.mig", Reset;
+    /// Error correction is set as the GPU's kind has it.
+    InventoryEccMode, "inv.ecc_mode", Reset;
+    /// Nothing of a tenant before is left on the GPUs.
+    InventoryResidue, "inv.residue", Reboot;
+    /// The host has the cores and the memory that were leased.
+    HostShape, "host.shape", Monitor;
+    /// Every GPU stayed on the bus.
+    GpuLost, "gpu.lost", Reboot;
+    /// The agent could go on to the end.
+    AgentTrouble, "agent.trouble", Retry;
+    /// The fabric between the GPUs of the node is up.
+    FabricNotReady, "fabric.not_ready", Reboot;
+    /// All links between the GPUs of the node are up.
+    NvlinkActive, "nvlink.active", Reboot;
     /// The memory that could be allocated is the memory reported.
     MemoryCapacity, "mem.capacity", Replace;
     /// Memory reads back as written, as the agent counted.
@@ -122,6 +144,52 @@ finding_codes! {
     MemoryProof, "mem.proof", Replace;
     /// Memory is copied as fast as the GPU's kind should.
     MemoryBandwidth, "hbm.bw", Replace;
+    /// Memory is read as fast as the GPU's kind should.
+    MemoryRead, "hbm.read", Replace;
+    /// Memory is read and written in a mix as fast as the GPU's kind should.
+    MemoryTriad, "hbm.triad", Replace;
+    /// Memory kept what it held while the GPU was under load.
+    MemoryDwell, "mem.dwell", Replace;
+    /// No memory error was left uncorrected.
+    HealthEcc, "health.ecc", Replace;
+    /// No row or page of memory waits for replacement, or could not be replaced.
+    HealthRemap, "health.remap", Replace;
+    /// Error counters do not grow.
+    HealthGrowth, "health.growth", Monitor;
+    /// The driver reported no error (XID) of a GPU while the agent ran.
+    HealthXid, "health.xid", Replace;
+    /// What the container let the agent see of the GPUs' health.
+    HealthVisible, "health.visible", Monitor;
+    /// The host link has the lanes and the generation of the GPU's kind.
+    HostLinkShape, "pcie.link", Replace;
+    /// Data come from the host as fast as over the GPU's host link.
+    HostLinkIn, "pcie.h2d", Replace;
+    /// Data go to the host as fast as over the GPU's host link.
+    HostLinkOut, "pcie.d2h", Replace;
+    /// Data come from the host to all GPUs at once.
+    HostLinkTogether, "pcie.together", Monitor;
+    /// Every GPU reaches every other at the rate of their links.
+    PairRates, "p2p.pairs", Replace;
+    /// All GPUs together reduce at the rate of their links, and rightly.
+    AllReduce, "coll.allreduce", Replace;
+    /// The power limit is that of the GPU's kind.
+    PowerLimit, "power.limit", Replace;
+    /// 16-bit products are as fast as the GPU's kind should.
+    Gemm16Bit, "gemm.bf16", Replace;
+    /// 8-bit products are as fast as the GPU's kind should.
+    GemmFp8, "gemm.fp8", Replace;
+    /// No GPU is slower than its siblings.
+    GemmStraggler, "gemm.straggler", Replace;
+    /// The rate under load does not fall.
+    BurnSustained, "burn.sustained", Replace;
+    /// No heat, power supply or hardware slows the clock under load.
+    BurnThrottle, "burn.throttle", Replace;
+    /// The GPU draws the power of a loaded one.
+    BurnPower, "burn.power", Monitor;
+    /// The GPU stays clear of the temperature at which it slows itself.
+    BurnTemperature, "burn.temperature", Monitor;
+    /// Every port to the network between nodes is up at its rate and stays up.
+    NetworkPorts, "net.local", Replace;
     /// The same product gave the same bits in every iteration.
     SdcRepeat, "sdc.repeat", Replace;
     /// The committed product is the true one.
@@ -142,6 +210,27 @@ impl fmt::Display for FindingCode {
     }
 }
 
+/// How much a check counts for the verdict.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Weight {
+    /// It must be done and met.
+    #[default]
+    Must,
+    /// It must be met where it was done.
+    May,
+    /// It is tried out: said for the reader, and decides nothing.
+    Shadow,
+}
+
+impl Weight {
+    fn is_must(&self) -> bool {
+        *self == Self::Must
+    }
+}
+
 /// The unit of a finding's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -156,6 +245,20 @@ pub enum Unit {
     MbPerS,
     /// Milliseconds.
     Ms,
+    /// 1e9 operations per second.
+    Gflops,
+    /// Watts.
+    W,
+    /// Degrees Celsius.
+    Celsius,
+    /// Thousandths.
+    Permille,
+    /// Links, ports or lanes.
+    Links,
+    /// Events or errors counted.
+    Events,
+    /// Virtual CPUs.
+    Vcpus,
 }
 
 /// One check and how it came out.
@@ -166,6 +269,9 @@ pub struct Finding {
     pub code: FindingCode,
     /// How it came out.
     pub outcome: Outcome,
+    /// How much it counts.
+    #[serde(default, skip_serializing_if = "Weight::is_must")]
+    pub weight: Weight,
     /// What helps, where it was not met.
     pub remedy: Option<Remedy>,
     /// The unit of the numbers below.

@@ -9,6 +9,7 @@
 //! Only the words live here. How answers are computed and judged is the `verifier` crate's; what
 //! comes out is in [`crate::attestation`].
 
+mod facts;
 mod opaque;
 mod order;
 mod report;
@@ -17,6 +18,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use facts::{
+    BurnFacts, CollectiveAlgorithm, CollectiveRate, DriverFacts, FabricState, GpuCounts, GpuFacts,
+    GpuRates, HealthCounters, HostFacts, HostLink, LibraryFacts, NodeFacts, PairRate, PortFacts,
+    Trouble, TroubleKind, XidEvent,
+};
 pub use opaque::{AgentKey, Digest, InvalidOpaque, Word64};
 pub use order::{
     BandwidthWork, ExpectedNode, GemmWork, Level, MemoryWork, Pattern, StepDeadlines,

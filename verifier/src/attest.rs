@@ -44,8 +44,8 @@ pub fn attest(
         agent_key: commit.map(|commit| commit.agent_key.clone()),
         agent_report_digest: evidence.report.as_ref().map(|report| report.digest),
         floors_version: Floors::current().version().to_owned(),
+        what_this_does_not_prove: rules::not_proved(&opening.order, &findings, simulated),
         findings,
-        what_this_does_not_prove: rules::not_proved(&opening.order, simulated),
         measured_at: judging.now,
     }
 }

@@ -255,6 +255,7 @@ impl Session {
 
     /// Step 5: checks the report and judges the node.
     ///
+    /// An agent that cannot go on may send it at any step, with what keeps it in `troubles`.
     /// The attestation is then in [`Self::attestation`], to be countersigned and stored.
     /// Errors: [`StepError`]; a wrong, forged or late report is none.
     pub fn on_report(
@@ -267,14 +268,13 @@ impl Session {
         if let Some(answered) = self.replay(Step::Report, submission)? {
             return Ok(answered);
         }
-        let Stage::Report { key, blocks } = &self.stage else {
-            return Err(self.out_of_order(Step::Report));
-        };
-        check_length(submission.blocks.len(), self.evidence.gpu_count())?;
         let mut next = self.clone();
         let order = &self.opening.order;
-        next.evidence
-            .add_blocks(&self.nonce, order, key, blocks, submission);
+        if let Stage::Report { key, blocks } = &self.stage {
+            check_length(submission.blocks.len(), self.evidence.gpu_count())?;
+            next.evidence
+                .add_blocks(&self.nonce, order, key, blocks, submission);
+        }
         let said = Said {
             verification_id: self.opening.verification_id,
             nonce: &self.nonce,
@@ -283,6 +283,9 @@ impl Session {
         };
         next.evidence
             .add_report(&submission.report, &self.commit, &said);
+        if self.awaited() != Some(Step::Report) {
+            next.check_early_report(self)?;
+        }
         next.time(Step::Report, elapsed);
         let attestation = attest(&self.opening, Some(&self.commit), &next.evidence, judging);
         let reply = ReportReply {
@@ -298,6 +301,19 @@ impl Session {
             reply,
             replayed: false,
         })
+    }
+
+    /// Only an agent that names what keeps it from going on may report before its step.
+    fn check_early_report(&self, before: &Self) -> Result<(), StepError> {
+        let reports = self.evidence.report.as_ref();
+        if before.awaited().is_none() || !reports.is_some_and(|report| !report.troubles.is_empty())
+        {
+            return Err(before.out_of_order(Step::Report));
+        }
+        self.evidence
+            .inventory
+            .as_ref()
+            .map_or(Ok(()), check_inventory)
     }
 
     /// Judges a node that stopped answering. The session is over then.

@@ -5,7 +5,8 @@
 
 use market::verification::{
     AgentReport, BlockChoices, Choices, Commit, Digest, Filled, GpuOpenings, Inventory, MemoryWork,
-    OpenedBlock, Openings, Pattern, ReportSubmission, Roots, Step, VerificationOrder, Word64,
+    NodeFacts, OpenedBlock, Openings, Pattern, ReportSubmission, Roots, Step, Trouble,
+    VerificationOrder, Word64,
 };
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,18 @@ pub struct ReportEvidence {
     pub simulated: bool,
     /// Per GPU, the samples of the copy rate, 1e6 bytes per second.
     pub copy_mb_per_s: Vec<Vec<u64>>,
+    /// What was observed beyond the conversation.
+    pub facts: Option<Box<NodeFacts>>,
+    /// What kept the agent from going on.
+    pub troubles: Vec<Trouble>,
+}
+
+impl ReportEvidence {
+    /// Whether it is signed by the committed key; nothing else in it counts otherwise.
+    #[must_use]
+    pub const fn is_signed(&self) -> bool {
+        self.signature_problem.is_none()
+    }
 }
 
 /// Everything known so far. What is absent was not answered.
@@ -175,8 +188,13 @@ impl Evidence {
                 content_problem: None,
                 simulated: false,
                 copy_mb_per_s: Vec::new(),
+                facts: None,
+                troubles: Vec::new(),
             },
             Ok((header, report)) => {
+                if self.inventory.is_none() && is_partial(&report) {
+                    self.inventory = Some(report.inventory.clone());
+                }
                 let header_fits = header.verification_id == report.verification_id
                     && header.nonce == Some(report.nonce);
                 let problem = (!header_fits)
@@ -192,6 +210,8 @@ impl Evidence {
                         .into_iter()
                         .map(|gpu| gpu.copy_mb_per_s)
                         .collect(),
+                    facts: report.facts,
+                    troubles: report.troubles,
                 }
             }
         });
@@ -203,7 +223,9 @@ impl Evidence {
         commit: &Commit,
         said: &Said<'_>,
     ) -> Option<String> {
+        let partial = is_partial(report);
         let checksums = report.gpus.iter().map(|gpu| &gpu.checksums);
+        let facts = report.facts.as_ref();
         let memory = self.memory.iter().flatten();
         let filled = self.filled.iter().flatten();
         let checks = [
@@ -224,22 +246,31 @@ impl Evidence {
                 Some(&report.inventory) == self.inventory.as_ref(),
                 "the inventory",
             ),
-            (report.gpus.len() == self.gpu_count(), "the number of GPUs"),
-            (checksums.eq(&self.checksums), "the checksums"),
             (
-                report
-                    .gpus
-                    .iter()
-                    .map(|g| g.bad_words)
-                    .eq(memory.map(|m| m.bad_words)),
+                partial || report.gpus.len() == self.gpu_count(),
+                "the number of GPUs",
+            ),
+            (
+                facts.is_none_or(|facts| facts.gpus.len() == self.gpu_count()),
+                "the number of GPUs that were observed",
+            ),
+            (partial || checksums.eq(&self.checksums), "the checksums"),
+            (
+                partial
+                    || report
+                        .gpus
+                        .iter()
+                        .map(|g| g.bad_words)
+                        .eq(memory.map(|m| m.bad_words)),
                 "the bad words",
             ),
             (
-                report
-                    .gpus
-                    .iter()
-                    .map(|g| g.allocatable_mib)
-                    .eq(filled.map(|f| f.allocatable_mib)),
+                partial
+                    || report
+                        .gpus
+                        .iter()
+                        .map(|g| g.allocatable_mib)
+                        .eq(filled.map(|f| f.allocatable_mib)),
                 "the memory that could be allocated",
             ),
             (
@@ -250,6 +281,11 @@ impl Evidence {
         let (_, what) = checks.into_iter().find(|(same, _)| !same)?;
         Some(format!("{what} differs from what this conversation said"))
     }
+}
+
+/// Whether an agent that could not go on reports before its step.
+fn is_partial(report: &AgentReport) -> bool {
+    !report.troubles.is_empty() && report.gpus.is_empty()
 }
 
 /// What the broker itself said in a conversation.

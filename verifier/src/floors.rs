@@ -1,35 +1,168 @@
 //! The floors below which a GPU is not what it should be: `data/floors.csv`, versioned.
 //!
-//! Three references are kept apart: the published figure (an upper sanity bound), what a good card
-//! shows with these kernels (`expected`, once measured), and the floor. Until a calibration exists
-//! the floor is loose and says so.
+//! Three references are kept apart: the published figure (identity, and an upper sanity bound),
+//! what a known-good card shows with a given kernel (`expected`), and the floor. A figure that
+//! others measured with other kernels is `provisional`: it is shown beside the measurement, and the
+//! floor stays a loose share of the published figure. Only a row that names its kernel is
+//! `calibrated`; its floor is a share of what that kernel showed.
 
+use std::fmt;
 use std::sync::LazyLock;
 
-use market::gpu::Gpu;
+use market::gpu::{Gpu, GpuSpec};
+use market::verification::{CollectiveAlgorithm, Digest};
 use serde::Deserialize;
 
 const TABLE: &str = include_str!("../data/floors.csv");
+/// How far above the best known figure a measurement is still believed. Units: percent.
+const CEILING_PERCENT: u64 = 115;
+/// One direction of the link between CPU and GPU of a superchip. Units: 1e6 bytes per second.
+const CHIP_TO_CHIP_MB_PER_S: f64 = 450_000.0;
+
+/// What is measured of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Copies within memory, bytes read plus bytes written.
+    HbmCopy,
+    /// Reads of memory.
+    HbmRead,
+    /// Two arrays into a third, bytes read plus bytes written.
+    HbmTriad,
+    /// Copies between host and GPU, one direction.
+    HostLink,
+    /// Copies from GPU to GPU over the node's switch, one direction.
+    GpuLink,
+    /// NCCL's all-reduce as it chooses.
+    AllreduceNcclDefault,
+    /// NCCL's all-reduce as a ring.
+    AllreduceNcclRing,
+    /// The agent's own ring.
+    AllreduceOwnRing,
+    /// Products of 16-bit numbers.
+    #[serde(rename = "gemm_16bit")]
+    Gemm16Bit,
+    /// Products of 8-bit floating-point numbers.
+    GemmFp8,
+}
+
+impl Metric {
+    /// Every metric.
+    pub const ALL: [Self; 10] = [
+        Self::HbmCopy,
+        Self::HbmRead,
+        Self::HbmTriad,
+        Self::HostLink,
+        Self::GpuLink,
+        Self::AllreduceNcclDefault,
+        Self::AllreduceNcclRing,
+        Self::AllreduceOwnRing,
+        Self::Gemm16Bit,
+        Self::GemmFp8,
+    ];
+
+    /// The metric of an all-reduce that was done in this way.
+    #[must_use]
+    pub const fn of_collective(algorithm: CollectiveAlgorithm) -> Self {
+        match algorithm {
+            CollectiveAlgorithm::NcclDefault => Self::AllreduceNcclDefault,
+            CollectiveAlgorithm::NcclRing => Self::AllreduceNcclRing,
+            CollectiveAlgorithm::OwnRing => Self::AllreduceOwnRing,
+        }
+    }
+
+    /// What is published of it, if anything is. Links count in one direction.
+    ///
+    /// Units: 1e6 bytes per second, or 1e9 operations per second.
+    #[must_use]
+    pub fn published(self, spec: &GpuSpec) -> Option<u64> {
+        let thousands = |figure: f64| (figure * 1_000.0).round() as u64;
+        let figure = match self {
+            Self::HbmCopy | Self::HbmRead | Self::HbmTriad => {
+                Some(thousands(spec.memory_bandwidth_gbps))
+            }
+            Self::HostLink => host_link_mb_per_s(spec),
+            Self::GpuLink
+            | Self::AllreduceNcclDefault
+            | Self::AllreduceNcclRing
+            | Self::AllreduceOwnRing => spec
+                .nvlink_gbps_bidirectional
+                .map(|both| thousands(both / 2.0)),
+            Self::Gemm16Bit => spec
+                .bf16_tflops_dense
+                .or(spec.fp16_tflops_dense)
+                .map(thousands),
+            Self::GemmFp8 => spec.fp8_tflops_dense.map(thousands),
+        };
+        figure.filter(|&figure| figure > 0)
+    }
+}
+
+/// The rate of one lane of PCI Express, one direction, after its line code.
+///
+/// Units: 1e6 bytes per second. Source: PCI Express base specification, 8, 16, 32 and 64 GT/s.
+#[must_use]
+pub fn lane_mb_per_s(generation: u32) -> Option<f64> {
+    match generation {
+        1 => Some(250.0),
+        2 => Some(500.0),
+        3 => Some(984.6),
+        4 => Some(1_969.2),
+        5 => Some(3_938.5),
+        6 => Some(7_563.0),
+        _ => None,
+    }
+}
+
+/// The published rate of the host link, one direction. Units: 1e6 bytes per second.
+fn host_link_mb_per_s(spec: &GpuSpec) -> Option<u64> {
+    let generation = spec.pcie_gen.as_deref()?;
+    if generation == "C2C" {
+        return Some(CHIP_TO_CHIP_MB_PER_S as u64);
+    }
+    let lane = lane_mb_per_s(generation.parse().ok()?)?;
+    Some((lane * f64::from(spec.pcie_lanes?)).round() as u64)
+}
 
 /// Where a floor comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Calibration {
-    /// Nobody measured such a card; the floor is a loose fraction of the published figure.
+    /// Nobody measured such a card; the floor is a loose share of the published figure.
     None,
     /// Others published a measurement; the floor is still the loose one.
     Provisional,
+    /// This kernel was run on a known-good card.
+    Calibrated,
 }
 
-/// The floor of one GPU's copy rate. Units: 1e6 bytes per second, bytes read plus bytes written.
+impl fmt::Display for Calibration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Provisional => "provisional",
+            Self::Calibrated => "calibrated",
+        })
+    }
+}
+
+/// Of what a floor is a share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum FloorOf {
+    Spec,
+    Expected,
+}
+
+/// The floor of one figure of a GPU. Units: 1e6 bytes per second, or 1e9 operations per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Floor {
     /// Below this the GPU fails.
-    pub floor_mb_per_s: u64,
+    pub floor: u64,
     /// What a good card shows, as far as known.
-    pub expected_mb_per_s: Option<u64>,
+    pub expected: Option<u64>,
     /// Above this the measurement cannot be believed.
-    pub ceiling_mb_per_s: u64,
+    pub ceiling: u64,
     /// How well founded it is.
     pub calibration: Calibration,
 }
@@ -38,9 +171,11 @@ pub struct Floor {
 struct Row {
     version: u32,
     gpu: String,
-    metric: String,
-    floor_permille_of_spec: u64,
-    expected_mb_per_s: Option<u64>,
+    metric: Metric,
+    kernel: String,
+    expected: Option<u64>,
+    floor_permille: u64,
+    floor_of: FloorOf,
     calibration: Calibration,
 }
 
@@ -61,7 +196,10 @@ impl Floors {
         &CURRENT
     }
 
-    fn read(table: &str) -> Result<Self, csv::Error> {
+    /// Reads a table in the form of `data/floors.csv`.
+    ///
+    /// Errors: that of the table's form.
+    pub fn read(table: &str) -> Result<Self, csv::Error> {
         let rows: Vec<Row> = csv::Reader::from_reader(table.as_bytes())
             .deserialize()
             .collect::<Result<_, _>>()?;
@@ -79,83 +217,34 @@ impl Floors {
         &self.version
     }
 
-    /// The floor of a GPU's copy rate; its own row, or the one of `*`.
+    /// The floor of a GPU's figure; none where nothing is published that it could be a share of.
+    ///
+    /// A row for this kernel comes before one for any kernel, a row for this GPU before one for any.
     #[must_use]
-    pub fn copy_rate(&self, gpu: Gpu) -> Option<Floor> {
-        let of = |name: &str| {
-            self.rows
-                .iter()
-                .find(|row| row.gpu == name && row.metric == "hbm_copy")
+    pub fn of(&self, gpu: Gpu, metric: Metric, kernel: Option<&Digest>) -> Option<Floor> {
+        let kernel = kernel.map(Digest::to_string);
+        let row_of = |gpu: &str, kernel: &str| {
+            let is_it = |row: &&Row| row.metric == metric && row.gpu == gpu && row.kernel == kernel;
+            self.rows.iter().find(is_it)
         };
-        let row = of(gpu.name()).or_else(|| of("*"))?;
-        // Published figures are whole MB/s of at most 8 digits.
-        let spec_mb_per_s = (gpu.spec().memory_bandwidth_gbps * 1_000.0).round() as u64;
-        let best = spec_mb_per_s.max(row.expected_mb_per_s.unwrap_or(0));
+        let row = kernel
+            .and_then(|kernel| row_of(gpu.name(), &kernel))
+            .or_else(|| row_of(gpu.name(), "*"))
+            .or_else(|| row_of("*", "*"))?;
+        let published = metric.published(gpu.spec());
+        let base = match row.floor_of {
+            FloorOf::Spec => published?,
+            FloorOf::Expected => row.expected?,
+        };
+        let best = published.unwrap_or(0).max(row.expected.unwrap_or(0));
         Some(Floor {
-            floor_mb_per_s: spec_mb_per_s * row.floor_permille_of_spec / 1_000,
-            expected_mb_per_s: row.expected_mb_per_s,
-            ceiling_mb_per_s: best * 115 / 100,
+            floor: base * row.floor_permille / 1_000,
+            expected: row.expected,
+            ceiling: best * CEILING_PERCENT / 100,
             calibration: row.calibration,
         })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A vendor's own table carried dead entries, a thousand times too low: they could not fail.
-    #[test]
-    fn every_floor_lies_between_two_fifths_and_the_whole_of_the_published_figure() {
-        for gpu in Gpu::all() {
-            let floor = Floors::current()
-                .copy_rate(gpu)
-                .expect("a floor for every GPU");
-            let spec = gpu.spec().memory_bandwidth_gbps * 1_000.0;
-            let share = floor.floor_mb_per_s as f64 / spec;
-            assert!((0.4..1.15).contains(&share), "{gpu}: {share}");
-            if let Some(expected) = floor.expected_mb_per_s {
-                let share = expected as f64 / spec;
-                assert!((0.6..1.15).contains(&share), "{gpu}: {share}");
-                assert!(expected > floor.floor_mb_per_s, "{gpu}");
-            }
-        }
-    }
-
-    #[test]
-    fn every_row_names_a_gpu_a_known_metric_and_a_source() {
-        let mut reader = csv::Reader::from_reader(TABLE.as_bytes());
-        let headers = reader.headers().expect("headers").clone();
-        let source = headers
-            .iter()
-            .position(|h| h == "source")
-            .expect("a source column");
-        for record in reader.records() {
-            assert!(!record.expect("readable")[source].is_empty());
-        }
-        for row in &Floors::current().rows {
-            assert!(
-                row.gpu == "*" || Gpu::parse(&row.gpu).is_ok(),
-                "{}",
-                row.gpu
-            );
-            assert_eq!(row.metric, "hbm_copy");
-        }
-    }
-
-    #[test]
-    fn a_changed_table_has_another_version() {
-        let changed = Floors::read(&TABLE.replace("550", "551")).expect("readable");
-        assert_ne!(changed.version(), Floors::current().version());
-        assert!(Floors::current().version().starts_with("1-"));
-    }
-
-    #[test]
-    fn an_h100_must_copy_at_least_at_1842_gb_per_s() {
-        let h100 = Gpu::parse("H100-SXM").expect("known");
-        let floor = Floors::current().copy_rate(h100).expect("a floor");
-        assert_eq!(floor.floor_mb_per_s, 1_842_500);
-        assert_eq!(floor.expected_mb_per_s, Some(3_000_000));
-        assert_eq!(floor.ceiling_mb_per_s, 3_852_500);
-    }
-}
+mod tests;

@@ -1,11 +1,14 @@
-//! What a node says of itself beside its GPUs: its SSH host keys and its network adapters.
+//! What a node's system says beside the driver: GPUs, host, network adapters, SSH host keys.
 //!
-//! Both are claims. The host keys are worth as much as the conversation that carries them: it runs
-//! under the one-time credential of the lease, and the report that repeats them is signed. No
-//! device reads them from here yet: the one for real cards is to.
+//! All of it are claims of a machine that its owner controls. They are read from the kernel's files
+//! and not from the driver's libraries, so that rules can hold the two against each other. The host
+//! keys are worth as much as the conversation that carries them: it runs under the one-time
+//! credential of the lease, and the report that repeats them is signed.
 
 use std::fs;
 use std::path::Path;
+
+use market::verification::{GpuCounts, HostFacts, PortFacts};
 
 /// Where an SSH server keeps its host keys.
 pub const SSH_FOLDER: &str = "/etc/ssh";
@@ -40,6 +43,143 @@ pub fn nics(folder: &Path) -> Vec<String> {
         (kind.to_owned(), number.parse::<u32>().unwrap_or(0))
     });
     names
+}
+
+/// What the system of this machine says.
+#[must_use]
+pub fn facts() -> HostFacts {
+    HostFacts {
+        vcpus: vcpus(),
+        memory_gib: memory_gib(),
+        preloaded: preloaded(
+            &std::env::var("LD_PRELOAD").unwrap_or_default(),
+            &fs::read_to_string("/etc/ld.so.preload").unwrap_or_default(),
+        ),
+        ..facts_under(Path::new("/"))
+    }
+}
+
+/// What the files under a root say of GPUs and ports.
+#[must_use]
+pub fn facts_under(root: &Path) -> HostFacts {
+    HostFacts {
+        counts: GpuCounts {
+            kernel: shown(root, "proc/driver/nvidia/gpus", |_| true),
+            device_nodes: shown(root, "dev", is_gpu_node),
+            ..GpuCounts::default()
+        },
+        pci_ids: pci_ids(&root.join("sys/bus/pci/devices")),
+        ports: ports(&root.join(RDMA_FOLDER.trim_start_matches('/'))),
+        ..HostFacts::default()
+    }
+}
+
+/// Virtual CPUs that this process may use.
+#[must_use]
+pub fn vcpus() -> Option<u32> {
+    let count = std::thread::available_parallelism().ok()?;
+    u32::try_from(count.get()).ok()
+}
+
+/// Host memory, GiB, rounded to the nearest: the kernel keeps some of what is built in.
+#[must_use]
+pub fn memory_gib() -> Option<u32> {
+    memory_of(&fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn memory_of(meminfo: &str) -> Option<u32> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    u32::try_from((kib + (1 << 19)) >> 20).ok()
+}
+
+/// The driver's version as its part in the kernel says it.
+#[must_use]
+pub fn kernel_driver_version() -> Option<String> {
+    driver_version_of(&fs::read_to_string("/proc/driver/nvidia/version").ok()?)
+}
+
+fn driver_version_of(text: &str) -> Option<String> {
+    let is_version =
+        |word: &&str| word.contains('.') && word.split('.').all(|part| part.parse::<u32>().is_ok());
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("NVRM version:"))?;
+    line.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+/// `nvidia0` and its like; `nvidiactl` and `nvidia-uvm` are no GPUs.
+fn is_gpu_node(name: &str) -> bool {
+    name.strip_prefix("nvidia")
+        .is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+/// How many GPUs a folder shows; none where it shows no GPU at all, which is how containers hide it.
+fn shown(root: &Path, folder: &str, is_gpu: fn(&str) -> bool) -> Option<u32> {
+    let names = names_in(&root.join(folder));
+    let count = names.iter().filter(|name| is_gpu(name)).count();
+    u32::try_from(count).ok().filter(|count| *count > 0)
+}
+
+/// The ids of the display and compute devices of the two makers of GPUs; none where none is shown.
+fn pci_ids(folder: &Path) -> Option<Vec<String>> {
+    const MAKERS: [&str; 2] = ["10de", "1002"];
+    // Display controllers and processing accelerators; bridges and sound are other classes.
+    const CLASSES: [&str; 2] = ["03", "12"];
+    let names = names_in(folder);
+    let id = |name: &String| {
+        let hex = |file: &str| {
+            let text = fs::read_to_string(folder.join(name).join(file)).ok()?;
+            Some(text.trim().trim_start_matches("0x").to_lowercase())
+        };
+        let (class, vendor) = (hex("class")?, hex("vendor")?);
+        let is_gpu =
+            CLASSES.iter().any(|gpu| class.starts_with(gpu)) && MAKERS.contains(&vendor.as_str());
+        is_gpu.then(|| Some(format!("{vendor}:{}", hex("device")?)))?
+    };
+    let ids: Vec<String> = names.iter().filter_map(id).collect();
+    (!ids.is_empty()).then_some(ids)
+}
+
+/// The ports of all adapters for RDMA; none where there is no such adapter to be seen.
+fn ports(folder: &Path) -> Option<Vec<PortFacts>> {
+    let mut ports = Vec::new();
+    for nic in nics(folder) {
+        let all = folder.join(&nic).join("ports");
+        for number in names_in(&all) {
+            let read = |file: &str| fs::read_to_string(all.join(&number).join(file)).ok();
+            let first_number = |text: String| text.split_whitespace().next()?.parse().ok();
+            ports.push(PortFacts {
+                name: format!("{nic}/{number}"),
+                active: read("state").is_some_and(|state| state.contains("ACTIVE")),
+                rate_gbps: read("rate").and_then(first_number),
+                downs: read("counters/link_downed").and_then(|text| text.trim().parse().ok()),
+                downs_grown: None,
+                loopback_mb_per_s: None,
+            });
+        }
+    }
+    (!ports.is_empty()).then_some(ports)
+}
+
+/// Notes how often each port went down since an earlier reading.
+pub fn note_downs(earlier: &mut HostFacts, now: &HostFacts) {
+    let later = now.ports.as_deref().unwrap_or_default();
+    for port in earlier.ports.iter_mut().flatten() {
+        let again = later.iter().find(|later| later.name == port.name);
+        port.downs_grown = again.and_then(|again| again.downs?.checked_sub(port.downs?));
+    }
+}
+
+/// What is loaded into every program, by the environment and by the loader's own file.
+fn preloaded(variable: &str, file: &str) -> Vec<String> {
+    let words = variable.split([':', ' ']).chain(file.split_whitespace());
+    words
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The names of what lies in a folder, sorted; none where it cannot be read.
@@ -81,5 +221,104 @@ mod tests {
             fs::create_dir(folder.path().join(name)).expect("a folder");
         }
         assert_eq!(nics(folder.path()), ["mlx5_0", "mlx5_2", "mlx5_10"]);
+    }
+
+    /// A folder of files with these contents.
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a folder");
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+            fs::write(path, text).expect("written");
+        }
+        root
+    }
+
+    #[test]
+    fn gpus_are_counted_by_kernel_device_nodes_and_pci_ids() {
+        let root = tree(&[
+            (
+                "proc/driver/nvidia/gpus/0000:18:00.0/information",
+                "Model: H100",
+            ),
+            (
+                "proc/driver/nvidia/gpus/0000:2a:00.0/information",
+                "Model: H100",
+            ),
+            ("dev/nvidia0", ""),
+            ("dev/nvidia1", ""),
+            ("dev/nvidiactl", ""),
+            ("dev/nvidia-uvm", ""),
+            ("sys/bus/pci/devices/0000:18:00.0/class", "0x030200\n"),
+            ("sys/bus/pci/devices/0000:18:00.0/vendor", "0x10de\n"),
+            ("sys/bus/pci/devices/0000:18:00.0/device", "0x2330\n"),
+            ("sys/bus/pci/devices/0000:19:00.0/class", "0x068000\n"),
+            ("sys/bus/pci/devices/0000:19:00.0/vendor", "0x10de\n"),
+            ("sys/bus/pci/devices/0000:19:00.0/device", "0x22a3\n"),
+            ("sys/bus/pci/devices/0000:00:02.0/class", "0x030000\n"),
+            ("sys/bus/pci/devices/0000:00:02.0/vendor", "0x1af4\n"),
+            ("sys/bus/pci/devices/0000:00:02.0/device", "0x1050\n"),
+        ]);
+        let facts = facts_under(root.path());
+        assert_eq!(
+            (facts.counts.kernel, facts.counts.device_nodes),
+            (Some(2), Some(2))
+        );
+        assert_eq!(facts.pci_ids, Some(vec!["10de:2330".to_owned()]));
+        let hidden = facts_under(&root.path().join("nowhere"));
+        assert_eq!(hidden, HostFacts::default());
+    }
+
+    #[test]
+    fn ports_are_read_with_state_and_rate_and_a_link_that_fell_is_noticed() {
+        let port = |downs: &'static str| {
+            [
+                ("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n"),
+                (
+                    "sys/class/infiniband/mlx5_0/ports/1/rate",
+                    "400 Gb/sec (4X NDR)\n",
+                ),
+                (
+                    "sys/class/infiniband/mlx5_0/ports/1/counters/link_downed",
+                    downs,
+                ),
+                ("sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN\n"),
+            ]
+        };
+        let mut before = facts_under(tree(&port("3\n")).path());
+        let after = facts_under(tree(&port("5\n")).path());
+        note_downs(&mut before, &after);
+        let ports = before.ports.expect("ports");
+        assert_eq!(
+            (ports[0].name.as_str(), ports[0].active),
+            ("mlx5_0/1", true)
+        );
+        assert_eq!((ports[0].rate_gbps, ports[0].downs), (Some(400), Some(3)));
+        assert_eq!(ports[0].downs_grown, Some(2));
+        assert!(!ports[1].active && ports[1].downs_grown.is_none());
+    }
+
+    #[test]
+    fn versions_and_memory_are_read_from_what_kernels_write() {
+        let open =
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n";
+        let old = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19\nGCC version: 12.2.0\n";
+        assert_eq!(driver_version_of(open).as_deref(), Some("580.65.06"));
+        assert_eq!(driver_version_of(old).as_deref(), Some("535.129.03"));
+        assert_eq!(driver_version_of("GCC version: 12.2.0"), None);
+        assert_eq!(
+            memory_of("MemTotal:       2113568148 kB\nMemFree: 1 kB\n"),
+            Some(2_016)
+        );
+        assert_eq!(memory_of("MemFree: 1 kB"), None);
+    }
+
+    #[test]
+    fn what_is_loaded_into_every_program_is_named() {
+        assert_eq!(preloaded("", ""), Vec::<String>::new());
+        assert_eq!(
+            preloaded("/a.so:/b.so", "/c.so\n"),
+            ["/a.so", "/b.so", "/c.so"]
+        );
     }
 }

@@ -42,6 +42,9 @@ pub fn expected_node(gpu: Gpu, gpus: u32) -> ExpectedNode {
         gpu,
         gpus,
         memory_mib: memory_mib.unwrap_or(u32::MAX),
+        vcpus: None,
+        memory_gib: None,
+        internode: None,
     }
 }
 
@@ -72,10 +75,15 @@ pub fn order_for(
     }
 }
 
+/// How often `deep` goes through all patterns.
+const DEEP_ROUNDS: usize = 8;
+
 fn passes(level: Level) -> Vec<Pattern> {
+    let round = vec![Pattern::Address, Pattern::Complement, Pattern::Prf];
     match level {
         Level::Quick => vec![Pattern::Prf],
-        Level::Standard | Level::Deep => vec![Pattern::Address, Pattern::Complement, Pattern::Prf],
+        Level::Standard => round,
+        Level::Deep => round.repeat(DEEP_ROUNDS),
     }
 }
 

@@ -8,12 +8,15 @@ use std::path::Path;
 
 use market::fabric::Internode;
 use market::gpu::Gpu;
-use market::verification::{DeviceKind, Digest, GpuClaim, Word64};
+use market::verification::{
+    DeviceKind, Digest, GpuClaim, GpuFacts, NodeFacts, TroubleKind, Word64,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::device::{Device, DeviceError, Node, PatternCheck};
+use crate::device::{Device, DeviceError, Node, PatternCheck, Rate, Surroundings};
 use crate::gemm::{GemmInputs, checksum};
 use crate::memory::{Contents, block_digest, hash_point};
+use crate::pretend::{self, Dice, Kind};
 
 /// The form of description that is read here.
 const SCHEMA: &str = "simulated-node-1";
@@ -118,6 +121,17 @@ impl NodeDescription {
         Ok(description)
     }
 
+    /// What the model of good nodes goes by.
+    fn kind(&self) -> Kind {
+        Kind {
+            gpu: self.gpu,
+            gpus: self.gpus,
+            vcpus: self.vcpus,
+            memory_gib: self.memory_gib,
+            internode: self.internode,
+        }
+    }
+
     /// The node that it describes.
     #[must_use]
     pub fn node(&self) -> Node {
@@ -136,8 +150,25 @@ impl NodeDescription {
             nics: self.nics.clone(),
             ssh_host_keys: self.ssh_host_keys.clone(),
             devices: self.uuids.iter().zip(0..).map(device).collect(),
+            surroundings: Some(Box::new(Pretended {
+                facts: pretend::surroundings(&self.kind(), &mut Dice::new(self.host.as_bytes())),
+            })),
+            troubles: Vec::new(),
         }
     }
+}
+
+/// What a pretended node tells beside its GPUs: what a good one would.
+struct Pretended {
+    facts: NodeFacts,
+}
+
+impl Surroundings for Pretended {
+    fn before(&mut self) -> NodeFacts {
+        self.facts.clone()
+    }
+
+    fn after(&mut self, _facts: &mut NodeFacts) {}
 }
 
 /// One pretended GPU.
@@ -145,6 +176,8 @@ impl NodeDescription {
 pub struct ReferenceDevice {
     gpu: u32,
     claim: GpuClaim,
+    facts: GpuFacts,
+    memory_speed: f64,
     good_mb_per_s: f64,
     bad_words: u32,
     memory: Vec<u32>,
@@ -162,6 +195,8 @@ impl ReferenceDevice {
                 memory_mib: description.memory_mib,
                 sm_count: spec.sm_count,
             },
+            facts: pretend::gpu(&description.kind(), &mut Dice::new(uuid.as_bytes())),
+            memory_speed: description.memory_speed,
             good_mb_per_s: spec.memory_bandwidth_gbps
                 * 1_000.0
                 * GOOD_SHARE
@@ -214,6 +249,7 @@ impl Device for ReferenceDevice {
     fn fill(&mut self, contents: &Contents, bytes: u64) -> Result<u64, DeviceError> {
         let error = |what: String| DeviceError {
             gpu: self.gpu,
+            kind: TroubleKind::OutOfMemory,
             what,
         };
         let words = usize::try_from(bytes / 4).map_err(|e| error(e.to_string()))?;
@@ -260,5 +296,25 @@ impl Device for ReferenceDevice {
         // Real samples scatter by a few per mille; so do these, always in the same way.
         let scatter = 1.0 - f64::from(sample % 5) / 1_000.0;
         Ok((self.good_mb_per_s * scatter) as u64)
+    }
+
+    fn rate_mb_per_s(&mut self, rate: Rate, sample: u32) -> Result<Option<u64>, DeviceError> {
+        let rates = &self.facts.rates;
+        let (samples, speed) = match rate {
+            Rate::Read => (&rates.read_mb_per_s, self.memory_speed),
+            Rate::Triad => (&rates.triad_mb_per_s, self.memory_speed),
+            Rate::FromHost => (&rates.from_host_mb_per_s, 1.0),
+            Rate::ToHost => (&rates.to_host_mb_per_s, 1.0),
+        };
+        let shown = samples.iter().cycle().nth(sample as usize);
+        Ok(shown.map(|rate| (*rate as f64 * speed) as u64))
+    }
+
+    fn observe(&mut self) -> Result<GpuFacts, DeviceError> {
+        Ok(self.facts.clone())
+    }
+
+    fn xids(&mut self) -> Result<Option<Vec<u32>>, DeviceError> {
+        Ok(Some(Vec::new()))
     }
 }

@@ -1,35 +1,106 @@
 //! The accept rules: from evidence to findings, from findings to a verdict.
 //!
-//! Each rule is one function and looks at evidence only. Every check is mandatory at every level;
-//! one that was not done makes the verdict inconclusive, never a pass.
+//! Each rule is one function of what was leased, what is known of the node and the floors. A rule
+//! answers for itself; how much its answer counts at a level is in `data/rules.csv` ([`levels`]). A
+//! check that the level demands and that was not done makes the verdict inconclusive, never a pass.
 
+mod burn;
+mod health;
 mod inventory;
+pub mod levels;
+mod links;
 mod memory;
+mod rates;
+mod seen;
+mod troubles;
 
-use market::attestation::{Finding, FindingCode, Outcome, Unit, Verdict};
-use market::verification::{Step, VerificationOrder};
+use market::attestation::{Finding, FindingCode, Outcome, Unit, Verdict, Weight};
+use market::verification::{Step, Trouble, TroubleKind, VerificationOrder};
 
 use crate::evidence::Evidence;
+use crate::floors::Floors;
 pub use inventory::named_gpu;
-use inventory::{gpu_count, gpu_identity};
-use memory::{memory_bandwidth, memory_capacity, memory_pattern, memory_proof};
+use seen::Seen;
 
-/// All findings, in a fixed order.
+/// A rule.
+type Rule = fn(&Seen<'_>) -> Finding;
+
+/// Every rule on the node, in the order of the codes.
+const RULES: &[Rule] = &[
+    inventory::gpu_count,
+    inventory::gpu_identity,
+    inventory::sources,
+    inventory::recount,
+    inventory::software,
+    inventory::mig,
+    inventory::ecc_mode,
+    inventory::residue,
+    inventory::host_shape,
+    troubles::gpu_lost,
+    troubles::agent_trouble,
+    troubles::fabric_not_ready,
+    links::nvlink_active,
+    memory::capacity,
+    memory::pattern,
+    memory::proof,
+    rates::memory_copy,
+    rates::memory_read,
+    rates::memory_triad,
+    memory::dwell,
+    health::ecc,
+    health::remap,
+    health::growth,
+    health::xid,
+    health::visible,
+    rates::host_link_shape,
+    rates::host_link_in,
+    rates::host_link_out,
+    rates::host_link_together,
+    links::pair_rates,
+    links::all_reduce,
+    rates::power_limit,
+    rates::gemm_16bit,
+    rates::gemm_fp8,
+    rates::straggler,
+    burn::sustained,
+    burn::throttle,
+    burn::power,
+    burn::temperature,
+    links::network_ports,
+    |seen| product_repeats(seen.evidence, seen.order),
+    |seen| product_exact(seen.evidence),
+    |seen| steps_in_time(seen.evidence),
+    |seen| report_signature(seen.evidence),
+    |seen| report_content(seen.evidence),
+];
+
+/// All findings of the order's level, in a fixed order.
 #[must_use]
 pub fn findings(evidence: &Evidence, order: &VerificationOrder, simulated: bool) -> Vec<Finding> {
-    let mut findings = vec![
-        gpu_count(evidence, order),
-        gpu_identity(evidence, &order.expected),
-        memory_capacity(evidence, order),
-        memory_pattern(evidence),
-        memory_proof(evidence),
-        memory_bandwidth(evidence, order),
-        product_repeats(evidence, order),
-        product_exact(evidence),
-        steps_in_time(evidence),
-        report_signature(evidence),
-        report_content(evidence),
-    ];
+    findings_by(evidence, order, simulated, Floors::current())
+}
+
+/// All findings of the order's level by these floors.
+#[must_use]
+pub fn findings_by(
+    evidence: &Evidence,
+    order: &VerificationOrder,
+    simulated: bool,
+    floors: &Floors,
+) -> Vec<Finding> {
+    let seen = Seen::new(evidence, order, floors);
+    let weighed = |found: Finding| {
+        let weight = match levels::demand(found.code, order.level).weight()? {
+            // What cannot be believed is worse than what was not done: the rule says which it is.
+            Weight::May => found.weight,
+            demanded => demanded,
+        };
+        Some(Finding { weight, ..found })
+    };
+    let mut findings: Vec<Finding> = RULES
+        .iter()
+        .filter_map(|rule| weighed(rule(&seen)))
+        .collect();
     if simulated {
         let note = "The device was pretended: nothing here is about real hardware.";
         findings.push(finding(FindingCode::DeviceSimulated, Outcome::Noted, note));
@@ -37,13 +108,21 @@ pub fn findings(evidence: &Evidence, order: &VerificationOrder, simulated: bool)
     findings
 }
 
-/// What findings amount to: one failure fails, one check not done leaves it open.
+/// What findings amount to: one failure fails, one demanded check not done leaves it open. What is
+/// only tried out decides nothing.
 #[must_use]
 pub fn verdict(findings: &[Finding]) -> Verdict {
-    let any = |outcome| findings.iter().any(|finding| finding.outcome == outcome);
+    let counts = |finding: &&Finding| finding.weight != Weight::Shadow;
+    let any = |outcome| {
+        findings
+            .iter()
+            .filter(counts)
+            .any(|found| found.outcome == outcome)
+    };
+    let undone = |found: &Finding| found.weight == Weight::Must && found.outcome == Outcome::NotRun;
     if any(Outcome::Failed) {
         Verdict::Fail
-    } else if any(Outcome::NotRun) || !findings.iter().any(|f| f.outcome == Outcome::Met) {
+    } else if findings.iter().any(undone) || !any(Outcome::Met) {
         Verdict::Inconclusive
     } else if any(Outcome::Warned) {
         Verdict::PassWithWarnings
@@ -57,6 +136,7 @@ fn finding(code: FindingCode, outcome: Outcome, note: impl Into<String>) -> Find
     Finding {
         code,
         outcome,
+        weight: Weight::May,
         remedy: bad.then(|| code.remedy()),
         unit: None,
         measured: None,
@@ -147,6 +227,7 @@ fn steps_in_time(evidence: &Evidence) -> Finding {
         .map(|time| number(time.elapsed_ms))
         .collect();
     let late = evidence.times.iter().find(|time| time.is_late());
+    let hung = signed_troubles(evidence).find(|trouble| trouble.kind == TroubleKind::TimedOut);
     let answered = |step: &Step| evidence.times.iter().any(|time| time.step == *step);
     let silent = Step::ALL[1..].iter().find(|step| !answered(step));
     let with_times = |base: Finding| Finding {
@@ -162,6 +243,14 @@ fn steps_in_time(evidence: &Evidence) -> Finding {
             ..with_times(finding(code, Outcome::Failed, note))
         };
     }
+    if let Some(trouble) = hung {
+        let note = format!(
+            "{} did not end its work of step {} in time.",
+            gpu_words(trouble.gpu),
+            trouble.step
+        );
+        return with_times(finding(code, Outcome::Failed, note));
+    }
     match silent {
         Some(step) => {
             let note = format!("The node did not answer step {step}.");
@@ -173,6 +262,17 @@ fn steps_in_time(evidence: &Evidence) -> Finding {
             "Every step was answered in time.",
         )),
     }
+}
+
+/// What the agent says that kept it from going on, where the report is its own.
+fn signed_troubles(evidence: &Evidence) -> impl Iterator<Item = &Trouble> {
+    let report = evidence.report.as_ref().filter(|report| report.is_signed());
+    report.into_iter().flat_map(|report| &report.troubles)
+}
+
+/// One GPU, or the node where it is no single one's.
+fn gpu_words(gpu: Option<u32>) -> String {
+    gpu.map_or_else(|| "The node".to_owned(), |gpu| format!("GPU {gpu}"))
 }
 
 fn report_signature(evidence: &Evidence) -> Finding {
@@ -207,11 +307,10 @@ fn report_content(evidence: &Evidence) -> Finding {
     }
 }
 
-/// What a reader must not conclude from an attestation.
+/// What a reader must not conclude from an attestation with these findings.
 #[must_use]
-pub fn not_proved(order: &VerificationOrder, simulated: bool) -> Vec<String> {
-    let memory = &order.memory;
-    let filled_mib = memory.pattern_bytes >> 20;
+pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bool) -> Vec<String> {
+    let filled_mib = order.memory.pattern_bytes >> 20;
     let mut limits = Vec::new();
     if simulated {
         limits.push("Anything about real hardware: the device was pretended.".to_owned());
@@ -226,15 +325,26 @@ pub fn not_proved(order: &VerificationOrder, simulated: bool) -> Vec<String> {
              again without having been kept.",
             "That a GPU did the work: the agent reports the results, and whatever computes them gives \
              the same.",
-            "That names, ids and counts are true: they are claims of the node's driver.",
-            "That memory is as fast as shown: the node timed its copies by its own clock.",
+            "That names, ids, counts, error counters and temperatures are true: they are claims of \
+             the node's driver.",
+            "That memory, links and products are as fast as shown: the node timed them by its own \
+             clock.",
             "That the answers were computed on this node: relaying them elsewhere is not detected.",
-            "Anything about links between GPUs, the host link, the network, matrix speed, power, \
-             temperature or error counters: they were not checked.",
-            "Anything about the node after the time of this attestation.",
+            "Anything about the network between nodes under load.",
         ]
         .map(str::to_owned),
     );
+    let undone = findings
+        .iter()
+        .filter(|found| found.outcome == Outcome::NotRun);
+    let undone: Vec<&str> = undone.map(|found| found.code.as_str()).collect();
+    if !undone.is_empty() {
+        let codes = undone.join(", ");
+        limits.push(format!(
+            "Anything that these checks look for, which were not done: {codes}."
+        ));
+    }
+    limits.push("Anything about the node after the time of this attestation.".to_owned());
     limits
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::fabric::Internode;
 use crate::gpu::Gpu;
 
 /// How much is checked.
@@ -64,6 +65,17 @@ pub struct ExpectedNode {
     /// Memory of one GPU as its driver reports it, MiB.
     #[schema(minimum = 1, maximum = 16_777_216)]
     pub memory_mib: u32,
+    /// Virtual CPUs, where the offer says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 100_000)]
+    pub vcpus: Option<u32>,
+    /// Host memory where the offer says, GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1_048_576)]
+    pub memory_gib: Option<u32>,
+    /// The network to its sibling nodes, where the offer says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub internode: Option<Internode>,
 }
 
 /// The memory checks of one GPU.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Digest, Inventory, Step, Word64};
+use super::{Digest, Inventory, NodeFacts, Step, Trouble, Word64};
 use crate::ids::VerificationId;
 
 /// What the agent computes on.
@@ -76,4 +76,11 @@ pub struct AgentReport {
     pub gpus: Vec<GpuReport>,
     /// Per step before this one.
     pub durations: Vec<StepDuration>,
+    /// What was observed beyond the conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<Box<NodeFacts>>,
+    /// What kept the agent from going on; then the report may come before its step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 64)]
+    pub troubles: Vec<Trouble>,
 }

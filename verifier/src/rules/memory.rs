@@ -1,18 +1,15 @@
-//! Rules on memory: how much there is, whether it holds what is written, how fast it is.
+//! Rules on memory: how much there is, and whether it holds what is written.
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
-use market::verification::VerificationOrder;
 
-use super::{finding, not_run, number, per_gpu};
-use crate::evidence::Evidence;
-use crate::floors::{Calibration, Floors};
+use super::seen::{Seen, Sight};
+use super::{not_run, number, per_gpu};
 
 /// Share of the expected memory that must be allocatable. Units: percent.
 const ALLOCATABLE_MEMORY_PERCENT: u64 = 97;
-/// Width of the band above a floor in which a value is accepted with a warning. Units: percent.
-const WARNING_BAND_PERCENT: u64 = 5;
 
-pub(super) fn memory_capacity(evidence: &Evidence, order: &VerificationOrder) -> Finding {
+pub(super) fn capacity(seen: &Seen<'_>) -> Finding {
+    let (evidence, order) = (seen.evidence, seen.order);
     let code = FindingCode::MemoryCapacity;
     let Some(filled) = evidence.filled.as_ref().filter(|filled| !filled.is_empty()) else {
         return not_run(code);
@@ -52,7 +49,8 @@ pub(super) fn memory_capacity(evidence: &Evidence, order: &VerificationOrder) ->
     }
 }
 
-pub(super) fn memory_pattern(evidence: &Evidence) -> Finding {
+pub(super) fn pattern(seen: &Seen<'_>) -> Finding {
+    let evidence = seen.evidence;
     let code = FindingCode::MemoryPattern;
     let Some(memory) = evidence.memory.as_ref().filter(|memory| !memory.is_empty()) else {
         return not_run(code);
@@ -79,7 +77,8 @@ pub(super) fn memory_pattern(evidence: &Evidence) -> Finding {
     }
 }
 
-pub(super) fn memory_proof(evidence: &Evidence) -> Finding {
+pub(super) fn proof(seen: &Seen<'_>) -> Finding {
+    let evidence = seen.evidence;
     let code = FindingCode::MemoryProof;
     let Some(memory) = evidence.memory.as_ref().filter(|memory| !memory.is_empty()) else {
         return not_run(code);
@@ -93,61 +92,13 @@ pub(super) fn memory_proof(evidence: &Evidence) -> Finding {
     }
 }
 
-pub(super) fn memory_bandwidth(evidence: &Evidence, order: &VerificationOrder) -> Finding {
-    let code = FindingCode::MemoryBandwidth;
-    let Some(report) = evidence
-        .report
-        .as_ref()
-        .filter(|r| r.signature_problem.is_none())
-    else {
-        return not_run(code);
-    };
-    let best: Option<Vec<u64>> = report
-        .copy_mb_per_s
-        .iter()
-        .map(|samples| samples.iter().copied().max())
-        .collect();
-    let Some(best) = best.filter(|best| !best.is_empty()) else {
-        return not_run(code);
-    };
-    let Some(floor) = Floors::current().copy_rate(order.expected.gpu) else {
-        return finding(code, Outcome::NotRun, "There is no floor for this GPU.");
-    };
-    let slowest = best.iter().copied().min().unwrap_or(0);
-    let fastest = best.iter().copied().max().unwrap_or(0);
-    let least = floor.floor_mb_per_s;
-    let (outcome, what) = if slowest < least {
-        (
-            Outcome::Failed,
-            "A GPU copies memory slower than its kind must",
-        )
-    } else if fastest > floor.ceiling_mb_per_s {
-        (
-            Outcome::NotRun,
-            "The copy rate is beyond what the memory can do; it was not measured",
-        )
-    } else if slowest < least + least * WARNING_BAND_PERCENT / 100 {
-        (
-            Outcome::Warned,
-            "A GPU copies memory barely as fast as its kind must",
-        )
-    } else {
-        (Outcome::Met, "Memory is copied as fast as it should be")
-    };
-    let calibration = match floor.calibration {
-        Calibration::None => "none",
-        Calibration::Provisional => "provisional",
-    };
-    Finding {
-        unit: Some(Unit::MbPerS),
-        measured: Some(number(slowest)),
-        floor: Some(number(least)),
-        expected: floor.expected_mb_per_s.map(number),
-        samples: best.into_iter().map(number).collect(),
-        ..finding(
-            code,
-            outcome,
-            format!("{what} (calibration: {calibration})."),
-        )
-    }
+/// Memory that was held while the GPU was hot.
+pub(super) fn dwell(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::MemoryDwell;
+    let good = "Memory kept what it held under load.";
+    seen.each_gpu(code, good, |gpu| match gpu.dwell_bad_words {
+        Some(0) => Sight::Good,
+        Some(words) => Sight::Bad(format!("{words} words changed under load")),
+        None => Sight::Unseen,
+    })
 }

@@ -1,13 +1,41 @@
+mod fires;
+
+use market::attestation::Weight;
+use market::fabric::Internode;
 use market::gpu::Gpu;
-use market::verification::{Digest, Filled, GpuClaim, Inventory, Level, Word64};
+use market::verification::{
+    Digest, Filled, GpuClaim, GpuFacts, Inventory, Level, NodeFacts, TroubleKind, Word64,
+};
 
 use super::*;
 use crate::evidence::{MemoryEvidence, ReportEvidence, StepTime};
 use crate::order::{Mode, expected_node, order_for};
+use crate::pretend::{self, Dice, Kind};
+
+const GPUS: u32 = 8;
+
+fn kind() -> Kind {
+    Kind {
+        gpu: Gpu::parse("H100-SXM").expect("known"),
+        gpus: GPUS,
+        vcpus: 208,
+        memory_gib: 1_800,
+        internode: Internode::InfinibandNdr400,
+    }
+}
+
+/// What a node like the good one is sold as.
+fn order_at(level: Level) -> VerificationOrder {
+    let kind = kind();
+    let mut expected = expected_node(kind.gpu, kind.gpus);
+    expected.vcpus = Some(kind.vcpus);
+    expected.memory_gib = Some(kind.memory_gib);
+    expected.internode = Some(kind.internode);
+    order_for(expected, 0, level, Mode::Real)
+}
 
 fn order() -> VerificationOrder {
-    let gpu = Gpu::parse("H100-SXM").expect("known");
-    order_for(expected_node(gpu, 2), 0, Level::Quick, Mode::Real)
+    order_at(Level::Standard)
 }
 
 fn claim(index: u32) -> GpuClaim {
@@ -21,41 +49,42 @@ fn claim(index: u32) -> GpuClaim {
 
 /// What a good node leaves behind.
 fn good() -> Evidence {
+    let kind = kind();
     let inventory = Inventory {
         driver: "580.65.06".to_owned(),
-        vcpus: 208,
-        memory_gib: 1_800,
-        internode: market::fabric::Internode::InfinibandNdr400,
-        gpus: vec![claim(0), claim(1)],
+        vcpus: kind.vcpus,
+        memory_gib: kind.memory_gib,
+        internode: kind.internode,
+        gpus: (0..GPUS).map(claim).collect(),
         nics: Vec::new(),
         ssh_host_keys: Vec::new(),
     };
-    let pattern_bytes = order().memory.pattern_bytes;
     let memory = MemoryEvidence {
         bad_words: 0,
         lowest_bad_offset: None,
         root: Digest([0; 32]),
         problem: None,
     };
+    let filled = Filled {
+        allocatable_mib: 80_900,
+        filled_bytes: order().memory.pattern_bytes,
+    };
+    let count = GPUS as usize;
     Evidence {
         inventory: Some(inventory),
-        product_roots: vec![Digest([0; 32]); 2],
-        checksums: vec![vec![Word64(5); 3], vec![Word64(6); 3]],
-        products: Some(vec![None, None]),
-        filled: Some(vec![
-            Filled {
-                allocatable_mib: 80_900,
-                filled_bytes: pattern_bytes
-            };
-            2
-        ]),
-        memory: Some(vec![memory; 2]),
+        product_roots: vec![Digest([0; 32]); count],
+        checksums: vec![vec![Word64(5); order().gemm.iterations as usize]; count],
+        products: Some(vec![None; count]),
+        filled: Some(vec![filled; count]),
+        memory: Some(vec![memory; count]),
         report: Some(ReportEvidence {
             digest: Digest([0; 32]),
             signature_problem: None,
             content_problem: None,
             simulated: false,
-            copy_mb_per_s: vec![vec![2_990_000, 3_010_000], vec![3_000_000]],
+            copy_mb_per_s: vec![vec![2_990_000, 3_010_000]; count],
+            facts: Some(Box::new(pretend::node(&kind, &mut Dice::new(b"good")))),
+            troubles: Vec::new(),
         }),
         times: Step::ALL[1..]
             .iter()
@@ -68,24 +97,26 @@ fn good() -> Evidence {
     }
 }
 
-/// The findings that are not met after a change, with their outcomes, and the verdict.
-fn after(change: impl FnOnce(&mut Evidence)) -> (Vec<(FindingCode, Outcome)>, Verdict) {
+/// The findings after a change, and the verdict.
+fn judged(change: impl FnOnce(&mut Evidence)) -> (Vec<Finding>, Verdict) {
     let mut evidence = good();
     change(&mut evidence);
     let findings = findings(&evidence, &order(), false);
     let verdict = verdict(&findings);
-    let unmet = findings
-        .iter()
-        .filter(|finding| finding.outcome != Outcome::Met);
-    (
-        unmet
-            .map(|finding| (finding.code, finding.outcome))
-            .collect(),
-        verdict,
-    )
+    (findings, verdict)
 }
 
-fn gpus(evidence: &mut Evidence) -> &mut Vec<GpuClaim> {
+/// The findings that are neither met nor noted after a change, with their outcomes, and the verdict.
+fn after(change: impl FnOnce(&mut Evidence)) -> (Vec<(FindingCode, Outcome)>, Verdict) {
+    let (findings, verdict) = judged(change);
+    let unmet = findings
+        .iter()
+        .filter(|finding| !matches!(finding.outcome, Outcome::Met | Outcome::Noted));
+    let unmet = unmet.map(|finding| (finding.code, finding.outcome));
+    (unmet.collect(), verdict)
+}
+
+fn claims(evidence: &mut Evidence) -> &mut Vec<GpuClaim> {
     &mut evidence.inventory.as_mut().expect("an inventory").gpus
 }
 
@@ -97,117 +128,99 @@ fn report(evidence: &mut Evidence) -> &mut ReportEvidence {
     evidence.report.as_mut().expect("a report")
 }
 
+fn facts(evidence: &mut Evidence) -> &mut NodeFacts {
+    report(evidence).facts.as_mut().expect("facts")
+}
+
+fn gpu(evidence: &mut Evidence, index: usize) -> &mut GpuFacts {
+    &mut facts(evidence).gpus[index]
+}
+
+fn stop(evidence: &mut Evidence, kind: TroubleKind) {
+    report(evidence).troubles = vec![Trouble {
+        gpu: Some(3),
+        step: Step::Fill,
+        kind,
+        detail: "the driver's words".to_owned(),
+    }];
+}
+
 #[test]
 fn a_good_node_passes_and_its_findings_are_in_the_order_of_the_codes() {
     assert_eq!(after(|_| {}), (Vec::new(), Verdict::Pass));
-    let codes: Vec<FindingCode> = findings(&good(), &order(), true)
-        .iter()
-        .map(|finding| finding.code)
-        .collect();
+    let findings = findings(&good(), &order(), true);
+    let codes: Vec<FindingCode> = findings.iter().map(|finding| finding.code).collect();
     assert_eq!(codes, FindingCode::ALL);
+    for found in &findings[..findings.len() - 1] {
+        assert_eq!(found.outcome, Outcome::Met, "{found:?}");
+    }
 }
 
 #[test]
-fn every_rule_fails_when_its_own_evidence_is_wrong() {
-    type Change = fn(&mut Evidence);
-    let changes: &[(FindingCode, Change)] = &[
-        (FindingCode::InventoryIdentity, |e| {
-            gpus(e)[1].name = "NVIDIA A100-SXM4-80GB".to_owned()
-        }),
-        (FindingCode::InventoryIdentity, |e| {
-            gpus(e)[1].name = "Voodoo 2".to_owned()
-        }),
-        (FindingCode::InventoryIdentity, |e| {
-            gpus(e)[1].sm_count = Some(114)
-        }),
-        (FindingCode::InventoryIdentity, |e| {
-            gpus(e)[1].memory_mib = 79_926
-        }),
-        (FindingCode::InventoryIdentity, |e| {
-            gpus(e)[1].uuid = "GPU-0".to_owned()
-        }),
-        (FindingCode::InventoryIdentity, |e| gpus(e)[1].uuid.clear()),
-        (FindingCode::MemoryCapacity, |e| {
-            e.filled.as_mut().expect("filled")[1].allocatable_mib = 79_111;
-        }),
-        (FindingCode::MemoryCapacity, |e| {
-            e.filled.as_mut().expect("filled")[0].filled_bytes -= 65_536;
-        }),
-        (FindingCode::MemoryPattern, |e| memory(e)[1].bad_words = 1),
-        (FindingCode::MemoryProof, |e| {
-            memory(e)[1].problem = Some("wrong".to_owned())
-        }),
-        (FindingCode::MemoryBandwidth, |e| {
-            report(e).copy_mb_per_s[1] = vec![1_842_499]
-        }),
-        (FindingCode::SdcRepeat, |e| e.checksums[1][2] = Word64(7)),
-        (FindingCode::SdcRepeat, |e| e.checksums[0].truncate(2)),
-        (FindingCode::SdcExact, |e| {
-            e.products = Some(vec![None, Some("row 3 is wrong".to_owned())]);
-        }),
-        (FindingCode::StepTimedOut, |e| {
-            e.times[2].elapsed_ms = 60_001
-        }),
-        (FindingCode::AgentReport, |e| {
-            report(e).content_problem = Some("the nonce".to_owned())
-        }),
-    ];
-    for (code, change) in changes {
-        assert_eq!(
-            after(change),
-            (vec![(*code, Outcome::Failed)], Verdict::Fail),
-            "{code}"
-        );
-    }
-    let (unmet, verdict) = after(|e| drop(gpus(e).pop()));
-    assert_eq!(unmet[0], (FindingCode::InventoryCount, Outcome::Failed));
-    assert_eq!(verdict, Verdict::Fail);
+fn a_quick_check_looks_at_less_than_a_standard_one() {
+    let codes = |level| -> Vec<FindingCode> {
+        let findings = findings(&good(), &order_at(level), false);
+        findings.iter().map(|finding| finding.code).collect()
+    };
+    let (quick, standard) = (codes(Level::Quick), codes(Level::Standard));
+    assert!(!quick.contains(&FindingCode::BurnThrottle));
+    assert!(!quick.contains(&FindingCode::AllReduce));
+    assert!(quick.iter().all(|code| standard.contains(code)));
+    assert!(standard.contains(&FindingCode::BurnThrottle));
+}
+
+#[test]
+fn quick_is_content_with_a_ring_of_pairs_where_standard_wants_all() {
+    let mut evidence = good();
+    let pairs = facts(&mut evidence).pairs.as_mut().expect("pairs");
+    pairs.retain(|pair| pair.to == (pair.from + 1) % GPUS);
+    let of = |level| {
+        let findings = findings(&evidence, &order_at(level), false);
+        let pairs = findings
+            .into_iter()
+            .find(|found| found.code == FindingCode::PairRates);
+        pairs.expect("judged").outcome
+    };
+    assert_eq!(of(Level::Quick), Outcome::Met);
+    assert_eq!(of(Level::Standard), Outcome::NotRun);
+}
+
+#[test]
+fn what_a_level_must_have_and_has_not_leaves_the_verdict_open() {
+    let (unmet, verdict) = after(|e| report(e).facts = None);
+    assert_eq!(verdict, Verdict::Inconclusive);
+    assert!(
+        unmet.iter().all(|(_, outcome)| *outcome == Outcome::NotRun),
+        "{unmet:?}"
+    );
+    // What agents cannot always do is told and does not decide.
+    let (unmet, verdict) = after(|e| facts(e).collectives.clear());
+    assert_eq!(unmet, [(FindingCode::AllReduce, Outcome::NotRun)]);
+    assert_eq!(verdict, Verdict::Pass);
+}
+
+#[test]
+fn a_shadowed_rule_is_told_and_decides_nothing() {
+    let (findings, verdict) = judged(|e| {
+        gpu(e, 2).burn.as_mut().expect("a load").mean_power_w = Some(20);
+    });
+    let power = findings
+        .iter()
+        .find(|found| found.code == FindingCode::BurnPower);
+    let power = power.expect("told");
+    assert_eq!(
+        (power.outcome, power.weight),
+        (Outcome::Failed, Weight::Shadow)
+    );
+    assert_eq!(verdict, Verdict::Pass);
+}
+
+#[test]
+fn facts_of_a_report_that_nobody_signed_count_for_nothing() {
     let (unmet, verdict) = after(|e| report(e).signature_problem = Some("forged".to_owned()));
     assert!(unmet.contains(&(FindingCode::AgentSignature, Outcome::Failed)));
+    assert!(unmet.contains(&(FindingCode::HealthEcc, Outcome::NotRun)));
     assert_eq!(verdict, Verdict::Fail);
-}
-
-#[test]
-fn the_least_that_is_accepted_is_accepted() {
-    let (unmet, _) = after(|e| {
-        gpus(e)[1].memory_mib = 79_927;
-        gpus(e)[1].sm_count = None;
-        e.filled.as_mut().expect("filled")[1].allocatable_mib = 79_112;
-        e.times[2].elapsed_ms = 60_000;
-    });
-    assert_eq!(unmet, []);
-}
-
-#[test]
-fn a_check_that_was_skipped_makes_the_verdict_inconclusive_and_never_a_pass() {
-    type Change = fn(&mut Evidence);
-    let changes: &[(FindingCode, Change)] = &[
-        (FindingCode::MemoryCapacity, |e| e.filled = None),
-        (FindingCode::MemoryPattern, |e| e.memory = None),
-        (FindingCode::SdcExact, |e| e.products = None),
-        (FindingCode::SdcRepeat, |e| e.checksums.clear()),
-        (FindingCode::MemoryBandwidth, |e| {
-            report(e).copy_mb_per_s[0].clear()
-        }),
-        (FindingCode::MemoryBandwidth, |e| {
-            report(e).copy_mb_per_s.clear()
-        }),
-        (FindingCode::StepTimedOut, |e| e.times.truncate(3)),
-        (FindingCode::AgentReport, |e| e.report = None),
-    ];
-    for (code, change) in changes {
-        let (unmet, verdict) = after(change);
-        assert!(
-            unmet.contains(&(*code, Outcome::NotRun)),
-            "{code}: {unmet:?}"
-        );
-        assert_eq!(verdict, Verdict::Inconclusive, "{code}");
-    }
-    assert_eq!(
-        verdict(&[]),
-        Verdict::Inconclusive,
-        "no findings are no pass"
-    );
 }
 
 #[test]
@@ -230,42 +243,106 @@ fn memory_that_was_caught_has_failed_though_the_report_never_came() {
 
 #[test]
 fn the_best_sample_counts_and_the_slowest_gpu_decides() {
-    let bandwidth = |samples: Vec<Vec<u64>>| {
-        let mut evidence = good();
-        report(&mut evidence).copy_mb_per_s = samples;
-        memory_bandwidth(&evidence, &order())
+    let bandwidth = |changes: &[(usize, u64)]| {
+        let (findings, verdict) = judged(|e| {
+            for (gpu, rate) in changes {
+                report(e).copy_mb_per_s[*gpu] = vec![900_000, *rate];
+            }
+        });
+        let found = findings
+            .into_iter()
+            .find(|f| f.code == FindingCode::MemoryBandwidth);
+        (found.expect("judged"), verdict)
     };
-    let met = bandwidth(vec![vec![900_000, 2_000_000], vec![3_000_000]]);
+    let (met, _) = bandwidth(&[(0, 2_000_000)]);
     assert_eq!((met.outcome, met.measured), (Outcome::Met, Some(2_000_000)));
-    assert_eq!(met.samples, [2_000_000, 3_000_000]);
-    let warned = bandwidth(vec![vec![1_842_500], vec![3_000_000]]);
+    assert_eq!(met.samples[..2], [2_000_000, 3_010_000]);
+    assert!(
+        met.note.contains("calibration: provisional"),
+        "{}",
+        met.note
+    );
+    let (warned, verdict) = bandwidth(&[(0, 1_842_500)]);
     assert_eq!(
         (warned.outcome, warned.floor),
         (Outcome::Warned, Some(1_842_500))
     );
-    let unbelievable = bandwidth(vec![vec![3_852_501], vec![3_000_000]]);
+    assert_eq!(verdict, Verdict::PassWithWarnings);
+    let (unbelievable, verdict) = bandwidth(&[(0, 3_852_501)]);
     assert_eq!(unbelievable.outcome, Outcome::NotRun);
-    let slow_and_unbelievable = bandwidth(vec![vec![3_852_501], vec![100]]);
+    assert_eq!(verdict, Verdict::Inconclusive);
+    let (slow_and_unbelievable, _) = bandwidth(&[(0, 3_852_501), (1, 100)]);
     assert_eq!(slow_and_unbelievable.outcome, Outcome::Failed);
 }
 
 #[test]
-fn a_failure_outweighs_what_was_not_run_and_that_outweighs_a_warning() {
-    let of = |outcomes: &[Outcome]| {
-        let code = FindingCode::SdcExact;
-        verdict(
-            &outcomes
-                .iter()
-                .map(|outcome| finding(code, *outcome, ""))
-                .collect::<Vec<_>>(),
-        )
+fn what_cannot_be_believed_leaves_the_verdict_open_even_where_the_check_may_be_left_out() {
+    let (findings, verdict) = judged(|e| gpu(e, 1).rates.gemm_16bit_gflops = vec![2_000_000; 3]);
+    let gemm = findings
+        .iter()
+        .find(|found| found.code == FindingCode::Gemm16Bit);
+    let gemm = gemm.expect("judged");
+    assert_eq!((gemm.outcome, gemm.weight), (Outcome::NotRun, Weight::Must));
+    assert_eq!(verdict, Verdict::Inconclusive);
+}
+
+#[test]
+fn calibrated_floors_are_tighter_than_loose_ones() {
+    let kernels = Digest([7; 32]);
+    let mut evidence = good();
+    facts(&mut evidence).kernels = Some(kernels);
+    report(&mut evidence).copy_mb_per_s[4] = vec![2_700_000];
+    let header = "version,gpu,metric,kernel,expected,floor_permille,floor_of,calibration,source";
+    let row = format!("2,H100-SXM,hbm_copy,{kernels},3000000,930,expected,calibrated,a card");
+    let floors = Floors::read(&format!("{header}\n{row}\n")).expect("readable");
+    let of = |floors: &Floors| {
+        let findings = findings_by(&evidence, &order(), false, floors);
+        let copy = findings
+            .into_iter()
+            .find(|f| f.code == FindingCode::MemoryBandwidth);
+        copy.expect("judged")
     };
+    let tight = of(&floors);
+    assert_eq!(
+        (tight.outcome, tight.floor),
+        (Outcome::Failed, Some(2_790_000))
+    );
+    assert!(
+        tight.note.contains("calibration: calibrated"),
+        "{}",
+        tight.note
+    );
+    assert_eq!(of(Floors::current()).outcome, Outcome::Met);
+}
+
+#[test]
+fn a_failure_outweighs_what_was_not_run_and_that_outweighs_a_warning() {
     use Outcome::{Failed, Met, NotRun, Noted, Warned};
-    assert_eq!(of(&[Met, Noted]), Verdict::Pass);
-    assert_eq!(of(&[Met, Warned]), Verdict::PassWithWarnings);
-    assert_eq!(of(&[Met, Warned, NotRun]), Verdict::Inconclusive);
-    assert_eq!(of(&[Met, NotRun, Failed]), Verdict::Fail);
-    assert_eq!(of(&[Noted]), Verdict::Inconclusive);
+    let of = |outcomes: &[Outcome], weight| {
+        let found = |outcome: &Outcome| Finding {
+            weight,
+            ..finding(FindingCode::SdcExact, *outcome, "")
+        };
+        verdict(&outcomes.iter().map(found).collect::<Vec<_>>())
+    };
+    assert_eq!(of(&[Met, Noted], Weight::Must), Verdict::Pass);
+    assert_eq!(of(&[Met, Warned], Weight::Must), Verdict::PassWithWarnings);
+    assert_eq!(
+        of(&[Met, Warned, NotRun], Weight::Must),
+        Verdict::Inconclusive
+    );
+    assert_eq!(
+        of(&[Met, Warned, NotRun], Weight::May),
+        Verdict::PassWithWarnings
+    );
+    assert_eq!(of(&[Met, NotRun, Failed], Weight::May), Verdict::Fail);
+    assert_eq!(of(&[Noted], Weight::Must), Verdict::Inconclusive);
+    assert_eq!(of(&[Met, Failed], Weight::Shadow), Verdict::Inconclusive);
+    assert_eq!(
+        verdict(&[]),
+        Verdict::Inconclusive,
+        "no findings are no pass"
+    );
 }
 
 #[test]
@@ -279,14 +356,21 @@ fn remedies_are_given_where_something_is_wrong_and_only_there() {
 }
 
 #[test]
-fn what_is_not_proved_names_size_and_kind_of_the_hardware() {
+fn what_is_not_proved_names_the_hardware_and_the_checks_that_were_not_done() {
     for simulated in [false, true] {
-        let limits = not_proved(&order(), simulated);
-        for words in ["That memory of this size exists", "That a GPU did the work"] {
-            assert!(
-                limits.iter().any(|limit| limit.starts_with(words)),
-                "{words}"
-            );
-        }
+        let mut evidence = good();
+        facts(&mut evidence).collectives.clear();
+        let findings = findings(&evidence, &order(), simulated);
+        let limits = not_proved(&order(), &findings, simulated);
+        let starts = |words: &str| limits.iter().any(|limit| limit.starts_with(words));
+        assert!(starts("That memory of this size exists"));
+        assert!(starts("That a GPU did the work"));
+        assert_eq!(starts("Anything about real hardware"), simulated);
+        assert!(
+            limits
+                .iter()
+                .any(|limit| limit.contains("not done: coll.allreduce.")),
+            "{limits:?}"
+        );
     }
 }

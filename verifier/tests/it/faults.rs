@@ -1,7 +1,7 @@
 //! Nodes that are not what was leased. Each taxonomy row that a description can play must yield
 //! its code, and only that.
 
-use market::attestation::{FindingCode, Outcome, Remedy, Verdict};
+use market::attestation::{FindingCode, Outcome, Verdict};
 use market::gpu::Gpu;
 use market::verification::Level;
 use verifier::order::Mode;
@@ -16,16 +16,17 @@ fn judged(change: impl FnOnce(&mut NodeDescription)) -> market::attestation::Att
 }
 
 #[track_caller]
-fn assert_fails_only(attestation: &market::attestation::Attestation, code: FindingCode) {
-    assert_eq!(failures(attestation), [code]);
+fn assert_fails_only(attestation: &market::attestation::Attestation, codes: &[FindingCode]) {
+    assert_eq!(failures(attestation), codes);
     assert_eq!(attestation.verdict, Verdict::Fail);
-    let finding = attestation
-        .findings
-        .iter()
-        .find(|f| f.code == code)
-        .expect("found");
-    assert_eq!(finding.remedy, Some(Remedy::Replace));
+    for code in codes {
+        let finding = attestation.findings.iter().find(|f| f.code == *code);
+        assert_eq!(finding.expect("found").remedy, Some(code.remedy()));
+    }
 }
+
+/// What every count of the GPUs shows, whoever counts them.
+const COUNTS: &[FindingCode] = &[FindingCode::InventoryCount, FindingCode::InventorySources];
 
 #[test]
 fn a_missing_gpu_fails_the_count() {
@@ -33,7 +34,7 @@ fn a_missing_gpu_fails_the_count() {
         node.gpus = 1;
         node.uuids.truncate(1);
     });
-    assert_fails_only(&attestation, FindingCode::InventoryCount);
+    assert_fails_only(&attestation, COUNTS);
     let count = &attestation.findings[0];
     assert_eq!((count.measured, count.expected), (Some(1), Some(2)));
 }
@@ -44,7 +45,7 @@ fn a_gpu_too_many_fails_the_count() {
         node.gpus = 3;
         node.uuids.push("GPU-0000-2".to_owned());
     });
-    assert_fails_only(&attestation, FindingCode::InventoryCount);
+    assert_fails_only(&attestation, COUNTS);
 }
 
 #[test]
@@ -53,7 +54,7 @@ fn a_node_without_gpus_fails_and_proves_nothing_else() {
         node.gpus = 0;
         node.uuids.clear();
     });
-    assert_fails_only(&attestation, FindingCode::InventoryCount);
+    assert_fails_only(&attestation, COUNTS);
     for code in [
         FindingCode::MemoryPattern,
         FindingCode::SdcExact,
@@ -66,7 +67,8 @@ fn a_node_without_gpus_fails_and_proves_nothing_else() {
 #[test]
 fn slow_memory_fails_the_bandwidth() {
     let attestation = judged(|node| node.memory_speed = 0.4);
-    assert_fails_only(&attestation, FindingCode::MemoryBandwidth);
+    let expected = [FindingCode::MemoryBandwidth, FindingCode::MemoryRead];
+    assert_fails_only(&attestation, &expected);
     let slow = attestation
         .findings
         .iter()
@@ -138,7 +140,13 @@ fn bad_words_are_counted_over_all_passes() {
 #[test]
 fn another_gpu_fails_the_identity() {
     let attestation = judged(|node| node.gpu = Gpu::parse("H800-SXM").expect("known"));
-    assert_fails_only(&attestation, FindingCode::InventoryIdentity);
+    // Its name and its id on the bus tell, and its links that were cut.
+    let expected = [
+        FindingCode::InventoryIdentity,
+        FindingCode::InventorySources,
+        FindingCode::NvlinkActive,
+    ];
+    assert_fails_only(&attestation, &expected);
 }
 
 #[test]
@@ -151,11 +159,11 @@ fn less_memory_fails_identity_and_capacity() {
 #[test]
 fn two_gpus_with_one_id_fail_the_identity() {
     let attestation = judged(|node| node.uuids[1] = node.uuids[0].clone());
-    assert_fails_only(&attestation, FindingCode::InventoryIdentity);
+    assert_fails_only(&attestation, &[FindingCode::InventoryIdentity]);
 }
 
 #[test]
 fn a_gpu_without_an_id_fails_the_identity() {
     let attestation = judged(|node| node.uuids[1].clear());
-    assert_fails_only(&attestation, FindingCode::InventoryIdentity);
+    assert_fails_only(&attestation, &[FindingCode::InventoryIdentity]);
 }

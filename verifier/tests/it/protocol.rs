@@ -373,5 +373,6 @@ fn the_broker_computes_for_no_gpu_beyond_those_leased() {
         Some(2)
     );
     let attestation = judged.attestation().expect("judged");
-    assert_eq!(failures(attestation), [FindingCode::InventoryCount]);
+    let expected = [FindingCode::InventoryCount, FindingCode::InventorySources];
+    assert_eq!(failures(attestation), expected);
 }

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use market::attestation::{Attestation, FindingCode, Outcome};
+use market::attestation::{Attestation, FindingCode, Outcome, Weight};
 use market::gpu::Gpu;
 use market::ids::{AttestationId, LeaseId, VerificationId};
-use market::verification::{ExpectedNode, Level, Step};
+use market::verification::{Level, Step};
 use uuid::Uuid;
 use verifier::agent::{AgentError, AgentOutcome, Transport, converse};
 use verifier::challenge::{Judging, Opening};
 use verifier::device::Node;
 use verifier::jws::Signer;
 use verifier::local::LocalBroker;
-use verifier::order::{Mode, order_for};
+use verifier::order::{Mode, expected_node, order_for};
 use verifier::reference::NodeDescription;
 
 pub fn verification_id() -> VerificationId {
@@ -48,11 +48,7 @@ pub fn description(gpus: u32) -> NodeDescription {
 
 pub fn opening(gpus: u32, level: Level, mode: Mode) -> Opening {
     let gpu = Gpu::parse("H100-SXM").expect("known");
-    let expected = ExpectedNode {
-        gpu,
-        gpus,
-        memory_mib: 81_559,
-    };
+    let expected = expected_node(gpu, gpus);
     let mut order = order_for(expected, 0, level, mode);
     // Small enough for many scenes; the sizes of the demo have a test of their own.
     order.memory.pattern_bytes = 64 * 1_024;
@@ -112,6 +108,6 @@ pub fn failures(attestation: &Attestation) -> Vec<FindingCode> {
     let failed = attestation
         .findings
         .iter()
-        .filter(|f| f.outcome == Outcome::Failed);
+        .filter(|f| f.outcome == Outcome::Failed && f.weight != Weight::Shadow);
     failed.map(|finding| finding.code).collect()
 }

@@ -1,0 +1,351 @@
+//! What a node's agent observed beyond the conversation: identity, health, links and rates.
+//!
+//! An observation is a claim of software on the node; rules compare claims from different sources
+//! with each other and with what is published, and trust none alone. Everything a driver may keep
+//! to itself is an `Option`: absent means "not visible", never zero. Rates are integers, so that
+//! the report's canonical form is exact.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Digest, Step};
+
+/// All that was observed on a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeFacts {
+    /// The hash of the kernels that measured; floors are kept per kernel.
+    pub kernels: Option<Digest>,
+    /// What the system says.
+    pub host: HostFacts,
+    /// What the driver says of itself.
+    pub driver: DriverFacts,
+    /// Per GPU of the inventory.
+    #[schema(max_items = 64)]
+    pub gpus: Vec<GpuFacts>,
+    /// The GPU errors (XID) that were reported while the agent ran; absent where the driver did not
+    /// let it listen.
+    #[schema(max_items = 256)]
+    pub xids: Option<Vec<XidEvent>>,
+    /// Whether errors from before the agent began could be read from the kernel's log.
+    pub xid_history_visible: Option<bool>,
+    /// The GPUs counted once more at the end.
+    pub recount: Option<GpuCounts>,
+    /// Copies from GPU to GPU, for every ordered pair that was measured.
+    #[schema(max_items = 4_032)]
+    pub pairs: Option<Vec<PairRate>>,
+    /// Collective operations over all GPUs.
+    #[schema(max_items = 16)]
+    pub collectives: Vec<CollectiveRate>,
+}
+
+/// How many GPUs each source shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GpuCounts {
+    /// The kernel's list.
+    pub kernel: Option<u32>,
+    /// NVML.
+    pub nvml: Option<u32>,
+    /// CUDA.
+    pub cuda: Option<u32>,
+    /// Device nodes under `/dev`.
+    pub device_nodes: Option<u32>,
+}
+
+/// What the system of a node says, read without the driver's libraries.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostFacts {
+    /// The GPUs by each source at the beginning.
+    pub counts: GpuCounts,
+    /// The PCI ids of display and compute devices in the system's tree, such as `10de:2330`; absent
+    /// where the tree is hidden.
+    #[schema(max_items = 64)]
+    pub pci_ids: Option<Vec<String>>,
+    /// Virtual CPUs that may be used.
+    pub vcpus: Option<u32>,
+    /// Host memory, GiB.
+    pub memory_gib: Option<u32>,
+    /// Libraries that were loaded before the program's own (`LD_PRELOAD`, `/etc/ld.so.preload`).
+    #[schema(max_items = 64)]
+    pub preloaded: Vec<String>,
+    /// The ports to the network between nodes; absent where the system lists none or hides them.
+    #[schema(max_items = 128)]
+    pub ports: Option<Vec<PortFacts>>,
+}
+
+/// One port to the network between nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortFacts {
+    /// The adapter and its port, such as `mlx5_0/1`.
+    #[schema(max_length = 64)]
+    pub name: String,
+    /// Whether the port is active.
+    pub active: bool,
+    /// Its rate, Gb/s.
+    pub rate_gbps: Option<u32>,
+    /// How often the link went down since the system started.
+    pub downs: Option<u64>,
+    /// How often it went down while the agent ran.
+    pub downs_grown: Option<u64>,
+    /// The rate of the adapter with itself, 1e6 bytes per second.
+    pub loopback_mb_per_s: Option<u64>,
+}
+
+/// What the driver says of itself. Its version is in the inventory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DriverFacts {
+    /// The driver's version as the kernel says it.
+    #[schema(max_length = 64)]
+    pub kernel_version: Option<String>,
+    /// The newest CUDA version that it serves: 1000 x major + 10 x minor.
+    pub cuda_version: Option<u32>,
+    /// The libraries of the driver as mapped into the agent.
+    #[schema(max_items = 16)]
+    pub libraries: Vec<LibraryFacts>,
+}
+
+/// A library as mapped into the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LibraryFacts {
+    /// Its path.
+    #[schema(max_length = 512)]
+    pub path: String,
+    /// The SHA-256 of the file.
+    pub sha256: Option<Digest>,
+}
+
+/// An error that the driver reported of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct XidEvent {
+    /// The GPU's number in the inventory, where the event names it.
+    pub gpu: Option<u32>,
+    /// The number of the error.
+    pub xid: u32,
+}
+
+/// What was observed of one GPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GpuFacts {
+    /// Vendor and device, such as `10de:2330`.
+    #[schema(max_length = 16)]
+    pub pci_id: Option<String>,
+    /// CUDA compute capability, such as `9.0`.
+    #[schema(max_length = 16)]
+    pub compute_capability: Option<String>,
+    /// Whether the GPU is set up to be cut into slices.
+    pub mig_enabled: Option<bool>,
+    /// Whether error correction is on.
+    pub ecc_enabled: Option<bool>,
+    /// The power limit in force, W.
+    pub power_limit_w: Option<u32>,
+    /// Its temperature when idle, degrees Celsius.
+    pub temperature_c: Option<u32>,
+    /// Its host link under load.
+    pub host_link: Option<HostLink>,
+    /// NVLink connections that are up.
+    pub nvlinks_active: Option<u32>,
+    /// Whether the fabric of the node has taken it in.
+    pub fabric: Option<FabricState>,
+    /// Memory that was in use before the agent began, MiB.
+    pub used_memory_mib: Option<u32>,
+    /// Processes of others that hold it.
+    pub foreign_processes: Option<u32>,
+    /// Its counters before the first work.
+    pub health_before: HealthCounters,
+    /// Its counters after the last.
+    pub health_after: HealthCounters,
+    /// How long lay between the two readings, ms.
+    pub health_elapsed_ms: Option<u64>,
+    /// What was measured on it alone or with all others at once.
+    pub rates: GpuRates,
+    /// What a sustained load showed.
+    pub burn: Option<BurnFacts>,
+    /// 32-bit words that changed while memory was held under load.
+    pub dwell_bad_words: Option<u64>,
+}
+
+/// The link between a GPU and its host, read while it carries data: idle links slow down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HostLink {
+    /// PCI Express generation.
+    pub generation: u32,
+    /// Lanes.
+    pub width: u32,
+}
+
+/// How far a GPU has come in joining the fabric of its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FabricState {
+    /// The node has no such fabric.
+    NotSupported,
+    /// The fabric manager has not begun, or is not there.
+    NotStarted,
+    /// It is being taken in.
+    InProgress,
+    /// It is part of the fabric.
+    Completed,
+    /// It was refused.
+    Failed,
+}
+
+/// Error counters of one GPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HealthCounters {
+    /// Memory errors that were corrected since the driver was loaded.
+    pub ecc_corrected: Option<u64>,
+    /// Memory errors that could not be corrected since the driver was loaded.
+    pub ecc_uncorrected: Option<u64>,
+    /// Uncorrected errors over the life of the card.
+    pub ecc_uncorrected_lifetime: Option<u64>,
+    /// Rows that were replaced by spare ones over the life of the card.
+    pub remapped_rows: Option<u32>,
+    /// Whether a row is to be replaced at the next reset.
+    pub remap_pending: Option<bool>,
+    /// Whether a row could not be replaced.
+    pub remap_failed: Option<bool>,
+    /// Pages taken out of use over the life of the card.
+    pub retired_pages: Option<u32>,
+    /// Whether a page is to be taken out of use at the next reset.
+    pub retirement_pending: Option<bool>,
+    /// Packets sent again on the host link.
+    pub pcie_replays: Option<u64>,
+    /// Errors of the links between GPUs.
+    pub nvlink_errors: Option<u64>,
+}
+
+/// What was measured on one GPU. Units: 1e6 bytes per second, or 1e9 operations per second.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GpuRates {
+    /// Reading memory: bytes read.
+    #[schema(max_items = 1_000)]
+    pub read_mb_per_s: Vec<u64>,
+    /// Two arrays into a third: bytes read plus bytes written.
+    #[schema(max_items = 1_000)]
+    pub triad_mb_per_s: Vec<u64>,
+    /// From pinned host memory, this GPU alone.
+    #[schema(max_items = 1_000)]
+    pub from_host_mb_per_s: Vec<u64>,
+    /// To pinned host memory, this GPU alone.
+    #[schema(max_items = 1_000)]
+    pub to_host_mb_per_s: Vec<u64>,
+    /// From pinned host memory, all GPUs at once.
+    #[schema(max_items = 1_000)]
+    pub from_host_together_mb_per_s: Vec<u64>,
+    /// The 16-bit matrix product on random data, all GPUs at once, once warm.
+    #[schema(max_items = 1_000)]
+    pub gemm_16bit_gflops: Vec<u64>,
+    /// The 8-bit matrix product on random data, all GPUs at once, once warm.
+    #[schema(max_items = 1_000)]
+    pub gemm_fp8_gflops: Vec<u64>,
+}
+
+/// What a sustained load on all GPUs showed of one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BurnFacts {
+    /// How long it lasted, ms.
+    pub elapsed_ms: u64,
+    /// How often clocks, power and temperature were read.
+    pub samples: u32,
+    /// The mean rate over the first third, 1e9 operations per second.
+    pub first_third_gflops: u64,
+    /// The mean rate over the last third, 1e9 operations per second.
+    pub last_third_gflops: u64,
+    /// Share of the samples in which the hardware slowed the clock. Units: thousandths.
+    pub hw_slowdown_permille: u32,
+    /// Share of the samples in which heat slowed the clock. Units: thousandths.
+    pub thermal_permille: u32,
+    /// Share of the samples in which the power supply slowed the clock. Units: thousandths.
+    pub power_brake_permille: u32,
+    /// The mean power, W.
+    pub mean_power_w: Option<u32>,
+    /// The highest temperature, degrees Celsius.
+    pub highest_temperature_c: Option<u32>,
+    /// The temperature at which the card slows itself, degrees Celsius.
+    pub slowdown_temperature_c: Option<u32>,
+    /// The lowest clock of the multiprocessors, MHz.
+    pub lowest_sm_mhz: Option<u32>,
+}
+
+/// The rate of copies from one GPU to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PairRate {
+    /// From which GPU of the inventory.
+    pub from: u32,
+    /// To which.
+    pub to: u32,
+    /// The rate in this one direction, 1e6 bytes per second.
+    pub mb_per_s: u64,
+}
+
+/// The rate of an all-reduce over all GPUs of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CollectiveRate {
+    /// Who did it and how; figures of different ways are never compared.
+    pub algorithm: CollectiveAlgorithm,
+    /// The payload of one GPU, bytes.
+    pub payload_bytes: u64,
+    /// The bus rate, bytes / time x 2 (n - 1) / n, 1e6 bytes per second.
+    pub bus_mb_per_s: u64,
+    /// Elements of the result that were not what they must be.
+    pub wrong_elements: u64,
+}
+
+/// How an all-reduce was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CollectiveAlgorithm {
+    /// NCCL as it chooses itself, which may use the switch's own adders.
+    NcclDefault,
+    /// NCCL as a ring.
+    NcclRing,
+    /// The agent's own ring of copies.
+    OwnRing,
+}
+
+/// What kept an agent from going on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Trouble {
+    /// The GPU's number in the inventory, where it is one GPU's.
+    pub gpu: Option<u32>,
+    /// The step that was worked on.
+    pub step: Step,
+    /// What it was.
+    pub kind: TroubleKind,
+    /// The driver's words.
+    #[schema(max_length = 512)]
+    pub detail: String,
+}
+
+/// What kept an agent from going on, as a rule can judge it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TroubleKind {
+    /// The GPU fell off the bus or does not answer.
+    GpuLost,
+    /// The GPU is no longer among those that the agent may use.
+    GpuWithdrawn,
+    /// CUDA error 802: the fabric of the node is not ready.
+    FabricNotReady,
+    /// The work did not end within its time.
+    TimedOut,
+    /// Memory that should be free could not be had.
+    OutOfMemory,
+    /// Another error of the driver.
+    Driver,
+    /// GPUs of a vendor that this agent cannot drive.
+    UnsupportedVendor,
+}

@@ -1,0 +1,123 @@
+//! Which checks a level demands: `data/rules.csv`, versioned.
+//!
+//! A new rule begins as `shadow`: it is judged and told, and decides nothing, until what real nodes
+//! show bears it out. A check that agents cannot always do is `may`: its failure counts, its absence
+//! does not. What a level `must` have and has not makes the verdict inconclusive.
+
+use std::sync::LazyLock;
+
+use market::attestation::{FindingCode, Weight};
+use market::verification::Level;
+use serde::Deserialize;
+
+const TABLE: &str = include_str!("../../data/rules.csv");
+
+/// What a level makes of one check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Demand {
+    /// It is not part of the level.
+    No,
+    /// It is tried out.
+    Shadow,
+    /// It counts where it was done.
+    May,
+    /// It must be done and met.
+    Must,
+}
+
+impl Demand {
+    /// How much a finding counts then; none where the check is not part of the level.
+    #[must_use]
+    pub const fn weight(self) -> Option<Weight> {
+        match self {
+            Self::No => None,
+            Self::Shadow => Some(Weight::Shadow),
+            Self::May => Some(Weight::May),
+            Self::Must => Some(Weight::Must),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Row {
+    code: FindingCode,
+    quick: Demand,
+    standard: Demand,
+    deep: Demand,
+    class: String,
+}
+
+fn rows() -> &'static [Row] {
+    // The table is part of the build and a test reads every row.
+    static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
+        csv::Reader::from_reader(TABLE.as_bytes())
+            .deserialize()
+            .collect::<Result<_, _>>()
+            .unwrap_or_else(|refusal| panic!("{refusal}"))
+    });
+    &ROWS
+}
+
+fn row(code: FindingCode) -> Option<&'static Row> {
+    rows().iter().find(|row| row.code == code)
+}
+
+/// What a level makes of a check.
+#[must_use]
+pub fn demand(code: FindingCode, level: Level) -> Demand {
+    row(code).map_or(Demand::No, |row| match level {
+        Level::Quick => row.quick,
+        Level::Standard => row.standard,
+        Level::Deep => row.deep,
+    })
+}
+
+/// The class of failure that a check is there for, such as `F5`; none where it guards the
+/// conversation itself. The classes are explained in `docs/verification.md`.
+#[must_use]
+pub fn class(code: FindingCode) -> Option<&'static str> {
+    row(code)
+        .map(|row| row.class.as_str())
+        .filter(|class| !class.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_one_row_and_levels_never_demand_less_as_they_grow() {
+        let codes: Vec<FindingCode> = rows().iter().map(|row| row.code).collect();
+        assert_eq!(codes, FindingCode::ALL, "in the order of the codes");
+        let order = [Demand::No, Demand::Shadow, Demand::May, Demand::Must];
+        let rank = |demand| order.iter().position(|known| *known == demand);
+        for row in rows() {
+            assert!(rank(row.quick) <= rank(row.standard), "{}", row.code);
+            assert!(rank(row.standard) <= rank(row.deep), "{}", row.code);
+        }
+    }
+
+    #[test]
+    fn the_levels_differ() {
+        let count = |level, demand_| {
+            let codes = FindingCode::ALL.iter();
+            codes
+                .filter(|code| demand(**code, level) == demand_)
+                .count()
+        };
+        assert!(count(Level::Quick, Demand::No) > count(Level::Standard, Demand::No));
+        assert!(count(Level::Standard, Demand::Must) < count(Level::Deep, Demand::Must));
+    }
+
+    #[test]
+    fn every_class_of_failure_has_a_check() {
+        for number in 1..=14 {
+            let name = format!("F{number}");
+            let known = FindingCode::ALL
+                .iter()
+                .any(|code| class(*code) == Some(&name));
+            assert!(known, "{name}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Rules on the links between GPUs and on the ports to other nodes.
+
+use market::attestation::{Finding, FindingCode, Outcome, Unit};
+use market::gpu::GpuVendor;
+use market::verification::{CollectiveRate, Level, PairRate, PortFacts};
+
+use super::rates::{Measured, against_floor};
+use super::seen::{Seen, Sight, not_applicable, plain};
+use super::{finding, not_run, number};
+use crate::floors::Metric;
+
+/// How far the slowest pair may lie below the fastest: with a warning, and at all. Units: thousandths.
+const ODD_SPREAD_PERMILLE: u64 = 50;
+const MOST_SPREAD_PERMILLE: u64 = 100;
+/// The least payload whose rate is held against a floor: smaller ones measure the start. Bytes.
+const LEAST_PAYLOAD_BYTES: u64 = 1 << 30;
+/// Of a port's rate, what an adapter must reach with itself. Units: percent.
+const LOOPBACK_PERCENT: u64 = 70;
+
+pub(super) fn nvlink_active(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::NvlinkActive;
+    let links = seen.spec.nvlink_links.unwrap_or(0);
+    if seen.spec.vendor != GpuVendor::Nvidia || links == 0 || seen.gpus() < 2 {
+        return not_applicable(code, "No NVLink belongs to this node.");
+    }
+    // Bridges are sold apart: a card has all of its links up, or none.
+    let may_be_none = !seen.has_gpu_links();
+    let found = seen.each_gpu(code, "All links between the GPUs are up.", |gpu| match gpu
+        .nvlinks_active
+    {
+        None if may_be_none => Sight::Good,
+        None => Sight::Unseen,
+        Some(0) if may_be_none => Sight::Good,
+        Some(active) if active == links => Sight::Good,
+        Some(active) => Sight::Bad(format!("{active} of {links} links are up")),
+    });
+    let gpus = seen
+        .facts()
+        .map(|facts| facts.gpus.as_slice())
+        .unwrap_or_default();
+    let active: Option<Vec<i64>> = gpus
+        .iter()
+        .map(|gpu| gpu.nvlinks_active.map(i64::from))
+        .collect();
+    let samples = active.unwrap_or_default();
+    Finding {
+        unit: Some(Unit::Links),
+        measured: samples.iter().copied().min(),
+        floor: Some(i64::from(links)),
+        expected: Some(i64::from(links)),
+        samples,
+        ..found
+    }
+}
+
+/// Whether these pairs are all that the level asks for: a ring, or every ordered pair.
+fn is_complete(pairs: &[PairRate], gpus: u32, level: Level) -> bool {
+    let measured = |from: u32, to: u32| pairs.iter().any(|pair| (pair.from, pair.to) == (from, to));
+    (0..gpus).all(|from| match level {
+        Level::Quick => measured(from, (from + 1) % gpus),
+        Level::Standard | Level::Deep => (0..gpus).all(|to| from == to || measured(from, to)),
+    })
+}
+
+pub(super) fn pair_rates(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::PairRates;
+    if seen.gpus() < 2 {
+        return not_applicable(code, "There is one GPU.");
+    }
+    let pairs = seen
+        .facts()
+        .and_then(|facts| facts.pairs.as_deref())
+        .unwrap_or_default();
+    let extremes = (
+        pairs.iter().min_by_key(|pair| pair.mb_per_s),
+        pairs.iter().max_by_key(|pair| pair.mb_per_s),
+    );
+    let (Some(slowest), Some(fastest)) = extremes else {
+        return not_run(code);
+    };
+    if !is_complete(pairs, seen.order.expected.gpus, seen.order.level) {
+        return finding(
+            code,
+            Outcome::NotRun,
+            "Not every pair of GPUs was measured.",
+        );
+    }
+    let rates: Vec<u64> = pairs.iter().map(|pair| pair.mb_per_s).collect();
+    let slow = format!(
+        "GPU {} to GPU {} is the slowest pair",
+        slowest.from, slowest.to
+    );
+    if !seen.is_switched() {
+        let note = format!("{slow}; nothing is promised between these cards.");
+        return Finding {
+            unit: Some(Unit::MbPerS),
+            measured: Some(number(slowest.mb_per_s)),
+            ..finding(code, Outcome::Noted, note)
+        };
+    }
+    let measured = Measured {
+        code,
+        metric: Metric::GpuLink,
+        unit: Unit::MbPerS,
+        what: "The rate between GPUs",
+    };
+    let held = against_floor(seen, &measured, &rates);
+    if matches!(held.outcome, Outcome::Failed | Outcome::NotRun) {
+        let note = format!("{} {slow}.", held.note);
+        return Finding { note, ..held };
+    }
+    let spread = (fastest.mb_per_s - slowest.mb_per_s) * 1_000 / fastest.mb_per_s.max(1);
+    let outcome = match spread {
+        ..=ODD_SPREAD_PERMILLE => return held,
+        ..=MOST_SPREAD_PERMILLE => Outcome::Warned,
+        _ => Outcome::Failed,
+    };
+    let note = format!("{slow}, {spread} permille below the fastest.");
+    let Finding {
+        outcome,
+        remedy,
+        note,
+        ..
+    } = finding(code, outcome, note);
+    Finding {
+        outcome,
+        remedy,
+        note,
+        ..held
+    }
+}
+
+pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::AllReduce;
+    if seen.gpus() < 2 {
+        return not_applicable(code, "There is one GPU.");
+    }
+    let runs = seen
+        .facts()
+        .map(|facts| facts.collectives.as_slice())
+        .unwrap_or_default();
+    if let Some(wrong) = runs.iter().find(|run| run.wrong_elements > 0) {
+        let note = format!("{} elements of the sum were wrong.", wrong.wrong_elements);
+        return Finding {
+            unit: Some(Unit::Events),
+            measured: Some(number(wrong.wrong_elements)),
+            floor: Some(0),
+            ..finding(code, Outcome::Failed, note)
+        };
+    }
+    let large = |run: &&CollectiveRate| run.payload_bytes >= LEAST_PAYLOAD_BYTES;
+    let mut held = runs.iter().filter(large).map(|run| {
+        let measured = Measured {
+            code,
+            metric: Metric::of_collective(run.algorithm),
+            unit: Unit::MbPerS,
+            what: "The rate of the sum over all GPUs",
+        };
+        against_floor(seen, &measured, &[run.bus_mb_per_s])
+    });
+    if runs.is_empty() {
+        not_run(code)
+    } else if !seen.is_switched() {
+        not_applicable(
+            code,
+            "The sum is right; nothing is promised of its rate between these cards.",
+        )
+    } else {
+        // The worst of them: what failed, then what is not believed, then what is barely enough.
+        let rank = |outcome| match outcome {
+            Outcome::Failed => 0,
+            Outcome::NotRun => 1,
+            Outcome::Warned => 2,
+            Outcome::Met | Outcome::Noted => 3,
+        };
+        let first = held.next();
+        held.chain(first)
+            .min_by_key(|found| rank(found.outcome))
+            .unwrap_or_else(|| not_run(code))
+    }
+}
+
+pub(super) fn network_ports(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::NetworkPorts;
+    let sold = seen
+        .order
+        .expected
+        .internode
+        .and_then(|sold| sold.gbps_per_gpu());
+    let Some(per_gpu) = sold else {
+        return not_applicable(code, "No network of a named rate was sold with this node.");
+    };
+    let Some(ports) = seen.facts().and_then(|facts| facts.host.ports.as_deref()) else {
+        return not_run(code);
+    };
+    let promised = u64::from(per_gpu) * seen.gpus() as u64;
+    let up: u64 = ports
+        .iter()
+        .filter(|port| port.active)
+        .map(|port| u64::from(port.rate_gbps.unwrap_or(0)))
+        .sum();
+    let flaps = |port: &&PortFacts| port.downs_grown.is_some_and(|downs| downs > 0);
+    let slow = |port: &&PortFacts| {
+        // Gb/s to 1e6 bytes per second: 125.
+        let rate = port.rate_gbps.map(|gbps| u64::from(gbps) * 125);
+        let loopback = port.loopback_mb_per_s;
+        matches!((rate, loopback), (Some(rate), Some(loopback)) if loopback < rate * LOOPBACK_PERCENT / 100)
+    };
+    let down = |port: &&PortFacts| !port.active;
+    let name = |port: &PortFacts| plain(&port.name);
+    let found = if let Some(port) = ports.iter().find(flaps) {
+        let note = format!("Port {} went down while it was checked.", name(port));
+        finding(code, Outcome::Failed, note)
+    } else if up < promised {
+        let down = ports
+            .iter()
+            .find(down)
+            .map(|port| format!("; {} is down", name(port)));
+        let down = down.unwrap_or_default();
+        let note = format!("{up} of {promised} Gb/s are up{down}.");
+        finding(code, Outcome::Failed, note)
+    } else if let Some(port) = ports.iter().find(slow) {
+        let note = format!("Port {} is slow even to itself.", name(port));
+        finding(code, Outcome::Failed, note)
+    } else if let Some(port) = ports.iter().find(down) {
+        let note = format!(
+            "Port {} is down; the others carry what was sold.",
+            name(port)
+        );
+        finding(code, Outcome::Warned, note)
+    } else {
+        finding(code, Outcome::Met, "Every port is up at its rate.")
+    };
+    let active = ports.iter().filter(|port| port.active).count();
+    Finding {
+        unit: Some(Unit::Links),
+        measured: Some(number(active as u64)),
+        samples: ports
+            .iter()
+            .map(|port| i64::from(port.rate_gbps.unwrap_or(0)))
+            .collect(),
+        ..found
+    }
+}

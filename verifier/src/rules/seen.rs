@@ -1,0 +1,133 @@
+//! What a rule looks at, and how answers about single GPUs become one finding.
+
+use market::attestation::{Finding, FindingCode, Outcome, Weight};
+use market::gpu::GpuSpec;
+use market::verification::{GpuFacts, NodeFacts, VerificationOrder};
+
+use super::{finding, not_run};
+use crate::board;
+use crate::evidence::{Evidence, ReportEvidence};
+use crate::floors::{Floor, Floors, Metric};
+
+/// What was leased, what is known of the node, and the floors.
+pub(super) struct Seen<'a> {
+    pub(super) evidence: &'a Evidence,
+    pub(super) order: &'a VerificationOrder,
+    pub(super) spec: &'static GpuSpec,
+    floors: &'a Floors,
+}
+
+/// What one GPU shows.
+pub(super) enum Sight {
+    /// As it should be.
+    Good,
+    /// Accepted, with something to watch.
+    Odd(String),
+    /// Not as it should be.
+    Bad(String),
+    /// The driver does not tell.
+    Unseen,
+}
+
+impl<'a> Seen<'a> {
+    pub(super) fn new(
+        evidence: &'a Evidence,
+        order: &'a VerificationOrder,
+        floors: &'a Floors,
+    ) -> Self {
+        Self {
+            evidence,
+            order,
+            spec: order.expected.gpu.spec(),
+            floors,
+        }
+    }
+
+    /// The report, where it is signed by the committed key.
+    pub(super) fn report(&self) -> Option<&'a ReportEvidence> {
+        self.evidence
+            .report
+            .as_ref()
+            .filter(|report| report.is_signed())
+    }
+
+    /// What was observed beyond the conversation.
+    pub(super) fn facts(&self) -> Option<&'a NodeFacts> {
+        self.report()?.facts.as_deref()
+    }
+
+    /// GPUs that were leased with this node.
+    pub(super) const fn gpus(&self) -> usize {
+        self.order.expected.gpus as usize
+    }
+
+    /// The floor of a figure of the leased GPU, with the kernels that measured.
+    pub(super) fn floor(&self, metric: Metric) -> Option<Floor> {
+        let kernels = self.facts().and_then(|facts| facts.kernels.as_ref());
+        self.floors.of(self.order.expected.gpu, metric, kernels)
+    }
+
+    /// Whether a switch joins all GPUs of the node at the full rate of their links.
+    pub(super) fn is_switched(&self) -> bool {
+        board::is_switched(self.spec, self.order.expected.gpus)
+    }
+
+    /// Whether NVLink joins all GPUs of the node.
+    pub(super) fn has_gpu_links(&self) -> bool {
+        board::has_gpu_links(self.spec, self.order.expected.gpus)
+    }
+
+    /// A finding from what each GPU shows: the worst counts.
+    pub(super) fn each_gpu(
+        &self,
+        code: FindingCode,
+        good: &str,
+        look: impl Fn(&GpuFacts) -> Sight,
+    ) -> Finding {
+        let Some(facts) = self.facts().filter(|facts| !facts.gpus.is_empty()) else {
+            return not_run(code);
+        };
+        let (mut odd, mut bad, mut unseen) = (Vec::new(), Vec::new(), Vec::new());
+        for (gpu, facts) in facts.gpus.iter().enumerate() {
+            match look(facts) {
+                Sight::Good => {}
+                Sight::Odd(what) => odd.push(format!("GPU {gpu}: {what}")),
+                Sight::Bad(what) => bad.push(format!("GPU {gpu}: {what}")),
+                Sight::Unseen => unseen.push(gpu.to_string()),
+            }
+        }
+        if !bad.is_empty() {
+            return finding(code, Outcome::Failed, format!("{}.", bad.join("; ")));
+        }
+        if !unseen.is_empty() {
+            let note = format!("The driver does not tell of GPU {}.", unseen.join(", "));
+            return finding(code, Outcome::NotRun, note);
+        }
+        match odd.is_empty() {
+            true => finding(code, Outcome::Met, good),
+            false => finding(code, Outcome::Warned, format!("{}.", odd.join("; "))),
+        }
+    }
+}
+
+/// A check that does not apply to this node: said, and decides nothing.
+pub(super) fn not_applicable(code: FindingCode, why: &str) -> Finding {
+    finding(code, Outcome::Noted, why)
+}
+
+/// A check whose answer cannot be believed: as if it had not been done where it must be.
+pub(super) fn unbelievable(code: FindingCode, note: String) -> Finding {
+    Finding {
+        weight: Weight::Must,
+        ..finding(code, Outcome::NotRun, note)
+    }
+}
+
+/// Text of a node as a note may carry it: short, and without control characters.
+pub(super) fn plain(text: &str) -> String {
+    const LONGEST: usize = 160;
+    text.chars()
+        .filter(|c| !c.is_control())
+        .take(LONGEST)
+        .collect()
+}

@@ -1,0 +1,586 @@
+//! Every rule, made to fire; and the least that each accepts.
+
+use market::verification::{
+    FabricState, GpuCounts, HealthCounters, HostLink, LibraryFacts, XidEvent,
+};
+
+use super::*;
+
+type Change = fn(&mut Evidence);
+
+fn health(evidence: &mut Evidence, index: usize) -> &mut HealthCounters {
+    &mut gpu(evidence, index).health_after
+}
+
+fn xids(evidence: &mut Evidence, xids: &[u32]) {
+    let event = |xid: &u32| XidEvent {
+        gpu: Some(2),
+        xid: *xid,
+    };
+    facts(evidence).xids = Some(xids.iter().map(event).collect());
+}
+
+/// Changes what the sources show, at the beginning and at the end.
+fn counts(evidence: &mut Evidence, change: fn(&mut GpuCounts)) {
+    change(&mut facts(evidence).host.counts);
+    change(facts(evidence).recount.as_mut().expect("counted"));
+}
+
+fn driver(evidence: &mut Evidence, version: &str) {
+    evidence.inventory.as_mut().expect("an inventory").driver = version.to_owned();
+}
+
+/// Changes after which one rule, and no other, gives the outcome.
+const FIRES: &[(FindingCode, Outcome, Change)] = {
+    use FindingCode as Code;
+    use Outcome::{Failed, NotRun, Warned};
+    &[
+        (Code::InventoryIdentity, Failed, |e| {
+            claims(e)[1].name = "NVIDIA A100-SXM4-80GB".to_owned()
+        }),
+        (Code::InventoryIdentity, Failed, |e| {
+            claims(e)[1].name = "Voodoo 2".to_owned()
+        }),
+        (Code::InventoryIdentity, Failed, |e| {
+            claims(e)[1].sm_count = Some(114)
+        }),
+        (Code::InventoryIdentity, Failed, |e| {
+            claims(e)[1].memory_mib = 79_926
+        }),
+        (Code::InventoryIdentity, Failed, |e| {
+            claims(e)[1].uuid = "GPU-0".to_owned()
+        }),
+        (Code::InventoryIdentity, Failed, |e| {
+            claims(e)[1].uuid.clear()
+        }),
+        (Code::InventoryIdentity, Failed, |e| {
+            gpu(e, 5).pci_id = Some("10de:2331".to_owned())
+        }),
+        (Code::InventoryIdentity, Failed, |e| {
+            gpu(e, 5).compute_capability = Some("8.0".to_owned())
+        }),
+        (Code::InventorySources, Failed, |e| {
+            counts(e, |counts| counts.kernel = Some(7))
+        }),
+        (Code::InventorySources, Failed, |e| {
+            counts(e, |counts| counts.cuda = Some(9))
+        }),
+        (Code::InventorySources, Failed, |e| {
+            facts(e).host.pci_ids = Some(vec!["10de:2331".to_owned(); 8]);
+        }),
+        (Code::InventorySources, NotRun, |e| {
+            facts(e).host.counts.nvml = None
+        }),
+        (Code::InventorySources, Warned, |e| {
+            counts(e, |counts| counts.kernel = Some(16))
+        }),
+        (Code::InventoryRecount, Failed, |e| {
+            facts(e).recount.as_mut().expect("counted").cuda = Some(0);
+        }),
+        (Code::InventoryRecount, Failed, |e| {
+            facts(e).recount.as_mut().expect("counted").device_nodes = None;
+        }),
+        (Code::InventoryRecount, Failed, |e| {
+            stop(e, TroubleKind::GpuWithdrawn)
+        }),
+        (Code::InventoryRecount, NotRun, |e| facts(e).recount = None),
+        (Code::InventorySoftware, Failed, |e| driver(e, "591.86")),
+        (Code::InventorySoftware, Failed, |e| driver(e, "470.57.02")),
+        (Code::InventorySoftware, Failed, |e| driver(e, "new")),
+        (Code::InventorySoftware, Failed, |e| {
+            facts(e).driver.cuda_version = Some(11_080)
+        }),
+        (Code::InventorySoftware, Failed, |e| {
+            facts(e).driver.kernel_version = Some("535.54.03".to_owned());
+        }),
+        (Code::InventorySoftware, Failed, |e| {
+            facts(e).host.preloaded = vec!["/opt/shim.so".to_owned()];
+        }),
+        (Code::InventorySoftware, Failed, |e| {
+            facts(e).driver.libraries = vec![LibraryFacts {
+                path: "/usr/local/cuda/lib64/stubs/libcuda.so".to_owned(),
+                sha256: None,
+            }];
+        }),
+        (Code::InventoryMig, Failed, |e| {
+            gpu(e, 3).mig_enabled = Some(true)
+        }),
+        (Code::InventoryMig, NotRun, |e| gpu(e, 3).mig_enabled = None),
+        (Code::InventoryEccMode, Failed, |e| {
+            gpu(e, 3).ecc_enabled = Some(false)
+        }),
+        (Code::InventoryEccMode, NotRun, |e| {
+            gpu(e, 3).ecc_enabled = None
+        }),
+        (Code::InventoryResidue, Failed, |e| {
+            gpu(e, 3).used_memory_mib = Some(816)
+        }),
+        (Code::InventoryResidue, Failed, |e| {
+            gpu(e, 3).foreign_processes = Some(1)
+        }),
+        (Code::InventoryResidue, NotRun, |e| {
+            gpu(e, 3).used_memory_mib = None
+        }),
+        (Code::HostShape, Warned, |e| facts(e).host.vcpus = Some(160)),
+        (Code::HostShape, Warned, |e| {
+            facts(e).host.memory_gib = Some(1_600)
+        }),
+        (Code::HostShape, Failed, |e| facts(e).host.vcpus = Some(44)),
+        (Code::GpuLost, Failed, |e| xids(e, &[79])),
+        (Code::GpuLost, Failed, |e| stop(e, TroubleKind::GpuLost)),
+        (Code::AgentTrouble, Failed, |e| stop(e, TroubleKind::Driver)),
+        (Code::AgentTrouble, Failed, |e| {
+            stop(e, TroubleKind::OutOfMemory)
+        }),
+        (Code::AgentTrouble, NotRun, |e| {
+            stop(e, TroubleKind::UnsupportedVendor)
+        }),
+        (Code::FabricNotReady, Failed, |e| {
+            stop(e, TroubleKind::FabricNotReady)
+        }),
+        (Code::FabricNotReady, Failed, |e| {
+            gpu(e, 3).fabric = Some(FabricState::InProgress)
+        }),
+        (Code::FabricNotReady, Failed, |e| {
+            gpu(e, 3).fabric = Some(FabricState::NotStarted)
+        }),
+        (Code::FabricNotReady, Failed, |e| {
+            gpu(e, 3).fabric = Some(FabricState::NotSupported)
+        }),
+        (Code::FabricNotReady, Failed, |e| {
+            gpu(e, 3).fabric = Some(FabricState::Failed)
+        }),
+        (Code::FabricNotReady, NotRun, |e| gpu(e, 3).fabric = None),
+        (Code::NvlinkActive, Failed, |e| {
+            gpu(e, 3).nvlinks_active = Some(17)
+        }),
+        (Code::NvlinkActive, Failed, |e| {
+            gpu(e, 3).nvlinks_active = Some(0)
+        }),
+        (Code::NvlinkActive, NotRun, |e| {
+            gpu(e, 3).nvlinks_active = None
+        }),
+        (Code::MemoryCapacity, Failed, |e| {
+            e.filled.as_mut().expect("filled")[1].allocatable_mib = 79_111;
+        }),
+        (Code::MemoryCapacity, Failed, |e| {
+            e.filled.as_mut().expect("filled")[0].filled_bytes -= 65_536;
+        }),
+        (Code::MemoryCapacity, NotRun, |e| e.filled = None),
+        (Code::MemoryPattern, Failed, |e| memory(e)[1].bad_words = 1),
+        (Code::MemoryProof, Failed, |e| {
+            memory(e)[1].problem = Some("wrong".to_owned())
+        }),
+        (Code::MemoryBandwidth, Failed, |e| {
+            report(e).copy_mb_per_s[1] = vec![1_842_499]
+        }),
+        (Code::MemoryBandwidth, NotRun, |e| {
+            report(e).copy_mb_per_s[0].clear()
+        }),
+        (Code::MemoryBandwidth, NotRun, |e| {
+            report(e).copy_mb_per_s.clear()
+        }),
+        (Code::MemoryRead, Failed, |e| {
+            gpu(e, 3).rates.read_mb_per_s = vec![1_842_499]
+        }),
+        (Code::MemoryRead, Warned, |e| {
+            gpu(e, 3).rates.read_mb_per_s = vec![1_842_500]
+        }),
+        (Code::MemoryRead, NotRun, |e| {
+            gpu(e, 3).rates.read_mb_per_s.clear()
+        }),
+        (Code::MemoryTriad, Failed, |e| {
+            gpu(e, 3).rates.triad_mb_per_s = vec![1_842_499]
+        }),
+        (Code::MemoryDwell, Failed, |e| {
+            gpu(e, 3).dwell_bad_words = Some(1)
+        }),
+        (Code::MemoryDwell, NotRun, |e| {
+            gpu(e, 3).dwell_bad_words = None
+        }),
+        (Code::HealthEcc, Failed, |e| {
+            health(e, 3).ecc_uncorrected = Some(1)
+        }),
+        (Code::HealthEcc, Failed, |e| {
+            gpu(e, 3).health_before.ecc_uncorrected = Some(1)
+        }),
+        (Code::HealthEcc, Failed, |e| {
+            health(e, 3).ecc_uncorrected_lifetime = Some(1)
+        }),
+        (Code::HealthRemap, Failed, |e| {
+            health(e, 3).remap_pending = Some(true)
+        }),
+        (Code::HealthRemap, Failed, |e| {
+            health(e, 3).remap_failed = Some(true)
+        }),
+        (Code::HealthRemap, Failed, |e| {
+            health(e, 3).remapped_rows = Some(1)
+        }),
+        (Code::HealthRemap, Failed, |e| {
+            let worn = Some(MOST_REMAPPED_ROWS);
+            gpu(e, 3).health_before.remapped_rows = worn;
+            health(e, 3).remapped_rows = worn;
+        }),
+        (Code::HealthRemap, Failed, |e| {
+            health(e, 3).retirement_pending = Some(true)
+        }),
+        (Code::HealthRemap, Failed, |e| {
+            health(e, 3).retired_pages = Some(60)
+        }),
+        (Code::HealthRemap, NotRun, |e| {
+            health(e, 3).remap_pending = None;
+            health(e, 3).retirement_pending = None;
+        }),
+        (Code::HealthGrowth, Warned, |e| {
+            health(e, 3).ecc_corrected = Some(11)
+        }),
+        (Code::HealthGrowth, Warned, |e| {
+            health(e, 3).pcie_replays = Some(12)
+        }),
+        (Code::HealthGrowth, Warned, |e| {
+            health(e, 3).nvlink_errors = Some(101)
+        }),
+        (Code::HealthGrowth, Warned, |e| {
+            gpu(e, 3).health_before.ecc_corrected = Some(9);
+            health(e, 3).ecc_corrected = Some(2);
+        }),
+        (Code::HealthXid, Failed, |e| xids(e, &[48])),
+        (Code::HealthXid, Failed, |e| xids(e, &[13, 119])),
+        (Code::HealthXid, Warned, |e| xids(e, &[63])),
+        (Code::HealthXid, Warned, |e| xids(e, &[7_777])),
+        (Code::HostLinkShape, Failed, |e| {
+            gpu(e, 3).host_link = Some(HostLink {
+                generation: 1,
+                width: 4,
+            });
+            // The rule on the rate itself is not what is looked at here.
+            gpu(e, 3).rates.from_host_mb_per_s = vec![34_700];
+            gpu(e, 3).rates.to_host_mb_per_s = vec![u64::MAX; 0];
+        }),
+        (Code::HostLinkShape, Warned, |e| {
+            gpu(e, 3).host_link = Some(HostLink {
+                generation: 4,
+                width: 16,
+            });
+        }),
+        (Code::HostLinkShape, NotRun, |e| gpu(e, 3).host_link = None),
+        (Code::HostLinkIn, Failed, |e| {
+            gpu(e, 3).rates.from_host_mb_per_s = vec![11_000]
+        }),
+        (Code::HostLinkOut, Failed, |e| {
+            gpu(e, 3).rates.to_host_mb_per_s = vec![11_000]
+        }),
+        (Code::HostLinkOut, NotRun, |e| {
+            gpu(e, 3).rates.to_host_mb_per_s.clear()
+        }),
+        (Code::HostLinkTogether, Warned, |e| {
+            gpu(e, 3).rates.from_host_together_mb_per_s = vec![24_000];
+        }),
+        (Code::HostLinkTogether, NotRun, |e| {
+            gpu(e, 3).rates.from_host_together_mb_per_s.clear();
+        }),
+        (Code::PairRates, Failed, |e| pair(e, 20_000)),
+        (Code::PairRates, Failed, |e| pair(e, 330_000)),
+        (Code::PairRates, Warned, |e| pair(e, 352_000)),
+        (Code::PairRates, NotRun, |e| {
+            facts(e).pairs.as_mut().expect("pairs").pop();
+        }),
+        (Code::PairRates, NotRun, |e| facts(e).pairs = None),
+        (Code::AllReduce, Failed, |e| {
+            facts(e).collectives[0].wrong_elements = 1
+        }),
+        (Code::AllReduce, Failed, |e| {
+            facts(e).collectives[0].bus_mb_per_s = 231_000
+        }),
+        (Code::AllReduce, NotRun, |e| {
+            facts(e).collectives[0].payload_bytes = 1 << 20
+        }),
+        (Code::PowerLimit, Failed, |e| {
+            gpu(e, 3).power_limit_w = Some(420)
+        }),
+        (Code::PowerLimit, Warned, |e| {
+            gpu(e, 3).power_limit_w = Some(600)
+        }),
+        (Code::PowerLimit, NotRun, |e| gpu(e, 3).power_limit_w = None),
+        (Code::Gemm16Bit, Failed, |e| {
+            for gpu in &mut facts(e).gpus {
+                gpu.rates.gemm_16bit_gflops = vec![440_000];
+            }
+        }),
+        (Code::GemmFp8, Failed, |e| {
+            gpu(e, 3).rates.gemm_fp8_gflops = vec![800_000]
+        }),
+        (Code::GemmFp8, NotRun, |e| {
+            gpu(e, 3).rates.gemm_fp8_gflops.clear()
+        }),
+        (Code::GemmStraggler, Failed, |e| {
+            gpu(e, 3).rates.gemm_16bit_gflops = vec![700_000]
+        }),
+        (Code::BurnSustained, Failed, |e| {
+            burn(e).last_third_gflops = 700_000
+        }),
+        (Code::BurnSustained, Failed, |e| {
+            burn(e).first_third_gflops = 0
+        }),
+        (Code::BurnThrottle, Failed, |e| {
+            burn(e).thermal_permille = 51
+        }),
+        (Code::BurnThrottle, Failed, |e| {
+            burn(e).hw_slowdown_permille = 51
+        }),
+        (Code::BurnThrottle, Failed, |e| {
+            burn(e).power_brake_permille = 51
+        }),
+        (Code::BurnPower, Failed, |e| {
+            burn(e).mean_power_w = Some(300)
+        }),
+        (Code::BurnPower, NotRun, |e| burn(e).mean_power_w = None),
+        (Code::BurnTemperature, Failed, |e| {
+            burn(e).highest_temperature_c = Some(83)
+        }),
+        (Code::BurnTemperature, NotRun, |e| {
+            burn(e).slowdown_temperature_c = None
+        }),
+        (Code::NetworkPorts, Failed, |e| port(e).active = false),
+        (Code::NetworkPorts, Failed, |e| {
+            port(e).rate_gbps = Some(200)
+        }),
+        (Code::NetworkPorts, Failed, |e| {
+            port(e).downs_grown = Some(1)
+        }),
+        (Code::NetworkPorts, Failed, |e| {
+            port(e).loopback_mb_per_s = Some(27_000)
+        }),
+        (Code::NetworkPorts, Warned, |e| {
+            let spare = port(e).clone();
+            let ports = facts(e).host.ports.as_mut().expect("ports");
+            ports.push(market::verification::PortFacts {
+                active: false,
+                ..spare
+            });
+        }),
+        (Code::NetworkPorts, NotRun, |e| facts(e).host.ports = None),
+        (Code::SdcRepeat, Failed, |e| e.checksums[1][2] = Word64(7)),
+        (Code::SdcRepeat, Failed, |e| e.checksums[0].truncate(2)),
+        (Code::SdcRepeat, NotRun, |e| e.checksums.clear()),
+        (Code::SdcExact, Failed, |e| {
+            e.products.as_mut().expect("products")[1] = Some("row 3 is wrong".to_owned());
+        }),
+        (Code::SdcExact, NotRun, |e| e.products = None),
+        (Code::StepTimedOut, Failed, |e| {
+            e.times[2].elapsed_ms = 60_001
+        }),
+        (Code::StepTimedOut, Failed, |e| {
+            stop(e, TroubleKind::TimedOut)
+        }),
+        (Code::StepTimedOut, NotRun, |e| e.times.truncate(3)),
+        (Code::AgentReport, Failed, |e| {
+            report(e).content_problem = Some("the nonce differs".to_owned());
+        }),
+    ]
+};
+
+/// Changes that cannot but fire several rules; what is named is among them.
+const FIRES_AMONG_OTHERS: &[(FindingCode, Outcome, Change)] = {
+    use FindingCode as Code;
+    use Outcome::{Failed, NotRun, Warned};
+    &[
+        (Code::InventoryCount, Failed, |e| drop(claims(e).pop())),
+        (Code::MemoryPattern, NotRun, |e| e.memory = None),
+        (Code::MemoryProof, NotRun, |e| e.memory = None),
+        (Code::AgentSignature, Failed, |e| {
+            report(e).signature_problem = Some("forged".to_owned())
+        }),
+        (Code::AgentSignature, NotRun, |e| e.report = None),
+        (Code::AgentReport, NotRun, |e| e.report = None),
+        (Code::GpuLost, NotRun, |e| e.report = None),
+        (Code::HealthXid, NotRun, |e| facts(e).xids = None),
+        (Code::HealthEcc, NotRun, |e| {
+            health(e, 3).ecc_uncorrected = None
+        }),
+        (Code::HealthVisible, Warned, |e| facts(e).xids = None),
+        (Code::HealthVisible, Warned, |e| {
+            health(e, 3).ecc_uncorrected = None
+        }),
+        (Code::Gemm16Bit, NotRun, |e| {
+            gpu(e, 3).rates.gemm_16bit_gflops.clear()
+        }),
+        (Code::GemmStraggler, NotRun, |e| {
+            gpu(e, 3).rates.gemm_16bit_gflops.clear()
+        }),
+        (Code::BurnThrottle, NotRun, |e| gpu(e, 3).burn = None),
+    ]
+};
+
+const MOST_REMAPPED_ROWS: u32 = 512;
+
+fn burn(evidence: &mut Evidence) -> &mut market::verification::BurnFacts {
+    gpu(evidence, 3).burn.as_mut().expect("a load")
+}
+
+fn port(evidence: &mut Evidence) -> &mut market::verification::PortFacts {
+    &mut facts(evidence).host.ports.as_mut().expect("ports")[5]
+}
+
+fn pair(evidence: &mut Evidence, mb_per_s: u64) {
+    facts(evidence).pairs.as_mut().expect("pairs")[9].mb_per_s = mb_per_s;
+}
+
+#[test]
+fn every_rule_fires_on_its_own_evidence_and_no_other_does() {
+    for (at, (code, outcome, change)) in FIRES.iter().enumerate() {
+        let (unmet, _) = after(change);
+        // The shape of a link is told from its rate by taking one of the rates away.
+        let others: Vec<_> = unmet.iter().filter(|(found, _)| found != code).collect();
+        let excused = *code == FindingCode::HostLinkShape && *outcome == Outcome::Failed;
+        assert!(others.is_empty() || excused, "{at} {code}: {unmet:?}");
+        assert!(unmet.contains(&(*code, *outcome)), "{at} {code}: {unmet:?}");
+    }
+}
+
+#[test]
+fn some_faults_show_in_several_rules() {
+    for (at, (code, outcome, change)) in FIRES_AMONG_OTHERS.iter().enumerate() {
+        let (unmet, _) = after(change);
+        assert!(unmet.contains(&(*code, *outcome)), "{at} {code}: {unmet:?}");
+    }
+}
+
+/// With the good node, on which every rule is met, each rule has a case that fires and one that
+/// does not.
+#[test]
+fn no_rule_is_without_a_case_that_makes_it_fire() {
+    let fired = |code: &FindingCode| {
+        let all = FIRES.iter().chain(FIRES_AMONG_OTHERS);
+        all.filter(|(_, outcome, _)| *outcome != Outcome::NotRun)
+            .any(|(fired, ..)| fired == code)
+    };
+    let silent: Vec<_> = FindingCode::ALL
+        .iter()
+        .filter(|code| !fired(code))
+        .collect();
+    assert_eq!(silent, [&FindingCode::DeviceSimulated]);
+}
+
+#[test]
+fn failures_decide_unless_the_rule_is_tried_out() {
+    for (code, outcome, change) in FIRES {
+        let (findings, verdict) = judged(change);
+        let found = findings
+            .iter()
+            .find(|found| found.code == *code)
+            .expect("judged");
+        let expected = match (outcome, found.weight) {
+            (_, Weight::Shadow) | (Outcome::NotRun, Weight::May) => Verdict::Pass,
+            (Outcome::Failed, _) => Verdict::Fail,
+            (Outcome::NotRun, _) => Verdict::Inconclusive,
+            _ => Verdict::PassWithWarnings,
+        };
+        assert_eq!(verdict, expected, "{code} {outcome:?}");
+        let remedy = (*outcome != Outcome::Met).then_some(found.remedy);
+        assert!(remedy.is_some_and(|remedy| remedy.is_some()), "{code}");
+    }
+}
+
+#[test]
+fn the_least_that_is_accepted_is_accepted() {
+    let (unmet, _) = after(|e| {
+        claims(e)[1].memory_mib = 79_927;
+        claims(e)[1].sm_count = None;
+        e.filled.as_mut().expect("filled")[1].allocatable_mib = 79_112;
+        e.times[2].elapsed_ms = 60_000;
+        driver(e, "525.60.13");
+        gpu(e, 3).used_memory_mib = Some(815);
+        gpu(e, 3).power_limit_w = Some(630);
+        gpu(e, 3).rates.gemm_fp8_gflops = vec![935_100];
+        health(e, 3).ecc_corrected = Some(10);
+        health(e, 3).pcie_replays = Some(11);
+        health(e, 3).nvlink_errors = Some(100);
+        burn(e).thermal_permille = 50;
+        burn(e).highest_temperature_c = Some(82);
+        facts(e).host.vcpus = Some(198);
+        xids(e, &[13, 31, 43]);
+    });
+    assert_eq!(unmet, []);
+}
+
+#[test]
+fn a_row_that_waits_for_a_reset_is_reset_and_one_that_failed_is_replaced() {
+    use market::attestation::Remedy;
+    let remedy = |change: Change| {
+        let (findings, _) = judged(change);
+        let found = findings
+            .into_iter()
+            .find(|found| found.code == FindingCode::HealthRemap);
+        found.expect("judged").remedy
+    };
+    assert_eq!(
+        remedy(|e| health(e, 3).remap_pending = Some(true)),
+        Some(Remedy::Reset)
+    );
+    assert_eq!(
+        remedy(|e| health(e, 3).remap_failed = Some(true)),
+        Some(Remedy::Replace)
+    );
+    assert_eq!(remedy(|_| {}), None);
+}
+
+/// What a node sends may be shown to people: no control characters, no endless words.
+#[test]
+fn words_of_a_node_are_cut_and_cleaned_before_they_are_told() {
+    let (findings, _) = judged(|e| {
+        stop(e, TroubleKind::Driver);
+        report(e).troubles[0].detail = format!("\u{1b}[31m{}", "x".repeat(10_000));
+    });
+    let found = findings
+        .iter()
+        .find(|found| found.code == FindingCode::AgentTrouble);
+    let note = &found.expect("judged").note;
+    assert!(note.len() < 400 && !note.contains('\u{1b}'), "{note}");
+}
+
+/// A container hides the kernel's log; that is said and fails nobody.
+#[test]
+fn an_xid_history_that_cannot_be_read_is_said() {
+    let (findings, verdict) = judged(|e| facts(e).xid_history_visible = Some(false));
+    let found = findings
+        .iter()
+        .find(|found| found.code == FindingCode::HealthVisible);
+    let found = found.expect("judged");
+    assert_eq!(found.outcome, Outcome::Noted);
+    assert!(
+        found.note.contains("xid_history: not visible"),
+        "{}",
+        found.note
+    );
+    assert_eq!(verdict, Verdict::Pass);
+}
+
+#[test]
+fn two_gpus_without_a_switch_are_promised_no_rate_between_them() {
+    let mut order = order();
+    order.expected = expected_node(Gpu::parse("L40S").expect("known"), 2);
+    let mut evidence = good();
+    let kind = Kind {
+        gpu: order.expected.gpu,
+        gpus: 2,
+        internode: Internode::None,
+        ..kind()
+    };
+    report(&mut evidence).facts = Some(Box::new(pretend::node(&kind, &mut Dice::new(b"two"))));
+    let findings = findings(&evidence, &order, false);
+    let outcome = |code| {
+        let found = findings.iter().find(|found| found.code == code);
+        found.expect("judged").outcome
+    };
+    for code in [
+        FindingCode::FabricNotReady,
+        FindingCode::NvlinkActive,
+        FindingCode::PairRates,
+        FindingCode::AllReduce,
+        FindingCode::InventoryMig,
+        FindingCode::NetworkPorts,
+    ] {
+        assert_eq!(outcome(code), Outcome::Noted, "{code}");
+    }
+}

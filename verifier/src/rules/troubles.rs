@@ -1,0 +1,96 @@
+//! Rules on what stopped a node in the middle: a lost GPU, a fabric that is not ready, a driver
+//! that refuses.
+
+use market::attestation::{Finding, FindingCode, Outcome};
+use market::verification::{FabricState, TroubleKind};
+
+use super::seen::{Seen, Sight, not_applicable, plain};
+use super::{finding, gpu_words, not_run, signed_troubles};
+
+/// The GPU fell off the bus. Source: NVIDIA's list of XID errors.
+pub(super) const XID_LOST: u32 = 79;
+
+/// The first architecture whose GPUs say whether the fabric took them in.
+const TELL_FABRIC: [&str; 3] = ["Hopper", "Blackwell", "Blackwell Ultra"];
+
+/// What the agent says of one kind of trouble, in a sentence.
+fn said(seen: &Seen<'_>, kind: TroubleKind) -> Option<String> {
+    let trouble = signed_troubles(seen.evidence).find(|trouble| trouble.kind == kind)?;
+    let (who, detail) = (gpu_words(trouble.gpu), plain(&trouble.detail));
+    Some(format!("{who}, at step {}: {detail}", trouble.step))
+}
+
+pub(super) fn gpu_lost(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::GpuLost;
+    if seen.report().is_none() {
+        return not_run(code);
+    }
+    let events = seen.facts().and_then(|facts| facts.xids.as_ref());
+    let fell = events
+        .into_iter()
+        .flatten()
+        .find(|event| event.xid == XID_LOST);
+    if let Some(event) = fell {
+        let note = format!(
+            "{} fell off the bus (XID {XID_LOST}).",
+            gpu_words(event.gpu)
+        );
+        return finding(code, Outcome::Failed, note);
+    }
+    match said(seen, TroubleKind::GpuLost) {
+        Some(said) => finding(code, Outcome::Failed, format!("A GPU was lost. {said}.")),
+        None => finding(code, Outcome::Met, "Every GPU stayed on the bus."),
+    }
+}
+
+pub(super) fn agent_trouble(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::AgentTrouble;
+    if seen.report().is_none() {
+        return not_run(code);
+    }
+    if let Some(said) = said(seen, TroubleKind::UnsupportedVendor) {
+        let note = format!("The agent cannot drive these GPUs (unsupported_vendor). {said}.");
+        return finding(code, Outcome::NotRun, note);
+    }
+    let stopped = [TroubleKind::OutOfMemory, TroubleKind::Driver];
+    match stopped.into_iter().find_map(|kind| said(seen, kind)) {
+        Some(said) => finding(
+            code,
+            Outcome::Failed,
+            format!("The agent could not go on. {said}."),
+        ),
+        None => finding(code, Outcome::Met, "Nothing kept the agent from going on."),
+    }
+}
+
+pub(super) fn fabric_not_ready(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::FabricNotReady;
+    if let Some(said) = said(seen, TroubleKind::FabricNotReady) {
+        return finding(
+            code,
+            Outcome::Failed,
+            format!("The fabric of the node is not ready (CUDA error 802). {said}."),
+        );
+    }
+    if !seen.is_switched() {
+        return not_applicable(code, "No switch joins the GPUs of this node.");
+    }
+    let tells = TELL_FABRIC.contains(&seen.spec.arch.as_str());
+    seen.each_gpu(code, "The fabric took in every GPU.", |gpu| {
+        match gpu.fabric {
+            Some(FabricState::Completed) => Sight::Good,
+            Some(FabricState::NotSupported) | None if !tells => Sight::Good,
+            None => Sight::Unseen,
+            Some(FabricState::NotSupported) => {
+                Sight::Bad("it says that there is no fabric, its kind has one".to_owned())
+            }
+            Some(FabricState::NotStarted) => {
+                Sight::Bad("the fabric manager has not begun with it".to_owned())
+            }
+            Some(FabricState::InProgress) => {
+                Sight::Bad("the fabric has not yet taken it in".to_owned())
+            }
+            Some(FabricState::Failed) => Sight::Bad("the fabric refused it".to_owned()),
+        }
+    })
+}

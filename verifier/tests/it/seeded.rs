@@ -1,0 +1,198 @@
+//! A thousand good and a thousand broken nodes, drawn from seeds, before the rules.
+//!
+//! `UPDATE_DOCS=1 cargo test -p verifier --test it seeded` rewrites the table by class of failure in
+//! `docs/verification.md`; without it the table is compared with what the rules make of the nodes.
+
+mod broken;
+mod node;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use market::attestation::{Finding, Outcome, Verdict, Weight};
+use market::verification::Level;
+use verifier::rules;
+
+use broken::CLASSES;
+use node::Seeded;
+
+const NODES: u32 = 1_000;
+
+fn judged(node: &Seeded, level: Level) -> (Vec<Finding>, Verdict) {
+    let findings = rules::findings(&node.evidence, &node.order_at(level), false);
+    let verdict = rules::verdict(&findings);
+    (findings, verdict)
+}
+
+/// What became of the nodes of one class.
+#[derive(Default)]
+struct Tally {
+    nodes: u32,
+    failed: u32,
+    inconclusive: u32,
+    by_own_check: u32,
+    missed: Vec<String>,
+}
+
+/// Whether a check of this class counted against the node.
+fn is_by_check_of(class: &str, findings: &[Finding]) -> bool {
+    findings.iter().any(|found| {
+        let counts = match found.outcome {
+            Outcome::Failed => found.weight != Weight::Shadow,
+            Outcome::NotRun => found.weight == Weight::Must,
+            Outcome::Warned => true,
+            Outcome::Met | Outcome::Noted => false,
+        };
+        counts && rules::levels::class(found.code) == Some(class)
+    })
+}
+
+fn broken_tallies() -> Vec<Tally> {
+    let mut tallies: Vec<Tally> = CLASSES.iter().map(|_| Tally::default()).collect();
+    for number in 0..NODES {
+        let at = number as usize % CLASSES.len();
+        let class = &CLASSES[at];
+        let node = Seeded::broken(number, class);
+        let (findings, verdict) = judged(&node, Level::Standard);
+        let tally = &mut tallies[at];
+        tally.nodes += 1;
+        tally.by_own_check += u32::from(is_by_check_of(class.name, &findings));
+        match verdict {
+            Verdict::Fail => tally.failed += 1,
+            Verdict::Inconclusive => tally.inconclusive += 1,
+            Verdict::Pass | Verdict::PassWithWarnings => {
+                tally.missed.push(format!("seed {number}: {}", node.what));
+            }
+        }
+    }
+    tallies
+}
+
+fn table() -> String {
+    let mut text = String::from(
+        "| class | what is wrong | nodes | failed | inconclusive | missed | seen by a check of its own class |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    let tallies = broken_tallies();
+    let mut sum = Tally::default();
+    for (class, tally) in CLASSES.iter().zip(&tallies) {
+        let missed = tally.missed.len();
+        let Tally {
+            nodes,
+            failed,
+            inconclusive,
+            by_own_check,
+            ..
+        } = tally;
+        let _ = writeln!(
+            text,
+            "| {} | {} | {nodes} | {failed} | {inconclusive} | {missed} | {by_own_check} |",
+            class.name, class.what
+        );
+        sum.nodes += nodes;
+        sum.failed += failed;
+        sum.inconclusive += inconclusive;
+        sum.by_own_check += by_own_check;
+        sum.missed.extend(
+            tally
+                .missed
+                .iter()
+                .map(|missed| format!("{}, {missed}", class.name)),
+        );
+    }
+    let missed = sum.missed.len();
+    let Tally {
+        nodes,
+        failed,
+        inconclusive,
+        by_own_check,
+        ..
+    } = &sum;
+    let _ = writeln!(
+        text,
+        "| all | | {nodes} | {failed} | {inconclusive} | {missed} | {by_own_check} |\n"
+    );
+    let good = good_verdicts();
+    let count = |verdict| good.iter().filter(|(one, _)| *one == verdict).count();
+    let _ = writeln!(
+        text,
+        "| good nodes | pass | pass with warnings | rejected |\n|---|---|---|---|"
+    );
+    let rejected = count(Verdict::Fail) + count(Verdict::Inconclusive);
+    let _ = writeln!(
+        text,
+        "| {} | {} | {} | {rejected} |\n",
+        good.len(),
+        count(Verdict::Pass),
+        count(Verdict::PassWithWarnings)
+    );
+    let _ = writeln!(text, "Missed:\n");
+    for missed in &sum.missed {
+        let _ = writeln!(text, "- {missed}");
+    }
+    if sum.missed.is_empty() {
+        let _ = writeln!(text, "- none");
+    }
+    text
+}
+
+/// The verdicts on good nodes, with what was held against them.
+fn good_verdicts() -> Vec<(Verdict, Vec<Finding>)> {
+    let of = |number| {
+        let node = Seeded::good(number);
+        let (findings, verdict) = judged(&node, Level::Standard);
+        let unmet = |found: &Finding| matches!(found.outcome, Outcome::Failed | Outcome::NotRun);
+        (verdict, findings.into_iter().filter(unmet).collect())
+    };
+    (0..NODES).map(of).collect()
+}
+
+#[test]
+fn of_a_thousand_good_nodes_at_most_five_are_rejected() {
+    let rejected: Vec<_> = good_verdicts()
+        .into_iter()
+        .filter(|(verdict, _)| !verdict.is_pass())
+        .collect();
+    assert!(
+        rejected.len() <= 5,
+        "{} rejected: {rejected:#?}",
+        rejected.len()
+    );
+}
+
+#[test]
+fn of_a_thousand_broken_nodes_at_least_nine_hundred_and_ninety_are_caught() {
+    let missed: Vec<String> = broken_tallies()
+        .into_iter()
+        .flat_map(|tally| tally.missed)
+        .collect();
+    assert!(missed.len() <= 10, "{} missed: {missed:#?}", missed.len());
+}
+
+/// A class that only checks of other classes see would have no check of its own.
+#[test]
+fn every_class_is_seen_by_its_own_checks() {
+    for (class, tally) in CLASSES.iter().zip(broken_tallies()) {
+        let (own, nodes) = (tally.by_own_check, tally.nodes);
+        assert!(own * 10 >= nodes * 9, "{}: {own} of {nodes}", class.name);
+    }
+}
+
+#[test]
+fn the_table_in_the_documentation_is_what_the_rules_make_of_the_nodes() {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/verification.md");
+    let text = std::fs::read_to_string(&page).expect("the page");
+    let (open, close) = ("<!-- seeded nodes -->\n", "<!-- end of seeded nodes -->");
+    let (before, rest) = text.split_once(open).expect("a place for the table");
+    let (_, behind) = rest.split_once(close).expect("an end of the table");
+    let written = format!("{before}{open}\n{}\n{close}{behind}", table().trim_end());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&page, &written).expect("written");
+        print!("{}", table());
+    }
+    let now = std::fs::read_to_string(&page).expect("the page");
+    assert!(
+        now == written,
+        "run `cargo xtask verification-table` and review the change"
+    );
+}

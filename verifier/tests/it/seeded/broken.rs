@@ -1,0 +1,668 @@
+//! The classes of failure of leased nodes, and how each befalls a good node. Kinds and degrees are
+//! those of public reports; where only the kind is known, the degree is drawn widely.
+
+use market::gpu::Gpu;
+use market::verification::{
+    FabricState, GpuRates, HostLink, Step, Trouble, TroubleKind, Word64, XidEvent,
+};
+use verifier::board;
+use verifier::pretend::{self, Dice, Kind};
+
+use super::node::Seeded;
+
+/// One class.
+pub struct Class {
+    /// Its name in `docs/verification.md`.
+    pub name: &'static str,
+    /// What is wrong.
+    pub what: &'static str,
+    /// Whether it can befall such a node.
+    pub befalls: fn(&Kind) -> bool,
+    /// Breaks a good node and says how.
+    pub befall: fn(&mut Seeded, &mut Dice) -> String,
+}
+
+pub const CLASSES: &[Class] = &[
+    Class {
+        name: "F1",
+        what: "GPU gone from the bus",
+        befalls: any,
+        befall: lost,
+    },
+    Class {
+        name: "F2",
+        what: "container loses its GPUs",
+        befalls: any,
+        befall: withdrawn,
+    },
+    Class {
+        name: "F3",
+        what: "fabric manager missing or not ready",
+        befalls: switched,
+        befall: fabric,
+    },
+    Class {
+        name: "F4",
+        what: "links between GPUs absent or partly up",
+        befalls: linked,
+        befall: links,
+    },
+    Class {
+        name: "F5",
+        what: "memory dying",
+        befalls: corrects,
+        befall: memory,
+    },
+    Class {
+        name: "F6",
+        what: "slow or capped GPU",
+        befalls: any,
+        befall: slow,
+    },
+    Class {
+        name: "F7",
+        what: "slowed by heat or power supply",
+        befalls: any,
+        befall: hot,
+    },
+    Class {
+        name: "F8",
+        what: "host link narrow or slow",
+        befalls: on_pcie,
+        befall: host_link,
+    },
+    Class {
+        name: "F9",
+        what: "port to other nodes down, slow or flapping",
+        befalls: on_network,
+        befall: port,
+    },
+    Class {
+        name: "F10",
+        what: "GPU left in slices",
+        befalls: slices,
+        befall: sliced,
+    },
+    Class {
+        name: "F11",
+        what: "tenant before still there",
+        befalls: any,
+        befall: residue,
+    },
+    Class {
+        name: "F12",
+        what: "silent data corruption",
+        befalls: any,
+        befall: corruption,
+    },
+    Class {
+        name: "F13",
+        what: "fewer or other GPUs than sold",
+        befalls: passed_off,
+        befall: fraud,
+    },
+    Class {
+        name: "F14",
+        what: "tools blind in a container",
+        befalls: corrects,
+        befall: blind,
+    },
+];
+
+fn any(_: &Kind) -> bool {
+    true
+}
+
+fn switched(kind: &Kind) -> bool {
+    let tells = ["Hopper", "Blackwell", "Blackwell Ultra"];
+    board::is_switched(kind.gpu.spec(), kind.gpus) && tells.contains(&kind.gpu.spec().arch.as_str())
+}
+
+fn linked(kind: &Kind) -> bool {
+    board::is_switched(kind.gpu.spec(), kind.gpus)
+}
+
+fn corrects(kind: &Kind) -> bool {
+    kind.gpu.spec().ecc_default.as_deref() == Some("on")
+}
+
+fn on_pcie(kind: &Kind) -> bool {
+    kind.gpu.spec().pcie_gen.as_deref() != Some("C2C")
+}
+
+fn on_network(kind: &Kind) -> bool {
+    kind.internode.gbps_per_gpu().is_some()
+}
+
+fn slices(kind: &Kind) -> bool {
+    kind.gpu.spec().mig_max_instances.unwrap_or(0) > 0
+}
+
+fn passed_off(kind: &Kind) -> bool {
+    lookalike(kind).is_some()
+}
+
+/// A GPU that could be passed off as this one.
+fn lookalike(kind: &Kind) -> Option<Gpu> {
+    let other = match kind.gpu.name() {
+        "H100-SXM" => ["H100-PCIe", "H800-SXM"][kind.gpus as usize / 8],
+        "H200-SXM" => ["H20-3e", "H20"][kind.gpus as usize / 8],
+        "A100-SXM-80" => "A100-PCIe-40",
+        "A100-PCIe-80" => "A100-PCIe-40",
+        "L40S" => "L40",
+        "A10" => "A10G",
+        "RTX-A6000" => "A40",
+        "RTX-4090" => "RTX-3090",
+        "RTX-5090" => "RTX-4090",
+        _ => return None,
+    };
+    Some(Gpu::parse(other).expect("known"))
+}
+
+fn one(node: &Seeded, dice: &mut Dice) -> usize {
+    dice.below(node.kind.gpus) as usize
+}
+
+/// The agent stops at a step and reports why; what comes after it never happened.
+fn stop(node: &mut Seeded, at: Step, kind: TroubleKind, gpu: Option<u32>) {
+    let evidence = &mut node.evidence;
+    evidence
+        .times
+        .retain(|time| time.step < at || time.step == Step::Report);
+    if at <= Step::Openings {
+        evidence.products = None;
+        evidence.memory = None;
+    }
+    if at <= Step::Fill {
+        evidence.filled = None;
+    }
+    if at <= Step::Roots {
+        evidence.product_roots.clear();
+        evidence.checksums.clear();
+    }
+    let report = node.report();
+    report.copy_mb_per_s.clear();
+    report.facts = None;
+    report.troubles = vec![Trouble {
+        gpu,
+        step: at,
+        kind,
+        detail: "as the driver says".to_owned(),
+    }];
+}
+
+fn some_step(dice: &mut Dice) -> Step {
+    dice.one_of(&[Step::Roots, Step::Fill, Step::Openings, Step::Report])
+}
+
+fn xid(node: &mut Seeded, gpu: usize, xid: u32) {
+    let events = node.facts().xids.get_or_insert_with(Vec::new);
+    events.push(XidEvent {
+        gpu: Some(gpu as u32),
+        xid,
+    });
+}
+
+fn scale(rates: &mut [u64], factor: f64) {
+    rates
+        .iter_mut()
+        .for_each(|rate| *rate = (*rate as f64 * factor) as u64);
+}
+
+fn lost(node: &mut Seeded, dice: &mut Dice) -> String {
+    let gpu = one(node, dice);
+    if dice.chance(0.4) {
+        xid(node, gpu, 79);
+        return format!("GPU {gpu} with XID 79 at the end");
+    }
+    let step = some_step(dice);
+    stop(node, step, TroubleKind::GpuLost, Some(gpu as u32));
+    format!("GPU {gpu} at step {step} without an XID")
+}
+
+fn withdrawn(node: &mut Seeded, dice: &mut Dice) -> String {
+    let left = dice.below(node.kind.gpus);
+    match dice.below(3) {
+        0 => {
+            let step = some_step(dice);
+            stop(node, step, TroubleKind::GpuWithdrawn, None);
+            format!("at step {step}")
+        }
+        1 => {
+            let recount = node.facts().recount.as_mut().expect("counted");
+            (recount.nvml, recount.cuda) = (Some(left), Some(left));
+            format!("{left} left at the end")
+        }
+        _ => {
+            let recount = node.facts().recount.as_mut().expect("counted");
+            recount.device_nodes = (left > 0).then_some(left);
+            format!("{left} device nodes left at the end")
+        }
+    }
+}
+
+fn fabric(node: &mut Seeded, dice: &mut Dice) -> String {
+    if dice.chance(0.5) {
+        stop(node, Step::Roots, TroubleKind::FabricNotReady, None);
+        return "CUDA error 802".to_owned();
+    }
+    let state = dice.one_of(&[
+        FabricState::NotStarted,
+        FabricState::InProgress,
+        FabricState::Failed,
+    ]);
+    let only = dice.chance(0.5).then(|| one(node, dice));
+    for (index, gpu) in node.facts().gpus.iter_mut().enumerate() {
+        if only.is_none_or(|only| only == index) {
+            gpu.fabric = Some(state);
+        }
+    }
+    format!(
+        "{state:?} on {}",
+        only.map_or("all".to_owned(), |gpu| gpu.to_string())
+    )
+}
+
+fn links(node: &mut Seeded, dice: &mut Dice) -> String {
+    let gpu = one(node, dice);
+    let links = node.kind.gpu.spec().nvlink_links.unwrap_or(1);
+    // Drivers show missing links, as a rule; those of a shimmed or confused one show in the rates.
+    let told = dice.chance(0.8);
+    let gone = match told {
+        true => 1 + dice.below(links),
+        false => links / 4 + 1 + dice.below(links / 2),
+    };
+    let factor = f64::from(links - gone) / f64::from(links);
+    let everywhere = dice.chance(0.3);
+    for index in 0..node.kind.gpus as usize {
+        if told && (everywhere || index == gpu) {
+            node.gpu(index).nvlinks_active = Some(links - gone);
+        }
+    }
+    let slow = factor.max(0.05);
+    for pair in node.facts().pairs.iter_mut().flatten() {
+        let touched = [pair.from, pair.to].contains(&(gpu as u32));
+        if everywhere || touched {
+            pair.mb_per_s = (pair.mb_per_s as f64 * slow) as u64;
+        }
+    }
+    for run in &mut node.facts().collectives {
+        run.bus_mb_per_s = (run.bus_mb_per_s as f64 * slow) as u64;
+    }
+    let whose = if everywhere {
+        "every GPU".to_owned()
+    } else {
+        format!("GPU {gpu}")
+    };
+    format!(
+        "{gone} of {links} links of {whose}, {}",
+        if told { "told" } else { "not told" }
+    )
+}
+
+fn memory(node: &mut Seeded, dice: &mut Dice) -> String {
+    let gpu = one(node, dice);
+    let kind = dice.below(7);
+    let facts = node.gpu(gpu);
+    match kind {
+        0 => {
+            facts.health_before.remap_pending = Some(true);
+            facts.health_after.remap_pending = Some(true);
+            "a row pending".to_owned()
+        }
+        1 => {
+            facts.health_after.remap_failed = Some(true);
+            "a row that could not be replaced".to_owned()
+        }
+        2 => {
+            let errors = Some(1 + u64::from(dice.below(50)));
+            facts.health_before.ecc_uncorrected = errors;
+            facts.health_after.ecc_uncorrected = errors;
+            "uncorrected errors from the start".to_owned()
+        }
+        3 => {
+            facts.health_after.ecc_uncorrected = Some(1 + u64::from(dice.below(5)));
+            "uncorrected errors under the check".to_owned()
+        }
+        4 => {
+            facts.health_after.retirement_pending = Some(true);
+            "a page pending".to_owned()
+        }
+        5 => {
+            let number = dice.one_of(&[48, 64, 94, 95]);
+            xid(node, gpu, number);
+            format!("XID {number}")
+        }
+        _ => {
+            let words = 1 + u64::from(dice.below(4_000));
+            let memory = node.evidence.memory.as_mut().expect("memory");
+            memory[gpu].bad_words = words;
+            format!("{words} bad words")
+        }
+    }
+}
+
+/// All rates of a GPU that follow its clocks.
+fn slow_down(rates: &mut GpuRates, factor: f64) {
+    scale(&mut rates.gemm_16bit_gflops, factor);
+    scale(&mut rates.gemm_fp8_gflops, factor);
+}
+
+fn slow(node: &mut Seeded, dice: &mut Dice) -> String {
+    let gpu = one(node, dice);
+    let tdp = node.kind.gpu.spec().tdp_w.unwrap_or(300);
+    match dice.below(3) {
+        // A cap that the driver tells: 150 of 300 W and 240 of 400 W were seen.
+        0 => {
+            let share = dice.between(0.25, 0.62);
+            let everywhere = dice.chance(0.5);
+            for (index, facts) in node.facts().gpus.iter_mut().enumerate() {
+                if everywhere || index == gpu {
+                    facts.power_limit_w = Some((f64::from(tdp) * share) as u32);
+                    slow_down(&mut facts.rates, share.sqrt());
+                }
+            }
+            format!("held at {share:.2} of its power")
+        }
+        // One GPU behind its siblings; one alone has none and must be far below its kind.
+        1 => {
+            let alone = node.kind.gpus == 1;
+            let factor = dice.between(0.25, if alone { 0.5 } else { 0.9 });
+            slow_down(&mut node.gpu(gpu).rates, factor);
+            format!("one of {} at {factor:.2} of its rate", node.kind.gpus)
+        }
+        // Memory in a slow state.
+        _ => {
+            let factor = dice.between(0.2, 0.55);
+            scale(&mut node.report().copy_mb_per_s[gpu], factor);
+            let rates = &mut node.gpu(gpu).rates;
+            scale(&mut rates.read_mb_per_s, factor);
+            scale(&mut rates.triad_mb_per_s, factor);
+            format!("memory at {factor:.2} of its rate")
+        }
+    }
+}
+
+fn hot(node: &mut Seeded, dice: &mut Dice) -> String {
+    let gpu = one(node, dice);
+    let share = 60 + dice.below(900);
+    let kept = 1.0 - f64::from(share) / 1_000.0 * 0.5;
+    let which = dice.below(3);
+    let burn = node.gpu(gpu).burn.as_mut().expect("a load");
+    let what = match which {
+        0 => {
+            burn.thermal_permille = share;
+            burn.highest_temperature_c = Some(87);
+            "heat"
+        }
+        1 => {
+            burn.power_brake_permille = share;
+            "the power supply"
+        }
+        _ => {
+            burn.hw_slowdown_permille = share;
+            "the hardware"
+        }
+    };
+    burn.last_third_gflops = (burn.last_third_gflops as f64 * kept) as u64;
+    format!("{what} in {share} of 1000 samples")
+}
+
+fn host_link(node: &mut Seeded, dice: &mut Dice) -> String {
+    let gpu = one(node, dice);
+    let facts = node.gpu(gpu);
+    let good = facts.host_link.expect("a link");
+    if dice.chance(0.3) {
+        // One direction alone: 11 where the other has 25, and 6 of 26, were seen.
+        let factor = dice.between(0.1, 0.45);
+        let rates = &mut facts.rates;
+        let (rates, what) = match dice.chance(0.5) {
+            true => (&mut rates.from_host_mb_per_s, "from"),
+            false => (&mut rates.to_host_mb_per_s, "to"),
+        };
+        scale(rates, factor);
+        return format!("{what} the host at {factor:.2}");
+    }
+    // A riser: a quarter of the lanes or less, or a generation two below.
+    let (link, factor) = match dice.chance(0.6) {
+        true => {
+            let part = dice.one_of(&[4, 8, 16]);
+            let width = (good.width / part).max(1);
+            (
+                HostLink { width, ..good },
+                f64::from(width) / f64::from(good.width),
+            )
+        }
+        false => {
+            let generation = good.generation.saturating_sub(2).max(1);
+            (HostLink { generation, ..good }, 0.25)
+        }
+    };
+    facts.host_link = Some(link);
+    let rates = &mut facts.rates;
+    scale(&mut rates.from_host_mb_per_s, factor);
+    scale(&mut rates.to_host_mb_per_s, factor);
+    scale(&mut rates.from_host_together_mb_per_s, factor);
+    format!("generation {} with {} lanes", link.generation, link.width)
+}
+
+fn port(node: &mut Seeded, dice: &mut Dice) -> String {
+    // Hidden ports are another class.
+    let fresh = pretend::surroundings(&node.kind, dice).host.ports;
+    let index = one(node, dice);
+    node.facts().host.ports = fresh;
+    let port = &mut node.facts().host.ports.as_mut().expect("ports")[index];
+    match dice.below(4) {
+        0 => {
+            port.active = false;
+            format!("port {index} down")
+        }
+        1 => {
+            port.rate_gbps = Some(dice.one_of(&[100, 200]));
+            format!("port {index} at a lower rate")
+        }
+        2 => {
+            port.downs_grown = Some(1 + u64::from(dice.below(5)));
+            format!("port {index} flapping")
+        }
+        _ => {
+            let factor = dice.between(0.1, 0.6);
+            port.loopback_mb_per_s = port
+                .loopback_mb_per_s
+                .map(|rate| (rate as f64 * factor) as u64);
+            format!("port {index} at {factor:.2} to itself")
+        }
+    }
+}
+
+fn sliced(node: &mut Seeded, dice: &mut Dice) -> String {
+    let mixed = dice.chance(0.5);
+    let first = one(node, dice);
+    for index in 0..node.kind.gpus as usize {
+        if !mixed || index == first {
+            node.gpu(index).mig_enabled = Some(true);
+            let sms = node.claims()[index].sm_count;
+            node.claims()[index].sm_count = sms.map(|sms| sms / 7);
+        }
+    }
+    if mixed {
+        "one GPU".to_owned()
+    } else {
+        "every GPU".to_owned()
+    }
+}
+
+fn residue(node: &mut Seeded, dice: &mut Dice) -> String {
+    let gpu = one(node, dice);
+    let memory = node.claims()[gpu].memory_mib;
+    let used = (f64::from(memory) * dice.between(0.05, 0.9)) as u32;
+    // In a container the processes of others are not seen, their memory is.
+    let processes = dice.chance(0.5).then(|| 1 + dice.below(4));
+    let facts = node.gpu(gpu);
+    facts.used_memory_mib = Some(used);
+    facts.foreign_processes = processes;
+    let filled = node.evidence.filled.as_mut().expect("filled");
+    filled[gpu].allocatable_mib = filled[gpu].allocatable_mib.saturating_sub(used);
+    format!("{used} MiB in use")
+}
+
+fn corruption(node: &mut Seeded, dice: &mut Dice) -> String {
+    let gpu = one(node, dice);
+    match dice.below(4) {
+        0 => {
+            let sums = &mut node.evidence.checksums[gpu];
+            let at = dice.below(sums.len() as u32) as usize;
+            sums[at] = Word64(9);
+            format!("product {at} differs from the others")
+        }
+        1 => {
+            let products = node.evidence.products.as_mut().expect("products");
+            products[gpu] = Some("C r is wrong".to_owned());
+            "the same wrong product each time".to_owned()
+        }
+        2 => {
+            node.gpu(gpu).dwell_bad_words = Some(1 + u64::from(dice.below(20)));
+            "memory changes under load".to_owned()
+        }
+        _ => {
+            let memory = node.evidence.memory.as_mut().expect("memory");
+            memory[gpu].problem = Some("block 7 does not hold the pattern".to_owned());
+            let products = node.evidence.products.as_mut().expect("products");
+            products[gpu] = Some("row 3 is wrong".to_owned());
+            "products and memory".to_owned()
+        }
+    }
+}
+
+fn blind(node: &mut Seeded, dice: &mut Dice) -> String {
+    let counters = dice.chance(0.6);
+    let events = !counters || dice.chance(0.5);
+    let facts = node.facts();
+    facts.xid_history_visible = Some(false);
+    if events {
+        facts.xids = None;
+    }
+    if counters {
+        for gpu in &mut facts.gpus {
+            gpu.health_before = Default::default();
+            gpu.health_after = Default::default();
+        }
+    }
+    format!("counters hidden: {counters}, errors hidden: {events}")
+}
+
+fn fraud(node: &mut Seeded, dice: &mut Dice) -> String {
+    match dice.below(8) {
+        0 | 1 => impostor(node, dice),
+        2 => fewer(node, dice),
+        3 => {
+            node.evidence
+                .inventory
+                .as_mut()
+                .expect("an inventory")
+                .driver = "591.86".to_owned();
+            "a driver that exists for Windows only".to_owned()
+        }
+        4 => {
+            node.facts().host.preloaded = vec!["/usr/lib/libshim.so".to_owned()];
+            "a shim under every program".to_owned()
+        }
+        5 => {
+            node.report().content_problem = Some("the nonce differs".to_owned());
+            "a report of another conversation".to_owned()
+        }
+        6 => {
+            let share = dice.between(0.1, 0.45);
+            let vcpus = (f64::from(node.kind.vcpus) * share) as u32;
+            node.facts().host.vcpus = Some(vcpus);
+            node.evidence
+                .inventory
+                .as_mut()
+                .expect("an inventory")
+                .vcpus = vcpus;
+            format!("{share:.2} of the cores")
+        }
+        _ => {
+            let share = dice.between(0.25, 0.9);
+            let memory = node.evidence.memory.as_mut().expect("memory");
+            memory[0].problem = Some("block 12 does not hold the pattern".to_owned());
+            format!("{share:.2} of the memory behind a full name")
+        }
+    }
+}
+
+/// Other GPUs than sold: told by an honest driver, or hidden by a shim over NVML that lies on what
+/// it can and not on what chip, bus and clock show.
+fn impostor(node: &mut Seeded, dice: &mut Dice) -> String {
+    let other = lookalike(&node.kind).expect("a lookalike");
+    let real = Seeded::of(
+        Kind {
+            gpu: other,
+            ..node.kind
+        },
+        dice,
+    );
+    let sold = node.claims().clone();
+    let shown: Vec<_> = node.facts().gpus.clone();
+    let shimmed = dice.chance(0.5);
+    let order = node.order_at(market::verification::Level::Standard);
+    node.evidence = real.evidence;
+    for filled in node.evidence.filled.iter_mut().flatten() {
+        filled.filled_bytes = order.memory.pattern_bytes;
+    }
+    if shimmed {
+        for (index, (sold, shown)) in sold.into_iter().zip(shown).enumerate() {
+            let claim = &mut node.claims()[index];
+            let sm_count = claim.sm_count;
+            *claim = sold;
+            claim.sm_count = sm_count;
+            let gpu = node.gpu(index);
+            gpu.pci_id = shown.pci_id;
+            gpu.power_limit_w = shown.power_limit_w;
+            gpu.nvlinks_active = shown.nvlinks_active;
+            gpu.fabric = shown.fabric;
+            gpu.ecc_enabled = shown.ecc_enabled;
+            gpu.mig_enabled = shown.mig_enabled;
+            gpu.health_before = shown.health_before;
+            gpu.health_after = shown.health_after;
+            gpu.host_link = shown.host_link;
+        }
+        node.facts().host.pci_ids = None;
+    }
+    format!(
+        "{other} as {}, {}",
+        node.kind.gpu,
+        if shimmed { "shimmed" } else { "told" }
+    )
+}
+
+/// Fewer GPUs than sold: told, or each shown several times, which shares their rates.
+fn fewer(node: &mut Seeded, dice: &mut Dice) -> String {
+    let sold = node.kind.gpus;
+    let real = dice.below(sold.max(2)).max(1).min(sold);
+    if real == sold {
+        // One sold, none there.
+        node.claims().clear();
+        return "no GPU at all".to_owned();
+    }
+    if dice.chance(0.5) {
+        node.claims().truncate(real as usize);
+        node.facts().gpus.truncate(real as usize);
+        let counts = &mut node.facts().host.counts;
+        (counts.nvml, counts.cuda, counts.device_nodes) = (Some(real), Some(real), Some(real));
+        return format!("{real} of {sold}, told");
+    }
+    // Those that share a real one share its rate, for all work at once.
+    for shown in 0..sold {
+        let sharers = (0..sold)
+            .filter(|other| other % real == shown % real)
+            .count();
+        let share = 1.0 / sharers as f64;
+        scale(&mut node.report().copy_mb_per_s[shown as usize], share);
+        let rates = &mut node.gpu(shown as usize).rates;
+        slow_down(rates, share);
+        scale(&mut rates.read_mb_per_s, share);
+        scale(&mut rates.triad_mb_per_s, share);
+    }
+    format!("{real} of {sold}, shown several times")
+}
