@@ -29,6 +29,7 @@ mod plans;
 mod plumbing;
 mod projects;
 mod providers;
+mod query;
 mod quotes;
 mod readiness;
 mod reports;

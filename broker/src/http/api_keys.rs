@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use chrono::{DateTime, TimeDelta, Utc};
 use market::identity::{ResourceFamily, Role, Scope, Scopes};
-use market::ids::{ApiKeyId, PrincipalId, TenantId};
+use market::ids::{ApiKeyId, PrincipalId};
 use serde::{Deserialize, Serialize};
 use store::api_keys::{ApiKey, NewApiKey, SuccessorKey};
 
@@ -14,7 +14,8 @@ use super::body::Body;
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
 use super::names::check_name;
-use super::page::{Cursors, Page, limit};
+use super::page::{Cursors, Page, WhichPage};
+use super::query::Query;
 use crate::app::Broker;
 
 pub use super::access::default_scopes;
@@ -96,52 +97,22 @@ pub(crate) struct MakeApiKey {
     expires_at: Option<DateTime<Utc>>,
 }
 
-/// Which API keys.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListApiKeys {
-    /// For an administrator: whose.
-    #[param(inline)]
-    #[expect(
-        dead_code,
-        reason = "the caller's identity is settled with it before the handler runs"
-    )]
-    tenant: Option<TenantId>,
-    /// The cursor of the page before.
-    cursor: Option<String>,
-    /// Items of a page.
-    #[param(minimum = 1, maximum = 200, default = 50)]
-    limit: Option<u32>,
-}
-
 /// Lists the tenant's API keys, the newest first, revoked ones too.
 #[utoipa::path(
     tag = "identity",
-    params(ListApiKeys),
+    params(WhichPage),
     responses((status = 200, description = "A page of keys", body = Page<ApiKeyView>))
 )]
 #[get("/v1/api-keys")]
 pub(crate) async fn list_api_keys(
     broker: web::Data<Broker>,
     who: May<ReadIdentity>,
-    query: web::Query<ListApiKeys>,
+    query: Query<WhichPage>,
 ) -> Result<web::Json<Page<ApiKeyView>>, ApiError> {
-    let limit = limit(query.limit)?;
-    let cursors = Cursors::of(broker.keys(), "api-keys", &who.tenant);
-    let after: Option<ApiKeyId> = query
-        .cursor
-        .as_deref()
-        .map(|cursor| cursors.open(cursor))
-        .transpose()?;
     let keys = broker.store().api_keys().of(who.tenant).list().await?;
-    let items = keys
-        .into_iter()
-        .filter(|key| after.is_none_or(|after| key.id < after))
-        .take(limit + 1)
-        .map(ApiKeyView::from)
-        .collect();
-    Ok(web::Json(cursors.page(items, limit, |key| key.id)))
+    let cursors = Cursors::of(broker.keys(), "api-keys", &who.tenant);
+    let page = cursors.page_of(keys, &query, |key| key.id)?;
+    Ok(web::Json(page.map(ApiKeyView::from)))
 }
 
 /// Makes an API key. It cannot be let at more, nor for longer, than the key it is made with.

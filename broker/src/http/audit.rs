@@ -110,10 +110,10 @@ pub(crate) struct ListAudit {
     /// Only those before this time.
     to: Option<DateTime<Utc>>,
     /// The cursor of the page before.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "crate::http::page::left_out")]
     cursor: Option<String>,
     /// Items of a page.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "crate::http::page::left_out")]
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<u32>,
 }
@@ -153,8 +153,5 @@ pub(crate) async fn list_audit(
     let page = cursors.page(found, limit, |entry| {
         AuditPosition(entry.at, entry.chain.clone(), entry.seq)
     });
-    Ok(web::Json(Page {
-        items: page.items.into_iter().map(AuditItem::from).collect(),
-        next_cursor: page.next_cursor,
-    }))
+    Ok(web::Json(page.map(AuditItem::from)))
 }

@@ -426,8 +426,12 @@ async fn touch(broker: &Broker, key: &ApiKey) {
     }
 }
 
-#[derive(Deserialize)]
-struct TenantParameter {
+/// Whom a call is about.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WhoseTenant {
+    /// For an administrator: the tenant that the call is about; their own, when none is named.
+    #[param(inline)]
     tenant: Option<TenantId>,
 }
 
@@ -437,7 +441,7 @@ async fn about(
     request: &HttpRequest,
     mut caller: Principal,
 ) -> Result<Principal, ApiError> {
-    let named = web::Query::<TenantParameter>::from_query(request.query_string())
+    let named = web::Query::<WhoseTenant>::from_query(request.query_string())
         .map_err(|error| ApiError::invalid_parameter(format!("`tenant`: {error}")))?
         .into_inner()
         .tenant;

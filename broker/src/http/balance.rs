@@ -2,14 +2,15 @@
 
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
-use market::ids::{BudgetId, ProjectId, TenantId};
+use market::ids::{BudgetId, ProjectId};
 use market::money::Money;
 use market::spending::BudgetPeriod;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::access::ReadSpending;
 use super::auth::May;
 use super::error::ApiError;
+use super::query::{NoParameters, Query};
 use crate::app::Broker;
 use crate::spending::{self, Balance, BalanceError, BudgetStanding, HoursLeft, Standing};
 
@@ -145,32 +146,17 @@ impl From<BalanceError> for ApiError {
     }
 }
 
-/// Whose balance.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-#[expect(
-    dead_code,
-    reason = "the caller's identity is settled with it before the handler runs"
-)]
-pub(crate) struct AskBalance {
-    /// For an administrator: whose.
-    #[param(inline)]
-    tenant: Option<TenantId>,
-}
-
 /// Shows what is spent today and this month, what is committed, what is being spent just now and
 /// how long the tightest cap lasts, for the tenant, each budget and each project.
 #[utoipa::path(
     tag = "spending",
-    params(AskBalance),
     responses((status = 200, description = "The balance", body = BalanceView))
 )]
 #[get("/v1/balance")]
 pub(crate) async fn show_balance(
     broker: web::Data<Broker>,
     who: May<ReadSpending>,
-    _query: web::Query<AskBalance>,
+    _: Query<NoParameters>,
 ) -> Result<web::Json<BalanceView>, ApiError> {
     let balance = spending::balance(&broker, who.tenant).await?;
     Ok(web::Json(BalanceView::from(&balance)))

@@ -15,7 +15,8 @@ use super::auth::May;
 use super::body::Body;
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
-use super::page::{Cursors, Page, limit};
+use super::page::{Cursors, Page, WhichPage};
+use super::query::{NoParameters, Query};
 use crate::app::Broker;
 
 /// A budget.
@@ -105,39 +106,6 @@ pub(crate) struct ChangeBudget {
     grace_seconds: Option<u32>,
 }
 
-/// Which budgets.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListBudgets {
-    /// For an administrator: whose.
-    #[param(inline)]
-    #[expect(
-        dead_code,
-        reason = "the caller's identity is settled with it before the handler runs"
-    )]
-    tenant: Option<TenantId>,
-    /// The cursor of the page before.
-    cursor: Option<String>,
-    /// Items of a page.
-    #[param(minimum = 1, maximum = 200, default = 50)]
-    limit: Option<u32>,
-}
-
-/// Whose budget.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-#[expect(
-    dead_code,
-    reason = "the caller's identity is settled with it before the handler runs"
-)]
-pub(crate) struct WhoseBudget {
-    /// For an administrator: whose.
-    #[param(inline)]
-    tenant: Option<TenantId>,
-}
-
 impl From<SpendingRefusal> for ApiError {
     fn from(refusal: SpendingRefusal) -> Self {
         Self::invalid_body(refusal.to_string())
@@ -156,37 +124,26 @@ async fn find(broker: &Broker, tenant: TenantId, id: BudgetId) -> Result<Budget,
 /// Lists the tenant's budgets, the newest first.
 #[utoipa::path(
     tag = "spending",
-    params(ListBudgets),
+    params(WhichPage),
     responses((status = 200, description = "A page of budgets", body = Page<BudgetView>))
 )]
 #[get("/v1/budgets")]
 pub(crate) async fn list_budgets(
     broker: web::Data<Broker>,
     who: May<ReadSpending>,
-    query: web::Query<ListBudgets>,
+    query: Query<WhichPage>,
 ) -> Result<web::Json<Page<BudgetView>>, ApiError> {
-    let limit = limit(query.limit)?;
-    let cursors = Cursors::of(broker.keys(), "budgets", &who.tenant);
-    let after: Option<BudgetId> = query
-        .cursor
-        .as_deref()
-        .map(|cursor| cursors.open(cursor))
-        .transpose()?;
     let budgets = broker.store().budgets().of(who.tenant).list().await?;
-    let items = budgets
-        .iter()
-        .rev()
-        .filter(|budget| after.is_none_or(|after| budget.id < after))
-        .take(limit + 1)
-        .map(BudgetView::from)
-        .collect();
-    Ok(web::Json(cursors.page(items, limit, |budget| budget.id)))
+    let newest_first = budgets.iter().rev();
+    let cursors = Cursors::of(broker.keys(), "budgets", &who.tenant);
+    let page = cursors.page_of(newest_first, &query, |row| row.id)?;
+    Ok(web::Json(page.map(BudgetView::from)))
 }
 
 /// Makes a budget: for an administrator. What is committed already counts against it and stays.
 #[utoipa::path(
     tag = "spending",
-    params(WhoseBudget, IdempotencyHeader),
+    params(IdempotencyHeader),
     request_body = AddBudget,
     responses((status = 201, description = "The budget", body = BudgetView))
 )]
@@ -195,7 +152,7 @@ pub(crate) async fn add_budget(
     broker: web::Data<Broker>,
     who: May<WriteSpending>,
     request: HttpRequest,
-    _whose: web::Query<WhoseBudget>,
+    _: Query<NoParameters>,
     body: Body<AddBudget>,
 ) -> Result<HttpResponse, ApiError> {
     let asked = body.value;
@@ -228,7 +185,7 @@ pub(crate) async fn add_budget(
 /// Shows a budget.
 #[utoipa::path(
     tag = "spending",
-    params(("id" = BudgetId, Path, description = "The budget"), WhoseBudget),
+    params(("id" = BudgetId, Path, description = "The budget")),
     responses((status = 200, description = "The budget", body = BudgetView))
 )]
 #[get("/v1/budgets/{id}")]
@@ -236,7 +193,7 @@ pub(crate) async fn show_budget(
     broker: web::Data<Broker>,
     who: May<ReadSpending>,
     id: web::Path<BudgetId>,
-    _whose: web::Query<WhoseBudget>,
+    _: Query<NoParameters>,
 ) -> Result<web::Json<BudgetView>, ApiError> {
     let budget = find(&broker, who.tenant, *id).await?;
     Ok(web::Json(BudgetView::from(&budget)))
@@ -246,7 +203,7 @@ pub(crate) async fn show_budget(
 /// stop that was announced is withdrawn when the new cap is not spent.
 #[utoipa::path(
     tag = "spending",
-    params(("id" = BudgetId, Path, description = "The budget"), WhoseBudget, IdempotencyHeader),
+    params(("id" = BudgetId, Path, description = "The budget"), IdempotencyHeader),
     request_body = ChangeBudget,
     responses((status = 200, description = "The budget", body = BudgetView))
 )]
@@ -256,7 +213,7 @@ pub(crate) async fn change_budget(
     who: May<WriteSpending>,
     request: HttpRequest,
     id: web::Path<BudgetId>,
-    _whose: web::Query<WhoseBudget>,
+    _: Query<NoParameters>,
     body: Body<ChangeBudget>,
 ) -> Result<HttpResponse, ApiError> {
     let asked = body.value;
@@ -287,7 +244,7 @@ pub(crate) async fn change_budget(
 /// Forgets a budget: for an administrator.
 #[utoipa::path(
     tag = "spending",
-    params(("id" = BudgetId, Path, description = "The budget"), WhoseBudget, IdempotencyHeader),
+    params(("id" = BudgetId, Path, description = "The budget"), IdempotencyHeader),
     responses((status = 204, description = "It is forgotten"))
 )]
 #[delete("/v1/budgets/{id}")]
@@ -296,7 +253,7 @@ pub(crate) async fn delete_budget(
     who: May<WriteSpending>,
     request: HttpRequest,
     id: web::Path<BudgetId>,
-    _whose: web::Query<WhoseBudget>,
+    _: Query<NoParameters>,
 ) -> Result<HttpResponse, ApiError> {
     idempotency::once(&broker, who.tenant, &request, b"", async |effect| {
         let budgets = broker.store().budgets().of(who.tenant);

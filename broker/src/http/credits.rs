@@ -14,7 +14,8 @@ use super::auth::May;
 use super::body::Body;
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion};
-use super::page::{Cursors, Page, limit};
+use super::page::{Cursors, Page, WhichPage};
+use super::query::{NoParameters, Query};
 use crate::app::Broker;
 
 /// A credit.
@@ -52,66 +53,22 @@ pub(crate) struct GrantCredit {
     reason: String,
 }
 
-/// To whom a credit is given.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-#[expect(
-    dead_code,
-    reason = "the caller's identity is settled with it before the handler runs"
-)]
-pub(crate) struct GrantTo {
-    /// The tenant that need not pay.
-    #[param(inline, required = true)]
-    tenant: Option<TenantId>,
-}
-
-/// Which credits.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListCredits {
-    /// For an administrator: whose.
-    #[param(inline)]
-    #[expect(
-        dead_code,
-        reason = "the caller's identity is settled with it before the handler runs"
-    )]
-    tenant: Option<TenantId>,
-    /// The cursor of the page before.
-    cursor: Option<String>,
-    /// Items of a page.
-    #[param(minimum = 1, maximum = 200, default = 50)]
-    limit: Option<u32>,
-}
-
 /// Lists the tenant's credits, the newest first.
 #[utoipa::path(
     tag = "reports",
-    params(ListCredits),
+    params(WhichPage),
     responses((status = 200, description = "A page of credits", body = Page<CreditView>))
 )]
 #[get("/v1/credits")]
 pub(crate) async fn list_credits(
     broker: web::Data<Broker>,
     who: May<ReadSpending>,
-    query: web::Query<ListCredits>,
+    query: Query<WhichPage>,
 ) -> Result<web::Json<Page<CreditView>>, ApiError> {
-    let limit = limit(query.limit)?;
-    let cursors = Cursors::of(broker.keys(), "credits", &who.tenant);
-    let after: Option<CreditId> = query
-        .cursor
-        .as_deref()
-        .map(|cursor| cursors.open(cursor))
-        .transpose()?;
     let credits = broker.store().credits().of(who.tenant).list().await?;
-    let items = credits
-        .iter()
-        .filter(|credit| after.is_none_or(|after| credit.id < after))
-        .take(limit + 1)
-        .map(CreditView::from)
-        .collect();
-    Ok(web::Json(cursors.page(items, limit, |credit| credit.id)))
+    let cursors = Cursors::of(broker.keys(), "credits", &who.tenant);
+    let page = cursors.page_of(&credits, &query, |row| row.id)?;
+    Ok(web::Json(page.map(CreditView::from)))
 }
 
 /// Gives a tenant a credit: for an administrator, and for good.
@@ -119,7 +76,7 @@ pub(crate) async fn list_credits(
 /// It is booked against what the tenant owes and changes no charge.
 #[utoipa::path(
     tag = "reports",
-    params(GrantTo, IdempotencyHeader),
+    params(("tenant" = inline(TenantId), Query, description = "The tenant that need not pay"), IdempotencyHeader),
     request_body = GrantCredit,
     responses((status = 201, description = "The credit", body = CreditView))
 )]
@@ -128,7 +85,7 @@ pub(crate) async fn grant_credit(
     broker: web::Data<Broker>,
     who: May<WriteSpending>,
     request: HttpRequest,
-    _to: web::Query<GrantTo>,
+    _: Query<NoParameters>,
     body: Body<GrantCredit>,
 ) -> Result<HttpResponse, ApiError> {
     if !who.tenant_named {

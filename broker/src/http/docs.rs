@@ -50,7 +50,7 @@ fn page(document: &Value) -> String {
     for (path, item) in fields(&document["paths"]) {
         for (method, operation) in fields(item) {
             let tag = text(&operation["tags"][0]);
-            *by_tag.entry(tag).or_default() += &route(method, path, operation);
+            *by_tag.entry(tag).or_default() += &route(document, method, path, operation);
         }
     }
     let (mut links, mut routes) = (String::new(), String::new());
@@ -77,13 +77,16 @@ fn page(document: &Value) -> String {
     )
 }
 
-fn route(method: &str, path: &str, operation: &Value) -> String {
+fn route(document: &Value, method: &str, path: &str, operation: &Value) -> String {
     let id = text(&operation["operationId"]);
     let mut inside = String::new();
     for words in [&operation["summary"], &operation["description"]] {
         inside += &paragraph(words);
     }
     for parameter in operation["parameters"].as_array().into_iter().flatten() {
+        let shared = text(&parameter["$ref"]).strip_prefix('#');
+        let shared = shared.and_then(|way| document.pointer(way));
+        let parameter = shared.unwrap_or(parameter);
         let must = parameter["required"] == true;
         let name = text(&parameter["name"]);
         inside += &field(name, must, &parameter["schema"], &parameter["description"]);
@@ -190,6 +193,10 @@ mod tests {
                 let id = text(&operation["operationId"]);
                 assert!(page.contains(&format!("<section id=\"{id}\">")), "{path}");
             }
+        }
+        for (_, shared) in fields(&document.value()["components"]["parameters"]) {
+            let what = escape(text(&shared["description"]));
+            assert!(page.contains(&what), "{what}");
         }
         for (name, _) in fields(&document.value()["components"]["schemas"]) {
             assert!(

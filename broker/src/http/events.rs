@@ -13,6 +13,7 @@ use super::access::ReadEvents;
 use super::auth::May;
 use super::error::ApiError;
 use super::page::{Cursors, Page, limit};
+use super::query::Query;
 use crate::app::Broker;
 
 /// The largest number that every JSON reader keeps exact.
@@ -25,20 +26,17 @@ const MOST: u64 = (1 << 53) - 1;
 pub(crate) struct ListEvents {
     /// Only what came after the event with this `sequence`; from the first one on, when nothing is
     /// said.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "crate::http::page::left_out")]
     #[param(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     since: Option<u64>,
     /// Only these kinds, parted by commas.
     #[param(example = "reservation.active,reservation.closed")]
     types: Option<String>,
-    /// For an administrator: whose.
-    #[param(inline)]
-    tenant: Option<TenantId>,
     /// The cursor of the page before; it beats `since`.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "crate::http::page::left_out")]
     cursor: Option<String>,
     /// Items of a page.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "crate::http::page::left_out")]
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<u32>,
 }
@@ -74,7 +72,7 @@ pub(crate) async fn list_events(
     broker: web::Data<Broker>,
     who: May<ReadEvents>,
     request: HttpRequest,
-    query: web::Query<ListEvents>,
+    query: Query<ListEvents>,
 ) -> Result<HttpResponse, ApiError> {
     answer(&broker, who.tenant, &request, &query, None).await
 }
@@ -97,7 +95,7 @@ pub(crate) async fn reservation_events(
     who: May<ReadEvents>,
     request: HttpRequest,
     id: web::Path<ReservationId>,
-    query: web::Query<ListEvents>,
+    query: Query<ListEvents>,
 ) -> Result<HttpResponse, ApiError> {
     let reservations = broker.store().reservations().of(who.tenant);
     if reservations.find(*id).await?.is_none() {

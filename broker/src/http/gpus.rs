@@ -9,35 +9,23 @@ use market::ids::ProviderId;
 use market::money::{Money, Rate, divide_half_even};
 use market::offer::{Offer, Terms};
 use matcher::Snapshot;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::error::ApiError;
-use super::page::{Cursors, Page, limit};
+use super::page::{Cursors, Page, WhichPage, limit};
 use crate::app::Broker;
-
-/// Which part of the catalogue.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListGpus {
-    /// The cursor of the page before.
-    cursor: Option<String>,
-    /// Items of a page.
-    #[param(minimum = 1, maximum = 200, default = 50)]
-    limit: Option<u32>,
-}
 
 /// Lists the GPUs that the broker knows, with what is published of each.
 #[utoipa::path(
     tag = "gpus",
-    params(ListGpus),
+    params(WhichPage),
     responses((status = 200, description = "A page of the catalogue, by name", body = Page<GpuSpec>)),
     security(())
 )]
 #[get("/v1/gpus")]
 pub(crate) async fn list_gpus(
     broker: web::Data<Broker>,
-    query: web::Query<ListGpus>,
+    query: web::Query<WhichPage>,
 ) -> Result<web::Json<Page<GpuSpec>>, ApiError> {
     let limit = limit(query.limit)?;
     let cursors = Cursors::of(broker.keys(), "gpus", &());

@@ -5,9 +5,10 @@
 
 use actix_web::App;
 use serde_json::{Map, Value, json};
-use utoipa::OpenApi as _;
+use utoipa::{IntoParams as _, OpenApi as _};
 use utoipa_actix_web::AppExt as _;
 
+use super::auth::WhoseTenant;
 use super::error::{PROBLEM_JSON, Problem};
 use super::limits;
 use super::routes::routes;
@@ -69,6 +70,7 @@ impl Document {
         for operation in operations(&mut value) {
             refuse_with_problems(operation);
         }
+        name_tenants(&mut value);
         limit_calls(&mut value);
         let named = value["components"]["schemas"].clone();
         close_variants(&mut value, &named);
@@ -143,6 +145,31 @@ fn refuse_with_problems(operation: &mut Value) {
         "description": "A problem document: what is wrong, and what to do",
         "content": { PROBLEM_JSON: { "schema": schema } },
     });
+}
+
+/// Paths, with all below them, of what no tenant owns, or where a tenant is a filter.
+const OF_NO_TENANT: [&str; 4] = ["/metrics", "/v1/audit", "/v1/providers", "/v1/tokens"];
+
+/// Every route of a tenant's takes the one that an administrator means.
+fn name_tenants(document: &mut Value) {
+    let whose = WhoseTenant::into_params(|| None);
+    document["components"]["parameters"]["WhoseTenant"] = json!(whose.first());
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    let owned = paths.filter(|(path, _)| {
+        let mut others = OF_NO_TENANT.into_iter();
+        others.all(|other| *path != other && !path.starts_with(&format!("{other}/")))
+    });
+    let operations = owned.filter_map(|(_, item)| item.as_object_mut());
+    for operation in operations.flat_map(|item| item.values_mut()) {
+        let given = operation["parameters"].as_array().cloned();
+        let mut parameters = given.unwrap_or_default();
+        let is_named = parameters.iter().any(|one| one["name"] == "tenant");
+        // What says how it is called is called without login, or with another one.
+        if operation["security"].is_null() && !is_named {
+            parameters.push(json!({ "$ref": "#/components/parameters/WhoseTenant" }));
+            operation["parameters"] = Value::Array(parameters);
+        }
+    }
 }
 
 /// Every counted route may refuse a call that comes too soon, and says with each answer where the

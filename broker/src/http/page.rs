@@ -6,8 +6,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::error::ApiError;
 use crate::keys::Keys;
@@ -19,6 +19,18 @@ const MAX_LIMIT: u32 = 200;
 /// Bytes of a cursor's seal.
 const SEAL: usize = 16;
 
+/// Which page of a list.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WhichPage {
+    /// The cursor of the page before.
+    pub(crate) cursor: Option<String>,
+    /// Items of a page.
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    pub(crate) limit: Option<u32>,
+}
+
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct Page<T> {
@@ -27,6 +39,16 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Pass it as `cursor` to get the next page; `null` on the last one.
     pub next_cursor: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// The same page, each item as it is shown.
+    pub(crate) fn map<V>(self, show: impl FnMut(T) -> V) -> Page<V> {
+        Page {
+            items: self.items.into_iter().map(show).collect(),
+            next_cursor: self.next_cursor,
+        }
+    }
 }
 
 /// How many items a page may have.
@@ -40,6 +62,13 @@ pub(crate) fn limit(asked: Option<u32>) -> Result<usize, ApiError> {
     Err(ApiError::invalid_parameter(format!(
         "`limit` must be between 1 and {MAX_LIMIT}, not {limit}"
     )))
+}
+
+/// Leaves out of the filters that cursors are bound to what only says how far a list was read.
+///
+/// A condition, for what is never serialised is never documented either.
+pub(crate) fn left_out<T>(_: &T) -> bool {
+    true
 }
 
 /// Makes and opens the cursors of one list, as filtered.
@@ -94,6 +123,23 @@ impl Cursors {
             return Err(refuse());
         }
         serde_json::from_slice(position).map_err(|_| refuse())
+    }
+
+    /// Cuts a page from a list that was read whole, the newest first; `id` grows with time.
+    ///
+    /// Errors: `invalid_parameter` for the limit, `invalid_cursor`.
+    pub(crate) fn page_of<T, I: PartialOrd + Serialize + DeserializeOwned>(
+        &self,
+        newest_first: impl IntoIterator<Item = T>,
+        which: &WhichPage,
+        id: impl Fn(&T) -> I,
+    ) -> Result<Page<T>, ApiError> {
+        let limit = limit(which.limit)?;
+        let cursor = which.cursor.as_deref();
+        let after: Option<I> = cursor.map(|cursor| self.open(cursor)).transpose()?;
+        let follows = |item: &T| after.as_ref().is_none_or(|after| id(item) < *after);
+        let items = newest_first.into_iter().filter(follows);
+        Ok(self.page(items.take(limit + 1).collect(), limit, &id))
     }
 
     /// Cuts a page from items that follow the cursor; `items` may hold one more than fits.
@@ -160,6 +206,26 @@ mod tests {
             from = list.open::<usize>(&cursor).expect("our own") + 1;
         }
         assert_eq!(seen, all);
+    }
+
+    #[test]
+    fn a_whole_list_is_shown_from_the_newest_down_whatever_comes_or_goes_meanwhile() {
+        let list = cursors("numbers", "");
+        let page = |items: &[u32], cursor: Option<String>| {
+            let which = WhichPage {
+                cursor,
+                limit: Some(2),
+            };
+            let page = list.page_of(items.to_vec(), &which, |item| *item);
+            page.expect("a page")
+        };
+        let first = page(&[9, 7, 5, 3, 1], None);
+        assert_eq!(first.items, [9, 7]);
+        // The last one shown is gone, and a newer one came.
+        let second = page(&[10, 9, 5, 3, 1], first.next_cursor);
+        assert_eq!(second.items, [5, 3]);
+        let third = page(&[5, 3, 1], second.next_cursor);
+        assert_eq!((third.items, third.next_cursor), (vec![1], None));
     }
 
     #[test]

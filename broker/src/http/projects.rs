@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use chrono::{DateTime, Utc};
-use market::ids::{ProjectId, TenantId};
+use market::ids::ProjectId;
 use serde::{Deserialize, Serialize};
 use store::tenants::Project;
 
@@ -13,7 +13,8 @@ use super::body::Body;
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion};
 use super::names::check_name;
-use super::page::{Cursors, Page, limit};
+use super::page::{Cursors, Page, WhichPage};
+use super::query::Query;
 use crate::app::Broker;
 
 /// A project.
@@ -46,53 +47,23 @@ pub(crate) struct MakeProject {
     name: String,
 }
 
-/// Which projects.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListProjects {
-    /// For an administrator: whose.
-    #[param(inline)]
-    #[expect(
-        dead_code,
-        reason = "the caller's identity is settled with it before the handler runs"
-    )]
-    tenant: Option<TenantId>,
-    /// The cursor of the page before.
-    cursor: Option<String>,
-    /// Items of a page.
-    #[param(minimum = 1, maximum = 200, default = 50)]
-    limit: Option<u32>,
-}
-
 /// Lists the tenant's projects, the newest first.
 #[utoipa::path(
     tag = "identity",
-    params(ListProjects),
+    params(WhichPage),
     responses((status = 200, description = "A page of projects", body = Page<ProjectView>))
 )]
 #[get("/v1/projects")]
 pub(crate) async fn list_projects(
     broker: web::Data<Broker>,
     who: May<ReadIdentity>,
-    query: web::Query<ListProjects>,
+    query: Query<WhichPage>,
 ) -> Result<web::Json<Page<ProjectView>>, ApiError> {
-    let limit = limit(query.limit)?;
-    let cursors = Cursors::of(broker.keys(), "projects", &who.tenant);
-    let after: Option<ProjectId> = query
-        .cursor
-        .as_deref()
-        .map(|cursor| cursors.open(cursor))
-        .transpose()?;
     let mut projects = broker.store().tenants().projects(who.tenant).await?;
     projects.sort_by_key(|project| std::cmp::Reverse(project.id));
-    let items = projects
-        .iter()
-        .filter(|project| after.is_none_or(|after| project.id < after))
-        .take(limit + 1)
-        .map(ProjectView::from)
-        .collect();
-    Ok(web::Json(cursors.page(items, limit, |project| project.id)))
+    let cursors = Cursors::of(broker.keys(), "projects", &who.tenant);
+    let page = cursors.page_of(&projects, &query, |row| row.id)?;
+    Ok(web::Json(page.map(ProjectView::from)))
 }
 
 /// Makes a project.

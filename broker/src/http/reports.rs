@@ -4,7 +4,6 @@ use actix_web::http::header::ACCEPT;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use chrono::{DateTime, Utc};
 use market::identity::Role;
-use market::ids::TenantId;
 use market::money::Money;
 use pricing::report::CostReport;
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::access::ReadSpending;
 use super::auth::May;
 use super::error::ApiError;
+use super::query::Query;
 use crate::app::Broker;
 use crate::report::{self, CostQuery, ReportError};
 
@@ -41,13 +41,6 @@ pub(crate) struct AskCosts {
     /// The form; what `Accept` asks for, when nothing is said.
     #[param(inline)]
     format: Option<Form>,
-    /// For an administrator: whose; everybody's, when nothing is said.
-    #[param(inline)]
-    #[expect(
-        dead_code,
-        reason = "the caller's identity is settled with it before the handler runs"
-    )]
-    tenant: Option<TenantId>,
 }
 
 /// What was charged, and beside it what need not be paid of that.
@@ -72,7 +65,8 @@ impl From<ReportError> for ApiError {
     }
 }
 
-/// Sums up what was charged, at the frozen rates, by what finance asks for.
+/// Sums up what was charged, at the frozen rates, by what finance asks for. For an administrator
+/// who names no tenant, everybody's.
 #[utoipa::path(
     tag = "reports",
     params(AskCosts),
@@ -86,7 +80,7 @@ pub(crate) async fn cost_report(
     broker: web::Data<Broker>,
     who: May<ReadSpending>,
     request: HttpRequest,
-    query: web::Query<AskCosts>,
+    query: Query<AskCosts>,
 ) -> Result<HttpResponse, ApiError> {
     let group_by = CostQuery::dimensions(query.group_by.as_deref().unwrap_or_default())
         .map_err(ReportError::from)?;

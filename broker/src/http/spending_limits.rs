@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, patch, web};
 use chrono::{DateTime, Utc};
-use market::ids::{ProjectId, TenantId};
+use market::ids::ProjectId;
 use market::money::Money;
 use market::spending::{InUse, SpendingLimits, money};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -14,6 +14,7 @@ use super::auth::May;
 use super::body::Body;
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion};
+use super::query::Query;
 use crate::app::Broker;
 
 /// The highest count that a limit names.
@@ -119,13 +120,6 @@ pub(crate) struct WhoseLimits {
     /// Those of this project; of the tenant as a whole, when nothing is said.
     #[param(inline)]
     project_id: Option<ProjectId>,
-    /// For an administrator: whose.
-    #[param(inline)]
-    #[expect(
-        dead_code,
-        reason = "the caller's identity is settled with it before the handler runs"
-    )]
-    tenant: Option<TenantId>,
 }
 
 /// Shows the limits of the tenant or of one project, and what is in use of them. A project is bound
@@ -139,7 +133,7 @@ pub(crate) struct WhoseLimits {
 pub(crate) async fn show_limits(
     broker: web::Data<Broker>,
     who: May<ReadSpending>,
-    query: web::Query<WhoseLimits>,
+    query: Query<WhoseLimits>,
 ) -> Result<web::Json<LimitsInUse>, ApiError> {
     let (store, project) = (broker.store(), query.project_id);
     if let Some(project) = project {
@@ -177,7 +171,7 @@ pub(crate) async fn change_limits(
     broker: web::Data<Broker>,
     who: May<WriteSpending>,
     request: HttpRequest,
-    query: web::Query<WhoseLimits>,
+    query: Query<WhoseLimits>,
     body: Body<ChangeLimits>,
 ) -> Result<HttpResponse, ApiError> {
     let asked = body.value;

@@ -5,7 +5,7 @@ mod openssh;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use chrono::{DateTime, Utc};
-use market::ids::{SshKeyId, TenantId};
+use market::ids::SshKeyId;
 use serde::{Deserialize, Serialize};
 use store::ssh_keys::SshKey;
 
@@ -15,7 +15,8 @@ use super::body::Body;
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
 use super::names::check_name;
-use super::page::{Cursors, Page, limit};
+use super::page::{Cursors, Page, WhichPage};
+use super::query::Query;
 use crate::app::Broker;
 use openssh::PublicKey;
 
@@ -67,50 +68,22 @@ pub(crate) struct AddSshKey {
     public_key: String,
 }
 
-/// Which SSH keys.
-#[derive(Debug, Serialize, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListSshKeys {
-    /// For an administrator: whose.
-    #[param(inline)]
-    tenant: Option<TenantId>,
-    /// The cursor of the page before.
-    #[serde(skip_serializing)]
-    cursor: Option<String>,
-    /// Items of a page.
-    #[serde(skip_serializing)]
-    #[param(minimum = 1, maximum = 200, default = 50)]
-    limit: Option<u32>,
-}
-
 /// Lists the tenant's SSH keys, the newest first.
 #[utoipa::path(
     tag = "ssh-keys",
-    params(ListSshKeys),
+    params(WhichPage),
     responses((status = 200, description = "A page of keys", body = Page<SshKeyView>))
 )]
 #[get("/v1/ssh-keys")]
 pub(crate) async fn list_ssh_keys(
     broker: web::Data<Broker>,
     who: May<ReadSshKeys>,
-    query: web::Query<ListSshKeys>,
+    query: Query<WhichPage>,
 ) -> Result<web::Json<Page<SshKeyView>>, ApiError> {
-    let limit = limit(query.limit)?;
-    let cursors = Cursors::of(broker.keys(), "ssh-keys", &who.tenant);
-    let after: Option<SshKeyId> = query
-        .cursor
-        .as_deref()
-        .map(|cursor| cursors.open(cursor))
-        .transpose()?;
     let keys = broker.store().ssh_keys().of(who.tenant).list().await?;
-    let items = keys
-        .into_iter()
-        .filter(|key| after.is_none_or(|after| key.id < after))
-        .take(limit + 1)
-        .map(SshKeyView::from)
-        .collect();
-    Ok(web::Json(cursors.page(items, limit, |key| key.id)))
+    let cursors = Cursors::of(broker.keys(), "ssh-keys", &who.tenant);
+    let page = cursors.page_of(keys, &query, |key| key.id)?;
+    Ok(web::Json(page.map(SshKeyView::from)))
 }
 
 /// Adds a public SSH key.

@@ -8,7 +8,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, patch, post, web};
 use chrono::{DateTime, Utc};
 use market::event::EventType;
-use market::ids::{TenantId, WebhookEndpointId};
+use market::ids::WebhookEndpointId;
 use serde::{Deserialize, Serialize};
 use store::settings::DatabaseMode;
 use store::webhooks::{DisabledReason, EndpointChange, NewWebhookEndpoint, WebhookEndpoint};
@@ -18,7 +18,8 @@ use super::auth::May;
 use super::body::{Body, NoBody};
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
-use super::page::{Cursors, Page, limit};
+use super::page::{Cursors, Page, WhichPage};
+use super::query::Query;
 use crate::app::Broker;
 use crate::webhooks::guard::check_url;
 use crate::webhooks::{self, WebhookSecret};
@@ -137,54 +138,23 @@ pub(crate) struct ChangeWebhookEndpoint {
     enabled: Option<bool>,
 }
 
-/// Which webhook endpoints.
-#[derive(Debug, Serialize, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListWebhookEndpoints {
-    /// For an administrator: whose.
-    #[param(inline)]
-    tenant: Option<TenantId>,
-    /// The cursor of the page before.
-    #[serde(skip_serializing)]
-    cursor: Option<String>,
-    /// Items of a page.
-    #[serde(skip_serializing)]
-    #[param(minimum = 1, maximum = 200, default = 50)]
-    limit: Option<u32>,
-}
-
 /// Lists the tenant's webhook endpoints, the newest first.
 #[utoipa::path(
     tag = "events",
-    params(ListWebhookEndpoints),
+    params(WhichPage),
     responses((status = 200, description = "A page of endpoints", body = Page<WebhookEndpointView>))
 )]
 #[get("/v1/webhook-endpoints")]
 pub(crate) async fn list_webhook_endpoints(
     broker: web::Data<Broker>,
     who: May<WriteEvents>,
-    query: web::Query<ListWebhookEndpoints>,
+    query: Query<WhichPage>,
 ) -> Result<web::Json<Page<WebhookEndpointView>>, ApiError> {
-    let limit = limit(query.limit)?;
-    let cursors = Cursors::of(broker.keys(), "webhook-endpoints", &who.tenant);
-    let after: Option<WebhookEndpointId> = query
-        .cursor
-        .as_deref()
-        .map(|cursor| cursors.open(cursor))
-        .transpose()?;
     let endpoints = broker.store().webhook_endpoints().of(who.tenant);
-    let items = endpoints
-        .list()
-        .await?
-        .iter()
-        .filter(|endpoint| after.is_none_or(|after| endpoint.id < after))
-        .take(limit + 1)
-        .map(WebhookEndpointView::from)
-        .collect();
-    Ok(web::Json(
-        cursors.page(items, limit, |endpoint| endpoint.id),
-    ))
+    let rows = endpoints.list().await?;
+    let cursors = Cursors::of(broker.keys(), "webhook-endpoints", &who.tenant);
+    let page = cursors.page_of(&rows, &query, |row| row.id)?;
+    Ok(web::Json(page.map(WebhookEndpointView::from)))
 }
 
 /// Adds a webhook endpoint and shows its secret, this once.

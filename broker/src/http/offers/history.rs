@@ -22,10 +22,10 @@ pub(crate) struct History {
     /// What the broker knew at this time.
     known_at: Option<DateTime<Utc>>,
     /// The cursor of the page before.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "crate::http::page::left_out")]
     cursor: Option<String>,
     /// Items of a page.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "crate::http::page::left_out")]
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<u32>,
 }

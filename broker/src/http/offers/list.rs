@@ -62,10 +62,10 @@ pub(crate) struct ListOffers {
     #[param(inline)]
     sort: Sort,
     /// The cursor of the page before.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "crate::http::page::left_out")]
     cursor: Option<String>,
     /// Items of a page.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "crate::http::page::left_out")]
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<u32>,
 }

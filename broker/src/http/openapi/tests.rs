@@ -121,6 +121,45 @@ fn only_these_routes_are_readable_without_login() {
 }
 
 #[test]
+fn every_route_of_a_tenant_takes_the_tenant_that_an_administrator_means() {
+    let document = Document::of_routes();
+    let shared = json!({ "$ref": "#/components/parameters/WhoseTenant" });
+    for (route, operation) in operations(&document) {
+        let parameters = operation["parameters"].as_array();
+        let mut parameters = parameters.into_iter().flatten();
+        let path = route.split(' ').next_back().expect("a path");
+        let is_tenants = operation.get("security").is_none()
+            && !["/metrics", "/v1/audit", "/v1/tokens"].contains(&path)
+            && !path.starts_with("/v1/providers")
+            // It cannot be left out there.
+            && route != "POST /v1/credits";
+        assert_eq!(parameters.any(|one| *one == shared), is_tenants, "{route}");
+    }
+}
+
+#[test]
+fn every_list_says_how_it_is_paged() {
+    let document = Document::of_routes();
+    let mut lists = 0;
+    for (route, operation) in operations(&document) {
+        let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
+        if !schema["$ref"]
+            .as_str()
+            .is_some_and(|way| way.contains("/Page_"))
+        {
+            continue;
+        }
+        lists += 1;
+        let parameters = operation["parameters"].as_array().expect("parameters");
+        for name in ["cursor", "limit"] {
+            let is_said = parameters.iter().any(|one| one["name"] == name);
+            assert!(is_said, "{route}: {name}");
+        }
+    }
+    assert!(lists > 10, "{lists}");
+}
+
+#[test]
 fn what_is_written_refuses_unknown_fields() {
     let document = Document::of_routes();
     for (route, operation) in operations(&document) {

@@ -2,7 +2,7 @@
 
 use actix_web::{HttpResponse, get, web};
 use market::access::{Access, HostKey, NodeAccess};
-use market::ids::{ReservationId, TenantId};
+use market::ids::ReservationId;
 use market::lease::LeaseState;
 use serde::Deserialize;
 use store::leases::Lease;
@@ -11,6 +11,7 @@ use crate::app::Broker;
 use crate::http::access::ReadReservations;
 use crate::http::auth::May;
 use crate::http::error::ApiError;
+use crate::http::query::Query;
 use crate::reach::{KnownNode, fingerprint, known_nodes};
 use crate::reserve;
 
@@ -39,13 +40,6 @@ pub(crate) struct AskAccess {
     /// The form.
     #[param(inline)]
     format: Option<Form>,
-    /// For an administrator: whose.
-    #[param(inline)]
-    #[expect(
-        dead_code,
-        reason = "the caller's identity is settled with it before the handler runs"
-    )]
-    tenant: Option<TenantId>,
 }
 
 /// How to reach the nodes that were handed off: host, port, user and host keys, when they were last
@@ -64,7 +58,7 @@ pub(crate) async fn reservation_access(
     broker: web::Data<Broker>,
     who: May<ReadReservations>,
     id: web::Path<ReservationId>,
-    query: web::Query<AskAccess>,
+    query: Query<AskAccess>,
 ) -> Result<HttpResponse, ApiError> {
     let reservation = reserve::find(&broker, who.tenant, *id).await?;
     let leases = broker

@@ -2,7 +2,7 @@
 
 use actix_web::{get, web};
 use market::demand::DemandKind;
-use market::ids::{ProjectId, TenantId};
+use market::ids::ProjectId;
 use serde::{Deserialize, Serialize};
 use store::reservations::ReservationFilter;
 
@@ -12,6 +12,7 @@ use crate::http::access::ReadReservations;
 use crate::http::auth::May;
 use crate::http::error::ApiError;
 use crate::http::page::{Cursors, Page, limit};
+use crate::http::query::Query;
 
 /// Which reservations.
 #[derive(Debug, Serialize, Deserialize, utoipa::IntoParams)]
@@ -31,14 +32,11 @@ pub(crate) struct ListReservations {
     /// Only those of this kind of demand.
     #[param(inline)]
     kind: Option<DemandKind>,
-    /// For an administrator: whose.
-    #[param(inline)]
-    tenant: Option<TenantId>,
     /// The cursor of the page before.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "crate::http::page::left_out")]
     cursor: Option<String>,
     /// Items of a page.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "crate::http::page::left_out")]
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<u32>,
 }
@@ -53,7 +51,7 @@ pub(crate) struct ListReservations {
 pub(crate) async fn list_reservations(
     broker: web::Data<Broker>,
     who: May<ReadReservations>,
-    query: web::Query<ListReservations>,
+    query: Query<ListReservations>,
 ) -> Result<web::Json<Page<ReservationView>>, ApiError> {
     let limit = limit(query.limit)?;
     if let Some(state) = &query.state
@@ -79,9 +77,5 @@ pub(crate) async fn list_reservations(
     let mine = broker.store().reservations().of(who.tenant);
     let found = mine.list(&filter, after, limit as u64 + 1).await?;
     let page = cursors.page(found, limit, |row| row.id);
-    let items = page.items.iter().map(ReservationView::from).collect();
-    Ok(web::Json(Page {
-        items,
-        next_cursor: page.next_cursor,
-    }))
+    Ok(web::Json(page.map(|row| ReservationView::from(&row))))
 }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use actix_web::{get, web};
 use market::attestation::Verdict;
 use market::gpu::GpuIdentity;
-use market::ids::{AttestationId, LeaseId, OfferId, ProviderId, ReservationId, TenantId};
+use market::ids::{AttestationId, LeaseId, OfferId, ProviderId, ReservationId};
 use market::lease::LeaseState;
 use market::quantity::GpuCount;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use store::leases::Lease;
 use store::verifications::KeptAttestation;
 
@@ -16,7 +16,8 @@ use crate::app::Broker;
 use crate::http::access::ReadReservations;
 use crate::http::auth::May;
 use crate::http::error::ApiError;
-use crate::http::page::{Cursors, Page, limit};
+use crate::http::page::{Cursors, Page, WhichPage, limit};
+use crate::http::query::Query;
 use crate::reserve;
 
 /// One machine of a reservation.
@@ -43,29 +44,10 @@ pub(crate) struct NodeView {
     attestation_id: Option<AttestationId>,
 }
 
-/// Which nodes.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListNodes {
-    /// For an administrator: whose.
-    #[param(inline)]
-    #[expect(
-        dead_code,
-        reason = "the caller's identity is settled with it before the handler runs"
-    )]
-    tenant: Option<TenantId>,
-    /// The cursor of the page before.
-    cursor: Option<String>,
-    /// Items of a page.
-    #[param(minimum = 1, maximum = 200, default = 50)]
-    limit: Option<u32>,
-}
-
 /// The machines of a reservation, by number; those of leases that were replaced are left out.
 #[utoipa::path(
     tag = "reservations",
-    params(("id" = ReservationId, Path, description = "The reservation"), ListNodes),
+    params(("id" = ReservationId, Path, description = "The reservation"), WhichPage),
     responses((status = 200, description = "A page of nodes", body = Page<NodeView>))
 )]
 #[get("/v1/reservations/{id}/nodes")]
@@ -73,7 +55,7 @@ pub(crate) async fn reservation_nodes(
     broker: web::Data<Broker>,
     who: May<ReadReservations>,
     id: web::Path<ReservationId>,
-    query: web::Query<ListNodes>,
+    query: Query<WhichPage>,
 ) -> Result<web::Json<Page<NodeView>>, ApiError> {
     let limit = limit(query.limit)?;
     let cursors = Cursors::of(broker.keys(), "nodes", &(who.tenant, *id));

@@ -4,8 +4,8 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use chrono::{DateTime, Utc};
 use market::event::Event;
-use market::ids::{TenantId, WebhookDeliveryId, WebhookEndpointId};
-use serde::{Deserialize, Serialize};
+use market::ids::{WebhookDeliveryId, WebhookEndpointId};
+use serde::Serialize;
 use store::webhooks::{Attempt, Delivery, DeliveryState};
 
 use super::unknown;
@@ -15,7 +15,8 @@ use crate::http::auth::May;
 use crate::http::body::NoBody;
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
-use crate::http::page::{Cursors, Page, limit};
+use crate::http::page::{Cursors, Page, WhichPage, limit};
+use crate::http::query::Query;
 
 /// Where a delivery stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -102,27 +103,10 @@ fn render(row: &Delivery) -> store::idempotency::Answer {
     answer(StatusCode::ACCEPTED, &DeliveryView::from(row))
 }
 
-/// Which deliveries.
-#[derive(Debug, Serialize, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListDeliveries {
-    /// For an administrator: whose.
-    #[param(inline)]
-    tenant: Option<TenantId>,
-    /// The cursor of the page before.
-    #[serde(skip_serializing)]
-    cursor: Option<String>,
-    /// Items of a page.
-    #[serde(skip_serializing)]
-    #[param(minimum = 1, maximum = 200, default = 50)]
-    limit: Option<u32>,
-}
-
 /// Lists what is and was on its way to an endpoint, the newest first, with how each attempt went.
 #[utoipa::path(
     tag = "events",
-    params(("id" = WebhookEndpointId, Path, description = "The endpoint"), ListDeliveries),
+    params(("id" = WebhookEndpointId, Path, description = "The endpoint"), WhichPage),
     responses((status = 200, description = "A page of deliveries", body = Page<DeliveryView>))
 )]
 #[get("/v1/webhook-endpoints/{id}/deliveries")]
@@ -130,7 +114,7 @@ pub(crate) async fn list_webhook_deliveries(
     broker: web::Data<Broker>,
     who: May<WriteEvents>,
     id: web::Path<WebhookEndpointId>,
-    query: web::Query<ListDeliveries>,
+    query: Query<WhichPage>,
 ) -> Result<web::Json<Page<DeliveryView>>, ApiError> {
     let limit = limit(query.limit)?;
     let endpoints = broker.store().webhook_endpoints().of(who.tenant);
@@ -145,10 +129,7 @@ pub(crate) async fn list_webhook_deliveries(
         .transpose()?;
     let found = endpoints.deliveries(*id, after, limit as u64 + 1).await?;
     let page = cursors.page(found, limit, |row| row.id);
-    Ok(web::Json(Page {
-        items: page.items.iter().map(DeliveryView::from).collect(),
-        next_cursor: page.next_cursor,
-    }))
+    Ok(web::Json(page.map(|row| DeliveryView::from(&row))))
 }
 
 /// Sends an event of the type `webhook.test` to the endpoint, whatever types it wants.
