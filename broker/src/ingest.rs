@@ -11,11 +11,12 @@ mod poll;
 mod price_lists;
 mod tail;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use adapters::AdapterError;
 use market::catalog::{CatalogReading, OfferDiff};
 use market::ids::ProviderId;
+use market::offer::Offer;
 use matcher::{ProviderView, Snapshot};
 use store::StoreError;
 use store::catalog::Generation;
@@ -107,9 +108,19 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
     let catalog = broker.store().catalog();
     let known = catalog.known_offers(&provider).await?;
     let diff = diff::diff(&known.offers, &reading);
-    if !shrank(known.offers.len(), &diff) {
+    // What a price list said of it before it was connected gives way at once.
+    let was_live = |offer: &&Offer| offer.orderable;
+    let live: HashSet<_> = known
+        .offers
+        .iter()
+        .filter(was_live)
+        .map(|o| o.offer_id)
+        .collect();
+    let mut lost = diff.withdrawn.clone();
+    lost.retain(|id| live.contains(id));
+    if !shrank(live.len(), lost.len()) {
         broker.doubts().forget(&provider);
-    } else if !broker.doubts().confirms(&provider, &diff.withdrawn) {
+    } else if !broker.doubts().confirms(&provider, &lost) {
         let what = "a listing that shrank by half or more, which the next one must confirm";
         mark_stale(broker, &provider, what).await?;
         return Err(IngestError::Incomplete { provider, what });
@@ -147,8 +158,8 @@ async fn keep(
 
 /// Whether a reading withdraws so much that it may have been cut short without saying so: a whole
 /// answer of some providers has no page numbers to tell by.
-fn shrank(known: usize, diff: &OfferDiff) -> bool {
-    known >= FEWEST_TO_DOUBT && diff.withdrawn.len() * 2 >= known
+fn shrank(known: usize, lost: usize) -> bool {
+    known >= FEWEST_TO_DOUBT && lost * 2 >= known
 }
 
 async fn mark_stale(

@@ -17,9 +17,8 @@ use crate::app::Broker;
 
 /// Applies all price lists that are configured, at once.
 ///
-/// A provider that is read live keeps its live offers: what a list says of it stands beside them
-/// under the provider's id with `-list` behind it. Offers of providers that are neither read live
-/// nor in any list are withdrawn.
+/// A provider that is connected speaks for itself: what a list says of it is left out. Offers of
+/// providers that are neither connected nor in any list are withdrawn.
 /// Errors: the database's, of the last that failed.
 pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(), IngestError> {
     let mut by_provider: BTreeMap<ProviderId, Vec<Offer>> = BTreeMap::new();
@@ -28,12 +27,21 @@ pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(
             by_provider.insert(row.id, Vec::new());
         }
     }
+    let mut left_out: BTreeMap<&ProviderId, usize> = BTreeMap::new();
     for offer in &sheets.offers {
-        let offer = beside_live(broker, offer.clone());
-        by_provider
-            .entry(offer.provider.clone())
-            .or_default()
-            .push(offer);
+        let provider = &offer.provider;
+        if broker.provider(provider).is_some() {
+            *left_out.entry(provider).or_default() += 1;
+            continue;
+        }
+        let of_provider = by_provider.entry(provider.clone()).or_default();
+        of_provider.push(offer.clone());
+    }
+    for (provider, offers) in left_out {
+        info!(
+            provider.id = %provider, offers,
+            "Left out what price lists say of {provider}: it is connected and read live"
+        );
     }
     let mut outcome = Ok(());
     for (provider, offers) in by_provider {
@@ -95,15 +103,4 @@ fn redated(known: &[Offer], reading: &CatalogReading, diff: &OfferDiff) -> Vec<O
         before.is_some_and(|before| *before != offer.observed_at)
     };
     reading.offers.iter().filter(is_redated).cloned().collect()
-}
-
-fn beside_live(broker: &Broker, mut offer: Offer) -> Offer {
-    if broker.provider(&offer.provider).is_some()
-        && let Ok(listed) = ProviderId::parse(&format!("{}-list", offer.provider))
-    {
-        let id = offer.offer_id.to_string();
-        offer.offer_id = OfferId::of_identity(&[listed.as_str(), &id]);
-        offer.provider = listed;
-    }
-    offer
 }

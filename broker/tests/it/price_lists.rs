@@ -3,8 +3,12 @@
 use std::fs::File;
 use std::path::PathBuf;
 
+use broker::ingest;
 use chrono::{DateTime, Utc};
+use market::catalog::CatalogReading;
 use market::identity::Role;
+use market::ids::{OfferId, ProviderId};
+use market::offer::Offer;
 use serde_json::{Value, json};
 
 use crate::service::Service;
@@ -15,7 +19,7 @@ fn at(text: &str) -> DateTime<Utc> {
     text.parse().expect("a time")
 }
 
-/// A list with this row, last written at this time.
+/// A list with these rows, last written at this time.
 fn list(folder: &tempfile::TempDir, row: &str, written: &str) -> Vec<PathBuf> {
     let path = folder.path().join("list.csv");
     let header = "provider,instance_type,gpu_name,gpu_count,vcpus,memory_gib,gpu_memory_mib,price_usd_hour,spot_usd_hour,region,zone";
@@ -100,5 +104,71 @@ async fn a_list_that_is_written_anew_is_as_old_as_the_new_file() {
         entries, 4,
         "each file once, however often it is read: {history}"
     );
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_is_connected_speaks_for_itself() {
+    let (service, folder) = (
+        Service::start().await,
+        tempfile::tempdir().expect("a folder"),
+    );
+    let world = &service.world;
+    let before = world.broker().snapshot().len();
+    let rows = format!("{}\n{ROW}", ROW.replace("acme", "lambda"));
+    let files = list(&folder, &rows, "2026-01-01T00:00:00Z");
+    world.read_price_lists(&files).await.expect("kept");
+    let snapshot = world.broker().snapshot();
+    // The row of `acme`, and what the bundled list has of providers that are not connected.
+    let listed: Vec<&Offer> = snapshot.offers().filter(|offer| !offer.orderable).collect();
+    assert!(listed.iter().any(|offer| offer.sku == "l40-box"));
+    for offer in &listed {
+        let seller = offer.provider.as_str().trim_end_matches("-list");
+        let seller = ProviderId::parse(seller).expect("an id");
+        assert!(
+            world.broker().provider(&seller).is_none(),
+            "{seller} is read live"
+        );
+    }
+    assert_eq!(snapshot.len(), before + listed.len());
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_live_reading_replaces_what_a_list_said_before() {
+    let (service, folder) = (
+        Service::start().await,
+        tempfile::tempdir().expect("a folder"),
+    );
+    let (world, broker) = (&service.world, service.world.broker());
+    let rows: Vec<String> = (0..6)
+        .map(|n| ROW.replace("l40-box", &format!("l40-{n}")))
+        .collect();
+    let files = list(&folder, &rows.join("\n"), "2026-01-01T00:00:00Z");
+    world.read_price_lists(&files).await.expect("kept");
+    let acme = ProviderId::parse("acme").expect("an id");
+    let of_acme = || {
+        let snapshot = broker.snapshot();
+        let mine = snapshot.offers().filter(|offer| offer.provider == acme);
+        mine.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(of_acme().len(), 6);
+    let mut live = of_acme().remove(0);
+    live.offer_id = OfferId::of_identity(&["acme", "read live"]);
+    live.orderable = true;
+    live.observed_at = broker.now();
+    let reading = |offers| CatalogReading {
+        provider: acme.clone(),
+        read_at: broker.now(),
+        offers,
+        skipped: Vec::new(),
+        complete: true,
+    };
+    ingest::apply(broker, reading(vec![live.clone()]))
+        .await
+        .expect("believed at once");
+    ingest::refresh_snapshot(broker).await.expect("read back");
+    let now: Vec<OfferId> = of_acme().iter().map(|offer| offer.offer_id).collect();
+    assert_eq!(now, [live.offer_id]);
     service.stop().await;
 }
