@@ -1,6 +1,7 @@
 //! The running broker: what every stage and every handler works with.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -101,6 +102,36 @@ struct Inner {
 struct Supply {
     snapshot: Arc<Snapshot>,
     standings: Vec<ProviderStanding>,
+    mark: SupplyMark,
+}
+
+/// By what two snapshots are known to sell the same, on whichever replica: the generation of the
+/// market, and a digest of how the providers stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SupplyMark {
+    generation: u64,
+    standings: [u8; 16],
+}
+
+impl SupplyMark {
+    fn of(generation: u64, standings: &[ProviderStanding]) -> Self {
+        let text = format!("{standings:?}");
+        let mut digest = [0; 16];
+        blake3::Hasher::new()
+            .update(text.as_bytes())
+            .finalize_xof()
+            .fill(&mut digest);
+        Self {
+            generation,
+            standings: digest,
+        }
+    }
+}
+
+impl fmt::Display for SupplyMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.generation, hex::encode(self.standings))
+    }
 }
 
 impl Broker {
@@ -113,6 +144,7 @@ impl Broker {
         let supply = Supply {
             snapshot: Arc::new(empty),
             standings: Vec::new(),
+            mark: SupplyMark::of(0, &[]),
         };
         let work_to_do = parts.hot.subscribe(Topic::Work);
         let post = Post::new(parts.mode == DatabaseMode::Simulation);
@@ -222,8 +254,13 @@ impl Broker {
     /// All live offers, as of the last applied reading.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.supply().0
+    }
+
+    /// All live offers, and the mark of what they were built from.
+    pub(crate) fn supply(&self) -> (Arc<Snapshot>, SupplyMark) {
         let supply = self.0.supply.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&supply.snapshot)
+        (Arc::clone(&supply.snapshot), supply.mark)
     }
 
     /// Whether the snapshot was built from what the database holds by these marks.
@@ -241,6 +278,7 @@ impl Broker {
             .unwrap_or_else(PoisonError::into_inner);
         if snapshot.generation() >= supply.snapshot.generation() {
             *supply = Supply {
+                mark: SupplyMark::of(snapshot.generation(), &standings),
                 snapshot: Arc::new(snapshot),
                 standings,
             };

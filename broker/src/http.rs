@@ -60,7 +60,7 @@ use agents::AgentFile;
 use auth::KnownKeys;
 use error::ApiError;
 use offers::OfferPages;
-use plans::PlanBodies;
+use plans::PlanAnswers;
 use request::RequestSpan;
 use unrouted::KnownPaths;
 use verifications::LargeSteps;
@@ -94,7 +94,7 @@ pub fn serve_with_workers(
     let agent_file = web::Data::new(AgentFile::default());
     let large_steps = web::Data::new(LargeSteps::default());
     let offer_pages = web::Data::new(OfferPages::default());
-    let plan_bodies = web::Data::new(PlanBodies::default());
+    let plan_answers = web::Data::new(PlanAnswers::default());
     let known_keys = web::Data::new(KnownKeys::default());
     let server = HttpServer::new(move || {
         App::new()
@@ -105,7 +105,7 @@ pub fn serve_with_workers(
             .app_data(web::Data::clone(&agent_file))
             .app_data(web::Data::clone(&large_steps))
             .app_data(web::Data::clone(&offer_pages))
-            .app_data(web::Data::clone(&plan_bodies))
+            .app_data(web::Data::clone(&plan_answers))
             .app_data(web::Data::clone(&known_keys))
             .app_data(
                 web::PathConfig::default().error_handler(|error, _| parameter("path", &error)),

@@ -1,7 +1,8 @@
 //! The plan: candidates for a demand, with reasons, found in the snapshot as it stands.
 //!
-//! The same tenant, demand and generation give the same plan, from memory and without a write; on
-//! another replica it is found through hot state.
+//! The same tenant, demand and supply give the same plan, from memory and without a write; on
+//! another replica it is found through hot state. The supply is a generation of the market together
+//! with how its providers stand: one that was switched off is in no plan from then on.
 //! The next stage is [`crate::quote`].
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use store::StoreError;
 use store::catalog::Generation;
 use store::plans::NewPlan;
 
-use crate::app::Broker;
+use crate::app::{Broker, SupplyMark};
 
 /// How many of the best candidates a plan keeps.
 pub const CANDIDATES_KEPT: usize = 50;
@@ -28,7 +29,7 @@ pub const ORDERABLE_KEPT: usize = 10;
 /// For how many of the best fleets requests are simulated.
 pub const SIMULATED: usize = 3;
 
-/// How long a plan answers for its generation.
+/// How long a plan answers for its supply.
 const LIFE: Duration = Duration::from_secs(60);
 
 /// Why no plan was made.
@@ -66,7 +67,7 @@ pub struct PlanRecord {
 /// The plans made lately, by what they answer.
 pub(crate) struct PlanMemory(Cache<PlanKey, Arc<PlanRecord>>);
 
-type PlanKey = (TenantId, u64, [u8; 32]);
+type PlanKey = (TenantId, SupplyMark, [u8; 32]);
 
 impl Default for PlanMemory {
     fn default() -> Self {
@@ -84,14 +85,14 @@ pub async fn make_plan(
 ) -> Result<Arc<PlanRecord>, PlanError> {
     let now = broker.now();
     demand.check(now).map_err(PlanError::Faulty)?;
-    let snapshot = broker.snapshot();
+    let (snapshot, mark) = broker.supply();
     let digest = blake3::hash(demand_text(&demand).as_bytes());
-    let key = (tenant, snapshot.generation(), *digest.as_bytes());
+    let key = (tenant, mark, *digest.as_bytes());
     let memory = &broker.plan_memory().0;
     if let Some(known) = memory.get(&key).filter(|known| still_fresh(broker, known)) {
         return Ok(known);
     }
-    let shared = format!("plan:{tenant}:{}:{}", key.1, digest.to_hex());
+    let shared = format!("plan:{tenant}:{mark}:{}", digest.to_hex());
     if let Some(known) = made_elsewhere(broker, tenant, &shared).await {
         let known = Arc::new(known);
         memory.insert(key, Arc::clone(&known));
@@ -162,7 +163,12 @@ fn search(
     Ok(plan)
 }
 
-/// A plan answers for its generation only as long as its youngest offers are.
+/// Whether a plan still answers its own demand, as long as the supply is what it was searched in.
+pub(crate) fn still_answers(broker: &Broker, known: &PlanRecord) -> bool {
+    still_fresh(broker, known) && known.demand.check(broker.now()).is_ok()
+}
+
+/// A plan answers for its supply only as long as its youngest offers are.
 fn still_fresh(broker: &Broker, known: &PlanRecord) -> bool {
     let age = (broker.now() - known.created_at).to_std();
     // One from the future was made by a replica whose clock is ahead.

@@ -8,6 +8,7 @@ use std::future::{Future, Ready, ready};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::dev::Payload;
@@ -35,7 +36,12 @@ const TOUCH_EVERY: TimeDelta = TimeDelta::minutes(1);
 const BELIEVED: Duration = Duration::from_secs(1);
 
 /// The API keys that called within the last second, by their hash.
-pub(super) struct KnownKeys(Cache<String, (ApiKey, DateTime<Utc>)>);
+pub(super) struct KnownKeys(Cache<String, Arc<KnownKey>>);
+
+struct KnownKey {
+    key: ApiKey,
+    read_at: DateTime<Utc>,
+}
 
 impl Default for KnownKeys {
     fn default() -> Self {
@@ -46,14 +52,14 @@ impl Default for KnownKeys {
 
 impl KnownKeys {
     /// The key of this hash, unless the broker's clock has gone on as far as the machine's may.
-    fn find(&self, hash: &str, now: DateTime<Utc>) -> Option<ApiKey> {
-        let (key, read_at) = self.0.get(hash)?;
-        let age = (now - read_at).to_std();
-        age.is_ok_and(|age| age < BELIEVED).then_some(key)
+    fn find(&self, hash: &str, now: DateTime<Utc>) -> Option<Arc<KnownKey>> {
+        let known = self.0.get(hash)?;
+        let age = (now - known.read_at).to_std();
+        age.is_ok_and(|age| age < BELIEVED).then_some(known)
     }
 
-    fn keep(&self, hash: String, key: ApiKey, now: DateTime<Utc>) {
-        self.0.insert(hash, (key, now));
+    fn keep(&self, hash: String, key: ApiKey, read_at: DateTime<Utc>) {
+        self.0.insert(hash, Arc::new(KnownKey { key, read_at }));
     }
 }
 
@@ -308,8 +314,8 @@ async fn of_api_key(
 ) -> Result<Principal, ApiError> {
     let (hash, now) = (hash_api_key(shown), broker.now());
     let known = request.app_data::<web::Data<KnownKeys>>();
-    if let Some(key) = known.and_then(|known| known.find(&hash, now)) {
-        return principal(broker, key, false);
+    if let Some(known) = known.and_then(|known| known.find(&hash, now)) {
+        return principal(broker, &known.key, false);
     }
     let keys = broker.store().api_keys().across_tenants();
     let key = keys.find_by_hash(&hash).await?;
@@ -327,13 +333,13 @@ async fn of_key(
     by_token: bool,
 ) -> Result<Principal, ApiError> {
     let key = key.ok_or_else(invalid)?;
-    let caller = principal(broker, key.clone(), by_token)?;
+    let caller = principal(broker, &key, by_token)?;
     touch(broker, &key).await;
     Ok(caller)
 }
 
 /// Who holds a key that is good now.
-fn principal(broker: &Broker, key: ApiKey, by_token: bool) -> Result<Principal, ApiError> {
+fn principal(broker: &Broker, key: &ApiKey, by_token: bool) -> Result<Principal, ApiError> {
     if key.revoked_at.is_some() {
         return Err(invalid());
     }
@@ -347,11 +353,11 @@ fn principal(broker: &Broker, key: ApiKey, by_token: bool) -> Result<Principal, 
         tenant_named: false,
         grant: Grant {
             role: key.role,
-            scopes: key.scopes,
+            scopes: key.scopes.clone(),
         },
         shown: Shown::Key {
             id: key.id,
-            prefix: key.prefix,
+            prefix: key.prefix.clone(),
             expires_at: key.expires_at,
             by_token,
         },

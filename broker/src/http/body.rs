@@ -1,6 +1,7 @@
 //! Request bodies: JSON, read strictly, with a problem document for each way to get it wrong.
 //!
-//! A body whose caller has to be known first is a [`LateBody`].
+//! A body whose caller has to be known first is a [`LateBody`], one that may be known by its bytes an
+//! [`UnreadBody`].
 //!
 //! Two things that the usual reader lets pass are settled here: a name given twice in one object
 //! is refused, and a whole number written as `3.0` is the integer that JSON Schema says it is.
@@ -36,16 +37,46 @@ impl<T: DeserializeOwned + 'static, const LIMIT: usize> FromRequest for Body<T, 
     type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let right_type = check_media_type(request);
-        let payload = web::Payload::from_request(request, payload);
+        let unread = UnreadBody::<LIMIT>::from_request(request, payload);
         Box::pin(async move {
-            right_type?;
-            let bytes = read(payload.await.map_err(unreadable)?, LIMIT).await?;
+            let UnreadBody(bytes) = unread.await?;
             Ok(Self {
                 value: parse(&bytes)?,
                 bytes,
             })
         })
+    }
+}
+
+/// A JSON body whose bytes came and were not looked into: its handler may know them already.
+#[derive(Debug)]
+pub(crate) struct UnreadBody<const LIMIT: usize = LIMIT_BYTES>(Bytes);
+
+impl<const LIMIT: usize> FromRequest for UnreadBody<LIMIT> {
+    type Error = ApiError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let right_type = check_media_type(request);
+        let payload = web::Payload::from_request(request, payload).into_inner();
+        Box::pin(async move {
+            right_type?;
+            Ok(Self(read(payload.map_err(unreadable)?, LIMIT).await?))
+        })
+    }
+}
+
+impl<const LIMIT: usize> UnreadBody<LIMIT> {
+    /// The bytes as they came.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Reads it into `T`.
+    ///
+    /// Errors: as [`parse`].
+    pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        parse(&self.0)
     }
 }
 

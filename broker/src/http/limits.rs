@@ -57,8 +57,8 @@ pub(super) async fn limit<B: MessageBody + 'static>(
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
     let broker = request.app_data::<web::Data<Broker>>().cloned();
-    let counted = request.match_pattern().is_none_or(|route| counts(&route));
-    let Some(broker) = broker.filter(|broker| counted && broker.config().limits.enabled) else {
+    let counted = || request.match_pattern().is_none_or(|route| counts(&route));
+    let Some(broker) = broker.filter(|broker| broker.config().limits.enabled && counted()) else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
     let (family, caller, quota) = caller(&broker, &request).await;

@@ -1,20 +1,23 @@
 //! `/v1/plans`: the candidates for a demand, with reasons. A plan costs nothing and reserves
 //! nothing, so it takes no `Idempotency-Key`.
 
+use std::sync::{Arc, Weak};
+
 use actix_web::http::StatusCode;
-use actix_web::http::header::ContentType;
+use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
 use actix_web::web::Bytes;
-use actix_web::{HttpResponse, get, post, web};
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use chrono::{DateTime, Utc};
 use market::demand::Demand;
-use market::ids::PlanId;
-use matcher::{MatchError, PlanView};
+use market::ids::{PlanId, TenantId};
+use matcher::{MatchError, PlanView, Snapshot};
 use moka::sync::Cache;
 use serde::Serialize;
 
 use super::access::{ReadPlans, WritePlans};
+use super::audit::record;
 use super::auth::May;
-use super::body::Body;
+use super::body::UnreadBody;
 use super::error::ApiError;
 use crate::app::Broker;
 use crate::plan::{self, PlanError, PlanRecord};
@@ -36,28 +39,47 @@ pub(crate) struct PlanBody {
 /// How much is kept. Units: bytes of answers.
 const KEPT_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Plans as they were sent lately, by their id: a plan never changes. Whose it is was settled by
-/// whoever has the record.
-pub(crate) struct PlanBodies(Cache<PlanId, Bytes>);
+/// Plans as they were sent lately, by whose they are and by the demand as it was written: a demand
+/// that was answered before is not even read.
+pub(crate) struct PlanAnswers(Cache<Asked, Arc<KnownAnswer>>);
 
-impl Default for PlanBodies {
+/// A tenant and the digest of a demand's bytes.
+type Asked = (TenantId, [u8; 32]);
+
+struct KnownAnswer {
+    snapshot: Weak<Snapshot>,
+    record: Arc<PlanRecord>,
+    body: Bytes,
+}
+
+impl Default for PlanAnswers {
     fn default() -> Self {
-        let weigh = |_: &PlanId, body: &Bytes| u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let weigh = |_: &Asked, known: &Arc<KnownAnswer>| {
+            u32::try_from(known.body.len()).unwrap_or(u32::MAX)
+        };
         let cache = Cache::builder().max_capacity(KEPT_BYTES).weigher(weigh);
         Self(cache.build())
     }
 }
 
-impl PlanBodies {
-    fn of(&self, record: &PlanRecord) -> Result<Bytes, ApiError> {
-        if let Some(body) = self.0.get(&record.id) {
-            return Ok(body);
-        }
-        let body = PlanBody::try_from(record)?;
-        let body = serde_json::to_vec(&body).map_err(|error| ApiError::broken(&error))?;
-        let body = Bytes::from(body);
-        self.0.insert(record.id, body.clone());
-        Ok(body)
+impl PlanAnswers {
+    /// The answer to a demand, where it is still what it was: from the snapshot as it stands, young
+    /// enough, and to a demand that can still be met.
+    fn find(&self, broker: &Broker, asked: &Asked) -> Option<Bytes> {
+        let known = self.0.get(asked)?;
+        // A weak handle keeps its address from being given to a later snapshot.
+        let same = known.snapshot.as_ptr() == Arc::as_ptr(&broker.snapshot());
+        (same && plan::still_answers(broker, &known.record)).then(|| known.body.clone())
+    }
+
+    /// Keeps the answer that was found in this snapshot.
+    fn keep(&self, asked: Asked, snapshot: &Arc<Snapshot>, record: Arc<PlanRecord>, body: Bytes) {
+        let known = KnownAnswer {
+            snapshot: Arc::downgrade(snapshot),
+            record,
+            body,
+        };
+        self.0.insert(asked, Arc::new(known));
     }
 }
 
@@ -108,14 +130,29 @@ impl From<PlanError> for ApiError {
 #[post("/v1/plans")]
 pub(crate) async fn make_plan(
     broker: web::Data<Broker>,
-    bodies: web::Data<PlanBodies>,
+    answers: web::Data<PlanAnswers>,
     who: May<WritePlans>,
-    body: Body<Demand>,
+    request: HttpRequest,
+    body: UnreadBody,
 ) -> Result<HttpResponse, ApiError> {
-    let record = plan::make_plan(&broker, who.tenant, body.value).await?;
-    Ok(HttpResponse::build(StatusCode::CREATED)
-        .content_type(ContentType::json())
-        .body(bodies.of(&record)?))
+    record::free(&request);
+    let asked = (who.tenant, *blake3::hash(body.bytes()).as_bytes());
+    if let Some(known) = answers.find(&broker, &asked) {
+        return Ok(created(known));
+    }
+    let snapshot = broker.snapshot();
+    let record = plan::make_plan(&broker, who.tenant, body.parse()?).await?;
+    let text = serde_json::to_vec(&PlanBody::try_from(&*record)?)
+        .map_err(|error| ApiError::broken(&error))?;
+    let text = Bytes::from(text);
+    answers.keep(asked, &snapshot, record, text.clone());
+    Ok(created(text))
+}
+
+fn created(plan: Bytes) -> HttpResponse {
+    HttpResponse::build(StatusCode::CREATED)
+        .insert_header((CONTENT_TYPE, HeaderValue::from_static("application/json")))
+        .body(plan)
 }
 
 /// One plan.

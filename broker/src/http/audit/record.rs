@@ -18,13 +18,18 @@ use crate::http::error::ApiError;
 use crate::http::openapi::Document;
 use crate::http::request;
 
-/// Operations that change nothing although they are sent as `POST`: a plan costs nothing and
-/// reserves nothing.
-const FREE: [&str; 1] = ["make_plan"];
-
 /// Marks a request whose entry is written, or that had no effect of its own.
 #[derive(Debug, Clone, Copy)]
 struct Settled;
+
+/// Marks a request that changes nothing although it is sent as `POST`.
+#[derive(Debug, Clone, Copy)]
+struct Free;
+
+/// Says that a request changes nothing: it is recorded as one that reads.
+pub(crate) fn free(request: &HttpRequest) {
+    request.extensions_mut().insert(Free);
+}
 
 /// Says that nothing more is to be recorded of a request.
 pub(crate) fn settle(request: &HttpRequest) {
@@ -70,18 +75,11 @@ pub(crate) async fn record_rest<B: MessageBody>(
 ) -> Result<ServiceResponse<B>, Error> {
     let response = next.call(request).await?;
     let request = response.request();
-    let settled = request.extensions().contains::<Settled>();
-    let who = request.extensions().get::<Principal>().cloned();
     let broker = request.app_data::<web::Data<Broker>>();
-    let (false, Some(who), Some(broker)) = (settled, who, broker) else {
+    let (Some(broker), Some((outcome, who))) = (broker, unsettled(&response)) else {
         return Ok(response);
     };
     let mut entry = entry(broker, request, &who);
-    let changes = !request.method().is_safe() && !FREE.contains(&entry.operation.as_str());
-    let foreign = who.tenant != who.own_tenant;
-    let Some(outcome) = outcome(response.status(), changes, foreign) else {
-        return Ok(response);
-    };
     entry.outcome = outcome;
     entry.status = Some(response.status().as_u16());
     entry.code = code_of(&response);
@@ -91,6 +89,21 @@ pub(crate) async fn record_rest<B: MessageBody>(
         error!(error = %causes, "An audit entry could not be written: {causes}");
     }
     Ok(response)
+}
+
+/// What is to be recorded of an answer, and of whom; `None` for nothing. Most calls are of the last
+/// kind, so nothing is copied before it is known.
+fn unsettled<B>(response: &ServiceResponse<B>) -> Option<(AuditOutcome, Principal)> {
+    let request = response.request();
+    let extensions = request.extensions();
+    let who = extensions.get::<Principal>()?;
+    if extensions.contains::<Settled>() {
+        return None;
+    }
+    let foreign = who.tenant != who.own_tenant;
+    let changes = !request.method().is_safe() && !extensions.contains::<Free>();
+    let outcome = outcome(response.status(), changes, foreign)?;
+    Some((outcome, who.clone()))
 }
 
 fn code_of<B>(response: &ServiceResponse<B>) -> Option<String> {
