@@ -140,6 +140,7 @@ fn search(
         let options = SearchOptions {
             limit,
             orderable_only,
+            alternatives: !orderable_only,
             simulated: SIMULATED,
         };
         matcher::search(snapshot, demand, held, now, &options)

@@ -68,6 +68,7 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     let snapshot = Snapshot::new(0, now, read.offers.clone(), views);
     let options = SearchOptions {
         limit: args.top,
+        alternatives: true,
         simulated: SIMULATED,
         ..SearchOptions::default()
     };
@@ -146,6 +147,24 @@ fn as_text(read: &PriceSheets, plan: &Plan) -> String {
         lines.push(table(&headings, plan.candidates.iter().flat_map(rows_of)));
         lines.push("Why the first:".to_owned());
         lines.extend(best.reasons.iter().map(|reason| hanging("  - ", reason)));
+        for launch in &best.launch {
+            let ports: Vec<_> = launch.ports.iter().map(u16::to_string).collect();
+            let words = format!(
+                "{}, ports {}: {}",
+                launch.engine,
+                ports.join(" "),
+                launch.command
+            );
+            lines.push(hanging("  start ", &words));
+        }
+        for other in &plan.alternatives {
+            lines.push(format!(
+                "  with weights in {}: {} USD per hour, {} less; not taken",
+                other.weights.as_str(),
+                other.price_usd_hour,
+                other.saves_usd_hour
+            ));
+        }
     }
     lines.push(format!(
         "{} rows read: {} offers; {} satisfy the demand, {} do not{}",

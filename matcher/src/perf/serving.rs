@@ -276,4 +276,6 @@ pub(crate) fn doublings(most: u32) -> impl Iterator<Item = u32> {
 }
 
 #[cfg(test)]
+mod published;
+#[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! The search as a whole: its reasons, its ranks, and its naive twin.
 
+mod demands;
 mod fleets;
 mod gpus;
 mod reasons;

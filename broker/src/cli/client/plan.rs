@@ -82,6 +82,24 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
         for reason in items(best, "reasons").iter().filter_map(Value::as_str) {
             print_line(&hanging("  - ", &clean(reason)))?;
         }
+        for launch in items(best, "launch") {
+            let ports: Vec<String> = items(launch, "ports").iter().map(Value::to_string).collect();
+            let told = format!(
+                "{}, ports {}: {}",
+                text(launch, "/engine"),
+                ports.join(" "),
+                text(launch, "/command")
+            );
+            print_line(&hanging("  start ", &clean(&told)))?;
+        }
+        for other in items(plan, "alternatives") {
+            print_line(&format!(
+                "  with weights in {}: {} USD per hour, {} less; not taken",
+                words(other, "/weights"),
+                price(other, "/price_usd_hour"),
+                price(other, "/saves_usd_hour")
+            ))?;
+        }
     }
     print_rejected(plan)?;
     if !candidates.is_empty() {

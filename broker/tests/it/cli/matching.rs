@@ -338,7 +338,6 @@ fn a_demand_that_is_no_demand_is_refused_with_status_2_and_words_that_help() {
     let lists = lists();
     let hybrid = r#"{"kind":"hybrid","train":{"model":"Llama 3 8B","tokens":1000},
         "serve":{"kind":"serve_batch","model":"Llama 3 8B","requests":9,"input_tokens":9,"output_tokens":9}}"#;
-    let batch = r#"{"kind":"serve_batch","model":"Llama 3 8B","requests":9,"input_tokens":9,"output_tokens":9}"#;
     for (demand, help) in [
         ("{\"kind\":\"gpus\"", "demand.json is not valid"),
         ("[1]", "demand.json is not valid"),
@@ -374,7 +373,6 @@ fn a_demand_that_is_no_demand_is_refused_with_status_2_and_words_that_help() {
             r#"{"kind":"train","model":"Lama 3 8B","tokens":1000}"#,
             "the nearest names are Llama 3 8B",
         ),
-        (batch, "the kind `serve_batch` are not matched yet"),
         (hybrid, "the kind `hybrid` are not matched yet"),
     ] {
         let ended = lists.try_match(demand, &[]);
