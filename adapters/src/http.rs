@@ -66,6 +66,9 @@ pub struct HttpConfig {
     pub longest_wait: Duration,
     /// A directory into which each exchange is written, without secrets.
     pub record_to: Option<PathBuf>,
+    /// What a call says of the trace that it is part of, as the header `traceparent` (W3C Trace
+    /// Context); nothing, when nothing is said.
+    pub traceparent: fn() -> Option<String>,
 }
 
 impl HttpConfig {
@@ -83,6 +86,7 @@ impl HttpConfig {
             first_backoff: Duration::from_millis(500),
             longest_wait: Duration::from_secs(60),
             record_to: None,
+            traceparent: || None,
         }
     }
 }

@@ -20,7 +20,7 @@ use market::offer::Offer;
 use matcher::{ProviderView, Snapshot};
 use store::StoreError;
 use store::catalog::Generation;
-use tracing::{info, warn};
+use tracing::{Instrument as _, debug_span, info, warn};
 
 pub(crate) use doubt::Doubts;
 pub(crate) use poll::{POLL, lease_of};
@@ -64,8 +64,10 @@ pub enum IngestError {
 ///
 /// Errors: [`IngestError`]; the provider is then marked stale with the reason.
 pub async fn read_provider(broker: &Broker, link: &ProviderLink) -> Result<(), IngestError> {
-    let ended = read_and_apply(broker, link).await;
-    metrics::reading_ended(&link.adapter.profile().provider_id(), &ended);
+    let provider = link.adapter.profile().provider_id();
+    let span = debug_span!("read_provider", provider.id = %provider);
+    let ended = read_and_apply(broker, link).instrument(span).await;
+    metrics::reading_ended(&provider, &ended);
     ended
 }
 

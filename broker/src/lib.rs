@@ -38,6 +38,7 @@ mod samples;
 pub mod secrets;
 pub mod simulation;
 pub mod spending;
+mod spans;
 pub mod start;
 pub mod sweep;
 pub mod verify;

@@ -28,18 +28,33 @@ enum Form {
 
 /// Logs to stderr from now on: by `RUST_LOG`, and as JSON with `BROKER_LOG=json`.
 pub(crate) fn to_stderr() {
-    let form = match std::env::var("BROKER_LOG").as_deref() {
+    // A second subscriber in one process changes nothing.
+    let _ = registry()
+        .with(filter())
+        .with(lines(form(), std::io::stderr))
+        .try_init();
+}
+
+/// The same as a layer beside others, which see more than is logged.
+#[cfg(feature = "otel")]
+pub(crate) fn filtered_lines<S>() -> impl Layer<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    lines(form(), std::io::stderr).with_filter(filter())
+}
+
+fn form() -> Form {
+    match std::env::var("BROKER_LOG").as_deref() {
         Ok("json") => Form::Json,
         _ => Form::Text {
             ansi: std::io::stderr().is_terminal(),
         },
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(USUAL));
-    // A second subscriber in one process changes nothing.
-    let _ = registry()
-        .with(filter)
-        .with(lines(form, std::io::stderr))
-        .try_init();
+    }
+}
+
+fn filter() -> EnvFilter {
+    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(USUAL))
 }
 
 /// What writes the lines.

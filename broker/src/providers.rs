@@ -20,6 +20,7 @@ use tracing::{info, warn};
 
 use crate::app::{Broker, ProviderLink};
 use crate::secrets::{CannotOpen, SealingKey};
+use crate::spans;
 use crate::start::is_loopback;
 
 /// The longest credential. Units: bytes.
@@ -79,6 +80,7 @@ pub fn connect(
     let http = Http::live(HttpConfig {
         base_url: base_url.map_or_else(|| usual.base_url.clone(), str::to_owned),
         allow_loopback: mode == DatabaseMode::Simulation,
+        traceparent: spans::traceparent,
         ..usual
     })?;
     Ok(ProviderLink { adapter, http })

@@ -23,7 +23,7 @@ use store::settings::DatabaseMode;
 use crate::app::{Broker, ProviderLink};
 use crate::clock::{Clock as _, FollowedClock, ManualClock};
 use crate::config::Config;
-use crate::{fulfil, http, ingest, start};
+use crate::{fulfil, http, ingest, spans, start};
 
 /// How long one call to a simulated provider may take, in real time.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -265,6 +265,7 @@ fn simulated_link(
         call_spacing: Duration::ZERO,
         order_spacing: Duration::ZERO,
         first_backoff: Duration::from_millis(10),
+        traceparent: spans::traceparent,
         ..HttpConfig::of(adapter.profile(), Some(credential))
     })?;
     Ok(ProviderLink {

@@ -8,7 +8,8 @@ use chrono::DateTime;
 use rand::Rng;
 use reqwest::header::{ACCEPT, DATE, HeaderMap, RETRY_AFTER};
 use secrecy::ExposeSecret;
-use tracing::{debug, warn};
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span, debug, debug_span, warn};
 
 use super::exchange::Exchange;
 use super::pace::Pace;
@@ -109,7 +110,16 @@ impl Live {
             .turn(self.config.longest_wait)
             .await
             .map_err(too_far)?;
-        let reply = self.exchange(call).await?;
+        // Paths hold ids of a provider's things, and say nothing that the purpose does not.
+        let span = debug_span!(
+            "provider_call",
+            otel.kind = "client",
+            provider.url = %self.base,
+            http.method = call.method,
+            purpose = ?call.purpose,
+            http.status = Empty,
+        );
+        let reply = self.exchange(call).instrument(span).await?;
         if reply.status == 429 {
             self.calls.hold(
                 reply
@@ -136,11 +146,15 @@ impl Live {
         if let Some(credential) = &self.config.credential {
             request = request.bearer_auth(credential.expose_secret());
         }
+        if let Some(parent) = (self.config.traceparent)() {
+            request = request.header("traceparent", parent);
+        }
         if let Some(body) = &call.body {
             request = request.json(body);
         }
         let mut response = request.send().await.map_err(|error| lost(call, error))?;
         let status = response.status().as_u16();
+        Span::current().record("http.status", status);
         let retry_after = retry_after(response.headers());
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| lost(call, error))? {
@@ -275,6 +289,7 @@ mod tests {
             first_backoff: Duration::ZERO,
             longest_wait: Duration::ZERO,
             record_to: None,
+            traceparent: || None,
         };
         let live = Live::open(config).expect("a connection");
         assert!(!format!("{live:?}").contains("hunter2"));

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use adapters::http::{Answer, MAX_BODY_BYTES, Purpose};
-use adapters::{AdapterError, Http, Refusal};
+use adapters::{AdapterError, Http, HttpConfig, Refusal};
 use serde_json::{Value, json};
 
 use crate::server::{Server, Turn};
@@ -50,6 +50,23 @@ async fn a_read_is_tried_again_until_it_succeeds() {
         );
         assert_eq!(server.requests().len(), 2);
     }
+}
+
+#[tokio::test]
+async fn a_call_says_of_which_trace_it_is_part_where_there_is_one() {
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let server = Server::start(vec![ok("[1]"), ok("[1]")]).await;
+    read(&server.http()).await.expect("an answer");
+    let traced = HttpConfig {
+        traceparent: || Some(TRACE.to_owned()),
+        ..server.config()
+    };
+    let http = Http::live(traced).expect("a connection");
+    read(&http).await.expect("an answer");
+    let requests = server.requests();
+    assert!(!requests[0].contains("traceparent"), "{}", requests[0]);
+    let line = format!("traceparent: {TRACE}\r\n");
+    assert!(requests[1].contains(&line), "{}", requests[1]);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use tracing::warn;
 use super::market::{Market, keep_turning};
 use super::{DatabaseArgs, Ending, block_on, listen_at, read_sheets};
 use crate::config::Config;
+use crate::spans::Spans;
 use crate::{background, http, ingest, start};
 
 /// Runs the service until Ctrl-C or SIGTERM; a second one drops what is under way.
@@ -39,7 +40,15 @@ pub(super) struct ServeArgs {
 }
 
 pub(super) fn run(args: ServeArgs) -> Result<(), Ending> {
-    crate::logging::to_stderr();
+    block_on(async {
+        let spans = Spans::log_and_export();
+        let ended = configure_and_serve(args).await;
+        spans.end().await;
+        ended
+    })
+}
+
+async fn configure_and_serve(args: ServeArgs) -> Result<(), Ending> {
     let mut config =
         Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
     if let Some(listen) = args.listen {
@@ -47,7 +56,7 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Ending> {
     }
     config.simulation.market_url = args.market.or(config.simulation.market_url);
     config.pricesheets.extend(args.pricesheets);
-    block_on(serve(config, args.simulate))
+    serve(config, args.simulate).await
 }
 
 async fn serve(config: Config, simulate: bool) -> Result<(), Ending> {

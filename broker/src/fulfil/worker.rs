@@ -8,7 +8,7 @@ use chrono::TimeDelta;
 use store::work::Claim;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
-use tracing::{error, warn};
+use tracing::{Instrument as _, debug_span, error, warn};
 
 use super::{AFTER_OUR_FAULT, BATCH, claim, give_back, round};
 use crate::app::Broker;
@@ -79,9 +79,9 @@ impl Rounds {
             Ok((read_at, due)) => {
                 for claimed in due {
                     let (broker, claim) = (broker.clone(), claimed.claim);
-                    let task = self
-                        .tasks
-                        .spawn(async move { round(&broker, claimed, read_at).await });
+                    let span = debug_span!("fulfil", reservation.id = %claim.reservation_id());
+                    let round = async move { round(&broker, claimed, read_at).await };
+                    let task = self.tasks.spawn(round.instrument(span));
                     self.claims.insert(task.id(), claim);
                 }
             }

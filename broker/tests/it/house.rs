@@ -102,7 +102,7 @@ fn the_arrows_between_the_crates_are_those_of_the_map() {
 }
 
 #[test]
-fn no_cuda_and_no_second_tls_stack_is_in_the_tree_of_the_broker() {
+fn no_cuda_no_second_tls_stack_and_no_telemetry_is_in_the_tree_of_the_broker() {
     let arguments = [
         "tree", "-p", "broker", "-e", "normal", "--prefix", "none", "--format", "{p}",
     ];
@@ -112,7 +112,14 @@ fn no_cuda_and_no_second_tls_stack_is_in_the_tree_of_the_broker() {
         .filter_map(|line| line.split(' ').next())
         .collect();
     assert!(names.contains(&"actix-web"), "the tree was not read");
-    for unwanted in ["cudarc", "aws-lc-sys", "openssl-sys", "native-tls"] {
+    for unwanted in [
+        "cudarc",
+        "aws-lc-sys",
+        "openssl-sys",
+        "native-tls",
+        "opentelemetry",
+        "prost",
+    ] {
         assert!(
             !names.contains(&unwanted),
             "the broker's tree holds {unwanted}"
