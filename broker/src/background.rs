@@ -19,7 +19,7 @@ use tracing::{error, warn};
 
 use crate::app::Broker;
 use crate::pulse::Pulses;
-use crate::{feed, fulfil, ingest, metrics, reach, spending, sweep, webhooks};
+use crate::{feed, fulfil, ingest, metrics, reach, retention, spending, sweep, webhooks};
 
 /// How a task learns that it is to end.
 ///
@@ -45,6 +45,7 @@ pub fn start(broker: &Broker) -> Background {
     work.add("sweep", sweep::keep_sweeping);
     work.add("webhooks", webhooks::keep_delivering);
     work.add("spending", spending::keep_watching);
+    work.add("prune", retention::keep_pruning);
     work.add("streams", feed::close_when_stopped);
     work.add("metrics", metrics::keep_folding);
     work

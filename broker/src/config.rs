@@ -93,6 +93,8 @@ pub struct Config {
     pub verifier: VerifierConfig,
     /// Looking whether nodes in use can be reached.
     pub reach: ReachConfig,
+    /// How long what is not accounted for is kept.
+    pub retention: RetentionConfig,
     /// Providers by id.
     pub providers: BTreeMap<String, ProviderConfig>,
     /// Price lists to read at start.
@@ -261,6 +263,17 @@ pub struct ReachConfig {
     pub on_unreachable: OnUnreachable,
 }
 
+/// How long what is not accounted for is kept. The ledger, what it is made of and the audit log
+/// stay for good; answers under an `Idempotency-Key` are kept for the 24 hours that they are replayed.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetentionConfig {
+    /// Events. One that a delivery still refers to is kept as long as that one. Units: days.
+    pub events_days: u32,
+    /// Deliveries of webhooks that are over, with their attempts. Units: days.
+    pub webhook_deliveries_days: u32,
+}
+
 /// An outside issuer whose tokens are believed, and who their bearers are here. What it does not
 /// name is refused.
 #[derive(Debug, Clone, Deserialize)]
@@ -386,6 +399,7 @@ fn defaults() -> serde_json::Value {
             "unreachable_seconds": 600,
             "on_unreachable": "event",
         },
+        "retention": { "events_days": 90, "webhook_deliveries_days": 30 },
         "providers": {},
         "pricesheets": [],
         "oidc": [],

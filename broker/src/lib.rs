@@ -33,6 +33,7 @@ pub mod quote;
 pub mod reach;
 pub mod report;
 pub mod reserve;
+pub mod retention;
 #[cfg(test)]
 mod samples;
 pub mod secrets;

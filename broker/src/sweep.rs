@@ -98,23 +98,12 @@ pub async fn sweep_with(broker: &Broker, unknown: Unknown) -> Result<Swept, Stor
 /// for the next one does it.
 pub async fn keep_sweeping(broker: Broker, stop: Stop) {
     let turn = || async {
-        sweep_and_forget(&broker).await;
+        if let Err(failure) = sweep(&broker).await {
+            error!(error = %crate::chain(&failure), "A sweep failed");
+        }
         sleep(INTERVAL).await;
     };
     keep_turns(&broker, "sweep", &stop, turn).await;
-}
-
-async fn sweep_and_forget(broker: &Broker) {
-    if let Err(failure) = sweep(broker).await {
-        error!(error = %crate::chain(&failure), "A sweep failed");
-    }
-    let forgotten = broker
-        .store()
-        .forget_lapsed_idempotency_keys(broker.now())
-        .await;
-    if let Err(failure) = forgotten {
-        warn!(error = %crate::chain(&failure), "Lapsed idempotency keys could not be forgotten");
-    }
 }
 
 async fn sweep_one(

@@ -29,6 +29,7 @@ mod m20261121_000018_provider_credentials;
 mod m20261121_000019_lease_fall;
 mod m20261121_000020_interrupted_sessions;
 mod m20261121_000021_provider_quarantine;
+mod m20261121_000023_event_horizon;
 mod m20261121_000024_in_use;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
@@ -60,6 +61,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261121_000019_lease_fall::Migration),
             Box::new(m20261121_000020_interrupted_sessions::Migration),
             Box::new(m20261121_000021_provider_quarantine::Migration),
+            Box::new(m20261121_000023_event_horizon::Migration),
             Box::new(m20261121_000024_in_use::Migration),
         ]
     }

@@ -37,7 +37,7 @@ impl TenantReservations<'_> {
     ///
     /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when it is no longer at `version`
     /// (read it again and decide anew), or when `completion` was taken over;
-    /// [`StoreError::BudgetExceeded`] for an extension;
+    /// [`StoreError::BudgetExceeded`] for a confirmation or an extension;
     /// [`Conflict::LiveLeases`] when it cannot be closed yet.
     pub async fn command(
         &self,
@@ -87,6 +87,9 @@ impl TenantReservations<'_> {
             let told = match command {
                 Command::Move(to) => {
                     let from = row.state()?;
+                    if to == ReservationState::Confirmed {
+                        spending::check_confirm(tx, &row, now).await?;
+                    }
                     move_to(tx, &mut row, to, now).await?;
                     Some(events::reservation_moved(tx, &row, Some(from)).await?)
                 }

@@ -6,7 +6,8 @@
 //! PostgreSQL, where transactions commit in any order. So that nobody waits for that row longer
 //! than needed, `append` comes last in a transaction.
 //!
-//! Where each event goes besides is in `webhooks`.
+//! Where each event goes besides is in `webhooks`; how old ones are let go, the lowest numbers
+//! first, is in `retention`.
 
 mod moves;
 
@@ -114,11 +115,21 @@ impl TenantEvents<'_> {
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn last_sequence(&self) -> Result<u64, StoreError> {
-        let row = event_counters::Entity::find_by_id(Text(self.tenant))
-            .one(&self.store.read)
-            .await?;
-        let last = row.map_or(0, |row| row.last_sequence);
+        let last = self.counter().await?.map_or(0, |row| row.last_sequence);
         u64::try_from(last).map_err(StoreError::corrupt)
+    }
+
+    /// The number up to which the tenant's events are no longer kept; 0 while all are.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn horizon(&self) -> Result<u64, StoreError> {
+        let last = self.counter().await?.map_or(0, |row| row.pruned_through);
+        u64::try_from(last).map_err(StoreError::corrupt)
+    }
+
+    async fn counter(&self) -> Result<Option<event_counters::Model>, StoreError> {
+        let counter = event_counters::Entity::find_by_id(Text(self.tenant));
+        Ok(counter.one(&self.store.read).await?)
     }
 }
 
@@ -179,6 +190,7 @@ async fn take_numbers(
     let first = Model {
         tenant_id: Text(tenant),
         last_sequence: count,
+        pruned_through: 0,
     };
     let row = Entity::insert(first.into_active_model())
         .on_conflict(

@@ -15,7 +15,7 @@ use sea_orm::{
 
 use crate::StoreError;
 use crate::audit::AuditNote;
-use crate::entity::column::{Moment, Text};
+use crate::entity::column::Text;
 use crate::entity::idempotency_keys::{Column, Entity, Model};
 use crate::scope::tenant_scoped;
 use crate::tx::transaction;
@@ -244,20 +244,4 @@ fn own(tenant: TenantId, mark: &IdempotencyMark) -> sea_orm::Condition {
         .add(Column::Key.eq(mark.key.as_str()))
         .add(Column::Attempt.eq(mark.attempt))
         .add(Column::State.eq(RUNNING))
-}
-
-impl crate::Store {
-    /// Forgets idempotency keys that are no longer replayed; says how many.
-    ///
-    /// Errors: [`StoreError::Database`].
-    pub async fn forget_lapsed_idempotency_keys(
-        &self,
-        now: DateTime<Utc>,
-    ) -> Result<u64, StoreError> {
-        let deleted = Entity::delete_many()
-            .filter(Column::ExpiresAt.lte(Moment::from(now)))
-            .exec(&self.write)
-            .await?;
-        Ok(deleted.rows_affected)
-    }
 }

@@ -44,6 +44,7 @@ pub mod providers;
 pub mod quotes;
 pub mod reach;
 pub mod reservations;
+pub mod retention;
 mod scope;
 pub mod sealed;
 pub mod settings;

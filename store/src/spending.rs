@@ -407,12 +407,31 @@ pub(crate) async fn check_hold(
         let limits = limits::effective(tx, tenant, scope, defaults).await?;
         limits.admit(scope, in_use(tx, tenant, scope, now).await?, asked.in_use)?;
     }
-    let budgets = budgets::of_tenant(tx, tenant).await?;
-    let binds = |budget: &Budget| budget.covers(project) && budget.terms.mode.blocks();
-    if !budgets.iter().any(binds) {
+    if !is_capped(tx, tenant, project).await? {
         return Ok(());
     }
     let spending = read(tx, tenant, now).await?;
+    check_budgets(tx, &spending, (tenant, project), &[], &asked.lines, now).await
+}
+
+/// Lets a hold be confirmed, or refuses it: its budgets may be smaller or more used than when it was
+/// placed. Other holds are left out of account, for they may lapse; each is looked at when its own
+/// turn comes.
+///
+/// Errors: [`StoreError::BudgetExceeded`].
+pub(crate) async fn check_confirm(
+    tx: &DatabaseTransaction,
+    held: &reservations::Model,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let (tenant, project) = (held.tenant_id.0, held.project_id.0);
+    lock(tx, tenant).await?;
+    if !is_capped(tx, tenant, project).await? {
+        return Ok(());
+    }
+    let mut spending = read(tx, tenant, now).await?;
+    spending.open.retain(|open| open.in_use.open_holds == 0);
+    let asked = open_reservation(held, &[], &HashMap::new(), now)?;
     check_budgets(tx, &spending, (tenant, project), &[], &asked.lines, now).await
 }
 
@@ -445,6 +464,17 @@ pub(crate) async fn check_extension(
         now,
     )
     .await
+}
+
+/// Whether a budget that blocks is over a project: else nothing has to be summed up.
+async fn is_capped(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    project: ProjectId,
+) -> Result<bool, StoreError> {
+    let budgets = budgets::of_tenant(tx, tenant).await?;
+    let binds = |budget: &Budget| budget.covers(project) && budget.terms.mode.blocks();
+    Ok(budgets.iter().any(binds))
 }
 
 /// Holds every budget over a project against what `new` lines cost beyond `old` ones.

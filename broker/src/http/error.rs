@@ -90,6 +90,7 @@ codes! {
     too_many_endpoints, 409, "The tenant has as many webhook endpoints as it may";
     verification_interrupted, 409, "The conversation cannot go on";
     wrong_state, 409, "The reservation is in another state";
+    events_pruned, 410, "The events are no longer kept";
     payload_too_large, 413, "The body is too large";
     unsupported_media_type, 415, "The body is not sent as JSON";
     invalid_parameter, 422, "A parameter of the address or a header cannot be read";

@@ -24,8 +24,9 @@ const MOST: u64 = (1 << 53) - 1;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListEvents {
-    /// Only what came after the event with this `sequence`; from the first one on, when nothing is
-    /// said.
+    /// Only what came after the event with this `sequence`; from the first one that is kept on, when
+    /// nothing is said. Where what came after it is no longer kept, the answer is 410
+    /// `events_pruned`, which names the first one that is.
     #[serde(skip_serializing_if = "crate::http::page::left_out")]
     #[param(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     since: Option<u64>,
@@ -115,10 +116,11 @@ async fn answer(
     let limit = limit(query.limit)?;
     let kinds = kinds(query.types.as_deref())?;
     let cursors = Cursors::of(broker.keys(), "events", &(tenant, reservation, query));
-    let mut after = query.since.unwrap_or(0);
+    let mut since = query.since;
     if let Some(cursor) = &query.cursor {
-        after = cursors.open(cursor)?;
+        since = Some(cursors.open(cursor)?);
     }
+    let after = since.unwrap_or(0);
     if after > MOST {
         let said = format!("`since` must be at most {MOST}");
         return Err(ApiError::invalid_parameter(said));
@@ -131,13 +133,33 @@ async fn answer(
         reservation,
         kinds,
     };
-    if wants_stream(request) {
-        filter.after = resumed.unwrap_or(after);
-        return stream::open(broker, tenant, request, filter);
+    let streams = wants_stream(request);
+    if streams {
+        since = resumed.or(since);
+        filter.after = since.unwrap_or(0);
     }
     let events = broker.store().events().of(tenant);
+    if let Some(since) = since {
+        check_kept(since, events.horizon().await?)?;
+    }
+    if streams {
+        return stream::open(broker, tenant, request, filter);
+    }
     let found = events.list(&filter, limit as u64 + 1).await?;
     Ok(HttpResponse::Ok().json(cursors.page(found, limit, |event| event.sequence)))
+}
+
+/// Refuses to go on after an event whose next ones are no longer kept: what is missing would be
+/// passed over in silence.
+///
+/// Errors: `events_pruned`.
+fn check_kept(since: u64, horizon: u64) -> Result<(), ApiError> {
+    if since >= horizon {
+        return Ok(());
+    }
+    Err(ApiError::events_pruned(format!(
+        "events up to number {horizon} are no longer kept; look at what they told of anew, then go on with `since={horizon}`"
+    )))
 }
 
 /// Reads the filter by kinds.
@@ -176,6 +198,14 @@ mod tests {
         for other in ["*/*", "text/*", "application/json", ""] {
             assert!(!asks(other), "{other}");
         }
+    }
+
+    #[test]
+    fn whoever_missed_what_is_no_longer_kept_is_told_where_to_go_on() {
+        assert!(check_kept(0, 0).is_ok() && check_kept(7, 7).is_ok());
+        let refusal = check_kept(6, 7).expect_err("number 7 is gone");
+        assert_eq!(refusal.code(), "events_pruned");
+        assert!(refusal.to_string().contains("since=7"), "{refusal}");
     }
 
     #[test]

@@ -18,7 +18,8 @@ const TRIES: usize = 5;
 
 /// Confirms a hold: from here on it costs money once it is handed off.
 ///
-/// Errors: [`ReserveError::HoldLapsed`], [`ReserveError::Illegal`] for a second confirm.
+/// Errors: [`ReserveError::HoldLapsed`], [`ReserveError::Illegal`] for a second confirm;
+/// [`StoreError::BudgetExceeded`] when a budget would no longer let it be held.
 pub async fn confirm(
     broker: &Broker,
     tenant: TenantId,

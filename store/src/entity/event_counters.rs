@@ -1,4 +1,4 @@
-//! The last number given to an event of each tenant.
+//! The last number given to an event of each tenant, and the last that was let go.
 
 use market::ids::TenantId;
 use sea_orm::entity::prelude::{
@@ -14,6 +14,7 @@ pub struct Model {
     #[sea_orm(primary_key, auto_increment = false)]
     pub tenant_id: Text<TenantId>,
     pub last_sequence: i64,
+    pub pruned_through: i64,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

@@ -126,6 +126,41 @@ async fn only_budgets_that_block_and_cover_the_project_refuse() {
 }
 
 #[tokio::test]
+async fn a_hold_whose_budget_is_used_up_since_is_not_confirmed() {
+    for_each_database(async |store| {
+        let offer = plenty(store).await;
+        let whose = tenant(store, "acme").await;
+        let (first, second) = (
+            hold(store, whose, &offer, 1, at(1)).await.expect("held"),
+            hold(store, whose, &offer, 1, at(1)).await.expect("held"),
+        );
+        let mine = store.reservations().of(whose.0);
+        let confirm = async |held: &Reservation| {
+            let confirm = Command::Move(ReservationState::Confirmed);
+            let done = mine.command(held.id, held.version, confirm, at(1), None);
+            done.await
+        };
+        let terms = |cap| terms(BudgetPeriod::Day, cap, BudgetMode::BlockNew);
+        let made = budget(store, whose.0, None, terms(NODE_TO_MIDNIGHT - 1)).await;
+        assert!(is_exceeded(&confirm(&first).await));
+        let change = async |from, to| {
+            let budgets = store.budgets().of(whose.0);
+            let changed = budgets.change(made.id, &terms(from), terms(to), None).await;
+            changed.expect("changed");
+        };
+        // There is room for either of them, and not for both.
+        change(NODE_TO_MIDNIGHT - 1, NODE_TO_MIDNIGHT).await;
+        confirm(&first).await.expect("the other one may lapse");
+        assert!(is_exceeded(&confirm(&second).await));
+        let still = mine.find(second.id).await.expect("reads").expect("there");
+        assert_eq!(still.state, ReservationState::Held, "it may fit later");
+        change(NODE_TO_MIDNIGHT, 2 * NODE_TO_MIDNIGHT).await;
+        confirm(&second).await.expect("it fits now");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_budget_belongs_to_its_tenant_and_is_changed_as_it_was_read() {
     for_each_database(async |store| {
         let (acme, _) = tenant(store, "acme").await;

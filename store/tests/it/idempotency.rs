@@ -65,10 +65,13 @@ async fn the_same_request_is_answered_alike_and_another_one_is_refused() {
             Begun::Replay(created(&held))
         );
         fresh(begin(store, buyer, "other hash", day_later).await);
-        let forgotten = store
-            .forget_lapsed_idempotency_keys(at(2 * day_later))
-            .await;
-        assert_eq!(forgotten.expect("forgets"), 2);
+        let forget = async || {
+            let now = at(2 * day_later);
+            let forgotten = store.retention().prune_idempotency_keys(now, 1).await;
+            forgotten.expect("forgets")
+        };
+        assert_eq!(forget().await, 1, "a batch at a time");
+        assert_eq!((forget().await, forget().await), (1, 0));
     })
     .await;
 }

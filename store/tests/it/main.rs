@@ -19,6 +19,7 @@ mod measures;
 mod metering;
 mod providers;
 mod reach;
+mod retention;
 mod schema;
 mod sealed;
 mod support;

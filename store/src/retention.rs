@@ -1,0 +1,178 @@
+//! What is let go in time: events, deliveries of webhooks, and idempotency keys. A batch at a time,
+//! each its own short transaction, the oldest first.
+//!
+//! The ledger, what it is made of, and the audit log stay for good: the database itself refuses to
+//! delete them, and events ahead of their tenant's horizon.
+
+use chrono::{DateTime, Utc};
+use market::ids::{TenantId, WebhookDeliveryId};
+use sea_orm::sea_query::{Expr, ExprTrait};
+use sea_orm::{
+    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
+    QueryTrait,
+};
+
+use crate::StoreError;
+use crate::entity::column::{Moment, Text, Word};
+use crate::entity::{
+    event_counters, events, idempotency_keys, webhook_attempts, webhook_deliveries,
+};
+use crate::scope::service_wide;
+use crate::tx::transaction;
+use crate::webhooks::DeliveryState;
+
+service_wide!(Retention, retention, "rows that are let go in time");
+
+impl Retention<'_> {
+    /// Lets up to `limit` deliveries go that were made before `before`, with their attempts; says
+    /// how many. One that is still to be tried stays, unless its time came before `before` too:
+    /// its endpoint was disabled all the while.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn prune_deliveries(
+        &self,
+        before: DateTime<Utc>,
+        limit: u64,
+    ) -> Result<u64, StoreError> {
+        use webhook_deliveries::{Column, Entity};
+        let before = Moment::from(before);
+        let over = Condition::any()
+            .add(Column::State.ne(Word(DeliveryState::Pending)))
+            .add(Column::DueAt.lt(before));
+        let unclaimed = Condition::any()
+            .add(Column::ClaimExpiresAt.is_null())
+            .add(Column::ClaimExpiresAt.lt(before));
+        let old = Entity::find()
+            .select_only()
+            .column(Column::Id)
+            .filter(Column::CreatedAt.lt(before))
+            .filter(over)
+            .filter(unclaimed)
+            .order_by_asc(Column::CreatedAt)
+            .limit(limit)
+            .lock_exclusive();
+        transaction!(self.store, |tx| {
+            let ids: Vec<Text<WebhookDeliveryId>> = old.clone().into_tuple().all(tx).await?;
+            if ids.is_empty() {
+                return Ok(0);
+            }
+            webhook_attempts::Entity::delete_many()
+                .filter(webhook_attempts::Column::DeliveryId.is_in(ids.clone()))
+                .exec(tx)
+                .await?;
+            let gone = Entity::delete_many().filter(Column::Id.is_in(ids));
+            Ok(gone.exec(tx).await?.rows_affected)
+        })
+    }
+
+    /// Lets up to `limit` events of a tenant go that happened before `before`; says how many.
+    /// Numbers go in order: one that is kept, or that a delivery refers to, keeps all that follow.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn prune_events(
+        &self,
+        tenant: TenantId,
+        before: DateTime<Utc>,
+        limit: u64,
+    ) -> Result<u64, StoreError> {
+        use events::{Column, Entity};
+        transaction!(self.store, |tx| {
+            let rows: Vec<(i64, Moment)> = Entity::find()
+                .select_only()
+                .columns([Column::Sequence, Column::At])
+                .filter(Column::TenantId.eq(Text(tenant)))
+                .order_by_asc(Column::Sequence)
+                .limit(limit)
+                .into_tuple()
+                .all(tx)
+                .await?;
+            let old = rows.iter().take_while(|(_, at)| at.at() < before);
+            let Some((last, _)) = old.last() else {
+                return Ok(0);
+            };
+            let last = match first_on_its_way(tx, tenant, *last).await? {
+                Some(kept) => kept - 1,
+                None => *last,
+            };
+            if rows.first().is_none_or(|(first, _)| *first > last) {
+                return Ok(0);
+            }
+            // The database lets nothing go that lies ahead of this.
+            event_counters::Entity::update_many()
+                .col_expr(event_counters::Column::PrunedThrough, Expr::value(last))
+                .filter(event_counters::Column::TenantId.eq(Text(tenant)))
+                .filter(event_counters::Column::PrunedThrough.lt(last))
+                .exec(tx)
+                .await?;
+            let gone = Entity::delete_many()
+                .filter(Column::TenantId.eq(Text(tenant)))
+                .filter(Column::Sequence.lte(last));
+            Ok(gone.exec(tx).await?.rows_affected)
+        })
+    }
+
+    /// Every tenant that has had events.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn tenants_with_events(&self) -> Result<Vec<TenantId>, StoreError> {
+        let ids: Vec<Text<TenantId>> = event_counters::Entity::find()
+            .select_only()
+            .column(event_counters::Column::TenantId)
+            .into_tuple()
+            .all(&self.store.read)
+            .await?;
+        Ok(ids.into_iter().map(|id| id.0).collect())
+    }
+
+    /// Forgets up to `limit` idempotency keys that are no longer replayed; says how many.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn prune_idempotency_keys(
+        &self,
+        now: DateTime<Utc>,
+        limit: u64,
+    ) -> Result<u64, StoreError> {
+        use idempotency_keys::{Column, Entity};
+        let lapsed = Entity::find()
+            .select_only()
+            .columns([Column::TenantId, Column::Key])
+            .filter(Column::ExpiresAt.lte(Moment::from(now)))
+            .order_by_asc(Column::ExpiresAt)
+            .limit(limit)
+            .into_query();
+        let key = Expr::tuple([Expr::col(Column::TenantId), Expr::col(Column::Key)]);
+        let gone = Entity::delete_many()
+            .filter(key.in_subquery(lapsed))
+            // One that was taken anew meanwhile stays.
+            .filter(Column::ExpiresAt.lte(Moment::from(now)))
+            .exec(&self.store.write)
+            .await?;
+        Ok(gone.rows_affected)
+    }
+}
+
+/// The first of a tenant's events up to `last` that a delivery refers to.
+async fn first_on_its_way(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    last: i64,
+) -> Result<Option<i64>, StoreError> {
+    use events::{Column, Entity};
+    let sent = webhook_deliveries::Entity::find()
+        .select_only()
+        .column(webhook_deliveries::Column::EventId)
+        .filter(webhook_deliveries::Column::TenantId.eq(Text(tenant)))
+        .into_query();
+    let first = Entity::find()
+        .select_only()
+        .column(Column::Sequence)
+        .filter(Column::TenantId.eq(Text(tenant)))
+        .filter(Column::Sequence.lte(last))
+        .filter(Column::Id.in_subquery(sent))
+        .order_by_asc(Column::Sequence)
+        .limit(1)
+        .into_tuple()
+        .one(tx)
+        .await?;
+    Ok(first)
+}

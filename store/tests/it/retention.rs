@@ -1,0 +1,129 @@
+//! What is let go in time, and what keeps it.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use market::event::EventType;
+use market::ids::{TenantId, WebhookEndpointId};
+use serde_json::json;
+use store::Store;
+use store::events::{EventFilter, NewEvent};
+use store::fixture::{count_rows, execute_raw, for_each_database};
+use store::webhooks::{NewAttempt, NewWebhookEndpoint, Outcome};
+use uuid::Uuid;
+
+use crate::support::{at, tenant, token};
+
+fn day(number: i64) -> DateTime<Utc> {
+    at(number * 86_400)
+}
+
+/// One event a day, from day 1 on.
+async fn happen(store: &Store, tenant: TenantId, days: i64) {
+    for number in 1..=days {
+        let new = NewEvent {
+            kind: EventType::WebhookTest,
+            reservation_id: None,
+            data: json!({ "day": number }),
+        };
+        let events = store.events().of(tenant);
+        events.append(&[new], day(number)).await.expect("appended");
+    }
+}
+
+async fn endpoint(store: &Store, tenant: TenantId) -> WebhookEndpointId {
+    let new = NewWebhookEndpoint {
+        id: WebhookEndpointId::from_uuid(Uuid::now_v7()),
+        url: "https://example.com/".to_owned(),
+        description: String::new(),
+        event_types: Vec::new(),
+        enabled: true,
+        sealed_secret: b"sealed".to_vec(),
+    };
+    let endpoints = store.webhook_endpoints().of(tenant);
+    endpoints.add(new, at(0), None).await.expect("added").id
+}
+
+async fn numbers(store: &Store, tenant: TenantId) -> Vec<u64> {
+    let events = store.events().of(tenant);
+    let kept = events.list(&EventFilter::default(), 100).await;
+    let kept = kept.expect("reads").into_iter();
+    kept.map(|event| event.sequence).collect()
+}
+
+#[tokio::test]
+async fn old_events_go_in_the_order_of_their_numbers_and_leave_a_horizon() {
+    for_each_database(async |store| {
+        let (acme, other) = (
+            tenant(store, "acme").await.0,
+            tenant(store, "other").await.0,
+        );
+        happen(store, acme, 5).await;
+        happen(store, other, 2).await;
+        let retention = store.retention();
+        let prune = async |before| retention.prune_events(acme, day(before), 2).await;
+        assert_eq!(prune(1).await.expect("prunes"), 0);
+        assert_eq!(prune(4).await.expect("prunes"), 2);
+        assert_eq!(prune(4).await.expect("prunes"), 1);
+        assert_eq!(prune(4).await.expect("prunes"), 0);
+        assert_eq!(numbers(store, acme).await, [4, 5]);
+        assert_eq!(numbers(store, other).await, [1, 2]);
+        let mine = store.events().of(acme);
+        assert_eq!(mine.horizon().await.expect("reads"), 3);
+        // What is kept cannot be deleted by any other way.
+        let refusal = execute_raw(store, "DELETE FROM events").await;
+        assert!(refusal.expect_err("refused").contains("append-only"));
+        let refusal = execute_raw(store, "UPDATE events SET sequence = sequence").await;
+        assert!(refusal.expect_err("refused").contains("append-only"));
+        // All may go, and numbers go on.
+        assert_eq!(prune(9).await.expect("prunes"), 2);
+        assert_eq!(mine.last_sequence().await.expect("reads"), 5);
+        happen(store, acme, 1).await;
+        assert_eq!(numbers(store, acme).await, [6]);
+        let mut known = retention.tenants_with_events().await.expect("reads");
+        known.sort();
+        let mut both = vec![acme, other];
+        both.sort();
+        assert_eq!(known, both);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_delivery_keeps_its_event_and_goes_once_it_is_over() {
+    for_each_database(async |store| {
+        let acme = tenant(store, "acme").await.0;
+        let endpoint = endpoint(store, acme).await;
+        happen(store, acme, 3).await;
+        let deliveries = store.deliveries();
+        let claimed = deliveries.claim(endpoint, token(), day(3), 60, 9).await;
+        let claimed = claimed.expect("claims");
+        let attempt = NewAttempt {
+            at: day(3),
+            status: Some(200),
+            ..NewAttempt::default()
+        };
+        // The first is taken, the second tried again on day 20, the third still in somebody's hands.
+        let later = Outcome::Again(day(20));
+        for (one, outcome) in claimed.iter().zip([Outcome::Delivered, later]) {
+            let patience = TimeDelta::days(5);
+            let done = deliveries.record(one, &attempt, outcome, patience, day(3));
+            done.await.expect("recorded");
+        }
+        let retention = store.retention();
+        let let_go = async |before| retention.prune_deliveries(before, 1).await;
+        assert_eq!(let_go(day(1)).await.expect("prunes"), 0);
+        let in_hand = day(3) + TimeDelta::seconds(30);
+        assert_eq!(let_go(in_hand).await.expect("prunes"), 1);
+        assert_eq!(let_go(in_hand).await.expect("prunes"), 0);
+        assert_eq!(count_rows(store, "webhook_attempts").await, 1);
+        let events = retention.prune_events(acme, day(10), 9).await;
+        assert_eq!(events.expect("prunes"), 1, "the second keeps the third");
+        assert_eq!(numbers(store, acme).await, [2, 3]);
+        // Nobody tried them any more.
+        assert_eq!(let_go(day(21)).await.expect("prunes"), 1);
+        assert_eq!(let_go(day(21)).await.expect("prunes"), 1);
+        assert_eq!(count_rows(store, "webhook_attempts").await, 0);
+        let events = retention.prune_events(acme, day(10), 9).await;
+        assert_eq!(events.expect("prunes"), 2);
+    })
+    .await;
+}
