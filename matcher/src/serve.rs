@@ -50,8 +50,8 @@ pub(crate) struct ServeQuery {
     nodes: RefCell<HashMap<Shape, Result<ServeFit, ReasonCode>>>,
 }
 
-/// What a prediction depends on: GPU, GPUs of a node, microseconds of the network.
-type Shape = (&'static str, u32, u64);
+/// What a prediction depends on: GPU, GPUs of a node, milliseconds of the network.
+type Shape = (&'static str, u32, u32);
 
 /// The load at the peak, growth included.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -218,14 +218,18 @@ impl ServeQuery {
         gpus_per_node: u32,
     ) -> Result<ServeFit, ReasonCode> {
         let network_ms = self.network_ms(offer);
-        let micros = network_ms.map_or(0, |ms| (ms * 1e3) as u64);
-        let shape = (spec.canonical.as_str(), gpus_per_node, micros);
-        if let Some(known) = self.nodes.borrow().get(&shape) {
-            return *known;
-        }
-        let found = self.node_of(spec, gpus_per_node, network_ms);
-        self.nodes.borrow_mut().insert(shape, found);
-        found
+        // It bears on what a node carries only where the time to the first token is limited. In
+        // whole milliseconds, rounded up, many places are one shape.
+        let limited = self.work.latency.first_token_ms.and(network_ms);
+        let taken_ms = limited.map_or(0, |ms| ms.ceil() as u32);
+        let shape = (spec.canonical.as_str(), gpus_per_node, taken_ms);
+        let known = self.nodes.borrow().get(&shape).copied();
+        let found = known.unwrap_or_else(|| {
+            let found = self.node_of(spec, gpus_per_node, taken_ms);
+            self.nodes.borrow_mut().insert(shape, found);
+            found
+        });
+        found.map(|node| ServeFit { network_ms, ..node })
     }
 
     /// The round trip to the users that the percentile is of. Units: milliseconds.
@@ -238,13 +242,13 @@ impl ServeQuery {
         &self,
         spec: &'static GpuSpec,
         gpus_per_node: u32,
-        network_ms: Option<f64>,
+        network_ms: u32,
     ) -> Result<ServeFit, ReasonCode> {
         if !has_rate(spec, self.weights) {
             return Err(ReasonCode::Precision);
         }
         let chip = Chip::of_spec(spec).ok_or(ReasonCode::Precision)?;
-        let network_seconds = network_ms.unwrap_or(0.0) / 1e3;
+        let network_seconds = f64::from(network_ms) / 1e3;
         let mut best: Result<ServeFit, ReasonCode> = Err(ReasonCode::Memory);
         for gpus in doublings(gpus_per_node) {
             let replica = (self.work).replica(self.constants, &chip, gpus, network_seconds);
@@ -257,7 +261,7 @@ impl ServeQuery {
                             replica,
                             replicas_per_node,
                             capacity,
-                            network_ms,
+                            network_ms: None,
                         });
                     }
                 }
