@@ -20,6 +20,7 @@ mod events;
 mod gpus;
 mod idempotency;
 mod limits;
+mod masked;
 mod metrics;
 mod names;
 mod offers;
@@ -57,6 +58,7 @@ pub use openapi::Document;
 
 use crate::app::Broker;
 use agents::AgentFile;
+use audit::refused::Refused;
 use auth::KnownKeys;
 use error::ApiError;
 use offers::OfferPages;
@@ -96,6 +98,7 @@ pub fn serve_with_workers(
     let offer_pages = web::Data::new(OfferPages::default());
     let plan_answers = web::Data::new(PlanAnswers::default());
     let known_keys = web::Data::new(KnownKeys::default());
+    let refused = web::Data::new(Refused::default());
     let server = HttpServer::new(move || {
         App::new()
             .app_data(web::Data::clone(&broker))
@@ -107,6 +110,7 @@ pub fn serve_with_workers(
             .app_data(web::Data::clone(&offer_pages))
             .app_data(web::Data::clone(&plan_answers))
             .app_data(web::Data::clone(&known_keys))
+            .app_data(web::Data::clone(&refused))
             .app_data(
                 web::PathConfig::default().error_handler(|error, _| parameter("path", &error)),
             )
@@ -114,6 +118,7 @@ pub fn serve_with_workers(
                 web::QueryConfig::default().error_handler(|error, _| parameter("query", &error)),
             )
             .wrap(from_fn(audit::record::record_rest))
+            .wrap(from_fn(audit::refused::note))
             .wrap(from_fn(limits::limit))
             .wrap(from_fn(request::finish_problems))
             .wrap(Compress::default())

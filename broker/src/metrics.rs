@@ -119,6 +119,11 @@ pub(crate) fn reading_ended(provider: &ProviderId, ended: &Result<(), IngestErro
     counter!(READINGS.name, "provider" => provider.to_string(), "outcome" => outcome).increment(1);
 }
 
+/// A credential was refused; `code` is that of the answer.
+pub(crate) fn credential_refused(code: &'static str) {
+    counter!(CREDENTIALS_REFUSED.name, "code" => code).increment(1);
+}
+
 /// A quote was to be taken and its capacity set aside.
 pub(crate) fn hold_ended(ended: &Result<Reservation, ReserveError>) {
     use ReserveError as E;

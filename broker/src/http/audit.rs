@@ -1,6 +1,7 @@
 //! `GET /v1/audit`: who did what, for whoever runs the service.
 
 pub(super) mod record;
+pub(super) mod refused;
 
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};

@@ -12,6 +12,8 @@ use serde::Serialize;
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 
+use super::masked::masked;
+
 /// The media type of a problem document.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
@@ -25,7 +27,8 @@ pub(crate) struct Code {
 
 /// A refusal as the caller sees it.
 ///
-/// `detail` says what is wrong and what to do; it carries no secret and nothing of the database.
+/// `detail` says what is wrong and what to do; it carries nothing of the database. What looks like a
+/// key in it is hidden when it is shown.
 #[derive(Debug)]
 pub struct ApiError {
     code: &'static Code,
@@ -162,11 +165,19 @@ impl ApiError {
             r#type: format!("urn:gpu-broker:problem:{}", self.code.name),
             title: self.code.title.to_owned(),
             status: self.code.status,
-            detail: self.detail.clone(),
+            detail: masked(&self.detail).into_owned(),
             code: self.code.name.to_owned(),
             request_id: request_id.map(str::to_owned),
-            faults: self.faults.clone(),
+            faults: self.faults.iter().map(without_keys).collect(),
         }
+    }
+}
+
+/// What is at fault, without what looks like a key.
+fn without_keys(fault: &DemandFault) -> DemandFault {
+    DemandFault {
+        field: masked(&fault.field).into_owned(),
+        detail: masked(&fault.detail).into_owned(),
     }
 }
 

@@ -14,7 +14,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
-use actix_web::{Error, web};
+use actix_web::{Error, HttpRequest, web};
 use ipnet::IpNet;
 
 use super::auth;
@@ -85,7 +85,7 @@ async fn caller(broker: &Broker, request: &ServiceRequest) -> (&'static str, Str
         }
         // A credential that is not good is none: whoever tries many is counted by address.
         Err(_) => {
-            let address = address(request, &broker.config().server.trusted_proxies);
+            let address = address(request.request(), &broker.config().server.trusted_proxies);
             let name =
                 address.map_or_else(|| "unknown".to_owned(), |ip| neighbourhood(ip).to_string());
             let family = "anonymous";
@@ -111,7 +111,7 @@ fn quota(config: QuotaConfig) -> Quota {
 
 /// The address that a call comes from: the peer's, or behind proxies that we trust the last one
 /// that none of them is.
-fn address(request: &ServiceRequest, trusted: &[IpNet]) -> Option<IpAddr> {
+pub(super) fn address(request: &HttpRequest, trusted: &[IpNet]) -> Option<IpAddr> {
     let peer = request.peer_addr()?.ip();
     let headers = request.headers().get_all("x-forwarded-for");
     let lines: Vec<&str> = headers.filter_map(|line| line.to_str().ok()).collect();
@@ -135,7 +135,7 @@ fn origin(peer: IpAddr, forwarded: &str, trusted: &[IpNet]) -> IpAddr {
 }
 
 /// Whoever has one address of IPv6 has its whole network of 64 bits, and is counted as that.
-fn neighbourhood(address: IpAddr) -> IpAddr {
+pub(super) fn neighbourhood(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),

@@ -16,7 +16,7 @@ use crate::app::Broker;
 use crate::http::auth::Principal;
 use crate::http::error::ApiError;
 use crate::http::openapi::Document;
-use crate::http::request;
+use crate::http::{limits, request};
 
 /// Marks a request whose entry is written, or that had no effect of its own.
 #[derive(Debug, Clone, Copy)]
@@ -47,25 +47,25 @@ fn entry(broker: &Broker, request: &HttpRequest, who: &Principal) -> NewAuditEnt
         tenant: Some(who.tenant),
         at: broker.now(),
         actor: who.actor(),
-        operation: operation(request),
+        operation: operation(request).to_owned(),
         target: request.match_info().get("id").map(str::to_owned),
         outcome: AuditOutcome::Done,
         status: None,
         code: None,
-        peer: request.peer_addr().map(|peer| peer.ip().to_string()),
+        peer: limits::address(request, &broker.config().server.trusted_proxies)
+            .map(|address| address.to_string()),
         request_id: request::id_of(request),
     }
 }
 
 /// The id of the operation in the OpenAPI document; empty for what is not in it.
-fn operation(request: &HttpRequest) -> String {
+pub(super) fn operation(request: &HttpRequest) -> &str {
     let document = request.app_data::<web::Data<Document>>();
     request
         .match_pattern()
         .zip(document)
         .and_then(|(pattern, document)| document.operation(request.method().as_str(), &pattern))
         .unwrap_or_default()
-        .to_owned()
 }
 
 /// Appends what did not ride in a transaction.

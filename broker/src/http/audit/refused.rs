@@ -1,0 +1,165 @@
+//! Credentials that were refused: all are counted, and the first of a caller in an hour stands in the
+//! audit log.
+//!
+//! Whoever tries many must not be able to fill the log, which is kept for good. A caller is an
+//! address (of IPv6 its network), with the key it showed where that is one of ours; and a replica
+//! writes at most [`MOST_AN_HOUR`] of these entries.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+use actix_web::body::MessageBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::StatusCode;
+use actix_web::middleware::Next;
+use actix_web::{Error, web};
+use chrono::{DateTime, Utc};
+use market::ids::ApiKeyId;
+use store::api_keys::ApiKey;
+use store::audit::{Actor, AuditOutcome, CredentialKind, NewAuditEntry};
+use tracing::error;
+
+use super::record::operation;
+use crate::app::Broker;
+use crate::http::auth::bearer;
+use crate::http::credential::{API_KEY_PREFIX, hash_api_key};
+use crate::http::error::ApiError;
+use crate::http::{limits, request};
+use crate::metrics;
+
+/// Entries of refused credentials that a replica writes in an hour.
+const MOST_AN_HOUR: usize = 200;
+/// How much of an API key is noted, as of good ones. Units: characters.
+const PREFIX_CHARS: usize = 12;
+/// Where a node shows its one-time token. That one dies with the report, which may be sent twice.
+const OF_NODES: &str = "/v1/verifications/{id}/steps/{n}";
+
+/// Whose refusals stand in the log already.
+#[derive(Default)]
+pub(crate) struct Refused(Mutex<Noted>);
+
+#[derive(Default)]
+struct Noted {
+    hour: i64,
+    callers: HashSet<Refusee>,
+}
+
+/// An address, and the key that it showed.
+type Refusee = (Option<IpAddr>, Option<ApiKeyId>);
+
+impl Refused {
+    /// Whether it is the caller's first refusal in this hour, and there is room for it.
+    fn is_first(&self, caller: Refusee, now: DateTime<Utc>) -> bool {
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let hour = now.timestamp().div_euclid(3_600);
+        if noted.hour != hour {
+            noted.hour = hour;
+            noted.callers.clear();
+        }
+        noted.callers.len() < MOST_AN_HOUR && noted.callers.insert(caller)
+    }
+}
+
+/// Counts refused credentials and notes who showed them.
+pub(crate) async fn note<B: MessageBody>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<B>, Error> {
+    let response = next.call(request).await?;
+    if response.status() == StatusCode::UNAUTHORIZED {
+        record(&response).await;
+    }
+    Ok(response)
+}
+
+async fn record<B>(response: &ServiceResponse<B>) -> Option<()> {
+    let said = response.response().error()?;
+    let code = said.as_error::<ApiError>()?.code();
+    metrics::credential_refused(code);
+    let request = response.request();
+    let shown = bearer(request).unwrap_or_default();
+    let is_key = shown.starts_with(API_KEY_PREFIX);
+    let ordinary = match code {
+        "token_missing" => true,
+        // Every token lapses within the hour, and is then traded for another.
+        "token_expired" => !is_key,
+        _ => request.match_pattern().as_deref() == Some(OF_NODES),
+    };
+    if ordinary {
+        return None;
+    }
+    let broker = request.app_data::<web::Data<Broker>>()?;
+    let key = if is_key {
+        known(broker, shown).await
+    } else {
+        None
+    };
+    let address = limits::address(request, &broker.config().server.trusted_proxies);
+    let caller = (
+        address.map(limits::neighbourhood),
+        key.as_ref().map(|key| key.id),
+    );
+    let refused = request.app_data::<web::Data<Refused>>()?;
+    if !refused.is_first(caller, broker.now()) {
+        return None;
+    }
+    let entry = NewAuditEntry {
+        tenant: key.as_ref().map(|key| key.tenant_id),
+        at: broker.now(),
+        actor: Actor {
+            principal: key.as_ref().map(|key| key.principal),
+            own_tenant: key.as_ref().map(|key| key.tenant_id),
+            role: key.as_ref().map(|key| key.role),
+            credential: match is_key {
+                true => CredentialKind::ApiKey,
+                false => CredentialKind::Token,
+            },
+            key_prefix: is_key.then(|| shown.chars().take(PREFIX_CHARS).collect()),
+            issuer: None,
+            subject: None,
+        },
+        operation: operation(request).to_owned(),
+        target: None,
+        outcome: AuditOutcome::Refused,
+        status: Some(StatusCode::UNAUTHORIZED.as_u16()),
+        code: Some(code.to_owned()),
+        peer: address.map(|address| address.to_string()),
+        request_id: request::id_of(request),
+    };
+    if let Err(failure) = broker.store().audit().append(entry).await {
+        let causes = crate::chain(&failure);
+        error!(error = %causes, "An audit entry could not be written: {causes}");
+    }
+    Some(())
+}
+
+/// The key that was shown, where it is one that was good once.
+async fn known(broker: &Broker, shown: &str) -> Option<ApiKey> {
+    let keys = broker.store().api_keys().across_tenants();
+    // What cannot be looked up is noted as unknown.
+    keys.find_by_hash(&hash_api_key(shown)).await.ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+
+    fn of(number: u32) -> Refusee {
+        (Some(IpAddr::V4(number.into())), None)
+    }
+
+    #[test]
+    fn a_caller_is_noted_once_an_hour_and_all_together_have_little_room() {
+        let (refused, now) = (Refused::default(), DateTime::UNIX_EPOCH);
+        assert!(refused.is_first(of(0), now));
+        assert!(!refused.is_first(of(0), now + TimeDelta::minutes(59)));
+        assert!(refused.is_first(of(0), now + TimeDelta::minutes(60)));
+        let later = now + TimeDelta::hours(2);
+        let written = (0..10_000).filter(|n| refused.is_first(of(*n), later));
+        assert_eq!(written.count(), MOST_AN_HOUR);
+        assert!(refused.is_first(of(1), later + TimeDelta::hours(1)));
+    }
+}
