@@ -21,6 +21,7 @@ mod gpus;
 mod idempotency;
 mod limits;
 mod masked;
+mod members;
 mod metrics;
 mod names;
 mod offers;

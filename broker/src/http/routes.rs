@@ -4,9 +4,9 @@
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
-    agents, api_keys, attestations, audit, balance, budgets, credits, docs, events, gpus, metrics,
-    offers, plans, plumbing, projects, providers, quotes, reports, reservations, spending_limits,
-    ssh_keys, tokens, verifications, webhook_endpoints,
+    agents, api_keys, attestations, audit, balance, budgets, credits, docs, events, gpus, members,
+    metrics, offers, plans, plumbing, projects, providers, quotes, reports, reservations,
+    spending_limits, ssh_keys, tokens, verifications, webhook_endpoints,
 };
 
 /// The table.
@@ -78,6 +78,7 @@ pub(super) fn routes(table: &mut ServiceConfig<'_>) {
         .service(api_keys::make_api_key)
         .service(api_keys::rotate_api_key)
         .service(api_keys::revoke_api_key)
+        .service(members::list_members)
         .service(projects::list_projects)
         .service(projects::make_project)
         // Who called.

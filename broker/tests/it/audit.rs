@@ -1,6 +1,7 @@
 //! Who did what: an entry with each effect, with each refusal for want of a right, and with all
 //! that an administrator does elsewhere.
 
+use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::{Value, json};
 
@@ -169,5 +170,79 @@ async fn refusals_and_an_administrator_elsewhere_stand_in_the_log() {
     let again = entries(&service, &admin, &of_acme).await;
     assert_eq!(again[0]["operation"], "list_audit");
     assert_eq!(again[0]["own_tenant_id"], admin.tenant.to_string());
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_credentials_leave_one_entry_an_hour_whatever_is_tried() {
+    let service = Service::start().await;
+    let admin = service.key("operators", Role::Admin).await;
+    let viewer = service.key("acme", Role::Viewer).await;
+    let traded = service.with(&viewer).send("POST", "/v1/tokens", None).await;
+    let token = traded.expect(201)["access_token"].clone();
+    let token = token.as_str().expect("a token");
+    let revoke = format!("/v1/api-keys/{}?tenant={}", viewer.id, viewer.tenant);
+    service.with(&admin).delete(&revoke).await.expect(204);
+    let refused = async || entries(&service, &admin, "?outcome=refused").await;
+
+    // Who shows nothing has nothing to hide, and a good key is never refused.
+    service.anyone().get("/v1/events").await.refused(401, "token_missing");
+    service.with(&admin).get("/v1/events").await.expect(200);
+    assert_eq!(refused().await, [] as [Value; 0]);
+    for number in 0..30 {
+        let guess = format!("gpb_{number:0>43}");
+        for shown in [&*guess, "not a key", &viewer.secret, token] {
+            let answer = service.bearer(shown).get("/v1/events").await;
+            answer.refused(401, "invalid_token");
+        }
+    }
+    let of_the_hour = refused().await;
+    let [known, unknown] = &of_the_hour[..] else {
+        panic!("two callers, not {of_the_hour:?}")
+    };
+    for (entry, field, expected) in [
+        (unknown, "chain", json!("service")),
+        (unknown, "principal_id", json!(null)),
+        (unknown, "key_prefix", json!("gpb_00000000")),
+        (known, "chain", json!(viewer.tenant.to_string())),
+        (known, "key_prefix", json!(viewer.secret[..12])),
+        (known, "role", json!("viewer")),
+        (known, "operation", json!("list_events")),
+        (known, "status", json!(401)),
+        (known, "code", json!("invalid_token")),
+        (known, "peer", json!("127.0.0.1")),
+    ] {
+        assert_eq!(entry[field], expected, "{field}");
+    }
+    service.world.clock().advance(TimeDelta::hours(1));
+    let again = service.with(&viewer).get("/v1/events").await;
+    again.refused(401, "invalid_token");
+    assert_eq!(refused().await.len(), 3);
+    let metrics = service.with(&admin).get("/metrics").await.text;
+    for code in ["token_missing", "invalid_token"] {
+        let counted = format!("broker_http_refused_credentials_total{{code=\"{code}\"}}");
+        assert!(metrics.contains(&counted), "{metrics}");
+    }
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_lapsed_is_ordinary_and_a_key_that_lapsed_is_not() {
+    let service = Service::start().await;
+    let admin = service.key("operators", Role::Admin).await;
+    let traded = service.with(&admin).send("POST", "/v1/tokens", None).await;
+    let token = traded.expect(201)["access_token"].clone();
+    let until = service.world.broker().now() + TimeDelta::hours(1);
+    let ask = json!({ "name": "short", "role": "viewer", "expires_at": until });
+    let made = service.with(&admin).post("/v1/api-keys", &ask).await;
+    let secret = made.expect(201)["secret"].clone();
+    service.world.clock().advance(TimeDelta::hours(2));
+    let ask = async |shown: &Value| {
+        let caller = service.bearer(shown.as_str().expect("a credential"));
+        caller.get("/v1/events").await.refused(401, "token_expired");
+        entries(&service, &admin, "?outcome=refused").await.len()
+    };
+    assert_eq!(ask(&token).await, 0);
+    assert_eq!(ask(&secret).await, 1);
     service.stop().await;
 }

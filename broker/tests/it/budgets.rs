@@ -223,3 +223,44 @@ async fn the_balance_adds_up_what_is_open_by_project_and_budget() {
     assert_eq!(project["name"], "default");
     service.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_whose_budget_is_used_up_since_is_not_confirmed() {
+    let service = Service::start().await;
+    let admin = service.key("operator", Role::Admin).await;
+    let member = service.key("acme", Role::Member).await;
+    let ask = json!({ "period": "month", "cap_usd": "1000000", "mode": "block_new" });
+    let made = budget(&service, &admin, &member, &ask).await;
+    let path = format!(
+        "/v1/budgets/{}?tenant={}",
+        made["id"].as_str().expect("an id"),
+        member.tenant
+    );
+    let cap = async |cap: &str| {
+        let change = json!({ "cap_usd": cap });
+        service.with(&admin).patch(&path, &change).await.expect(200);
+    };
+    let (first, second) = (hold(&service, &member).await, hold(&service, &member).await);
+    let confirm = async |id: &str| {
+        let path = format!("/v1/reservations/{id}/confirm");
+        service.with(&member).send("POST", &path, None).await
+    };
+    cap("0.01").await;
+    let said = confirm(&first).await.refused(409, "budget_exceeded");
+    assert!(said.contains("0.01 USD in a month"), "{said}");
+    let held = service.with(&member).get(&format!("/v1/reservations/{first}"));
+    assert_eq!(held.await.expect(200)["state"], "held", "it may still fit later");
+
+    // Room for either of them, and not for both.
+    let open = service.with(&member).get("/v1/balance").await.expect(200);
+    let both: f64 = open["total"]["open_this_month_usd"]
+        .as_str()
+        .and_then(|sum| sum.parse().ok())
+        .expect("a sum");
+    cap(&format!("{:.2}", both * 0.75)).await;
+    confirm(&first).await.expect(200);
+    confirm(&second).await.refused(409, "budget_exceeded");
+    cap("1000000").await;
+    confirm(&second).await.expect(200);
+    service.stop().await;
+}

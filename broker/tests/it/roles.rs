@@ -103,6 +103,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     // The key is another principal's: only an administrator takes its place.
     ("POST /v1/api-keys/{id}/rotate", "+xxxxx", ".x..xx"),
     ("DELETE /v1/api-keys/{id}", "+x++xx", ".x..xx"),
+    ("GET /v1/members", "+x++xx", "+....."),
     ("GET /v1/projects", "+x++xx", "+....."),
     ("POST /v1/projects", "+x++xx", "+....."),
     ("GET /v1/audit", "+xxxxx", "+....."),

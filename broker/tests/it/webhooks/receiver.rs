@@ -70,7 +70,7 @@ impl Receiver {
         self.state.lock().expect("sound").received.clone()
     }
 
-    pub(super) fn answer_always(&self, status: u16, body: &str) {
+    pub(crate) fn answer_always(&self, status: u16, body: &str) {
         self.state.lock().expect("sound").always = Some((status, body.to_owned()));
     }
 

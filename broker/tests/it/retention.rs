@@ -1,0 +1,92 @@
+//! What is old is let go, and nobody misses it unknowingly.
+
+use broker::retention::{self, Pruned};
+use broker::webhooks;
+use chrono::TimeDelta;
+use market::identity::Role;
+use serde_json::{Value, json};
+use store::fixture::count_rows;
+
+use crate::service::{Service, hold};
+use crate::webhooks::receiver::Receiver;
+
+async fn prune(service: &Service) -> Pruned {
+    let done = retention::prune(service.world.broker()).await;
+    done.expect("the database answers")
+}
+
+/// Lets days pass, with the market read anew.
+async fn pass(service: &Service, days: i64) {
+    service.world.pass(TimeDelta::days(days)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_old_is_let_go_and_whoever_missed_it_is_told() {
+    let service = Service::start_configured(|config| {
+        config.limits.enabled = false;
+        config.retention.events_days = 10;
+        config.retention.webhook_deliveries_days = 5;
+    })
+    .await;
+    let member = service.key("acme", Role::Member).await;
+    let caller = service.with(&member);
+    let receiver = Receiver::start().await;
+    let endpoint = json!({ "url": receiver.url("/") });
+    let endpoint = caller.post("/v1/webhook-endpoints", &endpoint).await;
+    let endpoint = endpoint.expect(201)["id"].clone();
+    let key = json!({ "name": "ci", "role": "viewer" });
+    let make = service.with(&member).once("make");
+    make.post("/v1/api-keys", &key).await.expect(201);
+    hold(&service, &member).await;
+    let delivered = webhooks::deliver_due(service.world.broker()).await;
+    assert_eq!(delivered.expect("the database answers"), 1);
+    assert_eq!(prune(&service).await, Pruned::default());
+    let store = service.world.broker().store();
+    let entries = count_rows(store, "audit_entries").await;
+    let events = async |query: &str| caller.get(&format!("/v1/events{query}")).await;
+    assert_eq!(
+        events("?since=0").await.expect(200)["items"][0]["sequence"],
+        1
+    );
+    let first_page = events("?limit=1").await.expect(200);
+
+    pass(&service, 6).await;
+    let keys_and_deliveries = prune(&service).await;
+    assert_eq!(
+        (keys_and_deliveries.events, keys_and_deliveries.deliveries),
+        (0, 1)
+    );
+    assert_eq!(keys_and_deliveries.idempotency_keys, 1);
+    let deliveries = format!(
+        "/v1/webhook-endpoints/{}/deliveries",
+        endpoint.as_str().expect("an id")
+    );
+    let deliveries = caller.get(&deliveries).await.expect(200);
+    assert_eq!(deliveries["items"], json!([]));
+    // Under its key the same is now done again.
+    make.post("/v1/api-keys", &key).await.expect(201);
+
+    pass(&service, 5).await;
+    let pruned = prune(&service).await;
+    assert_eq!(pruned.events, 1);
+    hold(&service, &member).await;
+    for query in ["?since=0", "?since=0&limit=1"] {
+        let said = events(query).await.refused(410, "events_pruned");
+        assert!(said.contains("since=1"), "{said}");
+    }
+    let stream = service
+        .with(&member)
+        .header("accept", "text/event-stream")
+        .header("last-event-id", "0");
+    let refused = stream.get("/v1/events").await;
+    refused.refused(410, "events_pruned");
+    for query in ["", "?since=1"] {
+        let kept = events(query).await.expect(200);
+        assert_eq!(kept["items"][0]["sequence"], 2, "{kept}");
+    }
+    assert_eq!(first_page["next_cursor"], Value::Null);
+    assert!(count_rows(store, "audit_entries").await >= entries);
+    let audit = store.audit().check().await.expect("reads");
+    audit.expect("the chains hold");
+    service.stop().await;
+}
