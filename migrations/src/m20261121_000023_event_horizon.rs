@@ -74,7 +74,10 @@ impl MigrationTrait for Migration {
         append_only::lift(manager, "events").await?;
         append_only::protect(manager, "events").await?;
         for (name, _) in INDEXES {
-            let index = Index::drop().name(name).table("webhook_deliveries").to_owned();
+            let index = Index::drop()
+                .name(name)
+                .table("webhook_deliveries")
+                .to_owned();
             manager.drop_index(index).await?;
         }
         let drop = Table::alter()

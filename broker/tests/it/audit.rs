@@ -186,7 +186,11 @@ async fn refused_credentials_leave_one_entry_an_hour_whatever_is_tried() {
     let refused = async || entries(&service, &admin, "?outcome=refused").await;
 
     // Who shows nothing has nothing to hide, and a good key is never refused.
-    service.anyone().get("/v1/events").await.refused(401, "token_missing");
+    service
+        .anyone()
+        .get("/v1/events")
+        .await
+        .refused(401, "token_missing");
     service.with(&admin).get("/v1/events").await.expect(200);
     assert_eq!(refused().await, [] as [Value; 0]);
     for number in 0..30 {

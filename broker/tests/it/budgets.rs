@@ -248,8 +248,14 @@ async fn a_hold_whose_budget_is_used_up_since_is_not_confirmed() {
     cap("0.01").await;
     let said = confirm(&first).await.refused(409, "budget_exceeded");
     assert!(said.contains("0.01 USD in a month"), "{said}");
-    let held = service.with(&member).get(&format!("/v1/reservations/{first}"));
-    assert_eq!(held.await.expect(200)["state"], "held", "it may still fit later");
+    let held = service
+        .with(&member)
+        .get(&format!("/v1/reservations/{first}"));
+    assert_eq!(
+        held.await.expect(200)["state"],
+        "held",
+        "it may still fit later"
+    );
 
     // Room for either of them, and not for both.
     let open = service.with(&member).get("/v1/balance").await.expect(200);
