@@ -17,7 +17,7 @@ use adapters::AdapterError;
 use market::catalog::{CatalogReading, OfferDiff};
 use market::ids::ProviderId;
 use market::offer::Offer;
-use matcher::{ProviderView, Snapshot};
+use matcher::{ProviderView, Quarantine, Snapshot};
 use store::StoreError;
 use store::catalog::Generation;
 use tracing::{Instrument as _, debug_span, info, warn};
@@ -213,6 +213,10 @@ pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
         let view = ProviderView {
             freshness_limit_seconds: limit,
             stale: row.stale_reason.clone(),
+            quarantine: row.quarantine.map(|one| Quarantine {
+                reason: one.reason,
+                until: one.until,
+            }),
         };
         views.insert(row.id, view);
     }

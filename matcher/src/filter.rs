@@ -29,6 +29,13 @@ impl Filter<'_> {
         if !self.allows_provider(offer) {
             return Err(ReasonCode::ProviderPolicy);
         }
+        if self
+            .snapshot
+            .quarantine(&offer.provider, self.now)
+            .is_some()
+        {
+            return Err(ReasonCode::Quarantined);
+        }
         self.check_place(&offer.place)?;
         if self
             .shared

@@ -37,7 +37,7 @@ pub use plan::{
 };
 pub use reason::ReasonCode;
 pub use search::{Held, SearchOptions, search};
-pub use snapshot::{ProviderView, Snapshot};
+pub use snapshot::{ProviderView, Quarantine, Snapshot};
 
 /// Why a demand could not be matched at all.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

@@ -37,6 +37,8 @@ pub enum ReasonCode {
     NotOrderable,
     /// The demand's policy excludes the provider.
     ProviderPolicy,
+    /// The provider is in quarantine.
+    Quarantined,
     /// Somewhere else than the demand allows.
     Place,
     /// The demand names places, and the seller does not say where this is.
@@ -75,7 +77,7 @@ pub enum ReasonCode {
 
 impl ReasonCode {
     /// Every code, in the order in which offers are tested.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::NoPrice,
         Self::Gpu,
         Self::GpuFormUnknown,
@@ -84,6 +86,7 @@ impl ReasonCode {
         Self::Terms,
         Self::NotOrderable,
         Self::ProviderPolicy,
+        Self::Quarantined,
         Self::Place,
         Self::PlaceUnknown,
         Self::Tenancy,
@@ -115,6 +118,7 @@ impl ReasonCode {
             Self::Terms => "terms",
             Self::NotOrderable => "not_orderable",
             Self::ProviderPolicy => "provider_policy",
+            Self::Quarantined => "quarantined",
             Self::Place => "place",
             Self::PlaceUnknown => "place_unknown",
             Self::Tenancy => "tenancy",
@@ -149,6 +153,7 @@ impl ReasonCode {
             Self::Terms => "It is sold on other terms (spot, reserved, a window, a bid floor).",
             Self::NotOrderable => "It comes from a price list and cannot be ordered.",
             Self::ProviderPolicy => "The demand's policy excludes its provider.",
+            Self::Quarantined => "Its provider is in quarantine: nothing new is taken there.",
             Self::Place => "It stands elsewhere than the demand allows.",
             Self::PlaceUnknown => {
                 "The demand names places and the seller does not say where it is."

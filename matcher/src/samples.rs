@@ -62,6 +62,7 @@ pub fn snapshot(offers: Vec<Offer>) -> Snapshot {
     let view = ProviderView {
         freshness_limit_seconds: Some(600),
         stale: None,
+        quarantine: None,
     };
     let providers: HashMap<_, _> = offers
         .iter()

@@ -19,6 +19,17 @@ pub struct ProviderView {
     ///
     /// A provider that is marked so is still matched until its offers pass the limit.
     pub stale: Option<String>,
+    /// Why nothing new is to be taken there, and until when.
+    pub quarantine: Option<Quarantine>,
+}
+
+/// Why and until when nothing new is to be taken at a provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quarantine {
+    /// Why, in words that tenants read.
+    pub reason: String,
+    /// When it ends by itself.
+    pub until: DateTime<Utc>,
 }
 
 /// All live offers, immutable, with a generation.
@@ -122,6 +133,13 @@ impl Snapshot {
             Some(None) => offer.orderable,
             None => true,
         }
+    }
+
+    /// The quarantine of a provider that holds at this time.
+    #[must_use]
+    pub fn quarantine(&self, id: &ProviderId, now: DateTime<Utc>) -> Option<&Quarantine> {
+        let quarantine = self.provider(id)?.quarantine.as_ref()?;
+        (now < quarantine.until).then_some(quarantine)
     }
 
     pub(crate) fn rows(&self) -> &[Row] {

@@ -60,6 +60,7 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     let listed = ProviderView {
         freshness_limit_seconds: None,
         stale: None,
+        quarantine: None,
     };
     let views: HashMap<_, _> = providers
         .into_iter()

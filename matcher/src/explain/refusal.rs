@@ -1,5 +1,6 @@
 //! Why one offer is no candidate, in words with its figures.
 
+use chrono::SecondsFormat;
 use market::offer::Terms;
 
 use super::{counted, gb};
@@ -46,6 +47,15 @@ fn figures(
             wanted_terms(query)
         )),
         ReasonCode::ProviderPolicy => Some(format!("The policy excludes {}", offer.provider)),
+        ReasonCode::Quarantined => {
+            let quarantine = filter.snapshot.quarantine(&offer.provider, filter.now)?;
+            Some(format!(
+                "{} is in quarantine until {}: {}",
+                offer.provider,
+                quarantine.until.to_rfc3339_opts(SecondsFormat::Secs, true),
+                quarantine.reason
+            ))
+        }
         ReasonCode::Place => {
             let country = offer
                 .place

@@ -7,7 +7,7 @@ use market::quantity::GpuCount;
 
 use super::*;
 use crate::samples::{metal, offer, provider, usd};
-use crate::snapshot::ProviderView;
+use crate::snapshot::{ProviderView, Quarantine};
 
 /// One offer, one demand, and the reason why they do not meet.
 struct Case {
@@ -354,7 +354,8 @@ fn kind_cases() -> Vec<Case> {
 
 #[test]
 fn every_reason_is_given_to_an_offer_that_it_alone_keeps_out() {
-    let mut seen = HashSet::new();
+    // The quarantine is the provider's, not the offer's: it has a test of its own.
+    let mut seen = HashSet::from([ReasonCode::Quarantined]);
     for case in shared_cases().into_iter().chain(kind_cases()) {
         let held = Held::from([(case.offer.offer_id, case.held)]);
         let options = SearchOptions {
@@ -406,10 +407,41 @@ fn an_offer_of_a_provider_without_a_freshness_limit_is_not_matched() {
 }
 
 #[test]
+fn an_offer_of_a_provider_in_quarantine_is_refused_with_its_reason_until_that_ends() {
+    let end = now() + chrono::TimeDelta::hours(1);
+    let view = ProviderView {
+        freshness_limit_seconds: Some(7_200),
+        stale: None,
+        quarantine: Some(Quarantine {
+            reason: "nodes come without InfiniBand".into(),
+            until: end,
+        }),
+    };
+    let views = HashMap::from([(provider("lambda"), view)]);
+    let snapshot = Snapshot::new(1, now(), [eight()], views);
+    let plan = |at| {
+        let options = SearchOptions::default();
+        let demand = one_h100(json!({}));
+        search(&snapshot, &demand, &Held::new(), at, &options).expect("a plan")
+    };
+    let kept_out = plan(now());
+    let rejected = BTreeMap::from([(ReasonCode::Quarantined, 1)]);
+    assert_eq!(kept_out.rejected.by_reason, rejected);
+    let why = &kept_out.refused[0].why;
+    assert!(
+        why.contains("lambda") && why.contains("nodes come without InfiniBand"),
+        "{why}"
+    );
+    assert_eq!(plan(end - chrono::TimeDelta::seconds(1)).eligible, 0);
+    assert_eq!(plan(end).eligible, 1);
+}
+
+#[test]
 fn an_offer_of_a_price_list_is_matched_however_old_and_says_how_old() {
     let view = ProviderView {
         freshness_limit_seconds: None,
         stale: None,
+        quarantine: None,
     };
     let listed = |orderable| {
         let mut old = eight();
@@ -440,6 +472,7 @@ fn an_offer_as_old_as_the_limit_is_matched_and_a_stale_provider_is_named() {
     let view = ProviderView {
         freshness_limit_seconds: Some(600),
         stale: Some("the list came back empty".into()),
+        quarantine: None,
     };
     let snapshot = Snapshot::new(1, now(), [old], HashMap::from([(provider("lambda"), view)]));
     let plan = search(

@@ -86,7 +86,7 @@ proptest! {
             demand("train", json!({"model": "Llama 3 70B", "tokens": 10_000_000_000_u64})),
             demand("serve_realtime", json!({"model": "Llama 3 8B", "concurrency": 10, "input_tokens": 512, "output_tokens": 256})),
         ][kind].clone();
-        let providers = || ["a", "b", "c"].map(|word| (provider(word), ProviderView { freshness_limit_seconds: Some(600), stale: None })).into();
+        let providers = || ["a", "b", "c"].map(|word| (provider(word), ProviderView { freshness_limit_seconds: Some(600), stale: None, quarantine: None })).into();
         let best = |offers: Vec<Offer>| {
             let snapshot = Snapshot::new(1, now(), offers, providers());
             let query = Query::new(&demand, now()).expect("a demand");
@@ -115,7 +115,7 @@ proptest! {
     #[test]
     fn the_order_in_which_offers_are_given_changes_nothing((market, held) in any_market(), by in 1_usize..50) {
         let demand = demand("gpus", json!({"gpu": "any", "count": 8}));
-        let view = ProviderView { freshness_limit_seconds: Some(600), stale: None };
+        let view = ProviderView { freshness_limit_seconds: Some(600), stale: None, quarantine: None };
         let providers: HashMap<_, _> = ["a", "b", "c"].map(|word| (provider(word), view.clone())).into();
         let mut offers: Vec<Offer> = market.offers().cloned().collect();
         let plan = |offers: &[Offer]| {

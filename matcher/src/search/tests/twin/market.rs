@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use crate::samples::provider;
-use crate::snapshot::ProviderView;
+use crate::snapshot::{ProviderView, Quarantine};
 
 /// The first word most often, so that many offers satisfy a demand and each rule still bites.
 pub fn mostly<T: Clone + std::fmt::Debug + 'static>(
@@ -71,7 +71,10 @@ pub fn any_offer() -> impl Strategy<Value = Offer> {
 
 pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
     let taken = mostly(vec![0_u32], vec![1, 5]);
-    prop::collection::vec((any_offer(), taken), 0..80).prop_map(|offers| {
+    // Seconds until the quarantine of one of them ends; at the very moment it is over.
+    let quarantine = mostly(vec![None], vec![Some(0_i64), Some(1)]);
+    let offers = prop::collection::vec((any_offer(), taken), 0..80);
+    (offers, quarantine).prop_map(|(offers, quarantine)| {
         let mut held = Held::new();
         let mut all = Vec::new();
         for (at, (mut offer, taken)) in offers.into_iter().enumerate() {
@@ -82,11 +85,19 @@ pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
         let view = |limit| ProviderView {
             freshness_limit_seconds: Some(limit),
             stale: None,
+            quarantine: (limit == 600).then_some(quarantine).flatten().map(ends_in),
         };
         let providers =
             [("a", 300), ("b", 600), ("c", 899)].map(|(word, limit)| (provider(word), view(limit)));
         (Snapshot::new(1, now(), all, providers.into()), held)
     })
+}
+
+fn ends_in(seconds: i64) -> Quarantine {
+    Quarantine {
+        reason: "it lies".into(),
+        until: now() + chrono::TimeDelta::seconds(seconds),
+    }
 }
 
 pub fn any_shared() -> impl Strategy<Value = Value> {

@@ -63,6 +63,9 @@ impl Twin<'_> {
             .provider(&offer.provider)
             .and_then(|view| Some(view.freshness_limit_seconds? as i64));
         let age = (now() - offer.observed_at).num_seconds();
+        let view = self.snapshot.provider(&offer.provider);
+        let quarantine = view.and_then(|view| view.quarantine.as_ref());
+        let quarantined = quarantine.is_some_and(|quarantine| quarantine.until > now());
         let rules = [
             (
                 self.orderable_only && !offer.orderable,
@@ -72,6 +75,7 @@ impl Twin<'_> {
                 deny.contains(&seller) || !(allow.is_empty() || allow.contains(&seller)),
                 ReasonCode::ProviderPolicy,
             ),
+            (quarantined, ReasonCode::Quarantined),
             (
                 !countries.is_empty() && country.is_none(),
                 ReasonCode::PlaceUnknown,
