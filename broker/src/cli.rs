@@ -15,6 +15,7 @@ mod matching;
 mod migrate;
 mod openapi;
 mod predict;
+mod providers;
 mod serve;
 mod simulator;
 mod sweep;
@@ -92,6 +93,11 @@ enum Command {
         #[command(subcommand)]
         command: audit::AuditCommand,
     },
+    /// Lists, connects, checks and closes providers, straight in the database.
+    Providers {
+        #[command(subcommand)]
+        command: Box<providers::ProvidersCommand>,
+    },
     /// Copies the embedded database while the service runs.
     Backup(backup::BackupArgs),
     /// Holds what runs at the providers against the leases, once.
@@ -164,6 +170,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Token { command } => token::run(command),
         Command::Keys { command } => keys::run(command),
         Command::Audit { command } => audit::run(command),
+        Command::Providers { command } => providers::run(*command),
         Command::Backup(args) => backup::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Simulator { command } => simulator::run(command),

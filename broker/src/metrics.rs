@@ -130,6 +130,7 @@ pub(crate) fn hold_ended(ended: &Result<Reservation, ReserveError>) {
     let outcome = match ended {
         Ok(_) => "held",
         Err(E::OutOfStock(_)) => "out_of_stock",
+        Err(E::ProviderClosed(_)) => "provider_closed",
         Err(E::QuoteLapsed(_)) => "quote_lapsed",
         Err(E::QuoteTaken(_)) => "quote_taken",
         Err(E::AboveCeiling(_)) => "above_ceiling",

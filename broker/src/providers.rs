@@ -6,6 +6,9 @@
 //! providers stand, each second. A provider that is disabled keeps its connection: nothing is
 //! ordered or read there any more, and what runs there is looked after until it is gone.
 
+mod check;
+mod quarantine;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,6 +20,9 @@ use store::StoreError;
 use store::providers::{Provider, ProviderStanding, SealedCredential};
 use store::settings::DatabaseMode;
 use tracing::{info, warn};
+
+pub use check::{CheckTrouble, CheckedProvider, check};
+pub use quarantine::{QuarantineRefused, quarantine};
 
 use crate::app::{Broker, ProviderLink};
 use crate::secrets::{CannotOpen, SealingKey};
@@ -32,9 +38,7 @@ const SHORTEST_HINTED: usize = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// Nobody speaks for it.
-    #[error(
-        "there is no adapter for `{0}`; `broker adapters` and the documentation name those there are"
-    )]
+    #[error("there is no adapter for `{0}`; there are {known}", known = known())]
     UnknownProvider(String),
     /// The credential cannot be one.
     #[error("a credential is 1 to {LONGEST} visible characters on one line")]
@@ -51,6 +55,12 @@ pub enum LinkError {
     /// The connection refused its configuration.
     #[error(transparent)]
     Connection(#[from] adapters::AdapterError),
+}
+
+/// The ids that adapters speak for, in words.
+fn known() -> String {
+    let ids: Vec<_> = registry::all().iter().map(|a| a.profile().id).collect();
+    ids.join(", ")
 }
 
 /// The adapter that speaks for a provider.
@@ -86,17 +96,15 @@ pub fn connect(
     Ok(ProviderLink { adapter, http })
 }
 
-/// Seals a credential for its provider, after it was seen that a connection takes it.
+/// Connects a provider as an operator enters it; nothing is sent yet.
 ///
 /// Errors: [`LinkError`].
-pub fn seal(
-    sealing: &SealingKey,
+pub fn connect_entered(
     adapter: &'static dyn Adapter,
     credential: &SecretString,
     base_url: Option<&str>,
     mode: DatabaseMode,
-    now: DateTime<Utc>,
-) -> Result<SealedCredential, LinkError> {
+) -> Result<ProviderLink, LinkError> {
     let text = credential.expose_secret();
     let visible = text.bytes().all(|byte| byte.is_ascii_graphic());
     if text.is_empty() || text.len() > LONGEST || !visible {
@@ -105,16 +113,28 @@ pub fn seal(
     if mode == DatabaseMode::Production && base_url.is_some() {
         return Err(LinkError::BaseUrl);
     }
-    connect(adapter, credential.clone(), base_url, mode)?;
+    connect(adapter, credential.clone(), base_url, mode)
+}
+
+/// Seals a credential for its provider.
+#[must_use]
+pub fn seal(
+    sealing: &SealingKey,
+    provider: &ProviderId,
+    credential: &SecretString,
+    now: DateTime<Utc>,
+) -> SealedCredential {
+    let text = credential.expose_secret();
+    // Where an end is shown, the text is one that was connected with, and plain ASCII.
     let hint = match text.len() >= SHORTEST_HINTED {
-        true => text[text.len() - 4..].to_owned(),
+        true => text.get(text.len() - 4..).unwrap_or_default().to_owned(),
         false => String::new(),
     };
-    Ok(SealedCredential {
-        sealed: sealing.seal(adapter.profile().id, text.as_bytes()),
+    SealedCredential {
+        sealed: sealing.seal(provider.as_str(), text.as_bytes()),
         hint,
         set_at: now,
-    })
+    }
 }
 
 /// Connects a provider with the credential of its row; `None` where it has none.
@@ -168,6 +188,13 @@ impl ProviderSet {
         self.0.get(id)?.link.clone()
     }
 
+    /// Whether a provider is connected as it was given at the start.
+    pub(crate) fn is_given(&self, id: &ProviderId) -> bool {
+        self.0
+            .get(id)
+            .is_some_and(|member| member.entered.is_none())
+    }
+
     /// What stands in the database and is not connected like that.
     fn out_of_date(&self, standings: &[ProviderStanding]) -> Vec<(ProviderId, Option<Mark>)> {
         let mut changes = Vec::new();
@@ -178,9 +205,8 @@ impl ProviderSet {
             let mark = standing
                 .credential_set_at
                 .map(|set_at| (standing.base_url.clone(), set_at));
-            let known = self.0.get(&id);
-            let given = known.is_some_and(|member| member.entered.is_none());
-            if !given && known.and_then(|member| member.entered.as_ref()) != mark.as_ref() {
+            let entered = self.0.get(&id).and_then(|member| member.entered.as_ref());
+            if !self.is_given(&id) && entered != mark.as_ref() {
                 changes.push((id, mark));
             }
         }

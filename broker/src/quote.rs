@@ -4,9 +4,9 @@ use chrono::TimeDelta;
 use market::ids::{OfferId, PlanId, QuoteId, TenantId};
 use market::quote::Quote;
 use pricing::PriceError;
-use store::StoreError;
 use store::idempotency::Completion;
 use store::quotes::KeptQuote;
+use store::{Conflict, StoreError};
 
 use crate::app::Broker;
 use crate::plan::{self, PlanError};
@@ -33,6 +33,9 @@ pub enum QuoteError {
     /// The offer changed since the plan was made.
     #[error("offer {0} is no longer what it was when the plan was made; plan again")]
     OfferChanged(OfferId),
+    /// Nothing new is sold at the provider.
+    #[error("{0}; plan again")]
+    ProviderClosed(Conflict),
     /// The candidate cannot be priced.
     #[error(transparent)]
     Price(#[from] PriceError),
@@ -63,10 +66,17 @@ pub async fn make_quote(
         .into_iter()
         .find(|candidate| candidate.rank == rank)
         .ok_or(QuoteError::NoSuchCandidate { rank, candidates })?;
-    let snapshot = broker.snapshot();
+    let (snapshot, now) = (broker.snapshot(), broker.now());
     for (offer, _) in candidate.placement() {
         if !offer.orderable || broker.provider(&offer.provider).is_none() {
             return Err(QuoteError::NotOrderable(offer.offer_id));
+        }
+        if let Some(quarantine) = snapshot.quarantine(&offer.provider, now) {
+            return Err(QuoteError::ProviderClosed(Conflict::ProviderQuarantined {
+                provider: offer.provider.clone(),
+                reason: quarantine.reason.clone(),
+                until: quarantine.until,
+            }));
         }
         // The price that is frozen is one that the provider still asks, as far as we know now.
         let same = snapshot
@@ -77,7 +87,6 @@ pub async fn make_quote(
         }
     }
     let lines = pricing::quote::quote_lines(candidate.placement())?;
-    let now = broker.now();
     let lifetime = TimeDelta::seconds(broker.config().sales.quote_seconds.into());
     let quote = Quote {
         id: QuoteId::from_uuid(broker.new_uuid()),

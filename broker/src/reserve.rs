@@ -47,6 +47,9 @@ pub enum ReserveError {
     /// Somebody else took the capacity.
     #[error("the capacity was taken meanwhile ({0}); plan again")]
     OutOfStock(StoreError),
+    /// Nothing new is sold at one of the providers.
+    #[error("{0}; plan again")]
+    ProviderClosed(Conflict),
     /// No candidate of the inline demand can be ordered under the ceiling.
     #[error(
         "no offer that can be ordered satisfies the demand; {rejected} offers were refused, see POST /v1/plans for the reasons"
@@ -218,12 +221,16 @@ async fn take(
             StoreError::Conflict(Conflict::QuoteTaken) => ReserveError::QuoteTaken(quote_id),
             StoreError::Conflict(Conflict::QuoteLapsed) => ReserveError::QuoteLapsed(quote_id),
             out @ StoreError::OutOfStock { .. } => ReserveError::OutOfStock(out),
+            StoreError::Conflict(
+                closed @ (Conflict::ProviderDisabled { .. } | Conflict::ProviderQuarantined { .. }),
+            ) => ReserveError::ProviderClosed(closed),
             other => ReserveError::Store(other),
         })
 }
 
 /// Plans a demand, quotes its best candidate that can be ordered, and sets it aside: the way in
-/// one call. A candidate whose capacity was taken meanwhile gives way to the next.
+/// one call. A candidate whose capacity was taken meanwhile, or whose provider was closed, gives way
+/// to the next.
 ///
 /// Errors: [`ReserveError`]; no hold is left then.
 pub async fn in_one_call(
@@ -238,11 +245,17 @@ pub async fn in_one_call(
     for candidate in &record.plan.candidates {
         let quote = match quote::make_quote(broker, tenant, record.id, candidate.rank, None).await {
             Ok(quote) => quote,
-            Err(QuoteError::NotOrderable(_) | QuoteError::OfferChanged(_)) => continue,
+            Err(
+                QuoteError::NotOrderable(_)
+                | QuoteError::OfferChanged(_)
+                | QuoteError::ProviderClosed(_),
+            ) => continue,
             Err(error) => return Err(error.into()),
         };
         match hold(broker, tenant, quote.id, particulars.clone(), completion).await {
-            Err(out @ ReserveError::OutOfStock(_)) => taken_meanwhile = Some(out),
+            Err(out @ (ReserveError::OutOfStock(_) | ReserveError::ProviderClosed(_))) => {
+                taken_meanwhile = Some(out);
+            }
             held => return held,
         }
     }

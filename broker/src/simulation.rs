@@ -46,6 +46,8 @@ pub struct WorldOptions {
     pub executable: Option<PathBuf>,
     /// How long one call to a provider may take, in real time.
     pub call_timeout: Duration,
+    /// Simulated providers that are not connected from the start: somebody enters them.
+    pub unconnected: Vec<Provider>,
     /// Stands between the broker and each adapter; tests put their own in.
     pub wrap: Box<Wrap>,
     /// Changes the configuration before the broker is put together.
@@ -70,6 +72,7 @@ impl WorldOptions {
             nodes: NodeRunner::Run,
             executable: None,
             call_timeout: CALL_TIMEOUT,
+            unconnected: Vec::new(),
             wrap: Box::new(|adapter| adapter),
             // A day passes here in a second: quotas by real time would stand in its way.
             configure: Box::new(|config| config.limits.enabled = false),
@@ -105,7 +108,11 @@ impl World {
         let mut config = Config::embedded(&options.data_dir)?;
         config.verifier.agent_path = options.executable;
         (options.configure)(&mut config);
-        let links = simulated_links(&simulator, options.call_timeout, &*options.wrap)?;
+        let mut links = simulated_links(&simulator, options.call_timeout, &*options.wrap)?;
+        links.retain(|link| {
+            let id = link.adapter.profile().id;
+            options.unconnected.iter().all(|one| one.as_str() != id)
+        });
         let (mode, shared) = (DatabaseMode::Simulation, Arc::clone(&clock) as Arc<_>);
         let broker = match options.store {
             Some(store) => {

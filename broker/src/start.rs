@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::app::{AgentDelivery, Broker, Parts, ProviderLink};
 use crate::clock::Clock;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, ProviderConfig};
 use crate::hot::{HotState, InProcess, Redis, RedisRefused};
 use crate::keys::{KeyError, Keys};
 use crate::oidc::Oidc;
@@ -196,30 +196,38 @@ fn configured_providers(
     config: &Config,
     mode: DatabaseMode,
 ) -> Result<Vec<ProviderLink>, StartError> {
-    let mut links = Vec::new();
-    for (name, settings) in config
+    let enabled = config
         .providers
         .iter()
-        .filter(|(_, settings)| settings.enabled)
-    {
-        let adapter =
-            providers::adapter_of(name).map_err(|_| StartError::UnknownProvider(name.clone()))?;
-        let refuse = |why: String| StartError::Provider {
-            provider: name.clone(),
-            why,
-        };
-        let credential = settings.credential.clone().ok_or_else(|| {
-            refuse(format!(
-                "no credential; set BROKER__PROVIDERS__{}__CREDENTIAL",
-                name.to_uppercase()
-            ))
-        })?;
-        let base_url = settings.base_url.as_deref();
-        let link = providers::connect(adapter, credential, base_url, mode)
-            .map_err(|error| refuse(error.to_string()))?;
-        links.push(link);
-    }
-    Ok(links)
+        .filter(|(_, settings)| settings.enabled);
+    enabled
+        .map(|(name, settings)| configured_link(name, settings, mode))
+        .collect()
+}
+
+/// Connects a provider as the configuration says.
+///
+/// Errors: [`StartError::UnknownProvider`], [`StartError::Provider`].
+pub(crate) fn configured_link(
+    name: &str,
+    settings: &ProviderConfig,
+    mode: DatabaseMode,
+) -> Result<ProviderLink, StartError> {
+    let adapter =
+        providers::adapter_of(name).map_err(|_| StartError::UnknownProvider(name.to_owned()))?;
+    let refuse = |why: String| StartError::Provider {
+        provider: name.to_owned(),
+        why,
+    };
+    let credential = settings.credential.clone().ok_or_else(|| {
+        refuse(format!(
+            "no credential; set BROKER__PROVIDERS__{}__CREDENTIAL",
+            name.to_uppercase()
+        ))
+    })?;
+    let base_url = settings.base_url.as_deref();
+    providers::connect(adapter, credential, base_url, mode)
+        .map_err(|error| refuse(error.to_string()))
 }
 
 /// Whether an address is one of this machine's own.

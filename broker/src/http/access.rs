@@ -120,6 +120,7 @@ macro_rules! rights {
 
 rights! {
     ReadProviders: Providers Read;
+    WriteProviders: Providers Write;
     ReadSshKeys: SshKeys Read;
     WriteSshKeys: SshKeys Write;
     ReadPlans: Plans Read;

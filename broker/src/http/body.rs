@@ -16,6 +16,7 @@ use actix_web::http::header::CONTENT_TYPE;
 use actix_web::web::{self, Bytes};
 use actix_web::{FromRequest, HttpRequest};
 use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
 use super::error::ApiError;
@@ -181,6 +182,13 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         return Err(ApiError::invalid_body("the body must be a JSON object"));
     }
     serde_json::from_value(value).map_err(|error| ApiError::invalid_body(error.to_string()))
+}
+
+/// Tells `null` from a field that is left out.
+pub(crate) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// Reads any JSON value; see the module's head for what it is strict about.

@@ -85,6 +85,11 @@ codes! {
     nothing_matches, 409, "Nothing that can be ordered satisfies the demand";
     offer_changed, 409, "The offer changed since the plan was made";
     offer_not_orderable, 409, "The offer cannot be ordered here";
+    provider_configured, 409, "The configuration says how the provider is connected";
+    provider_disabled, 409, "The provider is disabled";
+    provider_in_use, 409, "Something may still run at the provider";
+    provider_not_connected, 409, "The provider has no credential here";
+    provider_quarantined, 409, "The provider is in quarantine";
     quota_exceeded, 409, "A limit does not let it through";
     quote_lapsed, 409, "The quote has lapsed";
     quote_taken, 409, "The quote was taken already";
@@ -102,6 +107,7 @@ codes! {
     invalid_demand, 422, "The demand asks for something impossible";
     kind_not_supported, 422, "This kind of demand is not supported yet";
     idempotency_key_reused, 422, "The key was used for another request";
+    credential_refused, 422, "The provider does not take the credential";
     invalid_webhook_url, 422, "Nothing is sent to this URL";
     invalid_ssh_key, 422, "The text is no public key that a machine gets";
     node_refused, 422, "The node cannot be verified";
@@ -230,6 +236,15 @@ impl From<store::StoreError> for ApiError {
             }
             E::LimitExceeded(refusal) => Self::quota_exceeded(refusal.to_string()),
             E::BudgetExceeded(refusal) => Self::budget_exceeded(refusal.to_string()),
+            E::Conflict(store::Conflict::ProviderInUse) => Self::provider_in_use(
+                "leases there are not gone, and they are looked after with this credential; disable the provider, wait until they are gone, then try again",
+            ),
+            E::Conflict(conflict @ store::Conflict::ProviderDisabled { .. }) => {
+                Self::provider_disabled(format!("{conflict}; plan again"))
+            }
+            E::Conflict(conflict @ store::Conflict::ProviderQuarantined { .. }) => {
+                Self::provider_quarantined(format!("{conflict}; plan again"))
+            }
             E::Conflict(store::Conflict::Exists { what }) => {
                 Self::already_exists(format!("{what} exists already"))
             }

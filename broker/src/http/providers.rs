@@ -1,19 +1,83 @@
-//! `GET /v1/providers`: whose supply is read, and how fresh it is.
+//! `/v1/providers`: whose supply is read, how fresh it is, and how it is connected.
+//!
+//! Everyone who plans may look; an administrator changes. A credential goes in and never comes out:
+//! an administrator sees its last four characters and when it was entered.
+
+mod change;
+mod check;
+mod quarantine;
 
 use std::collections::BTreeMap;
 
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
+use market::identity::{ResourceFamily, Scope};
 use market::ids::ProviderId;
 use matcher::Snapshot;
 use serde::{Deserialize, Serialize};
-use store::providers::Provider;
+use store::providers::{Provider, Quarantine, SealedCredential};
 
 use super::access::ReadProviders;
-use super::auth::May;
+use super::auth::{May, Principal};
 use super::error::ApiError;
 use super::page::{Cursors, Page, limit};
 use crate::app::Broker;
+use crate::providers::LinkError;
+
+pub(crate) use change::{add_provider, change_provider};
+pub(crate) use check::check_provider;
+pub(crate) use quarantine::{end_quarantine, quarantine_provider, show_quarantine};
+
+/// Where a provider's credential comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ConnectedBy {
+    /// The configuration of the service, which wins.
+    Configuration,
+    /// It was entered at run time.
+    Entry,
+    /// There is none: it stands in price lists alone, or is not connected any more.
+    Nothing,
+}
+
+/// A credential, without what opens anything.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(crate) struct CredentialMark {
+    /// Its last four characters; empty for one too short to show any.
+    hint: String,
+    /// When it was entered.
+    set_at: DateTime<Utc>,
+}
+
+impl From<SealedCredential> for CredentialMark {
+    fn from(credential: SealedCredential) -> Self {
+        Self {
+            hint: credential.hint,
+            set_at: credential.set_at,
+        }
+    }
+}
+
+/// Why and for how long nothing new is sold at a provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(crate) struct QuarantineView {
+    /// Why.
+    reason: String,
+    /// Since when.
+    since: DateTime<Utc>,
+    /// When it ends by itself.
+    until: DateTime<Utc>,
+}
+
+impl From<&Quarantine> for QuarantineView {
+    fn from(quarantine: &Quarantine) -> Self {
+        Self {
+            reason: quarantine.reason.clone(),
+            since: quarantine.since,
+            until: quarantine.until,
+        }
+    }
+}
 
 /// A provider, and how far its supply is read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -24,6 +88,14 @@ pub(crate) struct ProviderItem {
     enabled: bool,
     /// Whether its offers can be ordered here; those of price lists cannot.
     orderable: bool,
+    /// Where its credential comes from.
+    connected_by: ConnectedBy,
+    /// For an administrator: the credential that was entered at run time; else `null`.
+    credential: Option<CredentialMark>,
+    /// For an administrator: where its interface is, when not where its adapter says; else `null`.
+    base_url: Option<String>,
+    /// Why nothing new is sold there just now; `null` while it is.
+    quarantine: Option<QuarantineView>,
     /// Whether its last complete reading is within its freshness limit.
     fresh: bool,
     /// Past this age its offers are not matched; `null` for price lists, which have no limit.
@@ -42,6 +114,89 @@ pub(crate) struct ProviderItem {
     /// Records of that reading that are no offer, by reason (of the first 500).
     #[schema(value_type = BTreeMap<String, u64>)]
     skipped_by_reason: BTreeMap<String, u64>,
+}
+
+/// How providers are shown to one caller.
+struct Shown<'a> {
+    broker: &'a Broker,
+    to_admin: bool,
+}
+
+impl<'a> Shown<'a> {
+    fn to(broker: &'a Broker, who: &Principal) -> Self {
+        let reaches = who.grant.reaches(ResourceFamily::Providers);
+        Self {
+            broker,
+            to_admin: reaches == Scope::Write,
+        }
+    }
+
+    fn item(&self, provider: Provider) -> ProviderItem {
+        let (snapshot, now) = (self.broker.snapshot(), self.broker.now());
+        let connected_by = if is_configured(self.broker, &provider.id) {
+            ConnectedBy::Configuration
+        } else if provider.credential.is_some() {
+            ConnectedBy::Entry
+        } else {
+            ConnectedBy::Nothing
+        };
+        let mut skipped_by_reason = BTreeMap::new();
+        for skipped in &provider.skipped {
+            *skipped_by_reason
+                .entry(skipped.reason.as_str().to_owned())
+                .or_default() += skipped.rows;
+        }
+        let for_admin = |base_url: Option<String>| base_url.filter(|_| self.to_admin);
+        ProviderItem {
+            fresh: is_fresh(&snapshot, &provider, now),
+            freshness_limit_seconds: snapshot
+                .provider(&provider.id)
+                .and_then(|view| view.freshness_limit_seconds),
+            quarantine: provider.quarantine_at(now).map(QuarantineView::from),
+            orderable: connected_by != ConnectedBy::Nothing,
+            connected_by,
+            credential: provider
+                .credential
+                .filter(|_| self.to_admin)
+                .map(CredentialMark::from),
+            base_url: for_admin(provider.base_url),
+            id: provider.id,
+            enabled: provider.enabled,
+            last_attempt_at: provider.last_attempt_at,
+            last_complete_at: provider.last_complete_at,
+            stale_reason: provider.stale_reason,
+            live_offers: provider.live_offers,
+            skipped_by_reason,
+        }
+    }
+}
+
+/// Whether the configuration says how a provider is connected.
+fn is_configured(broker: &Broker, id: &ProviderId) -> bool {
+    broker.provider_set(|set| set.is_given(id))
+}
+
+fn unknown(id: &ProviderId) -> ApiError {
+    ApiError::not_found(format!("there is no provider {id} here"))
+}
+
+/// A provider that must be there.
+async fn find(broker: &Broker, id: &ProviderId) -> Result<Provider, ApiError> {
+    let found = broker.store().providers().find(id).await?;
+    found.ok_or_else(|| unknown(id))
+}
+
+impl From<LinkError> for ApiError {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::UnknownProvider(_) => Self::unknown_reference(error.to_string()),
+            LinkError::Sealed(_) => Self::broken(&error),
+            LinkError::Credential
+            | LinkError::NotLoopback
+            | LinkError::BaseUrl
+            | LinkError::Connection(_) => Self::invalid_body(error.to_string()),
+        }
+    }
 }
 
 /// Which providers.
@@ -65,7 +220,7 @@ pub(crate) struct ListProviders {
 #[get("/v1/providers")]
 pub(crate) async fn list_providers(
     broker: web::Data<Broker>,
-    _who: May<ReadProviders>,
+    who: May<ReadProviders>,
     query: web::Query<ListProviders>,
 ) -> Result<web::Json<Page<ProviderItem>>, ApiError> {
     let limit = limit(query.limit)?;
@@ -75,48 +230,29 @@ pub(crate) async fn list_providers(
         .as_deref()
         .map(|cursor| cursors.open(cursor))
         .transpose()?;
-    let (snapshot, now) = (broker.snapshot(), broker.now());
     let providers = broker.store().providers().list().await?;
-    let items = providers
-        .into_iter()
-        .filter(|provider| after.as_ref().is_none_or(|after| provider.id > *after))
-        .take(limit + 1)
-        .map(|provider| {
-            let orderable = broker.provider(&provider.id).is_some();
-            item(&snapshot, provider, orderable, now)
-        })
-        .collect();
-    Ok(web::Json(
-        cursors.page(items, limit, |provider| provider.id.clone()),
-    ))
+    let follows = |provider: &Provider| after.as_ref().is_none_or(|after| provider.id > *after);
+    let rest = providers.into_iter().filter(follows);
+    let items: Vec<_> = rest.take(limit + 1).collect();
+    let page = cursors.page(items, limit, |provider: &Provider| provider.id.clone());
+    let shown = Shown::to(&broker, &who);
+    Ok(web::Json(page.map(|provider| shown.item(provider))))
 }
 
-fn item(
-    snapshot: &Snapshot,
-    provider: Provider,
-    orderable: bool,
-    now: DateTime<Utc>,
-) -> ProviderItem {
-    let mut skipped_by_reason = BTreeMap::new();
-    for skipped in &provider.skipped {
-        *skipped_by_reason
-            .entry(skipped.reason.as_str().to_owned())
-            .or_default() += skipped.rows;
-    }
-    ProviderItem {
-        fresh: is_fresh(snapshot, &provider, now),
-        freshness_limit_seconds: snapshot
-            .provider(&provider.id)
-            .and_then(|view| view.freshness_limit_seconds),
-        id: provider.id,
-        enabled: provider.enabled,
-        orderable,
-        last_attempt_at: provider.last_attempt_at,
-        last_complete_at: provider.last_complete_at,
-        stale_reason: provider.stale_reason,
-        live_offers: provider.live_offers,
-        skipped_by_reason,
-    }
+/// Shows a provider.
+#[utoipa::path(
+    tag = "providers",
+    params(("id" = ProviderId, Path, description = "The provider")),
+    responses((status = 200, description = "The provider", body = ProviderItem))
+)]
+#[get("/v1/providers/{id}")]
+pub(crate) async fn show_provider(
+    broker: web::Data<Broker>,
+    who: May<ReadProviders>,
+    id: web::Path<ProviderId>,
+) -> Result<web::Json<ProviderItem>, ApiError> {
+    let provider = find(&broker, &id).await?;
+    Ok(web::Json(Shown::to(&broker, &who).item(provider)))
 }
 
 /// Whether the last complete reading of a provider is within its freshness limit, if it has one.

@@ -8,6 +8,7 @@ use market::money::{Money, Rate};
 use market::offer::OfferView;
 use market::quote::{Quote, QuoteLine};
 use serde::{Deserialize, Serialize};
+use store::StoreError;
 use store::quotes::KeptQuote;
 
 use super::access::{ReadPlans, WritePlans};
@@ -87,6 +88,7 @@ impl From<QuoteError> for ApiError {
             QuoteError::NoSuchCandidate { .. } => Self::unknown_reference(said),
             QuoteError::NotOrderable(_) => Self::offer_not_orderable(said),
             QuoteError::OfferChanged(_) => Self::offer_changed(said),
+            QuoteError::ProviderClosed(conflict) => StoreError::from(conflict).into(),
             QuoteError::Price(_) => Self::offer_not_orderable(said),
             QuoteError::Unknown(_) => Self::not_found(said),
             QuoteError::Store(error) => error.into(),

@@ -13,6 +13,7 @@ use market::ids::{BudgetId, PlanId, PrincipalId, ProjectId, QuoteId, Reservation
 use market::reservation::{CloseReason, ReservationState};
 use market::tags::{Attribution, Tags};
 use serde::Serialize;
+use store::StoreError;
 use store::reservations::{Reservation, Wish};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
@@ -160,6 +161,7 @@ impl From<ReserveError> for ApiError {
             E::QuoteLapsed(_) => Self::quote_lapsed(said),
             E::QuoteTaken(_) => Self::quote_taken(said),
             E::OutOfStock(_) => Self::capacity_taken(said),
+            E::ProviderClosed(conflict) => StoreError::from(conflict).into(),
             E::NothingMatches { .. } => Self::nothing_matches(said),
             E::NoSshKey => Self::no_ssh_key(said),
             E::TooManyLeases { .. } => Self::too_many_leases(said),

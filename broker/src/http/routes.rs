@@ -4,9 +4,9 @@
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
-    agents, api_keys, attestations, audit, balance, budgets, credits, docs, events, gpus, members,
-    metrics, offers, plans, plumbing, projects, providers, quotes, reports, reservations,
-    spending_limits, ssh_keys, tokens, verifications, webhook_endpoints,
+    agents, api_keys, attestations, audit, balance, budgets, credits, docs, events, gpus,
+    members, metrics, offers, plans, plumbing, projects, providers, quotes, reports,
+    reservations, spending_limits, ssh_keys, tokens, verifications, webhook_endpoints,
 };
 
 /// The table.
@@ -26,6 +26,13 @@ pub(super) fn routes(table: &mut ServiceConfig<'_>) {
         .service(offers::show_offer)
         .service(offers::offer_history)
         .service(providers::list_providers)
+        .service(providers::show_provider)
+        .service(providers::add_provider)
+        .service(providers::change_provider)
+        .service(providers::check_provider)
+        .service(providers::show_quarantine)
+        .service(providers::quarantine_provider)
+        .service(providers::end_quarantine)
         // From a demand to a reservation.
         .service(plans::make_plan)
         .service(plans::show_plan)

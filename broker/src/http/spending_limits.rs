@@ -6,12 +6,12 @@ use chrono::{DateTime, Utc};
 use market::ids::ProjectId;
 use market::money::Money;
 use market::spending::{InUse, SpendingLimits, money};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use store::limits::{LimitsChange, ScopeLimits};
 
 use super::access::{ReadSpending, WriteSpending};
 use super::auth::May;
-use super::body::Body;
+use super::body::{Body, given};
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion};
 use super::query::Query;
@@ -81,13 +81,6 @@ pub(crate) struct LimitsInUse {
     limits: LimitsView,
     /// What is in use.
     in_use: InUseView,
-}
-
-/// Tells `null` from a field that is left out.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Option<Option<T>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
 }
 
 /// What is to be different; what is left out stays, and `null` takes a limit away.

@@ -82,6 +82,7 @@ impl Belongings {
         let other = [
             ("/v1/offers/", "off_"),
             ("/v1/budgets/", "bud_"),
+            ("/v1/providers/", "x"),
             ("/v1/verifications/", "ver_"),
             ("/v1/attestations/", "att_"),
         ];
@@ -107,6 +108,12 @@ impl Belongings {
     pub(crate) fn body(&self, route: &str, demand: &Value) -> Option<Value> {
         Some(match route {
             "POST /v1/plans" => demand.clone(),
+            "POST /v1/providers" => json!({ "id": "nobody", "credential": "x" }),
+            "PATCH /v1/providers/{id}" => json!({ "enabled": true }),
+            "POST /v1/providers/{id}/check" => json!({}),
+            "POST /v1/providers/{id}/quarantine" => {
+                json!({ "reason": "a try", "until": "2027-01-01T00:00:00Z" })
+            }
             "POST /v1/quotes" => json!({ "plan_id": self.plan }),
             "POST /v1/reservations" => json!({ "quote_id": self.quote }),
             "PATCH /v1/reservations/{id}" => json!({ "name": self.mark }),

@@ -43,6 +43,14 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("GET /v1/offers/{id}/history", "......", "......"),
     // Providers are nobody's.
     ("GET /v1/providers", "++++x+", "++++x+"),
+    ("POST /v1/providers", "+xxxxx", "+xxxxx"),
+    // No provider of the table's id is there.
+    ("GET /v1/providers/{id}", "....x.", "....x."),
+    ("PATCH /v1/providers/{id}", ".xxxxx", ".xxxxx"),
+    ("POST /v1/providers/{id}/check", ".xxxxx", ".xxxxx"),
+    ("GET /v1/providers/{id}/quarantine", "....x.", "....x."),
+    ("POST /v1/providers/{id}/quarantine", ".xxxxx", ".xxxxx"),
+    ("DELETE /v1/providers/{id}/quarantine", ".xxxxx", ".xxxxx"),
     ("POST /v1/plans", "+x++xx", "+....."),
     ("GET /v1/plans/{id}", "+x++x+", ".x..x."),
     ("POST /v1/quotes", "+x++xx", ".x..xx"),

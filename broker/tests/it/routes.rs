@@ -65,6 +65,7 @@ impl Route {
             ("/v1/attestations", "att_"),
             ("/v1/webhook-endpoints", "whe_"),
             ("/v1/budgets", "bud_"),
+            ("/v1/providers", "x"),
         ];
         let found = prefixes
             .iter()

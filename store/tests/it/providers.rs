@@ -2,10 +2,10 @@ use market::ids::ProviderId;
 use market::offer::Availability;
 use store::audit::NewAuditEntry;
 use store::fixture::{count_rows, for_each_database};
-use store::providers::{Cause, ProviderChange, SealedCredential};
+use store::providers::{Cause, ProviderChange, Quarantine, SealedCredential};
 use store::{Conflict, Store, StoreError};
 
-use crate::support::{at, offer, provider, provisioning, sell, tenant};
+use crate::support::{at, hold, offer, provider, provisioning, sell, tenant};
 
 fn command() -> Cause<'static> {
     Cause::Command(Box::new(NewAuditEntry::of_command(
@@ -28,6 +28,21 @@ fn with(credential: Option<SealedCredential>) -> ProviderChange {
     ProviderChange {
         credential: Some(credential),
         ..ProviderChange::default()
+    }
+}
+
+fn quarantined(quarantine: Option<Quarantine>) -> ProviderChange {
+    ProviderChange {
+        quarantine: Some(quarantine),
+        ..ProviderChange::default()
+    }
+}
+
+fn until(since: i64, until: i64) -> Quarantine {
+    Quarantine {
+        reason: "nodes come without InfiniBand".into(),
+        since: at(since),
+        until: at(until),
     }
 }
 
@@ -62,6 +77,10 @@ async fn a_credential_is_entered_once_then_changed_and_each_change_shows_in_the_
                 enabled: Some(true),
                 ..ProviderChange::default()
             },
+            // Entered within the same moment, it is another one all the same.
+            with(Some(credential(3))),
+            quarantined(Some(until(4, 9))),
+            quarantined(None),
             with(None),
         ] {
             let changed = providers.change(&id, &change, &command()).await;
@@ -69,8 +88,8 @@ async fn a_credential_is_entered_once_then_changed_and_each_change_shows_in_the_
             standings.push(providers.standings().await.expect("reads"));
         }
         standings.dedup();
-        assert_eq!(standings.len(), 5, "{standings:?}");
-        assert_eq!(count_rows(store, "audit_entries").await, 5);
+        assert_eq!(standings.len(), 8, "{standings:?}");
+        assert_eq!(count_rows(store, "audit_entries").await, 8);
         let nobody = ProviderId::parse("nobody").expect("an id");
         let refused = providers.change(&nobody, &with(None), &command()).await;
         assert!(matches!(refused, Err(StoreError::NotFound { .. })));
@@ -105,6 +124,53 @@ async fn a_credential_is_not_forgotten_while_something_may_run_there() {
         assert!(in_use, "{forget:?}");
         let changed = change(with(Some(credential(5)))).await.expect("changed");
         assert_eq!(changed.credential, Some(credential(5)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_is_held_at_a_provider_that_is_disabled_or_in_quarantine() {
+    for_each_database(async |store| {
+        let whose = tenant(store, "acme").await;
+        let sold = offer("a", Availability::exactly(9));
+        sell(store, std::slice::from_ref(&sold), at(0)).await;
+        let change = async |change| {
+            let providers = store.providers();
+            let changed = providers.change(&provider(), &change, &command()).await;
+            changed.expect("changed")
+        };
+        let held_at = async |seconds| hold(store, whose, &sold, 1, at(seconds)).await;
+        held_at(1).await.expect("held before");
+
+        let row = change(quarantined(Some(until(2, 60)))).await;
+        assert_eq!(row.quarantine_at(at(59)), Some(&until(2, 60)));
+        assert_eq!(row.quarantine_at(at(60)), None);
+        let refusal = held_at(59).await.expect_err("in quarantine");
+        let said = refusal.to_string();
+        assert!(
+            said.contains("acme") && said.contains("without InfiniBand"),
+            "{said}"
+        );
+        held_at(60).await.expect("it ended by itself");
+        change(quarantined(Some(until(61, 120)))).await;
+        held_at(62).await.expect_err("again");
+        change(quarantined(None)).await;
+        held_at(63).await.expect("it was ended");
+
+        let switched = |enabled| ProviderChange {
+            enabled: Some(enabled),
+            ..ProviderChange::default()
+        };
+        change(switched(false)).await;
+        let refusal = held_at(64).await;
+        let disabled = matches!(
+            refusal,
+            Err(StoreError::Conflict(Conflict::ProviderDisabled { .. }))
+        );
+        assert!(disabled, "{refusal:?}");
+        change(switched(true)).await;
+        held_at(65).await.expect("it is sold again");
+        assert_eq!(count_rows(store, "holds").await, 4);
     })
     .await;
 }

@@ -8,6 +8,7 @@ mod demo;
 mod keys;
 mod matching;
 mod predict;
+mod providers;
 mod real_lists;
 mod serve;
 

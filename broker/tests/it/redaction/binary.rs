@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Canaries, FORMS, canary};
+use crate::echo::Echo;
 use crate::service::install_tls;
 
 /// How long anything here may take before it has failed.
@@ -217,7 +218,8 @@ async fn a_running_service_prints_no_secret_in_either_form_of_its_log() {
     install_tls();
     for form in FORMS {
         let dir = tempfile::tempdir().expect("a directory");
-        let made = command(dir.path(), form, &["token", "create", "--tenant", "acme"])
+        let create = ["token", "create", "--tenant", "acme", "--role", "admin"];
+        let made = command(dir.path(), form, &create)
             .output()
             .expect("it runs");
         let key = String::from_utf8(made.stdout)
@@ -283,6 +285,19 @@ async fn call(url: &str, key: &str, canaries: &mut Canaries) {
         .bearer_auth(token)
         .send();
     assert_eq!(test.await.expect("an answer").status(), 202);
+    let echo = Echo::start(401).await;
+    let credential = canary("credential");
+    canaries.add("the credential of a provider", &credential);
+    let entry = json!({ "id": "lambda", "credential": credential, "base_url": echo.url() });
+    post("/v1/providers", entry).await;
+    for status in [401, 404, 500] {
+        echo.answer(status);
+        let check = json!({ "credential": credential, "base_url": echo.url() });
+        let checked = post("/v1/providers/lambda/check", check).await;
+        assert_eq!(checked["ok"], false, "{checked}");
+        canaries.assert_absent("a check", &checked.to_string());
+    }
+    assert!(echo.credentials().contains(&credential), "it was sent");
     let forged = format!("{key}x");
     let refused = client
         .get(format!("{url}/v1/reservations"))

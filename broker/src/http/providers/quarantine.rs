@@ -1,0 +1,130 @@
+//! The quarantine of a provider: what of it is not sold, and why. It is the provider as a whole for a
+//! while, when an administrator says so; and at all times the records of its catalogue that nobody
+//! could make an offer of.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
+use chrono::{DateTime, Utc};
+use market::catalog::Skipped;
+use market::ids::ProviderId;
+use serde::{Deserialize, Serialize};
+use store::providers::{Cause, Provider, ProviderChange};
+
+use super::{ProviderItem, QuarantineView, Shown, find};
+use crate::app::Broker;
+use crate::hot::Topic;
+use crate::http::access::{ReadProviders, WriteProviders};
+use crate::http::auth::{May, Principal};
+use crate::http::body::Body;
+use crate::http::error::ApiError;
+use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
+use crate::providers::quarantine;
+
+/// What of a provider is not sold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(crate) struct ProviderQuarantine {
+    /// Why nothing new is sold there at all; `null` while it is.
+    whole: Option<QuarantineView>,
+    /// Records of its last complete reading that are no offer, each with why (the first 500).
+    #[schema(max_items = 500)]
+    records: Vec<Skipped>,
+}
+
+/// A quarantine to begin, or to change.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BeginQuarantine {
+    /// Why, in words that tenants read.
+    #[schema(min_length = 1, max_length = 200)]
+    reason: String,
+    /// When it ends by itself: within a year.
+    until: DateTime<Utc>,
+}
+
+/// Shows what of a provider is not sold, and why: hardware that nobody knows is kept here until it
+/// has a name.
+#[utoipa::path(
+    tag = "providers",
+    params(("id" = ProviderId, Path, description = "The provider")),
+    responses((status = 200, description = "Its quarantine", body = ProviderQuarantine))
+)]
+#[get("/v1/providers/{id}/quarantine")]
+pub(crate) async fn show_quarantine(
+    broker: web::Data<Broker>,
+    _who: May<ReadProviders>,
+    id: web::Path<ProviderId>,
+) -> Result<web::Json<ProviderQuarantine>, ApiError> {
+    let provider = find(&broker, &id).await?;
+    Ok(web::Json(ProviderQuarantine {
+        whole: provider
+            .quarantine_at(broker.now())
+            .map(QuarantineView::from),
+        records: provider.skipped,
+    }))
+}
+
+/// Puts a provider into quarantine: nothing new is planned, quoted or held there until it ends.
+///
+/// Plans name the reason. What is held or leased there already goes on; a lease that falls is
+/// replaced elsewhere. A second call changes reason and end.
+#[utoipa::path(
+    tag = "providers",
+    params(("id" = ProviderId, Path, description = "The provider"), IdempotencyHeader),
+    request_body = BeginQuarantine,
+    responses((status = 200, description = "The provider", body = ProviderItem))
+)]
+#[post("/v1/providers/{id}/quarantine")]
+pub(crate) async fn quarantine_provider(
+    broker: web::Data<Broker>,
+    who: May<WriteProviders>,
+    request: HttpRequest,
+    id: web::Path<ProviderId>,
+    body: Body<BeginQuarantine>,
+) -> Result<HttpResponse, ApiError> {
+    change(&broker, &who, &request, &id, &body.bytes, Some(&body.value)).await
+}
+
+/// Ends the quarantine of a provider before its time.
+#[utoipa::path(
+    tag = "providers",
+    params(("id" = ProviderId, Path, description = "The provider"), IdempotencyHeader),
+    responses((status = 200, description = "The provider", body = ProviderItem))
+)]
+#[delete("/v1/providers/{id}/quarantine")]
+pub(crate) async fn end_quarantine(
+    broker: web::Data<Broker>,
+    who: May<WriteProviders>,
+    request: HttpRequest,
+    id: web::Path<ProviderId>,
+) -> Result<HttpResponse, ApiError> {
+    change(&broker, &who, &request, &id, b"", None).await
+}
+
+async fn change(
+    broker: &Broker,
+    who: &Principal,
+    request: &HttpRequest,
+    id: &ProviderId,
+    body: &[u8],
+    asked: Option<&BeginQuarantine>,
+) -> Result<HttpResponse, ApiError> {
+    let shown = Shown::to(broker, who);
+    let render = |row: &Provider| answer(StatusCode::OK, &shown.item(row.clone()));
+    idempotency::once(broker, who.tenant, request, body, async |effect| {
+        let row = find(broker, id).await?;
+        let begun = asked
+            .map(|asked| quarantine(&row, &asked.reason, asked.until, broker.now()))
+            .transpose()
+            .map_err(|refused| ApiError::invalid_body(refused.to_string()))?;
+        let change = ProviderChange {
+            quarantine: Some(begun),
+            ..ProviderChange::default()
+        };
+        let cause = Cause::Request(who.tenant, completion(effect, &render));
+        let providers = broker.store().providers();
+        let provider = providers.change(id, &change, &cause).await?;
+        broker.hot().publish(Topic::Supply);
+        Ok(render(&provider))
+    })
+    .await
+}
