@@ -1,0 +1,261 @@
+//! What a visitor does, over and over: looks around, plans, takes a quote, holds it, looks at what
+//! it has, and cancels. Three of twenty calls write a reservation's life, one plans, the rest read.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use ureq::Agent;
+use ureq::http::{Request, Response};
+use ureq::{Body, SendBody};
+
+use super::service::Service;
+
+/// How many refusals are kept in words.
+const KEPT: usize = 5;
+/// How long one answer may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A public key whose private half nobody has.
+const SSH_KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL/jvLoaH32TkoT3REDQJN2Kns8sKpmipKlobgQsB0mt";
+
+/// What came of calls.
+#[derive(Default)]
+pub(super) struct Tally {
+    /// What was called, and how long the answer took. Units: microseconds.
+    pub(super) micros: Vec<(&'static str, u32)>,
+    /// Reservations that were placed and ended.
+    pub(super) reservations: u64,
+    /// Answers that were no success.
+    pub(super) errors: u64,
+    /// The first of them, in words.
+    pub(super) said: Vec<String>,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: Self) {
+        self.micros.extend(other.micros);
+        self.reservations += other.reservations;
+        self.errors += other.errors;
+        self.said.extend(other.said);
+        self.said.truncate(KEPT);
+    }
+}
+
+/// A member of a tenant, with a connection of its own.
+pub(super) struct Visitor {
+    agent: Agent,
+    base: String,
+    bearer: String,
+    demand: Value,
+    /// The offer that it takes of those that satisfy its demand.
+    offer: String,
+    number: u32,
+    calls: u64,
+}
+
+/// The calls of one visit that are under way.
+struct Visit<'a> {
+    of: &'a mut Visitor,
+    tally: &'a mut Tally,
+    pace: Pace,
+}
+
+/// When the next call is due.
+struct Pace {
+    next: Instant,
+    end: Instant,
+    apart: Option<Duration>,
+}
+
+impl Visitor {
+    /// Makes a tenant with a key and an SSH key, and finds something to reserve.
+    pub(super) fn enter(service: &Service, number: u32) -> Result<Self> {
+        let key = service.key(&format!("load-{number}"))?;
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(PATIENCE))
+            .proxy(None);
+        let mut visitor = Self {
+            agent: config.build().into(),
+            base: format!("http://{}", service.address()),
+            bearer: format!("Bearer {key}"),
+            demand: Value::Null,
+            offer: String::new(),
+            number,
+            calls: 0,
+        };
+        let ssh = json!({ "name": "laptop", "public_key": SSH_KEY });
+        visitor.ask("POST", "/v1/ssh-keys", Some(&ssh))?;
+        let offer = visitor.find_offer()?;
+        visitor.demand = json!({
+            "kind": "gpus", "gpu": offer["gpu"], "count": offer["gpus"],
+            "policy": { "allow_providers": [offer["provider"]] },
+        });
+        offer["offer_id"]
+            .as_str()
+            .context("an offer without an id")?
+            .clone_into(&mut visitor.offer);
+        Ok(visitor)
+    }
+
+    /// What can be ordered; each visitor has a node of its own in mind, so that none takes the last
+    /// one of another.
+    fn find_offer(&mut self) -> Result<Value> {
+        // The providers are read in the first seconds.
+        for _ in 0..100 {
+            let (_, offers) = self.ask("GET", "/v1/offers?terms=on_demand&limit=200", None)?;
+            let mut offers = offers["items"].as_array().cloned().unwrap_or_default();
+            offers.retain(|offer| offer["orderable"] == true);
+            let free = |offer: &Value| offer["availability"]["nodes"].as_u64().unwrap_or(0);
+            let most = offers.iter().map(free).max().unwrap_or(0);
+            // The first node of each offer, then the second of each that has two, and so on.
+            let mut nodes = (0..most).flat_map(|taken| {
+                let left = move |offer: &&Value| free(offer) > taken;
+                offers.iter().filter(left)
+            });
+            if let Some(offer) = nodes.nth(self.number as usize) {
+                return Ok(offer.clone());
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        anyhow::bail!("the simulated market has not so many nodes as there are visitors")
+    }
+
+    /// Visits until the time is over.
+    pub(super) fn call(
+        &mut self,
+        began: Instant,
+        long: Duration,
+        apart: Option<Duration>,
+    ) -> Tally {
+        let mut tally = Tally::default();
+        // Visitors do not call in step.
+        let offset = apart.unwrap_or_default() * self.number / 8;
+        let mut pace = Pace {
+            next: began + offset,
+            end: began + long,
+            apart,
+        };
+        while Instant::now() < pace.end {
+            let visit = Visit {
+                of: self,
+                tally: &mut tally,
+                pace,
+            };
+            pace = visit.run();
+        }
+        tally
+    }
+
+    /// Calls and gives status and body; no answer at all is an error.
+    fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Value)> {
+        self.calls += 1;
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base))
+            .header("authorization", &self.bearer);
+        if method != "GET" {
+            let once = format!("load-{}-{}", self.number, self.calls);
+            request = request
+                .header("content-type", "application/json")
+                .header("idempotency-key", once);
+        }
+        let text = body.map(Value::to_string).unwrap_or_default();
+        let mut answer: Response<Body> = if method == "GET" {
+            self.agent.run(request.body(())?)?
+        } else {
+            self.agent
+                .run(request.body(SendBody::from_owned_reader(std::io::Cursor::new(text)))?)?
+        };
+        let text = answer.body_mut().read_to_string()?;
+        let body = match text.as_str() {
+            "" => Value::Null,
+            text => serde_json::from_str(text).context("an answer that is no JSON")?,
+        };
+        Ok((answer.status().as_u16(), body))
+    }
+}
+
+impl Visit<'_> {
+    /// One visit; whatever is refused ends it.
+    fn run(mut self) -> Pace {
+        // A visit that is broken off is counted where it broke.
+        let _ = self.steps();
+        self.pace
+    }
+
+    fn steps(&mut self) -> Option<()> {
+        let gpu = self.of.demand["gpu"].as_str().unwrap_or("any").to_owned();
+        let demand = self.of.demand.clone();
+        for limit in [50, 20, 100] {
+            self.get("GET offers", &format!("/v1/offers?limit={limit}"))?;
+            self.get("GET offers of a GPU", &format!("/v1/offers?gpu={gpu}"))?;
+            self.get("GET gpus", "/v1/gpus")?;
+        }
+        let plan = self.post("POST plans", "/v1/plans", &demand)?;
+        let plan_path = format!("/v1/plans/{}", plan["id"].as_str()?);
+        self.get("GET plan", &plan_path)?;
+        let candidates = plan["candidates"].as_array()?;
+        let mine = |candidate: &&Value| candidate["lines"][0]["offer_id"] == *self.of.offer;
+        let rank = candidates.iter().find(mine).map(|mine| &mine["rank"]);
+        let ask = json!({ "plan_id": plan["id"], "candidate": rank.unwrap_or(&Value::Null) });
+        let quote = self.post("POST quotes", "/v1/quotes", &ask)?;
+        let quote_path = format!("/v1/quotes/{}", quote["id"].as_str()?);
+        self.get("GET quote", &quote_path)?;
+        let ask = json!({ "quote_id": quote["id"] });
+        let held = self.post("POST reservations", "/v1/reservations", &ask)?;
+        let path = format!("/v1/reservations/{}", held["id"].as_str()?);
+        self.get("GET reservation", &path)?;
+        self.get("GET reservations", "/v1/reservations")?;
+        self.get("GET balance", "/v1/balance")?;
+        self.post("POST cancel", &format!("{path}/cancel"), &json!({}))?;
+        self.tally.reservations += 1;
+        self.get("GET reservation", &path)?;
+        self.get("GET events", "/v1/events?limit=20")?;
+        Some(())
+    }
+
+    fn get(&mut self, name: &'static str, path: &str) -> Option<Value> {
+        self.step(name, "GET", path, None)
+    }
+
+    fn post(&mut self, name: &'static str, path: &str, body: &Value) -> Option<Value> {
+        self.step(name, "POST", path, Some(body))
+    }
+
+    /// Waits for its turn, calls and notes what came of it. A visit is ended, so that what it holds
+    /// is let go, also when its time is over.
+    fn step(
+        &mut self,
+        name: &'static str,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Option<Value> {
+        self.pace.wait();
+        let asked = Instant::now();
+        let answer = self.of.ask(method, path, body);
+        let took = u32::try_from(asked.elapsed().as_micros()).unwrap_or(u32::MAX);
+        self.tally.micros.push((name, took));
+        let said = match answer {
+            Ok((200..=299, body)) => return Some(body),
+            Ok((status, body)) => format!("{name}: {status} {body}"),
+            Err(error) => format!("{name}: {error:#}"),
+        };
+        self.tally.errors += 1;
+        if self.tally.said.len() < KEPT {
+            self.tally.said.push(said);
+        }
+        None
+    }
+}
+
+impl Pace {
+    fn wait(&mut self) {
+        let Some(apart) = self.apart else { return };
+        thread::sleep(self.next.saturating_duration_since(Instant::now()));
+        self.next += apart;
+    }
+}
