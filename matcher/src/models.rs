@@ -50,6 +50,8 @@ pub struct Experts {
     pub layers: f64,
     /// Parameters of all experts of all layers.
     pub params: f64,
+    /// Columns of each of an expert's matrices.
+    pub width: u32,
 }
 
 /// Layers whose attention looks back a limited way only.
@@ -105,6 +107,19 @@ impl ModelFigures {
             Model::Named(name) => Self::named(name),
             Model::Shaped(shape) => Ok(Self::shaped(shape)),
         }
+    }
+
+    /// Whether each token uses a part of the parameters alone.
+    #[must_use]
+    pub fn is_mixture(&self) -> bool {
+        self.params_active < 0.9 * self.params_total
+    }
+
+    /// Attention heads that ask the same keys, in a model without latent attention.
+    #[must_use]
+    pub fn query_group(&self) -> f64 {
+        let asked = f64::from(self.heads) * f64::from(self.head_dim);
+        2.0 * f64::from(self.layers) * asked / self.kv_elements_per_token
     }
 
     fn named(name: &str) -> Result<Self, MatchError> {
@@ -174,6 +189,7 @@ impl ModelRow {
             per_layer: self.experts,
             per_token: self.experts_per_token,
             layers,
+            width: self.moe_ffn,
             params: params_each * f64::from(self.experts) * layers,
         })
     }

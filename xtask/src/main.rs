@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod chaos;
+mod fit;
 mod load;
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -27,6 +29,9 @@ enum Habit {
     Check,
     /// Rewrites what is generated: openapi/broker.json and the state grids.
     Generate,
+    /// Puts a thousand good and a thousand broken pretended nodes before the verification rules, and
+    /// writes and prints the table by class of failure in docs/verification.md.
+    VerificationTable,
     /// Random calls that name what another tenant has, against the real server.
     CrossTenant {
         /// How many.
@@ -48,6 +53,18 @@ enum Habit {
         #[arg(long, default_value_t = 20)]
         seconds: u64,
     },
+    /// Refits the constants of the performance models to measured tables: matcher/data/params.json.
+    Fit {
+        /// The folder of training_measured.csv and inference_measured.csv.
+        #[arg(long, value_name = "DIR")]
+        tables: PathBuf,
+    },
+    /// Prints docs/accuracy.md: how the performance models do on what they were not fitted to.
+    Accuracy {
+        /// The folder of training_measured.csv and inference_measured.csv.
+        #[arg(long, value_name = "DIR")]
+        tables: PathBuf,
+    },
     /// Kills replicas of the real binary, and Redis, while tenants buy, and checks what is left.
     Chaos {
         /// How many times.
@@ -68,12 +85,15 @@ fn main() -> Result<()> {
     match Args::parse().habit {
         Habit::Check => check(),
         Habit::Generate => generate(),
+        Habit::VerificationTable => verification_table(),
         Habit::CrossTenant { calls, seed } => cross_tenant(calls, seed),
         Habit::Fleets {
             fleets: count,
             offers,
             seconds,
         } => fleets(count, offers, seconds),
+        Habit::Fit { tables } => fit::fit(&tables),
+        Habit::Accuracy { tables } => fit::accuracy(&tables),
         Habit::Chaos { kills, seed } => chaos::chaos(kills, seed),
         Habit::Load(args) => load::load(&args),
     }
@@ -141,6 +161,23 @@ fn fleets(count: u64, offers: u64, seconds: u64) -> Result<()> {
             ("OFFERS", offers.as_str()),
             ("SECONDS", seconds.as_str()),
         ],
+    )
+}
+
+fn verification_table() -> Result<()> {
+    let test = "the_table_in_the_documentation";
+    cargo(
+        &[
+            "test",
+            "-p",
+            "verifier",
+            "--test",
+            "it",
+            "--",
+            test,
+            "--nocapture",
+        ],
+        &[("UPDATE_DOCS", "1")],
     )
 }
 

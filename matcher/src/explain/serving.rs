@@ -10,6 +10,7 @@ use crate::fleet_search::{FleetLine, Mix, Waits};
 use crate::perf::chip::{Basis, Chip};
 use crate::perf::constants::Constants;
 use crate::perf::replica::Engine;
+use crate::perf::serving::engine_of;
 use crate::plan::{Candidate, Facts};
 use crate::search::node_price_units;
 use crate::serve::{Load, PLANNED_UTILISATION, ServeFit, ServeQuery};
@@ -193,7 +194,14 @@ fn pile(query: &ServeQuery, line: &FleetLine<'_>, requests: f64) -> String {
 
 fn copy(query: &ServeQuery, line: &FleetLine<'_>) -> String {
     let replica = &line.node.replica;
-    let factor = Constants::product().interval_80_ln.inference.exp();
+    let chip = line.row.spec.and_then(Chip::of_spec);
+    let basis = chip
+        .as_ref()
+        .map_or(Basis::Family, |chip| chip.inference_basis);
+    let engine = chip.as_ref().map_or(Engine::TensorRtLlm10, engine_of);
+    let ground = engine.ground(&query.work.model);
+    let widths = &Constants::product().interval_80_ln.inference;
+    let factor = widths.half_width(ground, basis).exp();
     let stages = replica.gpus / replica.tensor.max(1);
     let layout = match (replica.gpus, stages) {
         (1, _) => "1 GPU".to_owned(),
@@ -286,8 +294,11 @@ fn proof(mix: &Mix<'_>) -> String {
 
 fn engine_name(engine: Engine) -> &'static str {
     match engine {
-        Engine::TensorRtLlm | Engine::TensorRtLlm020 | Engine::TensorRtLlm10 => "TensorRT-LLM",
-        Engine::VllmUntuned | Engine::Vllm2024 | Engine::VllmAmd => "vLLM",
+        Engine::TensorRtLlm
+        | Engine::TensorRtLlm020
+        | Engine::TensorRtLlm10
+        | Engine::TensorRtLlmMlperf => "TensorRT-LLM",
+        Engine::VllmUntuned | Engine::Vllm2024 | Engine::VllmAmd | Engine::VllmAmdMlperf => "vLLM",
         Engine::LlamaCpp => "llama.cpp",
         Engine::Mlc => "MLC-LLM",
     }

@@ -1,12 +1,13 @@
 //! What is said of a training run: its figures, and why it stands where it stands.
 
 use market::demand::TrainMethod;
+use market::gpu::GpuSpec;
 use market::money::Money;
 use market::offer::Tenancy;
 
 use super::{counted, gb};
 use crate::perf::chip::{Basis, Chip};
-use crate::perf::constants::Constants;
+use crate::perf::constants::{Constants, TrainingGround};
 use crate::perf::memory::TRAINING_FRACTION;
 use crate::perf::run::{CHECKPOINT_SECONDS, RESTART_SECONDS, Run};
 use crate::perf::step_time::{Recompute, Strategy};
@@ -114,7 +115,13 @@ fn duration(query: &TrainQuery<'_>, row: &Row, fit: &TrainFit) -> String {
         })
     };
     let facts = facts(row, run);
-    let factor = Constants::product().interval_80_ln.training.exp();
+    let ground = TrainingGround {
+        mixture: query.work.model.is_mixture(),
+        several_domains: Some(run.gpus) > row.offer.gpus.as_whole(),
+        basis: row.spec.map_or(Basis::Family, training_basis),
+    };
+    let widths = &Constants::product().interval_80_ln.training;
+    let factor = widths.half_width(ground).exp();
     format!(
         "The run takes about {:.1} hours{}{}: {:.0} tokens/s at {:.0} % of {:.0} TFLOPS ({}), within \
          a factor of {factor:.2} in four of five cases",
@@ -180,6 +187,10 @@ fn basis(row: &Row) -> Option<String> {
             chip.name
         )
     })
+}
+
+fn training_basis(spec: &GpuSpec) -> Basis {
+    Chip::of_spec(spec).map_or(Basis::Family, |chip| chip.training_basis)
 }
 
 /// The layout in whole numbers; its parts are whole by construction.

@@ -56,16 +56,22 @@ pub enum ScaleUp {
 pub enum FittedFactor {
     /// The GB300.
     Gb300,
+    /// The B300.
+    B300,
+    /// The GH200, in serving.
+    Gh200,
     /// The H100 built for 500 W.
     PowerLimited,
 }
 
-/// The two classes of memory that the constants for llama.cpp know.
+/// The classes of memory that the constants for llama.cpp know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryClass {
-    /// GDDR. The A100 was fitted in this class too.
+    /// GDDR.
     Gddr,
+    /// The high-bandwidth memory of the A100. The reference takes it for GDDR.
+    HbmA100,
     /// High-bandwidth memory.
     Hbm,
 }
@@ -96,8 +102,10 @@ pub struct Chip {
     pub matmul_share_bf16: f64,
     /// The same of the 8-bit peak.
     pub matmul_share_fp8: f64,
-    /// Units: bytes.
+    /// As it is sold. Units: bytes.
     pub memory_bytes: f64,
+    /// As its driver reports it. Units: bytes.
+    pub reported_memory_bytes: f64,
     /// Units: bytes per second.
     pub memory_bytes_per_second: f64,
     /// What joins it to the others of a node.
@@ -149,6 +157,7 @@ struct ChipRow {
     fitted_factor: Option<FittedFactor>,
     llama_cpp_memory: MemoryClass,
     doubled_in_llama_cpp: u8,
+    ecc_in_memory: u8,
     training_rows: u32,
     inference_rows: u32,
     // Read so that a row without a source is refused; shown to nobody but the reader of the file.
@@ -214,6 +223,10 @@ impl Chip {
             matmul_share_bf16,
             matmul_share_fp8: architecture.matmul_share_fp8(matmul_share_bf16),
             memory_bytes: spec.memory_gb * 1e9,
+            reported_memory_bytes: reported_memory_bytes(
+                spec.memory_gb,
+                !spec.memory_type.contains("HBM") && !spec.node_form.contains("consumer"),
+            ),
             memory_bytes_per_second: spec.memory_bandwidth_gbps * 1e9,
             scale_up,
             link_bytes_per_second: link_gb_s * 1e9,
@@ -249,6 +262,7 @@ impl Chip {
                 .matmul_share_fp8
                 .unwrap_or_else(|| row.architecture.matmul_share_fp8(matmul_share_bf16)),
             memory_bytes: row.memory_gb * 1e9,
+            reported_memory_bytes: reported_memory_bytes(row.memory_gb, row.ecc_in_memory == 1),
             memory_bytes_per_second: row.memory_gb_s * 1e9,
             scale_up: row.scale_up,
             link_bytes_per_second: row.link_gb_s * 1e9,
@@ -326,6 +340,13 @@ impl Architecture {
             _ => of_bf16 * 0.9,
         }
     }
+}
+
+/// What a driver reports of a memory sold as so many GB, which are binary: check bits that lie in
+/// the memory itself take a sixteenth, and firmware half a percent.
+fn reported_memory_bytes(memory_gb: f64, ecc_in_memory: bool) -> f64 {
+    let checked = if ecc_in_memory { 15.0 / 16.0 } else { 1.0 };
+    memory_gb * 1_073_741_824.0 * 0.995 * checked
 }
 
 /// What joins the GPUs of a node, in one direction (GB/s), and how many it joins.

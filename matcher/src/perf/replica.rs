@@ -11,8 +11,8 @@ pub mod tails;
 #[cfg(test)]
 mod tests;
 
-use super::chip::Chip;
-use super::constants::InferenceConstants;
+use super::chip::{Chip, Product};
+use super::constants::{InferenceConstants, InferenceGround};
 use crate::models::ModelFigures;
 
 pub use rates::Rates;
@@ -52,15 +52,18 @@ pub enum Engine {
     TensorRtLlm,
     /// TensorRT-LLM 0.20.
     TensorRtLlm020,
-    /// TensorRT-LLM 1.0 and its submissions to MLPerf: each GPU schedules its own sequences of a
-    /// mixture of experts.
+    /// TensorRT-LLM 1.0: each GPU schedules its own sequences of a mixture of experts.
     TensorRtLlm10,
+    /// TensorRT-LLM as it is tuned for submissions to MLPerf: the same.
+    TensorRtLlmMlperf,
     /// vLLM as it is installed.
     VllmUntuned,
     /// vLLM of 2024.
     Vllm2024,
     /// vLLM as AMD tunes it.
     VllmAmd,
+    /// vLLM as AMD tunes it for submissions to MLPerf.
+    VllmAmdMlperf,
     /// llama.cpp, which splits layers over GPUs and does not pipeline.
     LlamaCpp,
     /// MLC-LLM.
@@ -142,6 +145,32 @@ impl WeightFormat {
     }
 }
 
+impl WeightFormat {
+    /// The format in which weights that lie so are multiplied: integers are unpacked to 16 bits.
+    #[must_use]
+    pub const fn product(self) -> Product {
+        match self {
+            Self::Fp4 => Product::Fp4,
+            Self::Fp8 => Product::Fp8,
+            Self::Bf16 | Self::Int8 | Self::Int4Group | Self::Int4Mixed => Product::Bf16,
+        }
+    }
+}
+
+impl Engine {
+    /// How well predictions for a model in this engine are known to hold.
+    #[must_use]
+    pub fn ground(self, model: &ModelFigures) -> InferenceGround {
+        match self {
+            Self::VllmUntuned | Self::Vllm2024 | Self::LlamaCpp | Self::Mlc => {
+                InferenceGround::OtherEngine
+            }
+            _ if model.is_mixture() => InferenceGround::Mixture,
+            _ => InferenceGround::Dense,
+        }
+    }
+}
+
 impl CacheFormat {
     /// Bytes of one number, scales included.
     #[must_use]
@@ -183,16 +212,16 @@ impl Setup<'_> {
     /// How many sequences fit beside the weights; below one, the copy cannot serve.
     #[must_use]
     pub fn capacity(&self, constants: &InferenceConstants) -> f64 {
-        let usable =
-            self.chip.memory_bytes * constants.memory_share - constants.activations_gb * 1e9;
-        let free = self.gpus() * usable - self.weight_bytes();
+        let usable = usable_bytes(constants, self.chip);
+        let free = (self.gpus() * usable - self.weight_bytes()) * constants.cache_memory_share;
         let set_aside = self.input_tokens + self.output_tokens * constants.answer_occupancy;
         free / self.cache_bytes(set_aside).max(1.0)
     }
 
     /// Whether each GPU schedules the sequences that it holds by itself.
     fn schedules_per_gpu(&self) -> bool {
-        self.model.experts.is_some() && self.engine == Engine::TensorRtLlm10
+        let per_gpu = [Engine::TensorRtLlm10, Engine::TensorRtLlmMlperf];
+        self.model.experts.is_some() && per_gpu.contains(&self.engine)
     }
 
     /// The largest batch that the engine schedules.
@@ -206,6 +235,14 @@ impl Setup<'_> {
         };
         constants.largest_batch * factor
     }
+}
+
+/// Bytes of one GPU that an engine fills with weights and cache.
+#[must_use]
+pub fn usable_bytes(constants: &InferenceConstants, chip: &Chip) -> f64 {
+    let more = chip.reported_memory_bytes - chip.memory_bytes;
+    let memory = chip.memory_bytes + constants.reported_memory * more;
+    memory * constants.memory_share - constants.activations_gb * 1e9
 }
 
 /// Predicts how one copy serves, at the largest batch that fits and meets the limits.

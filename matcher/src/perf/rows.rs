@@ -15,7 +15,7 @@ use market::gpu::Gpu;
 use serde::Serialize;
 
 use super::chip::{Basis, Chip};
-use super::constants::Constants;
+use super::constants::{Constants, InferenceGround, TrainingGround};
 use super::replica::CannotServe;
 use crate::models::ModelFigures;
 
@@ -99,50 +99,191 @@ pub enum RowError {
     CannotServe(#[from] CannotServe),
 }
 
-/// A value with its unit, before its interval is set.
-struct Value {
-    value: f64,
-    unit: String,
-    basis: Basis,
-    chip: String,
+/// A row of a table that was read: all that its prediction takes but the constants.
+#[derive(Debug, Clone)]
+pub struct Case(Asked);
+
+#[derive(Debug, Clone)]
+enum Asked {
+    Training(training::Run),
+    Inference(inference::Test),
 }
 
-/// Predicts each row of a table.
+/// What decides how far a measurement may lie from its prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ground {
+    /// Of a training run.
+    Training(TrainingGround),
+    /// Of a serving test.
+    Inference(InferenceGround, Basis),
+}
+
+impl Case {
+    /// The prediction, in [`Self::unit`].
+    ///
+    /// Errors: it does not serve at all.
+    pub fn predict(&self, constants: &Constants) -> Result<f64, RowError> {
+        Ok(match &self.0 {
+            Asked::Training(run) => run.predict(&constants.training),
+            Asked::Inference(test) => test.predict(&constants.inference)?,
+        })
+    }
+
+    /// The unit of what was measured.
+    #[must_use]
+    pub fn unit(&self) -> &str {
+        match &self.0 {
+            Asked::Training(_) => "tok/s/GPU",
+            Asked::Inference(test) => &test.unit,
+        }
+    }
+
+    /// The chip.
+    #[must_use]
+    pub fn chip(&self) -> &Chip {
+        match &self.0 {
+            Asked::Training(run) => &run.chip,
+            Asked::Inference(test) => &test.chip,
+        }
+    }
+
+    /// The peak of the chip in the format that the row computes in. Units: FLOP/s.
+    #[must_use]
+    pub fn peak_flops(&self) -> f64 {
+        match &self.0 {
+            Asked::Training(run) => run.chip.peak_flops(run.product),
+            Asked::Inference(test) => test.chip.peak_flops(test.weights.product()),
+        }
+    }
+
+    /// Whether each token uses a part of the parameters alone.
+    #[must_use]
+    pub fn is_mixture(&self) -> bool {
+        match &self.0 {
+            Asked::Training(run) => run.model.is_mixture(),
+            Asked::Inference(test) => test.model.is_mixture(),
+        }
+    }
+
+    /// Whether a run spans scale-up domains; of serving tests it is not asked.
+    #[must_use]
+    pub fn several_domains(&self) -> bool {
+        matches!(self.ground(), Ground::Training(ground) if ground.several_domains)
+    }
+
+    /// Tokens of a sequence, or of a prompt.
+    #[must_use]
+    pub fn sequence_tokens(&self) -> f64 {
+        match &self.0 {
+            Asked::Training(run) => run.sequence_tokens,
+            Asked::Inference(test) => test.input_tokens,
+        }
+    }
+
+    /// Share of the memory, as it is sold, that weights fill when they serve as laid out; of
+    /// training runs it is not asked.
+    #[must_use]
+    pub fn weights_share(&self) -> f64 {
+        match &self.0 {
+            Asked::Training(_) => 0.0,
+            Asked::Inference(test) => test.weights_share(),
+        }
+    }
+
+    /// The half-width of its 80 % interval: the natural logarithm of the factor either way.
+    #[must_use]
+    pub fn half_width(&self, constants: &Constants) -> f64 {
+        let widths = &constants.interval_80_ln;
+        match self.ground() {
+            Ground::Training(ground) => widths.training.half_width(ground),
+            Ground::Inference(ground, basis) => widths.inference.half_width(ground, basis),
+        }
+    }
+
+    /// What decides how wide that is.
+    #[must_use]
+    pub fn ground(&self) -> Ground {
+        match &self.0 {
+            Asked::Training(run) => Ground::Training(run.ground()),
+            Asked::Inference(test) => Ground::Inference(test.ground(), test.chip.inference_basis),
+        }
+    }
+
+    fn predicted(&self, constants: &Constants) -> Result<Predicted, RowError> {
+        let value = self.predict(constants)?;
+        let half_width = self.half_width(constants);
+        let (work, basis) = match self.ground() {
+            Ground::Training(ground) => ("training", ground.basis),
+            Ground::Inference(_, basis) => ("serving", basis),
+        };
+        let note = (basis == Basis::Family).then(|| {
+            format!(
+                "no {work} measurement of {} was at hand: predicted from its family, with the \
+                 interval of chips that were left out",
+                self.chip().name
+            )
+        });
+        Ok(Predicted {
+            predicted: value,
+            unit: self.unit().to_owned(),
+            low: value * (-half_width).exp(),
+            high: value * half_width.exp(),
+            note,
+        })
+    }
+}
+
+/// Reads each row of a table.
 ///
 /// Errors: the table has no header, or is no text.
-pub fn predict(
-    table: Table,
-    constants: &Constants,
-    text: impl Read,
-) -> Result<Vec<RowPrediction>, csv::Error> {
+pub fn read(table: Table, text: impl Read) -> Result<Vec<Result<Case, RowError>>, csv::Error> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text);
     let header = reader.headers()?.clone();
-    let mut predictions = Vec::new();
-    for (row, record) in (1..).zip(reader.records()) {
+    let mut cases = Vec::new();
+    for record in reader.records() {
         let record = match record {
             // What cannot be read from the disk will not be read at the next row either.
             Err(error) if error.is_io_error() => return Err(error),
             record => record,
         };
-        let value = record
-            .map_err(RowError::from)
-            .and_then(|record| match table {
+        cases.push(record.map_err(RowError::from).and_then(|record| {
+            Ok(Case(match table {
                 Table::Training => {
-                    training::predict(&constants.training, &record.deserialize(Some(&header))?)
+                    Asked::Training(training::Run::read(&record.deserialize(Some(&header))?)?)
                 }
                 Table::Inference => {
-                    inference::predict(&constants.inference, &record.deserialize(Some(&header))?)
+                    Asked::Inference(inference::Test::read(record.deserialize(Some(&header))?)?)
                 }
-            });
-        let outcome = match value {
-            Ok(value) => Outcome::Predicted(value.with_interval(table, constants)),
-            Err(error) => Outcome::Refused {
+            }))
+        }));
+    }
+    Ok(cases)
+}
+
+/// Predicts each row of a table.
+///
+/// Errors: as [`read`].
+pub fn predict(
+    table: Table,
+    constants: &Constants,
+    text: impl Read,
+) -> Result<Vec<RowPrediction>, csv::Error> {
+    let cases = read(table, text)?.into_iter();
+    let outcome = |case: Result<Case, RowError>| {
+        case.and_then(|case| case.predicted(constants)).map_or_else(
+            |error| Outcome::Refused {
                 why: error.to_string(),
             },
-        };
-        predictions.push(RowPrediction { row, outcome });
-    }
-    Ok(predictions)
+            Outcome::Predicted,
+        )
+    };
+    Ok((1..)
+        .zip(cases)
+        .map(|(row, case)| RowPrediction {
+            row,
+            outcome: outcome(case),
+        })
+        .collect())
 }
 
 /// The predictions as a table, one line a row: what is not there is blank.
@@ -168,29 +309,6 @@ pub fn as_csv(predictions: &[RowPrediction]) -> Result<String, csv::Error> {
     }
     let bytes = table.into_inner().map_err(|error| error.into_error())?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-impl Value {
-    fn with_interval(self, table: Table, constants: &Constants) -> Predicted {
-        let (half_width, work) = match table {
-            Table::Training => (constants.interval_80_ln.training, "training"),
-            Table::Inference => (constants.interval_80_ln.inference, "serving"),
-        };
-        let note = (self.basis == Basis::Family).then(|| {
-            format!(
-                "no {work} measurement of {} was at hand: predicted from its family, with the \
-                 interval of measured chips",
-                self.chip
-            )
-        });
-        Predicted {
-            predicted: self.value,
-            unit: self.unit,
-            low: self.value * (-half_width).exp(),
-            high: self.value * half_width.exp(),
-            note,
-        }
-    }
 }
 
 /// The chip of a row: by the name that measured tables use, or by its canonical name.

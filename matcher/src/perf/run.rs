@@ -18,7 +18,7 @@ use super::chip::{Chip, Product};
 use super::constants::Constants;
 use super::goodput::Interruptions;
 use super::memory::{TRAINING_FRACTION, TrainingMemory};
-use super::step_time::{Cluster, Job, Layout, Recompute, Stack, StepTime, step_time};
+use super::step_time::{Cluster, Job, Layout, Recompute, Release, Stack, StepTime, step_time};
 use crate::hardware::joined_all_to_all;
 use crate::models::ModelFigures;
 
@@ -238,6 +238,7 @@ impl RunWork {
             },
             // Nothing is known of the tenant's software, so it is taken to be good.
             stack: Stack::Megatron,
+            release: Release::Recent,
         }
     }
 

@@ -69,6 +69,15 @@ pub enum Stack {
     DeepSpeed,
 }
 
+/// How old the training software is, where its speed changed with its releases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// NeMo before 26.06.
+    Earlier,
+    /// NeMo 26.06 and later.
+    Recent,
+}
+
 /// How state is spread over the data-parallel GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
@@ -105,6 +114,8 @@ pub struct Job<'a> {
     pub flop_per_param: f64,
     /// The software.
     pub stack: Stack,
+    /// How old it is.
+    pub release: Release,
 }
 
 /// How a run is laid out over its GPUs.
@@ -184,14 +195,25 @@ impl Job<'_> {
         self.micro_batch * self.sequence_tokens / layout.context
     }
 
-    /// Whether each token uses a part of the parameters alone.
-    fn is_mixture(&self) -> bool {
-        self.model.params_active < 0.9 * self.model.params_total
+    /// Parameters that one token is multiplied with.
+    fn params_multiplied(&self) -> f64 {
+        self.model.params_active - self.model.embedding_params
+    }
+
+    /// Those of the experts that it is sent to; all of a mixture whose experts are not known.
+    fn params_of_chosen_experts(&self) -> f64 {
+        match (self.model.is_mixture(), self.model.experts) {
+            (true, Some(experts)) => {
+                experts.params * f64::from(experts.per_token) / f64::from(experts.per_layer)
+            }
+            (true, None) => self.params_multiplied(),
+            (false, _) => 0.0,
+        }
     }
 
     /// How many copies of a token its experts receive.
     fn routed_copies(&self) -> f64 {
-        match (self.is_mixture(), self.model.experts) {
+        match (self.model.is_mixture(), self.model.experts) {
             (true, Some(experts)) => f64::from(experts.per_token),
             _ => 1.0,
         }
@@ -242,7 +264,8 @@ pub fn step_time(
     job: &Job<'_>,
     layout: &Layout,
 ) -> StepTime {
-    let work = micro_batch_seconds(constants, cluster.chip, job, layout);
+    let work = micro_batch_seconds(constants, cluster.chip, job, layout)
+        + weight_traffic_seconds(constants, cluster, job, layout);
     let inner = traffic::within_stage_seconds(constants, cluster, job, layout);
     let per_micro_batch = (work + inner)
         * (1.0 + constants.context_overhead * (layout.context - 1.0) / layout.context);
@@ -257,7 +280,7 @@ pub fn step_time(
     StepTime {
         seconds: (passes + exposed_seconds) * jitter
             + optimiser_seconds(cluster, job, layout)
-            + constants.step_overhead_ms * 1e-3,
+            + overhead_ms(constants, job, layout) * 1e-3,
         tokens: copies * job.micro_batch * job.sequence_tokens * layout.micro_batches,
         exposed_seconds,
         inner_exposed_seconds: layout.micro_batches * inner,
@@ -282,16 +305,20 @@ fn micro_batch_seconds(
         Some(FittedFactor::PowerLimited) => constants.power_limited_factor,
         _ => 1.0,
     };
-    let multiplied = job.model.params_active - job.model.embedding_params;
-    let matmul_flop = (job.flop_per_param + 2.0 * extra) * multiplied;
-    let matmul = tokens * matmul_flop / layout.shards() / matmul_flops(constants, chip, job);
+    let in_experts = job.params_of_chosen_experts();
+    let rate = matmul_flops(constants, chip, job);
+    let seconds_per_flop = (job.params_multiplied() - in_experts)
+        / (rate * dense_share(constants, job))
+        + in_experts / (rate * expert_share(constants, job));
+    let matmul = tokens * (job.flop_per_param + 2.0 * extra) * seconds_per_flop / layout.shards();
     // Causal: half of all pairs forward, two and a half times that backward.
     let attention_flop = (3.5 + extra)
         * 2.0
         * job.attended_tokens()
         * job.attention_width()
         * f64::from(job.model.layers);
-    let attention_rate = chip.bf16_flops * attention_share(constants, chip.architecture) * limited;
+    let attention_rate =
+        chip.bf16_flops * attention_share(constants, chip.architecture, job.stack) * limited;
     let attention = tokens * attention_flop / layout.shards() / attention_rate;
     let elementwise = tokens * layers * elementwise_bytes(constants, job, extra)
         / layout.tensor.powf(0.7)
@@ -306,6 +333,7 @@ fn matmul_flops(constants: &TrainingConstants, chip: &Chip, job: &Job<'_>) -> f6
         Architecture::Ampere => constants.sustained_ampere,
         Architecture::Hopper => constants.sustained_hopper,
         Architecture::Blackwell => constants.sustained_blackwell,
+        Architecture::Cdna3 | Architecture::Cdna4 => constants.sustained_cdna,
         _ => constants.sustained_other,
     };
     let stack = match job.stack {
@@ -315,24 +343,64 @@ fn matmul_flops(constants: &TrainingConstants, chip: &Chip, job: &Job<'_>) -> f6
         Stack::InternEvo => constants.stack_internevo,
         Stack::DeepSpeed | Stack::MegatronDeepSpeed => constants.stack_deepspeed,
     };
-    let mixture = match (job.is_mixture(), job.stack) {
-        (false, _) => 1.0,
-        (true, Stack::Megatron) => constants.expert_matmul,
-        (true, _) => constants.expert_matmul * constants.ungrouped_experts,
-    };
     let own = match chip.fitted_factor {
         Some(FittedFactor::Gb300) => constants.gb300_factor,
+        Some(FittedFactor::B300) => constants.b300_factor,
         Some(FittedFactor::PowerLimited) => constants.power_limited_factor,
-        None => 1.0,
+        Some(FittedFactor::Gh200) | None => 1.0,
     };
-    chip.matmul_flops(job.product, constants.fp4_share) * sustained * stack * mixture * own
+    chip.matmul_flops(job.product, constants.fp4_share) * sustained * stack * own
 }
 
-fn attention_share(constants: &TrainingConstants, architecture: Architecture) -> f64 {
-    match architecture {
-        Architecture::Hopper => constants.attention_hopper,
-        Architecture::Blackwell => constants.attention_blackwell,
+/// What a mixture's dense products reach of a dense model's.
+fn dense_share(constants: &TrainingConstants, job: &Job<'_>) -> f64 {
+    match (job.model.is_mixture(), job.stack) {
+        (false, _) => 1.0,
+        (true, Stack::Megatron) => constants.mixture_dense_matmul,
+        (true, _) => constants.mixture_dense_matmul * constants.ungrouped_experts,
+    }
+}
+
+/// What the products of its experts reach: narrow ones less.
+fn expert_share(constants: &TrainingConstants, job: &Job<'_>) -> f64 {
+    let width = job
+        .model
+        .experts
+        .map_or(f64::INFINITY, |experts| f64::from(experts.width));
+    let grouped = match (job.stack, job.release) {
+        (Stack::Megatron, Release::Recent) => constants.recent_experts,
+        (Stack::Megatron, Release::Earlier) => 1.0,
+        _ => constants.ungrouped_experts,
+    };
+    constants.expert_matmul * grouped / (1.0 + constants.expert_half_width / width)
+}
+
+fn attention_share(constants: &TrainingConstants, architecture: Architecture, stack: Stack) -> f64 {
+    match (architecture, stack) {
+        (Architecture::Hopper, Stack::Megatron) => constants.attention_hopper,
+        (Architecture::Hopper, _) => constants.attention_hopper_older_kernels,
+        (Architecture::Blackwell, _) => constants.attention_blackwell,
         _ => constants.attention_ampere,
+    }
+}
+
+/// Reads the held weights and adds to their gradients, once a micro batch.
+fn weight_traffic_seconds(
+    constants: &TrainingConstants,
+    cluster: &Cluster<'_>,
+    job: &Job<'_>,
+    layout: &Layout,
+) -> f64 {
+    let held = traffic::params_on_gpu(cluster, job, layout);
+    held * constants.weight_bytes_per_pass * job.trained_share()
+        / cluster.chip.memory_bytes_per_second
+}
+
+fn overhead_ms(constants: &TrainingConstants, job: &Job<'_>, layout: &Layout) -> f64 {
+    match (layout.strategy, job.stack) {
+        (Strategy::Adapters, _) => constants.step_overhead_adapters_ms,
+        (_, Stack::Megatron) => constants.step_overhead_ms,
+        _ => constants.step_overhead_other_ms,
     }
 }
 

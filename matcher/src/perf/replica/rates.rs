@@ -1,7 +1,7 @@
 //! The time of one decoding step and of one token of a prompt, on one copy of a model.
 
 use super::{Engine, Setup, WeightFormat};
-use crate::perf::chip::{MemoryClass, Product, ScaleUp};
+use crate::perf::chip::{Architecture, FittedFactor, MemoryClass, ScaleUp};
 use crate::perf::constants::InferenceConstants;
 
 /// Share of the 16-bit peak that attention over a prompt reaches.
@@ -13,6 +13,12 @@ const LATENT_PROMPT_FACTOR: f64 = 1.2;
 /// Numbers that one head multiplies with for each latent position: 512 of the latent twice, and
 /// 64 that carry the position. Source: DeepSeek-V2 (2024).
 const LATENT_POSITION_WIDTH: f64 = 1_088.0;
+
+/// Tokens of a prompt that llama.cpp reads at once. Source: its default `n_ubatch`.
+const LLAMA_CPP_PIECE_TOKENS: f64 = 512.0;
+
+/// The peak about which the rates of llama.cpp's products are compared. Units: FLOP/s.
+const LLAMA_CPP_PEAK: f64 = 2e14;
 
 /// What of the shorter of reading and multiplying does not hide behind the longer.
 const UNHIDDEN: f64 = 0.3;
@@ -28,6 +34,8 @@ pub struct Rates<'a> {
     matmul_flops: f64,
     /// Of all-reduces. Units: bytes per second.
     link: f64,
+    /// Whether a switch that adds up what passes it joins them.
+    switched: bool,
     /// Of an all-reduce for each doubling of its members. Units: seconds.
     link_latency: f64,
 }
@@ -44,6 +52,11 @@ impl<'a> Rates<'a> {
             matmul_flops: matmul_flops(constants, setup),
             link,
             link_latency,
+            switched: setup.chip.scale_up == ScaleUp::Nvlink
+                && matches!(
+                    setup.chip.architecture,
+                    Architecture::Hopper | Architecture::Blackwell
+                ),
         }
     }
 
@@ -62,7 +75,7 @@ impl<'a> Rates<'a> {
         // Each token visits all stages.
         let pass = pass * stages
             / if pipelined {
-                self.pipeline_share()
+                self.pipelined(constants.pipeline_share)
             } else {
                 1.0
             };
@@ -74,11 +87,17 @@ impl<'a> Rates<'a> {
         } else {
             1.0
         };
-        let step_us = match setup.engine {
-            Engine::LlamaCpp => 0.0,
-            _ => constants.step_overhead_us,
+        let (step_us, sequence_us) = match setup.engine {
+            Engine::LlamaCpp => (0.0, constants.sequence_overhead_us),
+            Engine::TensorRtLlm10 => (
+                constants.step_overhead_python_us,
+                constants.sequence_overhead_python_us,
+            ),
+            _ => (constants.step_overhead_us, constants.sequence_overhead_us),
         };
-        pass + (step_us + batch / schedulers * constants.sequence_overhead_us) * 1e-6
+        let stages = if pipelined { stages } else { 1.0 };
+        let step_us = step_us * (1.0 + constants.stage_overhead_share * (stages - 1.0));
+        pass + (step_us + batch / schedulers * sequence_us) * 1e-6
     }
 
     /// The time to read one token of a prompt of so many. Units: seconds.
@@ -106,8 +125,14 @@ impl<'a> Rates<'a> {
         let alone = products + attention + reduced + activations;
         match (setup.pipeline > 1.0, setup.engine) {
             (false, _) => alone,
-            (true, Engine::LlamaCpp) => alone * setup.pipeline,
-            (true, _) => alone / self.pipeline_share(),
+            (true, Engine::LlamaCpp) => {
+                // Pieces of a prompt follow each other through the stages.
+                let pieces = (prompt_tokens / LLAMA_CPP_PIECE_TOKENS).max(1.0);
+                let stages = setup.pipeline;
+                let overlapped = (pieces + stages - 1.0) / (pieces * stages);
+                alone * stages * overlapped.powf(self.constants.llama_cpp_prompt_overlap)
+            }
+            (true, _) => alone / self.pipelined(self.constants.pipeline_prompt_share),
         }
     }
 
@@ -132,16 +157,20 @@ impl<'a> Rates<'a> {
         let missed = 1.0 - f64::from(experts.per_token) / f64::from(experts.per_layer);
         let touched = 1.0 - missed.powf(batch.max(1.0));
         (dense - experts.params) * each
-            + experts.params * touched * each / self.constants.expert_read_share
+            + experts.params * touched * each
+                / (self.constants.expert_read_share * self.width_share(experts.width))
     }
 
     /// Reads the cache of each sequence and attends to it.
     fn cache_seconds(&self, batch: f64, context: f64) -> f64 {
         let (setup, model) = (self.setup, self.setup.model);
-        let bandwidth = self.constants.cache_bandwidth_share * setup.chip.memory_bytes_per_second;
+        let share =
+            self.constants.cache_bandwidth_share * bandwidth_of_family(self.constants, setup);
+        let bandwidth =
+            share.min(self.constants.most_bandwidth_share) * setup.chip.memory_bytes_per_second;
         let read = batch * setup.cache_bytes(context) / setup.gpus() / bandwidth;
         if !model.latent_attention {
-            return read;
+            return read * (1.0 + self.constants.grouped_query_cost * (model.query_group() - 1.0));
         }
         let heads = f64::from(model.heads) * f64::from(model.layers);
         let flop = batch * 2.0 * heads * LATENT_POSITION_WIDTH * context;
@@ -160,31 +189,64 @@ impl<'a> Rates<'a> {
         f64::from(setup.model.layers) / setup.pipeline * each
     }
 
-    /// Half of the activations is split over the GPUs of a group.
+    /// Half of the activations is split over the GPUs of a group; all where each GPU attends to
+    /// sequences of its own.
     fn activation_seconds_per_token(&self) -> f64 {
         let setup = self.setup;
+        let apart = self.attention_per_gpu();
+        let split = (1.0 - apart) * (0.5 + 0.5 / setup.tensor) + apart / setup.tensor;
         f64::from(setup.model.hidden) * self.constants.activation_bytes_per_unit
             / setup.chip.memory_bytes_per_second
-            * (0.5 + 0.5 / setup.tensor)
+            * split
     }
 
-    /// One all-reduce of one token's activations; none on one GPU.
+    /// Half of what a layer's GPUs send each other for one token: an all-reduce of its activations,
+    /// or its way to its experts. None on one GPU.
     fn reduce_seconds_per_token(&self) -> f64 {
         let members = self.setup.tensor;
-        2.0 * (members - 1.0) / members * f64::from(self.setup.model.hidden) * 2.0 / self.link
+        let model = self.setup.model;
+        let gathered = (members - 1.0) / members;
+        let payload = f64::from(model.hidden) * 2.0 / self.link;
+        let reduced = if members > 2.0 && self.switched {
+            1.0 + (2.0 * gathered - 1.0) * self.constants.switched_ring_share
+        } else {
+            2.0 * gathered
+        };
+        let apart = self.attention_per_gpu();
+        let to_experts = model.experts.map_or(0.0, |experts| {
+            // Where a token goes to more experts than there are GPUs, all are sent all tokens.
+            let sent = (f64::from(experts.per_token) / members).min(1.0);
+            sent * experts.layers / f64::from(model.layers)
+        });
+        payload * ((1.0 - apart) * reduced + apart * gathered * to_experts)
+    }
+
+    fn attention_per_gpu(&self) -> f64 {
+        if self.setup.schedules_per_gpu() {
+            self.constants.attention_per_gpu
+        } else {
+            0.0
+        }
     }
 
     fn mixture_share(&self) -> f64 {
         match self.setup.model.experts {
-            Some(_) => self.constants.expert_matmul_share,
+            Some(experts) => self.constants.expert_matmul_share * self.width_share(experts.width),
             None => 1.0,
         }
     }
 
-    fn pipeline_share(&self) -> f64 {
-        self.constants
-            .pipeline_share
-            .powf(self.setup.pipeline.log2())
+    fn width_share(&self, width: u32) -> f64 {
+        let recent = match self.setup.engine {
+            Engine::TensorRtLlm10 => self.constants.expert_share_recent,
+            _ => 1.0,
+        };
+        recent / (1.0 + self.constants.expert_half_width / f64::from(width))
+    }
+
+    /// What is left of a rate that so much of is kept with each doubling of the stages.
+    fn pipelined(&self, share: f64) -> f64 {
+        share.powf(self.setup.pipeline.log2())
     }
 }
 
@@ -192,10 +254,13 @@ impl<'a> Rates<'a> {
 fn stack(constants: &InferenceConstants, engine: Engine) -> f64 {
     match engine {
         Engine::TensorRtLlm | Engine::LlamaCpp => 1.0,
-        Engine::TensorRtLlm020 | Engine::TensorRtLlm10 => constants.stack_tensorrt_llm_recent,
+        Engine::TensorRtLlm020 | Engine::TensorRtLlm10 | Engine::TensorRtLlmMlperf => {
+            constants.stack_tensorrt_llm_recent
+        }
         Engine::VllmUntuned => constants.stack_vllm_untuned,
         Engine::Vllm2024 => constants.stack_vllm_2024,
         Engine::VllmAmd => constants.stack_vllm_amd,
+        Engine::VllmAmdMlperf => constants.stack_vllm_amd_mlperf,
         Engine::Mlc => constants.stack_mlc,
     }
 }
@@ -203,23 +268,28 @@ fn stack(constants: &InferenceConstants, engine: Engine) -> f64 {
 fn weight_bandwidth(constants: &InferenceConstants, setup: &Setup<'_>) -> f64 {
     let share = match (setup.engine, setup.chip.llama_cpp_memory) {
         (Engine::LlamaCpp, MemoryClass::Gddr) => constants.llama_cpp_bandwidth_share_gddr,
+        (Engine::LlamaCpp, MemoryClass::HbmA100) => constants.llama_cpp_bandwidth_share_a100,
         (Engine::LlamaCpp, MemoryClass::Hbm) => constants.llama_cpp_bandwidth_share_hbm,
         // A slow engine reads weights better than it multiplies them.
-        (engine, _) => constants.bandwidth_share * stack(constants, engine).powf(0.3).min(1.1),
+        (engine, _) => {
+            let share = constants.bandwidth_share
+                * stack(constants, engine).powf(0.3).min(1.1)
+                * bandwidth_of_family(constants, setup);
+            share.min(constants.most_bandwidth_share)
+        }
     };
     share * setup.chip.memory_bytes_per_second
 }
 
 fn matmul_flops(constants: &InferenceConstants, setup: &Setup<'_>) -> f64 {
-    // Integers are unpacked to 16 bits before they are multiplied.
-    let product = match setup.weights {
-        WeightFormat::Fp4 => Product::Fp4,
-        WeightFormat::Fp8 => Product::Fp8,
-        _ => Product::Bf16,
-    };
-    let plain = setup.chip.matmul_flops(product, constants.fp4_share);
+    let plain = setup
+        .chip
+        .matmul_flops(setup.weights.product(), constants.fp4_share);
     if setup.engine != Engine::LlamaCpp {
-        return plain * constants.matmul_share * stack(constants, setup.engine);
+        return plain
+            * constants.matmul_share
+            * stack(constants, setup.engine)
+            * matmul_of_family(constants, setup);
     }
     let share = match setup.weights {
         WeightFormat::Int4Group | WeightFormat::Int4Mixed => {
@@ -232,7 +302,44 @@ fn matmul_flops(constants: &InferenceConstants, setup: &Setup<'_>) -> f64 {
     } else {
         1.0
     };
-    plain * share * accumulators
+    let peak = plain * accumulators;
+    share * LLAMA_CPP_PEAK * (peak / LLAMA_CPP_PEAK).powf(constants.llama_cpp_peak_exponent)
+}
+
+/// What engines reach of the bandwidth of a family of chips, against Hopper.
+fn bandwidth_of_family(constants: &InferenceConstants, setup: &Setup<'_>) -> f64 {
+    let family = match setup.chip.architecture {
+        _ if setup.engine == Engine::LlamaCpp => return 1.0,
+        Architecture::Volta | Architecture::Turing | Architecture::Ampere => {
+            constants.bandwidth_ampere
+        }
+        Architecture::Ada => constants.bandwidth_ada,
+        Architecture::Hopper => 1.0,
+        Architecture::Blackwell => constants.bandwidth_blackwell,
+        Architecture::Cdna3 | Architecture::Cdna4 | Architecture::Rdna3 => constants.bandwidth_cdna,
+    };
+    family * own_factor(constants, setup)
+}
+
+/// What products reach on a family of chips, against Hopper.
+fn matmul_of_family(constants: &InferenceConstants, setup: &Setup<'_>) -> f64 {
+    let family = match setup.chip.architecture {
+        Architecture::Volta | Architecture::Turing | Architecture::Ampere => {
+            constants.matmul_ampere
+        }
+        Architecture::Ada => constants.matmul_ada,
+        Architecture::Hopper => 1.0,
+        Architecture::Blackwell => constants.matmul_blackwell,
+        Architecture::Cdna3 | Architecture::Cdna4 | Architecture::Rdna3 => constants.matmul_cdna,
+    };
+    family * own_factor(constants, setup)
+}
+
+fn own_factor(constants: &InferenceConstants, setup: &Setup<'_>) -> f64 {
+    match setup.chip.fitted_factor {
+        Some(FittedFactor::Gh200) => constants.gh200_factor,
+        _ => 1.0,
+    }
 }
 
 /// What an all-reduce reaches (bytes per second), and its latency per doubling (seconds).

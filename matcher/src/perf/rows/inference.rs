@@ -2,10 +2,10 @@
 
 use serde::Deserialize;
 
-use super::{RowError, RowFigures, Value, chip, model};
+use super::{RowError, RowFigures, chip, model};
 use crate::models::ModelFigures;
 use crate::perf::chip::Chip;
-use crate::perf::constants::InferenceConstants;
+use crate::perf::constants::{InferenceConstants, InferenceGround};
 use crate::perf::replica::{
     CacheFormat, CannotServe, Engine, Limits, Rates, Served, Setup, WeightFormat, serve,
     serve_as_well_as_it_can,
@@ -51,61 +51,161 @@ enum Metric {
     MlperfServer,
 }
 
-pub(super) fn predict(constants: &InferenceConstants, row: &Row) -> Result<Value, RowError> {
-    let figures = RowFigures {
-        params_b: row.params_b,
-        active_b: row.active_b,
-        layers: row.layers,
-        hidden: row.hidden,
-        heads: row.heads,
-        kv_heads: row.kv_heads,
-    };
-    let model = model(&row.model, &figures)?;
-    let chip = chip(&row.gpu)?;
-    let metric = metric(&row.metric)?;
-    let setup = row.setup(&model, &chip)?;
-    let value = match metric {
-        Metric::MlperfOffline => best_layout(constants, &setup, row)?,
-        Metric::MlperfServer => best_layout(constants, &setup, row)? * constants.poisson_share,
-        metric => of_layout(constants, &row.laid_out(setup)?, metric, row)?,
-    };
-    Ok(Value {
-        value,
-        unit: row.unit.clone().unwrap_or_else(|| metric.unit().to_owned()),
-        basis: chip.inference_basis,
-        chip: chip.name.clone(),
-    })
+/// A test that was read, its model and chip found.
+#[derive(Debug, Clone)]
+pub(super) struct Test {
+    pub(super) model: ModelFigures,
+    pub(super) chip: Chip,
+    metric: Metric,
+    pub(super) unit: String,
+    gpus: u32,
+    tensor: f64,
+    pipeline: f64,
+    pub(super) weights: WeightFormat,
+    cache: CacheFormat,
+    engine: Engine,
+    pub(super) input_tokens: f64,
+    output_tokens: f64,
+    concurrency: Option<f64>,
+    requests: Option<f64>,
+    per_token_seconds: Option<f64>,
 }
 
-impl Row {
-    /// What is served, on one GPU.
-    fn setup<'a>(&self, model: &'a ModelFigures, chip: &'a Chip) -> Result<Setup<'a>, RowError> {
-        if self.isl < 1.0 || self.osl < 1.0 || self.gpus == 0 {
+impl Test {
+    pub(super) fn read(row: Row) -> Result<Self, RowError> {
+        let figures = RowFigures {
+            params_b: row.params_b,
+            active_b: row.active_b,
+            layers: row.layers,
+            hidden: row.hidden,
+            heads: row.heads,
+            kv_heads: row.kv_heads,
+        };
+        let metric = metric(&row.metric)?;
+        if row.isl < 1.0 || row.osl < 1.0 || row.gpus == 0 {
             return Err(RowError::Missing("isl, osl and gpus of one or more"));
         }
-        Ok(Setup {
-            model,
-            chip,
-            tensor: 1.0,
-            pipeline: 1.0,
-            weights: weights(&self.weight_precision)?,
-            cache: cache(&self.kv_precision)?,
-            engine: engine(&self.framework)?,
-            input_tokens: self.isl,
-            output_tokens: self.osl,
+        let cell = |cell: Option<u32>, name| match (cell, metric) {
+            (_, Metric::MlperfOffline | Metric::MlperfServer) => Ok(1.0),
+            (Some(0) | None, _) => Err(RowError::Missing(name)),
+            (Some(gpus), _) => Ok(f64::from(gpus)),
+        };
+        Ok(Self {
+            model: model(&row.model, &figures)?,
+            chip: chip(&row.gpu)?,
+            metric,
+            unit: row.unit.unwrap_or_else(|| metric.unit().to_owned()),
+            gpus: row.gpus,
+            tensor: cell(row.tp, "tp")?,
+            pipeline: cell(row.pp, "pp")?,
+            weights: weights(&row.weight_precision)?,
+            cache: cache(&row.kv_precision)?,
+            engine: match (engine(&row.framework)?, metric) {
+                (Engine::VllmAmd, Metric::MlperfOffline | Metric::MlperfServer) => {
+                    Engine::VllmAmdMlperf
+                }
+                (engine, _) => engine,
+            },
+            input_tokens: row.isl,
+            output_tokens: row.osl,
+            concurrency: row.concurrency,
+            requests: row.num_requests,
+            per_token_seconds: row.tpot_limit_ms.map(|limit| limit / 1e3),
         })
     }
 
-    fn laid_out<'a>(&self, setup: Setup<'a>) -> Result<Setup<'a>, RowError> {
-        let cell = |cell: Option<u32>, name| match cell {
-            Some(0) | None => Err(RowError::Missing(name)),
-            Some(gpus) => Ok(f64::from(gpus)),
+    /// What was measured, in the unit of the row.
+    pub(super) fn predict(&self, constants: &InferenceConstants) -> Result<f64, CannotServe> {
+        match self.metric {
+            Metric::MlperfOffline => self.best_layout(constants),
+            Metric::MlperfServer => Ok(self.best_layout(constants)? * constants.poisson_share),
+            _ => self.as_laid_out(constants),
+        }
+    }
+
+    pub(super) fn weights_share(&self) -> f64 {
+        let setup = self.setup(self.tensor, self.pipeline);
+        setup.weight_bytes() / (setup.gpus() * self.chip.memory_bytes)
+    }
+
+    pub(super) fn ground(&self) -> InferenceGround {
+        match (self.metric, self.engine) {
+            (Metric::MlperfOffline | Metric::MlperfServer, _) => InferenceGround::LayoutUnknown,
+            (_, engine) => engine.ground(&self.model),
+        }
+    }
+
+    fn setup(&self, tensor: f64, pipeline: f64) -> Setup<'_> {
+        Setup {
+            model: &self.model,
+            chip: &self.chip,
+            tensor,
+            pipeline,
+            weights: self.weights,
+            cache: self.cache,
+            engine: self.engine,
+            input_tokens: self.input_tokens,
+            output_tokens: self.output_tokens,
+        }
+    }
+
+    fn as_laid_out(&self, constants: &InferenceConstants) -> Result<f64, CannotServe> {
+        let setup = self.setup(self.tensor, self.pipeline);
+        let rates = Rates::new(constants, &setup);
+        let alone = |context: f64| rates.step_seconds(1.0, context);
+        let prompt_token = rates.prompt_token_seconds(self.input_tokens);
+        let throughput = |requests: Option<f64>| {
+            let limits = Limits {
+                concurrency: self.concurrency,
+                requests,
+                ..Limits::default()
+            };
+            serve(constants, &setup, &limits).map(|served| served.tokens_per_second)
         };
-        Ok(Setup {
-            tensor: cell(self.tp, "tp")?,
-            pipeline: cell(self.pp, "pp")?,
-            ..setup
+        Ok(match self.metric {
+            Metric::SingleStreamDecode => {
+                alone(self.input_tokens + self.output_tokens / 2.0).recip()
+            }
+            Metric::PrefillThroughput => prompt_token.recip(),
+            Metric::FirstToken => {
+                // Prompts that come in together are read one after the other.
+                let prompts = self.concurrency.unwrap_or(1.0) * self.input_tokens * prompt_token;
+                prompts.max(alone(self.input_tokens)) * 1e3
+            }
+            Metric::StaticBatchThroughput => throughput(None)?,
+            _ => throughput(self.requests)?,
         })
+    }
+
+    /// Throughput of the whole machine in its best layout: copies of a power of two of GPUs, and
+    /// where none fits, one pipeline over all.
+    fn best_layout(&self, constants: &InferenceConstants) -> Result<f64, CannotServe> {
+        let limits = Limits {
+            per_token_seconds: self.per_token_seconds,
+            ..Limits::default()
+        };
+        let domain = self.chip.domain_gpus;
+        let widths = [1, 2, 4, 8, 16].into_iter().filter(|width| {
+            self.gpus.is_multiple_of(*width)
+                && *width <= domain.max(8)
+                && (*width <= 8 || domain >= *width)
+        });
+        let throughput = |served: Served, copies: u32| served.tokens_per_second * f64::from(copies);
+        let best = widths
+            .filter_map(|width| {
+                let setup = self.setup(f64::from(width), 1.0);
+                let served = serve_as_well_as_it_can(constants, &setup, &limits).ok()?;
+                Some(throughput(served, self.gpus / width))
+            })
+            .reduce(f64::max);
+        match best {
+            Some(best) => Ok(best),
+            None if self.gpus < 2 => Err(CannotServe::TooLarge),
+            None => {
+                let setup = self.setup(1.0, f64::from(self.gpus.min(8)));
+                Ok(throughput(serve(constants, &setup, &Limits::default())?, 1))
+            }
+        }
     }
 }
 
@@ -115,77 +215,6 @@ impl Metric {
             Self::FirstToken => "ms",
             Self::PrefillThroughput => "prompt tok/s",
             _ => "output tok/s (whole system)",
-        }
-    }
-}
-
-fn of_layout(
-    constants: &InferenceConstants,
-    setup: &Setup<'_>,
-    metric: Metric,
-    row: &Row,
-) -> Result<f64, RowError> {
-    let rates = Rates::new(constants, setup);
-    let alone = |context: f64| rates.step_seconds(1.0, context);
-    let prompt_token = rates.prompt_token_seconds(row.isl);
-    let throughput = |requests: Option<f64>| {
-        let limits = Limits {
-            concurrency: row.concurrency,
-            requests,
-            ..Limits::default()
-        };
-        serve(constants, setup, &limits).map(|served| served.tokens_per_second)
-    };
-    Ok(match metric {
-        Metric::SingleStreamDecode => alone(row.isl + row.osl / 2.0).recip(),
-        Metric::PrefillThroughput => prompt_token.recip(),
-        Metric::FirstToken => {
-            // Prompts that come in together are read one after the other.
-            let prompts = row.concurrency.unwrap_or(1.0) * row.isl * prompt_token;
-            prompts.max(alone(row.isl)) * 1e3
-        }
-        Metric::StaticBatchThroughput => throughput(None)?,
-        _ => throughput(row.num_requests)?,
-    })
-}
-
-/// Throughput of the whole machine in its best layout: copies of a power of two of GPUs, and where
-/// none fits, one pipeline over all.
-fn best_layout(
-    constants: &InferenceConstants,
-    setup: &Setup<'_>,
-    row: &Row,
-) -> Result<f64, RowError> {
-    let limits = Limits {
-        per_token_seconds: row.tpot_limit_ms.map(|limit| limit / 1e3),
-        ..Limits::default()
-    };
-    let domain = setup.chip.domain_gpus;
-    let widths = [1, 2, 4, 8, 16].into_iter().filter(|width| {
-        row.gpus.is_multiple_of(*width)
-            && *width <= domain.max(8)
-            && (*width <= 8 || domain >= *width)
-    });
-    let throughput = |served: Served, copies: u32| served.tokens_per_second * f64::from(copies);
-    let best = widths
-        .filter_map(|width| {
-            let setup = Setup {
-                tensor: f64::from(width),
-                ..*setup
-            };
-            let served = serve_as_well_as_it_can(constants, &setup, &limits).ok()?;
-            Some(throughput(served, row.gpus / width))
-        })
-        .reduce(f64::max);
-    match best {
-        Some(best) => Ok(best),
-        None if row.gpus < 2 => Err(CannotServe::TooLarge.into()),
-        None => {
-            let setup = Setup {
-                pipeline: f64::from(row.gpus.min(8)),
-                ..*setup
-            };
-            Ok(throughput(serve(constants, &setup, &Limits::default())?, 1))
         }
     }
 }
@@ -237,7 +266,8 @@ fn engine(word: &str) -> Result<Engine, RowError> {
     match word {
         "trtllm-0.5" | "trtllm-0.13" => Ok(Engine::TensorRtLlm),
         "trtllm-0.20" => Ok(Engine::TensorRtLlm020),
-        "trtllm-1.0" | "trtllm-mlperf" => Ok(Engine::TensorRtLlm10),
+        "trtllm-1.0" => Ok(Engine::TensorRtLlm10),
+        "trtllm-mlperf" => Ok(Engine::TensorRtLlmMlperf),
         "vllm" => Ok(Engine::VllmUntuned),
         "vllm-2024" => Ok(Engine::Vllm2024),
         "amd-vllm" => Ok(Engine::VllmAmd),

@@ -2,10 +2,13 @@
 
 use serde::Deserialize;
 
-use super::{RowError, RowFigures, Value, chip, model};
-use crate::perf::chip::Product;
-use crate::perf::constants::TrainingConstants;
-use crate::perf::step_time::{Cluster, Job, Layout, Recompute, Stack, Strategy, step_time};
+use super::{RowError, RowFigures, chip, model};
+use crate::models::ModelFigures;
+use crate::perf::chip::{Chip, Product};
+use crate::perf::constants::{TrainingConstants, TrainingGround};
+use crate::perf::step_time::{
+    Cluster, Job, Layout, Recompute, Release, Stack, Strategy, step_time,
+};
 
 /// The columns that are read; blank ones are the usual of a small run.
 #[derive(Debug, Deserialize)]
@@ -33,6 +36,8 @@ pub(super) struct Row {
     ep: Option<f64>,
     recompute: String,
     flops_mult: Option<f64>,
+    /// Where the row was published, with the release of the software where it is named.
+    source_version: Option<String>,
 }
 
 impl Row {
@@ -50,45 +55,85 @@ impl Row {
     }
 }
 
-pub(super) fn predict(constants: &TrainingConstants, row: &Row) -> Result<Value, RowError> {
-    let figures = RowFigures {
-        params_b: row.params_b,
-        active_b: row.active_b,
-        layers: row.layers,
-        hidden: row.hidden,
-        heads: row.heads,
-        kv_heads: None,
-    };
-    let model = model(&row.model, &figures)?;
-    let chip = chip(&row.gpu)?;
-    if row.gpus < 1.0 || row.gpus_per_node < 1.0 {
-        return Err(RowError::Missing("gpus and gpus_per_node of one or more"));
+/// A run that was read, its model and chip found.
+#[derive(Debug, Clone)]
+pub(super) struct Run {
+    pub(super) model: ModelFigures,
+    pub(super) chip: Chip,
+    gpus: f64,
+    domain_gpus: f64,
+    net_bytes_per_second: f64,
+    pub(super) sequence_tokens: f64,
+    micro_batch: f64,
+    pub(super) product: Product,
+    recompute: Recompute,
+    flop_per_param: f64,
+    stack: Stack,
+    release: Release,
+    layout: Layout,
+}
+
+impl Run {
+    pub(super) fn read(row: &Row) -> Result<Self, RowError> {
+        let figures = RowFigures {
+            params_b: row.params_b,
+            active_b: row.active_b,
+            layers: row.layers,
+            hidden: row.hidden,
+            heads: row.heads,
+            kv_heads: None,
+        };
+        if row.gpus < 1.0 || row.gpus_per_node < 1.0 {
+            return Err(RowError::Missing("gpus and gpus_per_node of one or more"));
+        }
+        if row.gpus > row.gpus_per_node && row.internode_gb_s_per_node.is_none() {
+            return Err(RowError::Missing("internode_gb_s_per_node"));
+        }
+        Ok(Self {
+            model: model(&row.model, &figures)?,
+            chip: chip(&row.gpu)?,
+            gpus: row.gpus,
+            domain_gpus: row.gpus_per_node,
+            net_bytes_per_second: row.internode_gb_s_per_node.unwrap_or(0.0) * 1e9,
+            sequence_tokens: row.seq.ok_or(RowError::Missing("seq"))?,
+            micro_batch: row.mbs.unwrap_or(1.0).max(1.0),
+            product: product(&row.precision)?,
+            recompute: recompute(&row.recompute)?,
+            flop_per_param: row.flops_mult.unwrap_or(6.0),
+            stack: stack(&row.framework)?,
+            release: release(row.source_version.as_deref().unwrap_or_default()),
+            layout: row.layout()?,
+        })
     }
-    if row.gpus > row.gpus_per_node && row.internode_gb_s_per_node.is_none() {
-        return Err(RowError::Missing("internode_gb_s_per_node"));
+
+    pub(super) fn ground(&self) -> TrainingGround {
+        TrainingGround {
+            mixture: self.model.is_mixture(),
+            several_domains: self.gpus > self.domain_gpus,
+            basis: self.chip.training_basis,
+        }
     }
-    let cluster = Cluster {
-        chip: &chip,
-        gpus: row.gpus,
-        domain_gpus: row.gpus_per_node,
-        net_bytes_per_second: row.internode_gb_s_per_node.unwrap_or(0.0) * 1e9,
-    };
-    let job = Job {
-        model: &model,
-        sequence_tokens: row.seq.ok_or(RowError::Missing("seq"))?,
-        micro_batch: row.mbs.unwrap_or(1.0).max(1.0),
-        product: product(&row.precision)?,
-        recompute: recompute(&row.recompute)?,
-        flop_per_param: row.flops_mult.unwrap_or(6.0),
-        stack: stack(&row.framework)?,
-    };
-    let step = step_time(constants, &cluster, &job, &row.layout()?);
-    Ok(Value {
-        value: step.tokens_per_second_gpu(),
-        unit: "tok/s/GPU".to_owned(),
-        basis: chip.training_basis,
-        chip: chip.name.clone(),
-    })
+
+    /// Tokens per second on each GPU.
+    pub(super) fn predict(&self, constants: &TrainingConstants) -> f64 {
+        let cluster = Cluster {
+            chip: &self.chip,
+            gpus: self.gpus,
+            domain_gpus: self.domain_gpus,
+            net_bytes_per_second: self.net_bytes_per_second,
+        };
+        let job = Job {
+            model: &self.model,
+            sequence_tokens: self.sequence_tokens,
+            micro_batch: self.micro_batch,
+            product: self.product,
+            recompute: self.recompute,
+            flop_per_param: self.flop_per_param,
+            stack: self.stack,
+            release: self.release,
+        };
+        step_time(constants, &cluster, &job, &self.layout).tokens_per_second_gpu()
+    }
 }
 
 fn product(word: &str) -> Result<Product, RowError> {
@@ -122,6 +167,20 @@ fn stack(word: &str) -> Result<Stack, RowError> {
             word,
             "megatron, megatron-deepspeed, pytorch-fsdp, torchtitan, internevo, deepspeed, hf-deepspeed",
         )),
+    }
+}
+
+/// The age of the software, from words such as `26.04 NeMo Container`; what says nothing of it is
+/// taken to be of today.
+fn release(version: &str) -> Release {
+    let words: Vec<&str> = version.split_whitespace().collect();
+    let number = words
+        .windows(2)
+        .find_map(|pair| (pair[1] == "NeMo").then_some(pair[0]));
+    let mut parts = number.unwrap_or_default().split('.').map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(year)), Some(Ok(month))) if (year, month) < (26, 6) => Release::Earlier,
+        _ => Release::Recent,
     }
 }
 

@@ -38,6 +38,7 @@ fn job(model: &ModelFigures, micro_batch: f64) -> Job<'_> {
         recompute: Recompute::Full,
         flop_per_param: 6.0,
         stack: Stack::PytorchFsdp,
+        release: Release::Recent,
     }
 }
 

@@ -3,7 +3,7 @@
 //! Rings: an all-reduce of d members moves 2(d-1)/d of the payload over each link, a gather or a
 //! scatter half of that.
 
-use super::{Cluster, Job, Layout, Strategy};
+use super::{Cluster, Job, Layout, Stack, Strategy};
 use crate::perf::constants::TrainingConstants;
 
 /// The most that collectives over PCI Express reach. Units: bytes per second.
@@ -74,7 +74,7 @@ fn tensor_seconds(
         rates.net_per_gpu
     };
     let share = match job.stack {
-        super::Stack::Megatron => constants.exposed_tensor_megatron,
+        Stack::Megatron => constants.exposed_tensor_megatron,
         _ => constants.exposed_tensor_other,
     };
     share * moved / rates.over_pcie(rate)
@@ -88,7 +88,10 @@ fn expert_seconds(
     layout: &Layout,
     rates: &Rates,
 ) -> f64 {
-    let (Some(experts), true) = (job.model.experts, job.is_mixture() && layout.expert > 1.0) else {
+    let (Some(experts), true) = (
+        job.model.experts,
+        job.model.is_mixture() && layout.expert > 1.0,
+    ) else {
         return 0.0;
     };
     let payload = job.tokens_of_micro_batch(layout)
@@ -130,6 +133,10 @@ pub(super) fn between_copies(
         }
         Strategy::OptimiserInNode => {
             rings.within(4.0) + rings.between(4.0) + 2.0 * layers * hop * rings.nodes
+        }
+        Strategy::OptimiserShard if job.stack == Stack::InternEvo => {
+            let owners = layers * constants.owner_broadcast_us * 1e-6 * copies;
+            rings.slower(6.0) + 2.0 * stage_layers * hop * copies + owners
         }
         Strategy::OptimiserShard | Strategy::Replicated => {
             rings.slower(6.0) + 2.0 * stage_layers * hop * copies
@@ -209,4 +216,9 @@ fn held_params(cluster: &Cluster<'_>, job: &Job<'_>, layout: &Layout) -> (f64, f
     let in_node = dense + experts * (cluster.domain_gpus / layout.expert).min(1.0);
     let on_gpu = dense + experts / layout.expert;
     (in_node / layout.pipeline, on_gpu / layout.shards())
+}
+
+/// Parameters of a stage that one GPU computes with.
+pub(super) fn params_on_gpu(cluster: &Cluster<'_>, job: &Job<'_>, layout: &Layout) -> f64 {
+    held_params(cluster, job, layout).1
 }

@@ -1,0 +1,104 @@
+//! Refits the constants of the performance models, and says how accurate they are.
+//!
+//! Both read the measured tables of a folder, which are other people's figures and never part of
+//! this tree. Nothing is judged on what it was fitted to: accuracy and intervals come from five
+//! folds over whole combinations of a model and a chip.
+
+mod judge;
+mod measured;
+mod report;
+mod solver;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use matcher::perf::constants::Constants;
+use matcher::perf::rows::Table;
+
+use judge::CrossValidated;
+use measured::Measured;
+use solver::Problem;
+
+/// Which combinations go into which fold.
+const SEED: u64 = 1;
+
+/// Where the product's constants stand, from the root of the tree.
+const PARAMS: &str = "matcher/data/params.json";
+
+/// All that is known of a table.
+struct Judged {
+    table: Table,
+    rows: Vec<Measured>,
+    cross_validated: CrossValidated,
+    chip_left_out: Vec<f64>,
+}
+
+/// Refits `matcher/data/params.json`, intervals included.
+///
+/// Errors: a table is missing, or the file cannot be written.
+pub(crate) fn fit(folder: &Path) -> Result<()> {
+    let mut constants = Constants::product().clone();
+    for table in [Table::Training, Table::Inference] {
+        let judged = Judged::of(table, folder)?;
+        let priors = solver::priors(table)?;
+        let problem = Problem::new(table, &priors, &constants)?;
+        let fitted = problem.fit(&judged.rows.iter().collect::<Vec<_>>())?;
+        let score = judge::fitted(&judged.rows, &fitted);
+        eprintln!(
+            "{}: {} rows, median error {:.1} % where fitted",
+            judge::title(table),
+            score.rows,
+            score.median * 100.0
+        );
+        let widths = &mut constants.interval_80_ln;
+        match table {
+            Table::Training => {
+                constants.training = fitted.training;
+                widths.training = judged.training_intervals();
+            }
+            Table::Inference => {
+                constants.inference = fitted.inference;
+                widths.inference = judged.inference_intervals();
+            }
+        }
+    }
+    let text = serde_json::to_string_pretty(&constants)?;
+    std::fs::write(PARAMS, text + "\n").with_context(|| format!("{PARAMS} cannot be written"))?;
+    eprintln!("Wrote {PARAMS}; now print docs/accuracy.md with `cargo xtask accuracy`");
+    Ok(())
+}
+
+/// Prints `docs/accuracy.md`.
+///
+/// Errors: a table is missing.
+pub(crate) fn accuracy(folder: &Path) -> Result<()> {
+    let training = Judged::of(Table::Training, folder)?;
+    let inference = Judged::of(Table::Inference, folder)?;
+    print!("{}", report::page(&training, &inference)?);
+    Ok(())
+}
+
+impl Judged {
+    fn of(table: Table, folder: &Path) -> Result<Self> {
+        let rows = measured::load(table, folder)?;
+        let priors = solver::priors(table)?;
+        let problem = Problem::new(table, &priors, Constants::product())?;
+        Ok(Self {
+            table,
+            cross_validated: judge::cross_validate(&problem, &rows, SEED)?,
+            chip_left_out: judge::chip_left_out(&problem, &rows)?,
+            rows,
+        })
+    }
+
+    fn training_intervals(&self) -> matcher::perf::constants::TrainingIntervals {
+        judge::training_intervals(&self.rows, &self.cross_validated, &self.chip_left_out)
+    }
+
+    fn inference_intervals(&self) -> matcher::perf::constants::InferenceIntervals {
+        judge::inference_intervals(&self.rows, &self.cross_validated, &self.chip_left_out)
+    }
+}

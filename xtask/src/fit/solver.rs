@@ -1,0 +1,190 @@
+//! The fit itself: weighted least squares in logarithms, by Levenberg and Marquardt's method.
+//!
+//! Each constant is fitted as its logarithm and drawn to where it is expected (`data/priors.csv`),
+//! so that a constant that the rows say nothing of stays there. Rows of a combination that was
+//! measured often count a little less each, and outliers count less the farther they lie. There is
+//! no chance in it: the same rows give the same constants.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use matcher::perf::constants::Constants;
+use matcher::perf::rows::Table;
+use nalgebra::{Cholesky, DMatrix, DVector};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::measured::Measured;
+
+/// What a usual row is expected to be wrong by. Units: logarithm.
+const USUAL_ERROR: f64 = 0.1;
+
+/// Rows of a combination with n rows weigh n to the power of minus this.
+const CROWDING: f64 = 0.1;
+
+/// The error from which on rows count less.
+const OUTLIER: f64 = 0.1;
+
+/// The largest error that is told from a larger one.
+const LARGEST: f64 = 2.0;
+
+/// The step over which slopes are taken.
+const SLOPE_STEP: f64 = 1e-3;
+
+/// Rounds at most; most fits end earlier.
+const ROUNDS: usize = 60;
+
+/// The gain, as a share of the cost, below which a fit has ended.
+const ENOUGH: f64 = 1e-5;
+
+/// Where a constant is expected.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Prior {
+    table: String,
+    /// Its name in the set of constants.
+    pub(crate) constant: String,
+    start: f64,
+    /// How far from there it may lie without much cost. Units: logarithm.
+    width_ln: f64,
+}
+
+/// The constants that are fitted for a table.
+///
+/// Errors: the list cannot be read.
+pub(crate) fn priors(table: Table) -> Result<Vec<Prior>> {
+    let text = include_str!("../../data/priors.csv");
+    let all: Vec<Prior> = csv::Reader::from_reader(text.as_bytes())
+        .into_deserialize()
+        .collect::<Result<_, _>>()
+        .context("the list of priors cannot be read")?;
+    let wanted = part(table);
+    Ok(all.into_iter().filter(|row| row.table == wanted).collect())
+}
+
+/// The part of a set of constants that a table is predicted with.
+pub(crate) const fn part(table: Table) -> &'static str {
+    match table {
+        Table::Training => "training",
+        Table::Inference => "inference",
+    }
+}
+
+/// Constants that can be changed by name.
+pub(crate) struct Problem<'a> {
+    table: Table,
+    priors: &'a [Prior],
+    base: Value,
+}
+
+impl<'a> Problem<'a> {
+    /// A fit for a table that leaves what has no prior as it is in `base`.
+    ///
+    /// Errors: the base cannot be written as JSON, which a set of constants always can.
+    pub(crate) fn new(table: Table, priors: &'a [Prior], base: &Constants) -> Result<Self> {
+        Ok(Self {
+            table,
+            priors,
+            base: serde_json::to_value(base)?,
+        })
+    }
+
+    /// Fits to these rows alone.
+    ///
+    /// Errors: a prior names no constant.
+    pub(crate) fn fit(&self, rows: &[&Measured]) -> Result<Constants> {
+        let start = self.column(|prior| prior.start.ln());
+        let mut at = start.clone();
+        let crowd = crowding(rows);
+        let mut damping = 1.0;
+        for _ in 0..ROUNDS {
+            let errors = self.errors(rows, &at)?;
+            let weights = DVector::from_fn(rows.len(), |row, _| {
+                let outlying = (OUTLIER / errors[row].abs().max(1e-9)).min(1.0);
+                crowd[row] * outlying.sqrt() / USUAL_ERROR
+            });
+            let slopes = self.slopes(rows, &at, &errors, &weights)?;
+            let pull = self.column(|prior| prior.width_ln.powi(-2));
+            let curvature = slopes.transpose() * &slopes + DMatrix::from_diagonal(&pull);
+            let gradient = slopes.transpose() * errors.component_mul(&weights)
+                + (&at - &start).component_mul(&pull);
+            let cost = |at: &DVector<f64>| -> Result<f64> {
+                let missed = self.errors(rows, at)?.component_mul(&weights);
+                let moved = at - &start;
+                Ok(missed.norm_squared() + moved.component_mul(&moved).dot(&pull))
+            };
+            let before = cost(&at)?;
+            let mut gain = 0.0;
+            for _ in 0..8 {
+                let mut damped = curvature.clone();
+                for index in 0..self.priors.len() {
+                    damped[(index, index)] += damping * (curvature[(index, index)] + 1e-6);
+                }
+                let solved = Cholesky::new(damped).context("the fit has no solution")?;
+                let step = solved.solve(&-&gradient).map(|step| step.clamp(-0.4, 0.4));
+                let tried = &at + step;
+                let after = cost(&tried)?;
+                if after < before {
+                    (at, gain) = (tried, before - after);
+                    damping = f64::max(damping / 3.0, 1e-6);
+                    break;
+                }
+                damping *= 4.0;
+            }
+            if gain < ENOUGH * before {
+                break;
+            }
+        }
+        self.constants(&at)
+    }
+
+    fn column(&self, of: impl Fn(&Prior) -> f64) -> DVector<f64> {
+        DVector::from_iterator(self.priors.len(), self.priors.iter().map(of))
+    }
+
+    fn constants(&self, at: &DVector<f64>) -> Result<Constants> {
+        let mut value = self.base.clone();
+        let part = &mut value[part(self.table)];
+        for (prior, at) in self.priors.iter().zip(at) {
+            part[prior.constant.as_str()] = at.exp().into();
+        }
+        serde_json::from_value(value).context("a prior names no constant")
+    }
+
+    fn errors(&self, rows: &[&Measured], at: &DVector<f64>) -> Result<DVector<f64>> {
+        let constants = self.constants(at)?;
+        let errors = rows.iter().map(|row| row.error_ln(&constants));
+        let bounded = errors.map(|error| error.clamp(-LARGEST, LARGEST));
+        Ok(DVector::from_iterator(rows.len(), bounded))
+    }
+
+    fn slopes(
+        &self,
+        rows: &[&Measured],
+        at: &DVector<f64>,
+        errors: &DVector<f64>,
+        weights: &DVector<f64>,
+    ) -> Result<DMatrix<f64>> {
+        let mut slopes = DMatrix::zeros(rows.len(), self.priors.len());
+        for index in 0..self.priors.len() {
+            let mut beside = at.clone();
+            beside[index] += SLOPE_STEP;
+            let change = (self.errors(rows, &beside)? - errors) / SLOPE_STEP;
+            slopes.set_column(index, &change.component_mul(weights));
+        }
+        Ok(slopes)
+    }
+}
+
+/// What each row weighs for its combination, one on average.
+fn crowding(rows: &[&Measured]) -> Vec<f64> {
+    let mut counts: BTreeMap<_, f64> = BTreeMap::new();
+    for row in rows {
+        *counts.entry(row.combination()).or_default() += 1.0;
+    }
+    let weights = rows
+        .iter()
+        .map(|row| counts[&row.combination()].powf(-CROWDING));
+    let weights: Vec<f64> = weights.collect();
+    let mean = weights.iter().sum::<f64>() / weights.len() as f64;
+    weights.into_iter().map(|weight| weight / mean).collect()
+}

@@ -1,0 +1,93 @@
+use std::path::PathBuf;
+
+use super::*;
+
+/// The measured tables, where they are.
+fn tables() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/perf");
+    let there = folder.join("training_measured.csv").exists();
+    if !there {
+        println!("skipped: needs the measured tables in ../shared/perf");
+    }
+    there.then_some(folder)
+}
+
+fn held_out(table: Table, folder: &Path) -> (Vec<Measured>, CrossValidated) {
+    let rows = measured::load(table, folder).expect("a table");
+    let priors = solver::priors(table).expect("priors");
+    let problem = Problem::new(table, &priors, Constants::product()).expect("a problem");
+    let errors = judge::cross_validate(&problem, &rows, SEED).expect("fits");
+    (rows, errors)
+}
+
+#[test]
+fn held_out_folds_meet_the_goals_and_lie_within_their_intervals_as_often_as_promised() {
+    let Some(folder) = tables() else { return };
+    for (table, median, p90) in [
+        (Table::Training, 0.09, 0.29),
+        (Table::Inference, 0.13, 0.33),
+    ] {
+        let (rows, errors) = held_out(table, &folder);
+        let score = errors.score(&rows, |_| true);
+        assert!(score.median <= median, "{table:?} {score:?}");
+        assert!(score.p90 <= p90, "{table:?} {score:?}");
+        assert!(score.tau >= 0.92, "{table:?} {score:?}");
+        let covered = errors.coverage(&rows);
+        assert!((0.76..=0.84).contains(&covered), "{table:?} {covered}");
+    }
+}
+
+#[test]
+fn the_constants_are_what_a_fit_to_the_tables_gives() {
+    let Some(folder) = tables() else { return };
+    let rows = measured::load(Table::Training, &folder).expect("a table");
+    let priors = solver::priors(Table::Training).expect("priors");
+    let product = Constants::product();
+    let problem = Problem::new(Table::Training, &priors, product).expect("a problem");
+    let fitted = problem
+        .fit(&rows.iter().collect::<Vec<_>>())
+        .expect("a fit");
+    let value = |constants: &Constants, name: &str| {
+        let all = serde_json::to_value(&constants.training).expect("JSON");
+        all[name].as_f64().expect("a number")
+    };
+    for prior in &priors {
+        let (now, then) = (
+            value(&fitted, &prior.constant),
+            value(product, &prior.constant),
+        );
+        assert!(
+            (now / then - 1.0).abs() < 1e-3,
+            "{} {now} {then}",
+            prior.constant
+        );
+    }
+}
+
+#[test]
+fn folds_keep_combinations_whole_and_are_settled_by_the_seed() {
+    let Some(folder) = tables() else { return };
+    let rows = measured::load(Table::Training, &folder).expect("a table");
+    let dealt = measured::folds(&rows, 5, 1);
+    for (row, fold) in rows.iter().zip(&dealt) {
+        for (other, other_fold) in rows.iter().zip(&dealt) {
+            assert!(row.combination() != other.combination() || fold == other_fold);
+        }
+    }
+    assert_eq!(dealt, measured::folds(&rows, 5, 1));
+    assert_ne!(dealt, measured::folds(&rows, 5, 2));
+    assert!((0..5).all(|fold| dealt.contains(&fold)));
+}
+
+#[test]
+fn percentiles_and_conformal_widths_are_those_of_small_examples() {
+    let values = [4.0, 1.0, 3.0, 2.0];
+    assert_eq!(judge::percentile(&values, 0.5), 2.5);
+    assert_eq!(judge::percentile(&values, 1.0), 4.0);
+    // The eighth of nine: with one more to come, four of five lie within.
+    let errors: Vec<f64> = (1..=9).map(|size| -f64::from(size)).collect();
+    assert_eq!(judge::half_width(&errors), 8.0);
+    let agreeing = [(1.0, 0.0), (2.0, 0.0), (3.0, 0.0)];
+    assert_eq!(judge::score(&agreeing).tau, 1.0);
+    assert_eq!(judge::score(&[(1.0, 3.0), (2.0, 0.0)]).tau, -1.0);
+}
