@@ -361,6 +361,14 @@ impl Work<'_> {
             if failed.is_empty() {
                 failed.extend(probe::facts::rates(self.node, facts, work));
             }
+            if failed.is_empty() {
+                failed.extend(probe::burn::burn(
+                    self.node,
+                    facts,
+                    &self.nonce,
+                    &self.order,
+                ));
+            }
             failed.extend(probe::facts::after(self.node, facts, observed.elapsed()));
         }
         let told = failed.iter().map(|error| error.trouble(STEP));

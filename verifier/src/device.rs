@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
+use crate::probe::burn::{BurnWork, Burned};
 
 /// Why a device could not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -118,6 +119,12 @@ pub trait Device: Send {
     /// Measures another rate once, where the device can. The contents of memory are lost.
     /// Units: 1e6 bytes per second.
     fn rate_mb_per_s(&mut self, _rate: Rate, _sample: u32) -> Result<Option<u64>, DeviceError> {
+        Ok(None)
+    }
+
+    /// Loads it for a while and holds memory meanwhile, where it is no pretended one. The contents
+    /// of memory and the product are lost.
+    fn burn(&mut self, _work: &BurnWork) -> Result<Option<Burned>, DeviceError> {
         Ok(None)
     }
 

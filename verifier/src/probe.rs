@@ -1,6 +1,7 @@
 //! The probes: each asks devices for work and makes the answer of one step from it.
 
 pub mod bandwidth;
+pub mod burn;
 pub mod facts;
 pub mod gemm;
 pub mod memory;

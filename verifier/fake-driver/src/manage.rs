@@ -390,3 +390,34 @@ extern "C" fn nvmlEventSetWait_v2(
 extern "C" fn nvmlEventSetFree(_set: *mut c_void) -> c_uint {
     SUCCESS
 }
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCurrentClocksThrottleReasons(
+    device: *mut c_void,
+    reasons: *mut c_ulonglong,
+) -> c_uint {
+    of(device, |card, _| give(reasons, card.slowed_by))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetPowerUsage(device: *mut c_void, milliwatts: *mut c_uint) -> c_uint {
+    of(device, |card, _| give(milliwatts, card.power_w * 1_000))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetClockInfo(
+    device: *mut c_void,
+    _kind: c_uint,
+    mhz: *mut c_uint,
+) -> c_uint {
+    of(device, |_, _| give(mhz, 1_755))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetTemperatureThreshold(
+    device: *mut c_void,
+    _kind: c_uint,
+    celsius: *mut c_uint,
+) -> c_uint {
+    of(device, |card, _| give(celsius, card.slowdown_c))
+}

@@ -51,6 +51,14 @@ pub struct Card {
     pub power_limit_w: u32,
     /// Its temperature.
     pub temperature_c: u32,
+    /// The temperature at which it slows itself.
+    pub slowdown_c: u32,
+    /// What slows its clock under load, as bits of its library; 4 is the power limit.
+    pub slowed_by: u64,
+    /// What it draws under load.
+    pub power_w: u32,
+    /// How much longer products take for every second that it has worked. Units: thousandths.
+    pub fades_permille: u32,
     /// PCI Express generation and lanes.
     pub host_link: (u32, u32),
     /// Which NVLink connections are up.
@@ -142,6 +150,10 @@ impl Card {
             ecc: Some(true),
             power_limit_w: 700,
             temperature_c: 34,
+            slowdown_c: 87,
+            slowed_by: 4,
+            power_w: 640,
+            fades_permille: 0,
             host_link: (5, 16),
             links: vec![true; 18],
             fabric: Some(3),

@@ -25,6 +25,8 @@ pub struct State {
     /// What every call answers from now on, once it is lost or taken away.
     pub gone: Option<u32>,
     pub products: u32,
+    /// Where inputs and product are that belong together.
+    pub product_at: Option<[u64; 3]>,
     pub xids_told: usize,
     pub functions: Vec<String>,
     allocations: BTreeMap<u64, Allocation>,
@@ -43,6 +45,7 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
         worked: false,
         gone: None,
         products: 0,
+        product_at: None,
         xids_told: 0,
         functions: Vec::new(),
         allocations: BTreeMap::new(),

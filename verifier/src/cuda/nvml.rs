@@ -1,16 +1,19 @@
 //! What the management library says of one GPU. All of it is claimed, none of it proved.
 
 use market::verification::{FabricState, GpuFacts, HealthCounters, HostLink};
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::device::Device;
 use nvml_wrapper::enum_wrappers::device::{
-    EccCounter, MemoryError, RetirementCause, TemperatureSensor,
+    Clock, EccCounter, MemoryError, RetirementCause, TemperatureSensor, TemperatureThreshold,
 };
 use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{EventSet, Nvml};
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlGpuFabricInfo_t};
+
+use crate::probe::burn::LoadSample;
 
 /// The most NVLink connections that any GPU has.
 const MOST_LINKS: u32 = 18;
@@ -77,6 +80,34 @@ impl Managed {
             generation: device.current_pcie_link_gen().ok()?,
             width: device.current_pcie_link_width().ok()?,
         })
+    }
+
+    /// Looks at a loaded GPU.
+    pub fn look(&self, sample: &mut LoadSample) {
+        let Ok(device) = self.device() else {
+            return;
+        };
+        if let Ok(reasons) = device.current_throttle_reasons() {
+            sample.hw_slowdown = reasons.contains(ThrottleReasons::HW_SLOWDOWN);
+            sample.thermal = reasons.intersects(
+                ThrottleReasons::HW_THERMAL_SLOWDOWN | ThrottleReasons::SW_THERMAL_SLOWDOWN,
+            );
+            sample.power_brake = reasons.contains(ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN);
+        }
+        sample.power_w = device
+            .power_usage()
+            .ok()
+            .map(|milliwatts| milliwatts / 1_000);
+        sample.temperature_c = device.temperature(TemperatureSensor::Gpu).ok();
+        sample.sm_mhz = device.clock_info(Clock::SM).ok();
+    }
+
+    /// The temperature at which it slows itself.
+    pub fn slowdown_temperature_c(&self) -> Option<u32> {
+        let device = self.device().ok()?;
+        device
+            .temperature_threshold(TemperatureThreshold::Slowdown)
+            .ok()
     }
 
     /// The errors that were reported since it was opened.

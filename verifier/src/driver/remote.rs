@@ -14,6 +14,7 @@ use super::{NoDriver, Survey};
 use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
+use crate::probe::burn::{BurnWork, Burned};
 
 /// The hidden command under which the agent starts itself for a GPU.
 pub const WORKER_COMMAND: &str = "gpu-worker";
@@ -240,6 +241,10 @@ impl Device for RemoteDevice {
 
     fn rate_mb_per_s(&mut self, rate: Rate, sample: u32) -> Result<Option<u64>, DeviceError> {
         self.ask(&Request::Rate { rate, sample })
+    }
+
+    fn burn(&mut self, work: &BurnWork) -> Result<Option<Burned>, DeviceError> {
+        self.ask(&Request::Burn(*work))
     }
 
     fn observe(&mut self) -> Result<GpuFacts, DeviceError> {

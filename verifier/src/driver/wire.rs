@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::Rate;
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
+use crate::probe::burn::BurnWork;
 
 /// The longest head that is read. Units: bytes.
 const LONGEST_HEAD: u32 = 1 << 20;
@@ -27,6 +28,7 @@ pub(super) enum Request {
     Digests { block_bytes: u32, key: Digest },
     Copy { sample: u32 },
     Rate { rate: Rate, sample: u32 },
+    Burn(BurnWork),
     Observe,
     Xids,
 }

@@ -1,0 +1,224 @@
+//! One GPU, opened: its context, its kernels, and what lies on it.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_void};
+
+use market::verification::{GpuClaim, HostLink, TroubleKind};
+
+use super::buffer::{Argument, Buffer};
+use super::images::{self, Capability};
+use super::nvml::Managed;
+use super::{DriverError, kind_of, result, sys, words};
+use crate::device::DeviceError;
+use crate::gemm::GemmInputs;
+
+/// Threads of a thread block.
+pub(super) const THREADS: u32 = 256;
+/// Thread blocks for each multiprocessor, enough to keep memory busy.
+const BLOCKS_PER_SM: u32 = 16;
+/// Rows of the product's inputs are a multiple of this. Units: bytes.
+const GEMM_PITCH: u32 = 16;
+
+/// A product that is on the GPU.
+pub(super) struct Product {
+    pub inputs: GemmInputs,
+    pub pitch: u32,
+    pub left: Buffer,
+    pub right: Buffer,
+    pub product: Buffer,
+}
+
+/// One GPU, opened.
+pub(super) struct CudaGpu {
+    pub gpu: u32,
+    pub managed: Managed,
+    pub claim: GpuClaim,
+    pub capability: Capability,
+    sm_count: u32,
+    functions: BTreeMap<&'static str, sys::CUfunction>,
+    pub memory: Option<Buffer>,
+    pub product: Option<Product>,
+    pub host_link: Option<HostLink>,
+}
+
+// SAFETY: its handles belong to the process, and the process uses them from one thread only.
+unsafe impl Send for CudaGpu {}
+
+impl CudaGpu {
+    pub fn open(gpu: u32, managed: Managed) -> Result<Self, DeviceError> {
+        let failed = |error: DriverError| DeviceError {
+            gpu,
+            kind: if managed.is_lost() {
+                TroubleKind::GpuLost
+            } else {
+                kind_of(error)
+            },
+            what: words(error),
+        };
+        // NVML knows no more than 64 GPUs.
+        let device = result::device::get(gpu as i32).map_err(failed)?;
+        // SAFETY: the device is one that the driver gave; the context lives until the process ends.
+        let attribute = |which| unsafe { result::device::get_attribute(device, which) };
+        use sys::CUdevice_attribute as about;
+        let number = |which| {
+            let value = attribute(which).map_err(failed)?;
+            Ok(u32::try_from(value).unwrap_or(0))
+        };
+        let sm_count = number(about::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let capability = Capability {
+            major: number(about::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            minor: number(about::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        };
+        // SAFETY: as above.
+        let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed)?;
+        // SAFETY: it was just retained.
+        unsafe { result::ctx::set_current(context) }.map_err(failed)?;
+        let (name, uuid, memory_mib) = managed.claim().map_err(|error| DeviceError {
+            gpu,
+            kind: TroubleKind::Driver,
+            what: error.to_string(),
+        })?;
+        let claim = GpuClaim {
+            name,
+            uuid,
+            memory_mib,
+            sm_count: Some(sm_count),
+        };
+        Ok(Self {
+            gpu,
+            managed,
+            claim,
+            capability,
+            sm_count,
+            functions: BTreeMap::new(),
+            memory: None,
+            product: None,
+            host_link: None,
+        })
+    }
+
+    pub fn error(&self, error: DriverError) -> DeviceError {
+        let kind = match kind_of(error) {
+            TroubleKind::Driver | TroubleKind::GpuWithdrawn if self.managed.is_lost() => {
+                TroubleKind::GpuLost
+            }
+            kind => kind,
+        };
+        DeviceError {
+            gpu: self.gpu,
+            kind,
+            what: words(error),
+        }
+    }
+
+    pub fn failed(&self, what: &str) -> DeviceError {
+        DeviceError {
+            gpu: self.gpu,
+            kind: TroubleKind::Driver,
+            what: what.to_owned(),
+        }
+    }
+
+    fn function(&mut self, kernel: &'static str) -> Result<sys::CUfunction, DeviceError> {
+        if let Some(function) = self.functions.get(kernel) {
+            return Ok(*function);
+        }
+        let Some(image) = images::image(kernel, self.capability) else {
+            let Capability { major, minor } = self.capability;
+            return Err(self.failed(&format!(
+                "this agent has no kernels for compute capability {major}.{minor}"
+            )));
+        };
+        let name = CString::new(kernel).map_err(|_| self.failed("a kernel without a name"))?;
+        // SAFETY: the image is a whole cubin or zero-terminated PTX; the driver copies it.
+        let module = unsafe { result::module::load_data(image.as_ptr().cast()) };
+        let module = module.map_err(|error| self.error(error))?;
+        // SAFETY: the module was just loaded and stays so until the process ends.
+        let function = unsafe { result::module::get_function(module, name) };
+        let function = function.map_err(|error| self.error(error))?;
+        self.functions.insert(kernel, function);
+        Ok(function)
+    }
+
+    /// Starts a kernel; `grid` is in thread blocks of [`THREADS`] threads.
+    pub fn launch(
+        &mut self,
+        kernel: &'static str,
+        grid: (u32, u32),
+        arguments: &[Argument],
+    ) -> Result<(), DeviceError> {
+        let function = self.function(kernel)?;
+        let mut pointers: Vec<*mut c_void> = arguments
+            .iter()
+            .map(|argument| argument.0.as_ptr().cast_mut().cast())
+            .collect();
+        // SAFETY: each call names its kernel's arguments in number and size, and the buffers among
+        // them are as long as the counts beside them say and live until the work is waited for.
+        let launched = unsafe {
+            result::launch_kernel(
+                function,
+                (grid.0, grid.1, 1),
+                (THREADS, 1, 1),
+                0,
+                result::stream::null(),
+                &mut pointers,
+            )
+        };
+        launched.map_err(|error| self.error(error))
+    }
+
+    pub fn wait(&self) -> Result<(), DeviceError> {
+        result::ctx::synchronize().map_err(|error| self.error(error))
+    }
+
+    /// Thread blocks for so many independent pieces.
+    pub fn grid(&self, pieces: u64) -> (u32, u32) {
+        let most = u64::from(self.sm_count.max(1) * BLOCKS_PER_SM);
+        // At most `most`, which is a u32.
+        (pieces.div_ceil(u64::from(THREADS)).clamp(1, most) as u32, 1)
+    }
+
+    pub fn buffer(&self, bytes: u64) -> Result<Buffer, DeviceError> {
+        Buffer::new(bytes).map_err(|error| self.error(error))
+    }
+
+    pub fn zeroed(&self, bytes: u64) -> Result<Buffer, DeviceError> {
+        Buffer::zeroed(bytes).map_err(|error| self.error(error))
+    }
+
+    /// Puts the inputs on the GPU, unless they are there.
+    pub fn prepare(&mut self, inputs: &GemmInputs) -> Result<Product, DeviceError> {
+        if let Some(product) = self.product.take_if(|product| product.inputs == *inputs) {
+            return Ok(product);
+        }
+        self.product = None;
+        self.memory = None;
+        let pitch = inputs.k.next_multiple_of(GEMM_PITCH);
+        let n = u64::from(inputs.n);
+        let product = Product {
+            inputs: *inputs,
+            pitch,
+            left: self.zeroed(n * u64::from(pitch))?,
+            right: self.zeroed(n * u64::from(pitch))?,
+            product: self.buffer(n * n * 4)?,
+        };
+        let arguments = [
+            Argument::from(&product.left),
+            Argument::from(&product.right),
+            Argument::from(inputs.left),
+            Argument::from(inputs.right),
+            Argument::from(inputs.n),
+            Argument::from(inputs.k),
+            Argument::from(pitch),
+        ];
+        let grid = self.grid(n * u64::from(inputs.k) / 4);
+        self.launch("gemm_inputs", grid, &arguments)?;
+        Ok(product)
+    }
+
+    pub fn filled(&self) -> Result<&Buffer, DeviceError> {
+        self.memory
+            .as_ref()
+            .ok_or_else(|| self.failed("memory was not filled"))
+    }
+}

@@ -1,0 +1,142 @@
+//! What is timed, by the GPU's own clock.
+
+use std::time::Duration;
+
+use super::buffer::{Argument, Pinned};
+use super::gpu::{CudaGpu, Product};
+use super::{result, sys};
+use crate::device::DeviceError;
+use crate::gemm::GemmInputs;
+use crate::probe::burn::LoadSample;
+
+/// The tile of the product that one thread block computes.
+pub(super) const GEMM_TILE: u32 = 128;
+/// Memory that is streamed through for a rate, at most: beyond any cache. Units: bytes.
+const STREAMED: u64 = 4 << 30;
+/// How often memory is streamed through for one sample.
+const STREAM_ROUNDS: u64 = 20;
+/// What goes over the host link at once, at most. Units: bytes.
+const HOST_COPY: u64 = 256 << 20;
+/// How often for one sample.
+const HOST_ROUNDS: u64 = 16;
+/// How long a loaded GPU works between two looks at it. Units: milliseconds.
+const LOOK_EVERY_MS: f64 = 200.0;
+
+impl CudaGpu {
+    /// Times what `work` starts. Units: milliseconds.
+    fn timed(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<(), DeviceError>,
+    ) -> Result<f64, DeviceError> {
+        let event = || result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT);
+        let begin = event().map_err(|error| self.error(error))?;
+        let end = event().map_err(|error| self.error(error))?;
+        let stream = result::stream::null();
+        // SAFETY, here and below: both events were just made and are destroyed once, at the end.
+        unsafe { result::event::record(begin, stream) }.map_err(|error| self.error(error))?;
+        work(self)?;
+        unsafe { result::event::record(end, stream) }.map_err(|error| self.error(error))?;
+        unsafe { result::event::synchronize(end) }.map_err(|error| self.error(error))?;
+        let elapsed = unsafe { result::event::elapsed(begin, end) };
+        for event in [begin, end] {
+            // Nothing is lost when it is not freed.
+            let _ = unsafe { result::event::destroy(event) };
+        }
+        elapsed.map(f64::from).map_err(|error| self.error(error))
+    }
+
+    /// Streams through memory and gives the rate. `arrays` is how many are touched, all read but
+    /// the last unless there is only one. Units: 1e6 bytes per second.
+    pub fn stream(&mut self, kernel: &'static str, arrays: u64) -> Result<u64, DeviceError> {
+        let memory = self.filled()?;
+        let bytes = (memory.bytes / arrays).min(STREAMED) / 16 * 16;
+        let addresses: Vec<u64> = (0..arrays).map(|at| memory.address + at * bytes).collect();
+        let mut arguments: Vec<Argument> = addresses.into_iter().map(Argument::from).collect();
+        let sum = self.zeroed(8)?;
+        match kernel {
+            "stream_triad" => arguments.extend([Argument::from(3_u32), Argument::from(bytes / 16)]),
+            "stream_read" => arguments.extend([Argument::from(bytes / 16), Argument::from(&sum)]),
+            _ => arguments.push(Argument::from(bytes / 16)),
+        }
+        let grid = self.grid(bytes / 16);
+        // The first run brings the kernel and wakes the clocks.
+        self.launch(kernel, grid, &arguments)?;
+        let elapsed_ms = self.timed(|gpu| {
+            (0..STREAM_ROUNDS).try_for_each(|_| gpu.launch(kernel, grid, &arguments))
+        })?;
+        self.rate(bytes * arrays * STREAM_ROUNDS, elapsed_ms)
+    }
+
+    fn rate(&self, bytes: u64, elapsed_ms: f64) -> Result<u64, DeviceError> {
+        if elapsed_ms > 0.0 {
+            Ok((bytes as f64 / elapsed_ms / 1e3) as u64)
+        } else {
+            Err(self.failed("its clock stands still"))
+        }
+    }
+
+    /// Copies over the host link. Units: 1e6 bytes per second.
+    pub fn host_copies(&mut self, to_host: bool) -> Result<u64, DeviceError> {
+        let memory = self.filled()?;
+        let (address, bytes) = (memory.address, memory.bytes.min(HOST_COPY));
+        let pinned = Pinned::new(bytes).map_err(|error| self.error(error))?;
+        let elapsed_ms = self.timed(|gpu| {
+            for _ in 0..HOST_ROUNDS {
+                // SAFETY: both sides hold as many bytes and live until the copies are waited for.
+                let copied = unsafe {
+                    let stream = result::stream::null();
+                    let host = pinned.address.cast::<u8>();
+                    if to_host {
+                        let to = std::slice::from_raw_parts_mut(host, pinned.bytes as usize);
+                        result::memcpy_dtoh_async(to, address, stream)
+                    } else {
+                        let from = std::slice::from_raw_parts(host, pinned.bytes as usize);
+                        result::memcpy_htod_async(address, from, stream)
+                    }
+                };
+                copied.map_err(|error| gpu.error(error))?;
+            }
+            // While it carries data: an idle link is narrower.
+            gpu.host_link = gpu.managed.host_link().or(gpu.host_link);
+            Ok(())
+        })?;
+        self.rate(bytes * HOST_ROUNDS, elapsed_ms)
+    }
+
+    /// Computes a product as often as a look apart takes, until the time is over.
+    pub fn load(
+        &mut self,
+        product: &Product,
+        lasts: Duration,
+    ) -> Result<Vec<LoadSample>, DeviceError> {
+        let GemmInputs { n, k, .. } = product.inputs;
+        let tiles = n.div_ceil(GEMM_TILE);
+        let arguments = [
+            Argument::from(&product.left),
+            Argument::from(&product.right),
+            Argument::from(&product.product),
+            Argument::from(n),
+            Argument::from(product.pitch),
+        ];
+        let operations = 2.0 * f64::from(n) * f64::from(n) * f64::from(k);
+        let once_ms = self.timed(|gpu| gpu.launch("gemm_exact", (tiles, tiles), &arguments))?;
+        let rounds = (LOOK_EVERY_MS / once_ms.max(1e-3)).ceil().clamp(1.0, 1e4) as u32;
+        let (mut looks, mut left_ms) = (Vec::new(), lasts.as_secs_f64() * 1e3);
+        while left_ms > 0.0 {
+            let mut sample = LoadSample::default();
+            sample.elapsed_ms = self.timed(|gpu| {
+                for _ in 0..rounds {
+                    gpu.launch("gemm_exact", (tiles, tiles), &arguments)?;
+                }
+                // While the work goes on: a GPU at rest shows other clocks.
+                gpu.managed.look(&mut sample);
+                Ok(())
+            })?;
+            sample.operations = operations * f64::from(rounds);
+            // A clock that stands still must not make this endless.
+            left_ms -= sample.elapsed_ms.max(1.0);
+            looks.push(sample);
+        }
+        Ok(looks)
+    }
+}

@@ -1,0 +1,200 @@
+//! What a GPU does for the agent.
+
+use market::verification::{Digest, GpuClaim, GpuFacts, Pattern, TroubleKind, Word64};
+use nvml_wrapper::error::NvmlError;
+
+use super::buffer::{Argument, Buffer};
+use super::gpu::{CudaGpu, THREADS};
+use super::images::Capability;
+use super::measure::GEMM_TILE;
+use super::{kind_of, result};
+use crate::device::{Device, DeviceError, PatternCheck, Rate};
+use crate::gemm::GemmInputs;
+use crate::memory::{Contents, hash_point};
+use crate::probe::burn::{BurnWork, Burned, summary};
+
+const MIB: u64 = 1 << 20;
+/// What the search for allocatable memory goes down by. Units: bytes.
+const SEARCH_STEP: u64 = 64 * MIB;
+
+/// The number by which the kernels know a pattern.
+const fn pattern_number(pattern: Pattern) -> u32 {
+    match pattern {
+        Pattern::Prf => 0,
+        Pattern::Complement => 1,
+        Pattern::Address => 2,
+    }
+}
+
+impl Device for CudaGpu {
+    fn claim(&self) -> GpuClaim {
+        self.claim.clone()
+    }
+
+    fn multiply(&mut self, inputs: &GemmInputs) -> Result<Word64, DeviceError> {
+        let product = self.prepare(inputs)?;
+        let tiles = inputs.n.div_ceil(GEMM_TILE);
+        let arguments = [
+            Argument::from(&product.left),
+            Argument::from(&product.right),
+            Argument::from(&product.product),
+            Argument::from(inputs.n),
+            Argument::from(product.pitch),
+        ];
+        self.launch("gemm_exact", (tiles, tiles), &arguments)?;
+        let sum = self.zeroed(8)?;
+        let entries = u64::from(inputs.n) * u64::from(inputs.n);
+        let arguments = [
+            Argument::from(&product.product),
+            Argument::from(entries),
+            Argument::from(&sum),
+        ];
+        self.launch("product_checksum", self.grid(entries), &arguments)?;
+        self.wait()?;
+        let sums = sum.read::<u64>(1).map_err(|error| self.error(error))?;
+        self.product = Some(product);
+        Ok(Word64(sums[0]))
+    }
+
+    fn read_product(&mut self) -> Result<Vec<i32>, DeviceError> {
+        let Some(product) = &self.product else {
+            return Err(self.failed("nothing was multiplied"));
+        };
+        let n = product.inputs.n as usize;
+        product
+            .product
+            .read(n * n)
+            .map_err(|error| self.error(error))
+    }
+
+    fn allocatable_mib(&mut self) -> Result<u32, DeviceError> {
+        self.product = None;
+        self.memory = None;
+        let (free, _) = result::mem_get_info().map_err(|error| self.error(error))?;
+        let mut bytes = free as u64 / (2 * MIB) * (2 * MIB);
+        // What the driver calls free is not always to be had in one piece.
+        while bytes >= SEARCH_STEP {
+            match Buffer::new(bytes) {
+                Ok(_) => break,
+                Err(error) if kind_of(error) == TroubleKind::OutOfMemory => bytes -= SEARCH_STEP,
+                Err(error) => return Err(self.error(error)),
+            }
+        }
+        Ok(u32::try_from(bytes / MIB).unwrap_or(u32::MAX))
+    }
+
+    fn fill(&mut self, contents: &Contents, bytes: u64) -> Result<u64, DeviceError> {
+        self.product = None;
+        let memory = match self.memory.take_if(|memory| memory.bytes == bytes) {
+            Some(memory) => memory,
+            None => {
+                self.memory = None;
+                self.buffer(bytes)?
+            }
+        };
+        let blocks = bytes / 16;
+        let arguments = [
+            Argument::from(&memory),
+            Argument::from(blocks),
+            Argument::from(contents.stream),
+            Argument::from(pattern_number(contents.pattern)),
+        ];
+        self.memory = Some(memory);
+        self.launch("memory_fill", self.grid(blocks), &arguments)?;
+        self.wait()?;
+        Ok(bytes)
+    }
+
+    fn compare(&mut self, contents: &Contents) -> Result<PatternCheck, DeviceError> {
+        let memory = Argument::from(self.filled()?);
+        let blocks = self.filled()?.bytes / 16;
+        let found = self.buffer(16)?;
+        found
+            .write(&[0, u64::MAX])
+            .map_err(|error| self.error(error))?;
+        let arguments = [
+            memory,
+            Argument::from(blocks),
+            Argument::from(contents.stream),
+            Argument::from(pattern_number(contents.pattern)),
+            Argument::from(&found),
+        ];
+        self.launch("memory_compare", self.grid(blocks), &arguments)?;
+        self.wait()?;
+        let found = found.read::<u64>(2).map_err(|error| self.error(error))?;
+        Ok(PatternCheck {
+            bad_words: found[0],
+            lowest_bad_offset: (found[0] > 0).then(|| found[1].saturating_mul(4)),
+        })
+    }
+
+    fn digest_blocks(
+        &mut self,
+        block_bytes: u32,
+        key: &Digest,
+    ) -> Result<Vec<Word64>, DeviceError> {
+        let memory = Argument::from(self.filled()?);
+        let blocks = self.filled()?.bytes / u64::from(block_bytes);
+        let digests = self.buffer(blocks.max(1) * 8)?;
+        let arguments = [
+            memory,
+            Argument::from(blocks),
+            Argument::from(block_bytes / 16),
+            Argument::from(hash_point(key).value()),
+            Argument::from(&digests),
+        ];
+        // One thread block for a block of memory at a time.
+        let grid = self.grid(blocks.saturating_mul(u64::from(THREADS)));
+        self.launch("memory_digest", grid, &arguments)?;
+        self.wait()?;
+        let digests = digests.read::<u64>(blocks as usize);
+        let digests = digests.map_err(|error| self.error(error))?;
+        Ok(digests.into_iter().map(Word64).collect())
+    }
+
+    fn copy_mb_per_s(&mut self, _: u32) -> Result<u64, DeviceError> {
+        self.stream("stream_copy", 2)
+    }
+
+    fn rate_mb_per_s(&mut self, rate: Rate, _: u32) -> Result<Option<u64>, DeviceError> {
+        let measured = match rate {
+            Rate::Read => self.stream("stream_read", 1),
+            Rate::Triad => self.stream("stream_triad", 3),
+            Rate::FromHost => self.host_copies(false),
+            Rate::ToHost => self.host_copies(true),
+        };
+        measured.map(Some)
+    }
+
+    fn burn(&mut self, work: &BurnWork) -> Result<Option<Burned>, DeviceError> {
+        let product = self.prepare(&work.inputs)?;
+        self.fill(&work.contents, work.held_bytes)?;
+        let looks = self.load(&product, work.lasts)?;
+        let held = self.compare(&work.contents)?;
+        Ok(Some(Burned {
+            burn: summary(&looks, self.managed.slowdown_temperature_c()),
+            dwell_bad_words: held.bad_words,
+        }))
+    }
+
+    fn observe(&mut self) -> Result<GpuFacts, DeviceError> {
+        let facts = self.managed.facts().map_err(|error| DeviceError {
+            gpu: self.gpu,
+            kind: match error {
+                NvmlError::GpuLost => TroubleKind::GpuLost,
+                _ => TroubleKind::Driver,
+            },
+            what: error.to_string(),
+        })?;
+        let Capability { major, minor } = self.capability;
+        Ok(GpuFacts {
+            compute_capability: Some(format!("{major}.{minor}")),
+            host_link: self.host_link,
+            ..facts
+        })
+    }
+
+    fn xids(&mut self) -> Result<Option<Vec<u32>>, DeviceError> {
+        Ok(self.managed.xids())
+    }
+}

@@ -1,0 +1,179 @@
+//! A sustained load on all GPUs at once, and memory that is held meanwhile.
+
+use std::time::Duration;
+
+use market::verification::{BurnFacts, Digest, Level, NodeFacts, Pattern, VerificationOrder};
+use serde::{Deserialize, Serialize};
+
+use crate::device::{DeviceError, Node};
+use crate::gemm::GemmInputs;
+use crate::memory::Contents;
+
+/// Of the memory that is filled, how much is held during the load. Units: percent.
+const HELD_PERCENT: u64 = 40;
+
+/// The load of one GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BurnWork {
+    /// The product that is computed again and again.
+    pub inputs: GemmInputs,
+    /// What is held in memory meanwhile.
+    pub contents: Contents,
+    /// How much of it, bytes.
+    pub held_bytes: u64,
+    /// How long, by the GPU's clock.
+    pub lasts: Duration,
+}
+
+/// What a load showed of one GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Burned {
+    /// The load itself.
+    pub burn: BurnFacts,
+    /// 32-bit words that changed while memory was held.
+    pub dwell_bad_words: u64,
+}
+
+/// One look at a loaded GPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct LoadSample {
+    /// How long the work since the look before took by the GPU's clock, ms.
+    pub elapsed_ms: f64,
+    /// The operations of that work.
+    pub operations: f64,
+    /// Whether the hardware slowed the clock.
+    pub hw_slowdown: bool,
+    /// Whether heat did.
+    pub thermal: bool,
+    /// Whether the power supply did.
+    pub power_brake: bool,
+    /// The power, W.
+    pub power_w: Option<u32>,
+    /// The temperature, degrees Celsius.
+    pub temperature_c: Option<u32>,
+    /// The clock of the multiprocessors, MHz.
+    pub sm_mhz: Option<u32>,
+}
+
+/// How long a level loads the GPUs; a quarter of the time that the report may take, at most.
+#[must_use]
+pub fn lasts(order: &VerificationOrder) -> Option<Duration> {
+    let wanted = match order.level {
+        Level::Quick => return None,
+        Level::Standard => Duration::from_secs(25),
+        Level::Deep => Duration::from_secs(15 * 60),
+    };
+    Some(wanted.min(Duration::from_millis(order.deadlines.report_ms / 2)))
+}
+
+/// Loads all GPUs at once and notes what each showed. Gives those that did not finish.
+pub fn burn(
+    node: &mut Node,
+    facts: &mut NodeFacts,
+    nonce: &Digest,
+    order: &VerificationOrder,
+) -> Vec<DeviceError> {
+    let Some(lasts) = lasts(order) else {
+        return Vec::new();
+    };
+    let held = order.memory.pattern_bytes * HELD_PERCENT / 100;
+    let nothing = vec![(); node.devices.len()];
+    let burned = node.on_all(nothing, |gpu, device, ()| {
+        device.burn(&BurnWork {
+            inputs: GemmInputs::derive(nonce, gpu, &order.gemm),
+            contents: Contents::derive(nonce, gpu, Pattern::Prf),
+            held_bytes: held / 16 * 16,
+            lasts,
+        })
+    });
+    match burned {
+        Ok(burned) => {
+            for (gpu, burned) in facts.gpus.iter_mut().zip(burned) {
+                // A pretended GPU has its own figures, or none.
+                if let Some(burned) = burned {
+                    gpu.burn = Some(burned.burn);
+                    gpu.dwell_bad_words = Some(burned.dwell_bad_words);
+                }
+            }
+            Vec::new()
+        }
+        Err(errors) => errors,
+    }
+}
+
+/// What the looks amount to.
+///
+/// Shape: at least three looks, or the rates of the thirds are zero.
+#[must_use]
+pub fn summary(samples: &[LoadSample], slowdown_temperature_c: Option<u32>) -> BurnFacts {
+    let third = samples.len() / 3;
+    let gflops = |samples: &[LoadSample]| {
+        let elapsed_ms: f64 = samples.iter().map(|sample| sample.elapsed_ms).sum();
+        let operations: f64 = samples.iter().map(|sample| sample.operations).sum();
+        if elapsed_ms > 0.0 {
+            (operations / elapsed_ms / 1e6) as u64
+        } else {
+            0
+        }
+    };
+    let permille = |slowed: fn(&LoadSample) -> bool| {
+        let slowed = samples.iter().filter(|sample| slowed(sample)).count();
+        (slowed * 1_000 / samples.len().max(1)) as u32
+    };
+    let power: Option<Vec<u32>> = samples.iter().map(|sample| sample.power_w).collect();
+    let mean = |watts: Vec<u32>| {
+        let sum: u64 = watts.iter().copied().map(u64::from).sum();
+        u32::try_from(sum / watts.len().max(1) as u64).ok()
+    };
+    BurnFacts {
+        elapsed_ms: samples.iter().map(|sample| sample.elapsed_ms).sum::<f64>() as u64,
+        samples: samples.len() as u32,
+        first_third_gflops: gflops(&samples[..third]),
+        last_third_gflops: gflops(&samples[samples.len() - third..]),
+        hw_slowdown_permille: permille(|sample| sample.hw_slowdown),
+        thermal_permille: permille(|sample| sample.thermal),
+        power_brake_permille: permille(|sample| sample.power_brake),
+        mean_power_w: power.and_then(mean),
+        highest_temperature_c: samples.iter().filter_map(|s| s.temperature_c).max(),
+        slowdown_temperature_c,
+        lowest_sm_mhz: samples.iter().filter_map(|sample| sample.sm_mhz).min(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thirds_shares_and_extremes_are_those_of_the_looks() {
+        let look = |at: u32| LoadSample {
+            elapsed_ms: 200.0 + f64::from(at / 6) * 200.0,
+            operations: 1e12,
+            thermal: at == 3,
+            power_w: Some(600 + at),
+            temperature_c: Some(60 + at),
+            sm_mhz: Some(1_900 - at),
+            ..LoadSample::default()
+        };
+        let looks: Vec<LoadSample> = (0..9).map(look).collect();
+        let facts = summary(&looks, Some(87));
+        assert_eq!(facts.elapsed_ms, 2_400);
+        assert_eq!(
+            (facts.first_third_gflops, facts.last_third_gflops),
+            (5_000, 2_500)
+        );
+        assert_eq!(
+            (facts.thermal_permille, facts.hw_slowdown_permille),
+            (111, 0)
+        );
+        assert_eq!(
+            (facts.mean_power_w, facts.highest_temperature_c),
+            (Some(604), Some(68))
+        );
+        assert_eq!(
+            (facts.lowest_sm_mhz, facts.slowdown_temperature_c),
+            (Some(1_892), Some(87))
+        );
+        assert_eq!(summary(&[], None).last_third_gflops, 0);
+    }
+}
