@@ -8,7 +8,6 @@ use market::demand::{LatencyObjective, Precision};
 
 use super::chip::{Architecture, Chip};
 use super::constants::InferenceConstants;
-use super::memory::bytes_per_weight;
 use super::replica::tails::{Arrivals, CopyLoad, StepTimes, Tails, simulate};
 use super::replica::{
     CacheFormat, CannotServe, Engine, Limits, Rates, Served, Setup, WeightFormat, serve,
@@ -92,22 +91,10 @@ pub const fn engine_of(chip: &Chip) -> Engine {
     }
 }
 
-/// The most tokens per second that one sequence can be written at: every active weight is read
-/// once a token. An upper bound for any engine without speculative decoding.
-#[must_use]
-pub fn tokens_per_second_bound(
-    model: &ModelFigures,
-    weights: Precision,
-    bandwidth_gbps: f64,
-) -> f64 {
-    bandwidth_gbps * 1e9 / (model.params_active * bytes_per_weight(weights))
-}
-
 /// Bytes of so many GPUs that an engine fills with weights and cache.
 #[must_use]
 pub fn usable_bytes(constants: &InferenceConstants, chip: &Chip, gpus: u32) -> f64 {
-    let each = chip.memory_bytes * constants.memory_share - constants.activations_gb * 1e9;
-    each * f64::from(gpus)
+    super::replica::usable_bytes(constants, chip) * f64::from(gpus)
 }
 
 impl ServingWork {
