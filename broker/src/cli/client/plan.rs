@@ -83,7 +83,10 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
             print_line(&hanging("  - ", &clean(reason)))?;
         }
         for launch in items(best, "launch") {
-            let ports: Vec<String> = items(launch, "ports").iter().map(Value::to_string).collect();
+            let ports: Vec<String> = items(launch, "ports")
+                .iter()
+                .map(Value::to_string)
+                .collect();
             let told = format!(
                 "{}, ports {}: {}",
                 text(launch, "/engine"),
