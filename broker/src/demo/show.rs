@@ -117,7 +117,7 @@ pub(super) async fn fall(client: &Client, time: &str, lease: &Value) -> Result<(
         .unwrap_or_default();
     let failed = findings
         .iter()
-        .filter(|finding| finding["outcome"] == "failed");
+        .filter(|finding| finding["outcome"] == "failed" && finding["weight"] != "shadow");
     let words: Vec<_> = failed.map(finding_words).collect();
     say_at(
         time,

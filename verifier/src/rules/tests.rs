@@ -223,6 +223,28 @@ fn facts_of_a_report_that_nobody_signed_count_for_nothing() {
     assert_eq!(verdict, Verdict::Fail);
 }
 
+/// A report that names a trouble may leave out what comes after it: so it must never pass.
+#[test]
+fn no_report_with_a_trouble_passes_at_any_level() {
+    let kinds = [
+        TroubleKind::GpuLost,
+        TroubleKind::GpuWithdrawn,
+        TroubleKind::FabricNotReady,
+        TroubleKind::TimedOut,
+        TroubleKind::OutOfMemory,
+        TroubleKind::Driver,
+        TroubleKind::UnsupportedVendor,
+    ];
+    for kind in kinds {
+        for level in [Level::Quick, Level::Standard, Level::Deep] {
+            let mut evidence = good();
+            stop(&mut evidence, kind);
+            let findings = findings(&evidence, &order_at(level), false);
+            assert!(!verdict(&findings).is_pass(), "{kind:?} at {level:?}");
+        }
+    }
+}
+
 #[test]
 fn memory_that_was_caught_has_failed_though_the_report_never_came() {
     let (unmet, verdict) = after(|e| {

@@ -294,7 +294,7 @@ fn a_stale_nonce_a_foreign_transcript_and_a_retouched_claim_are_caught() {
     type Change = fn(&mut Header, &mut AgentReport);
     let stale = Digest([8; 32]);
     assert_ne!(stale.0, [0; 32]);
-    let changes: [(Change, &str); 8] = [
+    let changes: [(Change, &str); 9] = [
         (
             |header, report| {
                 header.nonce = Some(Digest([8; 32]));
@@ -321,6 +321,10 @@ fn a_stale_nonce_a_foreign_transcript_and_a_retouched_claim_are_caught() {
             "the inventory",
         ),
         (|_, report| drop(report.gpus.pop()), "the number of GPUs"),
+        (
+            |_, report| drop(report.facts.as_mut().expect("facts").gpus.pop()),
+            "that were observed",
+        ),
     ];
     for (change, word) in changes {
         let attestation = tampered(|step, message| {

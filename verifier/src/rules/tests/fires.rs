@@ -301,7 +301,6 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
         (Code::PowerLimit, Warned, |e| {
             gpu(e, 3).power_limit_w = Some(600)
         }),
-        (Code::PowerLimit, NotRun, |e| gpu(e, 3).power_limit_w = None),
         (Code::Gemm16Bit, Failed, |e| {
             for gpu in &mut facts(e).gpus {
                 gpu.rates.gemm_16bit_gflops = vec![440_000];
@@ -408,6 +407,7 @@ const FIRES_AMONG_OTHERS: &[(FindingCode, Outcome, Change)] = {
         (Code::GemmStraggler, NotRun, |e| {
             gpu(e, 3).rates.gemm_16bit_gflops.clear()
         }),
+        (Code::PowerLimit, NotRun, |e| gpu(e, 3).power_limit_w = None),
         (Code::BurnThrottle, NotRun, |e| gpu(e, 3).burn = None),
     ]
 };

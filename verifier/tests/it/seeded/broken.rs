@@ -348,6 +348,22 @@ fn slow_down(rates: &mut GpuRates, factor: f64) {
     scale(&mut rates.gemm_fp8_gflops, factor);
 }
 
+/// The whole node slower by a factor, which no counter and no sibling tells.
+pub fn slow_down_all(node: &mut Seeded, factor: f64) {
+    for rates in &mut node.report().copy_mb_per_s {
+        scale(rates, factor);
+    }
+    for gpu in &mut node.facts().gpus {
+        slow_down(&mut gpu.rates, factor);
+        scale(&mut gpu.rates.read_mb_per_s, factor);
+        scale(&mut gpu.rates.triad_mb_per_s, factor);
+        if let Some(burn) = &mut gpu.burn {
+            burn.first_third_gflops = (burn.first_third_gflops as f64 * factor) as u64;
+            burn.last_third_gflops = (burn.last_third_gflops as f64 * factor) as u64;
+        }
+    }
+}
+
 fn slow(node: &mut Seeded, dice: &mut Dice) -> String {
     let gpu = one(node, dice);
     let tdp = node.kind.gpu.spec().tdp_w.unwrap_or(300);
