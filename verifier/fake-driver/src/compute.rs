@@ -115,7 +115,6 @@ extern "C" fn cuModuleGetFunction(
 }
 
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "so it is in the driver")]
 extern "C" fn cuLaunchKernel(
     function: *mut c_void,
     _grid_x: c_uint,

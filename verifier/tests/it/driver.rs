@@ -165,6 +165,9 @@ fn a_gpu_that_hangs_ends_as_timed_out_within_the_budget_of_its_step() {
     assert!(timed_out.note.contains("GPU 1"), "{timed_out:#?}");
 }
 
+/// What makes a good card a bad one.
+type Change = fn(&mut Card);
+
 /// What the agent finds on two H100s of which the second is changed, as codes that failed.
 fn found(change: impl FnOnce(&mut Card)) -> Vec<FindingCode> {
     found_at(Level::Quick, change)
@@ -221,7 +224,7 @@ fn f04_links_that_are_down_are_counted() {
 
 #[test]
 fn f05_dying_memory_fails_by_each_of_its_counters() {
-    let cases: [(fn(&mut Card), FindingCode); 5] = [
+    let cases: [(Change, FindingCode); 5] = [
         (|card| card.ecc_uncorrected = (1, 0), FindingCode::HealthEcc),
         (|card| card.ecc_uncorrected = (0, 1), FindingCode::HealthEcc),
         (|card| card.remap_pending = true, FindingCode::HealthRemap),
