@@ -306,8 +306,7 @@ impl Session {
     /// Only an agent that names what keeps it from going on may report before its step.
     fn check_early_report(&self, before: &Self) -> Result<(), StepError> {
         let reports = self.evidence.report.as_ref();
-        if before.awaited().is_none() || !reports.is_some_and(|report| !report.troubles.is_empty())
-        {
+        if before.awaited().is_none() || reports.is_none_or(|report| report.troubles.is_empty()) {
             return Err(before.out_of_order(Step::Report));
         }
         self.evidence

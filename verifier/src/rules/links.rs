@@ -110,10 +110,12 @@ pub(super) fn pair_rates(seen: &Seen<'_>) -> Finding {
         return Finding { note, ..held };
     }
     let spread = (fastest.mb_per_s - slowest.mb_per_s) * 1_000 / fastest.mb_per_s.max(1);
-    let outcome = match spread {
-        ..=ODD_SPREAD_PERMILLE => return held,
-        ..=MOST_SPREAD_PERMILLE => Outcome::Warned,
-        _ => Outcome::Failed,
+    let outcome = if spread <= ODD_SPREAD_PERMILLE {
+        return held;
+    } else if spread <= MOST_SPREAD_PERMILLE {
+        Outcome::Warned
+    } else {
+        Outcome::Failed
     };
     let note = format!("{slow}, {spread} permille below the fastest.");
     let Finding {
