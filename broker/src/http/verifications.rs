@@ -65,7 +65,9 @@ impl From<StepRefusal> for ApiError {
             R::Token => Self::invalid_token(said),
             R::NoSuchStep => Self::not_found(said),
             R::NotReady => Self::lease_not_ready(said),
-            R::UnknownHost(_) | R::Unverifiable(_) | R::InterruptedTooOften => Self::node_refused(said),
+            R::UnknownHost(_) | R::Unverifiable(_) | R::InterruptedTooOften => {
+                Self::node_refused(said)
+            }
             R::UnknownAgent => Self::step_out_of_order(said),
             R::Interrupted => Self::verification_interrupted(said),
             R::Body { .. } => Self::invalid_body(said),

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 const RSA: &[u8] = include_bytes!("rsa_for_tests_alone.pem");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Rs256,
     Es256,
     EdDsa,
@@ -39,14 +39,14 @@ impl Kind {
 
 /// A key pair of an issuer.
 #[derive(Clone)]
-pub(super) struct Signer {
+pub(crate) struct Signer {
     kind: Kind,
     kid: Option<String>,
     key: EncodingKey,
 }
 
 impl Signer {
-    pub(super) fn new(kind: Kind, kid: &str) -> Self {
+    pub(crate) fn new(kind: Kind, kid: &str) -> Self {
         let random = SystemRandom::new();
         let key = match kind {
             Kind::Rs256 => EncodingKey::from_rsa_pem(RSA).expect("a key"),
@@ -87,7 +87,7 @@ impl Signer {
         }
     }
 
-    pub(super) fn sign(&self, claims: &Value) -> String {
+    pub(crate) fn sign(&self, claims: &Value) -> String {
         let header = Header {
             kid: self.kid.clone(),
             ..Header::new(self.kind.algorithm())
@@ -131,7 +131,7 @@ struct State {
 }
 
 /// A running issuer.
-pub(super) struct Issuer {
+pub(crate) struct Issuer {
     state: Arc<State>,
     server: ServerHandle,
 }
@@ -144,7 +144,7 @@ impl Drop for Issuer {
 }
 
 impl Issuer {
-    pub(super) async fn start(signers: &[Signer]) -> Self {
+    pub(crate) async fn start(signers: &[Signer]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let state = Arc::new(State {
             name: format!("http://{}", listener.local_addr().expect("an address")),
@@ -178,7 +178,7 @@ impl Issuer {
     }
 
     /// What its tokens call it.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.state.name
     }
 
@@ -202,7 +202,7 @@ impl Issuer {
     }
 
     /// How a broker is told to believe it.
-    pub(super) fn config(&self) -> OidcConfig {
+    pub(crate) fn config(&self) -> OidcConfig {
         let word = |from: &str, to: &str| (from.to_owned(), to.to_owned());
         OidcConfig {
             issuer: self.state.name.clone(),

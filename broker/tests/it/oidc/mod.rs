@@ -1,6 +1,6 @@
 //! Logins of outside issuers: who gets in, and everything that does not.
 
-mod issuer;
+pub(crate) mod issuer;
 
 use chrono::TimeDelta;
 use market::identity::Role;
