@@ -19,7 +19,8 @@ use super::measured::Measured;
 /// What a usual row is expected to be wrong by. Units: logarithm.
 const USUAL_ERROR: f64 = 0.1;
 
-/// Rows of a combination with n rows weigh n to the power of minus this.
+/// Errors of a combination with n rows are multiplied by n to the power of minus this, so that its
+/// rows weigh n to the power of minus twice this in the sum of squares.
 const CROWDING: f64 = 0.1;
 
 /// The error from which on rows count less.
@@ -175,7 +176,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// What each row weighs for its combination, one on average.
+/// What the error of each row is multiplied by for its combination, one on average.
 fn crowding(rows: &[&Measured]) -> Vec<f64> {
     let mut counts: BTreeMap<_, f64> = BTreeMap::new();
     for row in rows {

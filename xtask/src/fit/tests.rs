@@ -40,27 +40,26 @@ fn held_out_folds_meet_the_goals_and_lie_within_their_intervals_as_often_as_prom
 #[test]
 fn the_constants_are_what_a_fit_to_the_tables_gives() {
     let Some(folder) = tables() else { return };
-    let rows = measured::load(Table::Training, &folder).expect("a table");
-    let priors = solver::priors(Table::Training).expect("priors");
-    let product = Constants::product();
-    let problem = Problem::new(Table::Training, &priors, product).expect("a problem");
-    let fitted = problem
-        .fit(&rows.iter().collect::<Vec<_>>())
-        .expect("a fit");
-    let value = |constants: &Constants, name: &str| {
-        let all = serde_json::to_value(&constants.training).expect("JSON");
-        all[name].as_f64().expect("a number")
-    };
-    for prior in &priors {
-        let (now, then) = (
-            value(&fitted, &prior.constant),
-            value(product, &prior.constant),
-        );
-        assert!(
-            (now / then - 1.0).abs() < 1e-3,
-            "{} {now} {then}",
-            prior.constant
-        );
+    for table in [Table::Training, Table::Inference] {
+        let rows = measured::load(table, &folder).expect("a table");
+        let priors = solver::priors(table).expect("priors");
+        let product = Constants::product();
+        let problem = Problem::new(table, &priors, product).expect("a problem");
+        let fitted = problem
+            .fit(&rows.iter().collect::<Vec<_>>())
+            .expect("a fit");
+        let value = |constants: &Constants, name: &str| {
+            let all = serde_json::to_value(constants).expect("JSON");
+            all[solver::part(table)][name].as_f64().expect("a number")
+        };
+        for prior in &priors {
+            let name = &prior.constant;
+            let (now, then) = (value(&fitted, name), value(product, name));
+            assert!(
+                (now / then - 1.0).abs() < 1e-3,
+                "{table:?} {name} {now} {then}"
+            );
+        }
     }
 }
 
