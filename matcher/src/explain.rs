@@ -12,7 +12,7 @@ use market::offer::Offer;
 use crate::filter::Filter;
 use crate::fleet_search::FleetLine;
 use crate::plan::Facts;
-use crate::search::{Figures, Fit, Query};
+use crate::search::{Figures, Fit, MAX_NODES, Query};
 use crate::snapshot::Row;
 
 pub(crate) use refusal::why_not;
@@ -84,16 +84,23 @@ fn stock(filter: &Filter<'_>, offer: &Offer) -> String {
     let held = filter.held.get(&offer.offer_id).copied().unwrap_or(0);
     match offer.availability.nodes {
         Some(free) => format!(
-            "The provider counts {}{}, of which {held} are held",
+            "The provider counts {}{}, of which {held} are held{}",
             if offer.availability.at_least {
                 "at least "
             } else {
                 ""
             },
             counted(free, "free node"),
+            if offer.availability.at_least {
+                format!("; up to {MAX_NODES} are taken to be there")
+            } else {
+                String::new()
+            },
         ),
-        None => "How many are free is not published: one holder at a time, sure only once ordered"
-            .to_owned(),
+        None => format!(
+            "The provider states no count: up to {MAX_NODES} nodes are taken to be there, for one \
+             holder at a time, sure only once ordered"
+        ),
     }
 }
 

@@ -175,7 +175,8 @@ impl ServeQuery {
                 requests * self.work.output_tokens / (hours * 3_600.0)
             }
         };
-        // The bounds of the schema keep it far below the largest integer.
+        // The bounds of the schema let a rate come to half the largest integer, and a pile to more:
+        // the cast stops there, and no fleet carries so much.
         (parts * PARTS).ceil().max(1.0) as u64
     }
 
@@ -302,14 +303,13 @@ const fn not_served(precision: Precision) -> MatchError {
     }
 }
 
-/// Whether a rate is published for products of weights of this precision. 4-bit integers are
-/// unpacked to 16 bits before they are multiplied.
+/// Whether a rate is published for products of weights of this precision. Integers are unpacked to
+/// 16 bits before they are multiplied.
 fn has_rate(spec: &GpuSpec, weights: Precision) -> bool {
     match weights {
         Precision::Bf16 => spec.bf16_tflops_dense,
-        Precision::Fp16 | Precision::Int4 => spec.fp16_tflops_dense,
+        Precision::Fp16 | Precision::Int8 | Precision::Int4 => spec.fp16_tflops_dense,
         Precision::Fp8 => spec.fp8_tflops_dense,
-        Precision::Int8 => spec.int8_tops_dense,
         Precision::Fp4 => spec.fp4_tflops_dense,
         Precision::Fp32 => None,
     }

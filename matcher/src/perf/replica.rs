@@ -218,6 +218,15 @@ impl Setup<'_> {
         free / self.cache_bytes(set_aside).max(1.0)
     }
 
+    /// The share of each GPU's whole memory that weights, the cache that is set aside, the runtime
+    /// and activations take.
+    #[must_use]
+    pub fn taken_share(&self, constants: &InferenceConstants) -> f64 {
+        let weights = self.weight_bytes() / self.gpus();
+        let cache = (usable_bytes(constants, self.chip) - weights) * constants.cache_memory_share;
+        (weights + cache + constants.activations_gb * 1e9) / self.chip.reported_memory_bytes
+    }
+
     /// Whether each GPU schedules the sequences that it holds by itself.
     fn schedules_per_gpu(&self) -> bool {
         let per_gpu = [Engine::TensorRtLlm10, Engine::TensorRtLlmMlperf];

@@ -52,7 +52,7 @@ pub struct Replica {
     pub first_token_seconds: f64,
     /// Seconds per further token.
     pub per_token_seconds: f64,
-    /// Bytes of the weights and of one sequence's cache.
+    /// Bytes that the weights and one sequence's cache need.
     pub needed_bytes: f64,
     /// Bytes that the GPUs have for weights and cache.
     pub available_bytes: f64,
@@ -98,12 +98,13 @@ pub fn usable_bytes(constants: &InferenceConstants, chip: &Chip, gpus: u32) -> f
 }
 
 impl ServingWork {
-    /// Bytes of the weights and of the cache that is set aside for one sequence.
+    /// Bytes that an engine must be able to fill to serve one sequence at a time: of what the weights
+    /// leave, it sets aside a share only for the cache.
     #[must_use]
     pub fn needed_bytes(&self, constants: &InferenceConstants, chip: &Chip) -> f64 {
         let setup = self.setup(chip, 1, 1);
         let kept = self.input_tokens + self.output_tokens * constants.answer_occupancy;
-        setup.weight_bytes() + setup.cache_bytes(kept)
+        setup.weight_bytes() + setup.cache_bytes(kept) / constants.cache_memory_share
     }
 
     /// The fewest GPUs, doubling from one, that hold one copy and a sequence.

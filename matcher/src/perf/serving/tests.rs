@@ -97,6 +97,23 @@ fn a_70b_needs_two_of_80_gb_at_16_bits_and_one_at_8_bits_or_of_192_gb() {
     assert_eq!(fewest(&long, "H100-SXM", 8), Some(2));
 }
 
+#[test]
+fn a_copy_whose_needs_are_said_to_be_met_serves_and_no_other() {
+    let mut narrow = work("Llama 3 70B", Precision::Fp8);
+    let h100 = chip("H100-SXM");
+    let usable = usable_bytes(constants(), &h100, 1);
+    let mut seen = [0, 0];
+    for step in 0..200 {
+        narrow.input_tokens = f64::from(step) * 500.0;
+        let met = narrow.needed_bytes(constants(), &h100) <= usable;
+        let served = replica(&narrow, "H100-SXM", 1) != Err(CannotServe::TooLarge);
+        assert_eq!(met, served, "{} tokens", narrow.input_tokens);
+        assert_eq!(met, fewest(&narrow, "H100-SXM", 8) == Some(1));
+        seen[usize::from(met)] += 1;
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+}
+
 // S57
 #[test]
 fn a_405b_at_8_bits_fits_eight_of_80_gb_or_four_of_141_gb() {

@@ -1,7 +1,13 @@
+use market::demand::Model;
+use market::gpu::Gpu;
 use market::offer::Availability;
 use proptest::prelude::*;
 
 use super::*;
+use crate::models::ModelFigures;
+use crate::perf::chip::Chip;
+use crate::perf::constants::Constants;
+use crate::perf::serving::usable_bytes;
 use crate::samples::{metal, offer};
 use crate::serve::PLANNED_UTILISATION;
 
@@ -126,6 +132,76 @@ fn a_405b_at_8_bits_takes_the_whole_of_a_node() {
             .all(|c| c.facts.gpus_per_replica <= Some(8) && c.facts.gpus_per_replica >= Some(4))
     );
     assert_eq!(plan.eligible, 2);
+}
+
+/// The number after a flag of a command line.
+fn flag(command: &str, name: &str) -> f64 {
+    let mut words = command.split_whitespace().skip_while(|word| *word != name);
+    let value = words.nth(1).expect("the flag and its value");
+    value.parse().expect("a number")
+}
+
+#[test]
+fn an_engine_is_given_the_memory_that_the_prediction_counts_on() {
+    let fields = json!({"requests_per_second": 1, "weights": "fp8", "kv_cache": "fp8"});
+    let command = |gpu: &str| {
+        let plan = find(
+            vec![offer("one", gpu, 1, "2.99")],
+            &chat("Llama 3 70B", fields.clone()),
+        );
+        plan.candidates[0].launch[0].command.clone()
+    };
+    let constants = &Constants::product().inference;
+    let near = |a: f64, b: f64| (a - b).abs() <= 5.1e-4;
+    // Of what is free beside the weights.
+    let nvidia = flag(&command("H100-SXM"), "--kv_cache_free_gpu_memory_fraction");
+    assert!(near(nvidia, constants.cache_memory_share), "{nvidia}");
+    // Of all: 71 GB of weights, the cache, and what else is needed.
+    let amd = flag(&command("MI300X"), "--gpu-memory-utilization");
+    let chip = Chip::of_spec(Gpu::parse("MI300X").expect("a GPU").spec()).expect("a chip");
+    let model = ModelFigures::of(&Model::Named("Llama 3 70B".into())).expect("a known model");
+    let free = usable_bytes(constants, &chip, 1) - model.params_total;
+    let unused = free * (1.0 - constants.cache_memory_share) / chip.reported_memory_bytes;
+    assert!(near(amd, constants.memory_share - unused), "{amd} {unused}");
+}
+
+#[test]
+fn integers_of_8_bits_are_served_where_only_16_bits_have_a_rate() {
+    let fields = json!({"requests_per_second": 1, "weights": "int8", "kv_cache": "bf16"});
+    let offers = vec![
+        offer("volta", "V100-SXM2-32", 1, "0.50"),
+        offer("pascal", "P40", 1, "0.20"),
+    ];
+    let plan = find(offers, &chat("Llama 3 8B", fields));
+    assert_eq!(skus(&plan), ["volta"]);
+    let wanting = BTreeMap::from([(ReasonCode::Precision, 1)]);
+    assert_eq!(plan.rejected.by_reason, wanting);
+}
+
+#[test]
+fn a_stock_that_the_provider_does_not_count_is_said_to_be_assumed() {
+    let reasons = |availability| {
+        let offer = Offer {
+            availability,
+            ..offer("x", "H100-SXM", 1, "2.99")
+        };
+        let plan = find(vec![offer], &ten_a_second("Llama 3 8B"));
+        plan.candidates[0].reasons.join("\n")
+    };
+    let words = "up to 10000";
+    let uncounted = reasons(Availability::PRESENT);
+    assert!(uncounted.contains("states no count"), "{uncounted}");
+    assert!(uncounted.contains(words), "{uncounted}");
+    let ten = Availability::exactly(10);
+    assert!(!reasons(ten).contains(words));
+    let more = reasons(Availability {
+        at_least: true,
+        ..ten
+    });
+    assert!(
+        more.contains("at least 10 free nodes") && more.contains(words),
+        "{more}"
+    );
 }
 
 #[test]
