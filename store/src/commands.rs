@@ -158,7 +158,7 @@ pub(crate) async fn move_to(
     Ok(())
 }
 
-/// Writes back what can change of a locked row. What was sold never does.
+/// Writes back what can change of a locked row. What was sold never does; what is in use of it may.
 pub(crate) async fn write(
     tx: &DatabaseTransaction,
     row: reservations::Model,
@@ -169,6 +169,8 @@ pub(crate) async fn write(
         reason: Set(row.reason),
         version: Set(row.version),
         window_end: Set(row.window_end),
+        gpus: Set(row.gpus),
+        units_per_hour: Set(row.units_per_hour),
         confirmed_at: Set(row.confirmed_at),
         active_at: Set(row.active_at),
         closed_at: Set(row.closed_at),

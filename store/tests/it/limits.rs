@@ -1,10 +1,12 @@
 //! Limits: what a tenant and its projects may have in use at once.
 
-use market::ids::{ProjectId, TenantId};
+use market::ids::{LeaseId, ProjectId, TenantId};
+use market::lease::LeaseState;
 use market::money::Money;
 use market::offer::{Availability, Offer};
 use market::reservation::{CloseReason, ReservationState};
 use market::spending::SpendingLimits;
+use store::change::{Change, LeaseFacts, LeaseUpdate, NewLease, ReservationMove};
 use store::commands::Command;
 use store::fixture::{count_rows, execute_raw, for_each_database};
 use store::limits::{LimitsChange, ScopeLimits};
@@ -12,7 +14,7 @@ use store::{Store, StoreError};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::support::{at, hold, offer, sell, tenant};
+use crate::support::{at, claim, hold, offer, sell, tenant};
 
 /// An offer of which there is enough for every test here.
 pub async fn plenty(store: &Store) -> Offer {
@@ -164,6 +166,69 @@ async fn a_row_that_does_not_say_what_it_has_in_use_is_counted_by_its_lines() {
         let forget = "UPDATE reservations SET gpus = NULL, units_per_hour = NULL WHERE gpus = 8";
         execute_raw(store, forget).await.expect("written");
         assert_eq!(spending.in_use(None, at(2)).await.expect("reads"), before);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_part_of_a_fleet_that_was_given_up_is_in_use_no_more() {
+    use ReservationState as S;
+    for_each_database(async |store| {
+        let offer = plenty(store).await;
+        let whose = tenant(store, "acme").await;
+        let three = LimitsChange {
+            gpus: Some(Some(8 * 3)),
+            ..LimitsChange::default()
+        };
+        limit(store, whose.0, None, three).await;
+        let fleet = hold(store, whose, &offer, 3, at(1)).await.expect("a hold");
+        let confirm = Command::Move(S::Confirmed);
+        let mine = store.reservations().of(whose.0);
+        mine.command(fleet.id, fleet.version, confirm, at(2), None)
+            .await
+            .expect("confirmed");
+        let lease = |node_base| NewLease {
+            id: LeaseId::from_uuid(Uuid::now_v7()),
+            line: 0,
+            offer: offer.clone(),
+            nodes: 1,
+            node_base,
+            replaces: None,
+        };
+        let leases = [lease(0), lease(1), lease(2)];
+        let requested = Change {
+            reservation: Some(ReservationMove {
+                from: S::Confirmed,
+                to: S::Provisioning,
+            }),
+            new_leases: leases.to_vec(),
+            holds_released: true,
+            ..Change::default()
+        };
+        let given_up = LeaseUpdate {
+            id: leases[1].id,
+            from: LeaseState::Requested,
+            to: LeaseState::Gone,
+            facts: LeaseFacts {
+                given_up: true,
+                ..LeaseFacts::default()
+            },
+        };
+        let smaller = Change {
+            lease_updates: vec![given_up],
+            ..Change::default()
+        };
+        let spending = store.spending().of(whose.0);
+        for (change, gpus, now) in [(requested, 24, at(3)), (smaller, 16, at(5))] {
+            let claimed = claim(store, fleet.id, now).await;
+            let applied = store.work().apply(&claimed.claim, &change, now).await;
+            applied.expect("written");
+            let read = spending.read(now).await.expect("reads").in_use(None);
+            assert_eq!(read.gpus, gpus);
+            assert_eq!(spending.in_use(None, now).await.expect("sums"), read);
+        }
+        let after = hold(store, whose, &offer, 1, at(6)).await;
+        after.expect("what was given up makes room");
     })
     .await;
 }
