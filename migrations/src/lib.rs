@@ -31,6 +31,7 @@ mod m20261121_000020_interrupted_sessions;
 mod m20261121_000021_provider_quarantine;
 mod m20261121_000023_event_horizon;
 mod m20261121_000024_in_use;
+mod m20261121_000025_lapsed_sales;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -63,6 +64,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261121_000021_provider_quarantine::Migration),
             Box::new(m20261121_000023_event_horizon::Migration),
             Box::new(m20261121_000024_in_use::Migration),
+            Box::new(m20261121_000025_lapsed_sales::Migration),
         ]
     }
 }

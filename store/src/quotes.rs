@@ -13,7 +13,8 @@ use crate::scope::tenant_scoped;
 use crate::tx::transaction;
 use crate::{Conflict, StoreError};
 
-const OPEN: &str = "open";
+/// The state of a quote that no reservation took.
+pub(crate) const OPEN: &str = "open";
 const TAKEN: &str = "taken";
 
 /// A quote as kept.

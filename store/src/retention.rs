@@ -1,5 +1,5 @@
-//! What is let go in time: events, deliveries of webhooks, and idempotency keys. A batch at a time,
-//! each its own short transaction, the oldest first.
+//! What is let go in time: events, deliveries of webhooks, quotes that nobody took, plans, and
+//! idempotency keys. A batch at a time, each its own short transaction, the oldest first.
 //!
 //! The ledger, what it is made of, and the audit log stay for good: the database itself refuses to
 //! delete them, and events ahead of their tenant's horizon.
@@ -15,8 +15,9 @@ use sea_orm::{
 use crate::StoreError;
 use crate::entity::column::{Moment, Text, Word};
 use crate::entity::{
-    event_counters, events, idempotency_keys, webhook_attempts, webhook_deliveries,
+    event_counters, events, idempotency_keys, plans, quotes, webhook_attempts, webhook_deliveries,
 };
+use crate::quotes::OPEN;
 use crate::scope::service_wide;
 use crate::tx::transaction;
 use crate::webhooks::DeliveryState;
@@ -122,6 +123,55 @@ impl Retention<'_> {
             .all(&self.store.read)
             .await?;
         Ok(ids.into_iter().map(|id| id.0).collect())
+    }
+
+    /// Lets up to `limit` quotes go that lapsed before `before`; says how many. One that a
+    /// reservation took stays as long as that.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn prune_quotes(&self, before: DateTime<Utc>, limit: u64) -> Result<u64, StoreError> {
+        use quotes::{Column, Entity};
+        let lapsed = Entity::find()
+            .select_only()
+            .column(Column::Id)
+            .filter(Column::State.eq(OPEN))
+            .filter(Column::ExpiresAt.lt(Moment::from(before)))
+            .order_by_asc(Column::ExpiresAt)
+            .limit(limit)
+            .into_query();
+        let gone = Entity::delete_many()
+            .filter(Column::Id.in_subquery(lapsed))
+            .exec(&self.store.write)
+            .await?;
+        Ok(gone.rows_affected)
+    }
+
+    /// Lets up to `limit` plans go that were made before `before` and of which no quote is kept;
+    /// says how many.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn prune_plans(&self, before: DateTime<Utc>, limit: u64) -> Result<u64, StoreError> {
+        use plans::{Column, Entity};
+        let quoted = quotes::Entity::find()
+            .select_only()
+            .column(quotes::Column::Id)
+            .filter(
+                Expr::col((quotes::Entity, quotes::Column::PlanId)).equals((Entity, Column::Id)),
+            )
+            .into_query();
+        let old = Entity::find()
+            .select_only()
+            .column(Column::Id)
+            .filter(Column::CreatedAt.lt(Moment::from(before)))
+            .filter(Expr::exists(quoted).not())
+            .order_by_asc(Column::CreatedAt)
+            .limit(limit)
+            .into_query();
+        let gone = Entity::delete_many()
+            .filter(Column::Id.in_subquery(old))
+            .exec(&self.store.write)
+            .await?;
+        Ok(gone.rows_affected)
     }
 
     /// Forgets up to `limit` idempotency keys that are no longer replayed; says how many.

@@ -3,6 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use market::event::EventType;
 use market::ids::{TenantId, WebhookEndpointId};
+use market::offer::Availability;
 use serde_json::json;
 use store::Store;
 use store::events::{EventFilter, NewEvent};
@@ -10,7 +11,7 @@ use store::fixture::{count_rows, execute_raw, for_each_database};
 use store::webhooks::{NewAttempt, NewWebhookEndpoint, Outcome};
 use uuid::Uuid;
 
-use crate::support::{at, tenant, token};
+use crate::support::{at, hold, offer, quote_at, sell, tenant, token};
 
 fn day(number: i64) -> DateTime<Utc> {
     at(number * 86_400)
@@ -124,6 +125,46 @@ async fn a_delivery_keeps_its_event_and_goes_once_it_is_over() {
         assert_eq!(count_rows(store, "webhook_attempts").await, 0);
         let events = retention.prune_events(acme, day(10), 9).await;
         assert_eq!(events.expect("prunes"), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lapsed_quotes_go_with_their_plans_and_taken_ones_stay() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(10));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        // The oldest is taken and stays for good.
+        let taken = hold(store, whose, &offer, 1, at(1)).await.expect("a hold");
+        let mut made = Vec::new();
+        for number in 1..=3 {
+            made.push(quote_at(store, whose.0, &offer, 1, day(number)).await);
+        }
+        let retention = store.retention();
+        let quotes = async |before| retention.prune_quotes(before, 1).await.expect("prunes");
+        let plans = async |before| retention.prune_plans(before, 1).await.expect("prunes");
+        assert_eq!(plans(day(9)).await, 0, "their quotes keep them");
+        let lapses = made[0].expires_at;
+        assert_eq!(quotes(lapses).await, 0);
+        assert_eq!(quotes(day(3)).await, 1);
+        assert_eq!(quotes(day(3)).await, 1);
+        assert_eq!(quotes(day(3)).await, 0, "the third stands yet");
+        assert_eq!(plans(day(1)).await, 0);
+        assert_eq!(plans(day(9)).await, 1);
+        assert_eq!(plans(day(9)).await, 1);
+        assert_eq!(plans(day(9)).await, 0, "the third is quoted yet");
+        let (kept_quotes, kept_plans) = (store.quotes().of(whose.0), store.plans().of(whose.0));
+        for (quote, plan, kept) in [
+            (taken.quote_id, taken.plan_id, true),
+            (made[0].id, made[0].plan_id, false),
+            (made[1].id, made[1].plan_id, false),
+            (made[2].id, made[2].plan_id, true),
+        ] {
+            let quote = kept_quotes.find(quote).await.expect("reads");
+            let plan = kept_plans.find(plan).await.expect("reads");
+            assert_eq!((quote.is_some(), plan.is_some()), (kept, kept));
+        }
     })
     .await;
 }
