@@ -63,8 +63,8 @@ pub enum Conflict {
     /// The API key is revoked, has expired or was rotated already.
     #[error("the API key is revoked, has expired or was rotated already")]
     KeyNotActive,
-    /// Something may still run at the provider, and its credential is needed to end it.
-    #[error("leases at the provider are not gone")]
+    /// Something is sold, held or may still run at the provider, and its credential is needed to end it.
+    #[error("the provider is enabled, or holds or leases there are open")]
     ProviderInUse,
     /// Nothing is sold at the provider while it is disabled.
     #[error("{provider} is disabled, and nothing new is sold there")]

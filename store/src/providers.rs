@@ -1,23 +1,24 @@
 //! Providers, how far their catalogues are read, and the sealed credentials of those that were
 //! entered at run time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::catalog::Skipped;
-use market::ids::{ProviderId, TenantId};
+use market::ids::{OfferId, ProviderId, TenantId};
 use market::lease::LeaseState;
 use sea_orm::sea_query::{Expr, OnConflict};
 use sea_orm::{
     ActiveModelTrait, ColumnTrait, DatabaseTransaction, EntityTrait, FromQueryResult,
-    IntoActiveModel, PaginatorTrait, QueryFilter, QueryOrder, QuerySelect,
+    IntoActiveModel, PaginatorTrait, QueryFilter, QueryOrder, QuerySelect, QueryTrait,
 };
 
 use crate::audit::{self, NewAuditEntry};
 use crate::catalog::Generation;
+use crate::change::NewLease;
 use crate::entity::column::{Json, Moment, Text, Word};
-use crate::entity::leases;
 use crate::entity::providers::{Column, Entity, Model};
+use crate::entity::{holds, leases, offers};
 use crate::idempotency::{self, Completion};
 use crate::scope::service_wide;
 use crate::sealed::{SealedColumn, SealedFor};
@@ -281,8 +282,8 @@ impl Providers<'_> {
     /// Changes a provider.
     ///
     /// Errors: [`StoreError::NotFound`]; [`Conflict::ProviderInUse`] when the credential is to be
-    /// forgotten and leases there are not gone; [`StoreError::Stale`] when the request of `cause`
-    /// was taken over.
+    /// forgotten while the provider is enabled, or holds or leases there are open;
+    /// [`StoreError::Stale`] when the request of `cause` was taken over.
     pub async fn change(
         &self,
         id: &ProviderId,
@@ -292,12 +293,8 @@ impl Providers<'_> {
         transaction!(self.store, |tx| {
             let row = lock(tx, id).await?;
             if change.credential == Some(None) && row.sealed_credential.is_some() {
-                let live = leases::Entity::find()
-                    .filter(leases::Column::ProviderId.eq(Text(id.clone())))
-                    .filter(leases::Column::State.ne(Word(LeaseState::Gone)))
-                    .count(tx)
-                    .await?;
-                if live > 0 {
+                let stays_enabled = change.enabled.unwrap_or(row.enabled);
+                if stays_enabled || is_in_use(tx, id).await? {
                     return Err(Conflict::ProviderInUse.into());
                 }
             }
@@ -359,6 +356,26 @@ async fn lock(tx: &DatabaseTransaction, id: &ProviderId) -> Result<Model, StoreE
         .ok_or(StoreError::NotFound { what: "provider" })
 }
 
+/// Whether something is held or ordered at the provider, which is locked.
+async fn is_in_use(tx: &DatabaseTransaction, id: &ProviderId) -> Result<bool, StoreError> {
+    let its_offers = offers::Entity::find()
+        .select_only()
+        .column(offers::Column::Id)
+        .filter(offers::Column::ProviderId.eq(Text(id.clone())))
+        .into_query();
+    let held = holds::Entity::find()
+        .filter(holds::Column::Live.eq(true))
+        .filter(holds::Column::OfferId.in_subquery(its_offers))
+        .count(tx)
+        .await?;
+    let ordered = leases::Entity::find()
+        .filter(leases::Column::ProviderId.eq(Text(id.clone())))
+        .filter(leases::Column::State.ne(Word(LeaseState::Gone)))
+        .count(tx)
+        .await?;
+    Ok(held > 0 || ordered > 0)
+}
+
 async fn write(
     tx: &DatabaseTransaction,
     mut row: Model,
@@ -396,10 +413,13 @@ async fn write(
 fn later(set_at: DateTime<Utc>, before: Option<DateTime<Utc>>) -> Moment {
     let set_at = Moment::from(set_at).at();
     let earliest = before.map(|before| before + TimeDelta::microseconds(1));
-    earliest.map_or(set_at, |earliest| set_at.max(earliest)).into()
+    earliest
+        .map_or(set_at, |earliest| set_at.max(earliest))
+        .into()
 }
 
-/// Makes sure that something new may be sold at each of these providers.
+/// Makes sure that something new may be sold at each of these providers, and that it stays so until
+/// the end of the transaction: whoever disables one, or forgets its credential, waits for it.
 ///
 /// Errors: [`Conflict::ProviderDisabled`], [`Conflict::ProviderQuarantined`].
 pub(crate) async fn check_open(
@@ -407,14 +427,7 @@ pub(crate) async fn check_open(
     providers: &BTreeSet<ProviderId>,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let ids = providers.iter().cloned().map(Text);
-    let rows = Entity::find()
-        .filter(Column::Id.is_in(ids))
-        .order_by_asc(Column::Id)
-        .all(tx)
-        .await?;
-    for row in rows {
-        let provider = Provider::try_from(row)?;
+    for provider in pin(tx, providers).await? {
         if let Some(Quarantine { reason, until, .. }) = provider.quarantine_at(now).cloned() {
             return Err(Conflict::ProviderQuarantined {
                 provider: provider.id,
@@ -431,4 +444,46 @@ pub(crate) async fn check_open(
         }
     }
     Ok(())
+}
+
+/// These providers, as they are until the end of the transaction.
+async fn pin(
+    tx: &DatabaseTransaction,
+    providers: &BTreeSet<ProviderId>,
+) -> Result<Vec<Provider>, StoreError> {
+    if providers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids = providers.iter().cloned().map(Text);
+    let rows = Entity::find()
+        .filter(Column::Id.is_in(ids))
+        .order_by_asc(Column::Id)
+        .lock_shared()
+        .all(tx)
+        .await?;
+    rows.into_iter().map(Provider::try_from).collect()
+}
+
+/// Makes sure that these leases may be ordered, and that nobody forgets the credential of their
+/// providers before they are saved. `needs` is what they take beyond what was held.
+///
+/// What was held is ordered at a provider that was disabled since, for its credential is not
+/// forgotten while something is held there: the order is not sent, and its lease gives way to another.
+/// Errors: [`Conflict::ProviderDisabled`], [`Conflict::ProviderQuarantined`], for what was not held.
+pub(crate) async fn check_orders(
+    tx: &DatabaseTransaction,
+    orders: &[NewLease],
+    needs: &BTreeMap<OfferId, u32>,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let (mut held, mut new) = (BTreeSet::new(), BTreeSet::new());
+    for order in orders {
+        let provider = order.offer.provider.clone();
+        match needs.contains_key(&order.offer.offer_id) {
+            true => new.insert(provider),
+            false => held.insert(provider),
+        };
+    }
+    pin(tx, &held).await?;
+    check_open(tx, &new, now).await
 }

@@ -29,7 +29,7 @@ use crate::reservations::Reservation;
 use crate::scope::service_wide;
 use crate::tx::transaction;
 use crate::{Store, StoreError, attempts, charges, commands, events, hold, leases, ledger, stock};
-use crate::{reservations, spending, verifications};
+use crate::{providers, reservations, spending, verifications};
 
 /// The mark of one act of claiming: the caller makes a fresh one for every call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -153,7 +153,9 @@ impl Work<'_> {
     ///
     /// Errors: [`StoreError::Stale`] when another worker has the reservation meanwhile, or a state
     /// is no longer what the change was computed from: drop the result.
-    /// [`StoreError::OutOfStock`] for a new lease: take the next candidate.
+    /// [`StoreError::OutOfStock`], and [`Conflict::ProviderDisabled`](crate::Conflict::ProviderDisabled)
+    /// and [`Conflict::ProviderQuarantined`](crate::Conflict::ProviderQuarantined) unless it was held,
+    /// for a new lease: take the next candidate.
     /// [`Conflict::LiveLeases`](crate::Conflict::LiveLeases) when it cannot be closed yet;
     /// [`Conflict::LedgerKey`](crate::Conflict::LedgerKey) when another transaction was posted
     /// under the same key.
@@ -244,6 +246,7 @@ async fn apply(
         false => BTreeMap::new(),
     };
     let needs = beyond(&change.new_leases, &released);
+    providers::check_orders(tx, &change.new_leases, &needs, now).await?;
     stock::check(tx, store.stock, row.id.0, &needs).await?;
     for lease in &change.new_leases {
         leases::insert(tx, &row, lease, now).await?;
