@@ -6,6 +6,7 @@ use market::money::{Money, Rate};
 use market::offer::Offer;
 use market::place::Place;
 
+use crate::fleet::Budget;
 use crate::reason::ReasonCode;
 use crate::search::{Held, MAX_NODES, SearchOptions};
 use crate::snapshot::Snapshot;
@@ -18,6 +19,8 @@ pub(crate) struct Filter<'a> {
     pub(crate) now: DateTime<Utc>,
     pub(crate) options: &'a SearchOptions,
     pub(crate) kind: DemandKind,
+    /// The work that may still be spent on the plan.
+    pub(crate) budget: &'a Budget,
 }
 
 impl Filter<'_> {

@@ -1,5 +1,5 @@
 //! How many nodes of which offers make the cheapest fleet that carries a load: a small integer
-//! program, solved exactly.
+//! program, solved exactly as far as a budget of work reaches, and with a proved bound beyond.
 //!
 //! A [`FleetProblem`] knows offers as [`Column`]s alone: price, capacity, stock, and the failure
 //! domain that each stands in. [`solve`] first drops what cannot matter (`reduce`), then takes the
@@ -19,12 +19,44 @@ mod reduce;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
+
 pub use branch::{NODE_LIMIT, branch_and_bound};
 pub use covering::cover;
 pub use reduce::{Reduced, reduce};
 
 /// Cells of the dynamic program's table above which branch and bound is taken.
 const COVERING_CELLS: u64 = 2_000_000;
+
+/// Open problems that all searches of one plan look at together. The first of them may take
+/// [`NODE_LIMIT`].
+const PLAN_NODES: usize = 2 * NODE_LIMIT;
+
+/// The work that may still be spent on one plan, over all the programs that are solved for it.
+#[derive(Debug)]
+pub struct Budget {
+    nodes: Cell<usize>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            nodes: Cell::new(PLAN_NODES),
+        }
+    }
+}
+
+impl Budget {
+    /// Open problems that the next program may look at: half of what is left, so that the first
+    /// ones leave something to those that follow.
+    fn share(&self) -> usize {
+        (self.nodes.get() / 2).min(NODE_LIMIT)
+    }
+
+    fn spend(&self, nodes: usize) {
+        self.nodes.set(self.nodes.get().saturating_sub(nodes));
+    }
+}
 
 /// Nodes of one offer, as a fleet is made of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +157,13 @@ impl FleetProblem {
         }
     }
 
+    /// What all columns together carry.
+    fn supply(&self) -> u128 {
+        let each = self.columns.iter();
+        each.map(|column| u128::from(column.capacity) * u128::from(column.stock))
+            .sum()
+    }
+
     fn cost_of(&self, counts: &[u32]) -> i128 {
         let each = self.columns.iter().zip(counts);
         each.map(|(column, count)| i128::from(column.price_units) * i128::from(*count))
@@ -136,17 +175,33 @@ impl FleetProblem {
 /// where no fleet carries the load.
 #[must_use]
 pub fn solve(problem: &FleetProblem) -> Option<Fleet> {
+    solve_within(problem, &Budget::default())
+}
+
+/// As [`solve`], with no more work than is left of a budget; what is done is taken from it.
+#[must_use]
+pub fn solve_within(problem: &FleetProblem, budget: &Budget) -> Option<Fleet> {
+    // Whoever asks for more than there is learns it before anything is made for it.
+    if problem.supply() < u128::from(problem.need.max(problem.kept)) {
+        return None;
+    }
     let reduced = reduce(problem);
-    let small = reduced.problem.need.saturating_mul(
-        // A stock is split into powers of two, each an item.
-        (reduced.problem.columns.iter())
-            .map(|column| u64::from(32 - column.stock.leading_zeros()))
-            .sum(),
-    ) <= COVERING_CELLS;
-    let fleet = if reduced.problem.kept == 0 && small {
+    let fleet = if reduced.problem.kept == 0 && covering_cells(&reduced.problem) <= COVERING_CELLS {
         cover(&reduced.problem)
     } else {
-        branch_and_bound(&reduced.problem, NODE_LIMIT)
+        let (fleet, nodes) = branch::search(&reduced.problem, budget.share());
+        budget.spend(nodes);
+        fleet
     }?;
     Some(reduced.expand(&fleet))
+}
+
+/// Cells of the dynamic program's tables, of which one is as long as the need however few items
+/// there are.
+fn covering_cells(problem: &FleetProblem) -> u64 {
+    // A stock is split into powers of two, each an item.
+    let items: u64 = (problem.columns.iter())
+        .map(|column| u64::from(32 - column.stock.leading_zeros()))
+        .sum();
+    problem.need.saturating_add(1).saturating_mul(items.max(1))
 }

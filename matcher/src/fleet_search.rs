@@ -15,7 +15,7 @@ use market::offer::Offer;
 
 use crate::explain;
 use crate::filter::Filter;
-use crate::fleet::{Column, Fleet, FleetProblem, solve};
+use crate::fleet::{Column, Fleet, FleetProblem, solve_within};
 use crate::launch::launches;
 use crate::perf::chip::Chip;
 use crate::perf::replica::tails::Arrivals;
@@ -167,6 +167,7 @@ fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
         let share = line.node.capacity as f64 / f64::from(line.node.replicas_per_node) / capacity;
         let arrivals = match serve.load {
             Load::RequestsPerSecond(rate) => Arrivals::PerSecond(rate * share),
+            // The cast stops at the largest integer; the simulation counts far fewer.
             Load::Concurrency(count) => Arrivals::InFlight((count * share).ceil() as u32),
             Load::Pile(..) => return None,
         };
@@ -273,7 +274,7 @@ impl<'p, 'a> Market<'p, 'a> {
             need,
             kept: if self.survives { need } else { 0 },
         };
-        let fleet = solve(&problem).ok_or(ReasonCode::Spread)?;
+        let fleet = solve_within(&problem, filter.budget).ok_or(ReasonCode::Spread)?;
         let cost = i64::try_from(fleet.cost_units).map_err(|_| ReasonCode::Ceiling)?;
         let cost = Money::from_units(cost, Currency::Usd);
         let ceiling = filter.shared.ceiling.and_then(|limit| limit.usd_per_hour);

@@ -36,7 +36,7 @@ pub use plan::{
     Refused, Rejections, RunLayout, RunStrategy,
 };
 pub use reason::ReasonCode;
-pub use search::{Held, SearchOptions, search};
+pub use search::{Held, SearchOptions, search, search_within};
 pub use snapshot::{ProviderView, Quarantine, Snapshot};
 
 /// Why a demand could not be matched at all.

@@ -59,12 +59,20 @@ impl Users {
     /// `None` where the demand says nothing of its users. Users of a country that the table lacks
     /// count as being as far away as can be.
     pub(crate) fn of(shares: &[UserShare]) -> Option<Self> {
-        let mut users = Vec::new();
+        // However often a country is named, its places are looked at once for an offer.
+        let mut countries: Vec<(Country, f64)> = Vec::new();
         for UserShare { country, share } in shares {
-            let places: Vec<_> = places_of(*country).collect();
+            match countries.iter_mut().find(|(known, _)| known == country) {
+                Some((_, all)) => *all += share,
+                None => countries.push((*country, *share)),
+            }
+        }
+        let mut users = Vec::new();
+        for (country, share) in countries {
+            let places: Vec<_> = places_of(country).collect();
             let each = share / places.len().max(1) as f64;
             if places.is_empty() {
-                users.push((None, *share));
+                users.push((None, share));
             }
             users.extend(places.into_iter().map(|place| (Some(place), each)));
         }
@@ -141,6 +149,15 @@ mod tests {
         // An offer of which no place is known is as far as can be.
         let nowhere = germans.round_trip_ms(&offer("x", "L4", 1, "1.00"), 95.0);
         assert_eq!(nowhere, FARTHEST_MS);
+    }
+
+    #[test]
+    fn a_country_that_is_named_often_is_reckoned_once() {
+        let often = users(&vec![("DE", 0.001); 1_000]);
+        let once = users(&[("DE", 1.0)]);
+        assert_eq!(often.0.len(), once.0.len());
+        let trip = |users: &Users| users.round_trip_ms(&standing_in("US"), 95.0);
+        assert_eq!(trip(&often), trip(&once));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use market::offer::{Offer, Terms};
 use crate::MatchError;
 use crate::explain;
 use crate::filter::Filter;
+use crate::fleet::Budget;
 use crate::fleet_search::{FleetLine, search_fleets};
 use crate::gpus::GpusQuery;
 use crate::launch::launches;
@@ -69,6 +70,20 @@ pub fn search(
     now: DateTime<Utc>,
     options: &SearchOptions,
 ) -> Result<Plan, MatchError> {
+    search_within(snapshot, demand, held, now, options, &Budget::default())
+}
+
+/// As [`search()`], for one of several searches that share a budget of work.
+///
+/// Errors: [`MatchError`], for a demand that cannot be matched whatever is on sale.
+pub fn search_within(
+    snapshot: &Snapshot,
+    demand: &Demand,
+    held: &Held,
+    now: DateTime<Utc>,
+    options: &SearchOptions,
+    budget: &Budget,
+) -> Result<Plan, MatchError> {
     let query = Query::new(demand, now)?;
     let filter = Filter {
         shared: demand.shared(),
@@ -77,13 +92,14 @@ pub fn search(
         now,
         options,
         kind: demand.kind(),
+        budget,
     };
     if let Query::Serve(serve) = &query
         && !serve.is_pile()
     {
         let plan = search_fleets(&query, serve, &filter);
         return Ok(if options.alternatives {
-            with_alternatives(plan, snapshot, demand, held, now, options)
+            with_alternatives(plan, demand, &filter)
         } else {
             plan
         });
@@ -113,14 +129,7 @@ pub fn search(
 }
 
 /// Adds what the best fleet would cost with weights of each other precision that can be served.
-fn with_alternatives(
-    mut plan: Plan,
-    snapshot: &Snapshot,
-    demand: &Demand,
-    held: &Held,
-    now: DateTime<Utc>,
-    options: &SearchOptions,
-) -> Plan {
+fn with_alternatives(mut plan: Plan, demand: &Demand, filter: &Filter<'_>) -> Plan {
     use Precision::{Bf16, Fp4, Fp8, Int4, Int8};
     let (Demand::ServeRealtime(asked), Some(best)) = (demand, plan.candidates.first()) else {
         return plan;
@@ -130,7 +139,7 @@ fn with_alternatives(
         limit: 1,
         alternatives: false,
         simulated: 0,
-        ..*options
+        ..*filter.options
     };
     for weights in [Bf16, Fp8, Int8, Fp4, Int4] {
         if weight_format(weights) == weight_format(asked.weights) {
@@ -140,7 +149,8 @@ fn with_alternatives(
             weights,
             ..asked.clone()
         });
-        let found = search(snapshot, &other, held, now, &options);
+        let (snapshot, held, now) = (filter.snapshot, filter.held, filter.now);
+        let found = search_within(snapshot, &other, held, now, &options, filter.budget);
         let Some(first) = found
             .ok()
             .and_then(|plan| plan.candidates.into_iter().next())

@@ -7,7 +7,8 @@
 //! gives a fleet, since more nodes in one domain hurt no other.
 //!
 //! Amounts are integers, and costs are summed in fractions of a unit that are rounded down, so the
-//! bound never exceeds what it bounds.
+//! bound never exceeds what it bounds. Sums of amounts are wider than amounts, so that none is too
+//! large.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -30,9 +31,16 @@ type Bounds = Vec<(u32, u32)>;
 /// carries the load.
 #[must_use]
 pub fn branch_and_bound(problem: &FleetProblem, node_limit: usize) -> Option<Fleet> {
+    search(problem, node_limit).0
+}
+
+/// As [`branch_and_bound`], with the number of open problems that were looked at.
+pub(super) fn search(problem: &FleetProblem, node_limit: usize) -> (Option<Fleet>, usize) {
     let search = Search::new(problem);
     let whole: Bounds = problem.columns.iter().map(|one| (0, one.stock)).collect();
-    let root = search.relax(&whole)?;
+    let Some(root) = search.relax(&whole) else {
+        return (None, 0);
+    };
     let mut best = search.rounded_up(&whole, &root);
     let mut open = BinaryHeap::new();
     let mut looked_at = 0;
@@ -43,7 +51,7 @@ pub fn branch_and_bound(problem: &FleetProblem, node_limit: usize) -> Option<Fle
         }
         if looked_at >= node_limit {
             best.lower_bound_units = bound_units;
-            return Some(best);
+            return (Some(best), looked_at);
         }
         looked_at += 1;
         let Some(relaxed) = search.relax(&bounds) else {
@@ -72,7 +80,7 @@ pub fn branch_and_bound(problem: &FleetProblem, node_limit: usize) -> Option<Fle
         }
     }
     best.lower_bound_units = best.cost_units;
-    Some(best)
+    (Some(best), looked_at)
 }
 
 struct Search<'a> {
@@ -89,16 +97,16 @@ struct Search<'a> {
 /// The optimum where nodes may be cut.
 struct Relaxed {
     /// What each column carries beyond its least nodes.
-    taken: Vec<u64>,
+    taken: Vec<u128>,
     /// A proved lower bound of every fleet within the bounds.
     bound_units: i128,
 }
 
 /// What the least nodes carry and can carry at most, by domain and in all.
 struct Room {
-    base_total: u64,
-    base: Vec<u64>,
-    full: Vec<u64>,
+    base_total: u128,
+    base: Vec<u128>,
+    full: Vec<u128>,
     base_cost: i128,
 }
 
@@ -137,9 +145,10 @@ impl<'a> Search<'a> {
         };
         for (at, (least, most)) in bounds.iter().enumerate() {
             let column = &self.problem.columns[at];
-            let carried = column.capacity * u64::from(*least);
-            room.base[self.domains[at]] += carried;
-            room.full[self.domains[at]] += column.capacity * u64::from(*most);
+            let carried = column.carried(*least);
+            let domain = self.domains[at];
+            room.base[domain] += carried;
+            room.full[domain] += column.carried(*most);
             room.base_total += carried;
             room.base_cost += i128::from(column.price_units) * i128::from(*least);
         }
@@ -150,13 +159,13 @@ impl<'a> Search<'a> {
     fn relax(&self, bounds: &Bounds) -> Option<Relaxed> {
         let room = self.room(bounds);
         if self.problem.kept == 0 {
-            let (cost, taken) = self.fill(bounds, &room, u64::MAX)?;
+            let (cost, taken) = self.fill(bounds, &room, u128::MAX)?;
             return Some(self.relaxed(cost, taken));
         }
         let (mut low, high) = (*room.base.iter().max()?, *room.full.iter().max()?);
-        let fits = |most: u64| {
-            let carried: u64 = room.full.iter().map(|full| *full.min(&most)).sum();
-            carried >= self.needed(most)
+        let fits = |most: u128| {
+            let within = room.full.iter().map(|full| *full.min(&most));
+            within.sum::<u128>() >= self.needed(most)
         };
         if !fits(high) {
             return None;
@@ -194,15 +203,16 @@ impl<'a> Search<'a> {
         Some(self.relaxed(best.0, best.1))
     }
 
-    fn needed(&self, most: u64) -> u64 {
+    fn needed(&self, most: u128) -> u128 {
+        let need = u128::from(self.problem.need);
         match self.problem.kept {
-            0 => self.problem.need,
-            kept => self.problem.need.max(kept.saturating_add(most)),
+            0 => need,
+            kept => need.max(u128::from(kept) + most),
         }
     }
 
     /// The cheapest filling in which no domain carries more than `most`, in fractions of a unit.
-    fn fill(&self, bounds: &Bounds, room: &Room, most: u64) -> Option<(i128, Vec<u64>)> {
+    fn fill(&self, bounds: &Bounds, room: &Room, most: u128) -> Option<(i128, Vec<u128>)> {
         let mut left = self.needed(most).saturating_sub(room.base_total);
         let mut carried = room.base.clone();
         let mut taken = vec![0; bounds.len()];
@@ -212,20 +222,22 @@ impl<'a> Search<'a> {
                 break;
             }
             let (column, domain) = (&self.problem.columns[*at], self.domains[*at]);
-            let nodes = u64::from(bounds[*at].1 - bounds[*at].0);
-            let take = (column.capacity * nodes)
+            let take = (column.carried(bounds[*at].1 - bounds[*at].0))
                 .min(most.saturating_sub(carried[domain]))
                 .min(left);
             taken[*at] = take;
             carried[domain] += take;
             left -= take;
-            let price = i128::from(column.price_units) * i128::from(take);
-            cost += (price << FRACTION_BITS) / i128::from(column.capacity);
+            // Whole nodes apart from the cut one, so that the products stay small.
+            let (nodes, part) = column.cut(take);
+            let price = i128::from(column.price_units);
+            cost += (price * i128::from(nodes)) << FRACTION_BITS;
+            cost += ((price * i128::from(part)) << FRACTION_BITS) / i128::from(column.capacity);
         }
         (left == 0).then_some((cost, taken))
     }
 
-    fn relaxed(&self, cost: i128, taken: Vec<u64>) -> Relaxed {
+    fn relaxed(&self, cost: i128, taken: Vec<u128>) -> Relaxed {
         let units = ((cost - ROUNDING) >> FRACTION_BITS) + 1;
         let steps = units.max(0).div_euclid(self.step_units)
             + i128::from(units.max(0).rem_euclid(self.step_units) > 0);
@@ -240,21 +252,25 @@ impl<'a> Search<'a> {
         let columns = &self.problem.columns;
         let mut counts: Vec<u32> = (bounds.iter().zip(&relaxed.taken).zip(columns))
             .map(|(((least, most), taken), column)| {
-                let nodes = taken.div_ceil(column.capacity.max(1));
+                let (nodes, part) = column.cut(*taken);
                 // No more is taken than there is.
-                least + u32::try_from(nodes).unwrap_or(u32::MAX).min(most - least)
+                least + nodes.saturating_add(u32::from(part > 0)).min(most - least)
             })
             .collect();
         let mut dearest: Vec<usize> = (0..columns.len()).filter(|at| counts[*at] > 0).collect();
         dearest.sort_by_key(|at| (Reverse(columns[*at].price_units), *at));
         for at in dearest {
-            while counts[at] > 0 {
-                counts[at] -= 1;
-                if !self.carries(&counts) {
-                    counts[at] += 1;
-                    break;
+            // The fewest nodes that will do, by bisection: fewer never carry more.
+            let (mut few, mut enough) = (0, counts[at]);
+            while few < enough {
+                counts[at] = few + (enough - few) / 2;
+                if self.carries(&counts) {
+                    enough = counts[at];
+                } else {
+                    few = counts[at] + 1;
                 }
             }
+            counts[at] = enough;
         }
         Fleet {
             cost_units: self.problem.cost_of(&counts),
@@ -264,20 +280,20 @@ impl<'a> Search<'a> {
     }
 
     fn carries(&self, counts: &[u32]) -> bool {
-        let mut carried = vec![0_u64; self.domain_count];
+        let mut carried = vec![0_u128; self.domain_count];
         for (at, count) in counts.iter().enumerate() {
-            carried[self.domains[at]] += self.problem.columns[at].capacity * u64::from(*count);
+            carried[self.domains[at]] += self.problem.columns[at].carried(*count);
         }
-        let total: u64 = carried.iter().sum();
+        let total: u128 = carried.iter().sum();
         let largest = carried.iter().max().copied().unwrap_or(0);
-        total >= self.problem.need && total - largest >= self.problem.kept
+        total >= u128::from(self.problem.need) && total - largest >= u128::from(self.problem.kept)
     }
 
     /// The column whose cut node is dearest, and the whole nodes of it.
     fn cut_most(&self, bounds: &Bounds, relaxed: &Relaxed) -> Option<(usize, u32)> {
         let cut = |at: &usize| {
             let column = &self.problem.columns[*at];
-            let part = relaxed.taken[*at] % column.capacity;
+            let (_, part) = column.cut(relaxed.taken[*at]);
             let nearest = part.min(column.capacity - part);
             (part > 0).then(|| {
                 let weight = i128::from(column.price_units) * i128::from(nearest) * 1_000;
@@ -285,9 +301,23 @@ impl<'a> Search<'a> {
             })
         };
         let (_, Reverse(at)) = self.by_worth.iter().filter_map(cut).max()?;
-        let whole = relaxed.taken[at] / self.problem.columns[at].capacity;
-        // At most the nodes that there are.
-        Some((at, bounds[at].0 + u32::try_from(whole).unwrap_or(u32::MAX)))
+        let (nodes, _) = self.problem.columns[at].cut(relaxed.taken[at]);
+        Some((at, bounds[at].0 + nodes))
+    }
+}
+
+impl Column {
+    /// What so many nodes carry.
+    fn carried(&self, nodes: u32) -> u128 {
+        u128::from(self.capacity) * u128::from(nodes)
+    }
+
+    /// The whole nodes that carry no more than so much, and what is left of it.
+    fn cut(&self, amount: u128) -> (u32, u64) {
+        let capacity = u128::from(self.capacity.max(1));
+        let nodes = u32::try_from(amount / capacity).unwrap_or(u32::MAX);
+        // Less than its capacity.
+        (nodes, u64::try_from(amount % capacity).unwrap_or(u64::MAX))
     }
 }
 

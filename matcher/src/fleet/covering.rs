@@ -13,9 +13,13 @@ struct Item {
 
 /// The cheapest fleet that carries the need; `None` where none does.
 ///
-/// The rule on losses is not looked at. Time and memory grow with the need times the items.
+/// The rule on losses is not looked at. Time and memory grow with the need times the items; a need
+/// above all that there is costs nothing.
 #[must_use]
 pub fn cover(problem: &FleetProblem) -> Option<Fleet> {
+    if problem.supply() < u128::from(problem.need) {
+        return None;
+    }
     let need = usize::try_from(problem.need).ok()?;
     let items = items(problem);
     // The least cost at which so much is carried, and for each item whether it is in it.

@@ -230,3 +230,99 @@ fn the_checker_refuses_what_is_wrong() {
     };
     assert_eq!(problem.check(&other), Err(Violation::Shape));
 }
+
+/// A column of one domain at the price of one.
+fn at_one(capacity: u64, stock: u32) -> Column {
+    Column {
+        price_units: 1,
+        capacity,
+        stock,
+        domain: 0,
+    }
+}
+
+#[test]
+fn a_need_that_nothing_carries_is_refused_before_a_table_is_made_for_it() {
+    for (need, kept) in [(1_000_000_000_000, 0), (u64::MAX, 0), (1, u64::MAX)] {
+        for columns in [
+            vec![],
+            vec![at_one(0, 9)],
+            vec![at_one(9, 0)],
+            vec![at_one(7, 3)],
+        ] {
+            let problem = FleetProblem {
+                columns,
+                need,
+                kept,
+            };
+            assert_eq!(solve(&problem), None, "{problem:?}");
+            if need > 21 {
+                assert_eq!(cover(&problem), None, "{problem:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_table_is_as_long_as_the_need_even_for_one_item() {
+    let problem = |need| FleetProblem {
+        columns: vec![at_one(u64::MAX, 1)],
+        need,
+        kept: 0,
+    };
+    assert!(covering_cells(&problem(COVERING_CELLS)) > COVERING_CELLS);
+    for need in [1, 1_000_000_000_000, u64::MAX] {
+        let fleet = solve(&problem(need)).expect("one node carries everything");
+        assert_eq!(
+            (fleet.counts.as_slice(), fleet.is_optimal()),
+            (&[1][..], true)
+        );
+    }
+}
+
+#[test]
+fn amounts_whose_sums_pass_the_largest_integer_are_carried_all_the_same() {
+    let strong = |domain| Column {
+        domain,
+        price_units: 10_000_000_000_000,
+        ..at_one(1 << 40, u32::MAX)
+    };
+    for domains in [2, 3] {
+        let problem = FleetProblem {
+            columns: (0..domains).map(strong).collect(),
+            need: u64::MAX,
+            kept: u64::MAX,
+        };
+        let fleet = solve(&problem).expect("all but one carry it");
+        assert_eq!(problem.check(&fleet), Ok(()));
+    }
+}
+
+#[test]
+fn programs_of_one_plan_share_their_work_and_each_is_answered() {
+    let mut draw = Draw(13);
+    let budget = Budget::default();
+    let (mut answered, mut given) = (0, PLAN_NODES);
+    let mut cut_short = 0;
+    for _ in 0..400 {
+        let problem = any_problem(&mut draw, 20, 10, true);
+        let share = budget.share();
+        assert!(share <= NODE_LIMIT && share <= given);
+        let found = solve_within(&problem, &budget);
+        let exact = branch_and_bound(&problem, usize::MAX);
+        assert_eq!(found.is_some(), exact.is_some(), "{problem:?}");
+        if let (Some(found), Some(exact)) = (found, exact) {
+            assert_eq!(problem.check(&found), Ok(()));
+            assert!(found.lower_bound_units <= exact.cost_units);
+            answered += 1;
+            cut_short += usize::from(!found.is_optimal());
+        }
+        let left = budget.nodes.get();
+        assert!(given - left <= share);
+        given = left;
+    }
+    assert!(
+        answered > 200 && cut_short > 0,
+        "{answered} {cut_short} {given}"
+    );
+}

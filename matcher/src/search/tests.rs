@@ -1,6 +1,7 @@
 //! The search as a whole: its reasons, its ranks, and its naive twin.
 
 mod demands;
+mod extremes;
 mod fleets;
 mod gpus;
 mod reasons;

@@ -101,9 +101,9 @@ struct Request {
 /// `None` where answers are so long that none is written in the steps that are simulated.
 #[must_use]
 pub fn simulate(load: &CopyLoad, times: &impl StepTimes, seed: u64) -> Option<Tails> {
-    let mut source = Source::new(load.arrivals, seed);
-    let prompts_a_step = (PROMPT_TOKENS_A_STEP / load.input_tokens).max(1.0) as usize;
     let places = load.most_together.max(1) as usize;
+    let mut source = Source::new(load.arrivals, places, seed);
+    let prompts_a_step = (PROMPT_TOKENS_A_STEP / load.input_tokens).max(1.0) as usize;
     let steps_of_answer = u64::from(load.output_tokens.max(1));
     let mut waiting: VecDeque<f64> = VecDeque::new();
     let mut running: VecDeque<Request> = VecDeque::new();
@@ -154,17 +154,20 @@ struct Source {
     arrivals: Arrivals,
     /// When the next one comes, of those that come by chance.
     next: f64,
-    /// Requests so far, of those that follow one another.
+    /// Requests so far.
     sent: usize,
+    /// Requests that can be admitted before the simulation ends: none after them is waited for.
+    most: usize,
     state: u64,
 }
 
 impl Source {
-    fn new(arrivals: Arrivals, seed: u64) -> Self {
+    fn new(arrivals: Arrivals, places: usize, seed: u64) -> Self {
         let mut source = Self {
             arrivals,
             next: 0.0,
             sent: 0,
+            most: REQUESTS.saturating_add(places),
             state: seed,
         };
         source.next = source.gap();
@@ -175,13 +178,15 @@ impl Source {
     fn arrive(&mut self, now: f64, answered: usize, waiting: &mut VecDeque<f64>) {
         match self.arrivals {
             Arrivals::PerSecond(_) => {
-                while self.next <= now {
+                while self.next <= now && self.sent < self.most {
                     waiting.push_back(self.next);
                     self.next += self.gap();
+                    self.sent += 1;
                 }
             }
             Arrivals::InFlight(count) => {
-                while self.sent < answered + count.max(1) as usize {
+                let wanted = answered.saturating_add(count.max(1) as usize);
+                while self.sent < wanted.min(self.most) {
                     waiting.push_back(now);
                     self.sent += 1;
                 }

@@ -91,7 +91,7 @@ proptest! {
             let snapshot = Snapshot::new(1, now(), offers, providers());
             let query = Query::new(&demand, now()).expect("a demand");
             let options = SearchOptions::default();
-            let filter = Filter { shared: demand.shared(), snapshot: &snapshot, held: &held, now: now(), options: &options, kind: demand.kind() };
+            let filter = Filter { shared: demand.shared(), snapshot: &snapshot, held: &held, now: now(), options: &options, kind: demand.kind(), budget: &Budget::default() };
             snapshot.rows().iter().filter_map(|row| test(&query, &filter, row).ok()).map(|good| good.fit.key).min()
         };
         let worse = |after: Option<Key>, before: Option<Key>| match (after, before) {
