@@ -110,10 +110,19 @@ pub fn connect_entered(
     if text.is_empty() || text.len() > LONGEST || !visible {
         return Err(LinkError::Credential);
     }
-    if mode == DatabaseMode::Production && base_url.is_some() {
-        return Err(LinkError::BaseUrl);
-    }
+    check_base_url(base_url, mode)?;
     connect(adapter, credential.clone(), base_url, mode)
+}
+
+/// Makes sure that a credential which was entered is shown to its provider alone: outside a
+/// simulation nobody enters where that is. The configuration may say it.
+///
+/// Errors: [`LinkError::BaseUrl`].
+pub fn check_base_url(base_url: Option<&str>, mode: DatabaseMode) -> Result<(), LinkError> {
+    match (mode, base_url) {
+        (DatabaseMode::Production, Some(_)) => Err(LinkError::BaseUrl),
+        _ => Ok(()),
+    }
 }
 
 /// Seals a credential for its provider.
@@ -149,9 +158,10 @@ pub fn connect_row(
         return Ok(None);
     };
     let adapter = adapter_of(row.id.as_str())?;
+    let base_url = row.base_url.as_deref();
+    check_base_url(base_url, mode)?;
     let opened = sealing.open(row.id.as_str(), &credential.sealed)?;
     let opened = String::from_utf8(opened).map_err(|_| LinkError::Credential)?;
-    let base_url = row.base_url.as_deref();
     connect(adapter, SecretString::from(opened), base_url, mode).map(Some)
 }
 

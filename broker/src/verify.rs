@@ -167,7 +167,8 @@ pub async fn may_speak(
 
 /// Takes one step of the conversation and gives the broker's answer to it.
 ///
-/// Errors: [`StepRefusal`]; nothing is written then.
+/// Errors: [`StepRefusal`]; nothing is written then, but that [`StepRefusal::Interrupted`] may have
+/// ended the node's conversation and kept a trace of it.
 pub async fn step(
     broker: &Broker,
     id: VerificationId,

@@ -38,7 +38,7 @@ pub(super) enum ProvidersCommand {
     Check(CheckArgs),
     /// Puts another credential in place of the one there is.
     Rotate(RotateArgs),
-    /// Forgets the credential of a provider at which nothing runs any more.
+    /// Forgets the credential of a disabled provider at which nothing is held or runs any more.
     Forget(OneArgs),
     /// Reads and sells a provider's offers again.
     Enable(OneArgs),
@@ -285,8 +285,8 @@ fn refused(id: &ProviderId, error: StoreError) -> Ending {
             "{id} has a credential already; `broker providers rotate {id}` puts another in its place"
         )),
         StoreError::Conflict(Conflict::ProviderInUse) => Ending::No(format!(
-            "leases at {id} are not gone, and they are looked after with its credential; disable it, \
-             wait until they are gone, then try again"
+            "{id} is enabled, or holds or leases there are open, and they are looked after with its \
+             credential; disable it, wait until nothing is open there, then try again"
         )),
         other => other.into(),
     }

@@ -13,9 +13,9 @@ use market::offer::{Offer, Terms};
 use market::quote::QuoteLine;
 use market::reservation::{ReservationEvent, ReservationState};
 use matcher::{Held, SearchOptions};
-use store::StoreError;
 use store::change::{Change, NewLease, ReservationMove};
 use store::leases::Lease;
+use store::{Conflict, StoreError};
 use tracing::info;
 
 use super::FulfilError;
@@ -31,7 +31,7 @@ const FALLS_OF_A_FLEET: usize = 2;
 const FAILURES_FOR_EVERYONE: usize = 3;
 /// When to look again for a candidate while a provider has not been read.
 const LOOK_FOR_NEWS: TimeDelta = TimeDelta::minutes(1);
-/// Candidates that are tried in turn when others take their capacity meanwhile.
+/// Candidates that are tried in turn when they are taken or closed meanwhile.
 const CANDIDATES: usize = 50;
 
 /// Takes the next candidate in the place of the fallen leases, waits for news of the market, or
@@ -133,7 +133,13 @@ async fn replace_group(
                 );
                 return Ok(true);
             }
-            Err(FulfilError::Store(StoreError::OutOfStock { .. })) => {}
+            // Its capacity was taken, or its provider closed, since the market was looked at.
+            Err(FulfilError::Store(
+                StoreError::OutOfStock { .. }
+                | StoreError::Conflict(
+                    Conflict::ProviderDisabled { .. } | Conflict::ProviderQuarantined { .. },
+                ),
+            )) => {}
             Err(error) => return Err(error),
         }
     }

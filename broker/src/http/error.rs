@@ -237,7 +237,7 @@ impl From<store::StoreError> for ApiError {
             E::LimitExceeded(refusal) => Self::quota_exceeded(refusal.to_string()),
             E::BudgetExceeded(refusal) => Self::budget_exceeded(refusal.to_string()),
             E::Conflict(store::Conflict::ProviderInUse) => Self::provider_in_use(
-                "leases there are not gone, and they are looked after with this credential; disable the provider, wait until they are gone, then try again",
+                "it is enabled, or holds or leases there are open, and they are looked after with this credential; disable the provider, wait until nothing is open there, then try again",
             ),
             E::Conflict(conflict @ store::Conflict::ProviderDisabled { .. }) => {
                 Self::provider_disabled(format!("{conflict}; plan again"))

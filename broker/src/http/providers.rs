@@ -96,7 +96,8 @@ pub(crate) struct ProviderItem {
     base_url: Option<String>,
     /// Why nothing new is sold there just now; `null` while it is.
     quarantine: Option<QuarantineView>,
-    /// Whether its last complete reading is within its freshness limit.
+    /// Whether its last complete reading is within its freshness limit. What was read to be ordered is
+    /// not fresh once the provider is not connected any more.
     fresh: bool,
     /// Past this age its offers are not matched; `null` for price lists, which have no limit.
     /// Units: seconds.
@@ -255,11 +256,21 @@ pub(crate) async fn show_provider(
     Ok(web::Json(Shown::to(&broker, &who).item(provider)))
 }
 
+/// Whether a provider has offers that were read to be ordered, not only listed. Once it is not
+/// connected any more nobody reads them, and they have no limit that they could be within.
+fn could_be_ordered(snapshot: &Snapshot, id: &ProviderId) -> bool {
+    let mut offers = snapshot.offers();
+    offers.any(|offer| offer.orderable && offer.provider == *id)
+}
+
 /// Whether the last complete reading of a provider is within its freshness limit, if it has one.
 pub(super) fn is_fresh(snapshot: &Snapshot, provider: &Provider, now: DateTime<Utc>) -> bool {
     let limit = snapshot
         .provider(&provider.id)
         .map(|view| view.freshness_limit_seconds);
+    if limit == Some(None) && could_be_ordered(snapshot, &provider.id) {
+        return false;
+    }
     let age = provider
         .last_complete_at
         .and_then(|at| u64::try_from((now - at).num_seconds().max(0)).ok());

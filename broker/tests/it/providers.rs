@@ -2,6 +2,7 @@
 //! runs.
 
 mod credentials;
+mod production;
 mod quarantine;
 
 use std::path::Path;
@@ -256,17 +257,29 @@ async fn a_credential_is_not_forgotten_while_something_runs_there() {
     let detail = refused.refused(409, "provider_in_use");
     assert!(detail.contains("disable"), "{detail}");
     cancelled(&service, &member, &id).await;
-    let forgotten = service.with(&admin).patch(path, &forget).await.expect(200);
+    // It is still sold: the next order may be on its way.
+    let refused = service.with(&admin).patch(path, &forget).await;
+    refused.refused(409, "provider_in_use");
+    let part = json!({ "credential": null, "enabled": false });
+    let forgotten = service.with(&admin).patch(path, &part).await.expect(200);
     assert_eq!(
         (&forgotten["connected_by"], &forgotten["credential"]),
         (&json!("nothing"), &Value::Null)
     );
+    let enabled = json!({ "enabled": true });
+    service.with(&admin).patch(path, &enabled).await.expect(200);
     assert!(
         ingest::catch_up(broker)
             .await
             .expect("the database answers")
     );
     assert!(broker.provider(&id_of(provider)).is_none());
+    // Its offers were read to be ordered, and nobody reads them any more.
+    let shown = service.with(&admin).get(path).await.expect(200);
+    assert_eq!(
+        (&shown["enabled"], &shown["fresh"]),
+        (&json!(true), &json!(false))
+    );
     let check = service
         .with(&admin)
         .post("/v1/providers/runpod/check", &json!({}));

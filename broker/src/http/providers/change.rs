@@ -16,7 +16,7 @@ use crate::http::auth::May;
 use crate::http::body::{Body, given};
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
-use crate::providers::{self, adapter_of, check, connect_entered, connect_row};
+use crate::providers::{self, adapter_of, check, check_base_url, connect_entered, connect_row};
 
 /// A credential as it is sent. It has no debug form, and what it says is in no error.
 pub(super) struct GivenCredential(pub(super) SecretString);
@@ -62,8 +62,8 @@ pub(crate) struct ChangeProvider {
     /// any case.
     #[serde(default)]
     enabled: Option<bool>,
-    /// Another credential, which takes over at once; `null` forgets the one there is, once nothing
-    /// runs there any more.
+    /// Another credential, which takes over at once; `null` forgets the one there is, once the
+    /// provider is disabled and nothing is held or runs there any more.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 4_096, write_only)]
     credential: Option<Option<GivenCredential>>,
@@ -151,6 +151,9 @@ pub(crate) async fn change_provider(
             "give `enabled`, `credential`, `base_url`, or several",
         ));
     }
+    // Before the credential that is kept goes anywhere.
+    let base_url = asked.base_url.as_ref().and_then(Option::as_deref);
+    check_base_url(base_url, broker.mode())?;
     let shown = Shown::to(&broker, &who);
     let render = |row: &Provider| answer(StatusCode::OK, &shown.item(row.clone()));
     idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {

@@ -113,12 +113,17 @@ async fn a_provider_is_added_checked_closed_and_opened_from_the_command_line() {
     assert!(listed.stdout.contains("it lies"), "{listed:?}");
     let ended = providers(&place, &["quarantine", "runpod", "--end", "--json"]);
     assert_eq!(ended.json(0)["quarantine"], json!(null));
+    let refused = providers(&place, &["forget", "runpod"]);
+    assert_eq!(refused.status, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("disable it"), "{refused:?}");
+    let disabled = providers(&place, &["disable", "runpod"]);
+    assert_eq!(disabled.status, Some(0), "{disabled:?}");
     let forgotten = providers(&place, &["forget", "runpod", "--json"]).json(0);
     assert_eq!(forgotten["connected_by"], "nothing");
 
     let audit = place.broker(["audit", "check", "--json", "--data-dir", "d"]);
     let chains = audit.json(0)["chains"].clone();
-    assert_eq!(chains[0]["entries"], 7, "{chains}");
+    assert_eq!(chains[0]["entries"], 8, "{chains}");
     market.stop().await;
 }
 
