@@ -22,7 +22,7 @@ use crate::hot::{HotState, Topic, WakeUps};
 use crate::ingest::Doubts;
 use crate::keys::Keys;
 use crate::oidc::Oidc;
-use crate::plan::PlanMemory;
+use crate::plan::{PlanMemory, Turns};
 use crate::providers::ProviderSet;
 use crate::pulse::Pulses;
 use crate::verify::StepClock;
@@ -89,6 +89,7 @@ struct Inner {
     replica: String,
     supply: RwLock<Supply>,
     plans: PlanMemory,
+    plan_turns: Turns,
     work_to_do: AsyncMutex<WakeUps>,
     step_clock: StepClock,
     doubts: Doubts,
@@ -154,6 +155,7 @@ impl Broker {
             replica: Uuid::now_v7().simple().to_string(),
             supply: RwLock::new(supply),
             plans: PlanMemory::default(),
+            plan_turns: Turns::default(),
             work_to_do: AsyncMutex::new(work_to_do),
             step_clock: StepClock::default(),
             doubts: Doubts::default(),
@@ -288,6 +290,11 @@ impl Broker {
     /// The plans that were made lately.
     pub(crate) fn plan_memory(&self) -> &PlanMemory {
         &self.0.plans
+    }
+
+    /// Whose turn it is to search for a plan.
+    pub(crate) fn plan_turns(&self) -> &Turns {
+        &self.0.plan_turns
     }
 
     /// Readings that are not believed at once.

@@ -3,7 +3,11 @@
 //! The same tenant, demand and supply give the same plan, from memory and without a write; on
 //! another replica it is found through hot state. The supply is a generation of the market together
 //! with how its providers stand: one that was switched off is in no plan from then on.
+//! A search is arithmetic, and runs where no other request waits for it; only so many run at once
+//! (`turns`).
 //! The next stage is [`crate::quote`].
+
+mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +16,17 @@ use chrono::{DateTime, Utc};
 use market::demand::Demand;
 use market::demand::check::DemandFault;
 use market::ids::{PlanId, TenantId};
+use matcher::fleet::Budget;
 use matcher::{Candidate, Held, MatchError, Plan, SearchOptions, Snapshot};
 use moka::sync::Cache;
 use store::StoreError;
 use store::catalog::Generation;
 use store::plans::NewPlan;
+use tokio::task::{JoinError, spawn_blocking};
 
 use crate::app::{Broker, SupplyMark};
+
+pub(crate) use turns::Turns;
 
 /// How many of the best candidates a plan keeps.
 pub const CANDIDATES_KEPT: usize = 50;
@@ -41,6 +49,12 @@ pub enum PlanError {
     /// The demand cannot be matched at all.
     #[error(transparent)]
     Match(#[from] MatchError),
+    /// As many are searched for as may be, and as many more wait.
+    #[error("as many plans are searched for as may be")]
+    Busy,
+    /// The search did not end.
+    #[error("the search for the plan did not end")]
+    Interrupted(#[from] JoinError),
     /// There is no such plan within the tenant.
     #[error("there is no plan {0}; make one with POST /v1/plans")]
     Unknown(PlanId),
@@ -98,8 +112,19 @@ pub async fn make_plan(
         memory.insert(key, Arc::clone(&known));
         return Ok(known);
     }
+    let turn = broker.plan_turns().take().await?;
+    // Whoever searched for the same meanwhile has found it.
+    if let Some(known) = memory.get(&key).filter(|known| still_fresh(broker, known)) {
+        return Ok(known);
+    }
     let held = broker.store().catalog().held_nodes().await?;
-    let plan = search(&snapshot, &demand, &held, now)?;
+    // A search goes on where its caller has gone, so its turn goes with it.
+    let (_turn, demand, found) = spawn_blocking(move || {
+        let found = search(&snapshot, &demand, &held, now);
+        (turn, demand, found)
+    })
+    .await?;
+    let plan = found?;
     let record = PlanRecord {
         id: PlanId::from_uuid(broker.new_uuid()),
         tenant_id: tenant,
@@ -136,6 +161,7 @@ fn search(
     held: &Held,
     now: DateTime<Utc>,
 ) -> Result<Plan, MatchError> {
+    let budget = Budget::default();
     let find = |limit, orderable_only| {
         let options = SearchOptions {
             limit,
@@ -143,7 +169,7 @@ fn search(
             alternatives: !orderable_only,
             simulated: SIMULATED,
         };
-        matcher::search(snapshot, demand, held, now, &options)
+        matcher::search_within(snapshot, demand, held, now, &options, &budget)
     };
     let mut plan = find(CANDIDATES_KEPT, false)?;
     let of_lists = |candidate: &Candidate| {

@@ -114,6 +114,11 @@ impl From<PlanError> for ApiError {
                 Self::kind_not_supported(kind.to_string())
             }
             PlanError::Match(error) => Self::invalid_demand(error.to_string()),
+            PlanError::Busy => {
+                Self::busy("many plans are searched for just now; send it again in a moment")
+                    .retry_after_seconds(1)
+            }
+            PlanError::Interrupted(error) => Self::broken(&error),
             unknown @ PlanError::Unknown(_) => Self::not_found(unknown.to_string()),
             PlanError::Store(error) => error.into(),
         }
@@ -169,4 +174,20 @@ pub(crate) async fn show_plan(
 ) -> Result<web::Json<PlanBody>, ApiError> {
     let record = plan::find(&broker, who.tenant, *id).await?;
     PlanBody::try_from(&record).map(web::Json)
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::ResponseError as _;
+
+    use super::*;
+
+    #[test]
+    fn whoever_comes_when_too_many_wait_is_told_when_to_come_again() {
+        let refused = ApiError::from(PlanError::Busy);
+        assert_eq!(refused.code(), "busy");
+        let refused = refused.error_response();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(refused.headers().contains_key("retry-after"));
+    }
 }
