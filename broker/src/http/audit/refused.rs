@@ -3,7 +3,8 @@
 //!
 //! Whoever tries many must not be able to fill the log, which is kept for good. A caller is an
 //! address (of IPv6 its network), with the key it showed where that is one of ours; and a replica
-//! writes at most [`MOST_AN_HOUR`] of these entries.
+//! writes at most [`MOST_AN_HOUR`] of these entries for keys of ours, and as many for all else, so
+//! that no noise of strangers hides who tries a key that was revoked.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -28,7 +29,7 @@ use crate::http::error::ApiError;
 use crate::http::{limits, request};
 use crate::metrics;
 
-/// Entries of refused credentials that a replica writes in an hour.
+/// Entries of refused credentials that a replica writes in an hour: of keys of ours, and of all else.
 const MOST_AN_HOUR: usize = 200;
 /// How much of an API key is noted, as of good ones. Units: characters.
 const PREFIX_CHARS: usize = 12;
@@ -42,22 +43,43 @@ pub(crate) struct Refused(Mutex<Noted>);
 #[derive(Default)]
 struct Noted {
     hour: i64,
-    callers: HashSet<Refusee>,
+    known: HashSet<Refusee>,
+    strangers: HashSet<Refusee>,
 }
 
-/// An address, and the key that it showed.
+/// An address, and the key of ours that it showed.
 type Refusee = (Option<IpAddr>, Option<ApiKeyId>);
 
 impl Refused {
+    /// Whether there is room for another entry in this hour; of what is no key of ours, or of one.
+    fn has_room(&self, may_be_known: bool, now: DateTime<Utc>) -> bool {
+        self.within(now, |noted| {
+            let room = |callers: &HashSet<Refusee>| callers.len() < MOST_AN_HOUR;
+            room(&noted.strangers) || may_be_known && room(&noted.known)
+        })
+    }
+
     /// Whether it is the caller's first refusal in this hour, and there is room for it.
     fn is_first(&self, caller: Refusee, now: DateTime<Utc>) -> bool {
+        self.within(now, |noted| {
+            let callers = match caller.1 {
+                Some(_) => &mut noted.known,
+                None => &mut noted.strangers,
+            };
+            callers.len() < MOST_AN_HOUR && callers.insert(caller)
+        })
+    }
+
+    fn within<T>(&self, now: DateTime<Utc>, ask: impl FnOnce(&mut Noted) -> T) -> T {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let hour = now.timestamp().div_euclid(3_600);
         if noted.hour != hour {
-            noted.hour = hour;
-            noted.callers.clear();
+            *noted = Noted {
+                hour,
+                ..Noted::default()
+            };
         }
-        noted.callers.len() < MOST_AN_HOUR && noted.callers.insert(caller)
+        ask(&mut noted)
     }
 }
 
@@ -90,6 +112,11 @@ async fn record<B>(response: &ServiceResponse<B>) -> Option<()> {
         return None;
     }
     let broker = request.app_data::<web::Data<Broker>>()?;
+    let refused = request.app_data::<web::Data<Refused>>()?;
+    // Whose key it is takes a look into the database.
+    if !refused.has_room(is_key, broker.now()) {
+        return None;
+    }
     let key = if is_key {
         known(broker, shown).await
     } else {
@@ -100,7 +127,6 @@ async fn record<B>(response: &ServiceResponse<B>) -> Option<()> {
         address.map(limits::neighbourhood),
         key.as_ref().map(|key| key.id),
     );
-    let refused = request.app_data::<web::Data<Refused>>()?;
     if !refused.is_first(caller, broker.now()) {
         return None;
     }
@@ -151,15 +177,36 @@ mod tests {
         (Some(IpAddr::V4(number.into())), None)
     }
 
+    fn with_key(number: u32) -> Refusee {
+        let key = ApiKeyId::from_uuid(uuid::Uuid::from_u128(1));
+        (of(number).0, Some(key))
+    }
+
     #[test]
     fn a_caller_is_noted_once_an_hour_and_all_together_have_little_room() {
+        for of in [of, with_key] {
+            let (refused, now) = (Refused::default(), DateTime::UNIX_EPOCH);
+            assert!(refused.is_first(of(0), now));
+            assert!(!refused.is_first(of(0), now + TimeDelta::minutes(59)));
+            assert!(refused.is_first(of(0), now + TimeDelta::minutes(60)));
+            let later = now + TimeDelta::hours(2);
+            let written = (0..10_000).filter(|n| refused.is_first(of(*n), later));
+            assert_eq!(written.count(), MOST_AN_HOUR);
+            assert!(refused.is_first(of(1), later + TimeDelta::hours(1)));
+        }
+    }
+
+    #[test]
+    fn strangers_leave_room_for_keys_of_ours_and_nothing_is_looked_up_without_room() {
         let (refused, now) = (Refused::default(), DateTime::UNIX_EPOCH);
-        assert!(refused.is_first(of(0), now));
-        assert!(!refused.is_first(of(0), now + TimeDelta::minutes(59)));
-        assert!(refused.is_first(of(0), now + TimeDelta::minutes(60)));
-        let later = now + TimeDelta::hours(2);
-        let written = (0..10_000).filter(|n| refused.is_first(of(*n), later));
-        assert_eq!(written.count(), MOST_AN_HOUR);
-        assert!(refused.is_first(of(1), later + TimeDelta::hours(1)));
+        let room = |now| (refused.has_room(false, now), refused.has_room(true, now));
+        assert_eq!(room(now), (true, true));
+        assert!((0..200).all(|number| refused.is_first(of(number), now)));
+        assert_eq!(room(now), (false, true));
+        assert!((0..200).all(|number| refused.is_first(with_key(number), now)));
+        assert_eq!(room(now), (false, false));
+        assert!(!refused.is_first(of(200), now));
+        assert!(!refused.is_first(with_key(200), now));
+        assert_eq!(room(now + TimeDelta::hours(1)), (true, true));
     }
 }
