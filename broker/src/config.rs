@@ -17,7 +17,8 @@ use market::identity::Role;
 use market::money::Money;
 use market::spending::SpendingLimits;
 use secrecy::SecretString;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Why the configuration was refused.
 #[derive(Debug, thiserror::Error)]
@@ -44,9 +45,10 @@ pub enum ConfigError {
 fn words_of(error: &figment::Error) -> String {
     let key = error.path.join(".");
     match &error.kind {
-        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => {
+        Kind::InvalidType(_, expected) => {
             format!("`{key}` must be {expected}; digits meant as text stand in double quotes")
         }
+        Kind::InvalidValue(_, expected) => format!("`{key}` must be {expected}"),
         Kind::UnknownField(field, known) => {
             format!(
                 "there is no `{field}`, there are {}; take out `{key}`",
@@ -268,10 +270,25 @@ pub struct ReachConfig {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionConfig {
-    /// Events. One that a delivery still refers to is kept as long as that one. Units: days.
+    /// Events. One that a delivery still refers to is kept as long as that one. Units: days,
+    /// 1..=36500.
+    #[serde(deserialize_with = "days")]
     pub events_days: u32,
-    /// Deliveries of webhooks that are over, with their attempts. Units: days.
+    /// Deliveries of webhooks that are over, with their attempts. Units: days, 1..=36500.
+    #[serde(deserialize_with = "days")]
     pub webhook_deliveries_days: u32,
+}
+
+/// An age of whole days: none would let everything go at once, and the calendar has an end.
+fn days<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    let days = i64::deserialize(from)?;
+    u32::try_from(days)
+        .ok()
+        .filter(|days| (1..=36_500).contains(days))
+        .ok_or_else(|| {
+            let wanted = "a number of days from 1 to 36500";
+            D::Error::invalid_value(Unexpected::Signed(days), &wanted)
+        })
 }
 
 /// An outside issuer whose tokens are believed, and who their bearers are here. What it does not
@@ -463,5 +480,25 @@ mod tests {
             words.contains("listenn") && words.contains("public_url"),
             "{words}"
         );
+    }
+
+    #[test]
+    fn what_is_let_go_is_at_least_a_day_old_and_at_most_a_century() {
+        for key in ["events_days", "webhook_deliveries_days"] {
+            let set = |days: i64| {
+                Figment::from(Serialized::defaults(defaults()))
+                    .merge(Serialized::default(&format!("retention.{key}"), days))
+                    .extract::<Config>()
+                    .map_err(|error| ConfigError::Unreadable(Box::new(error)))
+            };
+            for good in [1, 36_500] {
+                set(good).expect("in the range");
+            }
+            for bad in [-1, 0, 36_501, 1_000_000_000, i64::MAX] {
+                let words = set(bad).expect_err("out of the range").to_string();
+                let wanted = format!("`retention.{key}` must be a number of days from 1 to 36500");
+                assert!(words.ends_with(&wanted), "{words}");
+            }
+        }
     }
 }

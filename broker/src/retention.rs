@@ -1,9 +1,11 @@
-//! What is let go in time: events, deliveries of webhooks, idempotency keys. How old each may grow is
-//! configured (`[retention]`); what is never let go is in `store::retention`.
+//! What is let go in time: idempotency keys, quotes and plans, deliveries of webhooks, events. How
+//! old the last two may grow is configured (`[retention]`); what is never let go is in
+//! `store::retention`.
 
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use market::ids::TenantId;
 use store::StoreError;
 use tokio::time::sleep;
 use tracing::{error, info};
@@ -16,6 +18,8 @@ use crate::hot::turn::keep_turns;
 const INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// Rows that one transaction lets go.
 const BATCH: u64 = 500;
+/// How long a quote is kept after it lapsed, and a plan after it was made.
+const SALES_DAYS: u32 = 30;
 
 /// How many rows were let go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,59 +30,110 @@ pub struct Pruned {
     pub deliveries: u64,
     /// Idempotency keys.
     pub idempotency_keys: u64,
+    /// Quotes.
+    pub quotes: u64,
+    /// Plans.
+    pub plans: u64,
+    /// Parts that could not be let go to their end: a kind, or the events of one tenant.
+    pub failures: u64,
 }
 
 /// Lets go what is old until it is told to stop, while no other replica does.
 pub async fn keep_pruning(broker: Broker, stop: Stop) {
     let turn = || async {
-        match prune(&broker).await {
-            Ok(pruned) if pruned == Pruned::default() => {}
-            Ok(pruned) => info!(
+        let pruned = prune(&broker).await;
+        if pruned != Pruned::default() {
+            info!(
                 events = pruned.events,
                 deliveries = pruned.deliveries,
                 idempotency_keys = pruned.idempotency_keys,
+                quotes = pruned.quotes,
+                plans = pruned.plans,
+                failures = pruned.failures,
                 "Let go what is old"
-            ),
-            // What is left is let go the next time.
-            Err(failure) => {
-                error!(error = %crate::chain(&failure), "What is old could not be let go");
-            }
+            );
         }
         sleep(INTERVAL).await;
     };
     keep_turns(&broker, "prune", &stop, turn).await;
 }
 
-/// Lets go everything that is old, a batch at a time.
-///
-/// Errors: the database's; what was let go before stays so.
-pub async fn prune(broker: &Broker) -> Result<Pruned, StoreError> {
+/// Lets go everything that is old, a batch at a time. What cannot be let go is logged, keeps nothing
+/// else, and is tried again the next time.
+pub async fn prune(broker: &Broker) -> Pruned {
     let (store, now) = (broker.store().retention(), broker.now());
     let ages = &broker.config().retention;
     let before = |days: u32| now - TimeDelta::days(days.into());
-    let mut pruned = Pruned::default();
+    let mut failures = 0;
+    let idempotency_keys = every_batch(&mut failures, "idempotency keys", None, || {
+        store.prune_idempotency_keys(now, BATCH)
+    })
+    .await;
+    let sales = before(SALES_DAYS);
+    let quotes = every_batch(&mut failures, "quotes", None, || {
+        store.prune_quotes(sales, BATCH)
+    })
+    .await;
+    // A quote keeps its plan.
+    let plans = every_batch(&mut failures, "plans", None, || {
+        store.prune_plans(sales, BATCH)
+    })
+    .await;
+    let old = before(ages.webhook_deliveries_days);
+    let deliveries = every_batch(&mut failures, "deliveries", None, || {
+        store.prune_deliveries(old, BATCH)
+    })
+    .await;
     // A delivery keeps its event.
-    let deliveries = before(ages.webhook_deliveries_days);
-    while add(
-        &mut pruned.deliveries,
-        store.prune_deliveries(deliveries, BATCH).await?,
-    ) {}
-    let events = before(ages.events_days);
-    for tenant in store.tenants_with_events().await? {
-        while add(
-            &mut pruned.events,
-            store.prune_events(tenant, events, BATCH).await?,
-        ) {}
+    let old = before(ages.events_days);
+    let mut events = 0;
+    let tenants = store.tenants_with_events().await.unwrap_or_else(|failure| {
+        note(&mut failures, "events", None, &failure);
+        Vec::new()
+    });
+    for tenant in tenants {
+        events += every_batch(&mut failures, "events", Some(tenant), || {
+            store.prune_events(tenant, old, BATCH)
+        })
+        .await;
     }
-    while add(
-        &mut pruned.idempotency_keys,
-        store.prune_idempotency_keys(now, BATCH).await?,
-    ) {}
-    Ok(pruned)
+    Pruned {
+        events,
+        deliveries,
+        idempotency_keys,
+        quotes,
+        plans,
+        failures,
+    }
 }
 
-/// Counts a batch; says whether there may be another.
-fn add(sum: &mut u64, batch: u64) -> bool {
-    *sum += batch;
-    batch == BATCH
+/// Lets go batch after batch, to the end or the first failure; says how many rows went.
+async fn every_batch<F: Future<Output = Result<u64, StoreError>>>(
+    failures: &mut u64,
+    what: &str,
+    tenant: Option<TenantId>,
+    batch: impl Fn() -> F,
+) -> u64 {
+    let mut sum = 0;
+    loop {
+        match batch().await {
+            Ok(rows) => {
+                sum += rows;
+                if rows < BATCH {
+                    return sum;
+                }
+            }
+            Err(failure) => {
+                note(failures, what, tenant, &failure);
+                return sum;
+            }
+        }
+    }
+}
+
+fn note(failures: &mut u64, what: &str, tenant: Option<TenantId>, failure: &StoreError) {
+    *failures += 1;
+    let causes = crate::chain(failure);
+    let tenant = tenant.map(tracing::field::display);
+    error!(tenant.id = tenant, error = %causes, "Old {what} could not be let go: {causes}");
 }

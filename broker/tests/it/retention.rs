@@ -5,14 +5,13 @@ use broker::webhooks;
 use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::{Value, json};
-use store::fixture::count_rows;
+use store::fixture::{count_rows, execute_raw};
 
-use crate::service::{Service, hold};
+use crate::service::{Service, hold, quote};
 use crate::webhooks::receiver::Receiver;
 
 async fn prune(service: &Service) -> Pruned {
-    let done = retention::prune(service.world.broker()).await;
-    done.expect("the database answers")
+    retention::prune(service.world.broker()).await
 }
 
 /// Lets days pass, with the market read anew.
@@ -88,5 +87,50 @@ async fn what_is_old_is_let_go_and_whoever_missed_it_is_told() {
     assert!(count_rows(store, "audit_entries").await >= entries);
     let audit = store.audit().check().await.expect("reads");
     audit.expect("the chains hold");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_let_go_of_one_tenant_keeps_nothing_else() {
+    let service = Service::start_configured(|config| {
+        config.limits.enabled = false;
+        config.retention.events_days = 10;
+    })
+    .await;
+    for tenant in ["acme", "other"] {
+        let member = service.key(tenant, Role::Member).await;
+        hold(&service, &member).await;
+    }
+    let idle = service.key("idle", Role::Member).await;
+    quote(&service, &idle).await;
+    let key = json!({ "name": "ci", "role": "viewer" });
+    let make = service.with(&idle).once("make");
+    make.post("/v1/api-keys", &key).await.expect(201);
+    let store = service.world.broker().store();
+    let tenants = store.retention().tenants_with_events().await;
+    let first = tenants.expect("reads")[0];
+    let refuse = format!(
+        "CREATE TRIGGER refused BEFORE DELETE ON events WHEN OLD.tenant_id = '{first}' \
+         BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+    );
+    execute_raw(store, &refuse).await.expect("a trigger");
+    pass(&service, 31).await;
+    let all_but_the_first = Pruned {
+        events: 1,
+        idempotency_keys: 1,
+        quotes: 1,
+        plans: 1,
+        failures: 1,
+        ..Pruned::default()
+    };
+    assert_eq!(prune(&service).await, all_but_the_first);
+    execute_raw(store, "DROP TRIGGER refused")
+        .await
+        .expect("no trigger");
+    let the_first = Pruned {
+        events: 1,
+        ..Pruned::default()
+    };
+    assert_eq!(prune(&service).await, the_first);
     service.stop().await;
 }
