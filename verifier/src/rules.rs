@@ -174,6 +174,12 @@ fn number(value: u64) -> i64 {
     value.min(LARGEST) as i64
 }
 
+/// `value * of / whole` of any numbers, as a node may claim them; the largest where it is larger.
+fn share(value: u64, of: u64, whole: u64) -> u64 {
+    let share = u128::from(value) * u128::from(of) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
 fn product_repeats(evidence: &Evidence, order: &VerificationOrder) -> Finding {
     let code = FindingCode::SdcRepeat;
     if evidence.checksums.is_empty() {

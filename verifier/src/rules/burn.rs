@@ -13,6 +13,8 @@ const MOST_SLOWED_PERMILLE: u32 = 50;
 const LOADED_PERMILLE: u64 = 750;
 /// How far a card should stay below the temperature at which it slows itself. Degrees Celsius.
 const MARGIN_C: u32 = 5;
+/// The fewest looks that have a first third and a last.
+const LEAST_LOOKS: u32 = 3;
 
 /// A finding from the load of each GPU.
 fn each_burn(
@@ -22,7 +24,7 @@ fn each_burn(
     look: impl Fn(&GpuFacts, &BurnFacts) -> Sight,
 ) -> Finding {
     seen.each_gpu(code, good, |gpu| match &gpu.burn {
-        Some(burn) if burn.samples > 0 => look(gpu, burn),
+        Some(burn) if burn.samples >= LEAST_LOOKS => look(gpu, burn),
         _ => Sight::Unseen,
     })
 }
@@ -80,7 +82,7 @@ pub(super) fn temperature(seen: &Seen<'_>) -> Finding {
     let good = "The GPUs stayed clear of slowing themselves.";
     each_burn(seen, FindingCode::BurnTemperature, good, |_, burn| {
         match (burn.highest_temperature_c, burn.slowdown_temperature_c) {
-            (Some(highest), Some(slowdown)) if highest + MARGIN_C > slowdown => {
+            (Some(highest), Some(slowdown)) if highest.saturating_add(MARGIN_C) > slowdown => {
                 Sight::Bad(format!("{highest} C, it slows itself at {slowdown} C"))
             }
             (Some(_), Some(_)) => Sight::Good,

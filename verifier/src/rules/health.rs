@@ -54,10 +54,28 @@ pub(super) fn ecc(seen: &Seen<'_>) -> Finding {
     with_events(found, seen, |gpu| gpu.health_after.ecc_uncorrected)
 }
 
-pub(super) fn remap(seen: &Seen<'_>) -> Finding {
-    let code = FindingCode::HealthRemap;
-    let good = "No row or page of memory waits to be replaced.";
-    let found = seen.each_gpu(code, good, |gpu| {
+/// What is wrong with a GPU's spare memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Worn {
+    /// A row could not be replaced.
+    Beyond,
+    /// A row waits for a reset to be replaced.
+    RowWaits,
+    /// A page waits for a reset to be retired.
+    PageWaits,
+    /// A row was replaced while it was checked.
+    JustNow,
+    /// So many rows and pages are gone that there is hardly any spare.
+    Out {
+        /// Rows that were replaced.
+        rows: u32,
+        /// Pages that were retired.
+        pages: u32,
+    },
+}
+
+impl Worn {
+    fn of(gpu: &GpuFacts) -> Option<Self> {
         let (before, health) = (&gpu.health_before, &gpu.health_after);
         let rows = health.remapped_rows.unwrap_or(0);
         let pages = health.retired_pages.unwrap_or(0);
@@ -65,29 +83,58 @@ pub(super) fn remap(seen: &Seen<'_>) -> Finding {
             flag(before) == Some(true) || flag(health) == Some(true)
         };
         if either(|health| health.remap_failed) {
-            Sight::Bad("a row of its memory could not be replaced".to_owned())
-        } else if either(|health| health.remap_pending) {
-            Sight::Bad("a row of its memory waits for a reset to be replaced".to_owned())
-        } else if either(|health| health.retirement_pending) {
-            Sight::Bad("a page of its memory waits for a reset to be retired".to_owned())
-        } else if before.remapped_rows.is_some_and(|before| rows > before) {
-            Sight::Bad("a row of its memory was replaced while it was checked".to_owned())
+            Some(Self::Beyond)
         } else if rows >= MOST_REMAPPED_ROWS || pages >= MOST_RETIRED_PAGES {
-            Sight::Bad(format!(
-                "{rows} rows and {pages} pages of its memory are worn out"
-            ))
-        } else if counts_errors(seen, gpu)
-            && health.remap_pending.is_none()
-            && health.retirement_pending.is_none()
-        {
-            Sight::Unseen
+            Some(Self::Out { rows, pages })
+        } else if either(|health| health.remap_pending) {
+            Some(Self::RowWaits)
+        } else if either(|health| health.retirement_pending) {
+            Some(Self::PageWaits)
+        } else if before.remapped_rows.is_some_and(|before| rows > before) {
+            Some(Self::JustNow)
         } else {
-            Sight::Good
+            None
+        }
+    }
+
+    const fn helped_by_a_reset(self) -> bool {
+        match self {
+            Self::RowWaits | Self::PageWaits | Self::JustNow => true,
+            Self::Beyond | Self::Out { .. } => false,
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::Beyond => "a row of its memory could not be replaced".to_owned(),
+            Self::RowWaits => "a row of its memory waits for a reset to be replaced".to_owned(),
+            Self::PageWaits => "a page of its memory waits for a reset to be retired".to_owned(),
+            Self::JustNow => "a row of its memory was replaced while it was checked".to_owned(),
+            Self::Out { rows, pages } => {
+                format!("{rows} rows and {pages} pages of its memory are worn out")
+            }
+        }
+    }
+}
+
+pub(super) fn remap(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::HealthRemap;
+    let good = "No row or page of memory waits to be replaced.";
+    let found = seen.each_gpu(code, good, |gpu| {
+        let health = &gpu.health_after;
+        let untold = health.remap_pending.is_none() && health.retirement_pending.is_none();
+        match Worn::of(gpu) {
+            Some(worn) => Sight::Bad(worn.words()),
+            None if counts_errors(seen, gpu) && untold => Sight::Unseen,
+            None => Sight::Good,
         }
     });
-    let only_a_reset = found.outcome == Outcome::Failed
-        && !found.note.contains("could not be replaced")
-        && !found.note.contains("worn out");
+    let gpus = seen
+        .facts()
+        .map(|facts| facts.gpus.as_slice())
+        .unwrap_or_default();
+    let mut worn = gpus.iter().filter_map(Worn::of);
+    let only_a_reset = found.outcome == Outcome::Failed && worn.all(Worn::helped_by_a_reset);
     let remedy = if only_a_reset {
         Some(Remedy::Reset)
     } else {

@@ -6,7 +6,7 @@ use market::verification::{CollectiveRate, Level, PairRate, PortFacts};
 
 use super::rates::{Measured, against_floor};
 use super::seen::{Seen, Sight, not_applicable, plain};
-use super::{finding, not_run, number};
+use super::{finding, not_run, number, share};
 use crate::floors::Metric;
 
 /// How far the slowest pair may lie below the fastest: with a warning, and at all. Units: thousandths.
@@ -109,7 +109,7 @@ pub(super) fn pair_rates(seen: &Seen<'_>) -> Finding {
         let note = format!("{} {slow}.", held.note);
         return Finding { note, ..held };
     }
-    let spread = (fastest.mb_per_s - slowest.mb_per_s) * 1_000 / fastest.mb_per_s.max(1);
+    let spread = share(fastest.mb_per_s - slowest.mb_per_s, 1_000, fastest.mb_per_s);
     let outcome = if spread <= ODD_SPREAD_PERMILLE {
         return held;
     } else if spread <= MOST_SPREAD_PERMILLE {
@@ -151,7 +151,7 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
         };
     }
     let large = |run: &&CollectiveRate| run.payload_bytes >= LEAST_PAYLOAD_BYTES;
-    let mut held = runs.iter().filter(large).map(|run| {
+    let held = runs.iter().filter(large).map(|run| {
         let measured = Measured {
             code,
             metric: Metric::of_collective(run.algorithm),
@@ -175,9 +175,7 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
             Outcome::Warned => 2,
             Outcome::Met | Outcome::Noted => 3,
         };
-        let first = held.next();
-        held.chain(first)
-            .min_by_key(|found| rank(found.outcome))
+        held.min_by_key(|found| rank(found.outcome))
             .unwrap_or_else(|| not_run(code))
     }
 }

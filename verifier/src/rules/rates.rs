@@ -4,7 +4,7 @@ use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::verification::{GpuFacts, GpuRates, HostLink};
 
 use super::seen::{Seen, Sight, not_applicable, unbelievable};
-use super::{finding, not_run, number};
+use super::{finding, not_run, number, share};
 use crate::floors::{Metric, lane_mb_per_s};
 
 /// Width of the band above a floor in which a value is accepted with a warning. Units: percent.
@@ -173,7 +173,7 @@ pub(super) fn host_link_together(seen: &Seen<'_>) -> Finding {
         let top = |rates: &Vec<u64>| rates.iter().copied().max();
         let alone = top(&gpu.rates.from_host_mb_per_s);
         match (alone, top(&gpu.rates.from_host_together_mb_per_s)) {
-            (Some(alone), Some(together)) if together < alone * TOGETHER_PERCENT / 100 => {
+            (Some(alone), Some(together)) if together < share(alone, TOGETHER_PERCENT, 100) => {
                 Sight::Odd(format!(
                     "{together} MB/s from the host where {alone} come to it alone"
                 ))
@@ -297,12 +297,12 @@ pub(super) fn straggler(seen: &Seen<'_>) -> Finding {
     let Some(middle) = median(&rates).filter(|middle| *middle > 0) else {
         return not_run(code);
     };
-    let least = middle * STRAGGLER_PERMILLE / 1_000;
+    let least = share(middle, STRAGGLER_PERMILLE, 1_000);
     let slow: Vec<String> = rates
         .iter()
         .enumerate()
         .filter(|(_, rate)| **rate < least)
-        .map(|(gpu, rate)| format!("GPU {gpu} at {} permille", rate * 1_000 / middle))
+        .map(|(gpu, rate)| format!("GPU {gpu} at {} permille", share(*rate, 1_000, middle)))
         .collect();
     let found = match slow.is_empty() {
         true => finding(code, Outcome::Met, "No GPU is slower than its siblings."),

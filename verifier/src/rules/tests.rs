@@ -1,3 +1,4 @@
+mod extreme;
 mod fires;
 
 use market::attestation::Weight;

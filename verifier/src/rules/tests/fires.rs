@@ -409,6 +409,10 @@ const FIRES_AMONG_OTHERS: &[(FindingCode, Outcome, Change)] = {
         }),
         (Code::PowerLimit, NotRun, |e| gpu(e, 3).power_limit_w = None),
         (Code::BurnThrottle, NotRun, |e| gpu(e, 3).burn = None),
+        (Code::BurnSustained, NotRun, |e| {
+            // Too few looks for thirds.
+            (burn(e).samples, burn(e).first_third_gflops) = (2, 0)
+        }),
     ]
 };
 
@@ -522,7 +526,44 @@ fn a_row_that_waits_for_a_reset_is_reset_and_one_that_failed_is_replaced() {
         remedy(|e| health(e, 3).remap_failed = Some(true)),
         Some(Remedy::Replace)
     );
+    assert_eq!(
+        remedy(|e| {
+            health(e, 2).remap_pending = Some(true);
+            health(e, 3).remapped_rows = Some(MOST_REMAPPED_ROWS);
+        }),
+        Some(Remedy::Replace),
+        "a reset helps one of them only"
+    );
+    assert_eq!(
+        remedy(|e| {
+            health(e, 3).remap_pending = Some(true);
+            health(e, 3).remapped_rows = Some(MOST_REMAPPED_ROWS);
+        }),
+        Some(Remedy::Replace),
+        "no reset brings new rows"
+    );
     assert_eq!(remedy(|_| {}), None);
+}
+
+#[test]
+fn of_two_sums_that_are_as_bad_the_first_is_told() {
+    let (findings, _) = judged(|e| {
+        let runs = &mut facts(e).collectives;
+        let run = |bus_mb_per_s| market::verification::CollectiveRate {
+            payload_bytes: 1 << 30,
+            bus_mb_per_s,
+            ..runs[0].clone()
+        };
+        *runs = vec![run(1_000), run(2_000)];
+    });
+    let found = findings
+        .iter()
+        .find(|found| found.code == FindingCode::AllReduce)
+        .expect("judged");
+    assert_eq!(
+        (found.outcome, found.measured),
+        (Outcome::Failed, Some(1_000))
+    );
 }
 
 /// What a node sends may be shown to people: no control characters, no endless words.
