@@ -390,6 +390,9 @@ fn print_table(attestation: &Attestation) {
         "{} x {}: {}{pretended}",
         attestation.expected.gpus, attestation.expected.gpu, attestation.verdict
     );
+    println!(
+        "Nobody countersigned this: the machine judged itself, which proves nothing to others."
+    );
     println!("This does not prove:");
     for limit in &attestation.what_this_does_not_prove {
         println!("- {limit}");

@@ -51,6 +51,7 @@ fn a_slow_machine_fails_and_the_table_says_why() {
         "{table}"
     );
     assert!(table.contains("fail (simulated)"), "{table}");
+    assert!(table.contains("Nobody countersigned this"), "{table}");
 }
 
 #[test]
