@@ -216,6 +216,13 @@ impl<E: Into<AgentError>> From<E> for Stop {
     }
 }
 
+/// How much of a step's time the GPUs may work.
+#[must_use]
+pub(crate) fn for_gpus(allowed_ms: u64) -> Duration {
+    let allowed = Duration::from_millis(allowed_ms);
+    allowed - (allowed / 10).min(MOST_KEPT_BACK)
+}
+
 fn troubles(step: Step, errors: &[DeviceError]) -> Stop {
     Stop::Troubles(errors.iter().map(|error| error.trouble(step)).collect())
 }
@@ -265,9 +272,7 @@ impl Work<'_> {
     /// Begins a step: no GPU may work on it for so long that its answer would come too late.
     fn begin(&mut self, allowed_ms: u64) -> Instant {
         let began = Instant::now();
-        let allowed = Duration::from_millis(allowed_ms);
-        let kept_back = (allowed / 10).min(MOST_KEPT_BACK);
-        self.node.set_deadline(began + (allowed - kept_back));
+        self.node.set_deadline(began + for_gpus(allowed_ms));
         began
     }
 
@@ -346,8 +351,9 @@ impl Work<'_> {
     }
 
     /// What is measured last. What a GPU does not do is a trouble and nothing more.
-    fn measure(&mut self) {
+    fn measure(&mut self, began: Instant) {
         const STEP: Step = Step::Report;
+        let allowed = for_gpus(self.order.deadlines.report_ms);
         let work = &self.order.bandwidth;
         let rates = self.node.on_all(self.nothing(), |_, device, ()| {
             probe::bandwidth::measure(device, work)
@@ -367,6 +373,7 @@ impl Work<'_> {
                     facts,
                     &self.nonce,
                     &self.order,
+                    allowed.saturating_sub(began.elapsed()),
                 ));
             }
             failed.extend(probe::facts::after(self.node, facts, observed.elapsed()));
@@ -383,7 +390,7 @@ impl Work<'_> {
     ) -> Result<AgentOutcome, AgentError> {
         let began = self.begin(self.order.deadlines.report_ms);
         if self.known.troubles.is_empty() {
-            self.measure();
+            self.measure(began);
         }
         let known = self.known;
         let inventory = known.inventory.unwrap_or_else(|| self.node.inventory());

@@ -105,8 +105,9 @@ impl Driver for Cuda {
         let nvml = self
             .start()
             .map_err(|no| error(no.kind(), no.to_string()))?;
+        let bus_id = gpu::bus_id(gpu).map_err(|failed| error(kind_of(failed), words(failed)))?;
         // Before the GPU is used: what is in use now is somebody else's.
-        let managed = Managed::open(nvml, gpu).map_err(|failed| {
+        let managed = Managed::open(nvml, &bus_id).map_err(|failed| {
             let kind = match failed {
                 nvml_wrapper::error::NvmlError::GpuLost => TroubleKind::GpuLost,
                 _ => TroubleKind::Driver,

@@ -1,7 +1,7 @@
 //! The part of `libnvidia-ml.so.1` that the agent calls. A device's handle is its number, counted
 //! from one.
 
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use crate::script::Card;
 use crate::state::state;
@@ -9,6 +9,7 @@ use crate::state::state;
 const SUCCESS: c_uint = 0;
 const INVALID_ARGUMENT: c_uint = 2;
 const NOT_SUPPORTED: c_uint = 3;
+const NOT_FOUND: c_uint = 6;
 const INSUFFICIENT_SIZE: c_uint = 7;
 const TIMEOUT: c_uint = 10;
 const GPU_IS_LOST: c_uint = 15;
@@ -82,7 +83,7 @@ fn of(device: *mut c_void, answer: impl FnOnce(&Card, bool) -> c_uint) -> c_uint
         return INVALID_ARGUMENT;
     };
     // A GPU that fell off the bus is lost; one that was taken away is not seen to be.
-    if state.gone == Some(999) && at == state.gpu {
+    if state.gone == Some(999) && at == state.managed_as(state.gpu) {
         return GPU_IS_LOST;
     }
     answer(card, state.worked)
@@ -119,12 +120,22 @@ extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> c_uint {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut *mut c_void) -> c_uint {
-    let handle = std::ptr::without_provenance_mut(index as usize + 1);
-    if state().managed().len() <= index as usize {
-        return INVALID_ARGUMENT;
+extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
+    bus_id: *const c_char,
+    device: *mut *mut c_void,
+) -> c_uint {
+    // SAFETY: the agent passes a zero-terminated text.
+    let bus_id = unsafe { CStr::from_ptr(bus_id) }.to_string_lossy();
+    let bus = bus_id
+        .strip_prefix("00000000:")
+        .and_then(|rest| rest.strip_suffix(":00.0"))
+        .and_then(|bus| usize::from_str_radix(bus, 16).ok());
+    match bus {
+        Some(bus) if (1..=state().managed().len()).contains(&bus) => {
+            give(device, std::ptr::without_provenance_mut(bus))
+        }
+        _ => NOT_FOUND,
     }
-    give(device, handle)
 }
 
 #[unsafe(no_mangle)]
@@ -368,13 +379,14 @@ extern "C" fn nvmlEventSetWait_v2(
     let mut state = state();
     let told = state.xids_told;
     let next = state.card().xids.get(told).copied();
+    let gpu = state.managed_as(state.gpu);
     match next.filter(|_| state.worked) {
         Some(xid) => {
             state.xids_told += 1;
             give(
                 event,
                 EventData {
-                    device: std::ptr::without_provenance_mut(state.gpu + 1),
+                    device: std::ptr::without_provenance_mut(gpu + 1),
                     kind: XID_EVENT,
                     data: xid,
                     gpu_instance: 0,

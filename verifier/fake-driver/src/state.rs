@@ -69,6 +69,16 @@ impl State {
         self.script.managed.as_ref().unwrap_or(&self.script.gpus)
     }
 
+    /// Where the management library shows the GPU that computes with this number.
+    pub fn managed_as(&self, gpu: usize) -> usize {
+        let (managed, uuid) = (self.managed(), &self.script.gpus[gpu].uuid);
+        let is_it = |card: &Card| card.uuid == *uuid;
+        if managed.get(gpu).is_some_and(is_it) {
+            return gpu;
+        }
+        managed.iter().position(is_it).unwrap_or(gpu)
+    }
+
     fn usable_bytes(&self) -> u64 {
         let card = self.card();
         let mib = card.real_memory_mib.unwrap_or(card.memory_mib);

@@ -55,7 +55,7 @@ impl Drop for Buffer {
     }
 }
 
-/// Pinned host memory that goes with its owner.
+/// Pinned host memory, zeros at first, that goes with its owner.
 pub(super) struct Pinned {
     pub address: *mut c_void,
     pub bytes: u64,
@@ -65,6 +65,8 @@ impl Pinned {
     pub fn new(bytes: u64) -> Result<Self, DriverError> {
         // SAFETY: a context is current, and what is allocated is used only through this.
         let address = unsafe { result::malloc_host(bytes as usize, 0) }?;
+        // SAFETY: as many bytes as were allocated, of which nobody else knows.
+        unsafe { address.cast::<u8>().write_bytes(0, bytes as usize) };
         Ok(Self { address, bytes })
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::{CString, c_void};
 
 use market::verification::{GpuClaim, HostLink, TroubleKind};
 
-use super::buffer::{Argument, Buffer};
+use super::buffer::{Argument, Buffer, Pinned};
 use super::images::{self, Capability};
 use super::nvml::Managed;
 use super::{DriverError, kind_of, result, sys, words};
@@ -28,6 +28,22 @@ pub(super) struct Product {
     pub product: Buffer,
 }
 
+/// Where a GPU of the compute library is on the PCI bus, as the management library writes it.
+///
+/// The numbers of the two libraries differ where only some GPUs are shown to the one
+/// (`CUDA_VISIBLE_DEVICES`).
+pub(super) fn bus_id(gpu: u32) -> Result<String, DriverError> {
+    // The driver itself refuses a number that is none of its GPUs.
+    let device = result::device::get(gpu as i32)?;
+    // SAFETY: the device is one that the driver gave.
+    let attribute = |which| unsafe { result::device::get_attribute(device, which) };
+    use sys::CUdevice_attribute as about;
+    let domain = attribute(about::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?;
+    let bus = attribute(about::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?;
+    let slot = attribute(about::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?;
+    Ok(format!("{domain:08x}:{bus:02x}:{slot:02x}.0"))
+}
+
 /// One GPU, opened.
 pub(super) struct CudaGpu {
     pub gpu: u32,
@@ -38,6 +54,8 @@ pub(super) struct CudaGpu {
     functions: BTreeMap<&'static str, sys::CUfunction>,
     pub memory: Option<Buffer>,
     pub product: Option<Product>,
+    /// The host's side of the copies between them, while they are measured.
+    pub pinned: Option<Pinned>,
     pub host_link: Option<HostLink>,
 }
 
@@ -93,6 +111,7 @@ impl CudaGpu {
             functions: BTreeMap::new(),
             memory: None,
             product: None,
+            pinned: None,
             host_link: None,
         })
     }

@@ -7,18 +7,11 @@ use super::gpu::{CudaGpu, Product};
 use super::{result, sys};
 use crate::device::DeviceError;
 use crate::gemm::GemmInputs;
+use crate::probe::bandwidth::{HOST_COPY, HOST_ROUNDS, STREAM_ROUNDS, STREAMED};
 use crate::probe::burn::LoadSample;
 
 /// The tile of the product that one thread block computes.
 pub(super) const GEMM_TILE: u32 = 128;
-/// Memory that is streamed through for a rate, at most: beyond any cache. Units: bytes.
-const STREAMED: u64 = 4 << 30;
-/// How often memory is streamed through for one sample.
-const STREAM_ROUNDS: u64 = 20;
-/// What goes over the host link at once, at most. Units: bytes.
-const HOST_COPY: u64 = 256 << 20;
-/// How often for one sample.
-const HOST_ROUNDS: u64 = 16;
 /// How long a loaded GPU works between two looks at it. Units: milliseconds.
 const LOOK_EVERY_MS: f64 = 200.0;
 
@@ -45,8 +38,8 @@ impl CudaGpu {
         elapsed.map(f64::from).map_err(|error| self.error(error))
     }
 
-    /// Streams through memory and gives the rate. `arrays` is how many are touched, all read but
-    /// the last unless there is only one. Units: 1e6 bytes per second.
+    /// Streams through memory and gives the rate. `arrays` is how many are touched: a single one is
+    /// read, of several the first is written from the others. Units: 1e6 bytes per second.
     pub fn stream(&mut self, kernel: &'static str, arrays: u64) -> Result<u64, DeviceError> {
         let memory = self.filled()?;
         let bytes = (memory.bytes / arrays).min(STREAMED) / 16 * 16;
@@ -79,10 +72,16 @@ impl CudaGpu {
     pub fn host_copies(&mut self, to_host: bool) -> Result<u64, DeviceError> {
         let memory = self.filled()?;
         let (address, bytes) = (memory.address, memory.bytes.min(HOST_COPY));
-        let pinned = Pinned::new(bytes).map_err(|error| self.error(error))?;
+        // Pinning takes longer than copying: it is done once for all samples.
+        let kept = self.pinned.take_if(|pinned| pinned.bytes == bytes);
+        let pinned = match kept {
+            Some(pinned) => pinned,
+            None => Pinned::new(bytes).map_err(|error| self.error(error))?,
+        };
         let elapsed_ms = self.timed(|gpu| {
             for _ in 0..HOST_ROUNDS {
-                // SAFETY: both sides hold as many bytes and live until the copies are waited for.
+                // SAFETY: both sides hold as many bytes and live until the copies are waited for;
+                // the host's are initialised from the start, and nothing else touches them.
                 let copied = unsafe {
                     let stream = result::stream::null();
                     let host = pinned.address.cast::<u8>();
@@ -100,6 +99,7 @@ impl CudaGpu {
             gpu.host_link = gpu.managed.host_link().or(gpu.host_link);
             Ok(())
         })?;
+        self.pinned = Some(pinned);
         self.rate(bytes * HOST_ROUNDS, elapsed_ms)
     }
 

@@ -29,16 +29,16 @@ const FABRIC_STATES: [FabricState; 4] = [
 /// One GPU as the management library shows it, from before it is first used.
 pub struct Managed {
     nvml: &'static Nvml,
-    gpu: u32,
+    bus_id: String,
     used_memory_mib: Option<u32>,
     foreign_processes: Option<u32>,
     events: Option<EventSet<'static>>,
 }
 
 impl Managed {
-    /// Looks at a GPU and begins to listen to its errors.
-    pub fn open(nvml: &'static Nvml, gpu: u32) -> Result<Self, NvmlError> {
-        let device = nvml.device_by_index(gpu)?;
+    /// Looks at the GPU at a place of the PCI bus and begins to listen to its errors.
+    pub fn open(nvml: &'static Nvml, bus_id: &str) -> Result<Self, NvmlError> {
+        let device = nvml.device_by_pci_bus_id(bus_id)?;
         let used = device.memory_info().ok().map(|memory| memory.used / MIB);
         let listen = || {
             let set = nvml.create_event_set().ok()?;
@@ -48,7 +48,7 @@ impl Managed {
         };
         Ok(Self {
             nvml,
-            gpu,
+            bus_id: bus_id.to_owned(),
             used_memory_mib: used.map(|mib| u32::try_from(mib).unwrap_or(u32::MAX)),
             foreign_processes: device.running_compute_processes_count().ok(),
             events: listen(),
@@ -56,7 +56,7 @@ impl Managed {
     }
 
     fn device(&self) -> Result<Device<'static>, NvmlError> {
-        self.nvml.device_by_index(self.gpu)
+        self.nvml.device_by_pci_bus_id(self.bus_id.as_str())
     }
 
     /// Whether the GPU is gone from the bus.

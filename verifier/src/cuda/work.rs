@@ -167,6 +167,7 @@ impl Device for CudaGpu {
     }
 
     fn burn(&mut self, work: &BurnWork) -> Result<Option<Burned>, DeviceError> {
+        self.pinned = None;
         let product = self.prepare(&work.inputs)?;
         self.fill(&work.contents, work.held_bytes)?;
         let looks = self.load(&product, work.lasts)?;

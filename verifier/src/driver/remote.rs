@@ -44,7 +44,7 @@ impl Worker {
     pub fn start(agent: &Path) -> io::Result<Self> {
         let mut child = Command::new(agent)
             .arg(WORKER_COMMAND)
-            // The order of the management library, so that both speak of the same GPU.
+            // The order of the bus, in which the system shows them too.
             .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,8 +1,19 @@
-//! Copies within memory, timed.
+//! Copies within memory, timed, and how much is moved for a sample of any rate.
 
 use market::verification::BandwidthWork;
 
 use crate::device::{Device, DeviceError};
+
+/// Memory that is streamed through for a rate, for each array and at most: beyond any cache.
+/// Units: bytes.
+pub const STREAMED: u64 = 4 << 30;
+/// How often memory is streamed through for one sample.
+pub const STREAM_ROUNDS: u64 = 20;
+/// What goes over the host link at once, at most. Units: bytes.
+pub const HOST_COPY: u64 = 256 << 20;
+/// How often for one sample: GPUs are measured one by one, and eight of them on the slowest links
+/// must leave time for the load.
+pub const HOST_ROUNDS: u64 = 4;
 
 /// The samples of one GPU. Units: 1e6 bytes per second, bytes read plus bytes written.
 ///
@@ -11,4 +22,92 @@ pub fn measure(device: &mut dyn Device, work: &BandwidthWork) -> Result<Vec<u64>
     (0..work.samples)
         .map(|sample| device.copy_mb_per_s(sample))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use market::gpu::{Gpu, GpuVendor};
+    use market::verification::{Level, VerificationOrder};
+
+    use super::*;
+    use crate::agent::for_gpus;
+    use crate::floors::{Floors, Metric};
+    use crate::order::{Mode, expected_node, order_for};
+    use crate::probe::burn;
+
+    /// What moving bytes takes at the rate below which the GPU would fail; where it has no floor, at
+    /// the lowest of all GPUs.
+    fn at_floor(gpu: Gpu, metric: Metric, bytes: u64) -> Duration {
+        let floor_of = |gpu| Floors::current().of(gpu, metric, None);
+        let lowest = || {
+            Gpu::all()
+                .filter_map(floor_of)
+                .map(|floor| floor.floor)
+                .min()
+        };
+        let floor = floor_of(gpu).map(|floor| floor.floor).or_else(lowest);
+        Duration::from_secs_f64(bytes as f64 / 1e6 / floor.expect("a floor") as f64)
+    }
+
+    /// All rates of a node, at their floors. With all others at once a GPU gets its part of the
+    /// link of one.
+    fn rates(order: &VerificationOrder) -> Duration {
+        let (gpu, gpus) = (order.expected.gpu, order.expected.gpus);
+        let streams = [
+            (Metric::HbmCopy, 2),
+            (Metric::HbmRead, 1),
+            (Metric::HbmTriad, 3),
+        ];
+        let samples = u64::from(order.bandwidth.samples);
+        let streamed: Duration = streams
+            .into_iter()
+            .map(|(metric, arrays)| {
+                let bytes = (order.memory.pattern_bytes / arrays).min(STREAMED) * arrays;
+                at_floor(gpu, metric, bytes * (STREAM_ROUNDS + 1) * samples)
+            })
+            .sum();
+        let link = at_floor(gpu, Metric::HostLink, HOST_COPY * HOST_ROUNDS * samples);
+        // In, out, and in together.
+        streamed + link * gpus * 3
+    }
+
+    /// Memory filled and compared by each pattern, and hashed, at the floor of reads.
+    fn passes(order: &VerificationOrder) -> Duration {
+        let passes = 2 * order.memory.passes.len() as u64 + 1;
+        let bytes = order.memory.pattern_bytes * passes;
+        at_floor(order.expected.gpu, Metric::HbmRead, bytes)
+    }
+
+    #[test]
+    fn the_slowest_gpus_that_pass_have_time_for_the_whole_standard_level() {
+        // Those that the agent drives.
+        let driven = |gpu: &Gpu| gpu.spec().vendor == GpuVendor::Nvidia;
+        for gpu in Gpu::all().filter(driven) {
+            for (gpus, whole_s) in [(1, 60), (8, 90)] {
+                let order = order_for(expected_node(gpu, gpus), 0, Level::Standard, Mode::Real);
+                let allowed = for_gpus(order.deadlines.report_ms);
+                let rates = rates(&order);
+                let left = allowed.saturating_sub(rates);
+                let load = burn::lasts(Level::Standard, left).expect("a load");
+                let said = format!("{gpus} x {gpu}: rates {rates:?}, load {load:?}");
+                // Looks come five times a second.
+                assert!(load >= Duration::from_secs(4), "{said}");
+                assert!(rates + load < allowed, "{said}");
+                let whole = passes(&order) + rates + load;
+                assert!(whole < Duration::from_secs(whole_s), "{said}: {whole:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_deep_load_lasts_as_long_as_it_should() {
+        for gpu in Gpu::all() {
+            let order = order_for(expected_node(gpu, 8), 0, Level::Deep, Mode::Real);
+            let left = for_gpus(order.deadlines.report_ms).saturating_sub(rates(&order));
+            let load = burn::lasts(Level::Deep, left);
+            assert_eq!(load, Some(Duration::from_secs(15 * 60)), "{gpu}");
+        }
+    }
 }

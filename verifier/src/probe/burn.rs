@@ -55,25 +55,28 @@ pub struct LoadSample {
     pub sm_mhz: Option<u32>,
 }
 
-/// How long a level loads the GPUs; a quarter of the time that the report may take, at most.
+/// How long a level loads the GPUs: half of the time that is left for the report, at most, so that
+/// what surrounds the load and the way to the broker have their time too.
 #[must_use]
-pub fn lasts(order: &VerificationOrder) -> Option<Duration> {
-    let wanted = match order.level {
+pub fn lasts(level: Level, left: Duration) -> Option<Duration> {
+    let wanted = match level {
         Level::Quick => return None,
         Level::Standard => Duration::from_secs(25),
         Level::Deep => Duration::from_secs(15 * 60),
     };
-    Some(wanted.min(Duration::from_millis(order.deadlines.report_ms / 2)))
+    Some(wanted.min(left / 2))
 }
 
-/// Loads all GPUs at once and notes what each showed. Gives those that did not finish.
+/// Loads all GPUs at once and notes what each showed; `left` is what the step has left. Gives those
+/// that did not finish.
 pub fn burn(
     node: &mut Node,
     facts: &mut NodeFacts,
     nonce: &Digest,
     order: &VerificationOrder,
+    left: Duration,
 ) -> Vec<DeviceError> {
-    let Some(lasts) = lasts(order) else {
+    let Some(lasts) = lasts(order.level, left) else {
         return Vec::new();
     };
     let held = order.memory.pattern_bytes * HELD_PERCENT / 100;
@@ -143,6 +146,16 @@ pub fn summary(samples: &[LoadSample], slowdown_temperature_c: Option<u32>) -> B
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_load_takes_half_of_what_is_left_and_no_more_than_its_level_wants() {
+        let seconds = Duration::from_secs;
+        assert_eq!(lasts(Level::Quick, seconds(3_600)), None);
+        assert_eq!(lasts(Level::Standard, seconds(55)), Some(seconds(25)));
+        assert_eq!(lasts(Level::Standard, seconds(30)), Some(seconds(15)));
+        assert_eq!(lasts(Level::Standard, seconds(0)), Some(seconds(0)));
+        assert_eq!(lasts(Level::Deep, seconds(3_600)), Some(seconds(900)));
+    }
 
     #[test]
     fn thirds_shares_and_extremes_are_those_of_the_looks() {

@@ -334,6 +334,23 @@ fn f13_a_management_library_that_shows_more_gpus_than_compute_is_caught() {
 }
 
 #[test]
+fn both_libraries_are_asked_about_the_same_gpu_where_one_shows_fewer() {
+    let used = Card {
+        processes: 1,
+        ..Card::h100(0)
+    };
+    let script = Script {
+        gpus: vec![Card::h100(1)],
+        managed: Some(vec![used, Card::h100(1)]),
+        ..Script::default()
+    };
+    let attestation = Machine::new(&script).verify(&order(1, Level::Quick));
+    assert_eq!(failures(&attestation), [FindingCode::InventorySources]);
+    let inventory = attestation.inventory.as_ref().expect("an inventory");
+    assert_eq!(inventory.gpus[0].uuid, Card::h100(1).uuid);
+}
+
+#[test]
 fn f13_a_driver_that_does_not_exist_and_one_that_is_preloaded_are_caught() {
     let script = Script {
         version: "591.86".to_owned(),
