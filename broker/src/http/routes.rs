@@ -4,9 +4,9 @@
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
-    agents, api_keys, attestations, audit, balance, budgets, credits, docs, events, gpus,
-    members, metrics, offers, plans, plumbing, projects, providers, quotes, reports,
-    reservations, spending_limits, ssh_keys, tokens, verifications, webhook_endpoints,
+    agents, api_keys, attestations, audit, balance, budgets, credits, docs, events, gpus, members,
+    metrics, offers, plans, plumbing, projects, providers, quotes, reports, reservations,
+    spending_limits, ssh_keys, tokens, verifications, webhook_endpoints,
 };
 
 /// The table.

@@ -292,21 +292,19 @@ async fn impossible_demands_are_refused_field_by_field_and_nothing_is_planned() 
         detail.contains("H100-SXM"),
         "the nearest names are given: {detail}"
     );
-    for kind in ["serve_batch", "hybrid"] {
-        let serve = json!({
-            "kind": "serve_batch", "model": "Llama 3 8B", "requests": 100, "input_tokens": 10, "output_tokens": 10,
-        });
-        let train = json!({ "model": "Llama 3 8B", "tokens": 1_000_000 });
-        let demand = match kind {
-            "hybrid" => json!({ "kind": "hybrid", "train": train, "serve": serve }),
-            _ => serve,
-        };
-        service
-            .with(&key)
-            .post("/v1/plans", &demand)
-            .await
-            .refused(422, "kind_not_supported");
-    }
+    let hybrid = json!({
+        "kind": "hybrid",
+        "train": { "model": "Llama 3 8B", "tokens": 1_000_000 },
+        "serve": {
+            "kind": "serve_batch", "model": "Llama 3 8B", "requests": 100, "input_tokens": 10,
+            "output_tokens": 10,
+        },
+    });
+    service
+        .with(&key)
+        .post("/v1/plans", &hybrid)
+        .await
+        .refused(422, "kind_not_supported");
     let listed = service.with(&key).get("/v1/reservations").await.expect(200);
     assert_eq!(listed["items"], json!([]));
     service.stop().await;

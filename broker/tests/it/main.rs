@@ -40,6 +40,7 @@ mod replicas;
 mod requirements;
 mod reservations;
 mod retention;
+mod rights;
 mod roles;
 mod routes;
 mod service;

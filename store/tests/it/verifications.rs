@@ -251,9 +251,15 @@ async fn a_node_that_was_interrupted_begins_anew_three_times_and_no_more() {
             all.enrol(id, &node(0, agent), at(second))
                 .await
                 .expect("enrols");
-            assert!(all.interrupt(id, agent, at(second + 5)).await.expect("ends"));
             assert!(
-                !all.interrupt(id, agent, at(second + 6)).await.expect("ends"),
+                all.interrupt(id, agent, at(second + 5))
+                    .await
+                    .expect("ends")
+            );
+            assert!(
+                !all.interrupt(id, agent, at(second + 6))
+                    .await
+                    .expect("ends"),
                 "it has ended already"
             );
             let same = all.enrol(id, &node(1, agent), at(second + 7)).await;

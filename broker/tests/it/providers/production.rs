@@ -44,8 +44,9 @@ async fn a_kept_credential_goes_to_no_other_address_in_production() {
         let entry = NewAuditEntry::of_command(None, "providers add", None, now);
         Cause::Command(Box::new(entry))
     };
-    let entered = store.providers().enter(&lambda, &change, now, &cause());
-    let row = entered.await.expect("entered");
+    let providers = store.providers();
+    let entered = providers.enter(&lambda, &change, now, &cause()).await;
+    let row = entered.expect("entered");
     let link = connect_row(&sealing, &row, mode).expect("it can be connected");
     assert!(link.is_some());
 

@@ -1,0 +1,290 @@
+//! The looks at the leases of a round: an order sent, an answer read, what was learnt saved.
+
+use chrono::TimeDelta;
+use market::ids::{LeaseId, VerificationId};
+use market::lease::{LeaseEvent, LeaseState};
+use market::order::{LeaseOrder, ProviderLeaseId};
+use store::change::{Change, LeaseFacts, LeaseUpdate, NewAttempt};
+use store::leases::Lease;
+use store::verifications::VerificationState;
+use tracing::{info, warn};
+
+use super::{LOOK_AGAIN, MOST_STEPS, ORDERS_OF_A_ROUND, Round};
+use crate::app::{Broker, ProviderLink};
+use crate::fulfil::learned::Learned;
+use crate::fulfil::{FulfilError, order, stated, unreachable, watch};
+use crate::verify::{self, Enrolment};
+use crate::{meter, metrics};
+
+impl Round<'_> {
+    /// Looks at one lease, saves what was learnt, and looks on while that leads further.
+    async fn look_at(&mut self, id: LeaseId) -> Result<(), FulfilError> {
+        for _ in 0..MOST_STEPS {
+            let Some(lease) = self.leases.iter().find(|lease| lease.id == id).cloned() else {
+                return Ok(());
+            };
+            if lease.state == LeaseState::Gone {
+                return Ok(());
+            }
+            let broker = self.broker;
+            let boot_time = TimeDelta::seconds(broker.config().verifier.boot_seconds.into());
+            let is_late = self.now() - lease.requested_at >= boot_time;
+            let learned = match broker.provider(&lease.offer.provider) {
+                // It never went out: the provider takes no orders, or cannot be reached.
+                _ if order::is_fresh(&lease) && is_late => {
+                    Learned::because(LeaseEvent::Refused, "the order could not be sent in time")
+                }
+                None => {
+                    self.miss_provider(&lease);
+                    return Ok(());
+                }
+                Some(_) if order::is_fresh(&lease) && broker.is_disabled(&lease.offer.provider) => {
+                    Learned::because(LeaseEvent::Refused, "the provider is disabled")
+                }
+                Some(_) if order::is_fresh(&lease) && self.orders_sent >= ORDERS_OF_A_ROUND => {
+                    self.look_in(TimeDelta::zero());
+                    return Ok(());
+                }
+                Some(link) if order::is_fresh(&lease) => {
+                    self.orders_sent += 1;
+                    self.send(&link, &lease).await?
+                }
+                Some(link) => match unreachable::given_up(broker, &self.reservation, &lease).await?
+                {
+                    Some(learned) => learned,
+                    None => look(broker, &link, &lease).await,
+                },
+            };
+            let went_on = self.learn(id, learned).await?;
+            if !went_on {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// A provider was taken out of the configuration, and machines may run there: a person must
+    /// know, and nothing can be done until it is back.
+    fn miss_provider(&mut self, lease: &Lease) {
+        let (id, provider) = (lease.id, &lease.offer.provider);
+        warn!(
+            lease.id = %id, provider.id = %provider,
+            "{provider} is not configured any more and lease {id} there is {}; put it back",
+            lease.state
+        );
+        self.trouble = Some(format!("{provider} is not configured any more"));
+        self.look_in(LOOK_AGAIN);
+    }
+
+    /// Saves the intent, then sends the order.
+    async fn send(&mut self, link: &ProviderLink, lease: &Lease) -> Result<Learned, FulfilError> {
+        let Enrolment {
+            verification,
+            script,
+        } = match verify::enrol(self.broker, lease.id, lease.nodes) {
+            Ok(enrolment) => enrolment,
+            Err(error) => return Ok(Learned::because(LeaseEvent::Refused, error.to_string())),
+        };
+        let intent = LeaseUpdate {
+            id: lease.id,
+            from: lease.state,
+            to: lease.state,
+            facts: LeaseFacts {
+                attempts: Some(lease.attempts + 1),
+                ..LeaseFacts::default()
+            },
+        };
+        self.save(Change {
+            lease_updates: vec![intent],
+            // A token that went out before is dead: only the one of this sending speaks.
+            closed_verifications: self.open_verifications(lease.id, lease.state, None).await?,
+            verifications: vec![verification],
+            ..Change::default()
+        })
+        .await?;
+        let order = LeaseOrder {
+            client_token: lease.client_token.clone(),
+            offer: lease.offer.clone(),
+            nodes: lease.nodes,
+            ssh_public_keys: self.reservation.ssh_public_keys.clone(),
+            startup_script: script,
+        };
+        Ok(order::send(self.broker, link, &order).await)
+    }
+
+    /// Saves what one look taught; says whether the lease moved.
+    async fn learn(&mut self, id: LeaseId, learned: Learned) -> Result<bool, FulfilError> {
+        let Some(lease) = self.leases.iter().find(|lease| lease.id == id).cloned() else {
+            return Ok(false);
+        };
+        if let (None | Some(LeaseEvent::Unknown), Some(note)) = (learned.event, &learned.note) {
+            self.trouble = Some(note.clone());
+        }
+        let to = match learned.event {
+            Some(event) => lease.state.next(event)?,
+            None => lease.state,
+        };
+        let now = self.now();
+        let mut change = Change::default();
+        let mut facts = self.facts(&lease, to, &learned);
+        if learned.alive && lease.state == LeaseState::HandedOff {
+            let until = self.proven_until();
+            meter::charge(
+                self.broker,
+                &self.reservation,
+                &lease,
+                until,
+                &mut change,
+                &mut facts,
+            )
+            .await?;
+        }
+        if to == LeaseState::Gone {
+            change
+                .transactions
+                .extend(meter::provider_cost(self.broker, &lease, &facts)?);
+        }
+        if let Some(outcome) = learned.event.filter(|event| is_outcome_of_an_order(*event)) {
+            change.attempts.push(NewAttempt {
+                lease_id: id,
+                outcome,
+                note: learned
+                    .note
+                    .clone()
+                    .or_else(|| stated::remark(&lease, &learned)),
+                at: now,
+            });
+        }
+        if to != lease.state && !may_still_verify(to) {
+            change.closed_verifications = self.open_verifications(id, to, learned.event).await?;
+        }
+        let moved = to != lease.state;
+        if moved || facts.price_per_node_hour.is_some() {
+            stated::tell(&lease, &learned);
+        }
+        if moved || facts != LeaseFacts::default() || !change.attempts.is_empty() {
+            change.lease_updates.push(LeaseUpdate {
+                id,
+                from: lease.state,
+                to,
+                facts,
+            });
+            self.save(change).await?;
+        }
+        if moved {
+            metrics::lease_learned(&lease, learned.event, now);
+            let from = lease.state;
+            let why = learned
+                .note
+                .map(|note| format!(": {note}"))
+                .unwrap_or_default();
+            info!(
+                lease.id = %id, provider.id = %lease.offer.provider, from = %from, to = %to,
+                "Lease {id} at {} went from {from} to {to}{why}", lease.offer.provider
+            );
+        } else {
+            self.look_in(learned.look_in);
+        }
+        Ok(moved && to != LeaseState::Passed)
+    }
+
+    /// The verifications of a lease whose token dies now, and how each ended.
+    async fn open_verifications(
+        &self,
+        id: LeaseId,
+        to: LeaseState,
+        event: Option<LeaseEvent>,
+    ) -> Result<Vec<(VerificationId, VerificationState)>, FulfilError> {
+        let ended = match (to, event) {
+            (LeaseState::Passed | LeaseState::HandedOff, _) => VerificationState::Passed,
+            (_, Some(LeaseEvent::Failed | LeaseEvent::TimedOut)) => VerificationState::Failed,
+            _ => VerificationState::Abandoned,
+        };
+        let all = self
+            .broker
+            .store()
+            .verifications()
+            .across_tenants()
+            .of_lease(id)
+            .await?;
+        let open = all
+            .iter()
+            .filter(|one| one.state == VerificationState::Open);
+        Ok(open.map(|one| (one.id, ended)).collect())
+    }
+
+    fn facts(&self, lease: &Lease, to: LeaseState, learned: &Learned) -> LeaseFacts {
+        let now = self.now();
+        let accepted = matches!(
+            learned.event,
+            Some(LeaseEvent::Accepted | LeaseEvent::Mismatched)
+        );
+        let nodes_up = learned.event == Some(LeaseEvent::NodesUp);
+        let verify_seconds =
+            TimeDelta::seconds(self.broker.config().verifier.verify_seconds.into());
+        let fell = learned.event.filter(|event| event.is_fall());
+        LeaseFacts {
+            provider_lease_id: learned.provider_lease_id.clone(),
+            provider_nodes: learned.provider_nodes.clone(),
+            price_per_node_hour: stated::to_keep(lease, learned),
+            attempts: learned.not_sent.then_some(lease.attempts.saturating_sub(1)),
+            accepted_at: accepted.then_some(now),
+            started_at: learned.started_at,
+            up_at: nodes_up.then_some(now),
+            verify_deadline: nodes_up.then_some(now + verify_seconds),
+            release_accepted_at: learned.release_accepted_at,
+            gone_at: (to == LeaseState::Gone).then_some(now),
+            fall_reason: fell,
+            fall_note: fell.and(learned.note.clone()),
+            ..LeaseFacts::default()
+        }
+    }
+
+    pub(in crate::fulfil) async fn look_at_all(
+        &mut self,
+        ids: &[LeaseId],
+    ) -> Result<(), FulfilError> {
+        for id in ids {
+            // What the tenant wished meanwhile comes before any further order.
+            if self.has_new_wish() {
+                break;
+            }
+            self.look_at(*id).await?;
+        }
+        Ok(())
+    }
+
+    pub(in crate::fulfil) async fn look_at_every(&mut self) -> Result<(), FulfilError> {
+        let ids: Vec<_> = self.leases.iter().map(|lease| lease.id).collect();
+        self.look_at_all(&ids).await
+    }
+}
+
+/// One look at a lease whose order is out.
+async fn look(broker: &Broker, link: &ProviderLink, lease: &Lease) -> Learned {
+    let id: Option<&ProviderLeaseId> = lease.provider_lease_id.as_ref();
+    match (lease.state, id) {
+        (LeaseState::Requested | LeaseState::Withdrawn, _) => {
+            order::find(broker, link, lease).await
+        }
+        (LeaseState::Booting, Some(id)) => watch::booting(broker, link, lease, id).await,
+        (LeaseState::Verifying, Some(id)) => watch::verifying(broker, link, lease, id).await,
+        (LeaseState::Passed | LeaseState::HandedOff, Some(id)) => watch::standing(link, id).await,
+        (LeaseState::Releasing, Some(id)) => watch::releasing(broker, link, lease, id).await,
+        // Every state after `requested` is entered with the provider's id in the same save.
+        _ => Learned::nothing(LOOK_AGAIN),
+    }
+}
+
+/// Whether a lease in this state has still to be verified.
+const fn may_still_verify(state: LeaseState) -> bool {
+    matches!(
+        state,
+        LeaseState::Requested | LeaseState::Withdrawn | LeaseState::Booting | LeaseState::Verifying
+    )
+}
+
+/// Whether the event says how an order went: kept in the attempt log.
+const fn is_outcome_of_an_order(event: LeaseEvent) -> bool {
+    matches!(event, LeaseEvent::Accepted | LeaseEvent::Passed) || event.is_fall()
+}
