@@ -195,11 +195,17 @@ impl ModelRow {
     }
 }
 
-/// The repository from which the table takes a model, by its name in the table.
+/// The repository of a model's weights, by its name in the table; `None` where the table takes its
+/// figures from elsewhere.
 #[must_use]
 pub fn repository_of(name: &str) -> Option<&'static str> {
     let row = MODELS.iter().find(|row| row.model == name)?;
-    Some(row.config_source.as_str())
+    let source = row.config_source.as_str();
+    // A remark in brackets may follow.
+    let (repository, rest) = source.split_once(' ').unwrap_or((source, ""));
+    let is_repository =
+        repository.split('/').count() == 2 && !rest.starts_with(char::is_alphabetic);
+    is_repository.then_some(repository)
 }
 
 /// All known names, in the order of the table.
@@ -327,5 +333,20 @@ mod tests {
         let shaped = ModelFigures::of(&Model::Shaped(shape)).expect("a shape");
         assert_eq!(shaped.kv_elements_per_token, llama.kv_elements_per_token);
         assert_eq!(shaped.params_active, llama.params_active);
+    }
+
+    #[test]
+    fn a_repository_is_named_without_the_remark_that_follows_it() {
+        for (name, repository) in [
+            ("DeepSeek V3", Some("deepseek-ai/DeepSeek-V3")),
+            ("Llama 3.1 8B", Some("meta-llama/Llama-3.1-8B")),
+            ("LLaMA 34B (fms)", None),
+        ] {
+            assert_eq!(repository_of(name), repository, "{name}");
+        }
+        for repository in names().filter_map(repository_of) {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-._/".contains(c);
+            assert!(repository.chars().all(plain), "{repository}");
+        }
     }
 }
