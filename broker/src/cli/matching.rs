@@ -146,6 +146,9 @@ fn as_text(read: &PriceSheets, plan: &Plan) -> String {
             "as of",
         ];
         lines.push(table(&headings, plan.candidates.iter().flat_map(rows_of)));
+        if best.lines.len() > 1 {
+            lines.push(format!("The first in all: {} USD/h", best.cost_per_hour));
+        }
         lines.push("Why the first:".to_owned());
         lines.extend(best.reasons.iter().map(|reason| hanging("  - ", reason)));
         for launch in &best.launch {
@@ -159,11 +162,15 @@ fn as_text(read: &PriceSheets, plan: &Plan) -> String {
             lines.push(hanging("  start ", &words));
         }
         for other in &plan.alternatives {
+            let saved = other.saves_usd_hour.to_string();
+            let difference = match saved.strip_prefix('-') {
+                Some(more) => format!("{more} more"),
+                None => format!("{saved} less"),
+            };
             lines.push(format!(
-                "  with weights in {}: {} USD per hour, {} less; not taken",
+                "  with weights in {}: {} USD per hour, {difference}; not taken",
                 other.weights.as_str(),
-                other.price_usd_hour,
-                other.saves_usd_hour
+                other.price_usd_hour
             ));
         }
     }
@@ -201,6 +208,16 @@ fn as_text(read: &PriceSheets, plan: &Plan) -> String {
 fn rows_of(candidate: &matcher::Candidate) -> impl Iterator<Item = Vec<String>> {
     candidate.lines.iter().map(|line| {
         let offer = &line.offer;
+        // A price that cannot be shown is of a candidate whose sum could not be formed either.
+        let [price, rate] = offer
+            .view(line.nodes)
+            .map(|view| {
+                [
+                    view.price_usd_hour.to_string(),
+                    view.price_usd_gpu_hour.to_string(),
+                ]
+            })
+            .unwrap_or_default();
         vec![
             candidate.rank.to_string(),
             offer.provider.to_string(),
@@ -212,8 +229,8 @@ fn rows_of(candidate: &matcher::Candidate) -> impl Iterator<Item = Vec<String>> 
                 .region
                 .clone()
                 .unwrap_or_else(|| "unknown".into()),
-            candidate.cost_per_hour.to_string(),
-            candidate.rate.to_string(),
+            price,
+            rate,
             offer.observed_at.format("%Y-%m-%d").to_string(),
         ]
     })

@@ -96,11 +96,15 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
             print_line(&hanging("  start ", &clean(&told)))?;
         }
         for other in items(plan, "alternatives") {
+            let saved = price(other, "/saves_usd_hour");
+            let difference = match saved.strip_prefix('-') {
+                Some(more) => format!("{more} more"),
+                None => format!("{saved} less"),
+            };
             print_line(&format!(
-                "  with weights in {}: {} USD per hour, {} less; not taken",
+                "  with weights in {}: {} USD per hour, {difference}; not taken",
                 words(other, "/weights"),
-                price(other, "/price_usd_hour"),
-                price(other, "/saves_usd_hour")
+                price(other, "/price_usd_hour")
             ))?;
         }
     }

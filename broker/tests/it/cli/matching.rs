@@ -427,3 +427,25 @@ fn a_demand_may_come_from_standard_input_and_the_answer_be_a_table() {
         ended.stdout
     );
 }
+
+#[test]
+fn each_line_of_a_fleet_of_several_offers_shows_its_own_price() {
+    let place = Place::new();
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let list = format!("{repository}/adapters/data/demo-sheet.csv");
+    let demand = format!("{repository}/docs/demands/chat-8b-three-regions.json");
+    let table = place
+        .broker(["match", "--offers", &list, "--demand", &demand])
+        .stdout;
+    for line in [
+        ["1", "hyperstack", "19.20", "2.40"],
+        ["1", "nebius", "14.75", "2.95"],
+    ] {
+        let shown = |row: &str| {
+            let cells: Vec<_> = row.split_whitespace().collect();
+            line.iter().all(|cell| cells.contains(cell))
+        };
+        assert!(table.lines().any(shown), "{line:?} in {table}");
+    }
+    assert!(table.contains("The first in all: 33.95 USD/h"), "{table}");
+}
