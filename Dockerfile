@@ -1,9 +1,10 @@
-# One binary on a slim base: the service and the client.
+# The service and the client in one binary, and beside it the agent that nodes fetch, on a slim base.
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY . .
-RUN cargo build --release --locked --package broker
+# One by one: built together, the service would take the agent's CUDA feature.
+RUN cargo build --release --locked --package broker && cargo build --release --locked --package verifier
 
 FROM debian:bookworm-slim
 # The providers' certificates are checked against the system's roots.
@@ -11,6 +12,9 @@ RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --home-dir /var/lib/broker --create-home broker
 COPY --from=build /src/target/release/broker /usr/local/bin/broker
+# Nodes are other machines: they are served this file, and it runs there.
+COPY --from=build /src/target/release/verifier /usr/local/lib/broker/agent
+ENV BROKER__VERIFIER__AGENT_PATH=/usr/local/lib/broker/agent
 USER broker
 WORKDIR /var/lib/broker
 EXPOSE 8080

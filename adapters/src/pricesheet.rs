@@ -6,13 +6,15 @@
 //! `dialect`, each in a file of its own, and how a row that was read becomes offers in `row`. What
 //! the columns do not say of a seller is in `facts`.
 //!
-//! An offer is as old as the list in which it stands: the time of its file, not of its reading.
+//! An offer is as old as its row says (`as_of`), else as the list in which it stands: the time of its
+//! file, not of its reading.
 //!
 //! Rows may stand more than once under one identity (seller, SKU with its GPUs, place, terms);
 //! an ordinal among them keeps the offers apart. It is counted in the order of what the rows
 //! say, not of where they stand, so that the order of files and rows changes no id; only
 //! where equals differ in price alone can a new price pass one id to its neighbour.
 
+mod date;
 mod dialect;
 mod facts;
 mod number;
@@ -35,7 +37,7 @@ use market::offer::{Offer, Terms};
 
 use crate::gate::{Rejection, shown};
 use dialect::{Columns, Fields};
-use row::{Draft, Reader};
+use row::{Dates, Draft, Reader};
 
 /// A price list, with the name under which its rows are accounted for.
 #[derive(Debug, Clone)]
@@ -44,7 +46,7 @@ pub struct PriceSheet {
     pub name: String,
     /// The file, in UTF-8.
     pub bytes: Vec<u8>,
-    /// When its prices were written down. Units: whole seconds.
+    /// When its prices were written down, where its rows do not say. Units: whole seconds.
     pub as_of: DateTime<Utc>,
 }
 
@@ -65,19 +67,16 @@ impl PriceSheet {
     }
 }
 
-/// When the prices of the bundled sheet were published, as early as it can have been: its sources
-/// say 2026 and not the day. Units: seconds since 1970.
-const BUNDLED_AS_OF: i64 = 1_767_225_600;
-
-/// The sheet that comes with the program: list prices of a few sellers, for the demo.
+/// The sheet that comes with the program: list prices of a few sellers, for the demo. Every row of it
+/// says its date.
 ///
-/// Source: `data/SOURCE.md`, for its date as well.
+/// Source: `data/SOURCE.md`, for the date as well.
 #[must_use]
 pub fn bundled() -> PriceSheet {
     PriceSheet {
         name: "demo-sheet.csv".to_owned(),
         bytes: include_bytes!("../data/demo-sheet.csv").to_vec(),
-        as_of: DateTime::from_timestamp(BUNDLED_AS_OF, 0).unwrap_or_default(),
+        as_of: DateTime::UNIX_EPOCH,
     }
 }
 
@@ -96,16 +95,27 @@ pub struct PriceSheets {
     pub skipped: Vec<Skipped>,
 }
 
+impl PriceSheets {
+    /// The files that could not be read at all, as one entry each.
+    pub fn unread_files(&self) -> impl Iterator<Item = &Skipped> {
+        self.skipped.iter().filter(|skipped| skipped.row.is_none())
+    }
+}
+
 /// Reads price lists. No content of a file stops the reading of the others, or of its own rest.
 ///
-/// Offers are dated by their lists, but never later than `now`.
+/// Offers are dated by their rows, else by their lists, but never later than `now`.
 #[must_use]
 pub fn read_price_sheets(sheets: &[PriceSheet], now: DateTime<Utc>) -> PriceSheets {
     let mut read = PriceSheets::default();
     let mut drafts = Vec::new();
     let mut reader = Reader::default();
     for sheet in sheets {
-        let found = read_sheet(sheet, &mut reader, sheet.as_of.min(now));
+        let dates = Dates {
+            of_list: sheet.as_of,
+            now,
+        };
+        let found = read_sheet(sheet, &mut reader, dates);
         read.rows_read += found.rows;
         let uncounted: u64 = found.skipped.iter().map(|skipped| skipped.rows).sum();
         read.rows_offered += found.rows - uncounted;
@@ -124,7 +134,7 @@ struct SheetRead {
     skipped: Vec<Skipped>,
 }
 
-fn read_sheet(sheet: &PriceSheet, reader: &mut Reader, observed_at: DateTime<Utc>) -> SheetRead {
+fn read_sheet(sheet: &PriceSheet, reader: &mut Reader, dates: Dates) -> SheetRead {
     let bytes = sheet
         .bytes
         .strip_prefix(b"\xEF\xBB\xBF")
@@ -151,7 +161,7 @@ fn read_sheet(sheet: &PriceSheet, reader: &mut Reader, observed_at: DateTime<Utc
         found.rows = row;
         let fields = Fields::of(&columns, &record, seller.as_ref());
         let parsed = fields.and_then(|fields| (columns.dialect.parse)(&fields));
-        let of_row = reader.read(parsed, observed_at);
+        let of_row = reader.read(parsed, dates);
         // A row that gave nothing is counted once, by its first reason.
         let mut uncounted = u64::from(of_row.drafts.is_empty());
         let sku = sku_of(&columns, &record);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use adapters::{Adapter, Http};
+use arc_swap::ArcSwap;
 use chrono::{DateTime, Utc};
 use market::ids::ProviderId;
 use matcher::Snapshot;
@@ -87,7 +88,7 @@ struct Inner {
     parts: Parts,
     providers: RwLock<ProviderSet>,
     replica: String,
-    supply: RwLock<Supply>,
+    supply: ArcSwap<Supply>,
     plans: PlanMemory,
     plan_turns: Turns,
     work_to_do: AsyncMutex<WakeUps>,
@@ -153,7 +154,7 @@ impl Broker {
             parts,
             providers,
             replica: Uuid::now_v7().simple().to_string(),
-            supply: RwLock::new(supply),
+            supply: ArcSwap::from_pointee(supply),
             plans: PlanMemory::default(),
             plan_turns: Turns::default(),
             work_to_do: AsyncMutex::new(work_to_do),
@@ -248,7 +249,7 @@ impl Broker {
     /// Whether a provider was switched off, as of the last look at the database.
     #[must_use]
     pub fn is_disabled(&self, id: &ProviderId) -> bool {
-        let supply = self.0.supply.read().unwrap_or_else(PoisonError::into_inner);
+        let supply = self.0.supply.load();
         let mut standings = supply.standings.iter();
         standings.any(|standing| standing.id == id.as_str() && !standing.enabled)
     }
@@ -261,30 +262,28 @@ impl Broker {
 
     /// All live offers, and the mark of what they were built from.
     pub(crate) fn supply(&self) -> (Arc<Snapshot>, SupplyMark) {
-        let supply = self.0.supply.read().unwrap_or_else(PoisonError::into_inner);
+        let supply = self.0.supply.load();
         (Arc::clone(&supply.snapshot), supply.mark)
     }
 
     /// Whether the snapshot was built from what the database holds by these marks.
     pub(crate) fn has_supply(&self, generation: u64, standings: &[ProviderStanding]) -> bool {
-        let supply = self.0.supply.read().unwrap_or_else(PoisonError::into_inner);
+        let supply = self.0.supply.load();
         supply.snapshot.generation() == generation && supply.standings == standings
     }
 
     /// Puts a newer snapshot in place, with how its providers stood; an older one changes nothing.
+    /// Nobody who reads one waits for it.
     pub(crate) fn put_snapshot(&self, snapshot: Snapshot, standings: Vec<ProviderStanding>) {
-        let mut supply = self
-            .0
-            .supply
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        if snapshot.generation() >= supply.snapshot.generation() {
-            *supply = Supply {
-                mark: SupplyMark::of(snapshot.generation(), &standings),
-                snapshot: Arc::new(snapshot),
-                standings,
-            };
-        }
+        let next = Arc::new(Supply {
+            mark: SupplyMark::of(snapshot.generation(), &standings),
+            snapshot: Arc::new(snapshot),
+            standings,
+        });
+        self.0.supply.rcu(|known| {
+            let newer = next.snapshot.generation() >= known.snapshot.generation();
+            Arc::clone(if newer { &next } else { known })
+        });
     }
 
     /// The plans that were made lately.

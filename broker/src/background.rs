@@ -211,6 +211,29 @@ mod tests {
         lives.load(Ordering::Relaxed)
     }
 
+    #[test]
+    fn the_guide_to_workers_lists_every_task_and_no_other() {
+        let (source, _) = include_str!("background.rs")
+            .split_once("#[cfg(test)]")
+            .expect("tests at the foot");
+        let added = source.split("work.add(\"").skip(1).map(|rest| {
+            let (name, rest) = rest.split_once("\", ").expect("a name");
+            let (task, _) = rest.split_once(");").expect("a task");
+            format!("`{name}`: `{task}`")
+        });
+        let mut added: BTreeSet<_> = added.collect();
+        assert!(added.len() > 5, "{added:?}");
+        let poll = format!("`{}PROVIDER`, one for each", ingest::POLL);
+        added.insert(format!("{poll}: `ingest::keep_polling`"));
+        let (_, table) = include_str!("../../docs/workers.md")
+            .split_once("| task | claims | does |\n|---|---|---|\n")
+            .expect("the table");
+        let rows = table.lines().take_while(|line| !line.is_empty());
+        let rows = rows.filter_map(|row| row.strip_prefix("| ")?.split(" | ").next());
+        let listed: BTreeSet<_> = rows.map(str::to_owned).collect();
+        assert_eq!(listed, added);
+    }
+
     #[tokio::test]
     async fn a_task_that_panics_is_started_again() {
         assert_eq!(lives_of(|life| panic!("in life {life}")).await, 4);

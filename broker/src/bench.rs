@@ -1,12 +1,14 @@
-//! Self-measurement: what a route costs beside the least that it could cost, in one process.
+//! Self-measurement: what a route or a match costs beside the least that it could cost, in one
+//! process. Matches are in `matching`.
 //!
-//! The service and its floor each have one worker, so a rate is that of one core; both answer over
+//! Of a route, the service and its floor each have one worker, so a rate is that of one core; both answer over
 //! loopback to the same load, in turns, so that whatever else the machine does falls on both alike.
 //! The floor is a bare server that sends the same bytes under the same headers, and does nothing
 //! else.
 
 mod floor;
 mod load;
+mod matching;
 mod scene;
 
 use std::net::SocketAddr;
@@ -17,6 +19,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 
 use load::{Load, Measured};
+pub use matching::{MatchFigures, Repriced, measure_match, measure_reprice};
 pub use scene::Scene;
 
 /// In how many turns each route is measured.

@@ -7,15 +7,19 @@ mod adapters;
 mod audit;
 mod backup;
 mod bench;
+mod catalogue;
 mod client;
+mod hybrid;
 mod keys;
 mod ledger;
 mod market;
 mod matching;
 mod migrate;
 mod openapi;
+pub(crate) mod plan_lines;
 mod predict;
 mod providers;
+mod record;
 mod serve;
 mod simulator;
 mod sweep;
@@ -28,7 +32,8 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ::adapters::pricesheet::PriceSheet;
+use ::adapters::pricesheet::{PriceSheet, PriceSheets};
+use ::market::catalog::Skipped;
 use clap::{Args, Parser, Subcommand};
 
 use crate::demo;
@@ -52,6 +57,10 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Ranks the offers of price lists for a demand; no server, no database.
     Match(matching::MatchArgs),
+    /// Lists the GPUs that are known, with what is published of each; no server, no database.
+    Gpus(catalogue::GpusArgs),
+    /// Lists the models that are known by name; no server, no database.
+    Models(catalogue::ModelsArgs),
     /// Predicts tables of training runs or serving tests; no server, no database.
     Predict {
         #[command(subcommand)]
@@ -161,6 +170,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Match(args) => matching::run(&args),
+        Command::Gpus(args) => catalogue::gpus(&args),
+        Command::Models(args) => catalogue::models(&args),
         Command::Predict { command } => predict::run(&command),
         Command::Bench { command } => bench::run(command),
         Command::Adapters { command } => adapters::run(command),
@@ -199,7 +210,8 @@ fn complain(why: &str) {
     let _ = writeln!(std::io::stderr(), "error: {why}");
 }
 
-/// Reads the files of price lists.
+/// Reads the files of price lists. What stood in two of them would count twice, so each is taken
+/// once.
 pub(crate) fn read_sheets(files: &[PathBuf]) -> Result<Vec<PriceSheet>, Ending> {
     let open = |file: &PathBuf| {
         PriceSheet::open(file).map_err(|error| {
@@ -209,7 +221,35 @@ pub(crate) fn read_sheets(files: &[PathBuf]) -> Result<Vec<PriceSheet>, Ending> 
             ))
         })
     };
-    files.iter().map(open).collect()
+    let sheets: Vec<PriceSheet> = files.iter().map(open).collect::<Result<_, _>>()?;
+    for (at, sheet) in sheets.iter().enumerate() {
+        let same = |other: &&PriceSheet| !sheet.bytes.is_empty() && other.bytes == sheet.bytes;
+        if let Some(first) = sheets[..at].iter().find(same) {
+            return Err(Ending::wrong_input(format!(
+                "the price lists {} and {} are the same; give it once",
+                first.name, sheet.name
+            )));
+        }
+    }
+    Ok(sheets)
+}
+
+/// Refuses lists that cannot be read at all, each with why.
+pub(crate) fn all_readable(read: &PriceSheets) -> Result<(), Ending> {
+    let unread: Vec<String> = read.unread_files().map(why_unread).collect();
+    if unread.is_empty() {
+        return Ok(());
+    }
+    Err(Ending::wrong_input(format!(
+        "{}; docs/price-lists.md has the columns",
+        unread.join("; ")
+    )))
+}
+
+/// Why a file is no price list, in a sentence without an end.
+pub(crate) fn why_unread(file: &Skipped) -> String {
+    let name = file.file.as_deref().unwrap_or("a price list");
+    format!("{name} was not read: {}", file.why)
 }
 
 /// Listens at an address for the service.
@@ -227,4 +267,46 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Ending>>) -> Resu
         .enable_all()
         .build()?
         .block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// Every command without commands of its own that is shown to people, in full.
+    fn leaves(of: &clap::Command, before: &str, found: &mut Vec<(String, bool)>) {
+        for command in of.get_subcommands() {
+            if command.is_hide_set() || command.get_name() == "help" {
+                continue;
+            }
+            let name = format!("{before} {}", command.get_name());
+            if command.has_subcommands() {
+                leaves(command, &name, found);
+            } else {
+                let has_json = command.get_arguments().any(|arg| arg.get_id() == "json");
+                found.push((name, has_json));
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_that_answers_answers_programs_too() {
+        // It runs until it is ended, prints a document of its own, or prints what a shell reads.
+        const WITHOUT: [&str; 4] = [
+            "broker serve",
+            "broker openapi",
+            "broker adapters read",
+            "broker completions",
+        ];
+        let mut whole = Cli::command();
+        whole.build();
+        let mut found = Vec::new();
+        leaves(&whole, "broker", &mut found);
+        assert!(found.len() > 35, "{found:?}");
+        for (name, has_json) in found {
+            assert_ne!(has_json, WITHOUT.contains(&name.as_str()), "{name}: --json");
+        }
+    }
 }

@@ -316,7 +316,7 @@ pub struct OidcConfig {
     pub role_claim: String,
     /// Words of that claim, and the roles that they stand for.
     pub role_map: BTreeMap<String, Role>,
-    /// Algorithms of its signatures.
+    /// Algorithms of its signatures; RS256, ES256 and EdDSA, when nothing is said.
     #[serde(default = "OidcAlgorithm::all")]
     pub algorithms: Vec<OidcAlgorithm>,
 }
@@ -386,7 +386,9 @@ impl Config {
     }
 }
 
-fn defaults() -> serde_json::Value {
+/// What is set where nothing is said, by section.
+#[must_use]
+pub fn defaults() -> serde_json::Value {
     serde_json::json!({
         "data_dir": ".broker",
         "server": { "listen": "127.0.0.1:8080", "drain_seconds": 30, "trusted_proxies": [] },

@@ -13,10 +13,12 @@ mod tell;
 
 use std::path::PathBuf;
 
+use adapters::pricesheet;
 use clap::Args;
 
 use crate::cli::table::print_line;
-use crate::cli::{Ending, block_on, listen_at, read_sheets};
+use crate::cli::{Ending, all_readable, block_on, listen_at, read_sheets};
+use crate::clock::{Clock as _, SystemClock};
 
 pub use summary::{ReservationSummary, Summary, VerificationSummary};
 
@@ -46,7 +48,8 @@ pub struct DemoArgs {
 
 pub(crate) fn run(args: DemoArgs) -> Result<(), Ending> {
     // Wrong input is told before the story begins; both are opened again by it.
-    read_sheets(&args.pricesheets)?;
+    let sheets = read_sheets(&args.pricesheets)?;
+    all_readable(&pricesheet::read_price_sheets(&sheets, SystemClock.now()))?;
     drop(listen_at(&args.listen)?);
     block_on(async {
         let told = story::tell(&args).await?;

@@ -47,11 +47,11 @@ mod webhook_endpoints;
 
 use std::net::TcpListener;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use actix_web::dev::Server;
 use actix_web::middleware::{Compress, from_fn};
 use actix_web::{App, HttpServer, web};
-use tracing_actix_web::TracingLogger;
 use utoipa_actix_web::AppExt as _;
 
 pub(crate) use credential::TOKEN_LIFETIME;
@@ -64,10 +64,12 @@ use auth::KnownKeys;
 use error::ApiError;
 use offers::OfferPages;
 use plans::PlanAnswers;
-use request::RequestSpan;
 use unrouted::KnownPaths;
 use verifications::LargeSteps;
 
+/// How long a connection is kept open that nobody calls on: longer than usual proxies keep theirs (60
+/// seconds), for whoever closes first may close on a call that is just being sent.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// How long requests under way may take once the server is told to stop. Units: seconds.
 const SHUTDOWN_SECONDS: u64 = 10;
 
@@ -123,7 +125,6 @@ pub fn serve_with_workers(
             .wrap(from_fn(limits::limit))
             .wrap(from_fn(request::finish_problems))
             .wrap(Compress::default())
-            .wrap(TracingLogger::<RequestSpan>::new())
             .wrap(from_fn(request::identify))
             .wrap(from_fn(metrics::time))
             .into_utoipa_app()
@@ -134,6 +135,7 @@ pub fn serve_with_workers(
     Ok(server
         .workers(workers.get())
         .disable_signals()
+        .keep_alive(KEEP_ALIVE)
         .shutdown_timeout(SHUTDOWN_SECONDS)
         .listen(listener)?
         .run())

@@ -17,7 +17,7 @@ use adapters::AdapterError;
 use market::catalog::{CatalogReading, OfferDiff};
 use market::ids::ProviderId;
 use market::offer::Offer;
-use matcher::{ProviderView, Quarantine, Snapshot};
+use matcher::{ProviderView, Quarantine};
 use store::StoreError;
 use store::catalog::Generation;
 use tracing::{Instrument as _, debug_span, info, warn};
@@ -195,7 +195,7 @@ pub async fn read_all(broker: &Broker) -> Vec<IngestError> {
     failures
 }
 
-/// Builds the snapshot from what the database holds.
+/// Brings the snapshot to what the database holds: what did not change is shared with the one before.
 ///
 /// Errors: the database's.
 pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
@@ -221,7 +221,8 @@ pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
         views.insert(row.id, view);
     }
     let generation = live.generation.map_or(0, |generation| generation.0);
-    let snapshot = Snapshot::new(generation, broker.now(), live.offers, views);
+    let known = broker.snapshot();
+    let snapshot = known.advanced(generation, broker.now(), live.offers, views);
     broker.put_snapshot(snapshot, standings);
     Ok(())
 }

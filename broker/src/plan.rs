@@ -15,9 +15,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use market::demand::Demand;
 use market::demand::check::DemandFault;
-use market::ids::{PlanId, TenantId};
+use market::identity::Reach;
+use market::ids::PlanId;
 use matcher::fleet::Budget;
-use matcher::{Candidate, Held, MatchError, Plan, SearchOptions, Snapshot};
+use matcher::{Candidate, Held, HybridSearch, MatchError, Plan, SearchOptions, Snapshot};
 use moka::sync::Cache;
 use store::StoreError;
 use store::catalog::Generation;
@@ -68,8 +69,8 @@ pub enum PlanError {
 pub struct PlanRecord {
     /// Its id.
     pub id: PlanId,
-    /// Whose.
-    pub tenant_id: TenantId,
+    /// Whose, and in which projects whoever made it works.
+    pub whose: Reach,
     /// What was asked for.
     pub demand: Demand,
     /// What was found.
@@ -81,7 +82,7 @@ pub struct PlanRecord {
 /// The plans made lately, by what they answer.
 pub(crate) struct PlanMemory(Cache<PlanKey, Arc<PlanRecord>>);
 
-type PlanKey = (TenantId, SupplyMark, [u8; 32]);
+type PlanKey = (Reach, SupplyMark, [u8; 32]);
 
 impl Default for PlanMemory {
     fn default() -> Self {
@@ -94,20 +95,20 @@ impl Default for PlanMemory {
 /// Errors: [`PlanError`]; nothing is written then.
 pub async fn make_plan(
     broker: &Broker,
-    tenant: TenantId,
+    whose: &Reach,
     demand: Demand,
 ) -> Result<Arc<PlanRecord>, PlanError> {
     let now = broker.now();
     demand.check(now).map_err(PlanError::Faulty)?;
     let (snapshot, mark) = broker.supply();
     let digest = blake3::hash(demand_text(&demand).as_bytes());
-    let key = (tenant, mark, *digest.as_bytes());
+    let key = (whose.clone(), mark, *digest.as_bytes());
     let memory = &broker.plan_memory().0;
     if let Some(known) = memory.get(&key).filter(|known| still_fresh(broker, known)) {
         return Ok(known);
     }
-    let shared = format!("plan:{tenant}:{mark}:{}", digest.to_hex());
-    if let Some(known) = made_elsewhere(broker, tenant, &shared).await {
+    let shared = format!("plan:{whose}:{mark}:{}", digest.to_hex());
+    if let Some(known) = made_elsewhere(broker, whose, &shared).await {
         let known = Arc::new(known);
         memory.insert(key, Arc::clone(&known));
         return Ok(known);
@@ -127,7 +128,7 @@ pub async fn make_plan(
     let plan = found?;
     let record = PlanRecord {
         id: PlanId::from_uuid(broker.new_uuid()),
-        tenant_id: tenant,
+        whose: whose.clone(),
         demand,
         plan,
         created_at: now,
@@ -135,7 +136,7 @@ pub async fn make_plan(
     broker
         .store()
         .plans()
-        .of(tenant)
+        .of(whose.tenant)
         .insert(as_row(&record))
         .await?;
     let id = record.id.to_string();
@@ -146,10 +147,10 @@ pub async fn make_plan(
 }
 
 /// The plan that another replica made for the same; where it cannot be had, a new one does as well.
-async fn made_elsewhere(broker: &Broker, tenant: TenantId, shared: &str) -> Option<PlanRecord> {
+async fn made_elsewhere(broker: &Broker, whose: &Reach, shared: &str) -> Option<PlanRecord> {
     let id = broker.hot().cached(shared).await?;
     let id = std::str::from_utf8(&id).ok()?.parse().ok()?;
-    let known = find(broker, tenant, id).await.ok()?;
+    let known = find(broker, whose, id).await.ok()?;
     Some(known).filter(|known| still_fresh(broker, known))
 }
 
@@ -162,6 +163,30 @@ fn search(
     now: DateTime<Utc>,
 ) -> Result<Plan, MatchError> {
     let budget = Budget::default();
+    let found = |demand: &Demand| find_within(snapshot, demand, held, now, &budget);
+    match demand {
+        Demand::Hybrid(hybrid) => {
+            let search = HybridSearch {
+                snapshot,
+                held,
+                now,
+                options: &SearchOptions::default(),
+                budget: &budget,
+            };
+            matcher::search_hybrid(&search, hybrid, found)
+        }
+        demand => found(demand),
+    }
+}
+
+/// The candidates of a demand of one kind.
+fn find_within(
+    snapshot: &Snapshot,
+    demand: &Demand,
+    held: &Held,
+    now: DateTime<Utc>,
+    budget: &Budget,
+) -> Result<Plan, MatchError> {
     let find = |limit, orderable_only| {
         let options = SearchOptions {
             limit,
@@ -169,7 +194,7 @@ fn search(
             alternatives: !orderable_only,
             simulated: SIMULATED,
         };
-        matcher::search_within(snapshot, demand, held, now, &options, &budget)
+        matcher::search_within(snapshot, demand, held, now, &options, budget)
     };
     let mut plan = find(CANDIDATES_KEPT, false)?;
     let of_lists = |candidate: &Candidate| {
@@ -217,19 +242,21 @@ fn as_row(record: &PlanRecord) -> NewPlan {
         candidates: json(serde_json::to_value(&record.plan)),
         rejections: json(serde_json::to_value(&record.plan.rejected)),
         created_at: record.created_at,
+        projects: record.whose.projects.clone(),
     }
 }
 
-/// Finds a plan of the tenant.
+/// Finds a plan within reach: a plan belongs to the projects of whoever made it.
 ///
 /// Errors: [`PlanError::Unknown`], also for another tenant's plan.
-pub async fn find(broker: &Broker, tenant: TenantId, id: PlanId) -> Result<PlanRecord, PlanError> {
+pub async fn find(broker: &Broker, whose: &Reach, id: PlanId) -> Result<PlanRecord, PlanError> {
     let row = broker
         .store()
         .plans()
-        .of(tenant)
+        .of(whose.tenant)
         .find(id)
         .await?
+        .filter(|row| whose.projects.covers(&row.projects))
         .ok_or(PlanError::Unknown(id))?;
     let plan = serde_json::from_value(row.candidates).map_err(|error| {
         PlanError::Store(StoreError::Corrupt {
@@ -238,7 +265,10 @@ pub async fn find(broker: &Broker, tenant: TenantId, id: PlanId) -> Result<PlanR
     })?;
     Ok(PlanRecord {
         id,
-        tenant_id: tenant,
+        whose: Reach {
+            tenant: row.tenant_id,
+            projects: row.projects,
+        },
         demand: row.demand,
         plan,
         created_at: row.created_at,

@@ -234,6 +234,29 @@ impl ProviderSet {
     }
 }
 
+/// The connection that an order may go out over at this moment, by the database: since the last look
+/// at it the provider may have been switched off, or its credential forgotten or replaced.
+///
+/// Inside is why no order goes there. Errors: the database's.
+pub(crate) async fn open_link(
+    broker: &Broker,
+    id: &ProviderId,
+) -> Result<Result<Arc<ProviderLink>, &'static str>, StoreError> {
+    let standings = broker.store().providers().standings().await?;
+    let its = |standing: &&ProviderStanding| standing.id == id.as_str();
+    if standings
+        .iter()
+        .find(its)
+        .is_some_and(|standing| !standing.enabled)
+    {
+        return Ok(Err("the provider is disabled"));
+    }
+    take_up(broker, &standings).await?;
+    Ok(broker
+        .provider(id)
+        .ok_or("the credential of the provider was forgotten"))
+}
+
 /// Connects what was entered or changed in the database, and lets go of what was taken out.
 ///
 /// Errors: the database's.

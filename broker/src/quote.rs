@@ -1,7 +1,8 @@
 //! The quote: a candidate's price, frozen until it lapses. The next stage is [`crate::reserve`].
 
 use chrono::TimeDelta;
-use market::ids::{OfferId, PlanId, QuoteId, TenantId};
+use market::identity::{Projects, Reach};
+use market::ids::{OfferId, PlanId, QuoteId};
 use market::quote::Quote;
 use pricing::PriceError;
 use store::idempotency::Completion;
@@ -53,12 +54,12 @@ pub enum QuoteError {
 /// Errors: [`QuoteError`]; nothing is written then.
 pub async fn make_quote(
     broker: &Broker,
-    tenant: TenantId,
+    whose: &Reach,
     plan_id: PlanId,
     rank: usize,
     completion: Option<Completion<'_, KeptQuote>>,
 ) -> Result<Quote, QuoteError> {
-    let record = plan::find(broker, tenant, plan_id).await?;
+    let record = plan::find(broker, whose, plan_id).await?;
     let candidates = record.plan.candidates.len();
     let candidate = record
         .plan
@@ -81,12 +82,15 @@ pub async fn make_quote(
         // The price that is frozen is one that the provider still asks, as far as we know now.
         let same = snapshot
             .offer(&offer.offer_id)
-            .is_some_and(|now| now.price_per_node_hour == offer.price_per_node_hour);
+            .is_some_and(|now| now.price_per_node_hour() == offer.price_per_node_hour);
         if !same {
             return Err(QuoteError::OfferChanged(offer.offer_id));
         }
     }
-    let lines = pricing::quote::quote_lines(candidate.placement())?;
+    let mut lines = pricing::quote::quote_lines(candidate.placement())?;
+    for line in &mut lines {
+        line.half = candidate.half;
+    }
     let lifetime = TimeDelta::seconds(broker.config().sales.quote_seconds.into());
     let quote = Quote {
         id: QuoteId::from_uuid(broker.new_uuid()),
@@ -98,16 +102,23 @@ pub async fn make_quote(
     let kept = broker
         .store()
         .quotes()
-        .of(tenant)
+        .of(whose.tenant)
         .insert(&quote, completion)
         .await?;
     Ok(kept.quote)
 }
 
-/// Finds a quote of the tenant.
+/// Finds a quote within reach: it belongs to the projects that its plan belongs to.
 ///
 /// Errors: [`QuoteError::Unknown`], also for another tenant's quote.
-pub async fn find(broker: &Broker, tenant: TenantId, id: QuoteId) -> Result<Quote, QuoteError> {
-    let row = broker.store().quotes().of(tenant).find(id).await?;
-    row.map(|row| row.quote).ok_or(QuoteError::Unknown(id))
+pub async fn find(broker: &Broker, whose: &Reach, id: QuoteId) -> Result<Quote, QuoteError> {
+    let row = broker.store().quotes().of(whose.tenant).find(id).await?;
+    let quote = row.ok_or(QuoteError::Unknown(id))?.quote;
+    if whose.projects != Projects::All {
+        let plans = broker.store().plans().of(whose.tenant);
+        let plan = plans.find(quote.plan_id).await?;
+        plan.filter(|plan| whose.projects.covers(&plan.projects))
+            .ok_or(QuoteError::Unknown(id))?;
+    }
+    Ok(quote)
 }

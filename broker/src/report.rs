@@ -1,6 +1,7 @@
 //! The cost report: charges of a time, summed up by what finance asks for.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use market::identity::Reach;
 use market::ids::TenantId;
 use market::money::{Currency, Money};
 use pricing::PriceError;
@@ -58,19 +59,23 @@ impl CostQuery {
     }
 }
 
-/// Sums up the charges of a tenant; of all tenants, when none is given.
+/// Sums up the charges within reach; those of all tenants, when no reach is given.
 ///
 /// A charge belongs to the time in which its use began.
 /// Errors: [`ReportError`].
 pub async fn costs(
     broker: &Broker,
-    tenant: Option<TenantId>,
+    whose: Option<&Reach>,
     query: &CostQuery,
 ) -> Result<CostReport, ReportError> {
     let (from, to) = query.time(broker.now())?;
     let charges = broker.store().charges();
-    let charges = match tenant {
-        Some(tenant) => charges.of(tenant).between(from, to).await?,
+    let charges = match whose {
+        Some(whose) => {
+            let mut charges = charges.of(whose.tenant).between(from, to).await?;
+            charges.retain(|charge| whose.projects.has(charge.project_id));
+            charges
+        }
         None => charges.across_tenants().between(from, to).await?,
     };
     Ok(cost_report(&charges, &query.group_by)?)

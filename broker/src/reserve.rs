@@ -7,6 +7,7 @@ mod command;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
+use market::identity::{Projects, Reach};
 use market::ids::{PrincipalId, ProjectId, QuoteId, ReservationId, SshKeyId, TenantId};
 use market::offer::Offer;
 use market::quote::{Quote, QuoteLine};
@@ -58,6 +59,11 @@ pub enum ReserveError {
         /// How many offers were refused.
         rejected: usize,
     },
+    /// A hybrid demand is reserved by halves.
+    #[error(
+        "a hybrid demand makes two reservations; plan it with POST /v1/plans, then quote and reserve a candidate of each half"
+    )]
+    TwoReservations,
     /// The tags cannot stand in a report.
     #[error(transparent)]
     Tags(#[from] TagError),
@@ -67,6 +73,9 @@ pub enum ReserveError {
     /// The project is not one of the tenant's.
     #[error("there is no project {0}")]
     UnknownProject(ProjectId),
+    /// The caller works in several projects and named none.
+    #[error("give `project_id`: the key that you call with works in several projects")]
+    WhichProject,
     /// The SSH key is not one of the tenant's.
     #[error("there is no SSH key {0}; add it with POST /v1/ssh-keys")]
     UnknownSshKey(SshKeyId),
@@ -120,8 +129,12 @@ impl From<IllegalReservationTransition> for ReserveError {
         use ReservationState as S;
         let instead = match (illegal.state, illegal.event) {
             (S::Releasing(_) | S::Closed(_), _) => Some("it is over; nothing needs to be done"),
-            (S::Active | S::Repairing, E::Cancel) => Some("release it"),
-            (_, E::ReleaseRequested) => Some("cancel it"),
+            (S::Active | S::Repairing, E::Cancel) => {
+                Some("release it: `broker release`, or POST /v1/reservations/{id}/release")
+            }
+            (_, E::ReleaseRequested) => {
+                Some("cancel it: `broker cancel`, or POST /v1/reservations/{id}/cancel")
+            }
             (_, E::Confirm) => Some("it was confirmed before; read it to see how far it is"),
             _ => None,
         };
@@ -140,7 +153,7 @@ impl From<StoreError> for ReserveError {
 pub struct Particulars {
     /// What the tenant calls it; the kind of the demand, when nothing is said.
     pub name: Option<String>,
-    /// In which project; the tenant's first, when nothing is said.
+    /// In which project; the first of those within reach, when nothing is said.
     pub project_id: Option<ProjectId>,
     /// Which SSH keys its machines get; all of the tenant's, when nothing is said.
     pub ssh_key_ids: Option<Vec<SshKeyId>>,
@@ -159,31 +172,31 @@ pub struct Particulars {
 /// Errors: [`ReserveError`]; nothing is written then.
 pub async fn hold(
     broker: &Broker,
-    tenant: TenantId,
+    whose: &Reach,
     quote_id: QuoteId,
     particulars: Particulars,
     completion: Option<Completion<'_, Reservation>>,
 ) -> Result<Reservation, ReserveError> {
-    let ended = take(broker, tenant, quote_id, particulars, completion).await;
+    let ended = take(broker, whose, quote_id, particulars, completion).await;
     metrics::hold_ended(&ended);
     ended
 }
 
 async fn take(
     broker: &Broker,
-    tenant: TenantId,
+    whose: &Reach,
     quote_id: QuoteId,
     particulars: Particulars,
     completion: Option<Completion<'_, Reservation>>,
 ) -> Result<Reservation, ReserveError> {
     let now = broker.now();
-    let quote = quote::find(broker, tenant, quote_id).await?;
+    let quote = quote::find(broker, whose, quote_id).await?;
     if quote.has_lapsed(now) {
         return Err(ReserveError::QuoteLapsed(quote_id));
     }
     check_leases(broker, &quote)?;
-    let record = plan::find(broker, tenant, quote.plan_id).await?;
-    let demand = record.demand;
+    let record = plan::find(broker, whose, quote.plan_id).await?;
+    let demand = demand_of(record.demand, &quote);
     let shared = demand.shared();
     let mut tags = shared.tags.clone();
     tags.extend(particulars.tags);
@@ -196,14 +209,14 @@ async fn take(
     let new = NewReservation {
         id: ReservationId::from_uuid(broker.new_uuid()),
         created_by: particulars.created_by,
-        project_id: project(broker, tenant, particulars.project_id).await?,
+        project_id: project(broker, whose, particulars.project_id).await?,
         name: name(particulars.name, demand.kind())?,
         plan_id: quote.plan_id,
         quote_id,
         lines: quote.lines,
         gang: falls_as_one(&demand),
         ceiling,
-        ssh_public_keys: ssh_keys(broker, tenant, particulars.ssh_key_ids).await?,
+        ssh_public_keys: ssh_keys(broker, whose.tenant, particulars.ssh_key_ids).await?,
         tags,
         attribution: particulars.attribution,
         window_end,
@@ -213,7 +226,7 @@ async fn take(
     broker
         .store()
         .reservations()
-        .of(tenant)
+        .of(whose.tenant)
         .place_hold(new, now, completion)
         .await
         .inspect(|_| broker.ring_events())
@@ -235,15 +248,18 @@ async fn take(
 /// Errors: [`ReserveError`]; no hold is left then.
 pub async fn in_one_call(
     broker: &Broker,
-    tenant: TenantId,
+    whose: &Reach,
     demand: Demand,
     particulars: Particulars,
     completion: Option<Completion<'_, Reservation>>,
 ) -> Result<Reservation, ReserveError> {
-    let record = plan::make_plan(broker, tenant, demand).await?;
+    if let Demand::Hybrid(_) = demand {
+        return Err(ReserveError::TwoReservations);
+    }
+    let record = plan::make_plan(broker, whose, demand).await?;
     let mut taken_meanwhile = None;
     for candidate in &record.plan.candidates {
-        let quote = match quote::make_quote(broker, tenant, record.id, candidate.rank, None).await {
+        let quote = match quote::make_quote(broker, whose, record.id, candidate.rank, None).await {
             Ok(quote) => quote,
             Err(
                 QuoteError::NotOrderable(_)
@@ -252,7 +268,7 @@ pub async fn in_one_call(
             ) => continue,
             Err(error) => return Err(error.into()),
         };
-        match hold(broker, tenant, quote.id, particulars.clone(), completion).await {
+        match hold(broker, whose, quote.id, particulars.clone(), completion).await {
             Err(out @ (ReserveError::OutOfStock(_) | ReserveError::ProviderClosed(_))) => {
                 taken_meanwhile = Some(out);
             }
@@ -263,20 +279,21 @@ pub async fn in_one_call(
     Err(taken_meanwhile.unwrap_or(ReserveError::NothingMatches { rejected }))
 }
 
-/// Finds a reservation of the tenant.
+/// Finds a reservation within reach.
 ///
 /// Errors: [`ReserveError::Unknown`], also for another tenant's reservation.
 pub async fn find(
     broker: &Broker,
-    tenant: TenantId,
+    whose: &Reach,
     id: ReservationId,
 ) -> Result<Reservation, ReserveError> {
     broker
         .store()
         .reservations()
-        .of(tenant)
+        .of(whose.tenant)
         .find(id)
         .await?
+        .filter(|row| whose.projects.has(row.project_id))
         .ok_or(ReserveError::Unknown(id))
 }
 
@@ -312,6 +329,14 @@ fn check_leases(broker: &Broker, quote: &Quote) -> Result<(), ReserveError> {
     }
 }
 
+/// What a quote is for: the demand of its plan, or the half of a hybrid one that it prices.
+fn demand_of(planned: Demand, quote: &Quote) -> Demand {
+    match (planned, quote.lines.iter().find_map(|line| line.half)) {
+        (Demand::Hybrid(hybrid), Some(half)) => hybrid.half(half),
+        (demand, _) => demand,
+    }
+}
+
 /// Whether the nodes only make sense together: a training run is a gang, a fleet is not.
 fn falls_as_one(demand: &Demand) -> bool {
     demand.kind() == DemandKind::Train
@@ -331,13 +356,17 @@ pub fn name(given: Option<String>, kind: DemandKind) -> Result<String, ReserveEr
 
 async fn project(
     broker: &Broker,
-    tenant: TenantId,
+    whose: &Reach,
     wanted: Option<ProjectId>,
 ) -> Result<ProjectId, ReserveError> {
-    let projects = broker.store().tenants().projects(tenant).await?;
+    let mut projects = broker.store().tenants().projects(whose.tenant).await?;
+    projects.retain(|project| whose.projects.has(project.id));
     match wanted {
         Some(id) if projects.iter().any(|project| project.id == id) => Ok(id),
         Some(id) => Err(ReserveError::UnknownProject(id)),
+        None if whose.projects != Projects::All && projects.len() > 1 => {
+            Err(ReserveError::WhichProject)
+        }
         // A tenant is made with its first project; it was made first.
         None => projects
             .iter()

@@ -9,6 +9,7 @@ mod clock;
 mod script;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use market::ids::{AttestationId, VerificationId};
 use market::lease::LeaseState;
@@ -53,7 +54,7 @@ pub enum StepRefusal {
     /// No node of this verification has committed to this key.
     #[error("no node has committed to this key; begin with step 1")]
     UnknownAgent,
-    /// The service was restarted in the middle: its clock of this conversation is lost.
+    /// The service was away in the middle, and what the node took cannot be told from that.
     #[error("the conversation was interrupted on our side; begin anew with step 1 and a fresh key")]
     Interrupted,
     /// The node was interrupted so often that it gets no other challenge.
@@ -189,11 +190,7 @@ pub async fn step(
         .ok_or(StepRefusal::UnknownAgent)?;
     let session: Session =
         serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
-    let Some(elapsed) = broker.step_clock().since_answer(id, &key) else {
-        // What cannot be timed proves nothing; the node may prove itself from the beginning.
-        all.interrupt(id, key.as_str(), broker.now()).await?;
-        return Err(StepRefusal::Interrupted);
-    };
+    let elapsed = time_of(broker, &row, &session, &key).await?;
     let entropy = rand::random();
     match step {
         Step::Commit => Err(StepRefusal::NoSuchStep),
@@ -229,6 +226,31 @@ pub async fn step(
             finish(broker, &verification, &row, answered).await
         }
     }
+}
+
+/// The time since the broker's answer before, by this process's own clock when it gave that answer,
+/// else by the database's.
+///
+/// The latter counts in what a restart of ours took. A node that is late by it was perhaps not: what
+/// cannot be timed proves nothing, and the node may prove itself from the beginning.
+async fn time_of(
+    broker: &Broker,
+    row: &NodeSession,
+    session: &Session,
+    key: &AgentKey,
+) -> Result<Duration, StepRefusal> {
+    let id = row.verification_id;
+    if let Some(elapsed) = broker.step_clock().since_answer(id, key, row.step) {
+        return Ok(elapsed);
+    }
+    let all = broker.store().verifications().across_tenants();
+    let shared = all.since_answer(id, key.as_str()).await?;
+    let in_time = |elapsed: &Duration| session.deadline().is_none_or(|limit| *elapsed <= limit);
+    if let Some(elapsed) = shared.filter(in_time) {
+        return Ok(elapsed);
+    }
+    all.interrupt(id, key.as_str(), broker.now()).await?;
+    Err(StepRefusal::Interrupted)
 }
 
 fn parse<T: DeserializeOwned>(step: u8, body: Value) -> Result<T, StepRefusal> {
@@ -307,9 +329,8 @@ async fn commit(
         }
         Err(error) => Err(error.into()),
         Ok(_) => {
-            broker
-                .step_clock()
-                .answered(verification.id, &commit.agent_key);
+            let clock = broker.step_clock();
+            clock.answered(verification.id, &commit.agent_key, Step::Commit.number());
             json(&answered.reply)
         }
     }
@@ -376,9 +397,8 @@ async fn keep<R: Serialize>(
         let all = broker.store().verifications().across_tenants();
         all.advance(row.verification_id, row.node_index, &next, broker.now())
             .await?;
-        broker
-            .step_clock()
-            .answered(row.verification_id, answered.session.agent_key());
+        let clock = broker.step_clock();
+        clock.answered(row.verification_id, answered.session.agent_key(), next.to);
     }
     json(&answered.reply)
 }

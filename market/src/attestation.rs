@@ -190,6 +190,12 @@ finding_codes! {
     BurnTemperature, "burn.temperature", Monitor;
     /// Every port to the network between nodes is up at its rate and stays up.
     NetworkPorts, "net.local", Replace;
+    /// Every pair of nodes of the gang copies as fast as the others do.
+    NetworkPairs, "net.pairs", Replace;
+    /// All nodes of the gang sum up together, and rightly.
+    NetworkAllReduce, "net.allreduce", Replace;
+    /// The sum over the nodes takes as long every time.
+    NetworkJitter, "net.jitter", Monitor;
     /// The same product gave the same bits in every iteration.
     SdcRepeat, "sdc.repeat", Replace;
     /// The committed product is the true one.

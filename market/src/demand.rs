@@ -3,7 +3,9 @@
 //! Shapes and units stand here; whether numbers make sense is in [`check`]; what satisfies a
 //! demand is the matcher's business.
 
+mod calibration;
 pub mod check;
+mod hybrid;
 mod model;
 mod service;
 mod terms;
@@ -11,6 +13,8 @@ mod terms;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+pub use calibration::{ServeCalibration, TrainCalibration};
+pub use hybrid::Half;
 pub use model::{Checkpointing, Model, ModelShape, Precision, TrainMethod};
 pub use service::{LatencyObjective, Survive, UserShare};
 pub use terms::{Ceiling, OnUnreachable, Places, Policy, Window};
@@ -188,6 +192,9 @@ demand! {
         /// How checkpoints are written.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         checkpointing: Option<Checkpointing>,
+        /// A measured step of this run, which puts its predictions right.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        calibration: Option<TrainCalibration>,
     }
 }
 
@@ -230,6 +237,9 @@ demand! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(minimum = 1, maximum = 1_000)]
         growth: Option<f64>,
+        /// A measured copy of this model, which puts its predictions right.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        calibration: Option<ServeCalibration>,
     }
 }
 
@@ -256,6 +266,9 @@ demand! {
         /// When the pile must be done.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<DateTime<Utc>>,
+        /// A measured copy of this model, which puts its predictions right.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        calibration: Option<ServeCalibration>,
     }
 }
 
@@ -270,7 +283,8 @@ pub enum ServeHalf {
 }
 
 demand! {
-    /// A training run and the serving fleet that follows it.
+    /// A training run and the serving fleet that follows it. What it says beside its halves holds for
+    /// both, and a half may only narrow it.
     HybridDemand {
         /// The training run.
         train: TrainDemand,

@@ -25,8 +25,8 @@ const FORM_UNKNOWN: &str = "/form-unknown";
 /// A name that the catalogue does not know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{asked}` is no GPU of the catalogue{}; GET /v1/gpus lists all",
-    if nearest.is_empty() { String::new() } else { format!("; the nearest names are {}", nearest.join(", ")) }
+    "`{asked}` is no GPU of the catalogue{}; `broker gpus` and GET /v1/gpus list all",
+    self.hint()
 )]
 pub struct UnknownGpu {
     /// What was asked for, cut to 80 characters.
@@ -36,8 +36,21 @@ pub struct UnknownGpu {
 }
 
 impl UnknownGpu {
+    /// The nearest names, in words that begin with a semicolon; nothing where there are none.
+    fn hint(&self) -> String {
+        match self.nearest.as_slice() {
+            [] => String::new(),
+            nearest => format!("; the nearest names are {}", nearest.join(", ")),
+        }
+    }
+
     fn new(asked: &str) -> Self {
         let asked: String = asked.chars().take(80).collect();
+        let mut nearest = names::spelling::near(&asked);
+        nearest.truncate(MOST_NEAREST);
+        if !nearest.is_empty() {
+            return Self { asked, nearest };
+        }
         let squeezed = squeeze(&asked);
         let names = Gpu::all()
             .map(Gpu::name)
@@ -53,11 +66,14 @@ impl UnknownGpu {
             .into_iter()
             .filter(|(far, _)| *far <= limit)
             .map(|(_, name)| name)
-            .take(3)
+            .take(MOST_NEAREST)
             .collect();
         Self { asked, nearest }
     }
 }
+
+/// How many near names a refusal tells.
+const MOST_NEAREST: usize = 3;
 
 /// How many letters must be put in, taken out or changed to make one text of the other.
 fn edit_distance(from: &str, to: &str) -> usize {
@@ -209,7 +225,8 @@ pub enum GpuWanted {
 }
 
 impl GpuWanted {
-    /// Reads `any`, a canonical name or a family, in any case.
+    /// Reads `any`, a canonical name or a family, in any case, and what sellers write for one of
+    /// them: `NVIDIA H100 80GB SXM5`.
     ///
     /// A name that is both, such as `L40S`, means exactly that GPU.
     /// Errors: [`UnknownGpu`] with the nearest names.
@@ -219,7 +236,9 @@ impl GpuWanted {
         }
         match CATALOGUE.position(name) {
             Some(position) => Ok(Self::Exactly(Gpu(position))),
-            None => GpuFamily::parse_beside_gpus(name).map(Self::Family),
+            None => GpuFamily::parse_beside_gpus(name)
+                .map(Self::Family)
+                .or_else(|unknown| names::spelling::of_demand(name).ok_or(unknown)),
         }
     }
 
@@ -266,7 +285,7 @@ impl fmt::Display for GpuWanted {
 }
 
 macro_rules! read_and_written_as_a_name {
-    ($type:ident, $example:literal) => {
+    ($type:ident, $pattern:literal, $example:literal) => {
         impl fmt::Debug for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, concat!(stringify!($type), "({})"), self)
@@ -281,17 +300,12 @@ macro_rules! read_and_written_as_a_name {
             }
         }
 
-        string_schema!(
-            $type,
-            stringify!($type),
-            "^[A-Za-z0-9/-]{1,40}$",
-            40,
-            $example
-        );
+        string_schema!($type, stringify!($type), $pattern, 40, $example);
     };
 }
 
-read_and_written_as_a_name!(Gpu, "H100-SXM");
-read_and_written_as_a_name!(GpuFamily, "H100");
-read_and_written_as_a_name!(GpuIdentity, "H100-SXM");
-read_and_written_as_a_name!(GpuWanted, "H100");
+read_and_written_as_a_name!(Gpu, "^[A-Za-z0-9/-]{1,40}$", "H100-SXM");
+read_and_written_as_a_name!(GpuFamily, "^[A-Za-z0-9/-]{1,40}$", "H100");
+read_and_written_as_a_name!(GpuIdentity, "^[A-Za-z0-9/-]{1,40}$", "H100-SXM");
+// Sellers part the words of a name as they like.
+read_and_written_as_a_name!(GpuWanted, "^[A-Za-z0-9/ _.-]{1,40}$", "H100");

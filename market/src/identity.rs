@@ -1,10 +1,13 @@
-//! Who may do what: roles, and the scopes of an API key.
+//! Who may do what: roles, the scopes of an API key, and the projects that it works in.
 //!
 //! Keys themselves, and how they are checked, are not here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+use crate::ids::{ProjectId, TenantId};
 
 /// What a member of a tenant is there to do.
 #[derive(
@@ -137,6 +140,81 @@ pub enum Scope {
 /// The scopes of a key; a family that is not named is out of reach.
 pub type Scopes = BTreeMap<ResourceFamily, Scope>;
 
+/// In which projects of its tenant a credential works.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub enum Projects {
+    /// In all of them, and with what belongs to the tenant as a whole.
+    #[default]
+    All,
+    /// In these alone: everything outside is as if it were another tenant's.
+    Only(BTreeSet<ProjectId>),
+}
+
+impl Projects {
+    /// Whether what is in this project is within reach.
+    #[must_use]
+    pub fn has(&self, project: ProjectId) -> bool {
+        self.named().is_none_or(|named| named.contains(&project))
+    }
+
+    /// Whether all that `other` reaches is within reach.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::All, _) => true,
+            (Self::Only(_), Self::All) => false,
+            (Self::Only(own), Self::Only(theirs)) => theirs.is_subset(own),
+        }
+    }
+
+    /// The projects, where they are named; `None` for all.
+    #[must_use]
+    pub const fn named(&self) -> Option<&BTreeSet<ProjectId>> {
+        match self {
+            Self::All => None,
+            Self::Only(named) => Some(named),
+        }
+    }
+}
+
+impl From<Option<BTreeSet<ProjectId>>> for Projects {
+    fn from(named: Option<BTreeSet<ProjectId>>) -> Self {
+        named.map_or(Self::All, Self::Only)
+    }
+}
+
+/// What of a tenant's things a caller reaches.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Reach {
+    /// Whose things.
+    pub tenant: TenantId,
+    /// In which of its projects.
+    pub projects: Projects,
+}
+
+impl Reach {
+    /// All that a tenant has.
+    #[must_use]
+    pub const fn whole(tenant: TenantId) -> Self {
+        Self {
+            tenant,
+            projects: Projects::All,
+        }
+    }
+}
+
+impl fmt::Display for Reach {
+    /// The tenant, and after a slash the projects, where they are named.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.tenant)?;
+        for (place, project) in self.projects.named().into_iter().flatten().enumerate() {
+            let mark = if place == 0 { '/' } else { '+' };
+            write!(f, "{mark}{project}")?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +224,33 @@ mod tests {
         for role in Role::ALL {
             assert_eq!(serde_json::to_value(role).expect("json"), role.as_str());
         }
+    }
+
+    #[test]
+    fn named_projects_reach_themselves_and_never_the_whole_tenant() {
+        let project = |n: u128| ProjectId::from_uuid(uuid::Uuid::from_u128(n));
+        let only =
+            |numbers: &[u128]| Projects::Only(numbers.iter().copied().map(project).collect());
+        assert!(Projects::All.has(project(1)) && only(&[1, 2]).has(project(2)));
+        assert!(!only(&[1]).has(project(2)) && !only(&[]).has(project(1)));
+        assert!(Projects::All.covers(&Projects::All) && Projects::All.covers(&only(&[1])));
+        assert!(only(&[1, 2]).covers(&only(&[2])) && !only(&[2]).covers(&only(&[1, 2])));
+        assert!(!only(&[1, 2]).covers(&Projects::All));
+    }
+
+    #[test]
+    fn two_reaches_are_never_the_same_text() {
+        let project = |n: u128| ProjectId::from_uuid(uuid::Uuid::from_u128(n));
+        let tenant = TenantId::from_uuid(uuid::Uuid::from_u128(7));
+        let only = |numbers: &[u128]| Reach {
+            tenant,
+            projects: Projects::Only(numbers.iter().copied().map(project).collect()),
+        };
+        let texts: BTreeSet<String> = [Reach::whole(tenant), only(&[1]), only(&[2]), only(&[1, 2])]
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(texts.len(), 4, "{texts:?}");
     }
 
     #[test]

@@ -204,6 +204,12 @@ impl OfferId {
         id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         Self(id)
     }
+
+    /// The hash itself: spread evenly, whatever the offers are.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
 }
 
 impl fmt::Display for OfferId {

@@ -8,6 +8,7 @@
 pub mod access;
 pub mod attestation;
 pub mod catalog;
+pub mod counted;
 pub mod credit;
 pub mod demand;
 pub mod event;

@@ -39,6 +39,9 @@ pub enum Tenancy {
 }
 
 impl Tenancy {
+    /// Every kind of machine.
+    pub const ALL: [Self; 4] = [Self::BareMetal, Self::Vm, Self::Container, Self::Managed];
+
     /// The word on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -242,19 +245,13 @@ impl Offer {
     /// For a slice of a GPU it is the price of a whole GPU's worth of such slices.
     /// Errors: [`MoneyError::Overflow`].
     pub fn rate(&self) -> Result<Rate, MoneyError> {
-        let numerator = i128::from(self.price_per_node_hour.units()) * 1_000;
-        let units = divide_half_even(numerator, i128::from(self.gpus.thousandths()));
-        let units = i64::try_from(units).map_err(|_| MoneyError::Overflow)?;
-        Ok(Rate::per_gpu_hour(Money::from_units(
-            units,
-            self.price_per_node_hour.currency(),
-        )))
+        node_rate(self.price_per_node_hour, self.gpus)
     }
 
     /// How old the offer is at `now`. Units: seconds, never negative.
     #[must_use]
     pub fn age_seconds(&self, now: DateTime<Utc>) -> u64 {
-        u64::try_from((now - self.observed_at).num_seconds()).unwrap_or(0)
+        age_seconds(self.observed_at, now)
     }
 
     /// The offer as it is shown for so many nodes.
@@ -280,6 +277,25 @@ impl Offer {
             observed_at: self.observed_at,
         })
     }
+}
+
+/// The rate per GPU-hour that a node's price comes to; see [`Offer::rate`].
+///
+/// Errors: [`MoneyError::Overflow`].
+pub fn node_rate(price_per_node_hour: Money, gpus: GpuCount) -> Result<Rate, MoneyError> {
+    let numerator = i128::from(price_per_node_hour.units()) * 1_000;
+    let units = divide_half_even(numerator, i128::from(gpus.thousandths()));
+    let units = i64::try_from(units).map_err(|_| MoneyError::Overflow)?;
+    Ok(Rate::per_gpu_hour(Money::from_units(
+        units,
+        price_per_node_hour.currency(),
+    )))
+}
+
+/// How old at `now` is what was said then. Units: seconds, never negative.
+#[must_use]
+pub fn age_seconds(observed_at: DateTime<Utc>, now: DateTime<Utc>) -> u64 {
+    u64::try_from((now - observed_at).num_seconds()).unwrap_or(0)
 }
 
 /// The one JSON form of an offer, wherever offers are shown.

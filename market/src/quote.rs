@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::demand::Half;
 use crate::ids::{PlanId, QuoteId};
 use crate::money::{Money, MoneyError, Rate};
 use crate::offer::Offer;
@@ -18,6 +19,9 @@ pub struct QuoteLine {
     pub nodes: u32,
     /// What the tenant pays per GPU-hour, whatever a replacement costs the broker.
     pub rate: Rate,
+    /// The half of a hybrid demand that it is for; nothing for other kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half: Option<Half>,
 }
 
 impl QuoteLine {

@@ -121,9 +121,34 @@ pub enum ReservationEvent {
     AllLeasesGone,
 }
 
+impl ReservationEvent {
+    /// The event as what was tried, in words that go on from "cannot".
+    #[must_use]
+    pub const fn as_attempt(self) -> &'static str {
+        match self {
+            Self::Confirm => "be confirmed",
+            Self::HoldLapsed => "lapse",
+            Self::Cancel => "be cancelled",
+            Self::LeasesRequested => "have its leases requested",
+            Self::CandidatesExhausted => "run out of candidates",
+            Self::AllPassed => "have all leases passed",
+            Self::LeaseFell => "lose a lease",
+            Self::WindowEnded => "see its window end",
+            Self::NextTaken => "take the next candidate",
+            Self::HandedOff => "be handed off",
+            Self::ReleaseRequested => "be released",
+            Self::Extended => "be extended",
+            Self::Repaired => "be repaired",
+            Self::RepairGivenUp => "go on smaller",
+            Self::RepairImpossible => "be given up",
+            Self::AllLeasesGone => "lose all leases",
+        }
+    }
+}
+
 /// An event that a state does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a reservation that is {state} cannot take the event {event:?}")]
+#[error("a reservation that is {state} cannot {}", event.as_attempt())]
 pub struct IllegalReservationTransition {
     /// The state it was in.
     pub state: ReservationState,

@@ -10,6 +10,7 @@
 //! comes out is in [`crate::attestation`].
 
 mod facts;
+mod gang;
 mod opaque;
 mod order;
 mod report;
@@ -22,6 +23,9 @@ pub use facts::{
     BurnFacts, CollectiveAlgorithm, CollectiveRate, DriverFacts, FabricState, GpuCounts, GpuFacts,
     GpuRates, HealthCounters, HostFacts, HostLink, LibraryFacts, NodeFacts, PairRate, PortFacts,
     Trouble, TroubleKind, XidEvent,
+};
+pub use gang::{
+    GangAnswer, GangCall, GangWork, MOST_RAILS, Measure, Rail, Round, RoundDone, Shown, Sibling,
 };
 pub use opaque::{AgentKey, Digest, InvalidOpaque, Word64};
 pub use order::{
@@ -338,6 +342,9 @@ pub struct ReportReply {
     pub verdict: Verdict,
     /// Where the countersigned result is found.
     pub attestation_id: AttestationId,
+    /// Whether the node is now measured together with the others of its gang.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gang: bool,
 }
 
 #[cfg(test)]

@@ -6,11 +6,13 @@ mod refusal;
 mod serving;
 mod training;
 
+use market::counted::counted;
 use market::money::{Money, Rate};
 use market::offer::Offer;
 
 use crate::filter::Filter;
 use crate::fleet_search::FleetLine;
+use crate::perf::calibration::{Calibration, Nearness};
 use crate::plan::Facts;
 use crate::search::{Figures, Fit, MAX_NODES, Query};
 use crate::snapshot::Row;
@@ -25,15 +27,19 @@ pub(crate) fn facts(query: &Query<'_>, row: &Row, fit: &Fit) -> Facts {
         Figures::Train(fit) => Facts {
             memory_needed_gb: Some(gb(fit.needed_bytes)),
             memory_available_gb: Some(gb(fit.available_bytes)),
-            ..training::facts(row, &fit.run)
+            ..match query {
+                Query::Train(query) => training::facts(query, row, &fit.run),
+                Query::Gpus(_) | Query::Serve(_) => Facts::default(),
+            }
         },
         Figures::Serve(node) => {
             let nodes = fit.nodes;
             let line = FleetLine { row, nodes, node };
-            let facts = serving::facts(&[line]);
             match query {
-                Query::Serve(query) => serving::with_pile(facts, query, &line),
-                _ => facts,
+                Query::Serve(query) => {
+                    serving::with_pile(serving::facts(query, &[line]), query, &line)
+                }
+                Query::Gpus(_) | Query::Train(_) => Facts::default(),
             }
         }
     }
@@ -66,6 +72,26 @@ pub(crate) fn reasons(
         reasons.push("It comes from a price list: compared with, but not ordered here".to_owned());
     }
     reasons
+}
+
+/// What a measurement changed, and how near to it this hardware is.
+fn measured(what: &str, calibration: &Calibration, nearness: Nearness) -> String {
+    let Calibration {
+        measured,
+        predicted,
+        gpu,
+        gpus,
+    } = calibration;
+    let near = match nearness {
+        Nearness::Same => "here on the very same GPUs",
+        Nearness::SameGpu => "here on another number of the same GPUs",
+        Nearness::Elsewhere => "here on another GPU, to which it carries badly",
+    };
+    format!(
+        "A measured {what} of {measured:.0} tokens/s on {gpus} x {gpu}, {predicted:.0} predicted, \
+         multiplies all rates by {:.3}: {near}",
+        calibration.factor(),
+    )
 }
 
 /// So many nodes, at what price.
@@ -133,12 +159,4 @@ fn span(seconds: u64) -> String {
 
 fn gb(bytes: f64) -> f64 {
     bytes / 1e9
-}
-
-fn counted(count: u32, thing: &str) -> String {
-    if count == 1 {
-        format!("1 {thing}")
-    } else {
-        format!("{count} {thing}s")
-    }
 }

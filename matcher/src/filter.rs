@@ -2,14 +2,15 @@
 
 use chrono::{DateTime, Utc};
 use market::demand::{Ceiling, DemandKind, Shared};
-use market::money::{Money, Rate};
-use market::offer::Offer;
-use market::place::Place;
+use market::ids::ProviderId;
+use market::money::Money;
+use market::offer::{Availability, Tenancy};
+use market::place::Country;
 
 use crate::fleet::Budget;
 use crate::reason::ReasonCode;
 use crate::search::{Held, MAX_NODES, SearchOptions};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{GroupRef, PartitionKey, ProviderView, Snapshot, is_past_limit};
 
 /// The shared fields of a demand, with what they are tested against.
 pub(crate) struct Filter<'a> {
@@ -23,116 +24,129 @@ pub(crate) struct Filter<'a> {
     pub(crate) budget: &'a Budget,
 }
 
-impl Filter<'_> {
-    /// Whether the offer may be taken at all, whatever it is taken for.
-    pub(crate) fn check_offer(&self, offer: &Offer) -> Result<(), ReasonCode> {
-        if self.options.orderable_only && !offer.orderable {
+/// A provider, as a demand sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Seller<'a> {
+    view: Option<&'a ProviderView>,
+    /// Why nothing is taken of it, whatever it is.
+    refused: Option<ReasonCode>,
+}
+
+/// How old the offers of a group are, by their provider's limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ages {
+    /// None is too old.
+    Fresh,
+    /// All are.
+    Stale,
+    /// Some are.
+    Mixed,
+}
+
+impl<'a> Filter<'a> {
+    pub(crate) fn seller(&self, id: &ProviderId) -> Seller<'a> {
+        let view = self.snapshot.provider(id);
+        let refused = if !self.allows_provider(id) {
+            Some(ReasonCode::ProviderPolicy)
+        } else {
+            let quarantine = view.and_then(|view| view.quarantine.as_ref());
+            let holds = quarantine.is_some_and(|quarantine| self.now < quarantine.until);
+            holds.then_some(ReasonCode::Quarantined)
+        };
+        Seller { view, refused }
+    }
+
+    /// Whether offers of a group may be taken at all if they are not too old, whatever they are
+    /// taken for. That they are sold out comes after their age: it is not asked here.
+    pub(crate) fn check_group(
+        &self,
+        group: GroupRef<'_>,
+        seller: &Seller<'_>,
+        countries: &CountrySet,
+    ) -> Result<(), ReasonCode> {
+        if self.options.orderable_only && !group.orderable() {
             return Err(ReasonCode::NotOrderable);
         }
-        if !self.allows_provider(offer) {
-            return Err(ReasonCode::ProviderPolicy);
+        if let Some(code) = seller.refused {
+            return Err(code);
         }
-        if self
-            .snapshot
-            .quarantine(&offer.provider, self.now)
-            .is_some()
-        {
-            return Err(ReasonCode::Quarantined);
-        }
-        self.check_place(&offer.place)?;
-        if self
-            .shared
-            .tenancy
-            .is_some_and(|allowed| !allowed.contains(&offer.tenancy))
-        {
+        self.check_place(group, countries)?;
+        if !self.allows_tenancy(group.tenancy()) {
             return Err(ReasonCode::Tenancy);
-        }
-        if self.snapshot.is_stale(offer, self.now) {
-            return Err(ReasonCode::Stale);
-        }
-        if offer.availability.is_sold_out() {
-            return Err(ReasonCode::SoldOut);
         }
         Ok(())
     }
 
-    fn allows_provider(&self, offer: &Offer) -> bool {
+    fn allows_provider(&self, id: &ProviderId) -> bool {
         self.shared.policy.is_none_or(|policy| {
             let allowed = &policy.allow_providers;
-            !policy.deny_providers.contains(&offer.provider)
-                && (allowed.is_empty() || allowed.contains(&offer.provider))
+            !policy.deny_providers.contains(id) && (allowed.is_empty() || allowed.contains(id))
         })
     }
 
-    fn check_place(&self, place: &Place) -> Result<(), ReasonCode> {
+    fn allows_tenancy(&self, tenancy: Tenancy) -> bool {
+        let allowed = self.shared.tenancy;
+        allowed.is_none_or(|allowed| allowed.contains(&tenancy))
+    }
+
+    fn check_place(&self, group: GroupRef<'_>, countries: &CountrySet) -> Result<(), ReasonCode> {
         let Some(places) = self.shared.places else {
             return Ok(());
         };
         if !places.countries.is_empty() {
-            let country = place.country.ok_or(ReasonCode::PlaceUnknown)?;
-            if !places.countries.contains(&country) {
+            let country = group.country().ok_or(ReasonCode::PlaceUnknown)?;
+            if !countries.contains(country) {
                 return Err(ReasonCode::Place);
             }
         }
         if !places.regions.is_empty() {
-            let region = place.region.as_ref().ok_or(ReasonCode::PlaceUnknown)?;
-            if !places
-                .regions
-                .iter()
-                .any(|allowed| allowed.eq_ignore_ascii_case(region))
-            {
+            let region = group.region().ok_or(ReasonCode::PlaceUnknown)?;
+            let mut allowed = places.regions.iter();
+            if !allowed.any(|allowed| allowed.eq_ignore_ascii_case(region)) {
                 return Err(ReasonCode::Place);
             }
         }
         Ok(())
     }
 
-    /// Whether the provider has so many nodes beside those that are held or leased already.
-    ///
-    /// Where the provider counts nothing, one holder at a time is let in.
-    pub(crate) fn check_stock(&self, offer: &Offer, nodes: u32) -> Result<(), ReasonCode> {
-        let stock = &offer.availability;
-        if !stock.may_hold(nodes) {
-            return Err(ReasonCode::NotEnoughNodes);
-        }
-        let held = self.held.get(&offer.offer_id).copied().unwrap_or(0);
-        if held == 0 {
-            return Ok(());
-        }
-        if stock.nodes.is_none() || !stock.may_hold(nodes.saturating_add(held)) {
-            return Err(ReasonCode::Held);
-        }
-        Ok(())
-    }
-
-    /// The nodes that may be taken beside those that are held or leased already.
-    ///
-    /// Where the provider counts nothing, one holder at a time is let in.
-    pub(crate) fn free_nodes(&self, offer: &Offer) -> u32 {
-        let stock = &offer.availability;
-        let held = self.held.get(&offer.offer_id).copied().unwrap_or(0);
-        match stock.nodes {
-            _ if stock.is_sold_out() => 0,
-            None if held > 0 => 0,
-            Some(free) if !stock.at_least => free.saturating_sub(held).min(MAX_NODES),
-            _ => MAX_NODES,
+    pub(crate) fn ages(&self, group: GroupRef<'_>, seller: &Seller<'_>) -> Ages {
+        let is_stale = |observed_at| self.is_stale(group, seller, observed_at);
+        let (oldest, newest) = group.read_between();
+        if !is_stale(oldest) {
+            Ages::Fresh
+        } else if is_stale(newest) {
+            Ages::Stale
+        } else {
+            Ages::Mixed
         }
     }
 
-    /// What the tenant would pay per hour for so many nodes, if it is under the ceiling.
+    /// Whether an offer of a group that was read then is too old.
+    pub(crate) fn is_stale(
+        &self,
+        group: GroupRef<'_>,
+        seller: &Seller<'_>,
+        observed_at: DateTime<Utc>,
+    ) -> bool {
+        is_past_limit(seller.view, group.orderable(), observed_at, self.now)
+    }
+
+    /// What the tenant would pay per hour for so many nodes at this price, if it is under the
+    /// ceiling. What is above it at one price is above it at every higher one.
     ///
     /// It is the frozen rate times the GPUs, as it will be charged.
     pub(crate) fn check_cost(
         &self,
-        offer: &Offer,
-        rate: Rate,
+        key: &PartitionKey,
+        price: Money,
         nodes: u32,
     ) -> Result<Money, ReasonCode> {
-        let gpus = offer.gpus.as_whole().ok_or(ReasonCode::Slice)?;
-        let price = rate.money_per_gpu_hour();
-        let units = i128::from(price.units()) * i128::from(gpus) * i128::from(nodes);
+        let rate = key.rate(price).ok_or(ReasonCode::NoPrice)?;
+        let each = key.node_price_units(price).ok_or(ReasonCode::NoPrice)?;
         // More than a sum of money can hold is above any ceiling.
-        let units = i64::try_from(units).map_err(|_| ReasonCode::Ceiling)?;
+        let units = each
+            .checked_mul(i64::from(nodes))
+            .ok_or(ReasonCode::Ceiling)?;
         let cost = Money::from_units(units, price.currency());
         let none = Ceiling::default();
         let ceiling = self.shared.ceiling.unwrap_or(&none);
@@ -143,5 +157,56 @@ impl Filter<'_> {
         } else {
             Ok(cost)
         }
+    }
+}
+
+/// Whether a provider has so many nodes beside those that are held or leased already.
+///
+/// Where the provider counts nothing, one holder at a time is let in.
+pub(crate) fn check_stock(stock: &Availability, held: u32, nodes: u32) -> Result<(), ReasonCode> {
+    if !stock.may_hold(nodes) {
+        return Err(ReasonCode::NotEnoughNodes);
+    }
+    if held > 0 && (stock.nodes.is_none() || !stock.may_hold(nodes.saturating_add(held))) {
+        return Err(ReasonCode::Held);
+    }
+    Ok(())
+}
+
+/// The nodes that may be taken beside those that are held or leased already.
+///
+/// Where the provider counts nothing, one holder at a time is let in.
+pub(crate) fn free_nodes(stock: &Availability, held: u32) -> u32 {
+    match stock.nodes {
+        _ if stock.is_sold_out() => 0,
+        None if held > 0 => 0,
+        Some(free) if !stock.at_least => free.saturating_sub(held).min(MAX_NODES),
+        _ => MAX_NODES,
+    }
+}
+
+/// Countries, each looked up in one step: a bit for each pair of letters.
+#[derive(Debug)]
+pub(crate) struct CountrySet([u64; 11]);
+
+impl CountrySet {
+    pub(crate) fn of(countries: &[Country]) -> Self {
+        let mut set = Self([0; 11]);
+        for country in countries {
+            let at = Self::place(*country);
+            set.0[at / 64] |= 1 << (at % 64);
+        }
+        set
+    }
+
+    fn contains(&self, country: Country) -> bool {
+        let at = Self::place(country);
+        self.0[at / 64] & (1 << (at % 64)) != 0
+    }
+
+    /// 0..676: codes are two upper-case letters.
+    fn place(country: Country) -> usize {
+        let letters = country.code().bytes();
+        letters.fold(0, |at, letter| at * 26 + usize::from(letter - b'A'))
     }
 }

@@ -9,21 +9,21 @@
 use std::collections::HashMap;
 
 use market::demand::Survive;
-use market::ids::OfferId;
 use market::money::{Currency, Money};
-use market::offer::Offer;
 
 use crate::explain;
-use crate::filter::Filter;
-use crate::fleet::{Column, Fleet, FleetProblem, solve_within};
+use crate::filter::{Filter, free_nodes};
+use crate::fleet::{Column, FleetProblem, solve_within};
 use crate::launch::launches;
 use crate::perf::chip::Chip;
 use crate::perf::replica::tails::Arrivals;
 use crate::plan::{Candidate, CandidateLine, Plan};
+use crate::ranking::Ranking;
 use crate::reason::ReasonCode;
-use crate::search::{Query, Tally, keep_best, known_node, node_price_units, test, tie_order};
+use crate::search::{Eligible, Figures, Query, Tally};
 use crate::serve::{Load, ServeFit, ServeQuery};
-use crate::snapshot::Row;
+use crate::snapshot::{GroupRef, Row, RowId};
+use crate::walk::{HeldRows, OpenGroup, dear_from, walk};
 
 /// So many nodes of one offer, with what each carries.
 #[derive(Debug, Clone, Copy)]
@@ -45,110 +45,139 @@ pub(crate) struct Mix<'a> {
 
 /// Finds the fleets for a serving demand.
 pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filter<'_>) -> Plan {
-    let rows = filter.snapshot.rows();
-    let mut singles = Vec::new();
-    let mut parts: Vec<Part<'_>> = Vec::new();
-    let mut outcomes: Vec<Result<(), ReasonCode>> = Vec::with_capacity(rows.len());
-    for (at, row) in rows.iter().enumerate() {
-        let single = test(query, filter, row);
-        let code = single.as_ref().err().copied();
-        if let Some(part) = Part::of(serve, filter, row, at, code) {
-            parts.push(part);
-        }
-        outcomes.push(code.map_or(Ok(()), Err));
-        singles.extend(single);
-    }
-    let mixes = match serve.survive {
-        None => {
-            let best = singles.iter().map(|single| single.fit.key.cost).min();
-            let mix = Market::new(&parts, None).cheapest(serve.need(), filter, None);
-            mix.ok()
-                .filter(|mix| {
-                    mix.lines.len() > 1
-                        && best.is_none_or(|best| i128::from(mix.cost.units()) < best)
-                })
-                .into_iter()
-                .collect()
-        }
-        Some(survive) => {
-            singles.clear();
-            surviving(&parts, survive, serve.need(), filter, &mut outcomes)
-        }
-    };
-    for line in mixes.iter().flat_map(|mix| &mix.lines) {
-        // What carries a part of a candidate satisfies the demand.
-        if let Some(part) = parts.iter().find(|part| std::ptr::eq(part.row, line.row)) {
-            outcomes[part.at] = Ok(());
-        }
-    }
+    let held = HeldRows::of(filter);
     let mut tally = Tally::default();
-    for (row, outcome) in rows.iter().zip(&outcomes) {
-        if let Err(code) = outcome {
-            tally.count(*code, row);
+    let mut ranking = Ranking::new(filter.options.limit);
+    let mut cheapest: Option<i128> = None;
+    let mut parts = Parts::default();
+    walk(query, filter, &held, &mut tally, |group, tally| {
+        parts.take(serve.need(), filter, group, tally);
+        if serve.survive.is_some() {
+            return;
         }
-    }
-    let limit = filter.options.limit;
-    keep_best(&mut singles, limit.saturating_sub(mixes.len()));
-    let mixed =
-        (mixes.iter()).filter_map(|mix| Some((mix.candidate(serve, filter)?, mix.lines.clone())));
-    let single = singles.iter().map(|single| {
-        let candidate = single.candidate(0, query, filter);
-        (candidate, single.fleet_line().into_iter().collect())
+        let (rows, alone) = group.eligible(filter);
+        if let Some(first) = alone {
+            let cost = group.key(query, first).cost;
+            cheapest = Some(cheapest.map_or(cost, |known| known.min(cost)));
+            ranking.take(query, filter, group, rows);
+        }
     });
-    let mut candidates: Vec<(Candidate, Vec<FleetLine<'_>>)> =
-        mixed.chain(single).take(limit).collect();
-    for (candidate, lines) in candidates.iter_mut().take(filter.options.simulated) {
-        if let Some(waits) = simulated(serve, lines) {
-            explain::add_waits(serve, candidate, &waits);
+    let found = match serve.survive {
+        None => {
+            let choice = Market::new(&parts, None).cheapest(serve.need(), filter, None);
+            let cheaper = |choice: &Choice| {
+                let cost = i128::from(choice.cost.units());
+                choice.lines.len() > 1 && cheapest.is_none_or(|alone| cost < alone)
+            };
+            choice.ok().filter(cheaper).into_iter().collect()
+        }
+        Some(survive) => surviving(&mut parts, survive, serve.need(), filter),
+    };
+    for (at, _) in found.iter().flat_map(|choice| &choice.lines) {
+        // What carries a part of a candidate satisfies the demand.
+        parts.all[*at].alone = Ok(());
+    }
+    let mut eligible = 0;
+    let used = parts.all.iter().map(|part| (part.at, part.alone));
+    for (at, outcome) in used.chain(parts.spare.iter().copied()) {
+        match outcome {
+            Ok(()) => eligible += 1,
+            Err(code) => tally.count(code, at),
         }
     }
     Plan {
         generation: filter.snapshot.generation(),
         kind: filter.kind,
-        eligible: outcomes.iter().filter(|outcome| outcome.is_ok()).count(),
-        candidates: (1..)
-            .zip(candidates)
-            .map(|(rank, (candidate, _))| Candidate { rank, ..candidate })
-            .collect(),
+        eligible,
+        candidates: candidates(query, serve, filter, &parts, &found, ranking),
         rejected: tally.rejections(),
         refused: tally.examples(query, filter),
         alternatives: Vec::new(),
+        hybrid: None,
     }
+}
+
+/// The fleets of several offers, then those of one, as many as are shown.
+fn candidates(
+    query: &Query<'_>,
+    serve: &ServeQuery,
+    filter: &Filter<'_>,
+    parts: &Parts<'_>,
+    found: &[Choice],
+    ranking: Ranking<'_>,
+) -> Vec<Candidate> {
+    let limit = filter.options.limit;
+    let mut all: Vec<Candidate> = Vec::new();
+    let waits_of = |nth: usize, lines: &[FleetLine<'_>]| {
+        let simulates = nth < filter.options.simulated;
+        simulates.then(|| simulated(serve, lines)).flatten()
+    };
+    let mut add = |candidate: Candidate, waits: Option<Waits>| {
+        let mut candidate = Candidate {
+            rank: all.len() + 1,
+            ..candidate
+        };
+        if let Some(waits) = waits {
+            explain::add_waits(serve, &mut candidate, &waits);
+        }
+        all.push(candidate);
+        all.len()
+    };
+    let mut shown = 0;
+    for choice in found.iter().take(limit) {
+        let rows = parts.rows(filter, choice);
+        let mix = parts.mix(choice, &rows);
+        if let Some(candidate) = mix.candidate(serve, filter) {
+            shown = add(candidate, waits_of(shown, &mix.lines));
+        }
+    }
+    let left = limit - shown;
+    for (ranked, fit) in ranking.into_sorted().take(left) {
+        if let Some(single) = Eligible::at(filter, ranked.at, fit) {
+            let line = single.fleet_line();
+            let waits = line.and_then(|line| waits_of(shown, &[line]));
+            shown = add(single.into_candidate(0, query, filter), waits);
+        }
+    }
+    all
 }
 
 /// The cheapest fleet that survives, and the cheapest without each domain that it stands in.
 ///
 /// Where none does, every offer that could have been a part is refused for it.
-fn surviving<'a>(
-    parts: &[Part<'a>],
+fn surviving(
+    parts: &mut Parts<'_>,
     survive: Survive,
     need: u64,
     filter: &Filter<'_>,
-    outcomes: &mut [Result<(), ReasonCode>],
-) -> Vec<Mix<'a>> {
+) -> Vec<Choice> {
     let market = Market::new(parts, Some(survive));
     let best = market.cheapest(need, filter, None);
-    for part in parts {
-        outcomes[part.at] = best.as_ref().map(|_| ()).map_err(|code| *code);
-    }
-    let Ok(best) = best else {
-        return Vec::new();
-    };
-    let mut without: Vec<u32> = (best.lines.iter())
-        .filter_map(|line| market.domain_of(line.row))
-        .collect();
-    without.sort_unstable();
-    without.dedup();
-    let mut mixes = vec![best];
-    for domain in without {
-        if let Ok(other) = market.cheapest(need, filter, Some(domain))
-            && mixes.iter().all(|known| known.offers() != other.offers())
-        {
-            mixes.push(other);
+    let all = best.as_ref().map(|_| ()).map_err(|code| *code);
+    let mut choices = Vec::new();
+    if let Ok(best) = best {
+        let mut without: Vec<u32> = (best.lines.iter())
+            .map(|(at, _)| market.columns[*at].domain)
+            .collect();
+        without.sort_unstable();
+        without.dedup();
+        choices.push(best);
+        for domain in without {
+            if let Ok(other) = market.cheapest(need, filter, Some(domain))
+                && choices.iter().all(|known| known.lines != other.lines)
+            {
+                choices.push(other);
+            }
         }
+        choices.sort_by_key(|choice| choice.cost.units());
     }
-    mixes.sort_by_key(|mix| mix.cost.units());
-    mixes
+    for part in &mut parts.all {
+        part.alone = all;
+    }
+    for (_, alone) in &mut parts.spare {
+        *alone = all;
+    }
+    choices
 }
 
 /// What the requests to a fleet wait, of the percentile that the objective is for.
@@ -166,7 +195,8 @@ fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
         let chip = Chip::of_spec(line.row.spec?)?;
         let share = line.node.capacity as f64 / f64::from(line.node.replicas_per_node) / capacity;
         let arrivals = match serve.load {
-            Load::RequestsPerSecond(rate) => Arrivals::PerSecond(rate * share),
+            // The prediction's own time runs faster by the factor of a measured copy.
+            Load::RequestsPerSecond(rate) => Arrivals::PerSecond(rate * share / serve.speed()),
             // The cast stops at the largest integer; the simulation counts far fewer.
             Load::Concurrency(count) => Arrivals::InFlight((count * share).ceil() as u32),
             Load::Pile(..) => return None,
@@ -175,9 +205,9 @@ fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
         let tails = (serve.work).tails(serve.constants, &chip, replica, arrivals)?;
         let percentile = serve.percentile();
         Some(Waits {
-            first_token_ms: tails.first_token_seconds(percentile) * 1e3
+            first_token_ms: tails.first_token_seconds(percentile) / serve.speed() * 1e3
                 + line.node.network_ms.unwrap_or(0.0),
-            per_token_ms: tails.per_token_seconds(percentile) * 1e3,
+            per_token_ms: tails.per_token_seconds(percentile) / serve.speed() * 1e3,
         })
     };
     let waits: Option<Vec<_>> = lines.iter().map(of_line).collect();
@@ -187,71 +217,125 @@ fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
     })
 }
 
-/// What one offer may add to a fleet.
-struct Part<'a> {
-    row: &'a Row,
-    /// Its place in the snapshot.
-    at: usize,
-    node: ServeFit,
-    price_units: i64,
-    stock: u32,
+/// What all offers may add to a fleet, in the order of the snapshot.
+#[derive(Default)]
+struct Parts<'a> {
+    groups: Vec<(GroupRef<'a>, ServeFit)>,
+    all: Vec<Part>,
+    /// Offers that could be parts and of which no cheapest fleet is made, and whether a fleet of
+    /// each alone is one.
+    spare: Vec<(RowId, Result<(), ReasonCode>)>,
 }
 
-impl<'a> Part<'a> {
-    /// `None` where no node of the offer may be taken; `code` is why a fleet of it alone is none.
-    fn of(
-        serve: &ServeQuery,
-        filter: &Filter<'_>,
-        row: &'a Row,
-        at: usize,
-        code: Option<ReasonCode>,
-    ) -> Option<Self> {
-        use ReasonCode::{Ceiling, Held, NotEnoughNodes};
-        if !matches!(code, None | Some(Ceiling | Held | NotEnoughNodes)) {
-            return None;
+/// What one offer may add to a fleet.
+struct Part {
+    at: RowId,
+    /// The place of its group among those of the parts.
+    group: usize,
+    price_units: i64,
+    stock: u32,
+    /// Whether a fleet of it alone is one, or why not.
+    alone: Result<(), ReasonCode>,
+}
+
+impl<'a> Parts<'a> {
+    /// Takes in the offers of a group of which a node may be taken, and counts the others.
+    ///
+    /// They carry the same and fail together, and come cheapest first: once they carry the need,
+    /// a fleet has no use for those that follow.
+    fn take(&mut self, need: u64, filter: &Filter<'_>, group: &OpenGroup<'a>, tally: &mut Tally) {
+        let Figures::Serve(node) = group.fit.figures else {
+            return;
+        };
+        let key = group.group.partition().key();
+        let dear_alone = dear_from(filter, group.group, 1);
+        let number = self.groups.len();
+        self.groups.push((group.group, node));
+        let mut carried = 0_u64;
+        for row in group.group.rows() {
+            let (at, alone) = (group.row_id(row), group.test(filter, row));
+            let (stock, held) = group.stock(row);
+            let stock = free_nodes(&stock, held);
+            let may_be_one = alone != Err(ReasonCode::Stale) && stock > 0 && row < dear_alone;
+            let price = group.price(row);
+            match alone {
+                // What is eligible alone is a part.
+                Err(code) if !may_be_one => tally.count(code, at),
+                _ if carried >= need => self.spare.push((at, alone)),
+                _ => {
+                    carried = carried.saturating_add(node.capacity.saturating_mul(stock.into()));
+                    // A price that cannot be charged stands in no open group.
+                    let price_units = key.node_price_units(price).unwrap_or(i64::MAX);
+                    self.all.push(Part {
+                        at,
+                        group: number,
+                        price_units,
+                        stock,
+                        alone,
+                    });
+                }
+            }
         }
-        filter.check_cost(&row.offer, row.rate?, 1).ok()?;
-        let stock = filter.free_nodes(&row.offer);
-        let (spec, gpus) = known_node(row).ok()?;
-        (stock > 0).then_some(Self {
+    }
+
+    fn group_of(&self, part: &Part) -> &(GroupRef<'a>, ServeFit) {
+        &self.groups[part.group]
+    }
+
+    /// The offers of a fleet in full, in the order in which they are shown.
+    fn rows(&self, filter: &Filter<'_>, choice: &Choice) -> Vec<(usize, u32, Row)> {
+        let lines = choice.lines.iter();
+        let mut rows: Vec<_> = lines
+            .map(|(at, nodes)| (*at, *nodes, filter.snapshot.offer_at(self.all[*at].at)))
+            .collect();
+        rows.sort_by(|(_, _, a), (_, _, b)| a.tie_order(*b));
+        let full = rows.into_iter();
+        full.map(|(at, nodes, _)| (at, nodes, filter.snapshot.row(self.all[at].at)))
+            .collect()
+    }
+
+    fn mix<'r>(&self, choice: &Choice, rows: &'r [(usize, u32, Row)]) -> Mix<'r> {
+        let lines = rows.iter().map(|(at, nodes, row)| FleetLine {
             row,
-            at,
-            node: serve.node(&row.offer, spec, gpus).ok()?,
-            price_units: node_price_units(row)?,
-            stock,
-        })
+            nodes: *nodes,
+            node: self.group_of(&self.all[*at]).1,
+        });
+        Mix {
+            lines: lines.collect(),
+            cost: choice.cost,
+            lower_bound_units: choice.lower_bound_units,
+            chosen_from: self.all.len() + self.spare.len(),
+        }
     }
 }
 
+/// A fleet that the integer program chose.
+struct Choice {
+    /// Nodes of parts, by their places, in the order of the parts.
+    lines: Vec<(usize, u32)>,
+    cost: Money,
+    lower_bound_units: i128,
+}
+
 /// The parts as columns of the integer program.
-struct Market<'p, 'a> {
-    parts: &'p [Part<'a>],
+struct Market {
     columns: Vec<Column>,
     survives: bool,
 }
 
-impl<'p, 'a> Market<'p, 'a> {
-    fn new(parts: &'p [Part<'a>], survive: Option<Survive>) -> Self {
-        let domains = survive.map(|survive| Domains::of(parts, survive));
-        let columns = parts.iter().enumerate().map(|(at, part)| Column {
+impl Market {
+    fn new(parts: &Parts<'_>, survive: Option<Survive>) -> Self {
+        let domains = survive.map(|survive| domains(parts, survive));
+        let columns = parts.all.iter().map(|part| Column {
             price_units: part.price_units,
-            capacity: part.node.capacity,
+            capacity: parts.group_of(part).1.capacity,
             stock: part.stock,
-            domain: domains.as_ref().map_or(0, |domains| domains.0[at]),
+            domain: domains.as_ref().map_or(0, |domains| domains[part.group]),
         });
         Self {
-            parts,
             columns: columns.collect(),
             survives: survive.is_some(),
         }
-    }
-
-    fn domain_of(&self, row: &Row) -> Option<u32> {
-        let at = self
-            .parts
-            .iter()
-            .position(|part| std::ptr::eq(part.row, row))?;
-        Some(self.columns[at].domain)
     }
 
     /// The cheapest fleet that carries the need, without one domain if so asked.
@@ -260,7 +344,7 @@ impl<'p, 'a> Market<'p, 'a> {
         need: u64,
         filter: &Filter<'_>,
         without: Option<u32>,
-    ) -> Result<Mix<'a>, ReasonCode> {
+    ) -> Result<Choice, ReasonCode> {
         let stock = |column: &Column| match without == Some(column.domain) {
             true => 0,
             false => column.stock,
@@ -281,73 +365,51 @@ impl<'p, 'a> Market<'p, 'a> {
         if ceiling.is_some_and(|limit| cost > limit) {
             return Err(ReasonCode::Ceiling);
         }
-        Ok(self.mix(&fleet, cost))
-    }
-
-    fn mix(&self, fleet: &Fleet, cost: Money) -> Mix<'a> {
-        let taken = self.parts.iter().zip(&fleet.counts);
-        let mut taken: Vec<_> = taken.filter(|(_, nodes)| **nodes > 0).collect();
-        taken.sort_by(|(a, _), (b, _)| tie_order(&a.row.offer, &b.row.offer));
-        let lines = taken.iter().map(|(part, nodes)| FleetLine {
-            row: part.row,
-            nodes: **nodes,
-            node: part.node,
-        });
-        Mix {
-            lines: lines.collect(),
+        let lines = fleet.counts.into_iter().enumerate();
+        Ok(Choice {
+            lines: lines.filter(|(_, nodes)| *nodes > 0).collect(),
             cost,
             lower_bound_units: fleet.lower_bound_units,
-            chosen_from: self.parts.len(),
-        }
+        })
     }
 }
 
-/// The failure domain of each part.
-struct Domains(Vec<u32>);
-
-impl Domains {
-    /// Offers fail with their provider, or with their zone.
-    ///
-    /// A zone is what the seller calls one, within its region. Where an offer of a region has no
-    /// zone, it may stand in any of them, so the region counts as one; where an offer of a provider
-    /// has no region, the provider does.
-    fn of(parts: &[Part<'_>], survive: Survive) -> Self {
-        let place = |offer: &Offer| (offer.place.region.clone(), offer.place.zone.clone());
-        let mut zoned: HashMap<(&str, Option<String>), bool> = HashMap::new();
-        let mut placed: HashMap<&str, bool> = HashMap::new();
-        for part in parts {
-            let (region, zone) = place(&part.row.offer);
-            let provider = part.row.offer.provider.as_str();
-            *placed.entry(provider).or_insert(true) &= region.is_some();
-            *zoned.entry((provider, region)).or_insert(true) &= zone.is_some();
-        }
-        let mut numbers: HashMap<(&str, Option<String>, Option<String>), u32> = HashMap::new();
-        let mut domains = Vec::with_capacity(parts.len());
-        for part in parts {
-            let provider = part.row.offer.provider.as_str();
-            let (region, zone) = place(&part.row.offer);
-            let by_region = survive == Survive::Zone && placed[provider];
-            let by_zone = by_region && zoned[&(provider, region.clone())];
-            let key = (
-                provider,
-                region.filter(|_| by_region),
-                zone.filter(|_| by_zone),
-            );
-            let next = numbers.len() as u32;
-            domains.push(*numbers.entry(key).or_insert(next));
-        }
-        Self(domains)
+/// The failure domain of each group: offers fail with their provider, or with their zone.
+///
+/// A zone is what the seller calls one, within its region. Where an offer of a region has no
+/// zone, it may stand in any of them, so the region counts as one; where an offer of a provider
+/// has no region, the provider does. Only groups that a part is of count.
+fn domains(parts: &Parts<'_>, survive: Survive) -> Vec<u32> {
+    let mut used = vec![false; parts.groups.len()];
+    for part in &parts.all {
+        used[part.group] = true;
     }
+    let groups = || parts.groups.iter().map(|(group, _)| group);
+    let mut zoned: HashMap<(&str, Option<&str>), bool> = HashMap::new();
+    let mut placed: HashMap<&str, bool> = HashMap::new();
+    for (group, _) in groups().zip(&used).filter(|(_, used)| **used) {
+        let provider = group.provider().as_str();
+        *placed.entry(provider).or_insert(true) &= group.region().is_some();
+        *zoned.entry((provider, group.region())).or_insert(true) &= group.zone().is_some();
+    }
+    let mut numbers: HashMap<(&str, Option<&str>, Option<&str>), u32> = HashMap::new();
+    let numbered = groups().map(|group| {
+        let provider = group.provider().as_str();
+        let holds = |known: Option<&bool>| known.copied().unwrap_or(true);
+        let by_region = survive == Survive::Zone && holds(placed.get(provider));
+        let by_zone = by_region && holds(zoned.get(&(provider, group.region())));
+        let key = (
+            provider,
+            group.region().filter(|_| by_region),
+            group.zone().filter(|_| by_zone),
+        );
+        let next = numbers.len() as u32;
+        *numbers.entry(key).or_insert(next)
+    });
+    numbered.collect()
 }
 
 impl Mix<'_> {
-    /// What tells it from others.
-    fn offers(&self) -> Vec<(OfferId, u32)> {
-        let each = self.lines.iter();
-        each.map(|line| (line.row.offer.offer_id, line.nodes))
-            .collect()
-    }
-
     /// `None` for a fleet of nothing, or at no price: neither is ever made.
     fn candidate(&self, serve: &ServeQuery, filter: &Filter<'_>) -> Option<Candidate> {
         let lines = self.lines.iter().map(|line| CandidateLine {
@@ -356,10 +418,11 @@ impl Mix<'_> {
         });
         Some(Candidate {
             rank: 0,
+            half: None,
             lines: lines.collect(),
             rate: self.lines.first()?.row.rate?,
             cost_per_hour: self.cost,
-            facts: explain::fleet_facts(&self.lines),
+            facts: explain::fleet_facts(serve, &self.lines),
             reasons: explain::fleet_reasons(serve, filter, self),
             launch: launches(serve, &self.lines),
         })

@@ -2,11 +2,12 @@
 
 use market::demand::GpusDemand;
 use market::gpu::GpuWanted;
+use market::money::Money;
 use market::offer::Terms;
 
 use crate::reason::ReasonCode;
 use crate::search::{Figures, Fit, Key};
-use crate::snapshot::Row;
+use crate::snapshot::PartitionKey;
 
 /// What a `gpus` demand asks of each offer.
 pub(crate) struct GpusQuery<'a> {
@@ -31,16 +32,15 @@ impl<'a> GpusQuery<'a> {
     }
 
     /// Whether the offer sells the thing that is asked for.
-    pub(crate) fn check_shape(&self, row: &Row) -> Result<(), ReasonCode> {
-        let offered = &row.offer.gpu;
+    pub(crate) fn check_shape(&self, key: &PartitionKey) -> Result<(), ReasonCode> {
+        let offered = &key.gpu;
         let wanted = &self.demand.gpu;
         if !wanted.accepts(offered) {
-            let same_family = match wanted {
+            let same_family = || match wanted {
                 GpuWanted::Exactly(gpu) => gpu.family() == offered.family(),
                 GpuWanted::Any | GpuWanted::Family(_) => false,
             };
-            let open = same_family && offered.known().is_none();
-            return Err(if open {
+            return Err(if offered.known().is_none() && same_family() {
                 ReasonCode::GpuFormUnknown
             } else {
                 ReasonCode::Gpu
@@ -50,24 +50,28 @@ impl<'a> GpusQuery<'a> {
         if *wanted == GpuWanted::Any && offered.known().is_none() {
             return Err(ReasonCode::GpuFormUnknown);
         }
-        match row.offer.gpus.as_whole() {
+        match key.gpus.as_whole() {
             None => Err(ReasonCode::Slice),
             Some(gpus) if gpus != self.demand.count => Err(ReasonCode::GpusPerNode),
             Some(_) => Ok(()),
         }
     }
 
-    /// Cheapest node first: all candidates are of one size.
-    pub(crate) fn fit(&self, row: &Row) -> Fit {
-        let price = row.offer.price_per_node_hour.units();
+    /// How an offer at this price would be taken.
+    pub(crate) fn fit(&self, price: Money) -> Fit {
         Fit {
             nodes: self.demand.nodes,
             key: Key {
                 tier: 0,
-                cost: i128::from(price),
+                cost: Self::cost(price),
                 then: (0, 0),
             },
             figures: Figures::Gpus,
         }
+    }
+
+    /// Cheapest node first: all candidates are of one size.
+    pub(crate) fn cost(price: Money) -> i128 {
+        i128::from(price.units())
     }
 }

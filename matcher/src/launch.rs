@@ -46,7 +46,7 @@ fn launch(query: &ServeQuery, line: &FleetLine<'_>) -> Option<EngineLaunch> {
     let vllm = replica.engine == Engine::VllmAmd;
     let model = models::repository_of(&query.work.model.name).unwrap_or("MODEL");
     let (tensor, stages) = (replica.tensor, replica.gpus / replica.tensor);
-    let batch = replica.batch.floor();
+    let batch = replica.whole_batch();
     let longest = query.work.input_tokens + query.work.output_tokens;
     let gpus: Vec<String> = (0..replica.gpus).map(|gpu| gpu.to_string()).collect();
     let gpus = gpus.join(",");

@@ -2,7 +2,7 @@
 //!
 //! [`snapshot`] holds all live offers, [`search()`] finds what satisfies a demand: each offer is
 //! either eligible and ranked, or counted under exactly one [`ReasonCode`]. What a kind of demand
-//! needs and how it ranks is in `gpus`, `train` and `serve`; the arithmetic of memory and speed
+//! needs and how it ranks is in `gpus`, `train` and `serve`, how two go together in `hybrid`; the arithmetic of memory and speed
 //! is in [`perf`], the models that it knows by name in [`models`]. Freezing a candidate's price is
 //! `pricing`'s business, setting it aside the store's.
 
@@ -14,40 +14,57 @@ pub mod fleet;
 mod fleet_search;
 mod gpus;
 mod hardware;
+mod hybrid;
 mod launch;
 pub mod models;
 mod network;
 pub mod perf;
 mod plan;
+mod ranking;
 mod reason;
 mod search;
 mod serve;
 pub mod snapshot;
 mod train;
+mod walk;
 
 #[cfg(test)]
 mod samples;
 
-use market::demand::{DemandKind, Precision};
+use market::demand::Precision;
 
+pub use hybrid::{
+    BaselineKind, BaselineWay, HybridBaseline, HybridBill, HybridPair, HybridPlan, HybridSearch,
+    StagingLeg, search_hybrid,
+};
 pub use launch::EngineLaunch;
 pub use plan::{
-    Alternative, Candidate, CandidateLine, CandidateView, Facts, OfferWithReasons, Plan, PlanView,
-    Refused, Rejections, RunLayout, RunStrategy,
+    Alternative, Candidate, CandidateLine, CandidateView, Facts, HybridPart, OfferWithReasons,
+    Plan, PlanView, Refused, Rejections, RunLayout, RunStrategy,
 };
 pub use reason::ReasonCode;
 pub use search::{Held, SearchOptions, search, search_within};
-pub use snapshot::{ProviderView, Quarantine, Snapshot};
+pub use snapshot::{OfferRef, ProviderView, Quarantine, Snapshot};
+
+/// The texts of the tables that predictions and prices of staging follow from: models, chips,
+/// constants, places of users, egress. Whoever records a decision records their digest.
+#[must_use]
+pub const fn tables() -> [&'static str; 5] {
+    [
+        include_str!("../data/models.csv"),
+        include_str!("../data/gpus.csv"),
+        include_str!("../data/params.json"),
+        include_str!("../data/user_places.csv"),
+        include_str!("../data/egress.csv"),
+    ]
+}
 
 /// Why a demand could not be matched at all.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum MatchError {
-    /// The kind of demand is not matched yet.
-    #[error("demands of the kind `{}` are not matched yet; ask for gpus, train, serve_realtime or serve_batch", .0.as_str())]
-    KindNotSupported(DemandKind),
     /// The model's name is not in the table.
     #[error(
-        "the model `{name}` is not known{}; name a known one or give its shape",
+        "the model `{name}` is not known{}; name one that `broker models` lists, or give its shape",
         if nearest.is_empty() { String::new() } else { format!("; the nearest names are {}", nearest.join(", ")) }
     )]
     UnknownModel {
@@ -64,6 +81,9 @@ pub enum MatchError {
         /// The precision.
         precision: Precision,
     },
+    /// The measurement cannot be of what the demand asks for.
+    #[error("the calibration cannot be used: {0}")]
+    Calibration(String),
     /// The load of a serving demand is missing.
     #[error("a fleet cannot be sized without a load; give `requests_per_second` or `concurrency`")]
     LoadMissing,

@@ -208,6 +208,11 @@ pub fn repository_of(name: &str) -> Option<&'static str> {
     is_repository.then_some(repository)
 }
 
+/// All known models, in the order of the table.
+pub fn all() -> impl Iterator<Item = ModelFigures> {
+    MODELS.iter().map(ModelRow::figures)
+}
+
 /// All known names, in the order of the table.
 pub fn names() -> impl Iterator<Item = &'static str> {
     MODELS.iter().map(|row| row.model.as_str())

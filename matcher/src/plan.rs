@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use market::demand::{DemandKind, Precision};
+use market::demand::{DemandKind, Half, Precision};
 use market::ids::{OfferId, ProviderId};
 use market::money::{Money, MoneyError, Rate};
 use market::offer::{Offer, OfferView};
 use serde::{Deserialize, Serialize};
 
+use crate::hybrid::HybridPlan;
 use crate::launch::EngineLaunch;
 use crate::reason::ReasonCode;
 
@@ -29,6 +30,9 @@ pub struct Plan {
     /// What a fleet would cost with weights of other precisions, cheapest first.
     #[serde(default)]
     pub alternatives: Vec<Alternative>,
+    /// How the halves of a hybrid demand go together; nothing for other kinds.
+    #[serde(default)]
+    pub hybrid: Option<HybridPlan>,
 }
 
 /// An offer set that satisfies a demand, with the reasons for its rank.
@@ -36,6 +40,9 @@ pub struct Plan {
 pub struct Candidate {
     /// Its rank, from 1.
     pub rank: usize,
+    /// The half of a hybrid demand that it satisfies; nothing for other kinds.
+    #[serde(default)]
+    pub half: Option<Half>,
     /// What would be taken.
     pub lines: Vec<CandidateLine>,
     /// What the tenant would pay per GPU-hour of the first line.
@@ -92,6 +99,12 @@ pub struct Facts {
     /// What 1e9 tokens are predicted to cost, failures included. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_billion_tokens: Option<Money>,
+    /// By what all predictions were multiplied since a step, or a copy, was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration_factor: Option<f64>,
+    /// The factor, up or down, within which the predicted rate holds in four of five cases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_factor: Option<f64>,
     /// How the run is best laid out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<RunLayout>,
@@ -197,6 +210,9 @@ pub struct Rejections {
 /// One rejected offer, as an example of its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Refused {
+    /// The half of a hybrid demand that it was tested for; nothing for other kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half: Option<Half>,
     /// The reason.
     pub reason: ReasonCode,
     /// The offer.
@@ -226,7 +242,17 @@ impl Plan {
             rejected: self.rejected.clone(),
             refused: self.refused.clone(),
             alternatives: self.alternatives.clone(),
+            hybrid: self.hybrid.clone(),
         })
+    }
+
+    /// Whether the demand can be met: by a candidate, and a hybrid one by a pair of them.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        match &self.hybrid {
+            Some(hybrid) => !hybrid.pairs.is_empty(),
+            None => self.eligible > 0,
+        }
     }
 }
 
@@ -255,6 +281,7 @@ impl Candidate {
     pub fn view(&self) -> Result<CandidateView, MoneyError> {
         Ok(CandidateView {
             rank: self.rank,
+            half: self.half,
             lines: self
                 .placement()
                 .map(|(offer, nodes)| offer.view(nodes))
@@ -274,12 +301,25 @@ impl Candidate {
         self.placement()
             .map(|(offer, nodes)| {
                 Ok(OfferWithReasons {
+                    part: self.half.map(|half| HybridPart {
+                        half,
+                        candidate: self.rank,
+                    }),
                     offer: offer.view(nodes)?,
                     reasons: self.reasons.clone(),
                 })
             })
             .collect()
     }
+}
+
+/// Which candidate of a hybrid plan an offer is a line of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct HybridPart {
+    /// The half.
+    pub half: Half,
+    /// The candidate's rank, from 1.
+    pub candidate: usize,
 }
 
 /// The JSON form of a plan's findings.
@@ -300,6 +340,9 @@ pub struct PlanView {
     /// What a fleet would cost with weights of other precisions, cheapest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<Alternative>,
+    /// How the halves of a hybrid demand go together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hybrid: Option<HybridPlan>,
 }
 
 /// The JSON form of a candidate.
@@ -307,6 +350,9 @@ pub struct PlanView {
 pub struct CandidateView {
     /// Its rank, from 1.
     pub rank: usize,
+    /// The half of a hybrid demand that it satisfies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half: Option<Half>,
     /// What would be taken: offers, each with its nodes.
     pub lines: Vec<OfferView>,
     /// US dollars per GPU-hour of the first line.
@@ -325,6 +371,9 @@ pub struct CandidateView {
 /// The one offer JSON, with reasons beside its fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct OfferWithReasons {
+    /// The half of a hybrid demand that it is for, and the rank of its candidate.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub part: Option<HybridPart>,
     /// The offer for all nodes taken.
     #[serde(flatten)]
     pub offer: OfferView,

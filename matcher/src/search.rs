@@ -1,17 +1,18 @@
-//! The search: every offer is tested once, the eligible are ranked, the best are explained.
+//! The search: what is refused is counted, the eligible are ranked, the best are explained.
 //!
-//! The test itself allocates nothing for an offer; words and copies are made for the candidates
-//! that are shown and for one example of each rejection.
+//! `walk` goes over the snapshot's columns, `ranking` keeps the best. Nothing is allocated for an
+//! offer by itself: words and copies are made for the candidates that are shown and for one example
+//! of each rejection.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, Utc};
-use market::demand::{Demand, Precision, ServeRealtimeDemand};
+use market::demand::{Demand, HybridDemand, Precision, ServeRealtimeDemand};
 use market::gpu::GpuSpec;
 use market::ids::OfferId;
 use market::money::{Money, Rate};
-use market::offer::{Offer, Terms};
+use market::offer::Terms;
+use market::quantity::GpuCount;
 
 use crate::MatchError;
 use crate::explain;
@@ -19,13 +20,16 @@ use crate::filter::Filter;
 use crate::fleet::Budget;
 use crate::fleet_search::{FleetLine, search_fleets};
 use crate::gpus::GpusQuery;
+use crate::hybrid::{HybridSearch, search_hybrid};
 use crate::launch::launches;
 use crate::perf::serving::weight_format;
 use crate::plan::{Alternative, Candidate, CandidateLine, Plan, Refused, Rejections};
+use crate::ranking::Ranking;
 use crate::reason::ReasonCode;
 use crate::serve::{ServeFit, ServeQuery};
-use crate::snapshot::{Row, Snapshot};
-use crate::train::{TrainFit, TrainQuery};
+use crate::snapshot::{PartitionKey, Row, RowId, Snapshot};
+use crate::train::{TrainFit, TrainQuery, run_cost_units};
+use crate::walk::{HeldRows, walk};
 
 /// Nodes of each offer that are held or leased already, by us.
 pub type Held = HashMap<OfferId, u32>;
@@ -84,7 +88,21 @@ pub fn search_within(
     options: &SearchOptions,
     budget: &Budget,
 ) -> Result<Plan, MatchError> {
-    let query = Query::new(demand, now)?;
+    let query = match Wanted::new(demand, now)? {
+        Wanted::Query(query) => query,
+        Wanted::Hybrid(demand) => {
+            let search = HybridSearch {
+                snapshot,
+                held,
+                now,
+                options,
+                budget,
+            };
+            return search_hybrid(&search, demand, |half| {
+                search_within(snapshot, half, held, now, options, budget)
+            });
+        }
+    };
     let filter = Filter {
         shared: demand.shared(),
         snapshot,
@@ -94,7 +112,7 @@ pub fn search_within(
         kind: demand.kind(),
         budget,
     };
-    if let Query::Serve(serve) = &query
+    if let Query::Serve(serve) = &*query
         && !serve.is_pile()
     {
         let plan = search_fleets(&query, serve, &filter);
@@ -104,27 +122,29 @@ pub fn search_within(
             plan
         });
     }
-    let mut eligible = Vec::new();
+    let held = HeldRows::of(&filter);
     let mut tally = Tally::default();
-    for row in snapshot.rows() {
-        match test(&query, &filter, row) {
-            Ok(taken) => eligible.push(taken),
-            Err(code) => tally.count(code, row),
-        }
-    }
-    let count = eligible.len();
-    keep_best(&mut eligible, options.limit);
+    let mut ranking = Ranking::new(options.limit);
+    let mut eligible = 0;
+    walk(&query, &filter, &held, &mut tally, |group, tally| {
+        let (rows, count) = group.count(&filter, tally);
+        eligible += count;
+        ranking.take(&query, &filter, group, rows);
+    });
+    let best = ranking.into_sorted();
+    let best = best.map(|(ranked, fit)| Eligible::at(&filter, ranked.at, fit));
     Ok(Plan {
         generation: snapshot.generation(),
         kind: demand.kind(),
-        eligible: count,
+        eligible,
         candidates: (1..)
-            .zip(&eligible)
-            .map(|(rank, best)| best.candidate(rank, &query, &filter))
+            .zip(best)
+            .filter_map(|(rank, best)| Some(best?.into_candidate(rank, &query, &filter)))
             .collect(),
         rejected: tally.rejections(),
         refused: tally.examples(&query, &filter),
         alternatives: Vec::new(),
+        hybrid: None,
     })
 }
 
@@ -200,17 +220,25 @@ pub(crate) enum Figures {
     Serve(ServeFit),
 }
 
-impl<'a> Query<'a> {
-    fn new(demand: &'a Demand, now: DateTime<Utc>) -> Result<Self, MatchError> {
-        match demand {
-            Demand::Gpus(demand) => Ok(Self::Gpus(GpusQuery::new(demand))),
-            Demand::Train(demand) => Ok(Self::Train(TrainQuery::new(demand, now)?)),
-            Demand::ServeRealtime(demand) => Ok(Self::Serve(ServeQuery::of_realtime(demand)?)),
-            Demand::ServeBatch(demand) => Ok(Self::Serve(ServeQuery::of_batch(demand, now)?)),
-            Demand::Hybrid(_) => Err(MatchError::KindNotSupported(demand.kind())),
-        }
-    }
+/// What a demand comes to: one query, or two halves that are searched apart.
+pub(crate) enum Wanted<'a> {
+    Query(Box<Query<'a>>),
+    Hybrid(&'a HybridDemand),
+}
 
+impl<'a> Wanted<'a> {
+    pub(crate) fn new(demand: &'a Demand, now: DateTime<Utc>) -> Result<Self, MatchError> {
+        Ok(Self::Query(Box::new(match demand {
+            Demand::Gpus(demand) => Query::Gpus(GpusQuery::new(demand)),
+            Demand::Train(demand) => Query::Train(TrainQuery::new(demand, now)?),
+            Demand::ServeRealtime(demand) => Query::Serve(ServeQuery::of_realtime(demand)?),
+            Demand::ServeBatch(demand) => Query::Serve(ServeQuery::of_batch(demand, now)?),
+            Demand::Hybrid(demand) => return Ok(Self::Hybrid(demand)),
+        })))
+    }
+}
+
+impl Query<'_> {
     /// Whether it buys on these terms. A run that a provider may end at will is not planned yet.
     pub(crate) fn takes(&self, terms: Terms) -> bool {
         match self {
@@ -220,17 +248,55 @@ impl<'a> Query<'a> {
         }
     }
 
-    fn check_shape(&self, row: &Row) -> Result<(), ReasonCode> {
-        match self {
-            Self::Gpus(query) => query.check_shape(row),
-            Self::Train(_) | Self::Serve(_) => known_node(row).map(|_| ()),
+    /// The first reason that refuses every offer of a partition.
+    pub(crate) fn check_partition(&self, key: &PartitionKey) -> Result<(), ReasonCode> {
+        if !key.priced {
+            return Err(ReasonCode::NoPrice);
         }
+        match self {
+            Self::Gpus(query) => query.check_shape(key),
+            Self::Train(_) | Self::Serve(_) => known(key.spec(), key.gpus).map(|_| ()),
+        }?;
+        if self.takes(key.terms) {
+            Ok(())
+        } else {
+            Err(ReasonCode::Terms)
+        }
+    }
+
+    /// How each offer of a group would be taken, of which the first stands here; all but the cost
+    /// is the same for all of them.
+    pub(crate) fn fit_group(&self, snapshot: &Snapshot, first: RowId) -> Result<Fit, ReasonCode> {
+        match self {
+            Self::Gpus(query) => Ok(query.fit(snapshot.price_at(first))),
+            Self::Train(_) => self.fit(&snapshot.row(first)),
+            Self::Serve(query) => {
+                let row = snapshot.row(first);
+                known_node(&row).and_then(|(spec, gpus)| query.fit_any(&row, spec, gpus))
+            }
+        }
+    }
+
+    /// Where an offer at this price ranks that would be taken so.
+    pub(crate) fn key(&self, fit: &Fit, partition: &PartitionKey, price: Money) -> Key {
+        let cost = match (self, &fit.figures) {
+            (Self::Train(_), Figures::Train(train)) => {
+                run_cost_units(partition.rate(price), train.run.gpu_hours())
+            }
+            (Self::Serve(query), Figures::Serve(node)) => {
+                // A price that cannot be charged stands in no open group.
+                let each = partition.node_price_units(price).unwrap_or(i64::MAX);
+                query.cost(node, fit.nodes, each)
+            }
+            _ => GpusQuery::cost(price),
+        };
+        Key { cost, ..fit.key }
     }
 
     /// How the offer would be taken.
     pub(crate) fn fit(&self, row: &Row) -> Result<Fit, ReasonCode> {
         match self {
-            Self::Gpus(query) => Ok(query.fit(row)),
+            Self::Gpus(query) => Ok(query.fit(row.offer.price_per_node_hour)),
             Self::Train(query) => {
                 known_node(row).and_then(|(spec, gpus)| query.fit(row, spec, gpus))
             }
@@ -243,33 +309,16 @@ impl<'a> Query<'a> {
 
 /// The GPU's published figures and the GPUs of a node, where both are known and whole.
 pub(crate) fn known_node(row: &Row) -> Result<(&'static GpuSpec, u32), ReasonCode> {
-    let spec = row.spec.ok_or(ReasonCode::GpuFormUnknown)?;
-    let gpus_per_node = row.offer.gpus.as_whole().ok_or(ReasonCode::Slice)?;
-    Ok((spec, gpus_per_node))
+    known(row.spec, row.offer.gpus)
 }
 
-/// Tests one offer: how it would be taken and what that costs, or the first reason why it is not
-/// eligible.
-pub(crate) fn test<'a>(
-    query: &Query<'_>,
-    filter: &Filter<'_>,
-    row: &'a Row,
-) -> Result<Eligible<'a>, ReasonCode> {
-    let rate = row.rate.ok_or(ReasonCode::NoPrice)?;
-    query.check_shape(row)?;
-    if !query.takes(row.offer.terms) {
-        return Err(ReasonCode::Terms);
-    }
-    filter.check_offer(&row.offer)?;
-    let fit = query.fit(row)?;
-    filter.check_stock(&row.offer, fit.nodes)?;
-    let cost_per_hour = filter.check_cost(&row.offer, rate, fit.nodes)?;
-    Ok(Eligible {
-        row,
-        fit,
-        rate,
-        cost_per_hour,
-    })
+fn known(
+    spec: Option<&'static GpuSpec>,
+    gpus: GpuCount,
+) -> Result<(&'static GpuSpec, u32), ReasonCode> {
+    let spec = spec.ok_or(ReasonCode::GpuFormUnknown)?;
+    let gpus_per_node = gpus.as_whole().ok_or(ReasonCode::Slice)?;
+    Ok((spec, gpus_per_node))
 }
 
 /// What a node costs an hour as it is charged: the frozen rate for each of its GPUs.
@@ -289,93 +338,87 @@ pub(crate) fn most_nodes(nodes: f64) -> Option<u32> {
         .then_some(nodes as u32)
 }
 
-pub(crate) struct Eligible<'a> {
-    row: &'a Row,
-    pub(crate) fit: Fit,
+/// An eligible offer in full.
+pub(crate) struct Eligible {
+    row: Row,
+    fit: Fit,
     rate: Rate,
     cost_per_hour: Money,
 }
 
-impl<'a> Eligible<'a> {
+impl Eligible {
+    /// The offer that stands here; `None` at a price that cannot be charged, which none has.
+    pub(crate) fn at(filter: &Filter<'_>, at: RowId, fit: Fit) -> Option<Self> {
+        let row = filter.snapshot.row(at);
+        let units = node_price_units(&row)?.checked_mul(i64::from(fit.nodes))?;
+        Some(Self {
+            rate: row.rate?,
+            cost_per_hour: Money::from_units(units, row.offer.price_per_node_hour.currency()),
+            fit,
+            row,
+        })
+    }
+
     /// The fleet of this offer alone; `None` where it is none.
-    pub(crate) fn fleet_line(&self) -> Option<FleetLine<'a>> {
+    pub(crate) fn fleet_line(&self) -> Option<FleetLine<'_>> {
         let Figures::Serve(node) = self.fit.figures else {
             return None;
         };
         Some(FleetLine {
-            row: self.row,
+            row: &self.row,
             nodes: self.fit.nodes,
             node,
         })
     }
 
-    pub(crate) fn candidate(
-        &self,
+    pub(crate) fn into_candidate(
+        self,
         rank: usize,
         query: &Query<'_>,
         filter: &Filter<'_>,
     ) -> Candidate {
-        let Self {
-            row,
-            fit,
-            rate,
-            cost_per_hour,
-        } = *self;
+        let facts = explain::facts(query, &self.row, &self.fit);
+        let (rate, cost_per_hour) = (self.rate, self.cost_per_hour);
+        let reasons = explain::reasons(query, filter, &self.row, &self.fit, rate, cost_per_hour);
+        let launch = match (query, self.fleet_line()) {
+            (Query::Serve(serve), Some(line)) => launches(serve, &[line]),
+            _ => Vec::new(),
+        };
         Candidate {
             rank,
+            half: None,
             lines: vec![CandidateLine {
-                offer: row.offer.clone(),
-                nodes: fit.nodes,
+                nodes: self.fit.nodes,
+                offer: self.row.offer,
             }],
             rate,
             cost_per_hour,
-            facts: explain::facts(query, row, &fit),
-            reasons: explain::reasons(query, filter, row, &fit, rate, cost_per_hour),
-            launch: match (query, self.fleet_line()) {
-                (Query::Serve(serve), Some(line)) => launches(serve, &[line]),
-                _ => Vec::new(),
-            },
+            facts,
+            reasons,
+            launch,
         }
     }
 }
 
-/// Leaves the best `limit`, best first.
-pub(crate) fn keep_best(eligible: &mut Vec<Eligible<'_>>, limit: usize) {
-    let order = |a: &Eligible<'_>, b: &Eligible<'_>| {
-        a.fit
-            .key
-            .cmp(&b.fit.key)
-            .then_with(|| tie_order(&a.row.offer, &b.row.offer))
-    };
-    if eligible.len() > limit {
-        if limit > 0 {
-            eligible.select_nth_unstable_by(limit - 1, order);
-        }
-        eligible.truncate(limit);
-    }
-    eligible.sort_unstable_by(order);
-}
-
-/// The order of offers that are equally good: total, and the same on every run.
-pub(crate) fn tie_order(a: &Offer, b: &Offer) -> Ordering {
-    a.provider
-        .cmp(&b.provider)
-        .then_with(|| a.sku.cmp(&b.sku))
-        .then_with(|| a.place.cmp(&b.place))
-        .then_with(|| a.offer_id.cmp(&b.offer_id))
-}
-
-/// Counts rejections and keeps the first offer of each reason.
-#[derive(Default)]
-pub(crate) struct Tally<'a> {
+/// Counts rejections and keeps the first offer of each reason, in the order of the snapshot.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
     counts: [usize; ReasonCode::ALL.len()],
-    first: [Option<&'a Row>; ReasonCode::ALL.len()],
+    first: [Option<RowId>; ReasonCode::ALL.len()],
 }
 
-impl<'a> Tally<'a> {
-    pub(crate) fn count(&mut self, code: ReasonCode, row: &'a Row) {
-        self.counts[code as usize] += 1;
-        self.first[code as usize].get_or_insert(row);
+impl Tally {
+    pub(crate) fn count(&mut self, code: ReasonCode, at: RowId) {
+        self.count_all(code, at, 1);
+    }
+
+    /// So many offers are refused for one reason, of which the first stands here.
+    pub(crate) fn count_all(&mut self, code: ReasonCode, first: RowId, offers: u32) {
+        if offers > 0 {
+            self.counts[code as usize] += offers as usize;
+            let known = &mut self.first[code as usize];
+            *known = Some(known.map_or(first, |known| known.min(first)));
+        }
     }
 
     pub(crate) fn rejections(&self) -> Rejections {
@@ -393,14 +436,15 @@ impl<'a> Tally<'a> {
     pub(crate) fn examples(&self, query: &Query<'_>, filter: &Filter<'_>) -> Vec<Refused> {
         let found = ReasonCode::ALL.into_iter().zip(self.first);
         found
-            .filter_map(|(reason, row)| {
-                let row = row?;
+            .filter_map(|(reason, at)| {
+                let row = filter.snapshot.row(at?);
                 Some(Refused {
+                    half: None,
                     reason,
+                    why: explain::why_not(reason, query, filter, &row),
                     offer_id: row.offer.offer_id,
-                    provider: row.offer.provider.clone(),
-                    sku: row.offer.sku.clone(),
-                    why: explain::why_not(reason, query, filter, row),
+                    provider: row.offer.provider,
+                    sku: row.offer.sku,
                 })
             })
             .collect()

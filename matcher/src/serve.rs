@@ -12,19 +12,22 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use market::demand::{LatencyObjective, Precision, ServeBatchDemand, ServeRealtimeDemand, Survive};
+use market::demand::{
+    LatencyObjective, Precision, ServeBatchDemand, ServeCalibration, ServeRealtimeDemand, Survive,
+};
 use market::gpu::GpuSpec;
 use market::offer::{Offer, Terms};
 
 use crate::MatchError;
 use crate::models::ModelFigures;
 use crate::network::Users;
+use crate::perf::calibration::Calibration;
 use crate::perf::chip::Chip;
 use crate::perf::constants::{Constants, InferenceConstants};
 use crate::perf::replica::{CacheFormat, CannotServe, WeightFormat};
 use crate::perf::serving::{Replica, ServingWork, cache_format, doublings, weight_format};
 use crate::reason::ReasonCode;
-use crate::search::{Figures, Fit, Key, most_nodes, node_price_units};
+use crate::search::{Figures, Fit, Key, MAX_NODES, most_nodes, node_price_units};
 use crate::snapshot::Row;
 
 /// The share of its throughput that a fleet is planned to run at: the rest is the warm buffer that
@@ -45,6 +48,8 @@ pub(crate) struct ServeQuery {
     pub(crate) work: ServingWork,
     pub(crate) load: Load,
     pub(crate) constants: &'static InferenceConstants,
+    /// The measured copy, where there is one.
+    pub(crate) calibration: Option<Calibration>,
     users: Option<Users>,
     /// What is predicted already; offers of one shape differ in price alone.
     nodes: RefCell<HashMap<Shape, Result<ServeFit, ReasonCode>>>,
@@ -93,12 +98,15 @@ impl ServeQuery {
             output_tokens: demand.output_tokens.into(),
             latency: demand.latency.clone().unwrap_or_default(),
         };
+        let constants = &Constants::product().inference;
+        let calibration = calibration(demand.calibration.as_ref(), &work, constants)?;
         Ok(Self {
             weights: demand.weights,
             survive: demand.survive,
             work,
             load,
-            constants: &Constants::product().inference,
+            constants,
+            calibration,
             users: Users::of(&demand.users),
             nodes: RefCell::default(),
         })
@@ -126,13 +134,16 @@ impl ServeQuery {
             output_tokens: demand.output_tokens.into(),
             latency: LatencyObjective::default(),
         };
+        let constants = &Constants::product().inference;
+        let calibration = calibration(demand.calibration.as_ref(), &work, constants)?;
         Ok(Self {
             weights: demand.weights,
             survive: None,
             work,
             // The bounds of the schema keep it exact enough.
             load: Load::Pile(demand.requests as f64, hours),
-            constants: &Constants::product().inference,
+            constants,
+            calibration,
             users: None,
             nodes: RefCell::default(),
         })
@@ -187,20 +198,33 @@ impl ServeQuery {
         spec: &'static GpuSpec,
         gpus_per_node: u32,
     ) -> Result<Fit, ReasonCode> {
+        let fit = self.fit_any(row, spec, gpus_per_node)?;
+        if fit.nodes > MAX_NODES {
+            return Err(ReasonCode::NotEnoughNodes);
+        }
+        Ok(fit)
+    }
+
+    /// As [`Self::fit`], also of an offer of which no fleet alone may be made: more than
+    /// [`MAX_NODES`] are then said to be needed, and it may still be a part of one.
+    pub(crate) fn fit_any(
+        &self,
+        row: &Row,
+        spec: &'static GpuSpec,
+        gpus_per_node: u32,
+    ) -> Result<Fit, ReasonCode> {
         let node = self.node(&row.offer, spec, gpus_per_node)?;
         if matches!(self.load, Load::Pile(_, Some(hours)) if hours <= 0.0) {
             return Err(ReasonCode::Deadline);
         }
         let nodes = self.need().div_ceil(node.capacity);
-        let nodes = most_nodes(nodes as f64).ok_or(ReasonCode::NotEnoughNodes)?;
+        let nodes = most_nodes(nodes as f64).unwrap_or(MAX_NODES + 1);
         let price = node_price_units(row).ok_or(ReasonCode::NoPrice)?;
-        let hour = i128::from(price) * i128::from(nodes);
         Ok(Fit {
             nodes,
             key: Key {
                 tier: 0,
-                cost: (self.pile_hours(&node, nodes))
-                    .map_or(hour, |hours| (hour as f64 * hours) as i128),
+                cost: self.cost(&node, nodes, price),
                 // Of fleets that cost the same the nearer one, then the one with more to spare.
                 then: (
                     node.network_ms.map_or(0, |ms| (ms * 1e3) as u64),
@@ -209,6 +233,13 @@ impl ServeQuery {
             },
             figures: Figures::Serve(node),
         })
+    }
+
+    /// What ranks: the cost of an hour of so many nodes, or of the whole pile. It grows with the
+    /// price of a node, or stays. Units: 1e-8 US dollars.
+    pub(crate) fn cost(&self, node: &ServeFit, nodes: u32, node_price_units: i64) -> i128 {
+        let hour = i128::from(node_price_units) * i128::from(nodes);
+        (self.pile_hours(node, nodes)).map_or(hour, |hours| (hour as f64 * hours) as i128)
     }
 
     /// What one node carries.
@@ -252,7 +283,7 @@ impl ServeQuery {
         let network_seconds = f64::from(network_ms) / 1e3;
         let mut best: Result<ServeFit, ReasonCode> = Err(ReasonCode::Memory);
         for gpus in doublings(gpus_per_node) {
-            let replica = (self.work).replica(self.constants, &chip, gpus, network_seconds);
+            let replica = self.replica(&chip, gpus, network_seconds);
             match replica {
                 Ok(replica) => {
                     let replicas_per_node = gpus_per_node / gpus;
@@ -273,6 +304,41 @@ impl ServeQuery {
         best
     }
 
+    /// How many times as fast as predicted the measured copy was.
+    pub(crate) fn speed(&self) -> f64 {
+        (self.calibration.as_ref()).map_or(1.0, Calibration::factor)
+    }
+
+    /// One copy as fast as the measured one: limits are held against the prediction in its own
+    /// time, which runs by the factor faster.
+    fn replica(
+        &self,
+        chip: &Chip,
+        gpus: u32,
+        network_seconds: f64,
+    ) -> Result<Replica, CannotServe> {
+        let speed = self.speed();
+        if speed == 1.0 {
+            return (self.work).replica(self.constants, chip, gpus, network_seconds);
+        }
+        let stretched = |ms: Option<f64>| ms.map(|ms| ms * speed);
+        let work = ServingWork {
+            latency: LatencyObjective {
+                first_token_ms: stretched(self.work.latency.first_token_ms),
+                per_token_ms: stretched(self.work.latency.per_token_ms),
+                ..self.work.latency.clone()
+            },
+            ..self.work.clone()
+        };
+        let replica = work.replica(self.constants, chip, gpus, network_seconds * speed)?;
+        Ok(Replica {
+            tokens_per_second: replica.tokens_per_second * speed,
+            first_token_seconds: replica.first_token_seconds / speed,
+            per_token_seconds: replica.per_token_seconds / speed,
+            ..replica
+        })
+    }
+
     /// What the copies on a node carry, rounded down.
     ///
     /// By Little's law the requests in flight are those that come in times the time each takes, so
@@ -286,6 +352,15 @@ impl ServeQuery {
         };
         (each * PARTS * f64::from(replicas_per_node)) as u64
     }
+}
+
+fn calibration(
+    copy: Option<&ServeCalibration>,
+    work: &ServingWork,
+    constants: &InferenceConstants,
+) -> Result<Option<Calibration>, MatchError> {
+    copy.map(|copy| Calibration::of_copy(work, constants, copy))
+        .transpose()
 }
 
 fn weights(precision: Precision) -> Result<WeightFormat, MatchError> {

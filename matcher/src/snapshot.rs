@@ -1,13 +1,28 @@
-//! All live offers at one generation, immutable. Built once by the ingest, then only read.
+//! All live offers at one generation, immutable. Built by the ingest, then only read.
+//!
+//! Offers are kept in columns: [`partition`] holds those of one GPU, node size and terms, in the
+//! order in which a search wants them, `build` makes it, `ids` finds an offer by its id. What a
+//! reader gets is an [`OfferRef`]; a whole [`Offer`] is made only where it is shown. A later
+//! generation shares the partitions that did not change.
 
-use std::collections::HashMap;
+mod build;
+mod ids;
+mod offer_ref;
+mod partition;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use market::gpu::{Gpu, GpuSpec};
+use market::gpu::GpuSpec;
 use market::ids::{OfferId, ProviderId};
-use market::money::Rate;
-use market::offer::Offer;
-use pricing::rate::per_gpu_hour;
+use market::money::{Money, Rate};
+use market::offer::{Offer, age_seconds};
+
+use build::PartitionBuilder;
+use ids::IdIndex;
+pub use offer_ref::OfferRef;
+pub(crate) use partition::{GroupRef, Partition, PartitionKey};
 
 /// What a match must know of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,16 +48,27 @@ pub struct Quarantine {
 }
 
 /// All live offers, immutable, with a generation.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Snapshot {
     generation: u64,
     taken_at: DateTime<Utc>,
-    rows: Vec<Row>,
+    /// Sorted by their keys.
+    partitions: Vec<Arc<Partition>>,
+    ids: IdIndex,
+    offers: usize,
     providers: HashMap<ProviderId, ProviderView>,
-    positions: HashMap<OfferId, usize>,
 }
 
-/// An offer and what every search would otherwise compute again.
+/// Where an offer stands in a snapshot. Their order is that of [`Snapshot::offers`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct RowId {
+    /// The place of its partition among all.
+    pub(crate) partition: u32,
+    /// Its row there.
+    pub(crate) row: u32,
+}
+
+/// An offer in full, and what every rule would otherwise compute again.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) offer: Offer,
@@ -53,7 +79,8 @@ pub(crate) struct Row {
 }
 
 impl Snapshot {
-    /// Takes in offers, each with an id of its own, and what is known of their providers.
+    /// Takes in offers, each with an id of its own, and what is known of their providers. The order
+    /// in which offers are given changes nothing.
     ///
     /// An offer whose provider is not among `providers` has no freshness limit that it could
     /// meet, so it is never matched.
@@ -64,18 +91,135 @@ impl Snapshot {
         offers: impl IntoIterator<Item = Offer>,
         providers: HashMap<ProviderId, ProviderView>,
     ) -> Self {
-        let rows: Vec<Row> = offers.into_iter().map(Row::new).collect();
-        let positions = rows
+        let mut builders: HashMap<PartitionKey, PartitionBuilder> = HashMap::new();
+        for offer in offers {
+            let key = PartitionKey::of(&offer);
+            let builder = builders
+                .entry(key)
+                .or_insert_with_key(|key| PartitionBuilder::new(key.clone()));
+            builder.push(&offer);
+        }
+        let built = builders.into_values().filter_map(PartitionBuilder::finish);
+        let mut partitions: Vec<_> = built.map(Arc::new).collect();
+        partitions.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+        let ids = index(&partitions);
+        Self::of(generation, taken_at, partitions, ids, providers)
+    }
+
+    /// The next generation: some offers as they are now, new ones among them, and some gone.
+    ///
+    /// Partitions in which nothing changed are shared with this one; the others are made anew. It
+    /// equals the snapshot that all its offers would make.
+    #[must_use]
+    pub fn patched(
+        &self,
+        generation: u64,
+        taken_at: DateTime<Utc>,
+        changed: &[Offer],
+        removed: &[OfferId],
+        providers: HashMap<ProviderId, ProviderView>,
+    ) -> Self {
+        let mut gone: HashMap<u32, HashSet<u32>> = HashMap::new();
+        let mut lost = Vec::new();
+        for id in changed.iter().map(|offer| &offer.offer_id).chain(removed) {
+            if let Some(at) = self.find(id)
+                && gone.entry(at.partition).or_default().insert(at.row)
+            {
+                lost.push((*id, at.partition));
+            }
+        }
+        let mut touched: BTreeMap<PartitionKey, PartitionBuilder> = BTreeMap::new();
+        for (at, rows) in &gone {
+            let old = &self.partitions[*at as usize];
+            let mut builder = PartitionBuilder::new(old.key().clone());
+            builder.extend(old, |row| !rows.contains(&row));
+            touched.insert(old.key().clone(), builder);
+        }
+        for offer in changed {
+            let key = PartitionKey::of(offer);
+            let builder = touched.entry(key).or_insert_with_key(|key| {
+                let mut builder = PartitionBuilder::new(key.clone());
+                if let Some(old) = self.partition_of(key) {
+                    builder.extend(old, |_| true);
+                }
+                builder
+            });
+            builder.push(offer);
+        }
+        let stay = self
+            .partitions
             .iter()
-            .enumerate()
-            .map(|(at, row)| (row.offer.offer_id, at))
-            .collect();
+            .filter(|old| !touched.contains_key(old.key()));
+        let mut partitions: Vec<_> = stay.map(Arc::clone).collect();
+        partitions.extend(
+            touched
+                .into_values()
+                .filter_map(PartitionBuilder::finish)
+                .map(Arc::new),
+        );
+        partitions.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+        let same_keys = partitions.len() == self.partitions.len()
+            && (partitions.iter().zip(&self.partitions)).all(|(new, old)| new.key() == old.key());
+        let ids = if same_keys {
+            let of = |offer: &Offer| {
+                let key = PartitionKey::of(offer);
+                let at = partitions.binary_search_by(|partition| partition.key().cmp(&key));
+                Some((offer.offer_id, u32::try_from(at.ok()?).ok()?))
+            };
+            let mut gained: HashSet<_> = changed.iter().filter_map(of).collect();
+            // What only changed in its place has its entry already.
+            lost.retain(|entry| !gained.remove(entry));
+            self.ids
+                .patched(&lost, &gained.into_iter().collect::<Vec<_>>())
+        } else {
+            index(&partitions)
+        };
+        Self::of(generation, taken_at, partitions, ids, providers)
+    }
+
+    /// The next generation, which holds just these offers: patched from this one where most of it
+    /// stays, else made anew.
+    #[must_use]
+    pub fn advanced(
+        &self,
+        generation: u64,
+        taken_at: DateTime<Utc>,
+        offers: Vec<Offer>,
+        providers: HashMap<ProviderId, ProviderView>,
+    ) -> Self {
+        let differs = |offer: &&Offer| {
+            self.offer(&offer.offer_id)
+                .is_none_or(|known| !known.is(offer))
+        };
+        let changed = offers.iter().filter(differs).count();
+        if changed * 2 > offers.len() {
+            return Self::new(generation, taken_at, offers, providers);
+        }
+        let stay: HashSet<OfferId> = offers.iter().map(|offer| offer.offer_id).collect();
+        let known = self.offers().map(OfferRef::offer_id);
+        let removed: Vec<OfferId> = known.filter(|id| !stay.contains(id)).collect();
+        let changed: Vec<Offer> = offers.into_iter().filter(|offer| differs(&offer)).collect();
+        self.patched(generation, taken_at, &changed, &removed, providers)
+    }
+
+    fn of(
+        generation: u64,
+        taken_at: DateTime<Utc>,
+        partitions: Vec<Arc<Partition>>,
+        ids: IdIndex,
+        providers: HashMap<ProviderId, ProviderView>,
+    ) -> Self {
+        let offers = partitions
+            .iter()
+            .map(|partition| partition.len() as usize)
+            .sum();
         Self {
             generation,
             taken_at,
-            rows,
+            partitions,
+            ids,
+            offers,
             providers,
-            positions,
         }
     }
 
@@ -94,24 +238,29 @@ impl Snapshot {
     /// How many offers it holds.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.rows.len()
+        self.offers
     }
 
     /// Whether it holds none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.offers == 0
     }
 
-    /// Its offers, in the order that they were given.
-    pub fn offers(&self) -> impl ExactSizeIterator<Item = &Offer> {
-        self.rows.iter().map(|row| &row.offer)
+    /// Its offers, in an order that follows from them alone: by GPU, node size and terms, then by
+    /// seller and place, then by price.
+    pub fn offers(&self) -> impl Iterator<Item = OfferRef<'_>> {
+        let groups = self
+            .partitions
+            .iter()
+            .flat_map(|partition| partition.groups());
+        groups.flat_map(move |group| group.rows().map(move |row| self.offer_in(group, row)))
     }
 
     /// One offer.
     #[must_use]
-    pub fn offer(&self, id: &OfferId) -> Option<&Offer> {
-        self.positions.get(id).map(|at| &self.rows[*at].offer)
+    pub fn offer(&self, id: &OfferId) -> Option<OfferRef<'_>> {
+        self.find(id).map(|at| self.offer_at(at))
     }
 
     /// What is known of a provider.
@@ -128,11 +277,7 @@ impl Snapshot {
     #[must_use]
     pub fn is_stale(&self, offer: &Offer, now: DateTime<Utc>) -> bool {
         let view = self.provider(&offer.provider);
-        match view.map(|view| view.freshness_limit_seconds) {
-            Some(Some(limit)) => offer.age_seconds(now) > limit,
-            Some(None) => offer.orderable,
-            None => true,
-        }
+        is_past_limit(view, offer.orderable, offer.observed_at, now)
     }
 
     /// The quarantine of a provider that holds at this time.
@@ -142,15 +287,87 @@ impl Snapshot {
         (now < quarantine.until).then_some(quarantine)
     }
 
-    pub(crate) fn rows(&self) -> &[Row] {
-        &self.rows
+    pub(crate) fn partitions(&self) -> &[Arc<Partition>] {
+        &self.partitions
+    }
+
+    /// Where an offer stands.
+    pub(crate) fn find(&self, id: &OfferId) -> Option<RowId> {
+        self.ids.partitions(id).find_map(|partition| {
+            let row = self.partitions[partition as usize].find(id)?;
+            Some(RowId { partition, row })
+        })
+    }
+
+    /// The offer at a place.
+    pub(crate) fn offer_at(&self, at: RowId) -> OfferRef<'_> {
+        OfferRef {
+            snapshot: self,
+            group: self.partitions[at.partition as usize].group_of(at.row),
+            row: at.row,
+        }
+    }
+
+    /// The offer in a row of a group.
+    pub(crate) const fn offer_in<'s>(&'s self, group: GroupRef<'s>, row: u32) -> OfferRef<'s> {
+        OfferRef {
+            snapshot: self,
+            group,
+            row,
+        }
+    }
+
+    /// The price of a node of the offer at a place, for an hour.
+    pub(crate) fn price_at(&self, at: RowId) -> Money {
+        self.partitions[at.partition as usize].price(at.row)
+    }
+
+    /// The offer at a place, in full.
+    pub(crate) fn row(&self, at: RowId) -> Row {
+        Row::new(self.offer_at(at).to_offer())
+    }
+
+    fn partition_of(&self, key: &PartitionKey) -> Option<&Partition> {
+        let at = self
+            .partitions
+            .binary_search_by(|partition| partition.key().cmp(key));
+        at.ok().map(|at| &*self.partitions[at])
+    }
+}
+
+fn index(partitions: &[Arc<Partition>]) -> IdIndex {
+    let rows = (0..).zip(partitions);
+    IdIndex::new(
+        rows.flat_map(|(at, partition)| {
+            (0..partition.len()).map(move |row| (partition.id(row), at))
+        }),
+    )
+}
+
+/// Whether an offer that was read then is past what its provider may have.
+pub(crate) fn is_past_limit(
+    view: Option<&ProviderView>,
+    orderable: bool,
+    observed_at: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> bool {
+    match view.map(|view| view.freshness_limit_seconds) {
+        Some(Some(limit)) => age_seconds(observed_at, now) > limit,
+        Some(None) => orderable,
+        None => true,
     }
 }
 
 impl Row {
     fn new(offer: Offer) -> Self {
-        let rate = per_gpu_hour(offer.price_per_node_hour, 3_600, offer.gpus).ok();
-        let spec = offer.gpu.known().map(Gpu::spec);
-        Self { offer, rate, spec }
+        let key = PartitionKey::of(&offer);
+        Self {
+            rate: key.rate(offer.price_per_node_hour).filter(|_| key.priced),
+            spec: key.spec(),
+            offer,
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,9 @@
 //! Candidates rank by tier, then by the predicted cost of the run, which is dollars for the tokens
 //! that failures leave (`perf::run`). Offers of one shape are predicted once. The tiers are, best first:
 //! bare metal with RDMA between its nodes (or one node), virtual machines likewise, one node of
-//! another kind, bare metal over plain Ethernet, virtual machines over it. Within each, full
-//! training takes whole boards of eight GPUs with 80 GB or more before smaller nodes.
+//! another kind, bare metal over plain Ethernet, virtual machines over it. To adapters, which exchange
+//! next to nothing, Ethernet is as good as RDMA. Within each, full training takes whole boards of
+//! eight GPUs with 80 GB or more before smaller nodes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,16 +14,18 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use market::demand::{Precision, TrainDemand, TrainMethod};
 use market::fabric::Internode;
-use market::gpu::GpuSpec;
-use market::money::SECONDS_PER_HOUR;
+use market::gpu::{Gpu, GpuSpec};
+use market::money::{Rate, SECONDS_PER_HOUR};
 use market::offer::{Offer, Tenancy};
 
 use crate::MatchError;
 use crate::hardware::{GANG_NODE_GPUS, is_training_class, joined_all_to_all};
 use crate::models::ModelFigures;
+use crate::perf::calibration::Calibration;
 use crate::perf::constants::Constants;
 use crate::perf::memory::{TRAINING_FRACTION, TrainingMemory};
 use crate::perf::run::{Run, RunNodes, RunWork, peak_tflops};
+use crate::plan::CandidateLine;
 use crate::reason::ReasonCode;
 use crate::search::{Figures, Fit, Key, MAX_NODES, most_nodes};
 use crate::snapshot::Row;
@@ -34,6 +37,8 @@ pub(crate) struct TrainQuery<'a> {
     /// Until when the run must be done: the deadline or the window's end, the earlier one.
     /// Units: hours from the start.
     pub(crate) hours_available: Option<f64>,
+    /// The measured step, where there is one.
+    pub(crate) calibration: Option<Calibration>,
     allow_ethernet: bool,
     /// What is predicted already; offers of one shape differ in price alone.
     runs: RefCell<HashMap<Shape, Option<Run>>>,
@@ -82,6 +87,8 @@ impl<'a> TrainQuery<'a> {
             tokens: demand.tokens,
             checkpoint_interval_seconds: interval.map(|minutes| f64::from(minutes) * 60.0),
         };
+        let step = demand.calibration.as_ref();
+        let calibration = step.map(|step| Calibration::of_run(&work, step));
         let window = demand.window.as_ref();
         let start = window
             .and_then(|window| window.start_earliest)
@@ -94,6 +101,7 @@ impl<'a> TrainQuery<'a> {
         Ok(Self {
             demand,
             work,
+            calibration: calibration.transpose()?,
             hours_available: until.map(|until| (until - start).num_seconds() as f64 / 3_600.0),
             allow_ethernet: demand
                 .policy
@@ -138,8 +146,8 @@ impl<'a> TrainQuery<'a> {
             nodes_for_memory,
         };
         let key = Key {
-            tier: self.tier(offer, spec, gpus_per_node, nodes),
-            cost: run_cost_units(row, run.gpu_hours()),
+            tier: tier(self.demand.method, offer, spec, gpus_per_node, nodes),
+            cost: run_cost_units(row.rate, run.gpu_hours()),
             then: (0, 0),
         };
         Ok(Fit {
@@ -169,6 +177,10 @@ impl<'a> TrainQuery<'a> {
         }
         let run = RunNodes::new(spec, gpus_per_node, internode)
             .and_then(|kind| self.work.best_on(Constants::product(), &kind, nodes));
+        let run = match &self.calibration {
+            Some(calibration) => run.map(|run| run.at_speed(calibration.factor())),
+            None => run,
+        };
         self.runs.borrow_mut().insert(shape, run);
         run
     }
@@ -222,25 +234,39 @@ impl<'a> TrainQuery<'a> {
             Err(ReasonCode::Fabric)
         }
     }
-
-    fn tier(&self, offer: &Offer, spec: &GpuSpec, gpus_per_node: u32, nodes: u32) -> u8 {
-        let joined = nodes == 1 || offer.internode.is_rdma();
-        let machine = match (joined, offer.tenancy) {
-            (true, Tenancy::BareMetal) => 0,
-            (true, Tenancy::Vm) => 1,
-            (true, Tenancy::Container | Tenancy::Managed) => 2,
-            (false, Tenancy::BareMetal) => 3,
-            (false, _) => 4,
-        };
-        let small =
-            self.demand.method == TrainMethod::Full && !is_training_class(spec, gpus_per_node);
-        machine * 2 + u8::from(small)
-    }
 }
 
-/// What so many GPU-hours cost at the offer's rate. Units: 1e-8 US dollars.
-pub(crate) fn run_cost_units(row: &Row, gpu_hours: f64) -> i128 {
-    let rate = row.rate.map_or(0, |rate| rate.money_per_gpu_hour().units());
+/// The class of machine that a run stands on, best first.
+fn tier(method: TrainMethod, offer: &Offer, spec: &GpuSpec, gpus_per_node: u32, nodes: u32) -> u8 {
+    // Adapters exchange next to nothing, so no fabric is better for them than another.
+    let joined = nodes == 1 || offer.internode.is_rdma() || method != TrainMethod::Full;
+    let machine = match (joined, offer.tenancy) {
+        (true, Tenancy::BareMetal) => 0,
+        (true, Tenancy::Vm) => 1,
+        (true, Tenancy::Container | Tenancy::Managed) => 2,
+        (false, Tenancy::BareMetal) => 3,
+        (false, _) => 4,
+    };
+    let small = method == TrainMethod::Full && !is_training_class(spec, gpus_per_node);
+    machine * 2 + u8::from(small)
+}
+
+/// The class of machine that a candidate's line is; `None` where nothing is known of its GPU.
+pub(crate) fn tier_of(method: TrainMethod, line: &CandidateLine) -> Option<u8> {
+    let offer = &line.offer;
+    let spec = offer.gpu.known().map(Gpu::spec)?;
+    Some(tier(
+        method,
+        offer,
+        spec,
+        offer.gpus.as_whole()?,
+        line.nodes,
+    ))
+}
+
+/// What so many GPU-hours cost at an offer's rate. Units: 1e-8 US dollars.
+pub(crate) fn run_cost_units(rate: Option<Rate>, gpu_hours: f64) -> i128 {
+    let rate = rate.map_or(0, |rate| rate.money_per_gpu_hour().units());
     // The cast stops at the largest integer; a run that long is the dearest either way.
     let gpu_seconds = (gpu_hours * SECONDS_PER_HOUR as f64).ceil() as i64;
     i128::from(rate) * i128::from(gpu_seconds) / i128::from(SECONDS_PER_HOUR)

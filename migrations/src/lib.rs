@@ -32,6 +32,8 @@ mod m20261121_000021_provider_quarantine;
 mod m20261121_000023_event_horizon;
 mod m20261121_000024_in_use;
 mod m20261121_000025_lapsed_sales;
+mod m20261121_000026_step_clock;
+mod m20261121_000027_key_projects;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -65,6 +67,8 @@ impl MigratorTrait for Migrator {
             Box::new(m20261121_000023_event_horizon::Migration),
             Box::new(m20261121_000024_in_use::Migration),
             Box::new(m20261121_000025_lapsed_sales::Migration),
+            Box::new(m20261121_000026_step_clock::Migration),
+            Box::new(m20261121_000027_key_projects::Migration),
         ]
     }
 }

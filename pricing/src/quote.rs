@@ -30,6 +30,7 @@ pub fn quote_lines<'a>(
             offer: offer.clone(),
             nodes,
             rate,
+            half: None,
         });
     }
     if lines.is_empty() {

@@ -1,7 +1,7 @@
 //! API keys: kept as hashes, found by hash.
 
 use chrono::{DateTime, Utc};
-use market::identity::{Role, Scopes};
+use market::identity::{Projects, Role, Scopes};
 use market::ids::{ApiKeyId, PrincipalId, TenantId};
 use sea_orm::sea_query::{Expr, Func};
 use sea_orm::{ColumnTrait, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder, QuerySelect};
@@ -24,6 +24,8 @@ pub struct NewApiKey {
     pub role: Role,
     /// How far it reaches.
     pub scopes: Scopes,
+    /// In which of the tenant's projects it works.
+    pub projects: Projects,
     /// The beginning of the key, by which a person recognises it.
     pub prefix: String,
     /// The BLAKE3 hash of the whole key, in hexadecimal digits.
@@ -64,6 +66,8 @@ pub struct ApiKey {
     pub role: Role,
     /// How far it reaches.
     pub scopes: Scopes,
+    /// In which of the tenant's projects it works.
+    pub projects: Projects,
     /// The beginning of the key, by which a person recognises it.
     pub prefix: String,
     /// When it was made.
@@ -98,6 +102,7 @@ impl From<api_keys::Model> for ApiKey {
             name: row.name,
             role: row.role.0,
             scopes: row.scopes.0,
+            projects: row.projects.map(|named| named.0).into(),
             prefix: row.prefix,
             created_at: row.created_at.at(),
             expires_at: row.expires_at.map(Moment::at),
@@ -134,6 +139,7 @@ impl TenantApiKeys<'_> {
             revoked_at: None,
             principal_id: Some(Text(PrincipalId::from_uuid(key.id.uuid()))),
             replaced_by: None,
+            projects: key.projects.named().cloned().map(Json),
         };
         transaction!(self.store, |tx| {
             api_keys::Entity::insert(row.clone().into_active_model())

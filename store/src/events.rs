@@ -13,16 +13,17 @@ mod moves;
 
 use chrono::{DateTime, Utc};
 use market::event::{Event, EventType};
+use market::identity::Projects;
 use market::ids::{EventId, ReservationId, TenantId};
 use sea_orm::sea_query::{Expr, ExprTrait, OnConflict};
 use sea_orm::{
     ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
-    QueryOrder, QuerySelect,
+    QueryOrder, QuerySelect, QueryTrait,
 };
 use uuid::{NoContext, Timestamp, Uuid};
 
 use crate::entity::column::{Json, Text};
-use crate::entity::{event_counters, events};
+use crate::entity::{event_counters, events, reservations};
 use crate::scope::tenant_scoped;
 use crate::tx::transaction;
 use crate::{StoreError, webhooks};
@@ -51,6 +52,8 @@ pub struct EventFilter {
     pub reservation: Option<ReservationId>,
     /// Only those of these kinds; all, when none is named.
     pub kinds: Vec<EventType>,
+    /// Only those about reservations in these projects; with all of them, also what is about none.
+    pub within: Projects,
 }
 
 impl TryFrom<events::Model> for Event {
@@ -101,7 +104,16 @@ impl TenantEvents<'_> {
                     .reservation
                     .map(|id| events::Column::ReservationId.eq(Text(id))),
             )
-            .add_option((!filter.kinds.is_empty()).then(|| events::Column::Kind.is_in(kinds)));
+            .add_option((!filter.kinds.is_empty()).then(|| events::Column::Kind.is_in(kinds)))
+            .add_option(filter.within.named().map(|projects| {
+                let within = reservations::Entity::find()
+                    .select_only()
+                    .column(reservations::Column::Id)
+                    .filter(reservations::Column::TenantId.eq(Text(self.tenant)))
+                    .filter(crate::reservations::is_in(projects))
+                    .into_query();
+                events::Column::ReservationId.in_subquery(within)
+            }));
         let rows = events::Entity::find()
             .filter(wanted)
             .order_by_asc(events::Column::Sequence)

@@ -33,6 +33,7 @@ pub mod events;
 pub mod fixture;
 pub mod hold;
 pub mod idempotency;
+pub mod indexed_query;
 pub mod leases;
 pub mod ledger;
 pub mod limits;

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use market::demand::Demand;
+use market::identity::Projects;
 use market::ids::{PlanId, TenantId};
 use sea_orm::sea_query::OnConflict;
 use sea_orm::{ColumnTrait, EntityTrait, IntoActiveModel, QueryFilter};
@@ -28,6 +29,8 @@ pub struct NewPlan {
     pub rejections: Value,
     /// When it was made.
     pub created_at: DateTime<Utc>,
+    /// In which projects the credential works that it was made with.
+    pub projects: Projects,
 }
 
 /// A plan as kept.
@@ -47,6 +50,8 @@ pub struct Plan {
     pub rejections: Value,
     /// When it was made.
     pub created_at: DateTime<Utc>,
+    /// In which projects the credential works that it was made with.
+    pub projects: Projects,
 }
 
 impl TryFrom<Model> for Plan {
@@ -61,6 +66,7 @@ impl TryFrom<Model> for Plan {
             candidates: row.candidates.0,
             rejections: row.rejections.0,
             created_at: row.created_at.at(),
+            projects: row.projects.map(|named| named.0).into(),
         })
     }
 }
@@ -80,6 +86,7 @@ impl TenantPlans<'_> {
             candidates: Json(plan.candidates),
             rejections: Json(plan.rejections),
             created_at: plan.created_at.into(),
+            projects: plan.projects.named().cloned().map(Json),
         };
         Entity::insert(row.into_active_model())
             .on_conflict(OnConflict::column(Column::Id).do_nothing().to_owned())

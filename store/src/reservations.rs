@@ -1,13 +1,16 @@
 //! Reservations: the tenant's claims. Placing one is in `hold`, moving one in `commands` and
 //! `work`.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
+use market::identity::Projects;
 use market::ids::{BudgetId, PlanId, PrincipalId, ProjectId, QuoteId, ReservationId, TenantId};
 use market::quote::QuoteLine;
 use market::reservation::{CloseReason, ReservationState};
 use market::tags::{Attribution, Tags};
-use sea_orm::sea_query::{Expr, ExprTrait};
+use sea_orm::sea_query::{Expr, ExprTrait, SimpleExpr};
 use sea_orm::{
     ColumnTrait, Condition, DatabaseTransaction, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
 };
@@ -165,6 +168,8 @@ pub struct ReservationFilter {
     pub project: Option<ProjectId>,
     /// Only those of this kind.
     pub kind: Option<DemandKind>,
+    /// Only those in these projects.
+    pub within: Projects,
 }
 
 /// New labels of a reservation; `None` leaves as is.
@@ -282,6 +287,7 @@ async fn list(
                 .map(|project| Column::ProjectId.eq(Text(project))),
         )
         .add_option(filter.kind.map(|kind| Column::Kind.eq(Word(kind))))
+        .add_option(filter.within.named().map(is_in))
         .add_option(after.map(|last| Column::Id.lt(Text(last))));
     let rows = Entity::find()
         .filter(wanted)
@@ -290,6 +296,11 @@ async fn list(
         .all(&store.read)
         .await?;
     rows.into_iter().map(Reservation::try_from).collect()
+}
+
+/// Whether a reservation is in one of these projects.
+pub(crate) fn is_in(projects: &BTreeSet<ProjectId>) -> SimpleExpr {
+    Column::ProjectId.is_in(projects.iter().copied().map(Text))
 }
 
 /// The tenant's reservation, locked until the end of the transaction.

@@ -1,36 +1,34 @@
-//! What a tenant spends: charged, committed, in use; and the check of it before more is sold.
+//! What a tenant spends: charged (`charged.rs`), committed, in use; and the check of it before more is
+//! sold (`check.rs`).
 //!
-//! Charges are summed up as they are appended: by project and day for budgets, by line for what
-//! is still to be metered at one rate. What is in use stands with each reservation and is summed up
-//! by the database. The rest is made from the open reservations themselves, for a hold only where
-//! a budget may refuse it.
-//!
-//! A hold and an extension take the lock of their tenant before they look and keep it until they
-//! are written, so that of two which each fit and together do not, one is refused. Metering takes
-//! no such lock: reservations and leases are read before the sums, so that what is charged in
-//! between is counted twice rather than not at all.
+//! What is in use stands with each reservation and is summed up by the database. The rest is made
+//! from the open reservations themselves, for a hold only where a budget may refuse it.
 
-use std::collections::{BTreeMap, HashMap};
+mod charged;
+mod check;
+
+use std::collections::HashMap;
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use market::ids::{ProjectId, ReservationId, TenantId};
 use market::lease::LeaseState;
-use market::money::Money;
 use market::quote::QuoteLine;
 use market::reservation::ReservationState;
-use market::spending::{Budget, BudgetPeriod, InUse, OpenLine, RunningGpus, Span, SpendingLimits};
-use market::usage::Charge;
-use sea_orm::sea_query::{Expr, ExprTrait, LockType, OnConflict};
+use market::spending::{BudgetPeriod, InUse, OpenLine, RunningGpus, Span};
+use sea_orm::sea_query::Expr;
 use sea_orm::{
-    ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait, IntoActiveModel,
-    QueryFilter, QuerySelect, QueryTrait,
+    ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait, QueryFilter,
+    QuerySelect, QueryTrait,
 };
 
+use crate::StoreError;
 use crate::entity::column::{Moment, Text};
-use crate::entity::{leases, reservations, spent_days, spent_lines, tenants};
+use crate::entity::{leases, reservations, spent_days, spent_lines};
 use crate::reservations::Wish;
 use crate::scope::tenant_scoped;
-use crate::{StoreError, budgets, limits};
+
+pub(crate) use charged::{add_charges, charged_within};
+pub(crate) use check::{check_confirm, check_extension, check_hold, lock};
 
 /// What a tenant has open, and what it was charged this month.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -260,24 +258,6 @@ pub(crate) async fn count_anew(
     Ok(())
 }
 
-/// What was charged for use that began within `span`, without a look at what is open.
-pub(crate) async fn charged_within<C: ConnectionTrait>(
-    db: &C,
-    tenant: TenantId,
-    project: Option<ProjectId>,
-    span: Span,
-) -> Result<i128, StoreError> {
-    let mut wanted = spent_days::Entity::find()
-        .filter(spent_days::Column::TenantId.eq(Text(tenant)))
-        .filter(spent_days::Column::Day.gte(Text(span.start.date_naive())))
-        .filter(spent_days::Column::Day.lt(Text(span.end.date_naive())));
-    if let Some(project) = project {
-        wanted = wanted.filter(spent_days::Column::ProjectId.eq(Text(project)));
-    }
-    let days = wanted.all(db).await?;
-    Ok(days.iter().map(|day| i128::from(day.amount_units)).sum())
-}
-
 /// What a reservation has and may still cost.
 fn open_reservation(
     row: &reservations::Model,
@@ -376,183 +356,4 @@ fn open_line(
             .min(),
         longest,
     }
-}
-
-/// Makes whoever sells to a tenant queue up until the end of the transaction.
-///
-/// The lock lets rows that refer to the tenant be written meanwhile. SQLite has one writer anyhow.
-pub(crate) async fn lock(tx: &DatabaseTransaction, tenant: TenantId) -> Result<(), StoreError> {
-    tenants::Entity::find_by_id(Text(tenant))
-        .lock(LockType::NoKeyUpdate)
-        .one(tx)
-        .await?
-        .map(|_| ())
-        .ok_or(StoreError::NotFound { what: "tenant" })
-}
-
-/// Lets a reservation be held, or refuses it: limits of the tenant and of the project, then every
-/// blocking budget over them.
-///
-/// Errors: [`StoreError::LimitExceeded`], [`StoreError::BudgetExceeded`].
-pub(crate) async fn check_hold(
-    tx: &DatabaseTransaction,
-    defaults: SpendingLimits,
-    row: &reservations::Model,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    let (tenant, project) = (row.tenant_id.0, row.project_id.0);
-    lock(tx, tenant).await?;
-    let asked = open_reservation(row, &[], &HashMap::new(), now)?;
-    for scope in [None, Some(project)] {
-        let limits = limits::effective(tx, tenant, scope, defaults).await?;
-        limits.admit(scope, in_use(tx, tenant, scope, now).await?, asked.in_use)?;
-    }
-    if !is_capped(tx, tenant, project).await? {
-        return Ok(());
-    }
-    let spending = read(tx, tenant, now).await?;
-    check_budgets(tx, &spending, (tenant, project), &[], &asked.lines, now).await
-}
-
-/// Lets a hold be confirmed, or refuses it: its budgets may be smaller or more used than when it was
-/// placed. Other holds are left out of account, for they may lapse; each is looked at when its own
-/// turn comes.
-///
-/// Errors: [`StoreError::BudgetExceeded`].
-pub(crate) async fn check_confirm(
-    tx: &DatabaseTransaction,
-    held: &reservations::Model,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    let (tenant, project) = (held.tenant_id.0, held.project_id.0);
-    lock(tx, tenant).await?;
-    if !is_capped(tx, tenant, project).await? {
-        return Ok(());
-    }
-    let mut spending = read(tx, tenant, now).await?;
-    spending.open.retain(|open| open.in_use.open_holds == 0);
-    let asked = open_reservation(held, &[], &HashMap::new(), now)?;
-    check_budgets(tx, &spending, (tenant, project), &[], &asked.lines, now).await
-}
-
-/// Lets a reservation go on for longer, or refuses it.
-///
-/// Errors: [`StoreError::BudgetExceeded`].
-pub(crate) async fn check_extension(
-    tx: &DatabaseTransaction,
-    before: &reservations::Model,
-    after: &reservations::Model,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    let tenant = before.tenant_id.0;
-    lock(tx, tenant).await?;
-    let spending = read(tx, tenant, now).await?;
-    let leases = leases::Entity::find()
-        .filter(leases::Column::ReservationId.eq(before.id.clone()))
-        .all(tx)
-        .await?;
-    // What was charged on its lines matters to the last unit of rounding only, and not at all to
-    // what comes on top.
-    let open = |row| open_reservation(row, &leases, &HashMap::new(), now);
-    let (old, new) = (open(before)?.lines, open(after)?.lines);
-    check_budgets(
-        tx,
-        &spending,
-        (tenant, before.project_id.0),
-        &old,
-        &new,
-        now,
-    )
-    .await
-}
-
-/// Whether a budget that blocks is over a project: else nothing has to be summed up.
-async fn is_capped(
-    tx: &DatabaseTransaction,
-    tenant: TenantId,
-    project: ProjectId,
-) -> Result<bool, StoreError> {
-    let budgets = budgets::of_tenant(tx, tenant).await?;
-    let binds = |budget: &Budget| budget.covers(project) && budget.terms.mode.blocks();
-    Ok(budgets.iter().any(binds))
-}
-
-/// Holds every budget over a project against what `new` lines cost beyond `old` ones.
-async fn check_budgets(
-    tx: &DatabaseTransaction,
-    spending: &Spending,
-    (tenant, project): (TenantId, ProjectId),
-    old: &[OpenLine],
-    new: &[OpenLine],
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    for budget in budgets::of_tenant(tx, tenant).await? {
-        if !budget.covers(project) {
-            continue;
-        }
-        let span = budget.terms.period.around(now);
-        let rest =
-            |lines: &[OpenLine]| -> i128 { lines.iter().map(|line| line.rest_within(span)).sum() };
-        let charged = spending.charged(budget.project_id, span);
-        let committed = charged + spending.open_within(budget.project_id, span);
-        budget.admit(charged, committed, rest(new) - rest(old))?;
-    }
-    Ok(())
-}
-
-/// Adds charges to the running sums, in the transaction that appends them.
-pub(crate) async fn add_charges(
-    tx: &DatabaseTransaction,
-    charges: &[Charge],
-) -> Result<(), StoreError> {
-    let mut days: BTreeMap<(ProjectId, NaiveDate), (TenantId, Money)> = BTreeMap::new();
-    let mut lines: BTreeMap<(ReservationId, u32), i64> = BTreeMap::new();
-    for charge in charges {
-        let usage = &charge.usage;
-        let day = (charge.project_id, usage.from.date_naive());
-        let nothing = (charge.tenant_id, Money::zero(charge.amount.currency()));
-        let sum = &mut days.entry(day).or_insert(nothing).1;
-        *sum = sum
-            .checked_add(charge.amount)
-            .map_err(StoreError::corrupt)?;
-        *lines.entry((usage.reservation_id, usage.line)).or_default() += usage.gpu_seconds();
-    }
-    for ((project, day), (tenant, amount)) in days {
-        let row = spent_days::Model {
-            tenant_id: Text(tenant),
-            project_id: Text(project),
-            day: Text(day),
-            amount_units: amount.units(),
-        };
-        use spent_days::{Column, Entity};
-        let same = [Column::ProjectId, Column::Day];
-        let more = Expr::col((Entity, Column::AmountUnits)).add(amount.units());
-        Entity::insert(row.into_active_model())
-            .on_conflict(
-                OnConflict::columns(same)
-                    .value(Column::AmountUnits, more)
-                    .to_owned(),
-            )
-            .exec_without_returning(tx)
-            .await?;
-    }
-    for ((reservation, line), gpu_seconds) in lines {
-        let row = spent_lines::Model {
-            reservation_id: Text(reservation),
-            line: i32::try_from(line).map_err(StoreError::corrupt)?,
-            gpu_seconds,
-        };
-        use spent_lines::{Column, Entity};
-        let same = [Column::ReservationId, Column::Line];
-        let more = Expr::col((Entity, Column::GpuSeconds)).add(gpu_seconds);
-        Entity::insert(row.into_active_model())
-            .on_conflict(
-                OnConflict::columns(same)
-                    .value(Column::GpuSeconds, more)
-                    .to_owned(),
-            )
-            .exec_without_returning(tx)
-            .await?;
-    }
-    Ok(())
 }

@@ -5,6 +5,7 @@
 //! token, counts once.
 
 mod attestations;
+mod clock;
 mod interrupted;
 
 use chrono::{DateTime, Utc};
@@ -340,6 +341,7 @@ async fn enrol(
         session: Json(node.session.clone()),
         started_at: now.into(),
         updated_at: now.into(),
+        answered_at: Some(clock::database_time(tx).await?),
         verdict: None,
         attestation_id: None,
     };
@@ -372,10 +374,12 @@ async fn advance(
     }
     let verdict = step.attestation.as_ref().map(|result| Word(result.verdict));
     let attestation_id = step.attestation.as_ref().map(|result| Text(result.id));
+    let answered_at = clock::database_time(tx).await?;
     let written = node_sessions::Entity::update_many()
         .col_expr(Column::Step, Expr::value(i32::from(step.to)))
         .col_expr(Column::Session, Expr::value(Json(step.session.clone())))
         .col_expr(Column::UpdatedAt, Expr::value(Moment::from(now)))
+        .col_expr(Column::AnsweredAt, Expr::value(Some(answered_at)))
         .col_expr(Column::Verdict, Expr::value(verdict))
         .col_expr(Column::AttestationId, Expr::value(attestation_id))
         .filter(Column::VerificationId.eq(Text(id)))

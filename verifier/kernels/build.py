@@ -23,6 +23,8 @@ CUBINS = HERE / "cubins"
 LIBRARIES = pathlib.Path(list(nvidia.cuda_nvrtc.__path__)[0]) / "lib"
 # Verbose assembly tells registers and spills in the program's log.
 OPTIONS = ["--std=c++17", "--ptxas-options=-v"]
+# What the agent can carry of them, packed. Units: bytes.
+MOST_PACKED = 500_000
 
 
 class Compiler:
@@ -126,7 +128,10 @@ def main():
             file.writelines(f"{line}\n" for line in lines)
     if wrong:
         sys.exit("\n".join(wrong))
-    print(f"{len(pairs)} pairs of {len(kernels)} kernels, no spills")
+    packed = sum(path.stat().st_size for path in CUBINS.glob("*"))
+    if packed > MOST_PACKED:
+        sys.exit(f"all pairs together take {packed} bytes packed, more than {MOST_PACKED}")
+    print(f"{len(pairs)} pairs of {len(kernels)} kernels, no spills, {packed} bytes packed")
 
 
 main()

@@ -105,6 +105,8 @@ pub struct AgentOutcome {
     pub verdict: Verdict,
     /// Where the countersigned result is found.
     pub attestation_id: AttestationId,
+    /// Whether the node is now measured together with the others of its gang.
+    pub gang: bool,
     /// How long the steps took by the agent's clock.
     pub durations: Vec<StepDuration>,
 }
@@ -433,10 +435,12 @@ impl Work<'_> {
         let ReportReply {
             verdict,
             attestation_id,
+            gang,
         } = reply;
         Ok(AgentOutcome {
             verdict,
             attestation_id,
+            gang,
             durations: self.line.durations,
         })
     }

@@ -291,6 +291,8 @@ impl Session {
         let reply = ReportReply {
             verdict: attestation.verdict,
             attestation_id: judging.attestation_id,
+            // Whoever leads the gang says so.
+            gang: false,
         };
         next.stage = Stage::Over {
             attestation: Box::new(attestation),

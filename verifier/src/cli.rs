@@ -2,6 +2,7 @@
 //!
 //! The arguments are a part that the broker's own command line includes for its pretended nodes.
 
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::device::Node;
 use crate::driver::NoDriver;
 #[cfg(feature = "cuda")]
 use crate::driver::{NodeIdentity, open_node};
+use crate::gang::{GangError, rails_of, take_part};
 use crate::http::HttpBroker;
 use crate::jws::Signer;
 use crate::local::LocalBroker;
@@ -58,6 +60,9 @@ pub struct RunArgs {
     /// The address by which the node's provider knows it; without it, that of the way to the broker
     #[arg(long, value_name = "ADDRESS", env = "VERIFIER_HOST")]
     host: Option<String>,
+    /// Where this machine's /proc, /sys, /dev and /etc are, in a container that has them elsewhere
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    root: PathBuf,
     /// How much to check on its own: quick, standard or deep
     #[arg(long, default_value = "standard", value_parser = parse_level, conflicts_with = "broker")]
     level: Level,
@@ -117,6 +122,9 @@ pub enum RunError {
     /// The conversation failed.
     #[error(transparent)]
     Agent(#[from] AgentError),
+    /// The node could not be measured together with the others of its gang.
+    #[error(transparent)]
+    Gang(#[from] GangError),
 }
 
 impl RunError {
@@ -124,7 +132,7 @@ impl RunError {
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {
-            Self::Agent(_) | Self::Output(_) => NOT_PASSED,
+            Self::Agent(_) | Self::Gang(_) | Self::Output(_) => NOT_PASSED,
             _ => WRONG_INPUT,
         }
     }
@@ -139,36 +147,50 @@ pub struct AgentArgs {
     pub verification_id: VerificationId,
     /// Its one-time token.
     pub token: Token,
-    /// How long to try again for each step.
+    /// How long to try again for each step, and to wait for the other nodes of a gang.
     pub patience: Duration,
+    /// The addresses at which the others reach it, each with the name of its adapter.
+    pub rails: Vec<(String, IpAddr)>,
 }
 
 /// How often a conversation that the broker could not go on with is begun anew.
 const NEW_BEGINNINGS: u32 = 8;
 
-/// Verifies a node with a broker over HTTP. A conversation that a restart of the broker cut in two is
+/// Verifies a node with a broker over HTTP, and then together with the others of its gang, where it is
+/// asked to: the verdict is then that on the gang. A conversation that a restart of the broker cut in two is
 /// begun anew, under a fresh key.
 ///
-/// Errors: [`AgentError`]; a verdict other than pass is none.
-pub fn run_agent(args: AgentArgs, node: &mut Node) -> Result<AgentOutcome, AgentError> {
+/// Errors: [`RunError::Agent`], [`RunError::Gang`]; a verdict other than pass is none.
+pub fn run_agent(args: AgentArgs, node: &mut Node) -> Result<AgentOutcome, RunError> {
     let AgentArgs {
         broker,
         verification_id,
         token,
         patience,
+        rails,
     } = args;
     let mut broker = HttpBroker::new(broker, verification_id, token, patience);
     let mut begun_anew = 0;
     loop {
         let signer = Signer::from_seed(&rand::random());
-        match converse(node, verification_id, &signer, &mut broker) {
+        let outcome = match converse(node, verification_id, &signer, &mut broker) {
             Err(AgentError::Transport(TransportError::Interrupted { .. }))
                 if begun_anew < NEW_BEGINNINGS =>
             {
                 begun_anew += 1;
+                continue;
             }
-            ended => return ended,
+            ended => ended?,
+        };
+        if !outcome.gang {
+            return Ok(outcome);
         }
+        let key = signer
+            .public_key()
+            .to_agent_key()
+            .map_err(AgentError::Signing)?;
+        let verdict = take_part(&mut broker, &key, &rails, patience)?;
+        return Ok(AgentOutcome { verdict, ..outcome });
     }
 }
 
@@ -253,6 +275,7 @@ fn open_gpus(args: &RunArgs) -> Result<Node, RunError> {
         host: host(args),
         kind: crate::cuda::DEVICE_KIND,
         kernels: crate::cuda::images::kernels_digest(),
+        root: args.root.clone(),
         fabric_patience: Duration::from_secs(args.fabric_patience_seconds),
     };
     match open_node(&agent, identity.clone()) {
@@ -267,21 +290,23 @@ fn open_gpus(args: &RunArgs) -> Result<Node, RunError> {
 }
 
 /// The address of this machine on the way to the broker; nothing is sent to find it.
+fn on_the_way(url: &BrokerUrl) -> Option<IpAddr> {
+    let authority = url.as_str().split("//").nth(1)?.split('/').next()?;
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    let with_port = match authority.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_ok() => authority.to_owned(),
+        _ => format!("{authority}:443"),
+    };
+    socket.connect(with_port).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+/// The address by which the broker finds the node of the lease.
 #[cfg(feature = "cuda")]
 fn host(args: &RunArgs) -> String {
-    let on_the_way = |url: &BrokerUrl| {
-        let authority = url.as_str().split("//").nth(1)?.split('/').next()?;
-        let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
-        let with_port = match authority.rsplit_once(':') {
-            Some((_, port)) if port.parse::<u16>().is_ok() => authority.to_owned(),
-            _ => format!("{authority}:443"),
-        };
-        socket.connect(with_port).ok()?;
-        Some(socket.local_addr().ok()?.ip().to_string())
-    };
     let given = args.host.clone();
     given
-        .or_else(|| on_the_way(args.broker.as_ref()?))
+        .or_else(|| Some(on_the_way(args.broker.as_ref()?)?.to_string()))
         .unwrap_or_else(|| "localhost".to_owned())
 }
 
@@ -332,7 +357,15 @@ fn report_to(
     };
     let token: Token = text.trim().parse()?;
     let mut node = node(args, open)?;
+    let usual = on_the_way(broker).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    // A pretended node's adapters are not this machine's.
+    let nics = if node.simulated {
+        &[]
+    } else {
+        node.nics.as_slice()
+    };
     let agent = AgentArgs {
+        rails: rails_of(&args.root, nics, usual),
         broker: broker.clone(),
         verification_id,
         token,

@@ -10,6 +10,7 @@ mod gpu;
 pub mod images;
 mod measure;
 mod nvml;
+mod tensor;
 mod work;
 
 use std::fs;

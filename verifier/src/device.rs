@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::{BurnWork, Burned};
+use crate::tensor::{TensorRun, TensorWork};
 
 /// Why a device could not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -119,6 +120,12 @@ pub trait Device: Send {
     /// Measures another rate once, where the device can. The contents of memory are lost.
     /// Units: 1e6 bytes per second.
     fn rate_mb_per_s(&mut self, _rate: Rate, _sample: u32) -> Result<Option<u64>, DeviceError> {
+        Ok(None)
+    }
+
+    /// Computes products on the tensor units, where it has such for the format. The contents of
+    /// memory and the product are lost.
+    fn tensor_products(&mut self, _work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
         Ok(None)
     }
 

@@ -192,7 +192,7 @@ impl Evidence {
                 troubles: Vec::new(),
             },
             Ok((header, report)) => {
-                if self.inventory.is_none() && is_partial(&report) {
+                if self.inventory.is_none() && is_early(&report) {
                     self.inventory = Some(report.inventory.clone());
                 }
                 let header_fits = header.verification_id == report.verification_id
@@ -223,7 +223,7 @@ impl Evidence {
         commit: &Commit,
         said: &Said<'_>,
     ) -> Option<String> {
-        let partial = is_partial(report);
+        let early = is_early(report);
         let checksums = report.gpus.iter().map(|gpu| &gpu.checksums);
         let facts = report.facts.as_ref();
         let memory = self.memory.iter().flatten();
@@ -246,17 +246,17 @@ impl Evidence {
                 Some(&report.inventory) == self.inventory.as_ref(),
                 "the inventory",
             ),
-            (
-                partial || report.gpus.len() == self.gpu_count(),
-                "the number of GPUs",
-            ),
+            (report.gpus.len() == self.gpu_count(), "the number of GPUs"),
             (
                 facts.is_none_or(|facts| facts.gpus.len() == self.gpu_count()),
                 "the number of GPUs that were observed",
             ),
-            (partial || checksums.eq(&self.checksums), "the checksums"),
             (
-                partial
+                early && self.checksums.is_empty() || checksums.eq(&self.checksums),
+                "the checksums",
+            ),
+            (
+                early && self.memory.is_none()
                     || report
                         .gpus
                         .iter()
@@ -265,7 +265,7 @@ impl Evidence {
                 "the bad words",
             ),
             (
-                partial
+                early && self.filled.is_none()
                     || report
                         .gpus
                         .iter()
@@ -283,9 +283,10 @@ impl Evidence {
     }
 }
 
-/// Whether an agent that could not go on reports before its step.
-fn is_partial(report: &AgentReport) -> bool {
-    !report.troubles.is_empty() && report.gpus.is_empty()
+/// Whether an agent that could not go on may report before its step: then it says what the steps
+/// that are missing would have said, and nothing to hold that against is known.
+fn is_early(report: &AgentReport) -> bool {
+    !report.troubles.is_empty()
 }
 
 /// What the broker itself said in a conversation.

@@ -10,10 +10,10 @@ use std::path::Path;
 
 use market::verification::{GpuCounts, HostFacts, PortFacts};
 
-/// Where an SSH server keeps its host keys.
-pub const SSH_FOLDER: &str = "/etc/ssh";
-/// Where Linux lists its adapters for RDMA.
-pub const RDMA_FOLDER: &str = "/sys/class/infiniband";
+/// Where an SSH server keeps its host keys, under the root.
+pub const SSH_FOLDER: &str = "etc/ssh";
+/// Where Linux lists its adapters for RDMA, under the root.
+pub const RDMA_FOLDER: &str = "sys/class/infiniband";
 
 /// The public host keys in this folder, without their comments, in the order of their files; none
 /// where the server has not made them yet.
@@ -45,17 +45,17 @@ pub fn nics(folder: &Path) -> Vec<String> {
     names
 }
 
-/// What the system of this machine says.
+/// What the system of this machine says, whose files are under a root.
 #[must_use]
-pub fn facts() -> HostFacts {
+pub fn facts(root: &Path) -> HostFacts {
     HostFacts {
         vcpus: vcpus(),
-        memory_gib: memory_gib(),
+        memory_gib: memory_gib(root),
         preloaded: preloaded(
             &std::env::var("LD_PRELOAD").unwrap_or_default(),
             &fs::read_to_string("/etc/ld.so.preload").unwrap_or_default(),
         ),
-        ..facts_under(Path::new("/"))
+        ..facts_under(root)
     }
 }
 
@@ -69,7 +69,7 @@ pub fn facts_under(root: &Path) -> HostFacts {
             ..GpuCounts::default()
         },
         pci_ids: pci_ids(&root.join("sys/bus/pci/devices")),
-        ports: ports(&root.join(RDMA_FOLDER.trim_start_matches('/'))),
+        ports: ports(&root.join(RDMA_FOLDER)),
         ..HostFacts::default()
     }
 }
@@ -83,8 +83,8 @@ pub fn vcpus() -> Option<u32> {
 
 /// Host memory, GiB, rounded to the nearest: the kernel keeps some of what is built in.
 #[must_use]
-pub fn memory_gib() -> Option<u32> {
-    memory_of(&fs::read_to_string("/proc/meminfo").ok()?)
+pub fn memory_gib(root: &Path) -> Option<u32> {
+    memory_of(&fs::read_to_string(root.join("proc/meminfo")).ok()?)
 }
 
 fn memory_of(meminfo: &str) -> Option<u32> {
@@ -97,8 +97,8 @@ fn memory_of(meminfo: &str) -> Option<u32> {
 
 /// The driver's version as its part in the kernel says it.
 #[must_use]
-pub fn kernel_driver_version() -> Option<String> {
-    driver_version_of(&fs::read_to_string("/proc/driver/nvidia/version").ok()?)
+pub fn kernel_driver_version(root: &Path) -> Option<String> {
+    driver_version_of(&fs::read_to_string(root.join("proc/driver/nvidia/version")).ok()?)
 }
 
 fn driver_version_of(text: &str) -> Option<String> {

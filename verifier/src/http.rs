@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use crate::address::{BrokerUrl, Token};
 use crate::agent::{Transport, TransportError};
+use crate::gang::{GangError, GangLine};
 
 /// The code of a refusal that asks to come again: the broker does not know the node yet.
 const NOT_READY: &str = "lease_not_ready";
@@ -44,6 +45,13 @@ enum Attempt {
         why: String,
         after: Option<Duration>,
     },
+}
+
+/// Why a message got no answer.
+enum NoAnswer {
+    Interrupted,
+    Refused { status: u16, detail: String },
+    GaveUp { last: String },
 }
 
 /// The parts of a problem document that an agent looks at.
@@ -104,15 +112,11 @@ impl HttpBroker {
         }
     }
 
-    fn attempt(&self, step: Step, body: &str) -> Attempt {
-        let path = format!(
-            "/v1/verifications/{}/steps/{}",
-            self.verification_id,
-            step.number()
-        );
+    fn attempt(&self, path: &str, body: &str) -> Attempt {
+        let (url, id) = (self.url.as_str(), self.verification_id);
         let sent = self
             .agent
-            .post(format!("{}{path}", self.url.as_str()))
+            .post(format!("{url}/v1/verifications/{id}/{path}"))
             .header("authorization", format!("Bearer {}", self.token.expose()))
             .content_type("application/json")
             .send(body);
@@ -167,21 +171,18 @@ impl HttpBroker {
     }
 }
 
-impl Transport for HttpBroker {
-    fn send(&mut self, step: Step, body: &str) -> Result<String, TransportError> {
+impl HttpBroker {
+    /// Sends a message until it is answered or refused, or patience ends.
+    fn insist(&mut self, path: &str, body: &str) -> Result<String, NoAnswer> {
         let (mut spent, mut wait) = (Duration::ZERO, FIRST_WAIT);
         loop {
             let began = Instant::now();
-            let (why, after) = match self.attempt(step, body) {
+            let (last, after) = match self.attempt(path, body) {
                 Attempt::Answered(text) => return Ok(text),
                 Attempt::Refused { status, detail } => {
-                    return Err(TransportError::Refused {
-                        step,
-                        status,
-                        detail,
-                    });
+                    return Err(NoAnswer::Refused { status, detail });
                 }
-                Attempt::Interrupted => return Err(TransportError::Interrupted { step }),
+                Attempt::Interrupted => return Err(NoAnswer::Interrupted),
                 Attempt::Again { why, after } => (why, after),
             };
             // Nodes of one lease start together; they should not all come back together.
@@ -189,11 +190,38 @@ impl Transport for HttpBroker {
             let pause = after.map_or(jittered, |after| after.max(jittered));
             spent += began.elapsed() + pause;
             if spent > self.patience {
-                return Err(TransportError::GaveUp { step, last: why });
+                return Err(NoAnswer::GaveUp { last });
             }
             (self.pause)(pause);
             wait = (wait * 2).min(LONGEST_WAIT);
         }
+    }
+}
+
+impl GangLine for HttpBroker {
+    fn call(&mut self, body: &str) -> Result<String, GangError> {
+        self.insist("gang", body)
+            .map_err(|no_answer| match no_answer {
+                NoAnswer::Interrupted => GangError::GaveUp(INTERRUPTED.to_owned()),
+                NoAnswer::Refused { status, detail } => GangError::Refused { status, detail },
+                NoAnswer::GaveUp { last } => GangError::GaveUp(last),
+            })
+    }
+}
+
+impl Transport for HttpBroker {
+    fn send(&mut self, step: Step, body: &str) -> Result<String, TransportError> {
+        let path = format!("steps/{}", step.number());
+        self.insist(&path, body)
+            .map_err(|no_answer| match no_answer {
+                NoAnswer::Interrupted => TransportError::Interrupted { step },
+                NoAnswer::Refused { status, detail } => TransportError::Refused {
+                    step,
+                    status,
+                    detail,
+                },
+                NoAnswer::GaveUp { last } => TransportError::GaveUp { step, last },
+            })
     }
 
     fn is_private(&self) -> bool {

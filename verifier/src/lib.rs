@@ -2,7 +2,7 @@
 //!
 //! Three parts share this crate so that they share its arithmetic: the agent on the node
 //! ([`agent`], [`probe`], [`device`], [`driver`], [`mod@reference`]), the broker's side ([`challenge`],
-//! [`evidence`], [`rules`], [`attest`]), and what both compute ([`prf`], [`gemm`], [`memory`],
+//! [`evidence`], [`rules`], [`attest`]), and what both compute ([`prf`], [`gemm`], [`tensor`], [`memory`],
 //! [`merkle`], [`field`], [`canonical`], [`jws`], [`transcript`]). The words of the conversation
 //! are in `market::verification`. Storing sessions, tokens and signing keys, and HTTP on the
 //! broker's side, is the broker's.
@@ -14,6 +14,7 @@ pub mod address;
 pub mod agent;
 pub mod attest;
 pub mod board;
+pub mod calibrate;
 pub mod canonical;
 pub mod challenge;
 pub mod cli;
@@ -29,6 +30,7 @@ pub mod driver;
 pub mod evidence;
 pub mod field;
 pub mod floors;
+pub mod gang;
 pub mod gemm;
 pub mod host;
 pub mod http;
@@ -42,4 +44,5 @@ pub mod prf;
 pub mod probe;
 pub mod reference;
 pub mod rules;
+pub mod tensor;
 pub mod transcript;

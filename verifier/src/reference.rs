@@ -17,6 +17,7 @@ use crate::device::{Device, DeviceError, Node, PatternCheck, Rate, Surroundings}
 use crate::gemm::{GemmInputs, checksum};
 use crate::memory::{Contents, block_digest, hash_point};
 use crate::pretend::{self, Dice, Kind};
+use crate::tensor::{Format, TensorRun, TensorWork, expected_checksum};
 
 /// The form of description that is read here.
 const SCHEMA: &str = "simulated-node-1";
@@ -308,6 +309,19 @@ impl Device for ReferenceDevice {
         };
         let shown = samples.iter().cycle().nth(sample as usize);
         Ok(shown.map(|rate| (*rate as f64 * speed) as u64))
+    }
+
+    fn tensor_products(&mut self, work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
+        let rates = &self.facts.rates;
+        let samples = match work.format {
+            Format::Bf16 => &rates.gemm_16bit_gflops,
+            Format::Fp8 => &rates.gemm_fp8_gflops,
+        };
+        let run = |gflops: &u64| TensorRun {
+            gflops: *gflops,
+            checksums: vec![expected_checksum(&work.inputs, work.format); work.checked as usize],
+        };
+        Ok(samples.first().map(run))
     }
 
     fn observe(&mut self) -> Result<GpuFacts, DeviceError> {

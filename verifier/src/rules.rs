@@ -21,6 +21,7 @@ use crate::evidence::Evidence;
 use crate::floors::Floors;
 pub use inventory::named_gpu;
 use seen::Seen;
+pub(crate) use seen::plain;
 
 /// A rule.
 type Rule = fn(&Seen<'_>) -> Finding;
@@ -131,7 +132,7 @@ pub fn verdict(findings: &[Finding]) -> Verdict {
     }
 }
 
-fn finding(code: FindingCode, outcome: Outcome, note: impl Into<String>) -> Finding {
+pub(crate) fn finding(code: FindingCode, outcome: Outcome, note: impl Into<String>) -> Finding {
     let bad = matches!(outcome, Outcome::Failed | Outcome::NotRun | Outcome::Warned);
     Finding {
         code,
@@ -169,13 +170,13 @@ fn per_gpu<'a>(
 }
 
 /// A number as findings carry it: no larger than canonical JSON holds.
-fn number(value: u64) -> i64 {
+pub(crate) fn number(value: u64) -> i64 {
     const LARGEST: u64 = (1 << 53) - 1;
     value.min(LARGEST) as i64
 }
 
 /// `value * of / whole` of any numbers, as a node may claim them; the largest where it is larger.
-fn share(value: u64, of: u64, whole: u64) -> u64 {
+pub(crate) fn share(value: u64, of: u64, whole: u64) -> u64 {
     let share = u128::from(value) * u128::from(of) / u128::from(whole.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
 }

@@ -27,7 +27,8 @@ enum Habit {
     /// The tests compare the generated OpenAPI document, the state grids and the arrows between
     /// the crates with what is committed.
     Check,
-    /// Rewrites what is generated: openapi/broker.json and the state grids.
+    /// Rewrites what is generated: openapi/broker.json, the state grids, and the tables of
+    /// docs/metrics.md and docs/settings.md.
     Generate,
     /// Puts a thousand good and a thousand broken pretended nodes before the verification rules, and
     /// writes and prints the table by class of failure in docs/verification.md.
@@ -52,6 +53,12 @@ enum Habit {
         /// How long the solver may take for each. Units: seconds.
         #[arg(long, default_value_t = 20)]
         seconds: u64,
+    },
+    /// Looks whether any of many random plans takes what its policy forbids.
+    Policy {
+        /// How many.
+        #[arg(long, default_value_t = 1_000_000)]
+        plans: u32,
     },
     /// Refits the constants of the performance models to measured tables: matcher/data/params.json.
     Fit {
@@ -92,6 +99,7 @@ fn main() -> Result<()> {
             offers,
             seconds,
         } => fleets(count, offers, seconds),
+        Habit::Policy { plans } => policy(plans),
         Habit::Fit { tables } => fit::fit(&tables),
         Habit::Accuracy { tables } => fit::accuracy(&tables),
         Habit::Chaos { kills, seed } => chaos::chaos(kills, seed),
@@ -136,10 +144,15 @@ fn generate() -> Result<()> {
         &["test", "-p", "market", "--test", "it", "state_grids"],
         &update,
     )?;
-    cargo(
-        &["test", "-p", "broker", "--test", "it", "openapi"],
-        &update,
-    )
+    let tables = [
+        "openapi::",
+        "demands::",
+        "predictions::",
+        "the_table_in_the_docs_is_the_one_in_the_code",
+        "the_page_of_settings_is_made_from_the_configuration",
+    ];
+    let broker = ["test", "-p", "broker", "--test", "it", "--"];
+    cargo(&[&broker[..], &tables].concat(), &update)
 }
 
 fn fleets(count: u64, offers: u64, seconds: u64) -> Result<()> {
@@ -162,6 +175,12 @@ fn fleets(count: u64, offers: u64, seconds: u64) -> Result<()> {
             ("SECONDS", seconds.as_str()),
         ],
     )
+}
+
+fn policy(plans: u32) -> Result<()> {
+    let test = "no_plan_takes_what_the_policy_forbids";
+    let args = ["test", "--release", "-p", "matcher", "--lib", "--", test];
+    cargo(&args, &[("PLANS", plans.to_string().as_str())])
 }
 
 fn verification_table() -> Result<()> {

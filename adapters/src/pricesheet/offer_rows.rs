@@ -2,7 +2,9 @@
 //! of them are free.
 //!
 //! `offer_id` is the list's own number for the row: ours is made of what is sold, as everywhere.
-//! Disk, reliability and the rate of the fabric are not part of an offer and are not read.
+//! Disk, reliability and the rate of the fabric are not part of an offer and are not read. Neither is
+//! the continent: it follows from the country, by which offers are chosen, and lists draw the line
+//! through Russia, Turkey and Egypt where they like.
 
 use market::catalog::SkipReason;
 use market::fabric::Internode;
@@ -12,6 +14,7 @@ use market::place::Country;
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 
+use super::date::date;
 use super::dialect::{Dialect, Fields};
 use super::facts;
 use super::number::{number, whole};
@@ -41,7 +44,7 @@ pub(super) const DIALECT: Dialect = Dialect {
         "min_term_hours",
         "reliability_bp",
     ],
-    optional: &[],
+    optional: &["as_of"],
     spellings: &[],
     takes_more: false,
     sku: "instance_type",
@@ -99,6 +102,7 @@ fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
         zone: "",
         country: country(fields.text("country"))?,
         availability: availability(fields.text("nodes_available"))?,
+        as_of: date("as_of", fields.text("as_of"))?,
     })
 }
 

@@ -47,6 +47,21 @@ impl Draft {
     }
 }
 
+/// By what the offers of a list are dated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Dates {
+    /// When the list was written.
+    pub(super) of_list: DateTime<Utc>,
+    /// The time now: nothing was seen later.
+    pub(super) now: DateTime<Utc>,
+}
+
+impl Dates {
+    fn observed_at(self, row: &Row<'_>) -> DateTime<Utc> {
+        row.as_of.unwrap_or(self.of_list).min(self.now)
+    }
+}
+
 /// What one row gave.
 #[derive(Debug, Default)]
 pub(super) struct Found {
@@ -64,16 +79,11 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Makes up to two offers of a row, dated by its list; with none there is at least one
-    /// rejection.
-    pub(super) fn read(
-        &mut self,
-        row: Result<Row<'_>, Rejection>,
-        observed_at: DateTime<Utc>,
-    ) -> Found {
+    /// Makes up to two offers of a row; with none there is at least one rejection.
+    pub(super) fn read(&mut self, row: Result<Row<'_>, Rejection>, dates: Dates) -> Found {
         let offers = row.and_then(|row| {
             let (gpu, gpus) = self.identify(&row)?;
-            Ok(price(&row, &gpu, gpus, observed_at))
+            Ok(price(&row, &gpu, gpus, dates.observed_at(&row)))
         });
         offers.unwrap_or_else(|rejection| Found {
             rejections: vec![rejection],
@@ -199,6 +209,8 @@ pub(super) struct Row<'r> {
     pub(super) tenancy: Tenancy,
     pub(super) internode: Internode,
     pub(super) availability: Availability,
+    /// When its prices were written down, where the list says it.
+    pub(super) as_of: Option<DateTime<Utc>>,
 }
 
 /// The memory of one GPU in MiB, where the column holds that or the sum over those of a row.

@@ -97,6 +97,7 @@ fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
         zone: fields.text("AvailabilityZone"),
         country: None,
         availability: Availability::UNKNOWN,
+        as_of: None,
     })
 }
 

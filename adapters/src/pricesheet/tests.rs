@@ -254,6 +254,31 @@ fn an_offer_is_as_old_as_its_list_and_never_from_the_future() {
 }
 
 #[test]
+fn a_row_that_says_its_date_is_as_old_as_that() {
+    let row = "hyperstack,n3-L40x1,L40,1,28,58,49152,1,,CANADA-1,";
+    let written = DateTime::UNIX_EPOCH + TimeDelta::days(300);
+    let dated = |as_of: &str| {
+        let sheet = PriceSheet {
+            as_of: written,
+            ..sheet(format!("{HEADER},as_of\n{row},{as_of}\n"))
+        };
+        read_price_sheets(&[sheet], written + TimeDelta::days(1))
+    };
+    let day = dated("1970-01-31").offers[0].observed_at;
+    assert_eq!(day.to_rfc3339(), "1970-01-31T00:00:00+00:00");
+    let time = dated("1970-01-31T12:00:00+02:00").offers[0].observed_at;
+    assert_eq!(time.to_rfc3339(), "1970-01-31T10:00:00+00:00");
+    assert_eq!(dated("").offers[0].observed_at, written);
+    // Nothing was seen in the future.
+    let last = dated("2030-01-01").offers[0].observed_at;
+    assert_eq!(last, written + TimeDelta::days(1));
+    let refused = dated("last spring");
+    assert_eq!(reasons(&refused), [(SkipReason::Unreadable, 1)]);
+    let why = &refused.skipped[0].why;
+    assert!(why.contains("`as_of` is `last spring`"), "{why}");
+}
+
+#[test]
 fn a_file_is_as_old_as_its_time_of_modification() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("list.csv");
@@ -270,7 +295,11 @@ fn a_file_is_as_old_as_its_time_of_modification() {
 
 #[test]
 fn the_bundled_sheet_is_as_old_as_its_source_can_be() {
-    assert_eq!(bundled().as_of.to_rfc3339(), "2026-01-01T00:00:00+00:00");
+    let now = DateTime::from_timestamp(1_800_000_000, 0).expect("a time");
+    for offer in read_price_sheets(&[bundled()], now).offers {
+        let dated = offer.observed_at.to_rfc3339();
+        assert_eq!(dated, "2026-01-01T00:00:00+00:00", "{}", offer.sku);
+    }
     let source = include_str!("../../data/SOURCE.md");
     assert!(source.contains("2026-01-01"), "the date and its reason");
 }
@@ -322,7 +351,14 @@ fn file(header: &str, rows: &[Vec<String>], terminator: csv::Terminator) -> Vec<
 /// Each row is either among the offers or among the skipped, and there once.
 fn assert_accounted_for(bytes: &[u8], rows: u64) {
     let sheet = named("gcp.csv", bytes);
-    let found = read_sheet(&sheet, &mut Reader::default(), DateTime::UNIX_EPOCH);
+    let found = read_sheet(
+        &sheet,
+        &mut Reader::default(),
+        Dates {
+            of_list: DateTime::UNIX_EPOCH,
+            now: DateTime::UNIX_EPOCH,
+        },
+    );
     assert_eq!(found.rows, rows);
     let mut standing: Vec<u64> = found.drafts.iter().map(|(row, _)| *row).collect();
     standing.dedup();

@@ -5,6 +5,7 @@ use market::catalog::SkipReason;
 use market::offer::{Availability, Terms};
 use rust_decimal::Decimal;
 
+use super::date::date;
 use super::dialect::{Dialect, Fields};
 use super::facts;
 use super::number::{number, whole};
@@ -25,7 +26,7 @@ pub(super) const DIALECT: Dialect = Dialect {
         "region",
         "zone",
     ],
-    optional: &[],
+    optional: &["as_of"],
     spellings: &[],
     takes_more: false,
     sku: "instance_type",
@@ -62,6 +63,7 @@ fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
         zone: fields.text("zone"),
         country: None,
         availability: Availability::UNKNOWN,
+        as_of: date("as_of", fields.text("as_of"))?,
     })
 }
 

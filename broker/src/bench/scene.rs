@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use actix_web::dev::ServerHandle;
 use adapters::pricesheet::{self, PriceSheets};
-use market::identity::Role;
+use market::identity::{Projects, Role};
 use market::ids::{ApiKeyId, OfferId, ProjectId, TenantId};
 use store::api_keys::NewApiKey;
 use store::settings::DatabaseMode;
@@ -116,6 +116,7 @@ async fn key(broker: &Broker) -> anyhow::Result<NewSecret> {
         name: "bench".into(),
         role: Role::Member,
         scopes: default_scopes(Role::Member),
+        projects: Projects::All,
         prefix: secret.prefix(),
         hash: secret.hash(),
         expires_at: None,

@@ -1,19 +1,50 @@
 //! `broker bench`: what this machine serves, beside the least that it could cost.
 
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use adapters::pricesheet;
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::table::{print_line, table};
-use super::{Ending, block_on};
+use super::{Ending, block_on, read_sheets};
 use crate::bench::{self, Effort, Figures, RouteFigures, Scene};
+use crate::clock::{Clock as _, SystemClock};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BenchCommand {
     /// Measures offers and repeated plans over HTTP, beside a bare server with the same answers.
     Http(HttpArgs),
+    /// Measures searches among so many offers, beside a scan and PostgreSQL.
+    Match(MatchArgs),
+}
+
+/// Measures searches among so many offers, beside a compiled scan by the same rules and an indexed
+/// query of PostgreSQL.
+///
+/// The market is made by chance, the same each time. Answers are compared with those of looking at
+/// each offer by itself before anything is timed. PostgreSQL is asked where TEST_DATABASE_URL names
+/// a server; its table is temporary. One core, in this process. Docs: docs/performance.md.
+#[derive(Debug, Args)]
+pub(super) struct MatchArgs {
+    /// How many offers are sold; several sizes are measured one after the other.
+    #[arg(long, required = true, value_delimiter = ',', value_name = "N")]
+    offers: Vec<NonZeroUsize>,
+    /// Price lists from which the market is drawn, instead of one like those of eleven sellers.
+    #[arg(long, num_args = 1.., value_name = "FILE.csv")]
+    pricesheets: Vec<PathBuf>,
+    /// Measures searches while another thread sets every price anew, instead.
+    #[arg(long)]
+    reprice: bool,
+    /// For how many seconds searches are timed with --reprice, idle and busy each.
+    #[arg(long, default_value = "5", value_name = "N")]
+    seconds: NonZeroU32,
+    /// One JSON object on one line for each size, instead of a table.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Measures offers and repeated plans over HTTP, beside a bare server with the same answers.
@@ -37,8 +68,63 @@ pub(super) struct HttpArgs {
 }
 
 pub(super) fn run(command: BenchCommand) -> Result<(), Ending> {
-    let BenchCommand::Http(args) = command;
     crate::logging::to_stderr();
+    match command {
+        BenchCommand::Http(args) => run_http(&args),
+        BenchCommand::Match(args) => run_match(&args),
+    }
+}
+
+fn run_match(args: &MatchArgs) -> Result<(), Ending> {
+    let now = SystemClock.now();
+    let sheets = read_sheets(&args.pricesheets)?;
+    let list = pricesheet::read_price_sheets(&sheets, now).offers;
+    if !args.pricesheets.is_empty() && list.is_empty() {
+        let why = "the price lists hold no offer; `broker match` says why each row is none";
+        return Err(Ending::wrong_input(why));
+    }
+    let postgres = std::env::var("TEST_DATABASE_URL").ok();
+    for size in args.offers.iter().map(|size| size.get()) {
+        let list = list.clone();
+        if args.reprice {
+            let each = Duration::from_secs(u64::from(args.seconds.get()));
+            show(&bench::measure_reprice(size, list, each)?, args.json)?;
+            continue;
+        }
+        let measured =
+            block_on(async { Ok(bench::measure_match(size, list, postgres.as_deref()).await?) })?;
+        show(&measured, args.json)?;
+        for note in &measured.notes {
+            eprintln!("{note}");
+        }
+    }
+    Ok(())
+}
+
+fn show(figures: &impl Serialize, json: bool) -> Result<(), Ending> {
+    let line = serde_json::to_string(figures)?;
+    if json {
+        return Ok(print_line(&line)?);
+    }
+    let figures: Value = serde_json::from_str(&line)?;
+    Ok(print_line(&as_list(&figures))?)
+}
+
+/// One figure a line, with its unit in its name.
+fn as_list(figures: &Value) -> String {
+    let figures = figures.as_object().into_iter().flatten();
+    let rows = figures.map(|(name, value)| {
+        let value = match value.as_f64() {
+            Some(number) if !value.is_u64() => format!("{number:.2}"),
+            Some(number) => number.to_string(),
+            None => "-".to_owned(),
+        };
+        vec![name.clone(), value]
+    });
+    table(&["figure", "measured"], rows)
+}
+
+fn run_http(args: &HttpArgs) -> Result<(), Ending> {
     let effort = Effort {
         each: Duration::from_secs(u64::from(args.seconds.get())),
         connections: args.connections,

@@ -31,6 +31,7 @@ use serde_json::Value;
 
 use self::api::{Api, Document};
 use self::connection::ServiceArgs;
+pub(super) use self::login::NewProfile;
 use super::table::print_line;
 use super::{Ending, block_on};
 
@@ -111,6 +112,8 @@ pub(super) fn run(command: ClientCommand) -> Result<(), Ending> {
 struct Session {
     api: Api,
     json: bool,
+    /// Shows nothing: the command prints what it has to say by itself.
+    is_silent: bool,
 }
 
 impl Session {
@@ -119,6 +122,7 @@ impl Session {
         Ok(Self {
             api: Api::new(&connection, args.tenant)?,
             json: args.json,
+            is_silent: false,
         })
     }
 
@@ -128,11 +132,16 @@ impl Session {
         answer: &Document,
         people: impl FnOnce(&Value) -> Result<(), Ending>,
     ) -> Result<(), Ending> {
-        if self.json {
-            Ok(print_line(answer.text.trim_end())?)
-        } else {
-            people(&answer.value)
+        match (self.is_silent, self.json) {
+            (true, _) => Ok(()),
+            (false, true) => Ok(print_line(answer.text.trim_end())?),
+            (false, false) => people(&answer.value),
         }
+    }
+
+    /// Whether a person reads along.
+    fn is_for_people(&self) -> bool {
+        !self.json && !self.is_silent
     }
 }
 

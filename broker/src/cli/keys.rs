@@ -46,6 +46,9 @@ pub(super) struct RotateArgs {
     /// What the key signs.
     #[arg(long, value_enum, default_value_t = PurposeArg::Token)]
     purpose: PurposeArg,
+    /// One JSON object, for programs.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     database: DatabaseArgs,
 }
@@ -59,6 +62,9 @@ pub(super) struct ResealArgs {
     /// The file of the new key, 64 hexadecimal digits; made when there is none.
     #[arg(long, value_name = "FILE")]
     new_key_file: PathBuf,
+    /// One JSON object, for programs.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     database: DatabaseArgs,
 }
@@ -67,6 +73,16 @@ pub(super) struct ResealArgs {
 enum PurposeArg {
     Token,
     Attestation,
+}
+
+impl PurposeArg {
+    /// As `keys list` names it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Attestation => "attestation",
+        }
+    }
 }
 
 impl From<PurposeArg> for KeyPurpose {
@@ -99,12 +115,9 @@ fn list(args: &ListArgs) -> Result<(), Ending> {
     block_on(async {
         let (_, store) = open(&args.database).await?;
         let mut rows = Vec::new();
-        for (purpose, word) in [
-            (KeyPurpose::Token, "token"),
-            (KeyPurpose::Attestation, "attestation"),
-        ] {
-            let known = store.signing_keys().list(purpose).await?;
-            rows.extend(known.into_iter().map(|key| (word, key)));
+        for purpose in [PurposeArg::Token, PurposeArg::Attestation] {
+            let known = store.signing_keys().list(purpose.into()).await?;
+            rows.extend(known.into_iter().map(|key| (purpose.word(), key)));
         }
         if args.json {
             let keys: Vec<_> = rows
@@ -136,6 +149,10 @@ fn rotate(args: &RotateArgs) -> Result<(), Ending> {
         let sealing = start::sealing_key(&config).map_err(Ending::wrong_input)?;
         let now = SystemClock.now();
         let kid = keys::rotate(&store, &sealing, args.purpose.into(), now).await?;
+        if args.json {
+            let rotated = serde_json::json!({ "kid": kid, "purpose": args.purpose.word() });
+            return Ok(print_line(&rotated.to_string())?);
+        }
         Ok(print_line(&kid)?)
     })
 }
@@ -161,6 +178,10 @@ fn reseal(args: &ResealArgs) -> Result<(), Ending> {
                 }
                 broken @ ResealError::Store(_) => Ending::from(broken),
             })?;
+        if args.json {
+            let resealed = serde_json::json!({ "secrets": count, "new_key_file": file });
+            return Ok(print_line(&resealed.to_string())?);
+        }
         let next = match (
             &config.database.url,
             &config.secrets.key,

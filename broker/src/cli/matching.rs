@@ -7,40 +7,59 @@ use std::path::{Path, PathBuf};
 use adapters::pricesheet::{self, PriceSheets};
 use clap::Args;
 use market::catalog::Skipped;
+use market::counted::counted;
 use market::demand::Demand;
-use matcher::{Held, Plan, ProviderView, SearchOptions, Snapshot};
+use matcher::{Candidate, Held, Plan, ProviderView, SearchOptions, Snapshot};
 use serde_json::{Value, json};
 
+use super::hybrid::told;
+use super::record::{replay, write_record};
 use super::table::{hanging, print_line, table};
-use super::{Ending, read_sheets};
+use super::{Ending, all_readable, plan_lines, read_sheets, why_unread};
 use crate::clock::{Clock as _, SystemClock};
+use crate::decision::{DecisionRecord, Question};
 use crate::plan::SIMULATED;
 
 /// Ranks the offers of price lists for a demand; no server, no database.
 ///
-/// A list is as old as its file; every candidate shows the date, and none is too old.
+/// A list is as old as its rows say (column `as_of`), else as its file; every candidate shows the
+/// date, and none is too old. A file that is no price list is told; when none is one, that is wrong
+/// input.
 ///
 /// Exit status: 0 something matches, 1 nothing does, 2 wrong input.
 #[derive(Debug, Args)]
 pub(super) struct MatchArgs {
     /// Price lists: CSV files, one row for each thing that is sold.
-    #[arg(long, num_args = 1.., required = true, value_name = "FILE.csv")]
+    #[arg(long, num_args = 1.., required_unless_present = "replay", value_name = "FILE.csv")]
     offers: Vec<PathBuf>,
     /// The demand, as JSON; `-` reads it from standard input. For example
     /// {"kind":"gpus","gpu":"H100-SXM","count":8}.
-    #[arg(long, value_name = "FILE")]
-    demand: PathBuf,
+    #[arg(long, required_unless_present = "replay", value_name = "FILE")]
+    demand: Option<PathBuf>,
     /// How many candidates to show.
     #[arg(long, default_value_t = 10, value_name = "N")]
     top: usize,
+    /// Also writes a decision record: the demand, every offer, the versions and the answer.
+    #[arg(long, value_name = "FILE.json")]
+    record: Option<PathBuf>,
+    /// Searches once more what a decision record holds, and says whether the answer is the same
+    /// to the last bit.
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["offers", "demand", "record"])]
+    replay: Option<PathBuf>,
     /// One JSON object on one line instead of a table.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
+    if let Some(file) = &args.replay {
+        return replay(file, args.json);
+    }
     let now = SystemClock.now();
-    let demand = read_demand(&args.demand)?;
+    let demand = match &args.demand {
+        Some(file) => read_demand(file)?,
+        None => return Err(Ending::wrong_input("give a demand: --demand FILE")),
+    };
     demand.check(now).map_err(|faults| {
         let words: Vec<_> = faults
             .iter()
@@ -52,6 +71,9 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
         ))
     })?;
     let read = pricesheet::read_price_sheets(&read_sheets(&args.offers)?, now);
+    if read.unread_files().count() == args.offers.len() {
+        all_readable(&read)?;
+    }
     let providers: BTreeSet<_> = read
         .offers
         .iter()
@@ -73,15 +95,26 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
         simulated: SIMULATED,
         ..SearchOptions::default()
     };
-    let plan = matcher::search(&snapshot, &demand, &Held::new(), now, &options)
-        .map_err(Ending::wrong_input)?;
+    let held = Held::new();
+    let plan =
+        matcher::search(&snapshot, &demand, &held, now, &options).map_err(Ending::wrong_input)?;
+    if let Some(file) = &args.record {
+        let question = Question {
+            demand: &demand,
+            snapshot: &snapshot,
+            held: &held,
+            now,
+            options: &options,
+        };
+        write_record(file, &DecisionRecord::of(&question, &plan)?)?;
+    }
     let answer = if args.json {
         as_json(&read, &plan)?
     } else {
         as_text(&read, &plan)
     };
     print_line(&answer)?;
-    if plan.eligible == 0 {
+    if !plan.is_met() {
         let why = "no offer satisfies the demand; widen it where the counted reasons say";
         return Err(Ending::No(why.into()));
     }
@@ -108,14 +141,18 @@ fn as_json(read: &PriceSheets, plan: &Plan) -> Result<String, Ending> {
     for candidate in &plan.candidates {
         candidates.extend(candidate.offers_with_reasons()?);
     }
-    Ok(serde_json::to_string(&json!({
+    let mut answer = json!({
         "rows_read": read.rows_read,
         "offers": read.offers.len(),
         "eligible": plan.eligible,
         "candidates": candidates,
         "rejected": plan.rejected,
         "skipped": read.skipped.iter().map(skipped_as_json).collect::<Vec<_>>(),
-    }))?)
+    });
+    if let Some(hybrid) = &plan.hybrid {
+        answer["hybrid"] = serde_json::to_value(hybrid)?;
+    }
+    Ok(answer.to_string())
 }
 
 /// An entry with all its fields, so that a reader need not ask which are there. `row` is `null`
@@ -149,38 +186,44 @@ fn as_text(read: &PriceSheets, plan: &Plan) -> String {
         if best.lines.len() > 1 {
             lines.push(format!("The first in all: {} USD/h", best.cost_per_hour));
         }
-        lines.push("Why the first:".to_owned());
-        lines.extend(best.reasons.iter().map(|reason| hanging("  - ", reason)));
-        for launch in &best.launch {
+        for best in told_why(plan) {
+            lines.push(match best.half {
+                None => "Why the first:".to_owned(),
+                Some(half) => format!("Why {} to {half}:", best.rank),
+            });
+            lines.extend(best.reasons.iter().map(|reason| hanging("  - ", reason)));
+        }
+        for launch in told_why(plan).iter().flat_map(|best| &best.launch) {
             let ports: Vec<_> = launch.ports.iter().map(u16::to_string).collect();
-            let words = format!(
-                "{}, ports {}: {}",
-                launch.engine,
-                ports.join(" "),
-                launch.command
-            );
-            lines.push(hanging("  start ", &words));
+            let mut lines_of_fleet = best.lines.iter().filter(|_| best.lines.len() > 1);
+            let on = lines_of_fleet.find(|line| line.offer.offer_id == launch.offer_id);
+            let on = on.map(|line| format!("{} {}", line.offer.provider, line.offer.sku));
+            lines.push(plan_lines::launch(
+                on.as_deref(),
+                &launch.engine,
+                &ports,
+                &launch.command,
+            ));
         }
         for other in &plan.alternatives {
-            let saved = other.saves_usd_hour.to_string();
-            let difference = match saved.strip_prefix('-') {
-                Some(more) => format!("{more} more"),
-                None => format!("{saved} less"),
-            };
-            lines.push(format!(
-                "  with weights in {}: {} USD per hour, {difference}; not taken",
+            lines.push(plan_lines::alternative(
                 other.weights.as_str(),
-                other.price_usd_hour
+                &other.price_usd_hour.to_string(),
+                &other.saves_usd_hour.to_string(),
             ));
         }
     }
+    if let Some(hybrid) = &plan.hybrid {
+        lines.extend(told(hybrid, |rank| {
+            let line = plan.candidates.get(rank - 1)?.lines.first()?;
+            Some(format!("{rank} {}", line.offer.sku))
+        }));
+    }
     lines.push(format!(
-        "{} rows read: {} offers; {} satisfy the demand, {} do not{}",
-        read.rows_read,
-        read.offers.len(),
-        plan.eligible,
-        plan.rejected.total,
-        if plan.rejected.total == 0 { "." } else { ":" },
+        "{} read: {}; {}",
+        counted(read.rows_read, "row"),
+        counted(read.offers.len(), "offer"),
+        plan_lines::verdict(plan.eligible as u64, plan.rejected.total as u64),
     ));
     for (reason, count) in &plan.rejected.by_reason {
         let words = format!("{reason}: {}", reason.meaning());
@@ -194,7 +237,8 @@ fn as_text(read: &PriceSheets, plan: &Plan) -> String {
     if !without_offer.is_empty() {
         let rows: u64 = without_offer.values().sum();
         lines.push(format!(
-            "{rows} rows gave no offer (--json names each, and why):"
+            "{} gave no offer (--json names each, and why):",
+            counted(rows, "row")
         ));
         lines.extend(
             without_offer
@@ -202,10 +246,27 @@ fn as_text(read: &PriceSheets, plan: &Plan) -> String {
                 .map(|(reason, rows)| format!("  {rows:>6}  {reason}")),
         );
     }
+    lines.extend(
+        read.unread_files()
+            .map(|file| hanging("  ", &why_unread(file))),
+    );
     lines.join("\n")
 }
 
-fn rows_of(candidate: &matcher::Candidate) -> impl Iterator<Item = Vec<String>> {
+/// The candidates whose reasons are told: the best, or those of the best pair.
+fn told_why(plan: &Plan) -> Vec<&Candidate> {
+    let pair = plan.hybrid.as_ref().and_then(|hybrid| hybrid.pairs.first());
+    let ranks = match pair {
+        Some(pair) => vec![pair.train_candidate, pair.serve_candidate],
+        None => vec![1],
+    };
+    let known = ranks.into_iter();
+    known
+        .filter_map(|rank| plan.candidates.get(rank - 1))
+        .collect()
+}
+
+fn rows_of(candidate: &Candidate) -> impl Iterator<Item = Vec<String>> {
     candidate.lines.iter().map(|line| {
         let offer = &line.offer;
         // A price that cannot be shown is of a candidate whose sum could not be formed either.
@@ -219,7 +280,10 @@ fn rows_of(candidate: &matcher::Candidate) -> impl Iterator<Item = Vec<String>> 
             })
             .unwrap_or_default();
         vec![
-            candidate.rank.to_string(),
+            match candidate.half {
+                None => candidate.rank.to_string(),
+                Some(half) => format!("{} {half}", candidate.rank),
+            },
             offer.provider.to_string(),
             offer.sku.clone(),
             format!("{} x {}", offer.gpus, offer.gpu),

@@ -1,6 +1,7 @@
 //! `broker migrate up|down|status`.
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use super::table::print_line;
 use super::{DatabaseArgs, Ending, block_on};
@@ -12,6 +13,9 @@ use crate::start;
 pub(super) struct MigrateArgs {
     #[command(subcommand)]
     direction: Direction,
+    /// One JSON object, for programs.
+    #[arg(long, global = true)]
+    json: bool,
     #[command(flatten)]
     database: DatabaseArgs,
 }
@@ -41,7 +45,15 @@ pub(super) fn run(args: MigrateArgs) -> Result<(), Ending> {
             Direction::Down { steps } => store.migrate_down(steps).await?,
             Direction::Status => {}
         }
-        for change in store.migration_status().await? {
+        let changes = store.migration_status().await?;
+        if args.json {
+            let changes: Vec<_> = changes
+                .iter()
+                .map(|change| json!({ "name": change.name, "applied": change.applied }))
+                .collect();
+            return Ok(print_line(&json!({ "changes": changes }).to_string())?);
+        }
+        for change in changes {
             let state = if change.applied { "applied" } else { "pending" };
             print_line(&format!("{state}  {}", change.name))?;
         }

@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use matcher::perf::constants::Constants;
-use matcher::perf::rows::{Outcome, Table, as_csv, predict};
+use matcher::perf::rows::{Outcome, RowPrediction, Table, as_csv, predict};
 
 use super::Ending;
-use super::table::print_line;
+use super::table::{hanging, print_line};
 
 /// Which table is predicted.
 #[derive(Debug, Subcommand)]
 pub(super) enum PredictCommand {
     /// Predicts tokens per second and GPU of training runs.
+    #[command(after_long_help = described(Table::Training))]
     Training(PredictArgs),
     /// Predicts throughput or times of serving tests.
+    #[command(after_long_help = described(Table::Inference))]
     Inference(PredictArgs),
 }
 
 /// A table of runs.
-///
-/// Exit status: 0 at least one row is predicted, 1 none is, 2 the table cannot be read.
 #[derive(Debug, Args)]
 pub(super) struct PredictArgs {
     /// One row for each run, as CSV with a header; `-` reads standard input. What was measured is
@@ -46,12 +46,40 @@ pub(super) fn run(command: &PredictCommand) -> Result<(), Ending> {
     } else {
         print_line(as_csv(&predictions)?.trim_end())?;
     }
-    let refused = |outcome: &Outcome| matches!(outcome, Outcome::Refused { .. });
-    if predictions.iter().all(|row| refused(&row.outcome)) {
+    let is_refused = |row: &&RowPrediction| matches!(row.outcome, Outcome::Refused { .. });
+    let (all, refused) = (
+        predictions.len(),
+        predictions.iter().filter(is_refused).count(),
+    );
+    if refused == all {
         let why = "no row can be predicted; each says why in its last column";
         return Err(Ending::No(why.into()));
     }
+    if refused > 0 {
+        eprintln!("{refused} of {all} rows cannot be predicted; each says why in its last column");
+    }
     Ok(())
+}
+
+/// The columns of a table, for people.
+fn described(table: Table) -> String {
+    let mut lines = vec!["Columns, in any order; others are not looked at:".to_owned()];
+    for column in table.columns() {
+        let needed = if column.needed {
+            ""
+        } else {
+            " (may be left out)"
+        };
+        let words = column.words.map(|words| format!(": {words}"));
+        let told = format!("{}{needed}{}", column.meaning, words.unwrap_or_default());
+        lines.push(hanging(&format!("  {:<24}", column.name), &told));
+    }
+    lines.push(
+        "\nExit status: 0 at least one row is predicted (stderr counts those that are not), 1 none is, \
+         2 the table\ncannot be read."
+            .to_owned(),
+    );
+    lines.join("\n")
 }
 
 fn open(file: &Path) -> Result<Box<dyn Read>, Ending> {

@@ -4,13 +4,14 @@
 //! A credential comes from a file or from standard input, never from the command line, where
 //! everybody on the machine could read it.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+mod connect;
+mod standing;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use std::path::PathBuf;
+
+use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use market::ids::ProviderId;
-use secrecy::SecretString;
 use serde_json::{Value, json};
 use store::audit::NewAuditEntry;
 use store::providers::{Cause, Provider, ProviderChange};
@@ -18,14 +19,10 @@ use store::settings::DatabaseMode;
 use store::{Conflict, Store, StoreError};
 
 use super::ledger::open;
-use super::table::{print_line, table};
+use super::table::print_line;
 use super::{DatabaseArgs, Ending, block_on};
-use crate::app::ProviderLink;
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
-use crate::providers::{
-    self, CheckedProvider, LinkError, adapter_of, check, connect_entered, connect_row,
-};
 use crate::start;
 
 #[derive(Debug, Subcommand)]
@@ -138,14 +135,14 @@ pub(super) fn run(command: ProvidersCommand) -> Result<(), Ending> {
     use ProvidersCommand as C;
     block_on(async {
         match command {
-            C::List(args) => list(&args.form).await,
-            C::Add(args) => add(&args).await,
-            C::Check(args) => check_one(&args).await,
-            C::Rotate(args) => rotate(&args).await,
-            C::Forget(args) => forget(&args).await,
-            C::Enable(args) => switch(&args, true).await,
-            C::Disable(args) => switch(&args, false).await,
-            C::Quarantine(args) => quarantine(&args).await,
+            C::List(args) => standing::list(&args.form).await,
+            C::Add(args) => connect::add(&args).await,
+            C::Check(args) => connect::check_one(&args).await,
+            C::Rotate(args) => connect::rotate(&args).await,
+            C::Forget(args) => connect::forget(&args).await,
+            C::Enable(args) => standing::switch(&args, true).await,
+            C::Disable(args) => standing::switch(&args, false).await,
+            C::Quarantine(args) => standing::quarantine(&args).await,
         }
     })
 }
@@ -290,225 +287,4 @@ fn refused(id: &ProviderId, error: StoreError) -> Ending {
         )),
         other => other.into(),
     }
-}
-
-/// Reads a credential: all of the file but the white space around it.
-fn read_credential(file: &Path) -> Result<SecretString, Ending> {
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        std::fs::read_to_string(file)
-    };
-    let text = text.map_err(|error| {
-        let shown = file.display();
-        Ending::wrong_input(format!("the credential {shown} cannot be read: {error}"))
-    })?;
-    Ok(SecretString::from(text.trim()))
-}
-
-/// Asks the provider once whether it takes the credential. One that does not answer does not say no.
-async fn accepted(link: &ProviderLink) -> Result<CheckedProvider, Ending> {
-    let checked = check(link, SystemClock.now()).await;
-    match checked.refused_credential() {
-        None => Ok(checked),
-        Some(why) => Err(Ending::No(format!(
-            "nothing was kept, because {} does not take the credential: {why}; look it up there and \
-             try again",
-            link.adapter.profile().name
-        ))),
-    }
-}
-
-/// What was found with a credential, for people.
-fn found(checked: &CheckedProvider) -> String {
-    let CheckedProvider {
-        offers, in_stock, ..
-    } = checked;
-    match &checked.detail {
-        Some(detail) => format!("It could not be read yet: {detail}."),
-        None => format!("Its catalogue holds {offers} offers, {in_stock} of them in stock."),
-    }
-}
-
-async fn list(form: &FormArgs) -> Result<(), Ending> {
-    let desk = Desk::open(form).await?;
-    let providers = desk.store.providers().list().await?;
-    if desk.json {
-        let items: Vec<_> = providers.iter().map(|one| desk.json_of(one)).collect();
-        return Ok(print_line(&json!({ "items": items }).to_string())?);
-    }
-    let now = SystemClock.now();
-    let rows = providers.iter().map(|provider| {
-        let quarantine = provider.quarantine_at(now);
-        let sold = match (provider.enabled, quarantine) {
-            (false, _) => "disabled",
-            (true, Some(_)) => "quarantine",
-            (true, None) => "yes",
-        };
-        let note = quarantine
-            .map(|held| format!("until {}: {}", time(held.until), held.reason))
-            .or_else(|| provider.stale_reason.clone());
-        vec![
-            provider.id.to_string(),
-            sold.to_owned(),
-            desk.connected_by(provider).to_owned(),
-            provider.live_offers.to_string(),
-            provider.last_complete_at.map_or("never".to_owned(), time),
-            note.unwrap_or_default(),
-        ]
-    });
-    let headings = ["id", "sold", "connected by", "offers", "last read", "note"];
-    Ok(print_line(&table(&headings, rows))?)
-}
-
-fn time(at: DateTime<Utc>) -> String {
-    at.to_rfc3339_opts(SecondsFormat::Secs, true)
-}
-
-async fn add(args: &AddArgs) -> Result<(), Ending> {
-    let id = &args.one.id;
-    let adapter = adapter_of(id.as_str()).map_err(Ending::wrong_input)?;
-    let credential = read_credential(&args.credential_file)?;
-    let desk = Desk::open_or_make(&args.one.form).await?;
-    desk.not_configured(id)?;
-    let sealing = start::sealing_key(&desk.config).map_err(Ending::wrong_input)?;
-    let base_url = args.base_url.as_deref();
-    let link = connect_entered(adapter, &credential, base_url, desk.mode);
-    let checked = accepted(&link.map_err(Ending::wrong_input)?).await?;
-    let now = SystemClock.now();
-    let change = ProviderChange {
-        enabled: Some(!args.disabled),
-        base_url: Some(args.base_url.clone()),
-        credential: Some(Some(providers::seal(&sealing, id, &credential, now))),
-        quarantine: None,
-    };
-    let cause = cause("providers add", id);
-    let entered = desk.store.providers().enter(id, &change, now, &cause).await;
-    let provider = entered.map_err(|error| refused(id, error))?;
-    desk.tell(&provider, &format!("Added {id}. {}", found(&checked)))
-}
-
-async fn check_one(args: &CheckArgs) -> Result<(), Ending> {
-    let (id, form) = (&args.one.id, &args.one.form);
-    let credential = args.credential_file.as_deref().map(read_credential);
-    let credential = credential.transpose()?;
-    let desk = Desk::open(form).await?;
-    let known = desk.store.providers().find(id).await?;
-    let link = if let Some(credential) = credential {
-        let adapter = adapter_of(id.as_str()).map_err(Ending::wrong_input)?;
-        let known = known.and_then(|row| row.base_url);
-        let base_url = args.base_url.as_deref().or(known.as_deref());
-        let link = connect_entered(adapter, &credential, base_url, desk.mode);
-        link.map_err(Ending::wrong_input)?
-    } else {
-        connected(&desk, id, known)?
-    };
-    let checked = check(&link, SystemClock.now()).await;
-    if desk.json {
-        print_line(&serde_json::to_string(&checked)?)?;
-    } else if checked.ok {
-        print_line(&format!("{id} answers. {}", found(&checked)))?;
-        let skipped = checked.skipped_by_reason.iter();
-        for (reason, records) in skipped.filter(|(_, records)| **records > 0) {
-            print_line(&format!("{records} records are no offer: {reason}"))?;
-        }
-    }
-    match checked.detail {
-        None => Ok(()),
-        Some(detail) => Err(Ending::No(format!("{id} cannot be read: {detail}"))),
-    }
-}
-
-/// The connection that the service has to a provider.
-fn connected(
-    desk: &Desk,
-    id: &ProviderId,
-    known: Option<Provider>,
-) -> Result<ProviderLink, Ending> {
-    if let Some(settings) = desk.config.providers.get(id.as_str())
-        && settings.enabled
-    {
-        let link = start::configured_link(id.as_str(), settings, desk.mode);
-        return link.map_err(Ending::cannot_start);
-    }
-    let row = known.ok_or_else(|| unknown(id))?;
-    let sealing = start::sealing_key(&desk.config).map_err(Ending::wrong_input)?;
-    let link = connect_row(&sealing, &row, desk.mode).map_err(Ending::wrong_input)?;
-    link.ok_or_else(|| {
-        Ending::wrong_input(format!(
-            "there is no credential for {id}; try one with --credential-file, or add it with `broker \
-             providers add {id}`"
-        ))
-    })
-}
-
-async fn rotate(args: &RotateArgs) -> Result<(), Ending> {
-    let id = &args.one.id;
-    let credential = read_credential(&args.credential_file)?;
-    let desk = Desk::open(&args.one.form).await?;
-    desk.not_configured(id)?;
-    let row = desk.find(id).await?;
-    let sealing = start::sealing_key(&desk.config).map_err(Ending::wrong_input)?;
-    let link = adapter_of(id.as_str())
-        .and_then(|adapter| {
-            connect_entered(adapter, &credential, row.base_url.as_deref(), desk.mode)
-        })
-        .map_err(|error: LinkError| Ending::wrong_input(error))?;
-    let checked = accepted(&link).await?;
-    let sealed = providers::seal(&sealing, id, &credential, SystemClock.now());
-    let change = ProviderChange {
-        credential: Some(Some(sealed)),
-        ..ProviderChange::default()
-    };
-    let provider = desk.change(id, "providers rotate", &change).await?;
-    let told = format!("Changed the credential of {id}. {}", found(&checked));
-    desk.tell(&provider, &told)
-}
-
-async fn forget(args: &OneArgs) -> Result<(), Ending> {
-    let desk = Desk::open(&args.form).await?;
-    let change = ProviderChange {
-        credential: Some(None),
-        ..ProviderChange::default()
-    };
-    let provider = desk.change(&args.id, "providers forget", &change).await?;
-    desk.tell(&provider, &format!("Forgot the credential of {}.", args.id))
-}
-
-async fn switch(args: &OneArgs, enabled: bool) -> Result<(), Ending> {
-    let desk = Desk::open(&args.form).await?;
-    let (operation, told) = match enabled {
-        true => ("providers enable", "Enabled"),
-        false => ("providers disable", "Disabled"),
-    };
-    let change = ProviderChange {
-        enabled: Some(enabled),
-        ..ProviderChange::default()
-    };
-    let provider = desk.change(&args.id, operation, &change).await?;
-    desk.tell(&provider, &format!("{told} {}.", args.id))
-}
-
-async fn quarantine(args: &QuarantineArgs) -> Result<(), Ending> {
-    let id = &args.one.id;
-    let desk = Desk::open(&args.one.form).await?;
-    let row = desk.find(id).await?;
-    let begun = match (args.reason.as_deref(), args.until) {
-        (Some(reason), Some(until)) => {
-            let begun = providers::quarantine(&row, reason, until, SystemClock.now());
-            Some(begun.map_err(Ending::wrong_input)?)
-        }
-        _ => None,
-    };
-    let told = match &begun {
-        Some(held) => format!("{id} is in quarantine until {}.", time(held.until)),
-        None => format!("The quarantine of {id} is over."),
-    };
-    let change = ProviderChange {
-        quarantine: Some(begun),
-        ..ProviderChange::default()
-    };
-    let provider = desk.change(id, "providers quarantine", &change).await?;
-    desk.tell(&provider, &told)
 }

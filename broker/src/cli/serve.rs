@@ -84,6 +84,12 @@ async fn serve(config: Config, simulate: bool) -> Result<(), Ending> {
     if let Err(failure) = ingest::read_price_lists(&broker, &lists).await {
         warn!(error = %crate::chain(&failure), "Price lists could not be kept");
     }
+    if let Market::Own(_) = &market {
+        // It answers at once: the first caller finds it read.
+        for failure in ingest::read_own(&broker).await {
+            warn!(error = %crate::chain(&failure), "The simulated market could not be read");
+        }
+    }
     let server = http::serve(broker.clone(), listener)?;
     let handle = server.handle();
     eprintln!("Serving at http://{address} (mode: {mode}) until Ctrl-C. {key_hint}");

@@ -1,12 +1,18 @@
 //! `broker token create`: an API key, written straight to the database.
 
+use std::collections::BTreeSet;
+
 use chrono::TimeDelta;
 use clap::{Args, Subcommand, ValueEnum};
-use market::identity::Role;
+use market::identity::{Projects, Role};
 use market::ids::{ApiKeyId, ProjectId, TenantId};
+use serde_json::json;
+use store::Store;
 use store::audit::{AuditNote, NewAuditEntry};
 use store::idempotency::{Answer, Completion};
+use store::tenants::Project;
 
+use super::client::NewProfile;
 use super::table::print_line;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::clock::{Clock as _, SystemClock};
@@ -16,11 +22,11 @@ use crate::start;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
-    /// Makes an API key and prints it alone on stdout, this once.
+    /// Makes an API key, and prints it alone on stdout, this once, or logs in with it.
     Create(CreateArgs),
 }
 
-/// Makes an API key and prints it alone on stdout, this once.
+/// Makes an API key, and prints it alone on stdout, this once, or logs in with it.
 ///
 /// It is sent as `Authorization: Bearer KEY`. The database keeps only its hash.
 #[derive(Debug, Args)]
@@ -31,12 +37,23 @@ pub(super) struct CreateArgs {
     /// What its bearer is there to do.
     #[arg(long, value_enum, default_value_t = RoleArg::Member)]
     role: RoleArg,
+    /// A project that it works in, by name or id, as often as wanted: everything outside is as if
+    /// it were another tenant's. One of a new name is made. In all of them, when none is named.
+    #[arg(long = "project", value_name = "NAME|ID")]
+    projects: Vec<String>,
     /// A name to know it by.
     #[arg(long, default_value = "command line")]
     name: String,
     /// For how many days it is good; for ever, when nothing is said.
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3_650))]
     expires_in_days: Option<u32>,
+    /// Logs in to the service at this address with the key, in place of printing it; the service
+    /// need not run yet.
+    #[arg(long, value_name = "URL", conflicts_with = "json")]
+    login: Option<String>,
+    /// One JSON object, for programs.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     database: DatabaseArgs,
 }
@@ -65,11 +82,11 @@ impl From<RoleArg> for Role {
 pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
     let TokenCommand::Create(args) = command;
     let name = args.tenant.trim();
-    if name.is_empty() || name.len() > 100 || name.chars().any(char::is_control) {
-        return Err(Ending::wrong_input(
-            "the tenant's name must be 1 to 100 printable characters",
-        ));
+    check_name("the tenant's name", name)?;
+    for project in &args.projects {
+        check_name("a project's name", project.trim())?;
     }
+    let profile = args.login.as_deref().map(NewProfile::of).transpose()?;
     let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
     block_on(async {
         let store = start::open_store(&config)
@@ -86,13 +103,15 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
                 now,
             )
             .await?;
-        let secret = NewSecret::generate();
         let role = args.role.into();
+        let projects = projects(&store, tenant.id, role, &args.projects).await?;
+        let secret = NewSecret::generate();
         let key = store::api_keys::NewApiKey {
             id: ApiKeyId::from_uuid(uuid::Uuid::now_v7()),
             name: args.name,
             role,
             scopes: default_scopes(role),
+            projects,
             prefix: secret.prefix(),
             hash: secret.hash(),
             expires_at: args
@@ -101,6 +120,7 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
             created_at: now,
         };
         let id = key.id.to_string();
+        let made = json!({ "id": id, "tenant_id": tenant.id, "secret": secret.reveal() });
         let entry = NewAuditEntry::of_command(Some(tenant.id), "token create", Some(id), now);
         let note = AuditNote::new(entry);
         let completion = Completion {
@@ -114,6 +134,65 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
         };
         let keys = store.api_keys().of(tenant.id);
         keys.insert(key, Some(completion)).await?;
+        if let Some(profile) = profile {
+            return Ok(print_line(&profile.keep(secret.reveal().into())?)?);
+        }
+        if args.json {
+            return Ok(print_line(&made.to_string())?);
+        }
         Ok(print_line(secret.reveal())?)
     })
+}
+
+fn check_name(whose: &str, name: &str) -> Result<(), Ending> {
+    if name.is_empty() || name.len() > 100 || name.chars().any(char::is_control) {
+        let said = format!("{whose} must be 1 to 100 printable characters");
+        return Err(Ending::WrongInput(said));
+    }
+    Ok(())
+}
+
+/// The projects that the key is to work in; those of a new name are made.
+async fn projects(
+    store: &Store,
+    tenant: TenantId,
+    role: Role,
+    wanted: &[String],
+) -> Result<Projects, Ending> {
+    if wanted.is_empty() {
+        return Ok(Projects::All);
+    }
+    if matches!(role, Role::Admin | Role::Provider) {
+        let role = role.as_str();
+        return Err(Ending::wrong_input(format!(
+            "`--project` is for members, finance and viewers; what the role `{role}` looks after is in no project"
+        )));
+    }
+    let known = store.tenants().projects(tenant).await?;
+    let mut named = BTreeSet::new();
+    for wanted in wanted
+        .iter()
+        .map(|name| name.trim())
+        .collect::<BTreeSet<_>>()
+    {
+        let is_it = |project: &&Project| project.name == wanted || project.id.to_string() == wanted;
+        let id = match known.iter().find(is_it) {
+            Some(project) => project.id,
+            None if wanted.parse::<ProjectId>().is_ok() => {
+                return Err(Ending::wrong_input(format!(
+                    "the tenant has no project {wanted}; name it by its name to make it"
+                )));
+            }
+            None => {
+                let (id, now) = (
+                    ProjectId::from_uuid(uuid::Uuid::now_v7()),
+                    SystemClock.now(),
+                );
+                let tenants = store.tenants();
+                tenants.add_project(tenant, wanted, id, now, None).await?.id
+            }
+        };
+        named.insert(id);
+    }
+    Ok(Projects::Only(named))
 }

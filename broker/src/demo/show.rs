@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::client::Client;
 use super::summary::{Summary, VerificationSummary, text};
 use super::tell::{say, say_at, say_item, table};
+use crate::cli::plan_lines::satisfy;
 
 /// The best candidates, why the chosen one is good, and how many offers were refused for what.
 pub(super) fn plan(plan: &Value, chosen: &Value) {
@@ -32,8 +33,9 @@ pub(super) fn plan(plan: &Value, chosen: &Value) {
         candidates.iter().take(3).chain(beyond).map(candidate_row),
     );
     say(format!(
-        "{} offers satisfy the demand. Why #{}:",
-        plan["eligible"], chosen["rank"]
+        "{} the demand. Why #{}:",
+        satisfy(plan["eligible"].as_u64().unwrap_or(0)),
+        chosen["rank"]
     ));
     for reason in chosen["reasons"].as_array().into_iter().flatten() {
         say_item(reason.as_str().unwrap_or_default());

@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::TimeDelta;
-use market::identity::Role;
+use market::counted::counted;
+use market::identity::{Projects, Role};
 use market::ids::{ApiKeyId, ProjectId, TenantId};
 use serde_json::{Value, json};
 use simulator::{Fault, FaultKind, Provider};
@@ -141,6 +142,7 @@ async fn make_key(world: &World) -> Result<String> {
         name: "demo".into(),
         role: Role::Member,
         scopes: default_scopes(Role::Member),
+        projects: Projects::All,
         prefix: secret.prefix(),
         hash: secret.hash(),
         expires_at: None,
@@ -184,10 +186,10 @@ async fn read_supply(world: &World, args: &DemoArgs) -> Result<()> {
         let mine = || {
             snapshot
                 .offers()
-                .filter(|offer| offer.provider == provider.id)
+                .filter(|offer| *offer.provider() == provider.id)
         };
-        let gpus: BTreeSet<_> = mine().map(|offer| offer.gpu.to_string()).collect();
-        let orderable = if mine().any(|offer| offer.orderable) {
+        let gpus: BTreeSet<_> = mine().map(|offer| offer.gpu().to_string()).collect();
+        let orderable = if mine().any(|offer| offer.orderable()) {
             "yes"
         } else {
             "compared only"
@@ -203,7 +205,7 @@ async fn read_supply(world: &World, args: &DemoArgs) -> Result<()> {
         &["provider", "offers", "kinds of GPU", "can be ordered"],
         rows,
     );
-    say(format!("{} offers in all.", snapshot.len()));
+    say(format!("{} in all.", counted(snapshot.len(), "offer")));
     Ok(())
 }
 

@@ -86,7 +86,7 @@ impl Summary {
         let snapshot = world.broker().snapshot();
         let gpus: BTreeSet<_> = snapshot
             .offers()
-            .map(|offer| offer.gpu.to_string())
+            .map(|offer| offer.gpu().to_string())
             .collect();
         let billed = client.get("/v1/reports/costs?group_by=reservation").await?;
         let mut summaries = Vec::new();

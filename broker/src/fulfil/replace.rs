@@ -87,7 +87,7 @@ fn may_hear_more(round: &Round<'_>, group: &[Lease]) -> bool {
     fell_lately
         && snapshot
             .offers()
-            .any(|offer| offer.orderable && snapshot.is_stale(offer, now))
+            .any(|offer| offer.orderable() && offer.is_stale(now))
 }
 
 /// Saves new leases for a group of fallen ones; says whether a candidate was found.
@@ -108,6 +108,10 @@ async fn replace_group(
     };
     let nodes: u32 = group.iter().map(|lease| lease.nodes).sum();
     for offer in next_offers(round, &line, group).await? {
+        // Nothing could be ordered there.
+        if round.broker.provider(&offer.provider).is_none() {
+            continue;
+        }
         let new_leases = stand_ins(round.broker, group, &offer);
         let from = round.reservation.state;
         let reservation = match (from, step) {

@@ -1,9 +1,9 @@
 //! Who may do what: one table of roles and resource families, and the one function that asks it.
 //!
 //! Nothing is allowed that the table does not name. The scopes of a key narrow its role and never
-//! widen it. Whether a credential is genuine is settled in `auth`.
+//! widen it, and so do its projects. Whether a credential is genuine is settled in `auth`.
 
-use market::identity::{ResourceFamily, Role, Scope, Scopes};
+use market::identity::{Projects, ResourceFamily, Role, Scope, Scopes};
 
 use super::error::ApiError;
 
@@ -42,13 +42,15 @@ pub fn default_scopes(role: Role) -> Scopes {
         .collect()
 }
 
-/// What a credential is allowed: its role, narrowed by its scopes.
+/// What a credential is allowed: its role, narrowed by its scopes and its projects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// What its bearer is there to do.
     pub role: Role,
     /// How far it reaches; a family that is not named is out of reach.
     pub scopes: Scopes,
+    /// In which of its tenant's projects it works.
+    pub projects: Projects,
 }
 
 impl Grant {
@@ -66,6 +68,7 @@ impl Grant {
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         (self.role == Role::Admin || other.role != Role::Admin)
+            && self.projects.covers(&other.projects)
             && ResourceFamily::ALL
                 .into_iter()
                 .all(|family| other.reaches(family) <= self.reaches(family))
@@ -139,7 +142,9 @@ rights! {
 
 #[cfg(test)]
 mod tests {
+    use market::ids::ProjectId;
     use proptest::prelude::*;
+    use uuid::Uuid;
 
     use super::*;
 
@@ -147,6 +152,7 @@ mod tests {
         Grant {
             role,
             scopes: default_scopes(role),
+            projects: Projects::All,
         }
     }
 
@@ -183,6 +189,7 @@ mod tests {
         let narrow = Grant {
             role: Role::Admin,
             scopes: [(ResourceFamily::Plans, Scope::Read)].into(),
+            projects: Projects::All,
         };
         assert_eq!(narrow.reaches(ResourceFamily::Plans), Scope::Read);
         assert_eq!(narrow.reaches(ResourceFamily::Reservations), Scope::None);
@@ -198,11 +205,23 @@ mod tests {
         let nothing = Grant {
             role: Role::Admin,
             scopes: Scopes::new(),
+            projects: Projects::All,
         };
         assert!(!grant(Role::Member).covers(&nothing));
         assert!(grant(Role::Admin).covers(&grant(Role::Member)));
         assert!(grant(Role::Member).covers(&grant(Role::Finance)));
         assert!(!grant(Role::Finance).covers(&grant(Role::Viewer)));
+    }
+
+    #[test]
+    fn a_key_of_some_projects_makes_none_of_others_nor_of_the_whole_tenant() {
+        let project = |n| ProjectId::from_uuid(Uuid::from_u128(n));
+        let of = |numbers: &[u128]| Grant {
+            projects: Projects::Only(numbers.iter().copied().map(project).collect()),
+            ..grant(Role::Member)
+        };
+        assert!(grant(Role::Member).covers(&of(&[1])) && of(&[1, 2]).covers(&of(&[2])));
+        assert!(!of(&[1]).covers(&of(&[2])) && !of(&[1]).covers(&grant(Role::Viewer)));
     }
 
     fn any_grant() -> impl Strategy<Value = Grant> {
@@ -212,8 +231,11 @@ mod tests {
             scope,
             0..ResourceFamily::ALL.len(),
         );
-        (prop::sample::select(Role::ALL.to_vec()), scopes)
-            .prop_map(|(role, scopes)| Grant { role, scopes })
+        (prop::sample::select(Role::ALL.to_vec()), scopes).prop_map(|(role, scopes)| Grant {
+            role,
+            scopes,
+            projects: Projects::All,
+        })
     }
 
     proptest! {

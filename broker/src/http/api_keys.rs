@@ -1,15 +1,17 @@
 //! `/v1/api-keys`: the keys of a tenant. A key is shown once; later it is rotated or revoked.
 
+use std::collections::BTreeSet;
+
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use chrono::{DateTime, TimeDelta, Utc};
-use market::identity::{ResourceFamily, Role, Scope, Scopes};
-use market::ids::{ApiKeyId, PrincipalId};
+use market::identity::{Projects, ResourceFamily, Role, Scope, Scopes};
+use market::ids::{ApiKeyId, PrincipalId, ProjectId, TenantId};
 use serde::{Deserialize, Serialize};
 use store::api_keys::{ApiKey, NewApiKey, SuccessorKey};
 
 use super::access::{Grant, ReadIdentity, WriteIdentity};
-use super::auth::{self, May, Principal};
+use super::auth::{self, InProjects, May, Principal};
 use super::body::Body;
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
@@ -38,6 +40,8 @@ pub(crate) struct ApiKeyView {
     /// named is out of reach.
     #[schema(value_type = std::collections::BTreeMap<ResourceFamily, Scope>)]
     scopes: Scopes,
+    /// In which projects it works; `null` for all, and what is of the tenant as a whole.
+    projects: Option<BTreeSet<ProjectId>>,
     /// When it was made.
     created_at: DateTime<Utc>,
     /// When it stops working; `null` for never.
@@ -59,6 +63,7 @@ impl From<ApiKey> for ApiKeyView {
             prefix: key.prefix,
             role: key.role,
             scopes: key.scopes,
+            projects: key.projects.named().cloned(),
             created_at: key.created_at,
             expires_at: key.expires_at,
             last_used_at: key.last_used_at,
@@ -92,6 +97,11 @@ pub(crate) struct MakeApiKey {
     #[serde(default)]
     #[schema(value_type = Option<std::collections::BTreeMap<ResourceFamily, Scope>>)]
     scopes: Option<Scopes>,
+    /// In which projects it works: everything outside is as if it were another tenant's. Only for
+    /// members, finance and viewers; where the key it is made with does, when nothing is said.
+    #[serde(default)]
+    #[schema(min_items = 1, max_items = 100)]
+    projects: Option<BTreeSet<ProjectId>>,
     /// When it stops working; never, when nothing is said.
     #[serde(default)]
     expires_at: Option<DateTime<Utc>>,
@@ -106,10 +116,11 @@ pub(crate) struct MakeApiKey {
 #[get("/v1/api-keys")]
 pub(crate) async fn list_api_keys(
     broker: web::Data<Broker>,
-    who: May<ReadIdentity>,
+    who: May<ReadIdentity, InProjects>,
     query: Query<WhichPage>,
 ) -> Result<web::Json<Page<ApiKeyView>>, ApiError> {
-    let keys = broker.store().api_keys().of(who.tenant).list().await?;
+    let mut keys = broker.store().api_keys().of(who.tenant).list().await?;
+    keys.retain(|key| who.grant.projects.covers(&key.projects));
     let cursors = Cursors::of(broker.keys(), "api-keys", &who.tenant);
     let page = cursors.page_of(keys, &query, |key| key.id)?;
     Ok(web::Json(page.map(ApiKeyView::from)))
@@ -127,7 +138,7 @@ pub(crate) async fn list_api_keys(
 #[post("/v1/api-keys")]
 pub(crate) async fn make_api_key(
     broker: web::Data<Broker>,
-    who: May<WriteIdentity>,
+    who: May<WriteIdentity, InProjects>,
     request: HttpRequest,
     body: Body<MakeApiKey>,
 ) -> Result<HttpResponse, ApiError> {
@@ -135,20 +146,26 @@ pub(crate) async fn make_api_key(
     let asked = body.value;
     check_name("name", &asked.name)?;
     let scopes = asked.scopes.unwrap_or_else(|| default_scopes(asked.role));
+    let projects = match asked.projects {
+        Some(named) => known_projects(&broker, who.tenant, asked.role, named).await?,
+        None => who.grant.projects.clone(),
+    };
     let grant = Grant {
         role: asked.role,
         scopes,
+        projects,
     };
     check_grant(&who, &grant, asked.expires_at, broker.now())?;
     let secret = NewSecret::generate();
     // What is kept to answer a repetition with must not hold the key.
     let kept_answer = |key: &ApiKey| made(key, None);
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |mark| {
         let new = NewApiKey {
             id: ApiKeyId::from_uuid(broker.new_uuid()),
             name: asked.name,
             role: grant.role,
             scopes: grant.scopes,
+            projects: grant.projects,
             prefix: secret.prefix(),
             hash: secret.hash(),
             expires_at: asked.expires_at,
@@ -159,6 +176,40 @@ pub(crate) async fn make_api_key(
         Ok(made(&key, Some(&secret)))
     })
     .await
+}
+
+/// The most projects that a key may name.
+const MOST_PROJECTS: usize = 100;
+
+/// The projects that a key of this role is to work in.
+///
+/// Errors: `invalid_body` for none, for too many, and for a role that is not parted by projects;
+/// `unknown_reference` for one that the tenant does not have.
+async fn known_projects(
+    broker: &Broker,
+    tenant: TenantId,
+    role: Role,
+    named: BTreeSet<ProjectId>,
+) -> Result<Projects, ApiError> {
+    if matches!(role, Role::Admin | Role::Provider) {
+        return Err(ApiError::invalid_body(format!(
+            "`projects` is for members, finance and viewers; what the role `{}` looks after is in no project",
+            role.as_str()
+        )));
+    }
+    if !(1..=MOST_PROJECTS).contains(&named.len()) {
+        return Err(ApiError::invalid_body(format!(
+            "`projects` must name 1 to {MOST_PROJECTS} projects; leave it out for all"
+        )));
+    }
+    let known = broker.store().tenants().projects(tenant).await?;
+    let known: BTreeSet<ProjectId> = known.iter().map(|project| project.id).collect();
+    match named.difference(&known).next() {
+        Some(unknown) => Err(ApiError::unknown_reference(format!(
+            "there is no project {unknown}"
+        ))),
+        None => Ok(Projects::Only(named)),
+    }
 }
 
 fn made(key: &ApiKey, secret: Option<&NewSecret>) -> store::idempotency::Answer {
@@ -185,7 +236,7 @@ fn check_grant(
     }
     if !maker.grant.covers(grant) {
         return Err(ApiError::grant_exceeds_own(
-            "the role and scopes of the new key reach further than those of the key it is made with; narrow them",
+            "the role, scopes or projects of the new key reach further than those of the key it is made with; narrow them",
         ));
     }
     if maker
@@ -210,13 +261,13 @@ fn check_grant(
 #[delete("/v1/api-keys/{id}")]
 pub(crate) async fn revoke_api_key(
     broker: web::Data<Broker>,
-    who: May<WriteIdentity>,
+    who: May<WriteIdentity, InProjects>,
     request: HttpRequest,
     id: web::Path<ApiKeyId>,
 ) -> Result<HttpResponse, ApiError> {
     who.shown_api_key()?;
     let key = find_covered(&broker, &who, *id).await?;
-    idempotency::once(&broker, who.tenant, &request, b"", async |effect| {
+    idempotency::once(&broker, &who, &request, b"", async |effect| {
         let keys = broker.store().api_keys().of(who.tenant);
         keys.revoke(key.id, broker.now(), completion(effect, &gone))
             .await?;
@@ -234,11 +285,12 @@ async fn find_covered(broker: &Broker, who: &Principal, id: ApiKeyId) -> Result<
     let key = keys
         .find(id)
         .await?
-        .filter(|key| key.tenant_id == who.tenant)
+        .filter(|key| key.tenant_id == who.tenant && who.grant.projects.covers(&key.projects))
         .ok_or_else(|| ApiError::not_found(format!("there is no API key {id} here")))?;
     let grant = Grant {
         role: key.role,
         scopes: key.scopes.clone(),
+        projects: key.projects.clone(),
     };
     if who.grant.covers(&grant) {
         Ok(key)
@@ -284,7 +336,7 @@ const MOST_OVERLAP_SECONDS: u32 = 2_592_000;
 #[post("/v1/api-keys/{id}/rotate")]
 pub(crate) async fn rotate_api_key(
     broker: web::Data<Broker>,
-    who: May<WriteIdentity>,
+    who: May<WriteIdentity, InProjects>,
     request: HttpRequest,
     id: web::Path<ApiKeyId>,
     body: Body<RotateApiKey>,
@@ -307,6 +359,7 @@ pub(crate) async fn rotate_api_key(
     let grant = Grant {
         role: old.role,
         scopes: old.scopes,
+        projects: old.projects,
     };
     let usable = old.revoked_at.is_none() && old.expires_at.is_none_or(|end| now < end);
     if usable {
@@ -314,7 +367,7 @@ pub(crate) async fn rotate_api_key(
     }
     let secret = NewSecret::generate();
     let kept_answer = |key: &ApiKey| made(key, None);
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         let new = SuccessorKey {
             id: ApiKeyId::from_uuid(broker.new_uuid()),
             prefix: secret.prefix(),

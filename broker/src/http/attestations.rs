@@ -10,9 +10,10 @@ use serde::Serialize;
 use store::StoreError;
 
 use super::access::ReadAttestations;
-use super::auth::May;
+use super::auth::{InProjects, May};
 use super::error::ApiError;
 use crate::app::Broker;
+use crate::reserve::{self, ReserveError};
 
 /// A signed result, and what it says.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
@@ -47,7 +48,7 @@ pub(crate) struct AttestationBody {
 #[get("/v1/attestations/{id}")]
 pub(crate) async fn show_attestation(
     broker: web::Data<Broker>,
-    who: May<ReadAttestations>,
+    who: May<ReadAttestations, InProjects>,
     id: web::Path<AttestationId>,
 ) -> Result<web::Json<AttestationBody>, ApiError> {
     let kept = broker
@@ -56,7 +57,16 @@ pub(crate) async fn show_attestation(
         .of(who.tenant)
         .attestation(*id)
         .await?
-        .ok_or_else(|| ApiError::not_found(format!("there is no attestation {id} here")))?;
+        .ok_or_else(|| unknown(*id))?;
+    let leases = broker.store().leases().of(who.tenant);
+    let lease = leases.find(kept.lease_id).await?;
+    let lease = lease.ok_or_else(|| unknown(*id))?;
+    // A machine is in the project of what it served.
+    let served = reserve::find(&broker, &who.reach(), lease.reservation_id).await;
+    served.map_err(|error| match error {
+        ReserveError::Unknown(_) => unknown(*id),
+        other => other.into(),
+    })?;
     let document = read_document(&kept.jws)?;
     Ok(web::Json(AttestationBody {
         id: kept.id,
@@ -69,6 +79,10 @@ pub(crate) async fn show_attestation(
         document,
         created_at: kept.created_at,
     }))
+}
+
+fn unknown(id: AttestationId) -> ApiError {
+    ApiError::not_found(format!("there is no attestation {id} here"))
 }
 
 /// What a document of ours says. Its signature was made when it was kept, and is the caller's to

@@ -86,6 +86,9 @@ impl From<AuditEntry> for AuditItem {
     }
 }
 
+/// The longest operation or target that is asked for. Units: characters.
+const MAX_CHARS: usize = 100;
+
 /// Which entries.
 #[derive(Debug, Serialize, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -132,6 +135,16 @@ pub(crate) async fn list_audit(
     query: web::Query<ListAudit>,
 ) -> Result<web::Json<Page<AuditItem>>, ApiError> {
     let limit = limit(query.limit)?;
+    for (field, word) in [("operation", &query.operation), ("target", &query.target)] {
+        if word
+            .as_ref()
+            .is_some_and(|word| word.chars().count() > MAX_CHARS)
+        {
+            return Err(ApiError::invalid_parameter(format!(
+                "`{field}` must be at most {MAX_CHARS} characters"
+            )));
+        }
+    }
     let cursors = Cursors::of(broker.keys(), "audit", &*query);
     let after: Option<AuditPosition> = query
         .cursor

@@ -4,9 +4,9 @@
 //! A handler names the right it needs in the type of its argument ([`May`]). What each role may do
 //! is the table of [`super::access`].
 
+mod may;
+
 use std::future::{Future, Ready, ready};
-use std::marker::PhantomData;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use actix_web::dev::Payload;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::{FromRequest, HttpMessage as _, HttpRequest, web};
 use chrono::{DateTime, TimeDelta, Utc};
-use market::identity::Role;
+use market::identity::{Projects, Reach, Role};
 use market::ids::{ApiKeyId, PrincipalId, TenantId};
 use moka::sync::Cache;
 use serde::Deserialize;
@@ -23,11 +23,13 @@ use store::api_keys::ApiKey;
 use store::audit::{Actor, CredentialKind};
 use tracing::{info, warn};
 
-use super::access::{Grant, Right, allow, default_scopes};
+use super::access::{Grant, default_scopes};
 use super::credential::{API_KEY_PREFIX, TokenRefusal, hash_api_key, read_token, token_kid};
 use super::error::ApiError;
 use crate::app::Broker;
 use crate::oidc::{Issuer, LoginRefusal};
+
+pub(crate) use may::{InProjects, May};
 
 /// How exactly the last use of a key is noted.
 const TOUCH_EVERY: TimeDelta = TimeDelta::minutes(1);
@@ -40,6 +42,7 @@ pub(super) struct KnownKeys(Cache<String, Arc<KnownKey>>);
 
 struct KnownKey {
     key: ApiKey,
+    holder: Arc<Principal>,
     read_at: DateTime<Utc>,
 }
 
@@ -58,8 +61,8 @@ impl KnownKeys {
         age.is_ok_and(|age| age < BELIEVED).then_some(known)
     }
 
-    fn keep(&self, hash: String, key: ApiKey, read_at: DateTime<Utc>) {
-        self.0.insert(hash, Arc::new(KnownKey { key, read_at }));
+    fn keep(&self, hash: String, known: KnownKey) {
+        self.0.insert(hash, Arc::new(known));
     }
 }
 
@@ -113,6 +116,14 @@ pub(crate) struct Principal {
 }
 
 impl Principal {
+    /// What of the tenant's things the caller reaches.
+    pub(crate) fn reach(&self) -> Reach {
+        Reach {
+            tenant: self.tenant,
+            projects: self.grant.projects.clone(),
+        }
+    }
+
     /// The API key that the caller showed.
     ///
     /// Errors: `access_denied` for a token, ours or an outside issuer's: what it makes would
@@ -196,45 +207,13 @@ impl Principal {
     }
 }
 
-/// A caller who has the right `R`.
-#[derive(Debug)]
-pub(crate) struct May<R> {
-    principal: Principal,
-    right: PhantomData<R>,
-}
-
-impl<R> Deref for May<R> {
-    type Target = Principal;
-
-    fn deref(&self) -> &Principal {
-        &self.principal
-    }
-}
-
-impl<R: Right> FromRequest for May<R> {
-    type Error = ApiError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let request = request.clone();
-        Box::pin(async move {
-            let principal = identify(&request).await?;
-            allow(&principal.grant, R::FAMILY, R::SCOPE)?;
-            Ok(Self {
-                principal,
-                right: PhantomData,
-            })
-        })
-    }
-}
-
 impl FromRequest for Principal {
     type Error = ApiError;
     type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let request = request.clone();
-        Box::pin(async move { identify(&request).await })
+        Box::pin(async move { Ok((*identify(&request).await?).clone()) })
     }
 }
 
@@ -284,12 +263,27 @@ fn expired() -> ApiError {
     )
 }
 
+/// Who makes a request, where that was asked already.
+pub(crate) fn caller_of(request: &HttpRequest) -> Option<Arc<Principal>> {
+    let extensions = request.extensions();
+    extensions
+        .get::<Caller>()
+        .map(|Caller(who)| Arc::clone(who))
+}
+
+/// Has the caller of a request asked for anew.
+pub(crate) fn forget_caller(request: &HttpRequest) {
+    request.extensions_mut().remove::<Caller>();
+}
+
+/// Who makes a request, as it is kept with it.
+struct Caller(Arc<Principal>);
+
 /// Who makes a request; asked once for each.
 ///
 /// Errors: what is wrong with the credential or the tenant that it names.
-pub(super) async fn identify(request: &HttpRequest) -> Result<Principal, ApiError> {
-    let known = request.extensions().get::<Principal>().cloned();
-    if let Some(known) = known {
+pub(super) async fn identify(request: &HttpRequest) -> Result<Arc<Principal>, ApiError> {
+    if let Some(known) = caller_of(request) {
         return Ok(known);
     }
     let shown = bearer(request)?;
@@ -299,9 +293,9 @@ pub(super) async fn identify(request: &HttpRequest) -> Result<Principal, ApiErro
     let caller = if shown.starts_with(API_KEY_PREFIX) {
         of_api_key(broker, request, shown).await?
     } else if let Some(issuer) = broker.oidc().issuer_of(shown) {
-        of_login(broker, issuer, shown).await?
+        Arc::new(of_login(broker, issuer, shown).await?)
     } else {
-        of_token(broker, shown).await?
+        Arc::new(of_token(broker, shown).await?)
     };
     about(broker, request, caller).await
 }
@@ -311,41 +305,34 @@ async fn of_api_key(
     broker: &Broker,
     request: &HttpRequest,
     shown: &str,
-) -> Result<Principal, ApiError> {
+) -> Result<Arc<Principal>, ApiError> {
     let (hash, now) = (hash_api_key(shown), broker.now());
     let known = request.app_data::<web::Data<KnownKeys>>();
     if let Some(known) = known.and_then(|known| known.find(&hash, now)) {
-        return principal(broker, &known.key, false);
+        check_usable(&known.key, now)?;
+        return Ok(Arc::clone(&known.holder));
     }
     let keys = broker.store().api_keys().across_tenants();
-    let key = keys.find_by_hash(&hash).await?;
-    let caller = of_key(broker, key.clone(), false).await?;
-    if let (Some(known), Some(key)) = (known, key) {
-        known.keep(hash, key, now);
+    let key = keys.find_by_hash(&hash).await?.ok_or_else(invalid)?;
+    let holder = Arc::new(of_key(broker, &key, false).await?);
+    if let Some(known) = known {
+        let holder = Arc::clone(&holder);
+        known.keep(
+            hash,
+            KnownKey {
+                key,
+                holder,
+                read_at: now,
+            },
+        );
     }
-    Ok(caller)
+    Ok(holder)
 }
 
-/// Whoever holds a key, about their own tenant; that it was used is noted.
-async fn of_key(
-    broker: &Broker,
-    key: Option<ApiKey>,
-    by_token: bool,
-) -> Result<Principal, ApiError> {
-    let key = key.ok_or_else(invalid)?;
-    let caller = principal(broker, &key, by_token)?;
-    touch(broker, &key).await;
-    Ok(caller)
-}
-
-/// Who holds a key that is good now.
-fn principal(broker: &Broker, key: &ApiKey, by_token: bool) -> Result<Principal, ApiError> {
-    if key.revoked_at.is_some() {
-        return Err(invalid());
-    }
-    if !key.is_usable(broker.now()) {
-        return Err(expired());
-    }
+/// Whoever holds a key that is good now, about their own tenant; that it was used is noted.
+async fn of_key(broker: &Broker, key: &ApiKey, by_token: bool) -> Result<Principal, ApiError> {
+    check_usable(key, broker.now())?;
+    touch(broker, key).await;
     Ok(Principal {
         id: key.principal,
         tenant: key.tenant_id,
@@ -354,6 +341,7 @@ fn principal(broker: &Broker, key: &ApiKey, by_token: bool) -> Result<Principal,
         grant: Grant {
             role: key.role,
             scopes: key.scopes.clone(),
+            projects: key.projects.clone(),
         },
         shown: Shown::Key {
             id: key.id,
@@ -377,7 +365,18 @@ async fn of_token(broker: &Broker, token: &str) -> Result<Principal, ApiError> {
     let keys = broker.store().api_keys().across_tenants();
     let key = keys.find(claims.sub).await?;
     let key = key.filter(|key| key.tenant_id == claims.tenant);
-    of_key(broker, key, true).await
+    of_key(broker, &key.ok_or_else(invalid)?, true).await
+}
+
+/// Lets a key pass that is good at this time.
+fn check_usable(key: &ApiKey, now: DateTime<Utc>) -> Result<(), ApiError> {
+    if key.revoked_at.is_some() {
+        return Err(invalid());
+    }
+    if !key.is_usable(now) {
+        return Err(expired());
+    }
+    Ok(())
 }
 
 async fn of_login(broker: &Broker, issuer: &Issuer, token: &str) -> Result<Principal, ApiError> {
@@ -401,6 +400,7 @@ async fn of_login(broker: &Broker, issuer: &Issuer, token: &str) -> Result<Princ
         grant: Grant {
             role: login.role,
             scopes: default_scopes(login.role),
+            projects: Projects::All,
         },
         shown: Shown::Login {
             issuer: login.issuer,
@@ -445,8 +445,8 @@ pub(super) struct WhoseTenant {
 async fn about(
     broker: &Broker,
     request: &HttpRequest,
-    mut caller: Principal,
-) -> Result<Principal, ApiError> {
+    mut caller: Arc<Principal>,
+) -> Result<Arc<Principal>, ApiError> {
     let named = web::Query::<WhoseTenant>::from_query(request.query_string())
         .map_err(|error| ApiError::invalid_parameter(format!("`tenant`: {error}")))?
         .into_inner()
@@ -461,9 +461,11 @@ async fn about(
             http.route = request.match_pattern().unwrap_or_default(),
             "An administrator acted for {tenant}"
         );
-        caller.tenant = tenant;
+        Arc::make_mut(&mut caller).tenant = tenant;
     }
-    caller.tenant_named = named.is_some();
-    request.extensions_mut().insert(caller.clone());
+    if named.is_some() {
+        Arc::make_mut(&mut caller).tenant_named = true;
+    }
+    request.extensions_mut().insert(Caller(Arc::clone(&caller)));
     Ok(caller)
 }

@@ -165,7 +165,7 @@ pub(crate) async fn add_budget(
     }
     .check()?;
     let render = |budget: &Budget| answer(StatusCode::CREATED, &BudgetView::from(budget));
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         let id = BudgetId::from_uuid(broker.new_uuid());
         let budgets = broker.store().budgets().of(who.tenant);
         let made = budgets
@@ -229,7 +229,7 @@ pub(crate) async fn change_budget(
         ));
     }
     let render = |budget: &Budget| answer(StatusCode::OK, &BudgetView::from(budget));
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         let old = find(&broker, who.tenant, *id).await?.terms;
         let new = change.of(&old).check()?;
         let budgets = broker.store().budgets().of(who.tenant);
@@ -255,7 +255,7 @@ pub(crate) async fn delete_budget(
     id: web::Path<BudgetId>,
     _: Query<NoParameters>,
 ) -> Result<HttpResponse, ApiError> {
-    idempotency::once(&broker, who.tenant, &request, b"", async |effect| {
+    idempotency::once(&broker, &who, &request, b"", async |effect| {
         let budgets = broker.store().budgets().of(who.tenant);
         budgets.delete(*id, completion(effect, &gone)).await?;
         Ok(gone(&()))

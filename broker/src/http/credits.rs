@@ -106,7 +106,7 @@ pub(crate) async fn grant_credit(
     let booking = credit_transaction(&credit, TransactionId::from_uuid(broker.new_uuid()))
         .map_err(|error| ApiError::broken(&error))?;
     let render = |credit: &Credit| answer(StatusCode::CREATED, &CreditView::from(credit));
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |mark| {
         let credits = broker.store().credits().of(who.tenant);
         credits
             .grant(&credit, &booking, completion(mark, &render))

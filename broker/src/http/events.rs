@@ -5,16 +5,17 @@ mod stream;
 use actix_web::http::header::ACCEPT;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use market::event::{Event, EventType};
-use market::ids::{ReservationId, TenantId};
+use market::ids::ReservationId;
 use serde::{Deserialize, Serialize};
 use store::events::EventFilter;
 
 use super::access::ReadEvents;
-use super::auth::May;
+use super::auth::{InProjects, May, Principal};
 use super::error::ApiError;
 use super::page::{Cursors, Page, limit};
 use super::query::Query;
 use crate::app::Broker;
+use crate::reserve;
 
 /// The largest number that every JSON reader keeps exact.
 const MOST: u64 = (1 << 53) - 1;
@@ -71,11 +72,11 @@ pub(crate) struct LastEventId {
 #[get("/v1/events")]
 pub(crate) async fn list_events(
     broker: web::Data<Broker>,
-    who: May<ReadEvents>,
+    who: May<ReadEvents, InProjects>,
     request: HttpRequest,
     query: Query<ListEvents>,
 ) -> Result<HttpResponse, ApiError> {
-    answer(&broker, who.tenant, &request, &query, None).await
+    answer(&broker, &who, &request, &query, None).await
 }
 
 /// Lists or streams the events of a reservation, as `GET /v1/events` does.
@@ -93,29 +94,25 @@ pub(crate) async fn list_events(
 #[get("/v1/reservations/{id}/events")]
 pub(crate) async fn reservation_events(
     broker: web::Data<Broker>,
-    who: May<ReadEvents>,
+    who: May<ReadEvents, InProjects>,
     request: HttpRequest,
     id: web::Path<ReservationId>,
     query: Query<ListEvents>,
 ) -> Result<HttpResponse, ApiError> {
-    let reservations = broker.store().reservations().of(who.tenant);
-    if reservations.find(*id).await?.is_none() {
-        let said = format!("there is no reservation {id} here");
-        return Err(ApiError::not_found(said));
-    }
-    answer(&broker, who.tenant, &request, &query, Some(*id)).await
+    reserve::find(&broker, &who.reach(), *id).await?;
+    answer(&broker, &who, &request, &query, Some(*id)).await
 }
 
 async fn answer(
     broker: &Broker,
-    tenant: TenantId,
+    who: &Principal,
     request: &HttpRequest,
     query: &ListEvents,
     reservation: Option<ReservationId>,
 ) -> Result<HttpResponse, ApiError> {
     let limit = limit(query.limit)?;
     let kinds = kinds(query.types.as_deref())?;
-    let cursors = Cursors::of(broker.keys(), "events", &(tenant, reservation, query));
+    let cursors = Cursors::of(broker.keys(), "events", &(who.tenant, reservation, query));
     let mut since = query.since;
     if let Some(cursor) = &query.cursor {
         since = Some(cursors.open(cursor)?);
@@ -132,18 +129,19 @@ async fn answer(
         up_to: None,
         reservation,
         kinds,
+        within: who.grant.projects.clone(),
     };
     let streams = wants_stream(request);
     if streams {
         since = resumed.or(since);
         filter.after = since.unwrap_or(0);
     }
-    let events = broker.store().events().of(tenant);
+    let events = broker.store().events().of(who.tenant);
     if let Some(since) = since {
         check_kept(since, events.horizon().await?)?;
     }
     if streams {
-        return stream::open(broker, tenant, request, filter);
+        return stream::open(broker, who.tenant, request, filter);
     }
     let found = events.list(&filter, limit as u64 + 1).await?;
     Ok(HttpResponse::Ok().json(cursors.page(found, limit, |event| event.sequence)))

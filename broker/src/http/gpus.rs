@@ -7,8 +7,8 @@ use chrono::{DateTime, Utc};
 use market::gpu::{Gpu, GpuSpec, GpuWanted};
 use market::ids::ProviderId;
 use market::money::{Money, Rate, divide_half_even};
-use market::offer::{Offer, Terms};
-use matcher::Snapshot;
+use market::offer::Terms;
+use matcher::{OfferRef, Snapshot};
 use serde::Serialize;
 
 use super::error::ApiError;
@@ -103,8 +103,8 @@ pub(crate) async fn gpu_index(
 fn price_index(snapshot: &Snapshot, wanted: &GpuWanted, now: DateTime<Utc>) -> PriceIndex {
     let mut live: Vec<(Terms, Rate, &ProviderId)> = snapshot
         .offers()
-        .filter(|offer| wanted.accepts(&offer.gpu) && counts(snapshot, offer, now))
-        .filter_map(|offer| Some((offer.terms, offer.rate().ok()?, &offer.provider)))
+        .filter(|offer| wanted.accepts(offer.gpu()) && counts(*offer, now))
+        .filter_map(|offer| Some((offer.terms(), offer.rate().ok()?, offer.provider())))
         .collect();
     live.sort_unstable();
     let terms = live
@@ -125,10 +125,8 @@ fn price_index(snapshot: &Snapshot, wanted: &GpuWanted, now: DateTime<Utc>) -> P
     }
 }
 
-fn counts(snapshot: &Snapshot, offer: &Offer, now: DateTime<Utc>) -> bool {
-    offer.terms != Terms::Floor
-        && !offer.availability.is_sold_out()
-        && !snapshot.is_stale(offer, now)
+fn counts(offer: OfferRef<'_>, now: DateTime<Utc>) -> bool {
+    offer.terms() != Terms::Floor && !offer.availability().is_sold_out() && !offer.is_stale(now)
 }
 
 /// The mean of the two middle prices, rounded half to even; they are the same one of an odd count.

@@ -4,16 +4,19 @@
 //! there is never one without the other. A refused request gives its key back. The entry of the
 //! audit log rides in the same transaction.
 
+use std::borrow::Cow;
+
 use actix_web::http::StatusCode;
 use actix_web::http::header::HeaderName;
 use actix_web::{HttpRequest, HttpResponse};
-use market::ids::TenantId;
+use market::identity::Projects;
 use serde::{Deserialize, Serialize};
 use store::audit::AuditNote;
 use store::idempotency::{Answer, Begun, Completion, IdempotencyMark};
 use tracing::warn;
 
 use super::audit::record;
+use super::auth::Principal;
 use super::error::ApiError;
 use crate::app::Broker;
 
@@ -74,6 +77,18 @@ fn key(request: &HttpRequest) -> Result<Option<&str>, ApiError> {
     }
 }
 
+/// The key as it is kept. What was answered to others of the tenant is no answer for a caller who
+/// works in some projects only, so such a caller's keys are of those projects.
+fn within_reach<'a>(key: &'a str, who: &Principal) -> Cow<'a, str> {
+    match who.grant.projects {
+        Projects::All => Cow::Borrowed(key),
+        Projects::Only(_) => {
+            let within = blake3::hash(format!("{} {key}", who.reach()).as_bytes());
+            Cow::Owned(within.to_hex().to_string())
+        }
+    }
+}
+
 /// Does `work` once for the key of the request, or answers as it was answered then.
 ///
 /// `body` is what makes two requests the same, beside method and path. The work must complete the
@@ -81,20 +96,20 @@ fn key(request: &HttpRequest) -> Result<Option<&str>, ApiError> {
 /// Errors: those of the work; `idempotency_key_reused`, `idempotency_in_progress`.
 pub(crate) async fn once(
     broker: &Broker,
-    tenant: TenantId,
+    who: &Principal,
     request: &HttpRequest,
     body: &[u8],
     work: impl AsyncFnOnce(&Effect) -> Result<Answer, ApiError>,
 ) -> Result<HttpResponse, ApiError> {
     let note = record::note(broker, request);
-    let Some(key) = key(request)? else {
+    let Some(key) = key(request)?.map(|key| within_reach(key, who)) else {
         let effect = Effect { mark: None, note };
         return effect.done(request, work).await.map(respond);
     };
-    let keys = broker.store().idempotency().of(tenant);
+    let keys = broker.store().idempotency().of(who.tenant);
     let asked = format!("{} {}", request.method(), request.path());
     let hash = blake3::hash(body).to_hex();
-    match keys.begin(key, &asked, hash.as_str(), broker.now()).await? {
+    match keys.begin(&key, &asked, hash.as_str(), broker.now()).await? {
         Begun::Fresh(mark) => {
             let effect = Effect {
                 mark: Some(mark.clone()),

@@ -72,7 +72,7 @@ pub(crate) async fn show_offer(
 ) -> Result<web::Json<OfferItem>, ApiError> {
     let (snapshot, now) = (broker.snapshot(), broker.now());
     if let Some(offer) = snapshot.offer(&id) {
-        return item(&snapshot, offer, false, now).map(web::Json);
+        return item(&snapshot, &offer.to_offer(), false, now).map(web::Json);
     }
     let known = broker.store().catalog().offer(*id).await?.ok_or_else(|| {
         ApiError::not_found(format!(

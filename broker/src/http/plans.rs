@@ -9,14 +9,15 @@ use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use chrono::{DateTime, Utc};
 use market::demand::Demand;
-use market::ids::{PlanId, TenantId};
-use matcher::{MatchError, PlanView, Snapshot};
+use market::identity::Reach;
+use market::ids::PlanId;
+use matcher::{PlanView, Snapshot};
 use moka::sync::Cache;
 use serde::Serialize;
 
 use super::access::{ReadPlans, WritePlans};
 use super::audit::record;
-use super::auth::May;
+use super::auth::{InProjects, May};
 use super::body::UnreadBody;
 use super::error::ApiError;
 use crate::app::Broker;
@@ -43,8 +44,8 @@ const KEPT_BYTES: u64 = 32 * 1024 * 1024;
 /// that was answered before is not even read.
 pub(crate) struct PlanAnswers(Cache<Asked, Arc<KnownAnswer>>);
 
-/// A tenant and the digest of a demand's bytes.
-type Asked = (TenantId, [u8; 32]);
+/// Who asks, and the digest of a demand's bytes.
+type Asked = (Reach, [u8; 32]);
 
 struct KnownAnswer {
     snapshot: Weak<Snapshot>,
@@ -110,9 +111,6 @@ impl From<PlanError> for ApiError {
                     .collect();
                 Self::invalid_demand(said.join("; ")).with_faults(faults)
             }
-            PlanError::Match(kind @ MatchError::KindNotSupported(_)) => {
-                Self::kind_not_supported(kind.to_string())
-            }
             PlanError::Match(error) => Self::invalid_demand(error.to_string()),
             PlanError::Busy => {
                 Self::busy("many plans are searched for just now; send it again in a moment")
@@ -136,17 +134,17 @@ impl From<PlanError> for ApiError {
 pub(crate) async fn make_plan(
     broker: web::Data<Broker>,
     answers: web::Data<PlanAnswers>,
-    who: May<WritePlans>,
+    who: May<WritePlans, InProjects>,
     request: HttpRequest,
     body: UnreadBody,
 ) -> Result<HttpResponse, ApiError> {
     record::free(&request);
-    let asked = (who.tenant, *blake3::hash(body.bytes()).as_bytes());
+    let asked = (who.reach(), *blake3::hash(body.bytes()).as_bytes());
     if let Some(known) = answers.find(&broker, &asked) {
         return Ok(created(known));
     }
     let snapshot = broker.snapshot();
-    let record = plan::make_plan(&broker, who.tenant, body.parse()?).await?;
+    let record = plan::make_plan(&broker, &asked.0, body.parse()?).await?;
     let text = serde_json::to_vec(&PlanBody::try_from(&*record)?)
         .map_err(|error| ApiError::broken(&error))?;
     let text = Bytes::from(text);
@@ -169,10 +167,10 @@ fn created(plan: Bytes) -> HttpResponse {
 #[get("/v1/plans/{id}")]
 pub(crate) async fn show_plan(
     broker: web::Data<Broker>,
-    who: May<ReadPlans>,
+    who: May<ReadPlans, InProjects>,
     id: web::Path<PlanId>,
 ) -> Result<web::Json<PlanBody>, ApiError> {
-    let record = plan::find(&broker, who.tenant, *id).await?;
+    let record = plan::find(&broker, &who.reach(), *id).await?;
     PlanBody::try_from(&record).map(web::Json)
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use store::tenants::Project;
 
 use super::access::{ReadIdentity, WriteIdentity};
-use super::auth::May;
+use super::auth::{InProjects, May};
 use super::body::Body;
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion};
@@ -56,10 +56,11 @@ pub(crate) struct MakeProject {
 #[get("/v1/projects")]
 pub(crate) async fn list_projects(
     broker: web::Data<Broker>,
-    who: May<ReadIdentity>,
+    who: May<ReadIdentity, InProjects>,
     query: Query<WhichPage>,
 ) -> Result<web::Json<Page<ProjectView>>, ApiError> {
     let mut projects = broker.store().tenants().projects(who.tenant).await?;
+    projects.retain(|project| who.grant.projects.has(project.id));
     projects.sort_by_key(|project| std::cmp::Reverse(project.id));
     let cursors = Cursors::of(broker.keys(), "projects", &who.tenant);
     let page = cursors.page_of(&projects, &query, |row| row.id)?;
@@ -83,7 +84,7 @@ pub(crate) async fn make_project(
     let MakeProject { name } = body.value;
     check_name("name", &name)?;
     let render = |project: &Project| answer(StatusCode::CREATED, &ProjectView::from(project));
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         let id = ProjectId::from_uuid(broker.new_uuid());
         let tenants = broker.store().tenants();
         let made = tenants

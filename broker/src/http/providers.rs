@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use store::providers::{Provider, Quarantine, SealedCredential};
 
 use super::access::ReadProviders;
-use super::auth::{May, Principal};
+use super::auth::{InProjects, May, Principal};
 use super::error::ApiError;
 use super::page::{Cursors, Page, limit};
 use crate::app::Broker;
@@ -221,7 +221,7 @@ pub(crate) struct ListProviders {
 #[get("/v1/providers")]
 pub(crate) async fn list_providers(
     broker: web::Data<Broker>,
-    who: May<ReadProviders>,
+    who: May<ReadProviders, InProjects>,
     query: web::Query<ListProviders>,
 ) -> Result<web::Json<Page<ProviderItem>>, ApiError> {
     let limit = limit(query.limit)?;
@@ -249,7 +249,7 @@ pub(crate) async fn list_providers(
 #[get("/v1/providers/{id}")]
 pub(crate) async fn show_provider(
     broker: web::Data<Broker>,
-    who: May<ReadProviders>,
+    who: May<ReadProviders, InProjects>,
     id: web::Path<ProviderId>,
 ) -> Result<web::Json<ProviderItem>, ApiError> {
     let provider = find(&broker, &id).await?;
@@ -260,7 +260,7 @@ pub(crate) async fn show_provider(
 /// connected any more nobody reads them, and they have no limit that they could be within.
 fn could_be_ordered(snapshot: &Snapshot, id: &ProviderId) -> bool {
     let mut offers = snapshot.offers();
-    offers.any(|offer| offer.orderable && offer.provider == *id)
+    offers.any(|offer| offer.orderable() && offer.provider() == id)
 }
 
 /// Whether the last complete reading of a provider is within its freshness limit, if it has one.

@@ -12,7 +12,7 @@ use store::StoreError;
 use store::quotes::KeptQuote;
 
 use super::access::{ReadPlans, WritePlans};
-use super::auth::May;
+use super::auth::{InProjects, May};
 use super::body::Body;
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion};
@@ -122,17 +122,17 @@ const fn best() -> u32 {
 #[post("/v1/quotes")]
 pub(crate) async fn make_quote(
     broker: web::Data<Broker>,
-    who: May<WritePlans>,
+    who: May<WritePlans, InProjects>,
     request: HttpRequest,
     body: Body<MakeQuote>,
 ) -> Result<HttpResponse, ApiError> {
     let MakeQuote { plan_id, candidate } = body.value;
     let rank = candidate as usize;
     let render = |kept: &KeptQuote| answer(StatusCode::CREATED, &QuoteBody::from(&kept.quote));
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |mark| {
         let quote = quote::make_quote(
             &broker,
-            who.tenant,
+            &who.reach(),
             plan_id,
             rank,
             completion(mark, &render),
@@ -152,9 +152,9 @@ pub(crate) async fn make_quote(
 #[get("/v1/quotes/{id}")]
 pub(crate) async fn show_quote(
     broker: web::Data<Broker>,
-    who: May<ReadPlans>,
+    who: May<ReadPlans, InProjects>,
     id: web::Path<QuoteId>,
 ) -> Result<web::Json<QuoteBody>, ApiError> {
-    let quote = quote::find(&broker, who.tenant, *id).await?;
+    let quote = quote::find(&broker, &who.reach(), *id).await?;
     Ok(web::Json(QuoteBody::from(&quote)))
 }

@@ -3,13 +3,13 @@
 use actix_web::http::header::ACCEPT;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use chrono::{DateTime, Utc};
-use market::identity::Role;
+use market::identity::{Projects, Role};
 use market::money::Money;
 use pricing::report::CostReport;
 use serde::{Deserialize, Serialize};
 
 use super::access::ReadSpending;
-use super::auth::May;
+use super::auth::{InProjects, May};
 use super::error::ApiError;
 use super::query::Query;
 use crate::app::Broker;
@@ -49,8 +49,9 @@ pub(crate) struct CostAnswer {
     #[serde(flatten)]
     report: CostReport,
     /// US dollars of the credits given in this time. No row and no total is less for them; the CSV
-    /// does not have them.
-    credited_usd: Money,
+    /// does not have them. `null` for a key that works in some projects only: credits are the
+    /// tenant's as a whole.
+    credited_usd: Option<Money>,
 }
 
 impl From<ReportError> for ApiError {
@@ -78,7 +79,7 @@ impl From<ReportError> for ApiError {
 #[get("/v1/reports/costs")]
 pub(crate) async fn cost_report(
     broker: web::Data<Broker>,
-    who: May<ReadSpending>,
+    who: May<ReadSpending, InProjects>,
     request: HttpRequest,
     query: Query<AskCosts>,
 ) -> Result<HttpResponse, ApiError> {
@@ -90,11 +91,18 @@ pub(crate) async fn cost_report(
         to: query.to,
     };
     let everybody = who.grant.role == Role::Admin && !who.tenant_named;
-    let whose = (!everybody).then_some(who.tenant);
+    let reach = who.reach();
+    let whose = (!everybody).then_some(&reach);
     let report = report::costs(&broker, whose, &asked).await?;
     match query.format.unwrap_or_else(|| accepted(&request)) {
         Form::Json => {
-            let credited_usd = report::credited(&broker, whose, &asked).await?;
+            let credited_usd = match reach.projects {
+                Projects::All => {
+                    let tenant = whose.map(|whose| whose.tenant);
+                    Some(report::credited(&broker, tenant, &asked).await?)
+                }
+                Projects::Only(_) => None,
+            };
             Ok(HttpResponse::Ok().json(CostAnswer {
                 report,
                 credited_usd,

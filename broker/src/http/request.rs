@@ -1,21 +1,25 @@
 //! What surrounds every request: its id, its span in the log, the headers of every answer, and the
 //! last word on problem documents.
 
+use std::borrow::Cow;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use actix_web::body::{BoxBody, EitherBody, MessageBody};
+use actix_web::body::{BodySize, BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{
     CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
 use actix_web::middleware::Next;
+use actix_web::web::{self, Bytes};
 use actix_web::{Error, HttpMessage as _, HttpRequest};
 use rand::Rng as _;
-use tracing::Span;
 use tracing::field::Empty;
-use tracing_actix_web::RootSpanBuilder;
+use tracing::{Instrument as _, Span, debug, info_span};
 
 use super::error::{ApiError, PROBLEM_JSON};
+use super::unrouted::KnownPaths;
 use crate::spans;
 
 #[cfg(all(test, feature = "otel"))]
@@ -82,14 +86,28 @@ pub(super) fn id_of(request: &HttpRequest) -> Option<String> {
     extensions.get::<RequestId>().map(|id| id.0.clone())
 }
 
-/// The outermost layer: gives the request its id and every answer its headers.
-pub(super) async fn identify(
+/// Gives the request its id and its span, and every answer its headers.
+pub(super) async fn identify<B: MessageBody + 'static>(
     request: ServiceRequest,
-    next: Next<impl MessageBody>,
-) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<Bytes, InSpan>>, Error> {
     let id = request_id(&request);
+    let span = span(&request, &id);
     request.extensions_mut().insert(id.clone());
-    let mut response = next.call(request).await?;
+    let outcome = next.call(request).instrument(span.clone()).await;
+    let status = match &outcome {
+        Ok(response) => response.status(),
+        Err(error) => error.as_response_error().status_code(),
+    };
+    span.record("http.status", status.as_u16());
+    debug!(parent: &span, "Answered {status}");
+    let mut response = outcome?.map_body(|_, body| match body.try_into_bytes() {
+        Ok(bytes) => EitherBody::left(bytes),
+        Err(body) => {
+            let body = BoxBody::new(body);
+            EitherBody::right(InSpan { body, span })
+        }
+    });
     let headers = response.headers_mut();
     // A plain word is always a valid header.
     if let Ok(value) = HeaderValue::from_str(&id.0) {
@@ -100,6 +118,56 @@ pub(super) async fn identify(
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     Ok(response)
+}
+
+/// The span that every line of a request's log stands in.
+///
+/// Credentials, query strings and the caller's address stay out.
+fn span(request: &ServiceRequest, id: &RequestId) -> Span {
+    let span = info_span!(
+        "request",
+        request.id = %id.0,
+        trace.id = trace_id(request),
+        http.method = %request.method(),
+        http.route = %route(request),
+        http.status = Empty,
+        otel.kind = spans::SERVER,
+        otel.name = spans::request_name(request),
+    );
+    spans::continue_trace(&span, request);
+    span
+}
+
+/// The template of the route that a request will take; empty for none.
+fn route(request: &ServiceRequest) -> Cow<'_, str> {
+    let path = request.path();
+    let known = request.app_data::<web::Data<KnownPaths>>();
+    if known.is_some_and(|known| known.is_written_out(path)) {
+        return Cow::Borrowed(path);
+    }
+    Cow::Owned(request.match_pattern().unwrap_or_default())
+}
+
+/// A body that is made while it is sent, which happens within the span of its request.
+pub(super) struct InSpan {
+    body: BoxBody,
+    span: Span,
+}
+
+impl MessageBody for InSpan {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        let Self { body, span } = self.get_mut();
+        span.in_scope(|| body.as_pin_mut().poll_next(context))
+    }
 }
 
 /// The innermost layer: every refusal leaves as a problem document that names the request.
@@ -144,43 +212,6 @@ pub(super) async fn finish_problems<B: MessageBody + 'static>(
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
     Ok(response)
-}
-
-/// The span that every line of a request's log stands in.
-///
-/// Credentials, query strings and the caller's address stay out.
-#[derive(Debug)]
-pub(super) struct RequestSpan;
-
-impl RootSpanBuilder for RequestSpan {
-    fn on_request_start(request: &ServiceRequest) -> Span {
-        let id = request
-            .extensions()
-            .get::<RequestId>()
-            .map(|id| id.0.clone())
-            .unwrap_or_default();
-        let span = tracing::info_span!(
-            "request",
-            request.id = %id,
-            trace.id = trace_id(request),
-            http.method = %request.method(),
-            http.route = request.match_pattern().unwrap_or_default(),
-            http.status = Empty,
-            otel.kind = spans::SERVER,
-            otel.name = spans::request_name(request),
-        );
-        spans::continue_trace(&span, request);
-        span
-    }
-
-    fn on_request_end<B: MessageBody>(span: Span, outcome: &Result<ServiceResponse<B>, Error>) {
-        let status = match outcome {
-            Ok(response) => response.status(),
-            Err(error) => error.as_response_error().status_code(),
-        };
-        span.record("http.status", status.as_u16());
-        tracing::debug!("Answered {status}");
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Every route. What is not in this table does not exist; what is in it is documented, because the
 //! OpenAPI document is collected from it.
 
+use actix_web::dev::HttpServiceFactory;
+use utoipa_actix_web::OpenApiFactory;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
@@ -9,9 +11,37 @@ use super::{
     spending_limits, ssh_keys, tokens, verifications, webhook_endpoints,
 };
 
+/// Puts the table in place. The router tries one route after the other, a path that is written out by
+/// comparing it, one with parameters by a regular expression: so those written out come first.
+pub(super) fn routes(config: &mut ServiceConfig<'_>) {
+    for with_parameters in [false, true] {
+        table(&mut Part {
+            config,
+            with_parameters,
+        });
+    }
+}
+
+/// The routes of the table whose path has parameters, or those whose path has none.
+struct Part<'part, 'config> {
+    config: &'part mut ServiceConfig<'config>,
+    with_parameters: bool,
+}
+
+impl Part<'_, '_> {
+    /// Puts a route in place where it is of this part.
+    fn service(&mut self, route: impl HttpServiceFactory + OpenApiFactory + 'static) -> &mut Self {
+        let has_parameters = route.paths().paths.keys().any(|path| path.contains('{'));
+        if has_parameters == self.with_parameters {
+            self.config.service(route);
+        }
+        self
+    }
+}
+
 /// The table.
-pub(super) fn routes(table: &mut ServiceConfig<'_>) {
-    table
+fn table(part: &mut Part<'_, '_>) {
+    part
         // For machines that run or read the service.
         .service(plumbing::healthz)
         .service(plumbing::readyz)

@@ -190,7 +190,7 @@ pub(crate) async fn change_limits(
         )));
     }
     let render = |row: &ScopeLimits| answer(StatusCode::OK, &LimitsView::from(row));
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         let limits = broker.store().limits().of(who.tenant);
         let changed = limits
             .change(

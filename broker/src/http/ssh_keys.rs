@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use store::ssh_keys::SshKey;
 
 use super::access::{ReadSshKeys, WriteSshKeys};
-use super::auth::May;
+use super::auth::{InProjects, May};
 use super::body::Body;
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
@@ -77,7 +77,7 @@ pub(crate) struct AddSshKey {
 #[get("/v1/ssh-keys")]
 pub(crate) async fn list_ssh_keys(
     broker: web::Data<Broker>,
-    who: May<ReadSshKeys>,
+    who: May<ReadSshKeys, InProjects>,
     query: Query<WhichPage>,
 ) -> Result<web::Json<Page<SshKeyView>>, ApiError> {
     let keys = broker.store().ssh_keys().of(who.tenant).list().await?;
@@ -105,7 +105,7 @@ pub(crate) async fn add_ssh_key(
     let key = PublicKey::parse(&asked.public_key)
         .map_err(|error| ApiError::invalid_ssh_key(error.to_string()))?;
     let render = |key: &SshKey| answer(StatusCode::CREATED, &SshKeyView::from(key.clone()));
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |mark| {
         let new = store::ssh_keys::NewSshKey {
             id: SshKeyId::from_uuid(broker.new_uuid()),
             name: asked.name,
@@ -134,7 +134,7 @@ pub(crate) async fn delete_ssh_key(
     request: HttpRequest,
     id: web::Path<SshKeyId>,
 ) -> Result<HttpResponse, ApiError> {
-    idempotency::once(&broker, who.tenant, &request, b"", async |effect| {
+    idempotency::once(&broker, &who, &request, b"", async |effect| {
         let keys = broker.store().ssh_keys().of(who.tenant);
         keys.delete(*id, completion(effect, &gone)).await?;
         Ok(gone(&()))

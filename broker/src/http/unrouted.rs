@@ -1,14 +1,21 @@
 //! What no route takes: an unknown path, or a known one with another method.
 
+use std::collections::HashSet;
+
 use actix_web::dev::ResourceDef;
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::error::ApiError;
 use super::openapi::Document;
 
-/// The known paths and the methods of each.
+/// The known paths.
 #[derive(Debug)]
-pub(super) struct KnownPaths(Vec<(ResourceDef, String)>);
+pub(super) struct KnownPaths {
+    /// Each with its methods.
+    patterns: Vec<(ResourceDef, String)>,
+    /// Those that have no parameters.
+    written_out: HashSet<String>,
+}
 
 impl KnownPaths {
     /// The paths of the document.
@@ -16,11 +23,24 @@ impl KnownPaths {
         let known = document
             .paths()
             .map(|(path, methods)| (ResourceDef::new(path), methods.join(", ")));
-        Self(known.collect())
+        let paths = document.paths().map(|(path, _)| path);
+        Self {
+            patterns: known.collect(),
+            written_out: paths
+                .filter(|path| !path.contains('{'))
+                .map(str::to_owned)
+                .collect(),
+        }
+    }
+
+    /// Whether a path is a known one as it stands, which is found without a look at the others.
+    pub(super) fn is_written_out(&self, path: &str) -> bool {
+        self.written_out.contains(path)
     }
 
     fn methods_of(&self, path: &str) -> Option<&str> {
-        let known = self.0.iter().find(|(pattern, _)| pattern.is_match(path));
+        let mut patterns = self.patterns.iter();
+        let known = patterns.find(|(pattern, _)| pattern.is_match(path));
         known.map(|(_, methods)| methods.as_str())
     }
 }
@@ -62,6 +82,15 @@ mod tests {
             "/V1/ssh-keys",
         ] {
             assert_eq!(known.methods_of(unknown), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn only_a_path_without_parameters_is_known_as_it_stands() {
+        let known = KnownPaths::of(&Document::of_routes());
+        assert!(known.is_written_out("/v1/plans"));
+        for other in ["/v1/plans/", "/v1/plans/{id}", "/v1/plans/pln_1", "/v1"] {
+            assert!(!known.is_written_out(other), "{other}");
         }
     }
 }

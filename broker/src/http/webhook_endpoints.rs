@@ -176,7 +176,7 @@ pub(crate) async fn add_webhook_endpoint(
     let secret = WebhookSecret::generate();
     // What is kept to answer a repetition with must not hold the secret.
     let kept_answer = |endpoint: &WebhookEndpoint| made(StatusCode::CREATED, endpoint, None);
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         let new = NewWebhookEndpoint {
             id: WebhookEndpointId::from_uuid(broker.new_uuid()),
             url: asked.url,
@@ -271,7 +271,7 @@ pub(crate) async fn change_webhook_endpoint(
         ));
     }
     let render = |row: &WebhookEndpoint| answer(StatusCode::OK, &WebhookEndpointView::from(row));
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         let endpoints = broker.store().webhook_endpoints().of(who.tenant);
         let endpoint = endpoints
             .change(*id, &change, completion(effect, &render))
@@ -295,7 +295,7 @@ pub(crate) async fn delete_webhook_endpoint(
     request: HttpRequest,
     id: web::Path<WebhookEndpointId>,
 ) -> Result<HttpResponse, ApiError> {
-    idempotency::once(&broker, who.tenant, &request, b"", async |effect| {
+    idempotency::once(&broker, &who, &request, b"", async |effect| {
         let endpoints = broker.store().webhook_endpoints().of(who.tenant);
         endpoints
             .delete(*id, broker.now(), completion(effect, &gone))
@@ -322,7 +322,7 @@ pub(crate) async fn rotate_webhook_secret(
 ) -> Result<HttpResponse, ApiError> {
     let secret = WebhookSecret::generate();
     let kept_answer = |endpoint: &WebhookEndpoint| made(StatusCode::OK, endpoint, None);
-    idempotency::once(&broker, who.tenant, &request, b"", async |effect| {
+    idempotency::once(&broker, &who, &request, b"", async |effect| {
         let sealed = webhooks::seal(&broker, &secret);
         let until = broker.now() + webhooks::OVERLAP;
         let endpoints = broker.store().webhook_endpoints().of(who.tenant);

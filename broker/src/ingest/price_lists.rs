@@ -50,7 +50,15 @@ pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(
             outcome = Err(error);
         }
     }
-    for skipped in &sheets.skipped {
+    for unread in sheets.unread_files() {
+        let file = unread.file.as_deref().unwrap_or("a price list");
+        warn!(file, reason = %unread.reason, "{file} was not read: {}", unread.why);
+    }
+    for skipped in sheets
+        .skipped
+        .iter()
+        .filter(|skipped| skipped.row.is_some())
+    {
         let file = skipped.file.as_deref().unwrap_or("a price list");
         info!(file, rows = skipped.rows, reason = %skipped.reason, "Skipped: {}", skipped.why);
     }

@@ -153,3 +153,42 @@ const fn trouble_of(error: &AdapterError) -> CheckTrouble {
         | AdapterError::BadConnection(_) => CheckTrouble::Refused,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(complete: bool) -> CheckedProvider {
+        let provider = ProviderId::parse("lambda").expect("an id");
+        let blank = CheckedProvider {
+            id: provider.clone(),
+            ok: false,
+            trouble: None,
+            detail: None,
+            machines: Some(0),
+            offers: 0,
+            in_stock: 0,
+            skipped_by_reason: BTreeMap::new(),
+            elapsed_ms: 1,
+        };
+        blank.with(&CatalogReading {
+            provider,
+            read_at: DateTime::UNIX_EPOCH,
+            offers: Vec::new(),
+            skipped: Vec::new(),
+            complete,
+        })
+    }
+
+    #[test]
+    fn a_catalogue_that_is_empty_or_cut_short_is_not_well() {
+        for (complete, trouble) in [
+            (true, CheckTrouble::Empty),
+            (false, CheckTrouble::Incomplete),
+        ] {
+            let found = checked(complete);
+            assert_eq!((found.ok, found.trouble), (false, Some(trouble)));
+            assert!(found.detail.is_some());
+        }
+    }
+}

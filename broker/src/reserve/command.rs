@@ -3,6 +3,7 @@
 //! A command that meets a worker's change is decided anew on what the worker wrote.
 
 use chrono::{DateTime, Utc};
+use market::identity::Reach;
 use market::ids::{BudgetId, ReservationId, TenantId};
 use market::reservation::{ReservationEvent, ReservationState};
 use store::StoreError;
@@ -155,7 +156,7 @@ async fn decide_for(
     let mut tries = 0;
     loop {
         let now = broker.now();
-        let reservation = find(broker, tenant, id).await?;
+        let reservation = find(broker, &Reach::whole(tenant), id).await?;
         let command = choose(&reservation, now)?;
         let (mine, version) = (
             broker.store().reservations().of(tenant),

@@ -1,7 +1,7 @@
 //! The real time between our answer and the next step, on the machine's monotonic clock.
 //!
-//! It lives in this process only: a conversation that a restart cut in two cannot be timed, and
-//! is not gone on with. The node begins it anew.
+//! It lives in this process only. A step that reaches another replica than the one before, or this
+//! one after a restart, is timed by the clock of the database.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,29 +13,42 @@ use market::verification::AgentKey;
 /// Conversations that are timed at once at most; the oldest give way.
 const MOST: usize = 100_000;
 
-/// When each conversation was last answered.
+/// Which step of each conversation this process answered last, and when.
 #[derive(Debug, Default)]
-pub(crate) struct StepClock(Mutex<HashMap<(VerificationId, AgentKey), Instant>>);
+pub(crate) struct StepClock(Mutex<HashMap<(VerificationId, AgentKey), Answer>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Answer {
+    step: u8,
+    at: Instant,
+}
 
 impl StepClock {
-    /// Notes that an answer goes out now.
-    pub(super) fn answered(&self, id: VerificationId, key: &AgentKey) {
+    /// Notes that the answer to a step goes out now.
+    pub(super) fn answered(&self, id: VerificationId, key: &AgentKey, step: u8) {
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.len() >= MOST
             && let Some(oldest) = answers
                 .iter()
-                .min_by_key(|(_, at)| **at)
+                .min_by_key(|(_, answer)| answer.at)
                 .map(|(k, _)| k.clone())
         {
             answers.remove(&oldest);
         }
-        answers.insert((id, key.clone()), Instant::now());
+        let at = Instant::now();
+        answers.insert((id, key.clone()), Answer { step, at });
     }
 
-    /// The time since the last answer; `None` when this process gave none.
-    pub(super) fn since_answer(&self, id: VerificationId, key: &AgentKey) -> Option<Duration> {
+    /// The time since the answer to a step; `None` when this process did not give it.
+    pub(super) fn since_answer(
+        &self,
+        id: VerificationId,
+        key: &AgentKey,
+        step: u8,
+    ) -> Option<Duration> {
         let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.get(&(id, key.clone())).map(Instant::elapsed)
+        let answer = answers.get(&(id, key.clone()))?;
+        (answer.step == step).then(|| answer.at.elapsed())
     }
 
     /// The conversation is over.

@@ -166,6 +166,9 @@ async fn refusals_and_an_administrator_elsewhere_stand_in_the_log() {
             "cancel_reservation viewer refused access_denied",
         ]
     );
+    let long = format!("/v1/audit?target={}", "x".repeat(101));
+    let refused = service.with(&admin).get(&long).await;
+    refused.refused(422, "invalid_parameter");
     // The look at the log of another tenant is in it too.
     let again = entries(&service, &admin, &of_acme).await;
     assert_eq!(again[0]["operation"], "list_audit");

@@ -1,8 +1,11 @@
-//! A backup taken while tenants buy, restored elsewhere: the books balance, and one sweep leaves
-//! nothing running that the restored database does not know.
+//! A backup taken while tenants buy, restored elsewhere: the books balance, one sweep leaves nothing
+//! running that the restored database does not know, and the service starts on it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use broker::simulation::WorldOptions;
 use chrono::{SecondsFormat, TimeDelta};
@@ -11,8 +14,9 @@ use serde_json::{Value, json};
 use store::fixture::TestDatabase;
 use tempfile::TempDir;
 
+use crate::chaos::replica::{Replica, Setting};
 use crate::lifecycle::scene::fleet;
-use crate::service::{Key, Service, hold, ssh_key};
+use crate::service::{Key, Service, hold, quote, ssh_key};
 
 /// The environment in which the real binary works on a database.
 type Environment = Vec<(&'static str, String)>;
@@ -33,10 +37,34 @@ fn said(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
 }
 
+/// The commands for PostgreSQL of the operator's page: those that back up, and those that restore.
+fn page_commands() -> [String; 2] {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operating.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let blocks = page.split("```sh postgresql\n").skip(1);
+    let blocks = blocks.map(|rest| rest.split("```").next().unwrap_or_default().to_owned());
+    let blocks: Vec<_> = blocks.collect();
+    blocks.try_into().expect("a block for each")
+}
+
+/// Runs commands as a page has them, with these variables set.
 #[track_caller]
-fn succeeds(mut command: Command) {
-    let output = command.output().expect("the command runs");
-    assert!(output.status.success(), "{output:?}");
+fn typed(commands: &str, folder: &Path, set: &[(&str, &str)]) {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-e", "-c", commands])
+        .current_dir(folder)
+        .envs(set.iter().copied());
+    let output = shell.output().expect("a shell");
+    assert!(output.status.success(), "{commands}: {output:?}");
+}
+
+/// The address of the database that every server has, and the name of the one that this address
+/// names.
+fn named(url: &str) -> (String, &str) {
+    let (address, _) = url.split_once('?').unwrap_or((url, ""));
+    let (_, name) = address.rsplit_once('/').expect("a name");
+    (url.replace(&format!("/{name}"), "/postgres"), name)
 }
 
 async fn start(store: Option<store::Store>) -> (Service, Key) {
@@ -73,19 +101,105 @@ async fn buy(service: &Service, key: &Key) {
     panic!("it is not handed off");
 }
 
-/// Backs up by `back_up` while holds are placed and called off.
+/// Backs up by `back_up` while one caller places holds and calls them off, and others, of this tenant
+/// and of another, have prices quoted and make projects.
 async fn back_up_under_load(service: &Service, key: &Key, back_up: impl FnOnce() + Send + 'static) {
-    let backing_up = tokio::task::spawn_blocking(back_up);
-    let mut written = 0;
-    while !backing_up.is_finished() || written < 3 {
-        let id = hold(service, key).await;
-        let path = format!("/v1/reservations/{id}/cancel");
-        let cancelled = service.with(key).send("POST", &path, None).await;
-        assert!(cancelled.status < 300, "{cancelled:?}");
-        written += 1;
+    let other = service.key("other", Role::Member).await;
+    let is_over = AtomicBool::new(false);
+    let goes_on = |written: u32| written < 3 || !is_over.load(Ordering::Relaxed);
+    let holding = async {
+        let mut written = 0;
+        while goes_on(written) {
+            let id = hold(service, key).await;
+            let path = format!("/v1/reservations/{id}/cancel");
+            let cancelled = service.with(key).send("POST", &path, None).await;
+            assert!(cancelled.status < 300, "{cancelled:?}");
+            written += 1;
+        }
+        written
+    };
+    let quoting = async {
+        let mut written = 0;
+        while goes_on(written) {
+            quote(service, &other).await;
+            written += 1;
+        }
+        written
+    };
+    let making = async |of: &Key| {
+        let mut written = 0;
+        while goes_on(written) {
+            let body = json!({ "name": format!("project {written}") });
+            let made = service.with(of).post("/v1/projects", &body).await;
+            made.expect(201);
+            written += 1;
+        }
+        written
+    };
+    let backing_up = async {
+        let taken = tokio::task::spawn_blocking(back_up).await;
+        is_over.store(true, Ordering::Relaxed);
+        taken.expect("the backup is taken");
+    };
+    let ((), holds, quotes, projects, others) =
+        tokio::join!(backing_up, holding, quoting, making(key), making(&other));
+    eprintln!(
+        "backed up while {holds} holds, {quotes} quotes, {projects} + {others} projects were made"
+    );
+}
+
+/// Starts the service on the restored database, waits until it is ready, and looks at what it says,
+/// at the books and at what runs, while it runs.
+async fn serves(environment: &Environment, folder: &Path, key: &Key) {
+    let environment = environment
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let setting = Arc::new(Setting {
+        environment: environment.collect(),
+        folder: folder.to_owned(),
+    });
+    let mut replica = Replica::start(&setting, "restored");
+    let http = reqwest::Client::builder().no_proxy().build();
+    let http = http.expect("a client");
+    let (begun, mut said) = (Instant::now(), String::new());
+    let url = loop {
+        let log = || std::fs::read_to_string(folder.join("restored.log")).unwrap_or_default();
+        assert!(replica.lives(), "it ended by itself: {}", log());
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{said}\n{}",
+            log()
+        );
+        let address = *replica.address().lock().expect("sound");
+        if let Some(address) = address {
+            let url = format!("http://{address}");
+            let answer = http.get(format!("{url}/readyz")).send().await;
+            let answer = answer.expect("an answer");
+            let is_ready = answer.status() == 200;
+            said = answer.text().await.expect("a text");
+            if is_ready {
+                break url;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    let parts = said["parts"].as_array().expect("parts");
+    for part in ["database", "migrations", "snapshot", "providers"] {
+        let is_well = |one: &&Value| one["name"] == part && one["status"] == "ok";
+        assert_eq!(parts.iter().filter(is_well).count(), 1, "{part}: {said}");
     }
-    backing_up.await.expect("the backup is taken");
-    eprintln!("backed up while {written} holds were placed and called off");
+    let listed = http
+        .get(format!("{url}/v1/reservations?state=active"))
+        .bearer_auth(&key.secret)
+        .send()
+        .await;
+    let listed: Value = listed.expect("an answer").json().await.expect("JSON");
+    assert_eq!(
+        listed["items"].as_array().map(Vec::len),
+        Some(1),
+        "{listed}"
+    );
 }
 
 fn running(service: &Service) -> Vec<String> {
@@ -143,8 +257,12 @@ async fn restored_after(
         json!({ "ended": 1, "unknown": 0, "foreign": 0, "missing": 0, "unreadable": 0 })
     );
     assert_eq!(running(service), kept, "what the backup knows runs on");
-    let swept = run(&["sweep", "--json"]);
-    assert!(swept.status.success(), "{swept:?}");
+    serves(&environment, folder.path(), key).await;
+    for look in [["ledger", "check"], ["sweep", "--json"]] {
+        let looked = run(&look);
+        assert!(looked.status.success(), "{looked:?}");
+    }
+    assert_eq!(running(service), kept, "the restored service let it run on");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -190,33 +308,28 @@ async fn a_postgresql_database_is_backed_up_under_load_and_restored_without_a_le
     let Some(database) = TestDatabase::postgres().await else {
         return;
     };
+    // Its name is taken for the database that the page makes.
     let fresh = TestDatabase::postgres().await.expect("as the first one");
     let url = |of: &TestDatabase| match &of.database {
         store::Database::Url(url) => url.clone(),
         store::Database::Sqlite { .. } => panic!("PostgreSQL has a URL"),
     };
     let (from, to) = (url(&database), url(&fresh));
+    fresh.remove().await;
+    let (server, name) = named(&to);
+    let [dump, restore_anew] = page_commands();
     let (service, key) = start(Some(database.store.clone())).await;
     let place = TempDir::new().expect("a folder");
-    let copy = place.path().join("broker.dump");
-    let target = copy.clone();
-    let back_up = move || {
-        let mut dump = Command::new("pg_dump");
-        dump.args(["--format=custom", "--file"]).arg(&target);
-        dump.arg("--dbname").arg(&from);
-        succeeds(dump);
-    };
+    let folder = place.path().to_owned();
+    let back_up = move || typed(&dump, &folder, &[("DATABASE_URL", &from)]);
     let sealing_key = data_dir(&service).join("secret.key");
     let restore = || {
-        let mut restore = Command::new("pg_restore");
-        restore.args([
-            "--clean",
-            "--if-exists",
-            "--no-owner",
-            "--single-transaction",
-        ]);
-        restore.arg("--dbname").arg(&to).arg(&copy);
-        succeeds(restore);
+        let set = [
+            ("SERVER_URL", server.as_str()),
+            ("NAME", name),
+            ("DATABASE_URL", to.as_str()),
+        ];
+        typed(&restore_anew, place.path(), &set);
         vec![
             ("DATABASE_URL", to.clone()),
             (
@@ -228,5 +341,10 @@ async fn a_postgresql_database_is_backed_up_under_load_and_restored_without_a_le
     restored_after(&service, &key, back_up, restore).await;
     service.stop().await;
     database.remove().await;
-    fresh.remove().await;
+    let end = r#"dropdb --force --maintenance-db="$SERVER_URL" "$NAME""#;
+    typed(
+        end,
+        place.path(),
+        &[("SERVER_URL", &server), ("NAME", name)],
+    );
 }

@@ -292,19 +292,6 @@ async fn impossible_demands_are_refused_field_by_field_and_nothing_is_planned() 
         detail.contains("H100-SXM"),
         "the nearest names are given: {detail}"
     );
-    let hybrid = json!({
-        "kind": "hybrid",
-        "train": { "model": "Llama 3 8B", "tokens": 1_000_000 },
-        "serve": {
-            "kind": "serve_batch", "model": "Llama 3 8B", "requests": 100, "input_tokens": 10,
-            "output_tokens": 10,
-        },
-    });
-    service
-        .with(&key)
-        .post("/v1/plans", &hybrid)
-        .await
-        .refused(422, "kind_not_supported");
     let listed = service.with(&key).get("/v1/reservations").await.expect(200);
     assert_eq!(listed["items"], json!([]));
     service.stop().await;

@@ -1,7 +1,9 @@
 //! Something of every kind that a tenant can have, marked so that it is recognised anywhere.
 
+use chrono::TimeDelta;
 use serde_json::{Value, json};
 
+use crate::lifecycle::scene::fleet;
 use crate::service::{Key, SSH_LINE, Service, orderable_demand};
 
 /// What one principal of a tenant made.
@@ -10,7 +12,15 @@ pub(crate) struct Belongings {
     pub(crate) tenant: String,
     pub(crate) plan: String,
     pub(crate) quote: String,
+    /// It is held.
     pub(crate) reservation: String,
+    /// It was handed off: its nodes run, and their access is delivered.
+    pub(crate) in_use: String,
+    /// What its node was found to be.
+    pub(crate) attestation: String,
+    pub(crate) budget: String,
+    /// A message to the endpoint that waits to be sent.
+    pub(crate) delivery: String,
     pub(crate) ssh_key: String,
     pub(crate) api_key: String,
     pub(crate) project: String,
@@ -20,33 +30,40 @@ pub(crate) struct Belongings {
 }
 
 impl Belongings {
-    /// Has a member make one of each.
-    pub(crate) async fn make(service: &Service, key: &Key, mark: &str) -> Self {
+    /// Has a member make one of each, and an administrator of its tenant what only they can. The
+    /// service's nodes must run.
+    pub(crate) async fn make(service: &Service, key: &Key, admin: &Key, mark: &str) -> Self {
         let caller = service.with(key);
-        let made = async |path: &str, body: Value| {
-            let made = caller.post(path, &body).await.expect(201);
-            made["id"].as_str().expect("an id").to_owned()
-        };
-        let mut demand = orderable_demand(service).await;
-        demand["tags"] = json!({ "team": mark });
+        let id = |made: Value| made["id"].as_str().expect("an id").to_owned();
+        let made = async |path: &str, body: Value| id(caller.post(path, &body).await.expect(201));
         let ssh_key = json!({ "name": mark, "public_key": SSH_LINE });
         let ssh_key = made("/v1/ssh-keys", ssh_key).await;
+        // Time passes until it is handed off, so that nothing that lapses may be there before.
+        let (in_use, attestation) = handed_off(service, key, mark).await;
+        let mut demand = orderable_demand(service).await;
+        demand["tags"] = json!({ "team": mark });
         let project = made("/v1/projects", json!({ "name": mark })).await;
         let plan = made("/v1/plans", demand).await;
         let taken = made("/v1/quotes", json!({ "plan_id": plan })).await;
         let reserve = json!({
             "quote_id": taken, "name": mark, "project_id": project, "tags": { "purpose": mark },
         });
+        let endpoint = json!({ "url": "https://hooks.example.com/", "description": mark });
+        let webhook = made("/v1/webhook-endpoints", endpoint).await;
+        let sent = format!("/v1/webhook-endpoints/{webhook}/test");
+        let sent = caller.send("POST", &sent, None).await;
+        let budget = json!({ "period": "month", "cap_usd": "1000000", "mode": "notify" });
+        let budget = service.with(admin).post("/v1/budgets", &budget).await;
         Self {
             tenant: key.tenant.to_string(),
             reservation: made("/v1/reservations", reserve).await,
             quote: made("/v1/quotes", json!({ "plan_id": plan })).await,
             api_key: made("/v1/api-keys", json!({ "name": mark, "role": "viewer" })).await,
-            webhook: made(
-                "/v1/webhook-endpoints",
-                json!({ "url": "https://hooks.example.com/", "description": mark }),
-            )
-            .await,
+            delivery: id(sent.expect(202)),
+            budget: id(budget.expect(201)),
+            in_use,
+            attestation,
+            webhook,
             ssh_key,
             project,
             plan,
@@ -54,13 +71,48 @@ impl Belongings {
         }
     }
 
+    /// Has a member make what can be made within this project; the rest stays as it is.
+    pub(crate) async fn within(
+        &self,
+        service: &Service,
+        key: &Key,
+        project: &str,
+        mark: &str,
+    ) -> Self {
+        let caller = service.with(key);
+        let made = async |path: &str, body: Value| {
+            let made = caller.post(path, &body).await.expect(201);
+            made["id"].as_str().expect("an id").to_owned()
+        };
+        let mut demand = orderable_demand(service).await;
+        demand["tags"] = json!({ "team": mark });
+        let plan = made("/v1/plans", demand).await;
+        let taken = made("/v1/quotes", json!({ "plan_id": plan })).await;
+        let reserve = json!({ "quote_id": taken, "name": mark });
+        let reservation = made("/v1/reservations", reserve).await;
+        Self {
+            in_use: reservation.clone(),
+            reservation,
+            quote: made("/v1/quotes", json!({ "plan_id": plan })).await,
+            api_key: made("/v1/api-keys", json!({ "name": mark, "role": "viewer" })).await,
+            project: project.to_owned(),
+            plan,
+            mark: mark.to_owned(),
+            ..self.clone()
+        }
+    }
+
     /// Every id.
-    pub(crate) fn ids(&self) -> [&str; 8] {
+    pub(crate) fn ids(&self) -> [&str; 12] {
         [
             &self.tenant,
             &self.plan,
             &self.quote,
             &self.reservation,
+            &self.in_use,
+            &self.attestation,
+            &self.budget,
+            &self.delivery,
             &self.ssh_key,
             &self.api_key,
             &self.project,
@@ -70,10 +122,18 @@ impl Belongings {
 
     /// A route's path with the ids of these things; ids of what a tenant does not own name nothing.
     pub(crate) fn path(&self, path: &str) -> String {
+        // Where nothing but a running machine has anything to show, the one that runs.
+        let of_a_machine = ["/nodes", "/access", "/extend", "/release"];
+        let reservation = match of_a_machine.iter().any(|end| path.ends_with(end)) {
+            true => &self.in_use,
+            false => &self.reservation,
+        };
         let own = [
             ("/v1/plans/", &self.plan),
             ("/v1/quotes/", &self.quote),
-            ("/v1/reservations/", &self.reservation),
+            ("/v1/reservations/", reservation),
+            ("/v1/budgets/", &self.budget),
+            ("/v1/attestations/", &self.attestation),
             ("/v1/ssh-keys/", &self.ssh_key),
             ("/v1/api-keys/", &self.api_key),
             ("/v1/webhook-endpoints/", &self.webhook),
@@ -81,10 +141,8 @@ impl Belongings {
         let nothing = "0".repeat(32);
         let other = [
             ("/v1/offers/", "off_"),
-            ("/v1/budgets/", "bud_"),
             ("/v1/providers/", "x"),
             ("/v1/verifications/", "ver_"),
-            ("/v1/attestations/", "att_"),
         ];
         let id = own
             .iter()
@@ -101,7 +159,7 @@ impl Belongings {
         path.replace("{n}", "1")
             .replace("{gpu}", "H100-SXM")
             .replace("{sha256}", &"0".repeat(64))
-            .replace("{delivery}", &format!("whd_{nothing}"))
+            .replace("{delivery}", &self.delivery)
     }
 
     /// A body that a route takes, naming these things where it names any; `None` for none.
@@ -132,4 +190,27 @@ impl Belongings {
             _ => return None,
         })
     }
+}
+
+/// Has a member buy a small machine and waits until it is handed off; gives the ids of the
+/// reservation and of what its node was found to be.
+async fn handed_off(service: &Service, key: &Key, mark: &str) -> (String, String) {
+    let caller = service.with(key);
+    let mut demand = fleet(1);
+    demand["tags"] = json!({ "team": mark });
+    let ask = json!({ "demand": demand, "auto_confirm": true, "name": mark });
+    let bought = caller.post("/v1/reservations", &ask).await.expect(201);
+    let id = bought["id"].as_str().expect("an id");
+    for _ in 0..20 {
+        let turn = service.world.live_on(TimeDelta::seconds(120)).await;
+        turn.expect("a turn");
+        let shown = caller.get(&format!("/v1/reservations/{id}")).await;
+        if shown.expect(200)["state"] == "active" {
+            let nodes = caller.get(&format!("/v1/reservations/{id}/nodes")).await;
+            let attestation = nodes.expect(200)["items"][0]["attestation_id"].clone();
+            let attestation = attestation.as_str().expect("an attestation");
+            return (id.to_owned(), attestation.to_owned());
+        }
+    }
+    panic!("{id} is not handed off");
 }

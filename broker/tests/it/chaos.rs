@@ -1,13 +1,15 @@
 //! Real processes, really killed: two replicas of the binary on one PostgreSQL and one Redis, behind
 //! a load balancer, while tenants buy. Each kill strikes a replica, or Redis, at a moment drawn from
-//! a seed, and the killed one is started again. What must come out is always the same.
+//! a seed, and the killed one is started again. In the end one replica and Redis are killed for good,
+//! and the other finishes what is under way. What must come out is always the same.
 //!
 //! `cargo xtask chaos --kills N --seed S` runs it for longer. What is drawn follows from the seed;
 //! how far each process has come by then does not. The logs of the replicas stay in the folder that
 //! is printed. Its sleeps are of real time: when a process dies, no clock of ours can be turned.
 
+mod balancer;
 mod buyer;
-mod replica;
+pub(crate) mod replica;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,20 +26,22 @@ use market::identity::Role;
 use market::lease::LeaseState;
 use market::reservation::{CloseReason, ReservationState as S};
 use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use simulator::Provider;
 use store::events::EventFilter;
-use store::fixture::TestDatabase;
+use store::fixture::{self, TestDatabase};
 use tokio::time::{sleep, timeout};
 
 use crate::hot::eventually;
 use crate::hot::server::RedisServer;
 use crate::service::{Key, Service, agent, ssh_key};
 use crate::webhooks::receiver::Receiver;
+use balancer::Balancer;
 use buyer::{Acknowledged, Api, PATIENCE, Wish, buy};
-use replica::{Balancer, Replica, Setting, broker};
+use replica::{Replica, Setting, broker};
 
 /// How often something is killed where nothing is said.
 const KILLS: usize = 30;
@@ -48,6 +52,25 @@ const BUYERS: usize = 6;
 /// soon, and slow enough that a living one's does not while it waits for an answer.
 const TURN: TimeDelta = TimeDelta::seconds(5);
 const TURN_EVERY: Duration = Duration::from_millis(100);
+
+/// Whom a kill strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Redis,
+    Replica(usize),
+}
+
+impl Victim {
+    const ALL: [Self; 3] = [Self::Redis, Self::Replica(0), Self::Replica(1)];
+
+    /// One in ten strikes Redis.
+    fn draw(random: &mut StdRng) -> Self {
+        match random.random_range(0..10) {
+            0 => Self::Redis,
+            drawn => Self::Replica(drawn % 2),
+        }
+    }
+}
 
 /// Everything that plays along. The simulated market and its clock are in this process; nothing here
 /// works on reservations.
@@ -98,7 +121,7 @@ impl Scene {
         service.world.read_providers().await;
         let key = service.key("acme", Role::Member).await;
         ssh_key(&service, &key).await;
-        let balancer = Balancer::start().await;
+        let balancer = Balancer::start();
         let sealing_key = service.world.broker().config().data_dir.join("secret.key");
         let environment = [
             ("DATABASE_URL", database_url),
@@ -149,32 +172,42 @@ impl Scene {
         Api::new(&self.balancer.url, &self.key.secret)
     }
 
-    /// Kills what the seed says when the seed says, and starts it again each time.
+    /// Kills what the seed says when the seed says, and starts it again each time; each at least
+    /// once.
     async fn kill(&mut self, kills: usize, random: &mut StdRng) {
-        for number in 1..=kills {
+        let mut first = Victim::ALL;
+        first.shuffle(random);
+        for number in 0..kills {
             // Where nobody serves, there is nothing in the middle of which to be killed.
             eventually("a replica that serves", async || {
                 self.replicas.iter().any(Replica::serves)
             })
             .await;
             sleep(Duration::from_millis(random.random_range(BETWEEN_KILLS))).await;
-            let victim = random.random_range(0..10);
+            let victim = first
+                .get(number)
+                .copied()
+                .unwrap_or_else(|| Victim::draw(random));
             match victim {
-                0 => {
+                Victim::Redis => {
                     self.redis.kill();
                     sleep(Duration::from_millis(random.random_range(0..500))).await;
                     self.redis.start();
                 }
-                _ => {
-                    let replica = &mut self.replicas[victim % 2];
-                    assert!(replica.lives(), "a replica ended by itself");
-                    replica.kill_and_start();
+                Victim::Replica(which) => {
+                    self.kill_replica(which);
+                    self.replicas[which].start_again();
                     self.balancer.stand_before(&self.replicas);
                 }
             }
-            let name = ["Redis", "two", "one"][if victim == 0 { 0 } else { 2 - victim % 2 }];
-            eprintln!("kill {number}: {name}");
+            eprintln!("kill {}: {victim:?}", number + 1);
         }
+    }
+
+    fn kill_replica(&mut self, which: usize) {
+        let replica = &mut self.replicas[which];
+        assert!(replica.lives(), "a replica ended by itself");
+        replica.kill();
     }
 
     /// Runs a command of the binary on the same database to its end.
@@ -238,9 +271,7 @@ impl Scene {
         let events = self.database.store.events().of(self.key.tenant);
         let everything = EventFilter {
             after: 0,
-            up_to: None,
-            reservation: None,
-            kinds: Vec::new(),
+            ..EventFilter::default()
         };
         let began = Instant::now();
         loop {
@@ -354,6 +385,15 @@ async fn play(scene: &mut Scene, kills: usize, seed: u64) {
         })
         .collect();
     scene.kill(kills, &mut random).await;
+    // From here one replica is alone, with what it was in the middle of and what the other was.
+    let survivor = random.random_range(0..scene.replicas.len());
+    eventually("the replica that is to go on", async || {
+        scene.replicas[survivor].serves()
+    })
+    .await;
+    scene.kill_replica(1 - survivor);
+    scene.redis.kill();
+    eprintln!("replica {survivor} is alone, without Redis");
     stop.store(true, Ordering::Relaxed);
     let mut orders = Vec::new();
     for bought in join_all(buyers).await {
@@ -367,6 +407,9 @@ async fn play(scene: &mut Scene, kills: usize, seed: u64) {
     );
     assert!(orders.len() >= BUYERS, "too few to prove anything");
     scene.assert_sound().await;
+    scene.redis.start();
+    scene.replicas[1 - survivor].start_again();
+    scene.balancer.stand_before(&scene.replicas);
 
     // What is kept is given back, and nothing runs then.
     for order in orders.iter_mut().filter(|order| order.wish == Wish::Keep) {
@@ -388,4 +431,39 @@ async fn play(scene: &mut Scene, kills: usize, seed: u64) {
         assert!(replica.lives(), "a replica ended by itself");
     }
     eprintln!("sound after {:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_steps_of_one_conversation_may_reach_one_replica_after_the_other() {
+    let folder = folder(0);
+    let Some(scene) = Scene::open(folder.clone()).await else {
+        return;
+    };
+    let service = Arc::clone(&scene.service);
+    tokio::select! {
+        () = live_on(&service.world) => {}
+        () = prove_one_node(&scene) => {}
+    }
+    drop(service);
+    scene.close().await;
+    std::fs::remove_dir_all(folder).expect("the logs of a good run are not needed");
+}
+
+async fn prove_one_node(scene: &Scene) {
+    eventually("both replicas", async || {
+        scene.replicas.iter().all(Replica::serves)
+    })
+    .await;
+    let (random, once) = (StdRng::seed_from_u64(1), Arc::new(AtomicBool::new(true)));
+    let orders = buy(scene.api(), 1, random, once).await;
+    scene.until_as_wished(&orders).await;
+    let steps = scene.balancer.who_took("/v1/verifications/");
+    let distinct: BTreeSet<_> = steps.iter().collect();
+    assert_eq!(distinct.len(), 2, "both were asked: {steps:?}");
+    for (table, column, values) in fixture::contents(&scene.database.store).await {
+        assert!(
+            table != "interrupted_sessions" || values.is_empty(),
+            "{column}: {values}"
+        );
+    }
 }

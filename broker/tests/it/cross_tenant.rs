@@ -1,5 +1,5 @@
-//! Random calls that name what another tenant has: none is let through, and none shows anything of
-//! it. 20,000 here; `cargo xtask cross-tenant --calls N --seed S` makes as many as wanted.
+//! Random calls that name what another tenant has, or another project of one's own where the key is
+//! bound to one: none is let through, and none shows anything of it. 20,000 here; `cargo xtask cross-tenant --calls N --seed S` makes as many as wanted.
 
 use std::sync::Arc;
 
@@ -26,11 +26,19 @@ struct Scene {
     service: Service,
     victim: Belongings,
     demand: Value,
-    /// Whatever a stranger may hold: keys of every role, tokens, what is expired or made up.
-    credentials: Vec<(Option<Role>, Option<String>)>,
+    strangers: Vec<Stranger>,
     /// Cursors of the victim's lists.
     cursors: Vec<(&'static str, String)>,
     routes: Vec<String>,
+}
+
+/// Whoever may not see what the victim has: keys of every role, tokens, what is expired or made up.
+#[derive(Debug, Clone)]
+struct Stranger {
+    role: Option<Role>,
+    bearer: Option<String>,
+    /// Whether it is of the victim's tenant, with a key that works in another project only.
+    neighbour: bool,
 }
 
 /// One call that names something of the victim's.
@@ -48,7 +56,7 @@ struct Call {
 const VICTIMS_IDEMPOTENCY_KEY: &str = "the-key-of-the-victim";
 
 /// Lists that take `?tenant=`.
-const LISTS: [&str; 7] = [
+const LISTS: [&str; 13] = [
     "/v1/reservations",
     "/v1/events",
     "/v1/webhook-endpoints",
@@ -56,14 +64,21 @@ const LISTS: [&str; 7] = [
     "/v1/api-keys",
     "/v1/projects",
     "/v1/reports/costs",
+    "/v1/balance",
+    "/v1/limits",
+    "/v1/budgets",
+    "/v1/credits",
+    "/v1/members",
+    "/v1/audit",
 ];
 
 impl Scene {
     async fn set() -> Self {
-        let service = Service::start().await;
+        let service = Service::start_with_nodes().await;
         let member = service.key("acme", Role::Member).await;
+        let admin = service.key("acme", Role::Admin).await;
         let mark = "canary-7f3a";
-        let victim = Belongings::make(&service, &member, mark).await;
+        let victim = Belongings::make(&service, &member, &admin, mark).await;
         service
             .with(&member)
             .once(VICTIMS_IDEMPOTENCY_KEY)
@@ -76,23 +91,40 @@ impl Scene {
             let cursor = page.expect(200)["next_cursor"].clone();
             cursors.push((list, cursor.as_str().expect("another page").to_owned()));
         }
-        let mut credentials = vec![
-            (None, None),
-            (None, Some("gpb_made-up".to_owned())),
-            (None, Some("a.b.c".to_owned())),
+        let stranger = |role, bearer, neighbour| Stranger {
+            role,
+            bearer,
+            neighbour,
+        };
+        let mut strangers = vec![
+            stranger(None, None, false),
+            stranger(None, Some("gpb_made-up".to_owned()), false),
+            stranger(None, Some("a.b.c".to_owned()), false),
         ];
+        let next_door = service
+            .with(&member)
+            .post("/v1/projects", &json!({ "name": "next door" }))
+            .await
+            .expect(201);
+        let next_door = next_door["id"].as_str().expect("an id");
         for role in Role::ALL {
             let key = service.key("other", role).await;
-            let token = Self::trade(&service, &key).await;
-            credentials.push((Some(role), Some(key.secret)));
-            credentials.push((Some(role), Some(token)));
+            let mut keys = vec![(key, false)];
+            if !matches!(role, Role::Admin | Role::Provider) {
+                keys.push((service.key_in("acme", role, next_door).await, true));
+            }
+            for (key, neighbour) in keys {
+                let token = Self::trade(&service, &key).await;
+                strangers.push(stranger(Some(role), Some(key.secret), neighbour));
+                strangers.push(stranger(Some(role), Some(token), neighbour));
+            }
         }
         Self {
             demand: orderable_demand(&service).await,
             routes: routes::all().iter().map(ToString::to_string).collect(),
             service,
             victim,
-            credentials,
+            strangers,
             cursors,
         }
     }
@@ -104,7 +136,11 @@ impl Scene {
     }
 
     fn random_call(&self, random: &mut StdRng) -> Call {
-        let (role, bearer) = self.credentials.choose(random).expect("some").clone();
+        let Stranger {
+            role,
+            bearer,
+            neighbour,
+        } = self.strangers.choose(random).expect("some").clone();
         let idempotency_key = random
             .random_bool(0.2)
             .then(|| VICTIMS_IDEMPOTENCY_KEY.to_owned());
@@ -121,11 +157,22 @@ impl Scene {
             // A list of the victim's. An administrator runs the service and may see it.
             0 if role != Some(Role::Admin) => {
                 let list = LISTS.choose(random).expect("some");
-                call("GET", format!("{list}?tenant={tenant}"), None)
+                // The SSH keys are of the tenant as a whole, for whoever reserves in it.
+                let list = match (neighbour, *list) {
+                    (true, "/v1/ssh-keys") => "/v1/events",
+                    (_, list) => list,
+                };
+                Call {
+                    may_succeed: neighbour,
+                    ..call("GET", format!("{list}?tenant={tenant}"), None)
+                }
             }
             1 => {
                 let (list, cursor) = self.cursors.choose(random).expect("some");
-                call("GET", format!("{list}?limit=1&cursor={cursor}"), None)
+                Call {
+                    may_succeed: neighbour,
+                    ..call("GET", format!("{list}?limit=1&cursor={cursor}"), None)
+                }
             }
             2 => {
                 let path = format!("/v1/reservations?project_id={}", self.victim.project);
@@ -203,10 +250,11 @@ impl Scene {
         }
     }
 
-    /// What the victim sees of all that it has.
+    /// What an administrator of the victim's sees of all that it has.
     async fn seen_by(&self, key: &Key) -> Vec<Value> {
         let mut seen = Vec::new();
-        for path in LISTS {
+        // The log tells of calls that were refused, as it should.
+        for path in LISTS.into_iter().filter(|path| *path != "/v1/audit") {
             seen.push(self.service.with(key).get(path).await.expect(200));
         }
         seen
@@ -221,7 +269,7 @@ async fn random_calls_read_and_touch_nothing_of_another_tenant() {
     );
     eprintln!("{calls} calls, seed {seed}");
     let scene = Arc::new(Scene::set().await);
-    let victim = scene.service.key("acme", Role::Member).await;
+    let victim = scene.service.key("acme", Role::Admin).await;
     // The first look notes the use of the key, so that the second finds it noted.
     scene.seen_by(&victim).await;
     let before = scene.seen_by(&victim).await;

@@ -15,6 +15,11 @@ async fn keys_that_followed_one_another_are_one_member() {
     let id = hold(&service, &member).await;
     let held = service.with(&member).get(&format!("/v1/reservations/{id}"));
     let maker = held.await.expect(200)["created_by"].clone();
+    let keys = service.with(&member).get("/v1/api-keys").await.expect(200);
+    let keys = keys["items"].as_array().expect("items");
+    let first = keys.iter().find(|key| key["id"] == member.id.to_string());
+    let first_made = first.expect("the first key")["created_at"].clone();
+    service.world.clock().advance(TimeDelta::seconds(1));
     let rotate = format!("/v1/api-keys/{}/rotate", member.id);
     let rotated = service.with(&member).post(&rotate, &json!({})).await;
     rotated.expect(201);
@@ -32,6 +37,8 @@ async fn keys_that_followed_one_another_are_one_member() {
     assert_eq!(of(&all, "role"), ["viewer", "member"]);
     assert_eq!(of(&all, "usable_keys"), [0, 2]);
     assert_eq!(of(&all, "principal_id")[1], maker);
+    assert_eq!(of(&all, "name"), ["test", "test"]);
+    assert_eq!(of(&all, "since")[1], first_made, "its first key's");
     assert!(of(&all, "last_used_at")[1].is_string());
     let first = list("?limit=1").await;
     let cursor = first["next_cursor"].as_str().expect("another page");

@@ -9,6 +9,7 @@ use market::catalog::CatalogReading;
 use market::identity::Role;
 use market::ids::{OfferId, ProviderId};
 use market::offer::Offer;
+use matcher::OfferRef;
 use serde_json::{Value, json};
 
 use crate::service::Service;
@@ -120,7 +121,9 @@ async fn a_provider_that_is_connected_speaks_for_itself() {
     world.read_price_lists(&files).await.expect("kept");
     let snapshot = world.broker().snapshot();
     // The row of `acme`, and the bundled list, which was read at the start.
-    let listed: Vec<&Offer> = snapshot.offers().filter(|offer| !offer.orderable).collect();
+    let listed: Vec<Offer> = (snapshot.offers().filter(|offer| !offer.orderable()))
+        .map(OfferRef::to_offer)
+        .collect();
     assert!(listed.iter().any(|offer| offer.sku == "l40-box"));
     for offer in &listed {
         let seller = offer.provider.as_str().trim_end_matches("-list");
@@ -149,8 +152,8 @@ async fn the_first_live_reading_replaces_what_a_list_said_before() {
     let acme = ProviderId::parse("acme").expect("an id");
     let of_acme = || {
         let snapshot = broker.snapshot();
-        let mine = snapshot.offers().filter(|offer| offer.provider == acme);
-        mine.cloned().collect::<Vec<_>>()
+        let mine = snapshot.offers().filter(|offer| *offer.provider() == acme);
+        mine.map(OfferRef::to_offer).collect::<Vec<_>>()
     };
     assert_eq!(of_acme().len(), 6);
     world.clock().advance(chrono::TimeDelta::seconds(60));

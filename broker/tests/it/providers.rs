@@ -92,8 +92,8 @@ async fn quotes(service: &Service, key: &Key, provider: Provider, number: usize)
     quotes
 }
 
-/// Holds and confirms, and has the order placed; gives the reservation.
-async fn ordered(service: &Service, key: &Key, quote: &str) -> String {
+/// Holds and confirms; gives the reservation. No worker has looked at it.
+async fn confirmed(service: &Service, key: &Key, quote: &str) -> String {
     let caller = service.with(key);
     ssh_key(service, key).await;
     let held = caller.post("/v1/reservations", &json!({ "quote_id": quote }));
@@ -101,9 +101,31 @@ async fn ordered(service: &Service, key: &Key, quote: &str) -> String {
     let id = held["id"].as_str().expect("an id").to_owned();
     let confirm = format!("/v1/reservations/{id}/confirm");
     caller.send("POST", &confirm, None).await.expect(200);
+    id
+}
+
+/// Holds and confirms, and has the order placed; gives the reservation.
+async fn ordered(service: &Service, key: &Key, quote: &str) -> String {
+    let id = confirmed(service, key, quote).await;
     turn(service).await;
     assert_eq!(service.world.simulator().running_machines().len(), 1);
     id
+}
+
+/// Has what was confirmed ordered, where the only provider takes no orders any more: nothing is
+/// made there, and the reservation ends for want of another.
+async fn is_ordered_nowhere(service: &Service, key: &Key, id: &str, why: &str) {
+    turn(service).await;
+    let made = service.world.simulator().running_machines();
+    assert!(made.is_empty(), "{made:?}");
+    let path = format!("/v1/reservations/{id}");
+    let closed = service.with(key).get(&path).await.expect(200);
+    assert_eq!(closed["reason"], "no_capacity", "{closed}");
+    assert_eq!(closed["leases"][0]["fall_reason"], "refused", "{closed}");
+    let id = id.parse().expect("an id");
+    let leases = service.world.broker().store().leases();
+    let leases = leases.across_tenants().of_reservation(id).await;
+    assert_eq!(leases.expect("reads")[0].fall_note.as_deref(), Some(why));
 }
 
 async fn turn(service: &Service) {
@@ -157,7 +179,7 @@ async fn an_added_provider_is_read_and_sold_without_a_restart_on_every_replica()
         let snapshot = broker.snapshot();
         snapshot
             .offers()
-            .any(|offer| offer.provider == id_of(provider))
+            .any(|offer| *offer.provider() == id_of(provider))
     };
     assert!(sold(&other), "the other replica sells it too");
 
@@ -285,6 +307,50 @@ async fn a_credential_is_not_forgotten_while_something_runs_there() {
         .post("/v1/providers/runpod/check", &json!({}));
     check.await.refused(409, "provider_not_connected");
     add().await;
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_is_not_ordered_at_a_provider_that_was_disabled_meanwhile() {
+    let (service, provider) = (Service::start().await, Provider::Lambda);
+    let admin = service.key("operators", Role::Admin).await;
+    let member = service.key("acme", Role::Member).await;
+    let quotes = quotes(&service, &member, provider, 1).await;
+    let id = confirmed(&service, &member, &quotes[0]).await;
+    // No replica has looked since: what it remembers would let the order out.
+    let disable = json!({ "enabled": false });
+    let disabled = service.with(&admin).patch("/v1/providers/lambda", &disable);
+    disabled.await.expect(200);
+    assert!(!service.world.broker().is_disabled(&id_of(provider)));
+    is_ordered_nowhere(&service, &member, &id, "the provider is disabled").await;
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_order_goes_out_with_a_credential_that_was_forgotten_a_moment_ago() {
+    let provider = Provider::Runpod;
+    let service = without(provider).await;
+    let admin = service.key("operators", Role::Admin).await;
+    let member = service.key("acme", Role::Member).await;
+    let broker = service.world.broker();
+    let (caller, path) = (service.with(&admin), "/v1/providers/runpod");
+    let add = entry(&service, provider);
+    caller.post("/v1/providers", &add).await.expect(201);
+    let caught_up = ingest::catch_up(broker).await;
+    assert!(caught_up.expect("the database answers"));
+    assert!(service.world.read_providers().await.is_empty());
+    let quotes = quotes(&service, &member, provider, 1).await;
+    for change in [
+        json!({ "enabled": false, "credential": null }),
+        json!({ "enabled": true }),
+    ] {
+        caller.patch(path, &change).await.expect(200);
+    }
+    // No replica has looked since: it still has the connection of before.
+    assert!(broker.provider(&id_of(provider)).is_some());
+    let id = confirmed(&service, &member, &quotes[0]).await;
+    let why = "the credential of the provider was forgotten";
+    is_ordered_nowhere(&service, &member, &id, why).await;
     service.stop().await;
 }
 

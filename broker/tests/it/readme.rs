@@ -1,31 +1,129 @@
-//! The walk-through of the README does what it says: its lines, as they stand there, in one shell.
+//! The README does what it says: what it marks is run, line by line as it stands there, and the
+//! rest, as well as what the other pages type, is held against the commands that there are.
 
 use std::env;
+use std::fs::Permissions;
 use std::net::TcpListener;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use broker::cli::Cli;
+use clap::Parser as _;
+use clap::error::ErrorKind;
+use market::demand::Demand;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// How a block that is run begins.
-const MARK: &str = "```sh walk";
+/// What stands behind the backquotes of a block that is run in one shell with its like.
+const WALK: &str = "sh walk";
 
-fn readme() -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    std::fs::read_to_string(file).expect("the README")
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The marked blocks of a page, in order.
-fn marked(page: &str) -> Vec<String> {
+fn page(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).expect("a page")
+}
+
+/// The fenced blocks of a page that are marked like this, in order.
+fn marked(page: &str, mark: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut lines = page.lines();
-    while lines.any(|line| line == MARK) {
+    while lines.any(|line| line.strip_prefix("```") == Some(mark)) {
         let block = lines.by_ref().take_while(|line| *line != "```");
         blocks.push(block.map(|line| format!("{line}\n")).collect());
     }
     blocks
+}
+
+/// A script as a shell parts it: simple commands, and their words.
+#[derive(Debug, Default)]
+struct Parted {
+    commands: Vec<Vec<String>>,
+    word: Option<String>,
+}
+
+impl Parted {
+    fn push(&mut self, c: char) {
+        self.word.get_or_insert_default().push(c);
+    }
+
+    fn end_word(&mut self) {
+        let Some(word) = self.word.take() else { return };
+        match self.commands.last_mut() {
+            Some(command) => command.push(word),
+            None => self.commands.push(vec![word]),
+        }
+    }
+
+    fn end_command(&mut self) {
+        self.end_word();
+        self.commands.push(Vec::new());
+    }
+}
+
+/// Every simple command of a script, also those within `$(…)`, without comments and without what is
+/// only set by them.
+fn commands(script: &str) -> Vec<Vec<String>> {
+    let script = script.replace("\\\n", " ");
+    let (mut parted, mut quote, mut depth, mut before) = (Parted::default(), None, 0, '\n');
+    let mut rest = script.chars().peekable();
+    while let Some(c) = rest.next() {
+        let next = rest.peek().copied();
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), c) => parted.push(c),
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                // An empty word is one, too.
+                parted.word.get_or_insert_default();
+            }
+            (None, '#') if before.is_whitespace() => {
+                while rest.next_if(|c| *c != '\n').is_some() {}
+            }
+            (None, '$') if next == Some('(') => {
+                rest.next();
+                depth += 1;
+                parted.end_command();
+            }
+            (None, ')') if depth > 0 => {
+                depth -= 1;
+                parted.end_command();
+            }
+            // An ampersand within a redirection parts nothing.
+            (None, '&') if before == '>' || next == Some('>') => parted.push(c),
+            (None, '\n' | ';' | '|' | '&') => parted.end_command(),
+            (None, c) if c.is_whitespace() => parted.end_word(),
+            (None, c) => parted.push(c),
+        }
+        before = c;
+    }
+    parted.end_command();
+    let is_assignment = |word: &String| {
+        let name = word.split_once('=').map_or("", |(name, _)| name);
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_')
+    };
+    let words = parted.commands.into_iter();
+    words
+        .map(|words| words.into_iter().skip_while(is_assignment).collect())
+        .filter(|words: &Vec<_>| !words.is_empty())
+        .collect()
+}
+
+/// The words that our binary is started with by a command; `None` where it starts another.
+fn of_broker(words: &[String]) -> Option<Vec<&str>> {
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let ours = match words.as_slice() {
+        ["broker", ours @ ..]
+        | ["cargo", "run", "--release", "--", ours @ ..]
+        | ["docker", "compose", "run", "--rm", "broker", ours @ ..] => ours,
+        _ => return None,
+    };
+    let redirects = |word: &&&str| !word.trim_start_matches(['1', '2']).starts_with(['>', '<']);
+    let ours = ours.iter().take_while(redirects).copied();
+    Some(["broker"].into_iter().chain(ours).collect())
 }
 
 /// What the walk needs and this machine does not have.
@@ -44,12 +142,151 @@ fn missing() -> Option<&'static str> {
 }
 
 #[test]
-fn the_walk_of_the_readme_with_the_client_is_less_than_ten_lines() {
-    let blocks = marked(&readme());
-    let [_service, client, _curl] = blocks.as_slice() else {
+fn commands_are_parted_wherever_a_shell_parts_them() {
+    let script = "A=1 B=$(one -x | two 'a;b') three && four \"c|d\" 2>&1 & # five\n\
+                  six; seven \\\n  --eight\n";
+    let parted: Vec<_> = commands(script)
+        .iter()
+        .map(|words| words.join(" "))
+        .collect();
+    assert_eq!(
+        parted,
+        [
+            "one -x",
+            "two a;b",
+            "three",
+            "four c|d 2>&1",
+            "six",
+            "seven --eight"
+        ]
+    );
+}
+
+#[test]
+fn the_walk_of_the_readme_from_nothing_to_a_cost_report_is_less_than_ten_commands() {
+    let blocks = marked(&page("README.md"), WALK);
+    let [service, client, _curl] = blocks.as_slice() else {
         panic!("three marked blocks, not {}", blocks.len());
     };
-    assert!((1..10).contains(&client.lines().count()), "{client}");
+    let typed = commands(&format!("{service}{client}"));
+    assert!(
+        (5..10).contains(&typed.len()),
+        "{}: {typed:#?}",
+        typed.len()
+    );
+}
+
+#[test]
+fn every_command_of_ours_that_a_page_types_is_one_with_the_flags_it_is_typed_with() {
+    let docs = std::fs::read_dir(root().join("docs")).expect("the docs");
+    let docs = docs.map(|entry| entry.expect("an entry").path());
+    let pages = docs.filter(|path| path.extension().is_some_and(|kind| kind == "md"));
+    let mut typed = 0;
+    for path in pages.chain([root().join("README.md")]) {
+        let text = std::fs::read_to_string(&path).expect("a page");
+        let blocks = ["sh", "sh match", WALK].map(|mark| marked(&text, mark));
+        let id = format!("rsv_{}", "0".repeat(32));
+        for block in blocks.iter().flatten() {
+            let block = block.replace("${ID: -8}", "00000000").replace("$ID", &id);
+            for command in commands(&block) {
+                let Some(ours) = of_broker(&command) else {
+                    continue;
+                };
+                typed += 1;
+                let Err(error) = Cli::try_parse_from(&ours) else {
+                    continue;
+                };
+                let told = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion];
+                let (shown, words) = (path.display(), ours.join(" "));
+                assert!(told.contains(&error.kind()), "{shown}: {words}: {error}");
+            }
+        }
+    }
+    assert!(typed > 40, "only {typed} commands were found");
+}
+
+#[test]
+fn the_demands_and_the_settings_of_the_readme_are_read() {
+    let readme = page("README.md");
+    let demands = marked(&readme, "json").concat();
+    assert!(demands.lines().count() > 1, "{demands}");
+    for line in demands.lines() {
+        let read = serde_json::from_str::<Demand>(line);
+        assert!(read.is_ok(), "{line}: {read:?}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let settings = marked(&readme, "toml");
+    assert!(!settings.is_empty(), "no settings were found");
+    for text in settings {
+        std::fs::write(folder.path().join("broker.toml"), &text).expect("the settings");
+        let ended = std::process::Command::new(env!("CARGO_BIN_EXE_broker"))
+            .args(["migrate", "status"])
+            .current_dir(folder.path())
+            .env_clear()
+            .output()
+            .expect("the command runs");
+        assert!(ended.status.success(), "{text}\n{ended:?}");
+    }
+}
+
+#[test]
+fn what_the_composition_demands_is_set_by_the_readme_and_its_image_holds_the_agent() {
+    let composition = page("docker-compose.yml");
+    let demanded = composition.split("${").skip(1).filter_map(|rest| {
+        let (name, _) = rest.split_once('}')?.0.split_once(":?")?;
+        Some(name)
+    });
+    let demanded: Vec<_> = demanded.collect();
+    assert!(demanded.len() >= 3, "{demanded:?}");
+    let blocks = marked(&page("README.md"), "sh");
+    let block = blocks.iter().find(|block| block.contains("docker compose"));
+    let block = block.expect("how it is started");
+    let (set, _) = block.split_once("docker compose").expect("before that");
+    for name in demanded {
+        let is_exported = set
+            .lines()
+            .any(|line| line.starts_with("export ") && line.contains(&format!(" {name}=")));
+        assert!(is_exported, "the README does not export {name}");
+    }
+    let image = page("Dockerfile");
+    let path = image
+        .lines()
+        .find_map(|line| line.strip_prefix("ENV BROKER__VERIFIER__AGENT_PATH="))
+        .expect("where the agent is");
+    let copied = format!("COPY --from=build /src/target/release/verifier {path}\n");
+    assert!(image.contains(&copied), "the agent is not at {path}");
+    assert!(image.contains(" --package verifier"), "it is not built");
+}
+
+#[tokio::test]
+async fn the_offline_match_of_the_readme_finds_something() {
+    let blocks = marked(&page("README.md"), "sh match");
+    assert_eq!(blocks.len(), 1, "the marked block");
+    let folder = tempfile::tempdir().expect("a folder");
+    symlink(root().join("adapters"), folder.path().join("adapters")).expect("the sources");
+    // Stands for the release build that the README makes.
+    let cargo = folder.path().join("cargo");
+    let built = env!("CARGO_BIN_EXE_broker");
+    let script = format!(
+        "#!/bin/sh\n[ \"$1 $2 $3\" = 'run --release --' ] || exit 9\nshift 3\nexec '{built}' \"$@\"\n"
+    );
+    std::fs::write(&cargo, script).expect("a script");
+    let may_run = Permissions::from_mode(0o755);
+    std::fs::set_permissions(&cargo, may_run).expect("it can be run");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path = [folder.path().to_owned()]
+        .into_iter()
+        .chain(env::split_paths(&path));
+    let ended = Command::new("sh")
+        .args(["-e", "-c", &blocks.concat()])
+        .current_dir(folder.path())
+        .env_clear()
+        .env("PATH", env::join_paths(path).expect("a search path"))
+        .output()
+        .await
+        .expect("a shell");
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && said.contains("H100"), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +299,8 @@ async fn the_lines_of_the_readme_lead_from_nothing_to_a_node_and_a_cost_report()
     }
     let folder = tempfile::tempdir().expect("a folder");
     let walk = folder.path().join("walk.sh");
-    std::fs::write(&walk, marked(&readme()).concat()).expect("the lines are written");
+    let lines = marked(&page("README.md"), WALK).concat();
+    std::fs::write(&walk, lines).expect("the lines are written");
     let binary = Path::new(env!("CARGO_BIN_EXE_broker"));
     let mut path = vec![binary.parent().expect("a folder").to_owned()];
     path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
@@ -82,7 +320,7 @@ async fn the_lines_of_the_readme_lead_from_nothing_to_a_node_and_a_cost_report()
     let errors = String::from_utf8_lossy(&ended.stderr);
     let log = std::fs::read_to_string(folder.path().join("broker.log")).unwrap_or_default();
     assert!(ended.status.success(), "{said}\n{errors}\n{log}");
-    for expected in ["GPU 7: ", "GPU-hours", "\"total_usd\""] {
+    for expected in ["# gpu   pwr", "GPU-hours", "\"total_usd\""] {
         assert!(
             said.contains(expected),
             "no {expected}: {said}\n{errors}\n{log}"

@@ -11,6 +11,7 @@ use broker::config::Config;
 use broker::simulation::{World, WorldOptions, Wrap, simulated_links};
 use broker::{ingest, plan, start, sweep};
 use chrono::TimeDelta;
+use market::identity::Reach;
 use market::ids::{ProjectId, TenantId};
 use secrecy::SecretString;
 use serde_json::json;
@@ -167,16 +168,16 @@ async fn what_one_replica_reads_the_other_plans_on() {
     );
     let demand = json!({ "kind": "gpus", "gpu": "A10", "count": 1 });
     let demand: market::demand::Demand = serde_json::from_value(demand).expect("a demand");
-    let acme = tenant(two).await;
+    let acme = Reach::whole(tenant(two).await);
     let fresh = async || {
-        let made = plan::make_plan(two, acme, demand.clone())
+        let made = plan::make_plan(two, &acme, demand.clone())
             .await
             .expect("a plan");
         made.plan.candidates.len()
     };
     assert!(fresh().await > 0);
-    let again = plan::make_plan(one, acme, demand.clone()).await;
-    let made = plan::make_plan(two, acme, demand.clone()).await;
+    let again = plan::make_plan(one, &acme, demand.clone()).await;
+    let made = plan::make_plan(two, &acme, demand.clone()).await;
     assert_eq!(
         again.expect("a plan"),
         made.expect("a plan"),

@@ -1,43 +1,73 @@
 //! `docs/requirements.md` says no more than the tests do.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// Collects the names of all functions in the Rust files of a folder and those below it.
-fn collect_functions(folder: &Path, names: &mut HashSet<String>) {
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            collect_functions(&path, names);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = std::fs::read_to_string(&path).expect("UTF-8");
-            names.extend(text.split("fn ").skip(1).filter_map(|after| {
-                let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
-                after[end..]
-                    .starts_with('(')
-                    .then(|| after[..end].to_owned())
-            }));
+/// The text of each test: what stands right above it, and its body.
+type Tests = HashMap<String, String>;
+
+/// Whether a line makes the function below it a test: `#[test]`, `#[tokio::test(…)]` and the like.
+fn is_test_attribute(line: &str) -> bool {
+    let attribute = line.trim_start().strip_prefix("#[").unwrap_or_default();
+    let path = attribute.split(['(', ']']).next().unwrap_or_default();
+    path.rsplit("::").next() == Some("test")
+}
+
+/// The name of the function whose signature begins in this line.
+fn function_name(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let line = line.strip_prefix("async ").unwrap_or(line);
+    Some(line.strip_prefix("fn ")?.split_once('(')?.0)
+}
+
+/// The tests of one file.
+fn collect_tests_of(text: &str, tests: &mut Tests) {
+    let lines: Vec<_> = text.lines().collect();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(name) = function_name(line) else {
+            continue;
+        };
+        let belongs = |line: &&&str| line.trim_start().starts_with(['#', '/']);
+        let above: Vec<_> = lines[..at].iter().rev().take_while(belongs).collect();
+        if above.iter().any(|line| is_test_attribute(line)) {
+            let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
+            let body = lines[at..].iter().take_while(|line| **line != end);
+            let text = above.into_iter().chain(body).copied().collect::<Vec<_>>();
+            tests.insert(name.to_owned(), text.join("\n"));
         }
     }
 }
 
-fn functions() -> HashSet<String> {
-    let mut names = HashSet::new();
+/// Collects the tests in the Rust files of a folder and those below it.
+fn collect_tests(folder: &Path, tests: &mut Tests) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            collect_tests(&path, tests);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).expect("UTF-8");
+            collect_tests_of(&text, tests);
+        }
+    }
+}
+
+fn tests() -> Tests {
+    let mut tests = Tests::new();
     for entry in std::fs::read_dir(root()).expect("the root") {
         let member = entry.expect("an entry").path();
         if member.join("Cargo.toml").is_file() {
             for folder in ["src", "tests"].map(|folder| member.join(folder)) {
                 if folder.is_dir() {
-                    collect_functions(&folder, &mut names);
+                    collect_tests(&folder, &mut tests);
                 }
             }
         }
     }
-    names
+    tests
 }
 
 /// Id, state and last column of each row.
@@ -76,9 +106,26 @@ fn every_row_of_the_requirements_stands_on_the_page_once_and_is_counted() {
     assert!(page.contains(&sentence), "the page should say: {sentence}");
 }
 
+/// Whether a text says an id: `S01`, not within a longer word.
+fn says(text: &str, id: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|word| word == id)
+}
+
 #[test]
-fn what_is_called_done_names_tests_that_exist() {
-    let functions = functions();
+fn a_test_is_known_by_its_attribute_and_carries_the_ids_around_it() {
+    let mut tests = Tests::new();
+    let text = "fn helper() {\n}\n\n// S07\n#[tokio::test]\nasync fn one() {\n    // S08\n}\n\
+                // S09\nfn two() {\n}\n";
+    collect_tests_of(text, &mut tests);
+    assert_eq!(tests.keys().collect::<Vec<_>>(), ["one"]);
+    assert!(says(&tests["one"], "S07") && says(&tests["one"], "S08"));
+    assert!(!says(&tests["one"], "S09") && !says("RS256", "S25"));
+}
+
+#[test]
+fn what_is_called_done_names_tests_that_exist_and_say_what_they_are_for() {
+    let known = tests();
     for (id, state, shown_by) in rows() {
         // Between backquotes stands the name of a test, or a word of the API.
         let quoted: Vec<_> = shown_by.split('`').skip(1).step_by(2).collect();
@@ -87,9 +134,11 @@ fn what_is_called_done_names_tests_that_exist() {
             .filter(|name| name.matches('_').count() > 2)
             .collect();
         for name in &tests {
+            let text = known.get(**name);
+            let text = text.unwrap_or_else(|| panic!("{id} names `{name}`, which is no test"));
             assert!(
-                functions.contains(**name),
-                "{id} names `{name}`, which is no function"
+                state != "done" || says(text, &id),
+                "{id} is done by `{name}`, which does not say `// {id}`"
             );
         }
         if state == "done" || state == "partly" {

@@ -3,8 +3,10 @@
 use broker::retention::{self, Pruned};
 use broker::webhooks;
 use chrono::TimeDelta;
+use market::event::EventType;
 use market::identity::Role;
 use serde_json::{Value, json};
+use store::events::NewEvent;
 use store::fixture::{count_rows, execute_raw};
 
 use crate::service::{Service, hold, quote};
@@ -132,5 +134,38 @@ async fn what_cannot_be_let_go_of_one_tenant_keeps_nothing_else() {
         ..Pruned::default()
     };
     assert_eq!(prune(&service).await, the_first);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quote_that_nobody_took_is_kept_for_thirty_days_with_its_plan() {
+    let service = Service::start_configured(|config| config.limits.enabled = false).await;
+    let member = service.key("acme", Role::Member).await;
+    quote(&service, &member).await;
+    pass(&service, 29).await;
+    let kept = prune(&service).await;
+    assert_eq!((kept.quotes, kept.plans), (0, 0));
+    pass(&service, 2).await;
+    let pruned = prune(&service).await;
+    assert_eq!((pruned.quotes, pruned.plans), (1, 1));
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_a_batch_is_let_go_in_one_turn() {
+    let service = Service::start_configured(|config| config.retention.events_days = 10).await;
+    let member = service.key("acme", Role::Member).await;
+    let broker = service.world.broker();
+    let event = NewEvent {
+        kind: EventType::WebhookTest,
+        reservation_id: None,
+        data: json!({}),
+    };
+    let events = broker.store().events().of(member.tenant);
+    let new = vec![event; 1_001];
+    let appended = events.append(&new, broker.now()).await;
+    assert_eq!(appended.expect("appended").len(), 1_001);
+    pass(&service, 11).await;
+    assert_eq!(prune(&service).await.events, 1_001);
     service.stop().await;
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use market::identity::Role;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::belongings::Belongings;
 use crate::routes;
@@ -26,95 +26,150 @@ const CALLERS: [Role; 6] = [
 /// What each caller gets: `+` let through, `x` 403, `.` 404, `t` 401 (another kind of credential).
 ///
 /// First about what their own tenant has, then about what another has: by its id in the path or
-/// the body, or by `?tenant=` where a route takes no id.
-const TABLE: &[(&str, &str, &str)] = &[
-    ("GET /docs", "++++++", "++++++"),
-    ("GET /healthz", "++++++", "++++++"),
-    ("GET /readyz", "++++++", "++++++"),
+/// the body, or by `?tenant=` where a route takes no id. Last what a member gets whose key works in
+/// one project only: about what it made there, and about what its tenant has in another.
+const TABLE: &[(&str, &str, &str, &str)] = &[
+    ("GET /docs", "++++++", "++++++", "++"),
+    ("GET /healthz", "++++++", "++++++", "++"),
+    ("GET /readyz", "++++++", "++++++", "++"),
     // Metrics are nobody's.
-    ("GET /metrics", "+xxxxx", "+xxxxx"),
-    ("GET /openapi.json", "++++++", "++++++"),
-    ("GET /.well-known/jwks.json", "++++++", "++++++"),
-    ("GET /v1/gpus", "++++++", "++++++"),
-    ("GET /v1/gpus/{gpu}/index", "++++++", "++++++"),
-    ("GET /v1/offers", "++++++", "++++++"),
+    ("GET /metrics", "+xxxxx", "+xxxxx", "xx"),
+    ("GET /openapi.json", "++++++", "++++++", "++"),
+    ("GET /.well-known/jwks.json", "++++++", "++++++", "++"),
+    ("GET /v1/gpus", "++++++", "++++++", "++"),
+    ("GET /v1/gpus/{gpu}/index", "++++++", "++++++", "++"),
+    ("GET /v1/offers", "++++++", "++++++", "++"),
     // No offer of the table's id is there.
-    ("GET /v1/offers/{id}", "......", "......"),
-    ("GET /v1/offers/{id}/history", "......", "......"),
+    ("GET /v1/offers/{id}", "......", "......", ".."),
+    ("GET /v1/offers/{id}/history", "......", "......", ".."),
     // Providers are nobody's.
-    ("GET /v1/providers", "++++x+", "++++x+"),
-    ("POST /v1/providers", "+xxxxx", "+xxxxx"),
+    ("GET /v1/providers", "++++x+", "++++x+", "++"),
+    ("POST /v1/providers", "+xxxxx", "+xxxxx", "xx"),
     // No provider of the table's id is there.
-    ("GET /v1/providers/{id}", "....x.", "....x."),
-    ("PATCH /v1/providers/{id}", ".xxxxx", ".xxxxx"),
-    ("POST /v1/providers/{id}/check", ".xxxxx", ".xxxxx"),
-    ("GET /v1/providers/{id}/quarantine", "....x.", "....x."),
-    ("POST /v1/providers/{id}/quarantine", ".xxxxx", ".xxxxx"),
-    ("DELETE /v1/providers/{id}/quarantine", ".xxxxx", ".xxxxx"),
-    ("POST /v1/plans", "+x++xx", "+....."),
-    ("GET /v1/plans/{id}", "+x++x+", ".x..x."),
-    ("POST /v1/quotes", "+x++xx", ".x..xx"),
-    ("GET /v1/quotes/{id}", "+x++x+", ".x..x."),
-    ("POST /v1/reservations", "+x++xx", ".x..xx"),
-    ("GET /v1/reservations", "+x++++", "+....."),
-    ("GET /v1/reservations/{id}", "+x++++", ".x...."),
-    ("PATCH /v1/reservations/{id}", "+x+xxx", ".x..xx"),
-    ("POST /v1/reservations/{id}/confirm", "+x+xxx", ".x..xx"),
-    ("POST /v1/reservations/{id}/cancel", "+x+xxx", ".x..xx"),
-    ("POST /v1/reservations/{id}/release", "+x+xxx", ".x..xx"),
-    ("POST /v1/reservations/{id}/extend", "+x+xxx", ".x..xx"),
-    ("GET /v1/reservations/{id}/nodes", "+x++++", ".x...."),
-    ("GET /v1/reservations/{id}/access", "+x++++", ".x...."),
-    ("GET /v1/reservations/{id}/events", "+x++++", ".x...."),
-    ("GET /v1/events", "+x++++", "+....."),
-    ("GET /v1/webhook-endpoints", "+x++xx", "+....."),
-    ("POST /v1/webhook-endpoints", "+x++xx", "+....."),
-    ("GET /v1/webhook-endpoints/{id}", "+x++xx", ".x..xx"),
-    ("PATCH /v1/webhook-endpoints/{id}", "+x++xx", ".x..xx"),
-    ("DELETE /v1/webhook-endpoints/{id}", "+x++xx", ".x..xx"),
-    ("POST /v1/webhook-endpoints/{id}/rotate", "+x++xx", ".x..xx"),
-    ("POST /v1/webhook-endpoints/{id}/test", "+x++xx", ".x..xx"),
+    ("GET /v1/providers/{id}", "....x.", "....x.", ".."),
+    ("PATCH /v1/providers/{id}", ".xxxxx", ".xxxxx", "xx"),
+    ("POST /v1/providers/{id}/check", ".xxxxx", ".xxxxx", "xx"),
+    (
+        "GET /v1/providers/{id}/quarantine",
+        "....x.",
+        "....x.",
+        "..",
+    ),
+    (
+        "POST /v1/providers/{id}/quarantine",
+        ".xxxxx",
+        ".xxxxx",
+        "xx",
+    ),
+    (
+        "DELETE /v1/providers/{id}/quarantine",
+        ".xxxxx",
+        ".xxxxx",
+        "xx",
+    ),
+    ("POST /v1/plans", "+x++xx", "+.....", "++"),
+    ("GET /v1/plans/{id}", "+x++x+", ".x..x.", "+."),
+    ("POST /v1/quotes", "+x++xx", ".x..xx", "+."),
+    ("GET /v1/quotes/{id}", "+x++x+", ".x..x.", "+."),
+    ("POST /v1/reservations", "+x++xx", ".x..xx", "+."),
+    ("GET /v1/reservations", "+x++++", "+.....", "++"),
+    ("GET /v1/reservations/{id}", "+x++++", ".x....", "+."),
+    ("PATCH /v1/reservations/{id}", "+x+xxx", ".x..xx", "+."),
+    (
+        "POST /v1/reservations/{id}/confirm",
+        "+x+xxx",
+        ".x..xx",
+        "+.",
+    ),
+    (
+        "POST /v1/reservations/{id}/cancel",
+        "+x+xxx",
+        ".x..xx",
+        "+.",
+    ),
+    (
+        "POST /v1/reservations/{id}/release",
+        "+x+xxx",
+        ".x..xx",
+        "+.",
+    ),
+    (
+        "POST /v1/reservations/{id}/extend",
+        "+x+xxx",
+        ".x..xx",
+        "+.",
+    ),
+    ("GET /v1/reservations/{id}/nodes", "+x++++", ".x....", "+."),
+    ("GET /v1/reservations/{id}/access", "+x++++", ".x....", "+."),
+    ("GET /v1/reservations/{id}/events", "+x++++", ".x....", "+."),
+    ("GET /v1/events", "+x++++", "+.....", "++"),
+    ("GET /v1/webhook-endpoints", "+x++xx", "+.....", "xx"),
+    ("POST /v1/webhook-endpoints", "+x++xx", "+.....", "xx"),
+    ("GET /v1/webhook-endpoints/{id}", "+x++xx", ".x..xx", "xx"),
+    ("PATCH /v1/webhook-endpoints/{id}", "+x++xx", ".x..xx", "xx"),
+    (
+        "DELETE /v1/webhook-endpoints/{id}",
+        "+x++xx",
+        ".x..xx",
+        "xx",
+    ),
+    (
+        "POST /v1/webhook-endpoints/{id}/rotate",
+        "+x++xx",
+        ".x..xx",
+        "xx",
+    ),
+    (
+        "POST /v1/webhook-endpoints/{id}/test",
+        "+x++xx",
+        ".x..xx",
+        "xx",
+    ),
     (
         "GET /v1/webhook-endpoints/{id}/deliveries",
         "+x++xx",
         ".x..xx",
+        "xx",
     ),
-    // No delivery of the table's id is there.
     (
         "POST /v1/webhook-endpoints/{id}/deliveries/{delivery}/redeliver",
+        "+x++xx",
         ".x..xx",
-        ".x..xx",
+        "xx",
     ),
     // Only the one-time token of a node opens it.
-    ("POST /v1/verifications/{id}/steps/{n}", "tttttt", "tttttt"),
-    // No attestation of the table's id is there.
-    ("GET /v1/attestations/{id}", ".x..x.", ".x..x."),
-    ("GET /v1/agents/{sha256}", "......", "......"),
-    ("GET /v1/reports/costs", "+x+++x", "+....."),
-    ("GET /v1/credits", "+x+++x", "+....."),
-    ("POST /v1/credits", "+xxxxx", "+....."),
-    ("GET /v1/balance", "+x+++x", "+....."),
-    ("GET /v1/limits", "+x+++x", "+....."),
-    ("PATCH /v1/limits", "+xxxxx", "+....."),
-    ("GET /v1/budgets", "+x+++x", "+....."),
-    ("POST /v1/budgets", "+xxxxx", "+....."),
-    // No budget of the table's id is there.
-    ("GET /v1/budgets/{id}", ".x...x", ".x...x"),
-    ("PATCH /v1/budgets/{id}", ".xxxxx", ".xxxxx"),
-    ("DELETE /v1/budgets/{id}", ".xxxxx", ".xxxxx"),
-    ("GET /v1/ssh-keys", "+x++x+", "+....."),
-    ("POST /v1/ssh-keys", "+x++xx", "+....."),
-    ("DELETE /v1/ssh-keys/{id}", "+x++xx", ".x..xx"),
-    ("POST /v1/tokens", "++++++", "+....."),
-    ("GET /v1/api-keys", "+x++xx", "+....."),
-    ("POST /v1/api-keys", "+x++xx", "+....."),
+    (
+        "POST /v1/verifications/{id}/steps/{n}",
+        "tttttt",
+        "tttttt",
+        "tt",
+    ),
+    ("GET /v1/attestations/{id}", "+x++x+", ".x..x.", ".."),
+    ("GET /v1/agents/{sha256}", "......", "......", ".."),
+    ("GET /v1/reports/costs", "+x+++x", "+.....", "++"),
+    ("GET /v1/credits", "+x+++x", "+.....", "xx"),
+    ("POST /v1/credits", "+xxxxx", "+.....", "xx"),
+    ("GET /v1/balance", "+x+++x", "+.....", "xx"),
+    ("GET /v1/limits", "+x+++x", "+.....", "xx"),
+    ("PATCH /v1/limits", "+xxxxx", "+.....", "xx"),
+    ("GET /v1/budgets", "+x+++x", "+.....", "xx"),
+    ("POST /v1/budgets", "+xxxxx", "+.....", "xx"),
+    ("GET /v1/budgets/{id}", "+x+++x", ".x...x", "xx"),
+    ("PATCH /v1/budgets/{id}", "+xxxxx", ".xxxxx", "xx"),
+    ("DELETE /v1/budgets/{id}", "+xxxxx", ".xxxxx", "xx"),
+    ("GET /v1/ssh-keys", "+x++x+", "+.....", "++"),
+    ("POST /v1/ssh-keys", "+x++xx", "+.....", "xx"),
+    ("DELETE /v1/ssh-keys/{id}", "+x++xx", ".x..xx", "xx"),
+    ("POST /v1/tokens", "++++++", "+.....", "++"),
+    ("GET /v1/api-keys", "+x++xx", "+.....", "++"),
+    ("POST /v1/api-keys", "+x++xx", "+.....", "++"),
     // The key is another principal's: only an administrator takes its place.
-    ("POST /v1/api-keys/{id}/rotate", "+xxxxx", ".x..xx"),
-    ("DELETE /v1/api-keys/{id}", "+x++xx", ".x..xx"),
-    ("GET /v1/members", "+x++xx", "+....."),
-    ("GET /v1/projects", "+x++xx", "+....."),
-    ("POST /v1/projects", "+x++xx", "+....."),
-    ("GET /v1/audit", "+xxxxx", "+....."),
+    ("POST /v1/api-keys/{id}/rotate", "+xxxxx", ".x..xx", "x."),
+    ("DELETE /v1/api-keys/{id}", "+x++xx", ".x..xx", "+."),
+    ("GET /v1/members", "+x++xx", "+.....", "xx"),
+    ("GET /v1/projects", "+x++xx", "+.....", "++"),
+    ("POST /v1/projects", "+x++xx", "+.....", "xx"),
+    ("GET /v1/audit", "+xxxxx", "+.....", "xx"),
 ];
 
 fn sign(answer: &Answer) -> char {
@@ -140,11 +195,12 @@ struct Stage {
     service: Service,
     demand: Value,
     maker: Key,
+    admin: Key,
 }
 
 impl Stage {
     /// The things that a caller is to be refused or let at. What a call removes is made anew.
-    async fn things(&self, of: &Belongings, route: &str) -> Belongings {
+    async fn things(&self, of: &Belongings, route: &str, within: Option<&str>) -> Belongings {
         let mut things = of.clone();
         let (service, admin) = (&self.service, self.service.with(&self.maker));
         let id = |made: Value| made["id"].as_str().expect("an id").to_owned();
@@ -161,12 +217,21 @@ impl Stage {
                 }
             }
             "DELETE /v1/api-keys/{id}" | "POST /v1/api-keys/{id}/rotate" => {
-                things.api_key = service.key("acme", Role::Viewer).await.id.to_string();
+                let key = match within {
+                    Some(project) => service.key_in("acme", Role::Viewer, project).await,
+                    None => service.key("acme", Role::Viewer).await,
+                };
+                things.api_key = key.id.to_string();
             }
             "DELETE /v1/webhook-endpoints/{id}" => {
                 let body = of.body("POST /v1/webhook-endpoints", &self.demand);
                 let made = admin.post("/v1/webhook-endpoints", &body.expect("a body"));
                 things.webhook = id(made.await.expect(201));
+            }
+            "DELETE /v1/budgets/{id}" => {
+                let body = of.body("POST /v1/budgets", &self.demand).expect("a body");
+                let made = self.service.with(&self.admin).post("/v1/budgets", &body);
+                things.budget = id(made.await.expect(201));
             }
             "POST /v1/reservations" => {
                 let body = of.body("POST /v1/quotes", &self.demand).expect("a body");
@@ -190,17 +255,26 @@ impl Stage {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_role_gets_at_every_route_what_the_table_says_and_nothing_else() {
-    let service = Service::start().await;
+    let service = Service::start_with_nodes().await;
     let (own, other) = (keys(&service, "acme").await, keys(&service, "other").await);
-    let made = Belongings::make(&service, &own[2], "canary").await;
+    let made = Belongings::make(&service, &own[2], &own[0], "canary").await;
+    let project = service
+        .with(&own[2])
+        .post("/v1/projects", &json!({ "name": "the bound one" }))
+        .await
+        .expect(201);
+    let project = project["id"].as_str().expect("an id");
+    let bound = service.key_in("acme", Role::Member, project).await;
+    let inside = made.within(&service, &bound, project, "inside").await;
     let stage = Stage {
         demand: orderable_demand(&service).await,
         maker: own[2].clone(),
+        admin: own[0].clone(),
         service,
     };
     let table: BTreeMap<_, _> = TABLE
         .iter()
-        .map(|(route, own, other)| (*route, (*own, *other)))
+        .map(|(route, own, other, bound)| (*route, (*own, *other, *bound)))
         .collect();
     assert_eq!(
         table.len(),
@@ -210,7 +284,7 @@ async fn every_role_gets_at_every_route_what_the_table_says_and_nothing_else() {
     let (mut wrong, mut walked) = (Vec::new(), 0);
     for route in routes::all() {
         let route = route.to_string();
-        let Some((for_own, for_other)) = table.get(route.as_str()) else {
+        let Some((for_own, for_other, for_bound)) = table.get(route.as_str()) else {
             wrong.push(format!("{route} has no row in the table"));
             continue;
         };
@@ -220,18 +294,25 @@ async fn every_role_gets_at_every_route_what_the_table_says_and_nothing_else() {
             || ["POST /v1/quotes", "POST /v1/reservations"].contains(&route.as_str());
         let of_nobody = for_own == for_other;
         let query = if refers || of_nobody { "" } else { &named };
-        for (callers, expected, query) in [(&other, for_other, query), (&own, for_own, "")] {
+        let bound = std::slice::from_ref(&bound);
+        let project = Some(project);
+        for (callers, expected, things, within, query) in [
+            (&*other, *for_other, &made, None, query),
+            (&*own, *for_own, &made, None, ""),
+            (bound, &for_bound[..1], &inside, project, ""),
+            (bound, &for_bound[1..], &made, None, ""),
+        ] {
             let mut found = String::new();
             let mut last = String::new();
             for caller in callers {
-                let things = stage.things(&made, &route).await;
+                let things = stage.things(things, &route, within).await;
                 let answer = stage.call(caller, &route, &things, query).await;
                 found.push(sign(&answer));
                 if found != expected[..found.len()] && last.is_empty() {
                     last.clone_from(&answer.text);
                 }
             }
-            if found != **expected {
+            if found != expected {
                 wrong.push(format!("{route}: {found}, not {expected}: {last}"));
             }
         }

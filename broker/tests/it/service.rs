@@ -10,7 +10,7 @@ use broker::config::Config;
 use broker::http::api_keys::{NewSecret, default_scopes};
 use broker::simulation::{World, WorldOptions};
 use chrono::TimeDelta;
-use market::identity::{Role, Scopes};
+use market::identity::{Projects, Role, Scopes};
 use market::ids::{ApiKeyId, ProjectId, TenantId};
 use reqwest::header::{HeaderMap, HeaderName};
 use reqwest::{Method, RequestBuilder};
@@ -185,8 +185,26 @@ impl Service {
         self.key_with(tenant, role, default_scopes(role)).await
     }
 
+    /// Makes a key that works in one project of the tenant only.
+    pub(crate) async fn key_in(&self, tenant: &str, role: Role, project: &str) -> Key {
+        let project = project.parse().expect("the id of a project");
+        let projects = Projects::Only([project].into());
+        self.key_within(tenant, role, default_scopes(role), projects)
+            .await
+    }
+
     /// Makes a key with these scopes. A second passes, so that the next one is newer.
     pub(crate) async fn key_with(&self, tenant: &str, role: Role, scopes: Scopes) -> Key {
+        self.key_within(tenant, role, scopes, Projects::All).await
+    }
+
+    async fn key_within(
+        &self,
+        tenant: &str,
+        role: Role,
+        scopes: Scopes,
+        projects: Projects,
+    ) -> Key {
         self.world.clock().advance(TimeDelta::seconds(1));
         let broker = self.world.broker();
         let ids = (
@@ -209,6 +227,7 @@ impl Service {
             name: "test".into(),
             role,
             scopes,
+            projects,
             prefix: secret.prefix(),
             hash: secret.hash(),
             expires_at: None,

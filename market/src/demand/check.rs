@@ -5,13 +5,17 @@ use std::ops::RangeInclusive;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
-    Demand, GpusDemand, Model, ServeBatchDemand, ServeHalf, ServeRealtimeDemand, Shared,
-    TrainDemand, Window,
+    Demand, GpusDemand, Model, ServeBatchDemand, ServeCalibration, ServeHalf, ServeRealtimeDemand,
+    Shared, TrainCalibration, TrainDemand, Window,
 };
+use crate::offer::Tenancy;
 use crate::tags::check_tags;
 
 /// The longest that anything is sold for: ten years.
 const LONGEST_HOURS: u32 = 87_600;
+
+/// The most items of a list whose schema names no smaller number.
+pub(super) const MOST_ITEMS: usize = 250;
 
 /// The latest end of a reservation that is asked for at `now`: ten years on.
 #[must_use]
@@ -36,6 +40,7 @@ impl Demand {
     pub fn check(&self, now: DateTime<Utc>) -> Result<(), Vec<DemandFault>> {
         let mut faults = Faults(Vec::new());
         faults.shared("", self.shared(), now);
+        faults.starts_now("", self.shared(), now);
         match self {
             Self::Gpus(demand) => faults.gpus(demand),
             Self::Train(demand) => faults.train("", demand, now),
@@ -43,6 +48,7 @@ impl Demand {
             Self::ServeBatch(demand) => faults.serve_batch("", demand, now),
             Self::Hybrid(demand) => {
                 faults.shared("train.", demand.train.shared(), now);
+                faults.starts_now("train.", demand.train.shared(), now);
                 faults.train("train.", &demand.train, now);
                 match &demand.serve {
                     ServeHalf::ServeRealtime(serve) => {
@@ -54,6 +60,7 @@ impl Demand {
                         faults.serve_batch("serve.", serve, now);
                     }
                 }
+                faults.0.extend(demand.contradictions());
             }
         }
         if faults.0.is_empty() {
@@ -86,6 +93,13 @@ impl Faults {
         }
     }
 
+    fn at_most(&mut self, prefix: &str, field: &str, items: usize, most: usize) {
+        if items > most {
+            let detail = format!("names {items}, and at most {most} are taken");
+            self.add(prefix, field, detail);
+        }
+    }
+
     fn shared(&mut self, prefix: &str, shared: Shared<'_>, now: DateTime<Utc>) {
         if let Some(window) = shared.window {
             self.window(prefix, window, now);
@@ -109,6 +123,25 @@ impl Faults {
                 "tenancy",
                 "names no kind of machine; leave it out to take any",
             );
+        }
+        if let Some(tenancy) = shared.tenancy {
+            self.at_most(prefix, "tenancy", tenancy.len(), Tenancy::ALL.len());
+        }
+        if let Some(places) = shared.places {
+            for (field, items) in [
+                ("places.countries", places.countries.len()),
+                ("places.regions", places.regions.len()),
+            ] {
+                self.at_most(prefix, field, items, MOST_ITEMS);
+            }
+        }
+        if let Some(policy) = shared.policy {
+            for (field, items) in [
+                ("policy.deny_providers", policy.deny_providers.len()),
+                ("policy.allow_providers", policy.allow_providers.len()),
+            ] {
+                self.at_most(prefix, field, items, MOST_ITEMS);
+            }
         }
         if let Some(places) = shared.places
             && places.countries.is_empty()
@@ -161,8 +194,13 @@ impl Faults {
         if window.end.is_some_and(|end| end <= start) {
             self.add(prefix, "window.end", "must be after the start");
         }
-        // Held capacity starts when it is confirmed; calendars of later starts come with windows.
-        if window.start_earliest.is_some_and(|earliest| earliest > now) {
+    }
+
+    /// Held capacity starts when it is confirmed; calendars of later starts come with windows. The
+    /// fleet of a hybrid demand follows its run, so it may say when.
+    fn starts_now(&mut self, prefix: &str, shared: Shared<'_>, now: DateTime<Utc>) {
+        let earliest = shared.window.and_then(|window| window.start_earliest);
+        if earliest.is_some_and(|earliest| earliest > now) {
             self.add(
                 prefix,
                 "window.start_earliest",
@@ -206,6 +244,37 @@ impl Faults {
             }
         }
         self.deadline(prefix, demand.deadline, now);
+        if let Some(step) = &demand.calibration {
+            self.step(prefix, step);
+        }
+    }
+
+    fn step(&mut self, prefix: &str, step: &TrainCalibration) {
+        let per_node = step.gpus_per_node.into();
+        self.within(prefix, "calibration.gpus_per_node", per_node, 1.0..=1_024.0);
+        self.within(prefix, "calibration.nodes", step.nodes.into(), 1.0..=1e4);
+        match (step.tokens_per_second, step.seconds_per_step) {
+            (Some(rate), None) => {
+                self.within(prefix, "calibration.tokens_per_second", rate, 0.001..=1e12);
+            }
+            (None, Some(seconds)) => {
+                self.within(prefix, "calibration.seconds_per_step", seconds, 1e-6..=1e6);
+            }
+            _ => self.add(
+                prefix,
+                "calibration.tokens_per_second",
+                "give the measurement once: `tokens_per_second` or `seconds_per_step`",
+            ),
+        }
+    }
+
+    fn copy(&mut self, prefix: &str, copy: Option<&ServeCalibration>) {
+        let Some(copy) = copy else { return };
+        self.within(prefix, "calibration.gpus", copy.gpus.into(), 1.0..=1_024.0);
+        let in_flight = copy.concurrency.into();
+        self.within(prefix, "calibration.concurrency", in_flight, 1.0..=1e6);
+        let rate = copy.tokens_per_second;
+        self.within(prefix, "calibration.tokens_per_second", rate, 0.001..=1e9);
     }
 
     fn serve_realtime(&mut self, prefix: &str, demand: &ServeRealtimeDemand) {
@@ -234,6 +303,8 @@ impl Faults {
         if let Some(growth) = demand.growth {
             self.within(prefix, "growth", growth, 1.0..=1_000.0);
         }
+        self.at_most(prefix, "users", demand.users.len(), MOST_ITEMS);
+        self.copy(prefix, demand.calibration.as_ref());
         for (index, user) in demand.users.iter().enumerate() {
             self.within(
                 prefix,
@@ -258,6 +329,7 @@ impl Faults {
         #[expect(clippy::cast_precision_loss, reason = "a bound check, not a quantity")]
         self.within(prefix, "requests", demand.requests as f64, 1.0..=1e12);
         self.deadline(prefix, demand.deadline, now);
+        self.copy(prefix, demand.calibration.as_ref());
     }
 
     fn request_shape(&mut self, prefix: &str, input_tokens: u32, output_tokens: u32) {

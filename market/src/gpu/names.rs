@@ -3,8 +3,10 @@
 //!
 //! The rules are data (`data/gpu_rules.csv`), tried in order: the provider's own, then those of
 //! `*`; the first that matches answers. A name that no rule speaks of may still be a canonical
-//! name or a product name (`data/gpu_product_names.csv`). What nothing matches is unknown, for a
-//! person to name; it is never guessed.
+//! name or a product name (`data/gpu_product_names.csv`), or spell one of them with its form and its
+//! memory (`spelling`). What nothing matches is unknown, for a person to name; it is never guessed.
+
+pub(super) mod spelling;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -12,7 +14,7 @@ use std::sync::LazyLock;
 use regex::{RegexSet, RegexSetBuilder};
 use serde::Deserialize;
 
-use super::{Certainty, FORM_UNKNOWN, Gpu, GpuIdentity};
+use super::{Certainty, FORM_UNKNOWN, Gpu, GpuIdentity, UnknownGpu};
 use crate::quantity::GpuCount;
 use crate::table::{self, squeeze};
 
@@ -301,12 +303,17 @@ pub fn resolve(
             return rule.resolution();
         }
     }
-    name.and_then(|name| by_known_name(name, memory_mib_per_gpu))
+    let known = name.and_then(|name| by_known_name(name, memory_mib_per_gpu));
+    known
+        .or_else(|| spelling::of_seller(gpu_name?, memory_mib_per_gpu))
         .unwrap_or_else(|| {
             let what = gpu_name.unwrap_or(sku).chars().take(80).collect::<String>();
             let memory = memory_mib_per_gpu.map_or(String::new(), |mib| format!(" with {mib} MiB"));
+            let nearest = gpu_name.map_or(String::new(), |name| UnknownGpu::new(name).hint());
             Resolution::Unknown {
-                why: format!("no rule of {seller} or of every seller fits `{what}`{memory}"),
+                why: format!(
+                    "no rule of {seller} or of every seller fits `{what}`{memory}{nearest}"
+                ),
             }
         })
 }

@@ -42,7 +42,7 @@ fn a_row_of_the_catalogue_survives_json() {
 
 #[test]
 fn an_unknown_name_is_refused_with_the_nearest_ones() {
-    let refusal = GpuWanted::parse("h100_sxm5").expect_err("no such name");
+    let refusal = GpuWanted::parse("h100_sxm4").expect_err("no such card");
     assert_eq!(refusal.nearest.first(), Some(&"H100-SXM"));
     assert_eq!(refusal.nearest.len(), 3);
     assert!(refusal.to_string().contains("H100-SXM"), "{refusal}");

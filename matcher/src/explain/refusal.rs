@@ -1,9 +1,10 @@
 //! Why one offer is no candidate, in words with its figures.
 
 use chrono::SecondsFormat;
+use market::counted::counted;
 use market::offer::Terms;
 
-use super::{counted, gb};
+use super::gb;
 use crate::filter::Filter;
 use crate::perf::chip::Chip;
 use crate::perf::memory::TRAINING_FRACTION;
@@ -73,8 +74,9 @@ fn figures(
                 return None;
             };
             Some(format!(
-                "{} GPUs are no whole number of nodes of {per_node}",
-                query.demand.gpus?
+                "{} {} no whole number of nodes of {per_node}",
+                counted(query.demand.gpus?, "GPU"),
+                if query.demand.gpus? == 1 { "is" } else { "are" }
             ))
         }
         ReasonCode::GangTenancy => Some(format!("A {} works in no gang", offer.tenancy)),
@@ -208,6 +210,7 @@ fn of_latency(query: &Query<'_>, row: &Row) -> Option<String> {
     let chip = Chip::of_spec(spec)?;
     let widest = doublings(per_node).last()?;
     let (first, per_token) = query.work.seconds_alone(query.constants, &chip, widest);
+    let (first, per_token) = (first / query.speed(), per_token / query.speed());
     let network = query
         .network_ms(&row.offer)
         .map_or(String::new(), |ms| format!(", {ms:.0} ms for the network"));

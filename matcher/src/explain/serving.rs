@@ -1,12 +1,14 @@
 //! What is said of a serving fleet: its figures, and why it stands where it stands.
 
+use market::counted::counted;
 use market::demand::Survive;
 use market::money::{Currency, Money};
 use market::offer::Terms;
 
-use super::{counted, gb};
+use super::gb;
 use crate::filter::Filter;
 use crate::fleet_search::{FleetLine, Mix, Waits};
+use crate::perf::calibration::{Calibration, Nearness};
 use crate::perf::chip::{Basis, Chip};
 use crate::perf::constants::Constants;
 use crate::perf::replica::Engine;
@@ -17,7 +19,7 @@ use crate::serve::{Load, PLANNED_UTILISATION, ServeFit, ServeQuery};
 use crate::snapshot::Row;
 
 /// The figures of a fleet: sums over its lines, and of times the slowest.
-pub(crate) fn facts(lines: &[FleetLine<'_>]) -> Facts {
+pub(crate) fn facts(query: &ServeQuery, lines: &[FleetLine<'_>]) -> Facts {
     let slowest = |of: fn(&ServeFit) -> f64| {
         let times = lines.iter().map(|line| of(&line.node));
         times.reduce(f64::max)
@@ -31,6 +33,11 @@ pub(crate) fn facts(lines: &[FleetLine<'_>]) -> Facts {
     Facts {
         memory_needed_gb: one.map(|replica| gb(replica.needed_bytes)),
         memory_available_gb: one.map(|replica| gb(replica.available_bytes)),
+        calibration_factor: query.calibration.as_ref().map(Calibration::factor),
+        within_factor: lines
+            .iter()
+            .map(|line| within_factor(query, line))
+            .reduce(f64::max),
         replicas: Some(lines.iter().map(FleetLine::replicas).sum()),
         gpus_per_replica: one.map(|replica| replica.gpus),
         sequences_per_replica: one.map(|replica| replica.batch),
@@ -67,6 +74,7 @@ pub(super) fn reasons_of_one(query: &ServeQuery, line: &FleetLine<'_>) -> Vec<St
         _ => carried(query, std::slice::from_ref(line)),
     }];
     reasons.push(copy(query, line));
+    reasons.extend(measured(query, line));
     reasons.push(memory(query, line));
     reasons.extend(distance(line));
     reasons.extend(buffer(query, line));
@@ -95,6 +103,7 @@ pub(crate) fn reasons_of_mix(
         let offer = &line.row.offer;
         let name = format!("{} {}", offer.provider, offer.sku);
         reasons.push(format!("{name}: {}", copy(query, line)));
+        reasons.extend(measured(query, line).map(|words| format!("{name}: {words}")));
         reasons.extend(distance(line).map(|words| format!("{name}: {words}")));
         reasons.extend(unused_fabric(line).map(|words| format!("{name}: {words}")));
         if let Some(rate) = line.row.rate {
@@ -163,7 +172,7 @@ fn carried(query: &ServeQuery, lines: &[FleetLine<'_>]) -> String {
     };
     let mut text = format!(
         "{} on {} {} {load}: {} per 1e6 output tokens at their full {tokens_per_second:.0} tokens/s",
-        counted(copies, "copy").replace("copys", "copies"),
+        counted(copies, "copy"),
         counted(nodes, "node"),
         if copies == 1 { "carries" } else { "carry" },
         words(price(tokens_per_second)),
@@ -194,14 +203,7 @@ fn pile(query: &ServeQuery, line: &FleetLine<'_>, requests: f64) -> String {
 
 fn copy(query: &ServeQuery, line: &FleetLine<'_>) -> String {
     let replica = &line.node.replica;
-    let chip = line.row.spec.and_then(Chip::of_spec);
-    let basis = chip
-        .as_ref()
-        .map_or(Basis::Family, |chip| chip.inference_basis);
-    let engine = chip.as_ref().map_or(Engine::TensorRtLlm10, engine_of);
-    let ground = engine.ground(&query.work.model);
-    let widths = &Constants::product().interval_80_ln.inference;
-    let factor = widths.half_width(ground, basis).exp();
+    let factor = within_factor(query, line);
     let stages = replica.gpus / replica.tensor.max(1);
     let layout = match (replica.gpus, stages) {
         (1, _) => "1 GPU".to_owned(),
@@ -214,11 +216,36 @@ fn copy(query: &ServeQuery, line: &FleetLine<'_>) -> String {
          in four of five cases",
         query.work.model.name,
         replica.tokens_per_second,
-        replica.batch,
+        replica.whole_batch(),
         engine_name(replica.engine),
         replica.per_token_seconds * 1e3,
         replica.first_token_seconds * 1e3,
     )
+}
+
+/// The factor within which the rate of a copy holds in four of five cases.
+fn within_factor(query: &ServeQuery, line: &FleetLine<'_>) -> f64 {
+    let chip = line.row.spec.and_then(Chip::of_spec);
+    let basis = chip
+        .as_ref()
+        .map_or(Basis::Family, |chip| chip.inference_basis);
+    let engine = chip.as_ref().map_or(Engine::TensorRtLlm10, engine_of);
+    let ground = engine.ground(&query.work.model);
+    let widths = &Constants::product().interval_80_ln.inference;
+    let without = widths.half_width(ground, basis);
+    let nearness = nearness(query, line);
+    nearness.map_or(without, |near| near.of_copy(without)).exp()
+}
+
+fn nearness(query: &ServeQuery, line: &FleetLine<'_>) -> Option<Nearness> {
+    let calibration = query.calibration.as_ref()?;
+    Some(calibration.nearness(line.row.spec?, line.node.replica.gpus))
+}
+
+/// What a measured copy changed, and how near it was.
+fn measured(query: &ServeQuery, line: &FleetLine<'_>) -> Option<String> {
+    let calibration = query.calibration.as_ref()?;
+    Some(super::measured("copy", calibration, nearness(query, line)?))
 }
 
 fn memory(query: &ServeQuery, line: &FleetLine<'_>) -> String {
@@ -281,13 +308,13 @@ fn proof(mix: &Mix<'_>) -> String {
     let gap = i128::from(mix.cost.units()) - mix.lower_bound_units;
     if gap == 0 {
         return format!(
-            "No fleet of the {} offers that may be taken is cheaper: proved",
-            mix.chosen_from
+            "No fleet of the {} that may be taken is cheaper: proved",
+            counted(mix.chosen_from, "offer")
         );
     }
     format!(
-        "The best found of the {} offers that may be taken; none is more than {:.2} % cheaper: proved",
-        mix.chosen_from,
+        "The best found of the {} that may be taken; none is more than {:.2} % cheaper: proved",
+        counted(mix.chosen_from, "offer"),
         gap as f64 / mix.cost.units() as f64 * 100.0
     )
 }

@@ -1,11 +1,13 @@
 //! What is said of a training run: its figures, and why it stands where it stands.
 
+use market::counted::counted;
 use market::demand::TrainMethod;
 use market::gpu::GpuSpec;
 use market::money::Money;
 use market::offer::Tenancy;
 
-use super::{counted, gb};
+use super::gb;
+use crate::perf::calibration::Calibration;
 use crate::perf::chip::{Basis, Chip};
 use crate::perf::constants::{Constants, TrainingGround};
 use crate::perf::memory::TRAINING_FRACTION;
@@ -16,12 +18,14 @@ use crate::snapshot::Row;
 use crate::train::{TrainFit, TrainQuery, run_cost_units};
 
 /// The figures of a run that go with its candidate.
-pub(super) fn facts(row: &Row, run: &Run) -> Facts {
+pub(super) fn facts(query: &TrainQuery<'_>, row: &Row, run: &Run) -> Facts {
     let hours_of_a_billion = run.hours_of(1e9) * f64::from(run.gpus);
     Facts {
         run_hours: Some(run.hours),
         run_cost_usd: cost(row, run.gpu_hours()),
         usd_per_billion_tokens: cost(row, hours_of_a_billion),
+        calibration_factor: query.calibration.as_ref().map(Calibration::factor),
+        within_factor: Some(within_factor(query, row, run)),
         layout: Some(layout(run)),
         tokens_per_second: Some(run.tokens_per_second),
         flop_utilisation: Some(run.utilisation()),
@@ -48,20 +52,20 @@ pub(super) fn reasons(
     let mut reasons = vec![
         joined(row, nodes),
         format!(
-            "{method} of {} at {} tokens a sequence needs {:.0} GB over {} GPUs, which may fill \
+            "{method} of {} at {} tokens a sequence needs {:.0} GB over {}, which may fill \
              {:.0} GB ({:.0} %)",
             query.work.model.name,
             demand.sequence_length,
             gb(fit.needed_bytes),
-            fit.run.gpus,
+            counted(fit.run.gpus, "GPU"),
             gb(fit.available_bytes),
             TRAINING_FRACTION * 100.0,
         ),
         why_nodes(query, nodes, fit),
         duration(query, row, fit),
-        laid_out(&fit.run),
-        failures(&fit.run),
     ];
+    reasons.extend(measured(query, row, &fit.run));
+    reasons.extend([laid_out(&fit.run), failures(&fit.run)]);
     reasons.extend(basis(row));
     if demand
         .checkpointing
@@ -96,7 +100,11 @@ fn joined(row: &Row, nodes: u32) -> String {
 
 fn why_nodes(query: &TrainQuery<'_>, nodes: u32, fit: &TrainFit) -> String {
     if query.demand.gpus.is_some() {
-        format!("{} GPUs are what the demand settles", fit.run.gpus)
+        format!(
+            "{} {} what the demand settles",
+            counted(fit.run.gpus, "GPU"),
+            if fit.run.gpus == 1 { "is" } else { "are" }
+        )
     } else if nodes > fit.nodes_for_memory {
         format!(
             "The fewest nodes that finish in time: {nodes}; that hold it: {}",
@@ -114,14 +122,8 @@ fn duration(query: &TrainQuery<'_>, row: &Row, fit: &TrainFit) -> String {
             format!(" and {:.2} USD{after}", money.to_decimal())
         })
     };
-    let facts = facts(row, run);
-    let ground = TrainingGround {
-        mixture: query.work.model.is_mixture(),
-        several_domains: Some(run.gpus) > row.offer.gpus.as_whole(),
-        basis: row.spec.map_or(Basis::Family, training_basis),
-    };
-    let widths = &Constants::product().interval_80_ln.training;
-    let factor = widths.half_width(ground).exp();
+    let facts = facts(query, row, run);
+    let factor = within_factor(query, row, run);
     format!(
         "The run takes about {:.1} hours{}{}: {:.0} tokens/s at {:.0} % of {:.0} TFLOPS ({}), within \
          a factor of {factor:.2} in four of five cases",
@@ -133,6 +135,29 @@ fn duration(query: &TrainQuery<'_>, row: &Row, fit: &TrainFit) -> String {
         fit.peak_tflops,
         query.demand.precision.as_str(),
     )
+}
+
+/// The factor within which the rate holds in four of five cases.
+fn within_factor(query: &TrainQuery<'_>, row: &Row, run: &Run) -> f64 {
+    let ground = TrainingGround {
+        mixture: query.work.model.is_mixture(),
+        several_domains: Some(run.gpus) > row.offer.gpus.as_whole(),
+        basis: row.spec.map_or(Basis::Family, training_basis),
+    };
+    let widths = &Constants::product().interval_80_ln.training;
+    let without = widths.half_width(ground);
+    let calibrated = query.calibration.as_ref().zip(row.spec);
+    let width = calibrated.map_or(without, |(calibration, spec)| {
+        calibration.nearness(spec, run.gpus).of_run(without, widths)
+    });
+    width.exp()
+}
+
+/// What a measured step changed, and how near it was.
+fn measured(query: &TrainQuery<'_>, row: &Row, run: &Run) -> Option<String> {
+    let calibration = query.calibration.as_ref()?;
+    let nearness = calibration.nearness(row.spec?, run.gpus);
+    Some(super::measured("step", calibration, nearness))
 }
 
 fn laid_out(run: &Run) -> String {
@@ -213,7 +238,7 @@ fn layout(run: &Run) -> RunLayout {
 }
 
 fn cost(row: &Row, gpu_hours: f64) -> Option<Money> {
-    let units = i64::try_from(run_cost_units(row, gpu_hours)).ok()?;
+    let units = i64::try_from(run_cost_units(row.rate, gpu_hours)).ok()?;
     Some(Money::from_units(
         units,
         row.offer.price_per_node_hour.currency(),

@@ -82,6 +82,7 @@ fn cost(problem: &FleetProblem, fleet: Option<&Fleet>) -> Option<i128> {
     })
 }
 
+// S64
 #[test]
 fn both_methods_equal_full_enumeration_on_a_thousand_small_fleets() {
     let mut draw = Draw(1);

@@ -91,6 +91,7 @@ mod tests {
         assert!(spot.goodput(interval) < alone.goodput(interval));
     }
 
+    // S76
     #[test]
     fn checkpoints_that_outlast_the_machines_leave_nothing() {
         let job = Interruptions::of_gpus(1e9, 3_600.0, 600.0);
@@ -99,6 +100,7 @@ mod tests {
     }
 
     proptest! {
+        // S76
         #[test]
         fn no_other_interval_is_much_better(
             gpus in 1.0_f64..5_000.0, checkpoint in 1.0_f64..120.0, factor in 0.1_f64..10.0,

@@ -6,6 +6,7 @@
 //! tables of such measurements anew. [`run`] lays a training run out on an offer; [`serving`] is
 //! the first estimate that fleets are sized by. What a GPU really does is measured by the verifier, not here.
 
+pub mod calibration;
 pub mod chip;
 pub mod constants;
 pub mod goodput;

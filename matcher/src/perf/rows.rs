@@ -3,6 +3,7 @@
 //! The columns are those of public collections of measurements; [`training`] and [`inference`]
 //! say which are read. What was measured is never read.
 
+mod columns;
 mod inference;
 mod training;
 
@@ -13,6 +14,8 @@ use std::io::Read;
 
 use market::gpu::Gpu;
 use serde::Serialize;
+
+pub use columns::Column;
 
 use super::chip::{Basis, Chip};
 use super::constants::{Constants, InferenceGround, TrainingGround};

@@ -180,6 +180,12 @@ impl RunWork {
         best.map(|(rate, choice, step)| self.run(gpus, rate, &choice, step))
     }
 
+    /// Tokens of one optimiser step.
+    #[must_use]
+    pub fn tokens_of_a_step(&self) -> f64 {
+        self.wanted_sequences() * f64::from(self.sequence_length)
+    }
+
     /// The fewest nodes, `at_least` or more and `at_most` or fewer, that finish in so many hours.
     ///
     /// Found by doubling and halving, which is exact as long as more nodes are faster. Where the
@@ -268,6 +274,17 @@ impl Run {
     #[must_use]
     pub fn hours_of(&self, tokens: f64) -> f64 {
         tokens / (self.tokens_per_second * self.goodput) / 3_600.0
+    }
+
+    /// The run on software that is so many times as fast. The step stays as predicted: its shares
+    /// are those of every speed.
+    #[must_use]
+    pub fn at_speed(self, factor: f64) -> Self {
+        Self {
+            tokens_per_second: self.tokens_per_second * factor,
+            hours: self.hours / factor,
+            ..self
+        }
     }
 
     /// GPU-hours of the run, failures included.

@@ -58,6 +58,14 @@ pub struct Replica {
     pub available_bytes: f64,
 }
 
+impl Replica {
+    /// The sequences that an engine is told to answer together: whole ones, at least one.
+    #[must_use]
+    pub fn whole_batch(&self) -> f64 {
+        self.batch.floor().max(1.0)
+    }
+}
+
 /// The format of weights in this precision; `None` where no engine serves it.
 #[must_use]
 pub const fn weight_format(precision: Precision) -> Option<WeightFormat> {
@@ -229,7 +237,11 @@ impl ServingWork {
     }
 
     /// The ways to lay a copy out on so many GPUs of a node.
-    fn layouts<'a>(&'a self, chip: &'a Chip, gpus: u32) -> impl Iterator<Item = Setup<'a>> {
+    pub(super) fn layouts<'a>(
+        &'a self,
+        chip: &'a Chip,
+        gpus: u32,
+    ) -> impl Iterator<Item = Setup<'a>> {
         let joined = !chip.is_pcie_only();
         let widest = if joined { chip.domain_gpus } else { gpus };
         let heads = self.model.heads;

@@ -1,14 +1,18 @@
 //! The search as a whole: its reasons, its ranks, and its naive twin.
 
+mod calibration;
+mod counts;
 mod demands;
 mod extremes;
 mod fleets;
 mod gpus;
 mod reasons;
+mod scan;
 mod serve;
 mod train;
 mod twin;
 
+use ::market::offer::Offer;
 use serde_json::{Value, json};
 
 use super::*;
@@ -39,21 +43,6 @@ fn skus(plan: &Plan) -> Vec<&str> {
         .iter()
         .map(|candidate| candidate.lines[0].offer.sku.as_str())
         .collect()
-}
-
-#[test]
-fn kinds_that_are_not_matched_yet_say_so() {
-    let train = json!({"model": "Llama 3 8B", "tokens": 1});
-    let serve = json!({"kind": "serve_batch", "model": "Llama 3 8B", "requests": 1, "input_tokens": 1, "output_tokens": 1});
-    let hybrid = demand("hybrid", json!({"train": train, "serve": serve}));
-    let refusal = search(
-        &snapshot(vec![]),
-        &hybrid,
-        &Held::new(),
-        now(),
-        &SearchOptions::default(),
-    );
-    assert_eq!(refusal, Err(MatchError::KindNotSupported(hybrid.kind())));
 }
 
 #[test]

@@ -62,6 +62,7 @@ fn a_charge_books_money_and_gpu_seconds_against_each_other() {
     );
 }
 
+// S65
 #[test]
 fn a_lease_that_was_never_handed_off_is_all_compensation() {
     let booked = book(&life((0, None, None, 1_800)));

@@ -1,7 +1,9 @@
 //! API keys of tenants.
 
+use std::collections::BTreeSet;
+
 use market::identity::{Role, Scopes};
-use market::ids::{ApiKeyId, PrincipalId, TenantId};
+use market::ids::{ApiKeyId, PrincipalId, ProjectId, TenantId};
 use sea_orm::entity::prelude::{
     ActiveModelBehavior, DeriveEntityModel, DerivePrimaryKey, DeriveRelation, EntityTrait,
     EnumIter, PrimaryKeyTrait,
@@ -26,6 +28,7 @@ pub struct Model {
     pub revoked_at: Option<Moment>,
     pub principal_id: Option<Text<PrincipalId>>,
     pub replaced_by: Option<Text<ApiKeyId>>,
+    pub projects: Option<Json<BTreeSet<ProjectId>>>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

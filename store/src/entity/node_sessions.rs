@@ -23,6 +23,8 @@ pub struct Model {
     pub session: Json<Value>,
     pub started_at: Moment,
     pub updated_at: Moment,
+    /// By the database's own clock.
+    pub answered_at: Option<Moment>,
     pub verdict: Option<Word<Verdict>>,
     pub attestation_id: Option<Text<AttestationId>>,
 }

@@ -1,7 +1,9 @@
 //! Plans.
 
+use std::collections::BTreeSet;
+
 use market::demand::Demand;
-use market::ids::{PlanId, TenantId};
+use market::ids::{PlanId, ProjectId, TenantId};
 use sea_orm::entity::prelude::{
     ActiveModelBehavior, DeriveEntityModel, DerivePrimaryKey, DeriveRelation, EntityTrait,
     EnumIter, PrimaryKeyTrait,
@@ -21,6 +23,7 @@ pub struct Model {
     pub candidates: Json<Value>,
     pub rejections: Json<Value>,
     pub created_at: Moment,
+    pub projects: Option<Json<BTreeSet<ProjectId>>>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

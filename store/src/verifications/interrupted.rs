@@ -1,4 +1,5 @@
-//! Conversations that were cut off on our side, when a replica went away or another one was asked.
+//! Conversations that were cut off on our side, when no replica answered for longer than a step may
+//! take.
 //!
 //! The node begins anew and draws another challenge. A host that could have itself cut off at will
 //! would draw until it finds a challenge that suits it, so that each new beginning is kept and a

@@ -1,4 +1,4 @@
-use market::identity::{ResourceFamily, Role, Scope};
+use market::identity::{Projects, ResourceFamily, Role, Scope};
 use market::ids::{ApiKeyId, SshKeyId};
 use store::api_keys::{NewApiKey, SuccessorKey};
 use store::fixture::for_each_database;
@@ -17,6 +17,7 @@ fn api_key(hash: &str) -> NewApiKey {
         scopes: [(ResourceFamily::Reservations, Scope::Write)].into(),
         prefix: "gpb_abcd".to_owned(),
         hash: hash.to_owned(),
+        projects: Projects::All,
         expires_at: Some(at(100)),
         created_at: at(0),
     }

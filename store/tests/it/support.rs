@@ -5,6 +5,7 @@ use market::catalog::{CatalogReading, OfferDiff, SkipReason, Skipped};
 use market::demand::{Demand, GpusDemand};
 use market::fabric::Internode;
 use market::gpu::{GpuIdentity, GpuWanted};
+use market::identity::Projects;
 use market::ids::{
     LeaseId, OfferId, PlanId, ProjectId, ProviderId, QuoteId, ReservationId, TenantId,
 };
@@ -153,6 +154,7 @@ pub async fn quote_at(
         candidates: serde_json::json!([{"score": 0.1}]),
         rejections: serde_json::json!({}),
         created_at: now,
+        projects: Projects::All,
     };
     let plan_id = plan.id;
     store.plans().of(tenant).insert(plan).await.expect("a plan");
@@ -164,6 +166,7 @@ pub async fn quote_at(
             offer: offer.clone(),
             nodes,
             rate: offer.rate().expect("a rate"),
+            half: None,
         }],
         created_at: now,
         expires_at: now + chrono::TimeDelta::seconds(600),

@@ -1,6 +1,9 @@
 //! What the agent's kernels do, by name, with the reference arithmetic.
 
 use std::ffi::c_void;
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
 
 use market::verification::Pattern;
 use verifier::field::Element;
@@ -57,6 +60,9 @@ pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
                 std::thread::park();
             }
         }
+        Fault::Shares { turn, product_ms } if name == "gemm_exact" => {
+            take_turn(&turn, Duration::from_millis(product_ms));
+        }
         Fault::LostIn(kernel) if kernel == name => state.gone = Some(UNKNOWN),
         Fault::WithdrawnIn(kernel) if kernel == name => state.gone = Some(NO_DEVICE),
         _ => {}
@@ -79,6 +85,14 @@ pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
         _ => return UNKNOWN_KERNEL,
     };
     done.map_or(ILLEGAL_ADDRESS, |()| 0)
+}
+
+/// Waits until the chip is free and holds it for a while.
+fn take_turn(turn: &Path, held: Duration) {
+    let file = File::create(turn).expect("the file of turns");
+    file.lock().expect("a turn");
+    std::thread::sleep(held);
+    // It is given back with the file.
 }
 
 fn words(bytes: &[u8]) -> Vec<u32> {
@@ -106,8 +120,12 @@ fn fill(state: &mut State, arguments: &Arguments) -> Option<()> {
     if fault == Fault::SkipsMemory {
         return Some(());
     }
-    let count = blocks as usize * 4;
     let memory = state.memory(address, blocks * 16)?;
+    let all = blocks as usize * 4;
+    let count = match fault {
+        Fault::HalvesMemory => all / 2,
+        _ => all,
+    };
     contents.for_words(0, count, |index, word| {
         memory[4 * index..4 * index + 4].copy_from_slice(&word.to_le_bytes());
     });
@@ -126,7 +144,7 @@ fn compare(state: &mut State, arguments: &Arguments) -> Option<()> {
     let found: u64 = arguments.at(4);
     let rate = state.card().copy_mb_per_s;
     state.move_bytes(blocks * 16, rate);
-    if state.card().fault == Fault::SkipsMemory {
+    if matches!(state.card().fault, Fault::SkipsMemory | Fault::HalvesMemory) {
         return Some(());
     }
     let is = words(state.memory(address, blocks * 16)?);
@@ -238,9 +256,14 @@ fn gemm_exact(state: &mut State, arguments: &Arguments) -> Option<()> {
     let left = state.memory(addresses[0], rows * pitch)?.to_vec();
     let right = state.memory(addresses[1], rows * pitch)?.to_vec();
     let mut product = Vec::with_capacity(n as usize * n as usize * 4);
+    let summed = match state.card().fault {
+        Fault::SkipsProducts => 0,
+        Fault::HalvesProducts => pitch as usize / 2,
+        _ => pitch as usize,
+    };
     for a in left.chunks(pitch as usize) {
         for b in right.chunks(pitch as usize) {
-            let terms = a.iter().zip(b);
+            let terms = a.iter().zip(b).take(summed);
             let sum: i32 = terms
                 .map(|(a, b)| i32::from(a.cast_signed()) * i32::from(b.cast_signed()))
                 .sum();

@@ -112,6 +112,20 @@ pub enum Fault {
     WrongEntry,
     /// Memory is not filled, and comparing it finds nothing.
     SkipsMemory,
+    /// Only the first half of memory is filled, and comparing it finds nothing.
+    HalvesMemory,
+    /// Nothing is multiplied: every product is zero.
+    SkipsProducts,
+    /// Only the first half of the inner dimension is summed.
+    HalvesProducts,
+    /// It is one chip with other GPUs of the machine that name the same file: a product takes so
+    /// long, in real time, and one waits for the other.
+    Shares {
+        /// The file by which they wait for each other.
+        turn: std::path::PathBuf,
+        /// How long a product takes. Units: milliseconds.
+        product_ms: u64,
+    },
 }
 
 impl Default for Script {

@@ -20,9 +20,14 @@ impl Buffer {
 
     pub fn zeroed(bytes: u64) -> Result<Self, DriverError> {
         let buffer = Self::new(bytes)?;
-        // SAFETY: as many bytes as were allocated.
-        unsafe { result::memset_d8_sync(buffer.address, 0, bytes as usize) }?;
+        buffer.clear()?;
         Ok(buffer)
+    }
+
+    /// Makes all of it zero.
+    pub fn clear(&self) -> Result<(), DriverError> {
+        // SAFETY: as many bytes as were allocated.
+        unsafe { result::memset_d8_sync(self.address, 0, self.bytes as usize) }
     }
 
     /// The first values, of integers.

@@ -19,6 +19,17 @@ const BLOCKS_PER_SM: u32 = 16;
 /// Rows of the product's inputs are a multiple of this. Units: bytes.
 const GEMM_PITCH: u32 = 16;
 
+/// The shared memory that a thread block has without asking. Units: bytes.
+const SHARED_UNASKED: u32 = 48 << 10;
+
+/// What a thread block of a kernel needs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block {
+    pub threads: u32,
+    /// Shared memory beside what the kernel itself names. Units: bytes.
+    pub shared_bytes: u32,
+}
+
 /// A product that is on the GPU.
 pub(super) struct Product {
     pub inputs: GemmInputs,
@@ -50,7 +61,7 @@ pub(super) struct CudaGpu {
     pub managed: Managed,
     pub claim: GpuClaim,
     pub capability: Capability,
-    sm_count: u32,
+    pub sm_count: u32,
     functions: BTreeMap<&'static str, sys::CUfunction>,
     pub memory: Option<Buffer>,
     pub product: Option<Product>,
@@ -166,7 +177,30 @@ impl CudaGpu {
         grid: (u32, u32),
         arguments: &[Argument],
     ) -> Result<(), DeviceError> {
+        let block = Block {
+            threads: THREADS,
+            shared_bytes: 0,
+        };
+        self.launch_blocks(kernel, grid, block, arguments)
+    }
+
+    /// Starts a kernel; `grid` is in thread blocks.
+    pub fn launch_blocks(
+        &mut self,
+        kernel: &'static str,
+        grid: (u32, u32),
+        block: Block,
+        arguments: &[Argument],
+    ) -> Result<(), DeviceError> {
         let function = self.function(kernel)?;
+        if block.shared_bytes > SHARED_UNASKED {
+            use sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as most;
+            // SAFETY: the function is one that the driver gave. It never wants more than 227 KiB.
+            let asked = unsafe {
+                result::function::set_function_attribute(function, most, block.shared_bytes as i32)
+            };
+            asked.map_err(|error| self.error(error))?;
+        }
         let mut pointers: Vec<*mut c_void> = arguments
             .iter()
             .map(|argument| argument.0.as_ptr().cast_mut().cast())
@@ -177,8 +211,8 @@ impl CudaGpu {
             result::launch_kernel(
                 function,
                 (grid.0, grid.1, 1),
-                (THREADS, 1, 1),
-                0,
+                (block.threads, 1, 1),
+                block.shared_bytes,
                 result::stream::null(),
                 &mut pointers,
             )

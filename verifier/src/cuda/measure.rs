@@ -17,7 +17,7 @@ const LOOK_EVERY_MS: f64 = 200.0;
 
 impl CudaGpu {
     /// Times what `work` starts. Units: milliseconds.
-    fn timed(
+    pub fn timed(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<(), DeviceError>,
     ) -> Result<f64, DeviceError> {

@@ -12,6 +12,7 @@ use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
 use crate::memory::{Contents, hash_point};
 use crate::probe::burn::{BurnWork, Burned, summary};
+use crate::tensor::{TensorRun, TensorWork};
 
 const MIB: u64 = 1 << 20;
 /// What the search for allocatable memory goes down by. Units: bytes.
@@ -164,6 +165,10 @@ impl Device for CudaGpu {
             Rate::ToHost => self.host_copies(true),
         };
         measured.map(Some)
+    }
+
+    fn tensor_products(&mut self, work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
+        CudaGpu::tensor_products(self, work)
     }
 
     fn burn(&mut self, work: &BurnWork) -> Result<Option<Burned>, DeviceError> {

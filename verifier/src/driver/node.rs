@@ -22,6 +22,8 @@ pub struct NodeIdentity {
     pub kind: DeviceKind,
     /// The hash of the kernels.
     pub kernels: Digest,
+    /// Where the machine's `/proc`, `/sys`, `/dev` and `/etc` are.
+    pub root: PathBuf,
     /// How long to wait for a fabric that is not ready yet, once.
     pub fabric_patience: Duration,
 }
@@ -49,11 +51,11 @@ impl NodeIdentity {
             simulated: false,
             driver,
             vcpus: host::vcpus().unwrap_or(0),
-            memory_gib: host::memory_gib().unwrap_or(0),
+            memory_gib: host::memory_gib(&self.root).unwrap_or(0),
             // Nothing on the node tells what the provider joined it to.
             internode: Internode::Unknown,
-            nics: host::nics(Path::new(host::RDMA_FOLDER)),
-            ssh_host_keys: host::ssh_host_keys(Path::new(host::SSH_FOLDER)),
+            nics: host::nics(&self.root.join(host::RDMA_FOLDER)),
+            ssh_host_keys: host::ssh_host_keys(&self.root.join(host::SSH_FOLDER)),
             devices,
             surroundings: None,
             troubles,
@@ -93,6 +95,7 @@ pub fn open_node(agent: &Path, identity: NodeIdentity) -> Result<Node, NoDriver>
     node.surroundings = Some(Box::new(DriverSurroundings {
         agent: agent.to_owned(),
         kernels: identity.kernels,
+        root: identity.root,
         survey,
     }));
     Ok(node)
@@ -136,19 +139,20 @@ fn open(agent: &Path, gpu: u32) -> Result<RemoteDevice, DeviceError> {
 struct DriverSurroundings {
     agent: PathBuf,
     kernels: Digest,
+    root: PathBuf,
     survey: Survey,
 }
 
 impl Surroundings for DriverSurroundings {
     fn before(&mut self) -> NodeFacts {
-        let mut host = host::facts();
+        let mut host = host::facts(&self.root);
         host.counts.nvml = self.survey.managed;
         host.counts.cuda = Some(self.survey.usable);
         NodeFacts {
             kernels: Some(self.kernels),
             host,
             driver: DriverFacts {
-                kernel_version: host::kernel_driver_version(),
+                kernel_version: host::kernel_driver_version(&self.root),
                 cuda_version: self.survey.cuda_version,
                 libraries: self.survey.libraries.clone(),
             },
@@ -157,7 +161,7 @@ impl Surroundings for DriverSurroundings {
     }
 
     fn after(&mut self, facts: &mut NodeFacts) {
-        let now = host::facts();
+        let now = host::facts(&self.root);
         host::note_downs(&mut facts.host, &now);
         let mut counts = now.counts;
         // A driver that no longer starts shows no GPU.

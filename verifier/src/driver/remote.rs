@@ -15,6 +15,7 @@ use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::{BurnWork, Burned};
+use crate::tensor::{TensorRun, TensorWork};
 
 /// The hidden command under which the agent starts itself for a GPU.
 pub const WORKER_COMMAND: &str = "gpu-worker";
@@ -241,6 +242,10 @@ impl Device for RemoteDevice {
 
     fn rate_mb_per_s(&mut self, rate: Rate, sample: u32) -> Result<Option<u64>, DeviceError> {
         self.ask(&Request::Rate { rate, sample })
+    }
+
+    fn tensor_products(&mut self, work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
+        self.ask(&Request::Tensor(*work))
     }
 
     fn burn(&mut self, work: &BurnWork) -> Result<Option<Burned>, DeviceError> {

@@ -9,6 +9,7 @@ use crate::device::Rate;
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::BurnWork;
+use crate::tensor::TensorWork;
 
 /// The longest head that is read. Units: bytes.
 const LONGEST_HEAD: u32 = 1 << 20;
@@ -28,6 +29,7 @@ pub(super) enum Request {
     Digests { block_bytes: u32, key: Digest },
     Copy { sample: u32 },
     Rate { rate: Rate, sample: u32 },
+    Tensor(TensorWork),
     Burn(BurnWork),
     Observe,
     Xids,

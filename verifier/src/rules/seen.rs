@@ -124,7 +124,7 @@ pub(super) fn unbelievable(code: FindingCode, note: String) -> Finding {
 }
 
 /// Text of a node as a note may carry it: short, and without control characters.
-pub(super) fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     const LONGEST: usize = 160;
     text.chars()
         .filter(|c| !c.is_control())

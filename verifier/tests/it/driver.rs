@@ -1,106 +1,12 @@
 //! The unmodified agent on a driver whose GPUs do not exist.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-use fake_driver::script::{Card, Fault, Script, VARIABLE};
+use fake_driver::script::{Card, Fault, Script};
 use market::attestation::{Attestation, FindingCode, Outcome, Verdict};
-use market::verification::{Level, VerificationOrder};
-use tempfile::TempDir;
-use verifier::order::Mode;
+use market::fabric::Internode;
+use market::verification::Level;
 
+use crate::machine::*;
 use crate::stage::*;
-
-/// A folder with the two libraries of the driver and its script.
-struct Machine {
-    folder: TempDir,
-}
-
-/// Where cargo leaves the library that the tests depend on.
-fn fake_library() -> PathBuf {
-    let tests = std::env::current_exe().expect("this test's file");
-    let folder = tests.parent().expect("a folder");
-    folder.join("libfake_driver.so")
-}
-
-impl Machine {
-    fn new(script: &Script) -> Self {
-        let machine = Self {
-            folder: tempfile::tempdir().expect("a folder"),
-        };
-        for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {
-            std::os::unix::fs::symlink(fake_library(), machine.path(name)).expect("a link");
-        }
-        let script = serde_json::to_string(script).expect("json");
-        std::fs::write(machine.path("script.json"), script).expect("written");
-        machine
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn run(&self, order: &VerificationOrder, arguments: &[&str]) -> Output {
-        let mut command = agent(Some(self.folder.path()));
-        self.run_as(&mut command, order, arguments)
-    }
-
-    fn run_as(
-        &self,
-        command: &mut Command,
-        order: &VerificationOrder,
-        arguments: &[&str],
-    ) -> Output {
-        let path = self.path("order.json");
-        std::fs::write(&path, serde_json::to_string(order).expect("json")).expect("written");
-        command
-            .env(VARIABLE, self.path("script.json"))
-            .args(["--fabric-patience-seconds", "0", "--order"])
-            .arg(path)
-            .args(arguments)
-            .output()
-            .expect("started")
-    }
-
-    /// Runs the agent on its own and gives what came out.
-    fn verify(&self, order: &VerificationOrder) -> Attestation {
-        attestation(&self.run(order, &["--json"]))
-    }
-}
-
-fn attestation(output: &Output) -> Attestation {
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
-}
-
-/// `verifier run` with nothing in its environment but a folder of libraries.
-fn agent(libraries: Option<&Path>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_verifier"));
-    command.env_clear().arg("run");
-    if let Some(folder) = libraries {
-        command.env("LD_LIBRARY_PATH", folder);
-    }
-    command
-}
-
-fn order(gpus: u32, level: Level) -> VerificationOrder {
-    let mut order = opening(gpus, level, Mode::Real).order;
-    order.bandwidth.samples = 2;
-    if level != Level::Quick {
-        // Large enough that a load has a rate.
-        (order.gemm.n, order.gemm.k) = (256, 256);
-    }
-    order
-}
-
-fn broken(change: impl FnOnce(&mut Card)) -> Script {
-    let mut script = Script {
-        gpus: (0..2).map(Card::h100).collect(),
-        ..Script::default()
-    };
-    change(&mut script.gpus[1]);
-    script
-}
 
 #[test]
 fn eight_good_gpus_pass_the_standard_level_and_every_step_shows_its_time() {
@@ -163,6 +69,7 @@ fn a_gpu_that_hangs_ends_as_timed_out_within_the_budget_of_its_step() {
         .expect("the finding");
     assert_eq!(timed_out.outcome, Outcome::Failed, "{timed_out:#?}");
     assert!(timed_out.note.contains("GPU 1"), "{timed_out:#?}");
+    assert_eq!(failures(&attestation), [FindingCode::StepTimedOut]);
 }
 
 /// What makes a good card a bad one.
@@ -182,7 +89,7 @@ fn found_at(level: Level, change: impl FnOnce(&mut Card)) -> Vec<FindingCode> {
 #[test]
 fn f01_a_gpu_that_falls_off_the_bus_is_lost_with_and_without_an_error_of_the_driver() {
     let silent = found(|card| card.fault = Fault::LostIn("memory_fill".to_owned()));
-    assert!(silent.contains(&FindingCode::GpuLost), "{silent:?}");
+    assert_eq!(silent, [FindingCode::GpuLost]);
     let told = found(|card| card.xids = vec![79]);
     assert_eq!(told, [FindingCode::GpuLost]);
 }
@@ -190,7 +97,7 @@ fn f01_a_gpu_that_falls_off_the_bus_is_lost_with_and_without_an_error_of_the_dri
 #[test]
 fn f02_a_gpu_that_is_taken_from_the_container_is_missed() {
     let codes = found(|card| card.fault = Fault::WithdrawnIn("memory_fill".to_owned()));
-    assert!(codes.contains(&FindingCode::InventoryRecount), "{codes:?}");
+    assert_eq!(codes, [FindingCode::InventoryRecount]);
 }
 
 #[test]
@@ -254,6 +161,7 @@ fn f06_a_capped_and_a_slow_gpu_fail() {
     );
 }
 
+// S71
 #[test]
 fn f07_a_gpu_that_is_slowed_under_load_fails() {
     // 0x40: the hardware's own thermal slowdown.
@@ -277,6 +185,33 @@ fn f08_a_narrow_host_link_fails_by_its_lanes_and_by_its_rates() {
     assert_eq!(codes, expected);
     let one_way = found(|card| card.host_mb_per_s = (11_000.0, 52_000.0));
     assert_eq!(one_way, [FindingCode::HostLinkIn]);
+}
+
+/// What the agent finds on two good H100s of a node that was sold with a port of 400 Gb/s for each,
+/// where one port is not as it should be.
+fn found_of_ports(spoil: impl FnOnce(&std::path::Path)) -> Attestation {
+    let system = system_with_ports(2);
+    spoil(system.path());
+    let mut order = order(2, Level::Quick);
+    order.expected.internode = Some(Internode::InfinibandNdr400);
+    let root = system.path().to_str().expect("text");
+    let machine = Machine::new(&broken(|_| {}));
+    attestation(&machine.run(&order, &["--root", root, "--json"]))
+}
+
+#[test]
+fn f09_a_port_to_other_nodes_that_is_down_or_slow_is_named() {
+    let good = found_of_ports(|_| {});
+    assert_eq!(failures(&good), []);
+    let down = found_of_ports(|root| write_port(root, 1, "state", "1: DOWN\n"));
+    let slow = found_of_ports(|root| write_port(root, 1, "rate", "100 Gb/sec (4X EDR)\n"));
+    for (attestation, said) in [(down, "mlx5_1/1 is down"), (slow, "500 of 800 Gb/s")] {
+        assert_eq!(failures(&attestation), [FindingCode::NetworkPorts]);
+        let mut findings = attestation.findings.iter();
+        let ports = findings.find(|found| found.code == FindingCode::NetworkPorts);
+        let note = &ports.expect("the finding").note;
+        assert!(note.contains(said), "{note}");
+    }
 }
 
 #[test]

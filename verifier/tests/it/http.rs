@@ -1,10 +1,8 @@
 //! The conversation over a real socket, against a small server on loopback.
 
 use std::cell::RefCell;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::rc::Rc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use market::attestation::Verdict;
@@ -15,72 +13,8 @@ use verifier::http::HttpBroker;
 use verifier::local::LocalBroker;
 use verifier::order::Mode;
 
+use crate::server::*;
 use crate::stage::*;
-
-const TOKEN: &str = "vt_0123456789abcdef";
-
-struct Request {
-    line: String,
-    authorization: String,
-    body: String,
-}
-
-type Response = (u16, &'static str, String);
-
-fn read_request(stream: &TcpStream) -> Request {
-    let mut reader = BufReader::new(stream);
-    let mut read_line = || {
-        let mut line = String::new();
-        reader.read_line(&mut line).expect("a line");
-        line.trim_end().to_owned()
-    };
-    let line = read_line();
-    let (mut length, mut authorization) = (0, String::new());
-    loop {
-        let header = read_line();
-        let Some((name, value)) = header.split_once(": ") else {
-            break;
-        };
-        match name.to_ascii_lowercase().as_str() {
-            "content-length" => length = value.parse().expect("a length"),
-            "authorization" => authorization = value.to_owned(),
-            _ => {}
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).expect("a body");
-    Request {
-        line,
-        authorization,
-        body: String::from_utf8(body).expect("utf-8"),
-    }
-}
-
-/// Serves `count` requests on a port of its own, then ends.
-fn serve(
-    count: usize,
-    mut answer: impl FnMut(Request) -> Response + Send + 'static,
-) -> (String, JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("http://{}", listener.local_addr().expect("an address"));
-    let serving = std::thread::spawn(move || {
-        for _ in 0..count {
-            let (mut stream, _) = listener.accept().expect("a connection");
-            let (status, headers, body) = answer(read_request(&stream));
-            let length = body.len();
-            write!(
-                stream,
-                "HTTP/1.1 {status} x\r\ncontent-length: {length}\r\nconnection: close\r\n{headers}\r\n{body}"
-            )
-            .expect("written");
-        }
-    });
-    (url, serving)
-}
-
-fn problem(code: &str) -> String {
-    format!(r#"{{"code":"{code}","title":"T","detail":"The detail.","status":409}}"#)
-}
 
 struct Call {
     outcome: Result<AgentOutcome, AgentError>,
@@ -106,21 +40,6 @@ fn call(url: &str, node: &mut Node, patience: Duration) -> Call {
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-/// Answers a step as the broker would.
-fn answer(broker: &mut LocalBroker, request: &Request) -> Response {
-    let number = request
-        .line
-        .split(['/', ' '])
-        .filter_map(|part| part.parse().ok())
-        .next();
-    let step = Step::from_number(number.expect("a step")).expect("a step");
-    (
-        200,
-        "",
-        broker.send(step, &request.body).expect("an answer"),
-    )
-}
 
 fn broker_of(mode: Mode) -> LocalBroker {
     broker(opening(2, Level::Quick, mode), 1)

@@ -1,7 +1,10 @@
 //! `broker access`: how to reach the nodes of a reservation.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Session;
 use super::connection::ServiceArgs;
@@ -16,12 +19,16 @@ use crate::cli::table::print_line;
 /// Exit status: 0 there are nodes, 1 nothing is handed off, 2 wrong input.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --ssh-config >> ~/.ssh/config\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --known-hosts > ~/.ssh/known_hosts.gpb-e5f60718\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --hostfile > hosts"
+    after_help = "Examples:\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --ssh-dir nodes\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --ssh-config >> ~/.ssh/config\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --known-hosts > ~/.ssh/known_hosts.gpb-e5f60718\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --hostfile > hosts"
 )]
 pub(in crate::cli) struct AccessArgs {
     /// The reservation: its id, or how the id begins.
     #[arg(value_name = "ID", value_parser = parse_reservation)]
     id: String,
+    /// Writes `config` and `known_hosts` into this directory, for `ssh -F DIR/config`; makes it when
+    /// there is none.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["ssh_config", "known_hosts", "hostfile", "torchrun"])]
+    ssh_dir: Option<PathBuf>,
     /// Prints an entry for `~/.ssh/config` for each node.
     #[arg(long, conflicts_with_all = ["known_hosts", "hostfile", "torchrun", "json"])]
     ssh_config: bool,
@@ -42,13 +49,15 @@ pub(super) async fn run(args: AccessArgs) -> Result<(), Ending> {
     let session = Session::open(&args.service)?;
     let id = find(&session.api, &args.id).await?;
     let access = session.api.send(Route::ReservationAccess.of(&id)).await?;
-    if args.ssh_config {
-        return Ok(print_line(ssh_config(&access.value)?.trim_end())?);
+    if let Some(folder) = &args.ssh_dir {
+        return write_ssh_dir(&session, &access.value, folder);
     }
-    let lines = |field: &str| {
-        let file = access.value[field].as_str().unwrap_or_default();
-        file.lines().map(clean).collect::<Vec<_>>()
-    };
+    if args.ssh_config {
+        let known_hosts = format!("~/.ssh/known_hosts.{}", alias(&access.value));
+        let entries = ssh_config(&access.value, &known_hosts)?;
+        return Ok(print_line(entries.trim_end())?);
+    }
+    let lines = |field: &str| file_lines(&access.value, field);
     let file = match &args {
         AccessArgs { hostfile: true, .. } => Some(lines("hostfile")),
         AccessArgs {
@@ -96,12 +105,74 @@ fn print_access(access: &Value) -> Result<(), Ending> {
     print_table(&head, rows)
 }
 
-/// An entry for each node, named after reservation and node.
+/// A file of the answer, line by line.
+fn file_lines(access: &Value, field: &str) -> Vec<String> {
+    let file = access[field].as_str().unwrap_or_default();
+    file.lines().map(clean).collect()
+}
+
+/// How the first line of a file begins that may be written over, for it was written here.
+const OURS: &str = "# Written by `broker access`";
+
+/// Writes what `ssh` needs to know the nodes by.
 ///
-/// Errors: the answer is no, for an address that could not stand in one line of the file.
-fn ssh_config(access: &Value) -> Result<String, Ending> {
+/// Errors: wrong input, for a directory that cannot hold it; nothing of anybody else's is written
+/// over.
+fn write_ssh_dir(session: &Session, access: &Value, folder: &Path) -> Result<(), Ending> {
+    let refuse = |why: String| {
+        let shown = folder.display();
+        Ending::wrong_input(format!(
+            "{shown} cannot hold the files for ssh: {why}; give another directory"
+        ))
+    };
+    let folder = std::path::absolute(folder).map_err(|error| refuse(error.to_string()))?;
+    let [config, known_hosts] = ["config", "known_hosts"].map(|name| folder.join(name));
+    for file in [&config, &known_hosts] {
+        match fs::read_to_string(file) {
+            Ok(text) if text.starts_with(OURS) => {}
+            Ok(_) => return Err(refuse(format!("there is a {} already", file.display()))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(refuse(error.to_string())),
+        }
+    }
+    let quoted = known_hosts.to_str().filter(|path| is_plain_path(path));
+    let quoted = quoted.ok_or_else(|| refuse("its path is none that ssh reads".to_owned()))?;
+    let head = format!("{OURS} for {}.\n", text(access, "/reservation_id"));
+    let entries = ssh_config(access, &format!("\"{quoted}\""))?;
+    let hosts: String = file_lines(access, "known_hosts")
+        .iter()
+        .map(|line| format!("{line}\n"))
+        .collect();
+    fs::create_dir_all(&folder)
+        .and_then(|()| fs::write(&config, format!("{head}{entries}")))
+        .and_then(|()| fs::write(&known_hosts, format!("{head}{hosts}")))
+        .map_err(|error| refuse(error.to_string()))?;
+    if session.json {
+        let written = json!({ "config": config, "known_hosts": known_hosts });
+        return Ok(print_line(&written.to_string())?);
+    }
+    let (config, first) = (config.display(), text(access, "/nodes/0/node"));
+    print_line(&format!("Next: ssh -F {config} {}-{first}", alias(access)))?;
+    Ok(())
+}
+
+/// Whether a path stands for itself within double quotes in a configuration of ssh.
+fn is_plain_path(path: &str) -> bool {
+    !path.chars().any(|c| c.is_control() || "\"%$\\".contains(c))
+}
+
+/// What the reservation is called in a configuration of ssh.
+fn alias(access: &Value) -> String {
     let id = text(access, "/reservation_id");
     let tail = id.len().saturating_sub(8);
+    format!("gpb-{}", id.get(tail..).unwrap_or_default())
+}
+
+/// An entry for each node, named after reservation and node, with the host keys in `known_hosts`.
+///
+/// Errors: the answer is no, for an address that could not stand in one line of the file.
+fn ssh_config(access: &Value, known_hosts: &str) -> Result<String, Ending> {
+    let (id, alias) = (text(access, "/reservation_id"), alias(access));
     let mut entries = String::new();
     for node in items(access, "nodes") {
         let [host, user] = ["/host", "/user"].map(|field| text(node, field));
@@ -115,15 +186,14 @@ fn ssh_config(access: &Value) -> Result<String, Ending> {
                 )));
             }
         }
-        let name = id.get(tail..).unwrap_or_default();
         // As the service writes it: a key that nobody knows yet is believed once.
         let strict = match items(node, "host_keys") {
             [] => "accept-new",
             _ => "yes",
         };
         entries.push_str(&format!(
-            "Host gpb-{name}-{}\n    HostName {host}\n    Port {}\n    User {user}\n    \
-             UserKnownHostsFile ~/.ssh/known_hosts.gpb-{name}\n    \
+            "Host {alias}-{}\n    HostName {host}\n    Port {}\n    User {user}\n    \
+             UserKnownHostsFile {known_hosts}\n    \
              StrictHostKeyChecking {strict}\n",
             text(node, "/node"),
             text(node, "/port"),
@@ -147,16 +217,33 @@ mod tests {
     #[test]
     fn each_node_gets_an_entry_that_ssh_understands() {
         assert_eq!(
-            ssh_config(&access("198.51.100.7")).expect("entries"),
+            ssh_config(&access("198.51.100.7"), "~/.ssh/known_hosts.gpb-e5f60718")
+                .expect("entries"),
             "Host gpb-e5f60718-0\n    HostName 198.51.100.7\n    Port 2222\n    User ubuntu\n    \
              UserKnownHostsFile ~/.ssh/known_hosts.gpb-e5f60718\n    StrictHostKeyChecking yes\n"
         );
     }
 
     #[test]
+    fn a_path_that_ssh_would_read_otherwise_is_not_written() {
+        for good in ["/home/ada/nodes/known_hosts", "/tmp/my nodes/known_hosts"] {
+            assert!(is_plain_path(good), "{good}");
+        }
+        for bad in [
+            "/tmp/a\"b",
+            "/tmp/%h",
+            "/tmp/${HOME}",
+            "/tmp/a\nb",
+            "/tmp/a\\b",
+        ] {
+            assert!(!is_plain_path(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
     fn an_address_cannot_smuggle_a_line_into_the_configuration() {
         for hostile in ["a\n    ProxyCommand evil", "a ProxyCommand", "", "$(x)"] {
-            assert!(ssh_config(&access(hostile)).is_err(), "{hostile:?}");
+            assert!(ssh_config(&access(hostile), "k").is_err(), "{hostile:?}");
         }
     }
 }

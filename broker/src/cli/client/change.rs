@@ -11,7 +11,7 @@ use super::connection::ServiceArgs;
 use super::reservations::{find, parse_reservation};
 use super::route::Route;
 use super::sheet::{print_sheet, text, time};
-use super::{Session, show};
+use super::{Session, show, watch};
 use crate::cli::Ending;
 use crate::cli::table::print_line;
 
@@ -45,10 +45,13 @@ pub(in crate::cli) struct CancelArgs {
 
 /// Ends what is in use. Use is charged up to this moment and no further.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: broker release rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718")]
+#[command(after_help = "Example: broker release rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --watch")]
 pub(in crate::cli) struct ReleaseArgs {
     #[command(flatten)]
     change: ChangeArgs,
+    /// Follows it until it is closed.
+    #[arg(long)]
+    watch: bool,
 }
 
 /// Moves the end of an active reservation out, at the same rate.
@@ -82,7 +85,13 @@ pub(super) async fn cancel(args: CancelArgs) -> Result<(), Ending> {
 }
 
 pub(super) async fn release(args: ReleaseArgs) -> Result<(), Ending> {
-    change(args.change, Route::ReleaseReservation, follow_unless_closed).await
+    if !args.watch {
+        return change(args.change, Route::ReleaseReservation, follow_unless_closed).await;
+    }
+    let session = Session::open(&args.change.service)?;
+    let released = move_on(&session, &args.change, Route::ReleaseReservation).await?;
+    let id = text(&released.value, "/id").parse()?;
+    watch::follow(session, id, Some(watch::Until::Closed)).await
 }
 
 fn follow_unless_closed(reservation: &Value, id: &str) -> Option<String> {
@@ -95,10 +104,14 @@ async fn change(
     next: impl FnOnce(&Value, &str) -> Option<String>,
 ) -> Result<(), Ending> {
     let session = Session::open(&args.service)?;
+    let changed = move_on(&session, &args, route).await?;
+    shown(&session, &changed, next)
+}
+
+async fn move_on(session: &Session, args: &ChangeArgs, route: Route) -> Result<Document, Ending> {
     let id = find(&session.api, &args.id).await?;
     let call = Call::from(route.of(&id)).once(args.once.key());
-    let changed = session.api.send(call).await?;
-    shown(&session, &changed, next)
+    Ok(session.api.send(call).await?)
 }
 
 fn shown(

@@ -278,7 +278,7 @@ impl Address {
         host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 
-    fn check_encryption(&self, agreed: bool) -> Result<(), Ending> {
+    pub(super) fn check_encryption(&self, agreed: bool) -> Result<(), Ending> {
         if self.0.starts_with("https:") || self.is_loopback() || agreed {
             return Ok(());
         }

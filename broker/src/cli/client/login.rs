@@ -1,6 +1,7 @@
 //! `broker login`, `logout` and `whoami`.
 
 use std::io::IsTerminal as _;
+use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::api::Api;
 use super::connection::{
-    Connection, Environment, ServiceArgs, check_key, login_profile, login_server, read_key_file,
-    settle,
+    Address, Connection, Environment, ServiceArgs, check_key, login_profile, login_server,
+    read_key_file, settle,
 };
 use super::profile::{self, Profile, Profiles, parse_name};
 use super::route::Route;
@@ -39,6 +40,9 @@ pub(in crate::cli) struct LogoutArgs {
     /// The profile; the one that was logged in last, when nothing is said.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     profile: Option<String>,
+    /// One JSON object, for programs.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Shows which service is spoken to, and what the key allows.
@@ -87,6 +91,51 @@ pub(super) async fn login(args: LoginArgs) -> Result<(), Ending> {
     ))?)
 }
 
+/// A profile for a key that is made here: the service need not run yet.
+pub(in crate::cli) struct NewProfile {
+    file: PathBuf,
+    profiles: Profiles,
+    name: String,
+    server: Address,
+}
+
+impl NewProfile {
+    /// The profile that is used where none is named, for the service at this address.
+    ///
+    /// Errors: wrong input, for an address that keys may not travel to, or profiles that cannot be
+    /// read.
+    pub(in crate::cli) fn of(server: &str) -> Result<Self, Ending> {
+        let file = profile::file()?;
+        let profiles = Profiles::read(&file)?;
+        let server = Address::parse(server)?;
+        server.check_encryption(false)?;
+        let name = profiles.default.clone();
+        Ok(Self {
+            name: name.unwrap_or_else(|| "default".to_owned()),
+            file,
+            profiles,
+            server,
+        })
+    }
+
+    /// Keeps the key, and says where.
+    pub(in crate::cli) fn keep(mut self, key: SecretString) -> Result<String, Ending> {
+        let profile = Profile {
+            server: self.server.to_string(),
+            key,
+            insecure_http: false,
+        };
+        self.profiles.profiles.insert(self.name.clone(), profile);
+        self.profiles.default = Some(self.name.clone());
+        self.profiles.write(&self.file)?;
+        let (name, file) = (self.name, self.file.display());
+        Ok(format!(
+            "Kept the key for {} as profile {name} in {file}.",
+            self.server
+        ))
+    }
+}
+
 /// Reads the key from a terminal without showing it, or from what is piped in.
 fn ask_for_key(server: &str) -> Result<SecretString, Ending> {
     if !std::io::stdin().is_terminal() {
@@ -111,6 +160,9 @@ pub(super) fn logout(args: &LogoutArgs) -> Result<(), Ending> {
         profiles.default = None;
     }
     profiles.write(&file)?;
+    if args.json {
+        return Ok(print_line(&json!({ "forgotten": name }).to_string())?);
+    }
     Ok(print_line(&format!("Forgot profile {name} and its key."))?)
 }
 

@@ -1,7 +1,8 @@
 //! `broker plan`: candidates with reasons, and what kept the rest out.
 
 use clap::Args;
-use matcher::ReasonCode;
+use matcher::{HybridPlan, ReasonCode};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::api::{Call, Document};
@@ -9,9 +10,11 @@ use super::connection::ServiceArgs;
 use super::demand::DemandArgs;
 use super::offers::{gpus, place};
 use super::route::Route;
-use super::sheet::{cell, clean, items, price, print_table_without, text, words};
+use super::sheet::{cell, clean, items, price, print_table_within, text, words};
 use super::{Session, word};
 use crate::cli::Ending;
+use crate::cli::hybrid::told;
+use crate::cli::plan_lines;
 use crate::cli::table::{hanging, print_line};
 
 /// Finds what satisfies a demand, best first, and says why the rest does not.
@@ -37,10 +40,19 @@ pub(super) async fn run(args: PlanArgs) -> Result<(), Ending> {
     let session = Session::open(&args.service)?;
     let plan = make(&session, demand).await?;
     session.show(&plan, |plan| print_plan(plan, args.top))?;
-    if items(&plan.value, "candidates").is_empty() {
+    if !is_met(&plan.value) {
         return Err(nothing_matches());
     }
     Ok(())
+}
+
+/// Whether the plan meets its demand: by a candidate, and a hybrid one by a pair of them.
+fn is_met(plan: &Value) -> bool {
+    let found = match &plan["hybrid"] {
+        Value::Null => items(plan, "candidates"),
+        hybrid => items(hybrid, "pairs"),
+    };
+    !found.is_empty()
 }
 
 /// Makes a plan for a demand.
@@ -73,58 +85,102 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
             "order",
         ];
         let spare = ["fabric", "place", "SKU"];
-        print_table_without(
+        print_table_within(
             &headings,
             candidates.iter().take(top).flat_map(rows),
             &spare,
         )?;
-        print_line("Why the first:")?;
-        for reason in items(best, "reasons").iter().filter_map(Value::as_str) {
-            print_line(&hanging("  - ", &clean(reason)))?;
+        for best in told_why(plan, best) {
+            print_line(&match best["half"].as_str() {
+                None => "Why the first:".to_owned(),
+                Some(half) => format!("Why {} to {}:", text(best, "/rank"), clean(half)),
+            })?;
+            for reason in items(best, "reasons").iter().filter_map(Value::as_str) {
+                print_line(&hanging("  - ", &clean(reason)))?;
+            }
         }
-        for launch in items(best, "launch") {
+        for launch in (told_why(plan, best).into_iter()).flat_map(|best| items(best, "launch")) {
             let ports: Vec<String> = items(launch, "ports")
                 .iter()
                 .map(Value::to_string)
                 .collect();
-            let told = format!(
-                "{}, ports {}: {}",
-                text(launch, "/engine"),
-                ports.join(" "),
-                text(launch, "/command")
-            );
-            print_line(&hanging("  start ", &clean(&told)))?;
+            let (engine, command) = (text(launch, "/engine"), text(launch, "/command"));
+            let on = started_on(best, launch);
+            print_line(&plan_lines::launch(
+                on.as_deref(),
+                &engine,
+                &ports,
+                &command,
+            ))?;
         }
         for other in items(plan, "alternatives") {
-            let saved = price(other, "/saves_usd_hour");
-            let difference = match saved.strip_prefix('-') {
-                Some(more) => format!("{more} more"),
-                None => format!("{saved} less"),
-            };
-            print_line(&format!(
-                "  with weights in {}: {} USD per hour, {difference}; not taken",
-                words(other, "/weights"),
-                price(other, "/price_usd_hour")
+            print_line(&plan_lines::alternative(
+                &words(other, "/weights"),
+                &price(other, "/price_usd_hour"),
+                &price(other, "/saves_usd_hour"),
             ))?;
         }
     }
+    if let Some(hybrid) = hybrid_of(plan) {
+        let sku = |rank: usize| {
+            let candidate = candidates.get(rank.checked_sub(1)?)?;
+            Some(format!("{rank} {}", text(candidate, "/lines/0/sku")))
+        };
+        for line in told(&hybrid, sku) {
+            print_line(&line)?;
+        }
+    }
     print_rejected(plan)?;
-    if !candidates.is_empty() {
-        print_line(&format!(
-            "Next: broker quote {} --candidate 1",
-            text(plan, "/id")
-        ))?;
+    if is_met(plan) {
+        let id = text(plan, "/id");
+        for best in candidates
+            .first()
+            .map(|first| told_why(plan, first))
+            .into_iter()
+            .flatten()
+        {
+            let rank = text(best, "/rank");
+            print_line(&format!("Next: broker quote {id} --candidate {rank}"))?;
+        }
     }
     Ok(())
 }
 
+/// What an engine is started on, where the fleet stands on several offers.
+fn started_on(candidate: &Value, launch: &Value) -> Option<String> {
+    let lines = items(candidate, "lines");
+    let its = |line: &&Value| line["offer_id"] == launch["offer_id"];
+    let line = lines.iter().filter(|_| lines.len() > 1).find(its)?;
+    Some(format!(
+        "{} {}",
+        text(line, "/provider"),
+        text(line, "/sku")
+    ))
+}
+
+/// How the halves of a hybrid demand go together; `None` for other kinds.
+fn hybrid_of(plan: &Value) -> Option<HybridPlan> {
+    HybridPlan::deserialize(plan.get("hybrid")?).ok()
+}
+
+/// The candidates whose reasons are told: the first, or those of the best pair.
+fn told_why<'a>(plan: &'a Value, first: &'a Value) -> Vec<&'a Value> {
+    let candidates = items(plan, "candidates");
+    let pair = hybrid_of(plan).and_then(|hybrid| hybrid.pairs.into_iter().next());
+    let Some(pair) = pair else {
+        return vec![first];
+    };
+    let ranks = [pair.train_candidate, pair.serve_candidate];
+    let known = ranks.into_iter();
+    known
+        .filter_map(|rank| candidates.get(rank.checked_sub(1)?))
+        .collect()
+}
+
 fn print_rejected(plan: &Value) -> Result<(), Ending> {
     let total = plan["rejected"]["total"].as_u64().unwrap_or(0);
-    print_line(&format!(
-        "{} offers satisfy the demand, {total} do not{}",
-        text(plan, "/eligible"),
-        if total == 0 { "." } else { ":" }
-    ))?;
+    let eligible = plan["eligible"].as_u64().unwrap_or(0);
+    print_line(&plan_lines::verdict(eligible, total))?;
     let counts = plan["rejected"]["by_reason"].as_object();
     for (reason, count) in counts.into_iter().flatten() {
         let meaning = word::<ReasonCode>(reason).map_or("", ReasonCode::meaning);
@@ -145,7 +201,10 @@ fn rows(candidate: &Value) -> impl Iterator<Item = Vec<String>> + '_ {
             "no"
         };
         vec![
-            cell(candidate, "/rank"),
+            match candidate["half"].as_str() {
+                None => cell(candidate, "/rank"),
+                Some(half) => format!("{} {}", cell(candidate, "/rank"), clean(half)),
+            },
             cell(line, "/provider"),
             cell(line, "/sku"),
             cell(line, "/nodes"),

@@ -37,6 +37,9 @@ pub(in crate::cli) struct ReserveArgs {
     /// Follows it until it is active.
     #[arg(long, requires = "yes")]
     watch: bool,
+    /// Prints the reservation's id and nothing else.
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
     #[command(flatten)]
     once: OnceArgs,
     #[command(flatten)]
@@ -84,16 +87,20 @@ fn parse_tag(text: &str) -> Result<(String, String), String> {
 
 pub(super) async fn run(args: ReserveArgs) -> Result<(), Ending> {
     let body = args.body()?;
-    let session = Session::open(&args.service)?;
+    let mut session = Session::open(&args.service)?;
     let call = Call::from(Route::PlaceReservation.all())
         .body(body)
         .once(args.once.key());
     let placed = session.api.send(call).await?;
+    let id: ReservationId = text(&placed.value, "/id").parse()?;
+    if args.quiet {
+        session.is_silent = true;
+        print_line(&id.to_string())?;
+    }
     if !args.watch {
         return session.show(&placed, print_placed);
     }
-    let id: ReservationId = text(&placed.value, "/id").parse()?;
-    if !session.json {
+    if session.is_for_people() {
         print_sheet(&show::summary(&placed.value))?;
     }
     watch::follow(session, id, Some(watch::Until::Active)).await

@@ -8,7 +8,7 @@ use rust_decimal::Decimal;
 use serde_json::Value;
 
 use crate::cli::Ending;
-use crate::cli::table::{fitted, print_line};
+use crate::cli::table::{fitted, print_line, table};
 
 /// What stands where nothing is said.
 pub(super) const NOTHING: &str = "-";
@@ -43,6 +43,19 @@ pub(super) fn print_table_without(
         drop_columns(limit, &mut headings, &mut rows, spare);
     }
     Ok(print_line(&fitted(limit, &headings, rows))?)
+}
+
+/// As [`print_table_without`]; where stdout is no terminal, long cells are broken, so that the table is
+/// as wide as all that is told around it.
+pub(super) fn print_table_within(
+    headings: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    spare: &[&str],
+) -> Result<(), Ending> {
+    match columns() {
+        Some(_) => print_table_without(headings, rows, spare),
+        None => Ok(print_line(&table(headings, rows))?),
+    }
 }
 
 fn drop_columns(limit: u16, headings: &mut Vec<&str>, rows: &mut [Vec<String>], spare: &[&str]) {

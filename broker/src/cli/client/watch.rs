@@ -96,7 +96,7 @@ async fn look_until_it_ends(
     loop {
         let now = look(&session.api, id).await?;
         let news = told.news(&now.value);
-        if !session.json {
+        if session.is_for_people() {
             bar.suspend(|| news.iter().try_for_each(|line| print_line(line)))?;
         }
         let ended = verdict(&now.value, until);

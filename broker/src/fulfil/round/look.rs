@@ -14,7 +14,7 @@ use crate::app::{Broker, ProviderLink};
 use crate::fulfil::learned::Learned;
 use crate::fulfil::{FulfilError, order, stated, unreachable, watch};
 use crate::verify::{self, Enrolment};
-use crate::{meter, metrics};
+use crate::{meter, metrics, providers};
 
 impl Round<'_> {
     /// Looks at one lease, saves what was learnt, and looks on while that leads further.
@@ -38,16 +38,18 @@ impl Round<'_> {
                     self.miss_provider(&lease);
                     return Ok(());
                 }
-                Some(_) if order::is_fresh(&lease) && broker.is_disabled(&lease.offer.provider) => {
-                    Learned::because(LeaseEvent::Refused, "the provider is disabled")
-                }
                 Some(_) if order::is_fresh(&lease) && self.orders_sent >= ORDERS_OF_A_ROUND => {
                     self.look_in(TimeDelta::zero());
                     return Ok(());
                 }
-                Some(link) if order::is_fresh(&lease) => {
-                    self.orders_sent += 1;
-                    self.send(&link, &lease).await?
+                Some(_) if order::is_fresh(&lease) => {
+                    match providers::open_link(broker, &lease.offer.provider).await? {
+                        Ok(link) => {
+                            self.orders_sent += 1;
+                            self.send(&link, &lease).await?
+                        }
+                        Err(why) => Learned::because(LeaseEvent::Refused, why),
+                    }
                 }
                 Some(link) => match unreachable::given_up(broker, &self.reservation, &lease).await?
                 {

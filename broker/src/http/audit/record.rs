@@ -4,6 +4,8 @@
 //! [`record_rest`] appends what had no transaction to ride in: refusals for want of a right, all
 //! that an administrator does in another tenant, and changes that write nothing.
 
+use std::sync::Arc;
+
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
@@ -13,7 +15,7 @@ use store::audit::{AuditNote, AuditOutcome, NewAuditEntry};
 use tracing::error;
 
 use crate::app::Broker;
-use crate::http::auth::Principal;
+use crate::http::auth::{Principal, caller_of};
 use crate::http::error::ApiError;
 use crate::http::openapi::Document;
 use crate::http::{limits, request};
@@ -38,7 +40,7 @@ pub(crate) fn settle(request: &HttpRequest) {
 
 /// The note of what a request is about to do; `None` where no caller is known.
 pub(crate) fn note(broker: &Broker, request: &HttpRequest) -> Option<AuditNote> {
-    let who = request.extensions().get::<Principal>()?.clone();
+    let who = caller_of(request)?;
     Some(AuditNote::new(entry(broker, request, &who)))
 }
 
@@ -91,19 +93,18 @@ pub(crate) async fn record_rest<B: MessageBody>(
     Ok(response)
 }
 
-/// What is to be recorded of an answer, and of whom; `None` for nothing. Most calls are of the last
-/// kind, so nothing is copied before it is known.
-fn unsettled<B>(response: &ServiceResponse<B>) -> Option<(AuditOutcome, Principal)> {
+/// What is to be recorded of an answer, and of whom; `None` for nothing.
+fn unsettled<B>(response: &ServiceResponse<B>) -> Option<(AuditOutcome, Arc<Principal>)> {
     let request = response.request();
+    let who = caller_of(request)?;
     let extensions = request.extensions();
-    let who = extensions.get::<Principal>()?;
     if extensions.contains::<Settled>() {
         return None;
     }
     let foreign = who.tenant != who.own_tenant;
     let changes = !request.method().is_safe() && !extensions.contains::<Free>();
     let outcome = outcome(response.status(), changes, foreign)?;
-    Some((outcome, who.clone()))
+    Some((outcome, who))
 }
 
 fn code_of<B>(response: &ServiceResponse<B>) -> Option<String> {

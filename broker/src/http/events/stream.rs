@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use actix_web::http::header::{CONTENT_ENCODING, HeaderName};
 use actix_web::web::Bytes;
-use actix_web::{FromRequest as _, HttpMessage as _, HttpRequest, HttpResponse};
+use actix_web::{FromRequest as _, HttpRequest, HttpResponse};
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::stream;
 use market::event::Event;
@@ -22,7 +22,7 @@ use super::MOST;
 use crate::app::Broker;
 use crate::feed::{Listener, Place, STREAMS_PER_TENANT};
 use crate::http::access::ReadEvents;
-use crate::http::auth::{May, Principal};
+use crate::http::auth::{self, May};
 use crate::http::error::ApiError;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -144,7 +144,7 @@ impl Follower {
         }
         self.checked_at = now;
         // Who called is kept with the request and would be believed for good.
-        self.request.extensions_mut().remove::<Principal>();
+        auth::forget_caller(&self.request);
         May::<ReadEvents>::extract(&self.request).await.is_ok()
     }
 

@@ -2,17 +2,17 @@
 
 use std::cmp::Ordering;
 
-use actix_web::http::header::ContentType;
+use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use market::fabric::Internode;
 use market::gpu::GpuWanted;
 use market::ids::{OfferId, ProviderId};
 use market::money::{Money, Rate};
-use market::offer::{Offer, Tenancy, Terms};
+use market::offer::{Tenancy, Terms};
 use market::place::Country;
 use market::quantity::GpuCount;
-use matcher::Snapshot;
+use matcher::{OfferRef, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use super::{OfferItem, OfferPages, item};
@@ -113,9 +113,9 @@ pub(crate) async fn list_offers(
     let items: Vec<OfferItem> = page
         .items
         .iter()
-        .map(|(_, offer)| item(&snapshot, offer, false, now))
+        .map(|(_, offer)| item(&snapshot, &offer.to_offer(), false, now))
         .collect::<Result<_, _>>()?;
-    let shown = page.items.iter().map(|(_, offer)| *offer);
+    let shown = page.items.iter().map(|(_, offer)| offer.observed_at());
     let answer = Page {
         items,
         next_cursor: page.next_cursor,
@@ -128,7 +128,7 @@ pub(crate) async fn list_offers(
 
 fn json(body: Bytes) -> HttpResponse {
     HttpResponse::Ok()
-        .content_type(ContentType::json())
+        .insert_header((CONTENT_TYPE, HeaderValue::from_static("application/json")))
         .body(body)
 }
 
@@ -159,10 +159,10 @@ impl ListOffers {
         snapshot: &'a Snapshot,
         after: Option<&Position>,
         count: usize,
-    ) -> Vec<(Position, &'a Offer)> {
+    ) -> Vec<(Position, OfferRef<'a>)> {
         let mut found: Vec<_> = snapshot
             .offers()
-            .filter(|offer| self.accepts(offer))
+            .filter(|offer| self.accepts(*offer))
             .filter_map(|offer| Some((self.position(offer)?, offer)))
             .filter(|(position, _)| {
                 self.max_usd_gpu_hour
@@ -175,30 +175,30 @@ impl ListOffers {
         found
     }
 
-    fn accepts(&self, offer: &Offer) -> bool {
+    fn accepts(&self, offer: OfferRef<'_>) -> bool {
         fn is<T: PartialEq>(wanted: Option<&T>, actual: &T) -> bool {
             wanted.is_none_or(|wanted| wanted == actual)
         }
-        self.gpu.as_ref().is_none_or(|gpu| gpu.accepts(&offer.gpu))
-            && is(self.provider.as_ref(), &offer.provider)
+        self.gpu.as_ref().is_none_or(|gpu| gpu.accepts(offer.gpu()))
+            && is(self.provider.as_ref(), offer.provider())
             && self
                 .country
-                .is_none_or(|country| offer.place.country == Some(country))
-            && is(self.tenancy.as_ref(), &offer.tenancy)
-            && is(self.terms.as_ref(), &offer.terms)
-            && is(self.internode.as_ref(), &offer.internode)
+                .is_none_or(|country| offer.country() == Some(country))
+            && is(self.tenancy.as_ref(), &offer.tenancy())
+            && is(self.terms.as_ref(), &offer.terms())
+            && is(self.internode.as_ref(), &offer.internode())
             && self
                 .min_gpus
-                .is_none_or(|gpus| offer.gpus.thousandths() >= gpus.saturating_mul(1_000))
-            && (self.include_unavailable || !offer.availability.is_sold_out())
+                .is_none_or(|gpus| offer.gpus().thousandths() >= gpus.saturating_mul(1_000))
+            && (self.include_unavailable || !offer.availability().is_sold_out())
     }
 
-    fn position(&self, offer: &Offer) -> Option<Position> {
-        let provider = (self.sort == Sort::Provider).then(|| offer.provider.clone());
+    fn position(&self, offer: OfferRef<'_>) -> Option<Position> {
+        let provider = (self.sort == Sort::Provider).then(|| offer.provider().clone());
         Some(Position {
             provider,
             rate: offer.rate().ok()?,
-            id: offer.offer_id,
+            id: offer.offer_id(),
         })
     }
 }

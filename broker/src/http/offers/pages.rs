@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use actix_web::web::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
-use market::offer::Offer;
+use market::offer::age_seconds;
 use matcher::Snapshot;
 use moka::sync::Cache;
 
@@ -50,13 +50,13 @@ impl OfferPages {
         (same && (known.from..known.until).contains(&now)).then_some(known.body)
     }
 
-    /// Keeps an answer that shows these offers as they are now.
-    pub(super) fn keep<'a>(
+    /// Keeps an answer that shows offers as they are now, by when each was read.
+    pub(super) fn keep(
         &self,
         query: &str,
         snapshot: &Arc<Snapshot>,
         now: DateTime<Utc>,
-        shown: impl Iterator<Item = &'a Offer>,
+        shown: impl Iterator<Item = DateTime<Utc>>,
         body: Bytes,
     ) {
         let page = KnownPage {
@@ -69,12 +69,13 @@ impl OfferPages {
     }
 }
 
-/// When the first of these offers grows a second older; soon, where there is none.
-fn until<'a>(now: DateTime<Utc>, shown: impl Iterator<Item = &'a Offer>) -> DateTime<Utc> {
-    let older = |offer: &Offer| {
-        let age = i64::try_from(offer.age_seconds(now)).unwrap_or(i64::MAX);
+/// When the first of the offers that were read then grows a second older; soon, where there is none.
+fn until(now: DateTime<Utc>, shown: impl Iterator<Item = DateTime<Utc>>) -> DateTime<Utc> {
+    let older = |observed_at: DateTime<Utc>| {
+        let age = age_seconds(observed_at, now);
+        let age = i64::try_from(age).unwrap_or(i64::MAX);
         let grown = TimeDelta::try_seconds(age.saturating_add(1))?;
-        offer.observed_at.checked_add_signed(grown)
+        observed_at.checked_add_signed(grown)
     };
     let soon = now + TimeDelta::seconds(1);
     shown.filter_map(older).fold(soon, DateTime::min)
@@ -102,7 +103,7 @@ mod tests {
             "limit=1",
             &first,
             now,
-            std::iter::once(&offer),
+            std::iter::once(offer.observed_at),
             body.clone(),
         );
         let found = |query, snapshot, at| pages.find(query, snapshot, at);

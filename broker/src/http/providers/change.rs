@@ -99,7 +99,7 @@ pub(crate) async fn add_provider(
     )?;
     let shown = Shown::to(&broker, &who);
     let render = |row: &Provider| answer(StatusCode::CREATED, &shown.item(row.clone()));
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         not_configured(&broker, id)?;
         let known = broker.store().providers().find(id).await?;
         if known.is_some_and(|row| row.credential.is_some()) {
@@ -156,7 +156,7 @@ pub(crate) async fn change_provider(
     check_base_url(base_url, broker.mode())?;
     let shown = Shown::to(&broker, &who);
     let render = |row: &Provider| answer(StatusCode::OK, &shown.item(row.clone()));
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |effect| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         let row = find(&broker, &id).await?;
         if reconnects {
             not_configured(&broker, &id)?;

@@ -16,6 +16,8 @@ use crate::spans;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
+/// What a caller shows and asks with, and no collector is to see.
+const CANARY: &str = "gpb_canary7f3a";
 
 /// A collector that takes one batch, and what it was sent.
 async fn collector() -> (SocketAddr, JoinHandle<Vec<u8>>) {
@@ -64,11 +66,15 @@ async fn a_request_is_a_span_of_its_callers_trace_and_so_are_the_calls_it_leads_
     let provider = spans::provider(exporter);
     let told = subscriber::with_default(registry().with(spans::exported(&provider)), || {
         let request = TestRequest::post()
-            .uri("/v1/plans")
+            .uri(&format!("/v1/plans?key={CANARY}"))
             .insert_header(("traceparent", format!("00-{TRACE}-{PARENT}-01")))
+            .insert_header(("authorization", format!("Bearer {CANARY}")))
+            .insert_header(("user-agent", CANARY))
+            .insert_header(("x-forwarded-for", "198.51.100.7"))
             .to_srv_request();
-        RequestSpan::on_request_start(&request).in_scope(|| {
-            info!("said on the way");
+        span(&request, &RequestId("req-1".to_owned())).in_scope(|| {
+            let credential = secrecy::SecretString::from(CANARY);
+            info!(?credential, "said on the way");
             let of_a_library = trace_span!(target: "hyper", "of_a_library");
             of_a_library.in_scope(|| debug_span!("provider_call").in_scope(spans::traceparent))
         })
@@ -99,5 +105,15 @@ async fn a_request_is_a_span_of_its_callers_trace_and_so_are_the_calls_it_leads_
     ] {
         assert!(find(&sent, &wanted).is_some(), "{what} is not in the batch");
     }
-    assert!(find(&sent, b"of_a_library").is_none());
+    for (unwanted, what) in [
+        ("of_a_library", "a library's span"),
+        (
+            CANARY,
+            "a credential, a query or what a caller calls itself",
+        ),
+        ("198.51.100.7", "a caller's address"),
+    ] {
+        let found = find(&sent, unwanted.as_bytes());
+        assert!(found.is_none(), "{what} is in the batch");
+    }
 }

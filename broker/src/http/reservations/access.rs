@@ -9,7 +9,7 @@ use store::leases::Lease;
 
 use crate::app::Broker;
 use crate::http::access::ReadReservations;
-use crate::http::auth::May;
+use crate::http::auth::{InProjects, May};
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::reach::{KnownNode, fingerprint, known_nodes};
@@ -56,11 +56,11 @@ pub(crate) struct AskAccess {
 #[get("/v1/reservations/{id}/access")]
 pub(crate) async fn reservation_access(
     broker: web::Data<Broker>,
-    who: May<ReadReservations>,
+    who: May<ReadReservations, InProjects>,
     id: web::Path<ReservationId>,
     query: Query<AskAccess>,
 ) -> Result<HttpResponse, ApiError> {
-    let reservation = reserve::find(&broker, who.tenant, *id).await?;
+    let reservation = reserve::find(&broker, &who.reach(), *id).await?;
     let leases = broker
         .store()
         .leases()

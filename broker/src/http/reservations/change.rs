@@ -12,7 +12,7 @@ use store::reservations::{Labels, Reservation};
 use super::ReservationView;
 use crate::app::Broker;
 use crate::http::access::WriteReservations;
-use crate::http::auth::{May, Principal};
+use crate::http::auth::{InProjects, May, Principal};
 use crate::http::body::{Body, NoBody};
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
@@ -27,7 +27,7 @@ fn render(row: &Reservation) -> store::idempotency::Answer {
 ///
 /// Errors: `not_found`, also for another tenant's; `not_yours`.
 async fn may_change(broker: &Broker, who: &Principal, id: ReservationId) -> Result<(), ApiError> {
-    let found = reserve::find(broker, who.tenant, id).await?;
+    let found = reserve::find(broker, &who.reach(), id).await?;
     who.may_change(found.created_by)
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Relabel {
 #[patch("/v1/reservations/{id}")]
 pub(crate) async fn relabel_reservation(
     broker: web::Data<Broker>,
-    who: May<WriteReservations>,
+    who: May<WriteReservations, InProjects>,
     request: HttpRequest,
     id: web::Path<ReservationId>,
     body: Body<Relabel>,
@@ -72,7 +72,7 @@ pub(crate) async fn relabel_reservation(
     }
     let labels = Labels { name, tags };
     may_change(&broker, &who, *id).await?;
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |mark| {
         let mine = broker.store().reservations().of(who.tenant);
         let row = mine
             .update_labels(*id, labels, completion(mark, &render))
@@ -91,13 +91,13 @@ pub(crate) async fn relabel_reservation(
 #[post("/v1/reservations/{id}/confirm")]
 pub(crate) async fn confirm_reservation(
     broker: web::Data<Broker>,
-    who: May<WriteReservations>,
+    who: May<WriteReservations, InProjects>,
     request: HttpRequest,
     id: web::Path<ReservationId>,
     _: NoBody,
 ) -> Result<HttpResponse, ApiError> {
     may_change(&broker, &who, *id).await?;
-    idempotency::once(&broker, who.tenant, &request, b"", async |mark| {
+    idempotency::once(&broker, &who, &request, b"", async |mark| {
         let row = reserve::confirm(&broker, who.tenant, *id, completion(mark, &render)).await?;
         Ok(render(&row))
     })
@@ -113,13 +113,13 @@ pub(crate) async fn confirm_reservation(
 #[post("/v1/reservations/{id}/cancel")]
 pub(crate) async fn cancel_reservation(
     broker: web::Data<Broker>,
-    who: May<WriteReservations>,
+    who: May<WriteReservations, InProjects>,
     request: HttpRequest,
     id: web::Path<ReservationId>,
     _: NoBody,
 ) -> Result<HttpResponse, ApiError> {
     may_change(&broker, &who, *id).await?;
-    idempotency::once(&broker, who.tenant, &request, b"", async |mark| {
+    idempotency::once(&broker, &who, &request, b"", async |mark| {
         let row = reserve::cancel(&broker, who.tenant, *id, completion(mark, &render)).await?;
         Ok(render(&row))
     })
@@ -135,13 +135,13 @@ pub(crate) async fn cancel_reservation(
 #[post("/v1/reservations/{id}/release")]
 pub(crate) async fn release_reservation(
     broker: web::Data<Broker>,
-    who: May<WriteReservations>,
+    who: May<WriteReservations, InProjects>,
     request: HttpRequest,
     id: web::Path<ReservationId>,
     _: NoBody,
 ) -> Result<HttpResponse, ApiError> {
     may_change(&broker, &who, *id).await?;
-    idempotency::once(&broker, who.tenant, &request, b"", async |mark| {
+    idempotency::once(&broker, &who, &request, b"", async |mark| {
         let row = reserve::release(&broker, who.tenant, *id, completion(mark, &render)).await?;
         Ok(render(&row))
     })
@@ -166,7 +166,7 @@ pub(crate) struct Extend {
 #[post("/v1/reservations/{id}/extend")]
 pub(crate) async fn extend_reservation(
     broker: web::Data<Broker>,
-    who: May<WriteReservations>,
+    who: May<WriteReservations, InProjects>,
     request: HttpRequest,
     id: web::Path<ReservationId>,
     body: Body<Extend>,
@@ -176,7 +176,7 @@ pub(crate) async fn extend_reservation(
         return Err(ApiError::invalid_body("`end` must be within ten years"));
     }
     may_change(&broker, &who, *id).await?;
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |mark| {
         let row = reserve::extend(&broker, who.tenant, *id, end, completion(mark, &render)).await?;
         Ok(render(&row))
     })

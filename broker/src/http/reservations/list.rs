@@ -9,7 +9,7 @@ use store::reservations::ReservationFilter;
 use super::{ReservationView, state_schema, state_words};
 use crate::app::Broker;
 use crate::http::access::ReadReservations;
-use crate::http::auth::May;
+use crate::http::auth::{InProjects, May};
 use crate::http::error::ApiError;
 use crate::http::page::{Cursors, Page, limit};
 use crate::http::query::Query;
@@ -50,7 +50,7 @@ pub(crate) struct ListReservations {
 #[get("/v1/reservations")]
 pub(crate) async fn list_reservations(
     broker: web::Data<Broker>,
-    who: May<ReadReservations>,
+    who: May<ReadReservations, InProjects>,
     query: Query<ListReservations>,
 ) -> Result<web::Json<Page<ReservationView>>, ApiError> {
     let limit = limit(query.limit)?;
@@ -73,6 +73,7 @@ pub(crate) async fn list_reservations(
         open_only: query.open_only,
         project: query.project_id,
         kind: query.kind,
+        within: who.grant.projects.clone(),
     };
     let mine = broker.store().reservations().of(who.tenant);
     let found = mine.list(&filter, after, limit as u64 + 1).await?;

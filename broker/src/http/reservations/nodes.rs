@@ -14,7 +14,7 @@ use store::verifications::KeptAttestation;
 
 use crate::app::Broker;
 use crate::http::access::ReadReservations;
-use crate::http::auth::May;
+use crate::http::auth::{InProjects, May};
 use crate::http::error::ApiError;
 use crate::http::page::{Cursors, Page, WhichPage, limit};
 use crate::http::query::Query;
@@ -53,7 +53,7 @@ pub(crate) struct NodeView {
 #[get("/v1/reservations/{id}/nodes")]
 pub(crate) async fn reservation_nodes(
     broker: web::Data<Broker>,
-    who: May<ReadReservations>,
+    who: May<ReadReservations, InProjects>,
     id: web::Path<ReservationId>,
     query: Query<WhichPage>,
 ) -> Result<web::Json<Page<NodeView>>, ApiError> {
@@ -64,7 +64,7 @@ pub(crate) async fn reservation_nodes(
         .as_deref()
         .map(|cursor| cursors.open(cursor))
         .transpose()?;
-    reserve::find(&broker, who.tenant, *id).await?;
+    reserve::find(&broker, &who.reach(), *id).await?;
     let mut leases = broker
         .store()
         .leases()

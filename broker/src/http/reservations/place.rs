@@ -3,7 +3,8 @@
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use market::demand::{Ceiling, Demand};
-use market::ids::{ProjectId, QuoteId, SshKeyId, TenantId};
+use market::identity::Reach;
+use market::ids::{ProjectId, QuoteId, SshKeyId};
 use market::tags::{Attribution, Tags};
 use serde::Deserialize;
 use store::idempotency::Completion;
@@ -12,7 +13,7 @@ use store::reservations::Reservation;
 use super::ReservationView;
 use crate::app::Broker;
 use crate::http::access::WriteReservations;
-use crate::http::auth::May;
+use crate::http::auth::{InProjects, May};
 use crate::http::body::Body;
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
@@ -39,7 +40,8 @@ pub(crate) struct PlaceReservation {
     #[serde(default)]
     #[schema(min_length = 1, max_length = 100)]
     name: Option<String>,
-    /// In which project; the tenant's first, when nothing is said.
+    /// In which project; when nothing is said, the tenant's first, or the one that the key is bound
+    /// to. A key that is bound to several has to say.
     #[serde(default)]
     project_id: Option<ProjectId>,
     /// Which SSH keys its machines get; all of the tenant's, when nothing is said.
@@ -164,7 +166,7 @@ fn check_attribution(attribution: &Attribution) -> Result<(), ApiError> {
 #[post("/v1/reservations")]
 pub(crate) async fn place_reservation(
     broker: web::Data<Broker>,
-    who: May<WriteReservations>,
+    who: May<WriteReservations, InProjects>,
     request: HttpRequest,
     body: Body<PlaceReservation>,
 ) -> Result<HttpResponse, ApiError> {
@@ -172,12 +174,12 @@ pub(crate) async fn place_reservation(
     let (wanted, mut particulars) = body.value.split()?;
     particulars.created_by = Some(who.id);
     let render = |row: &Reservation| answer(StatusCode::CREATED, &ReservationView::from(row));
-    idempotency::once(&broker, who.tenant, &request, &body.bytes, async |mark| {
+    idempotency::once(&broker, &who, &request, &body.bytes, async |mark| {
         let completion = completion(mark, &render);
         let placed = if auto_confirm {
-            place_and_confirm(&broker, who.tenant, wanted, particulars, completion).await?
+            place_and_confirm(&broker, &who.reach(), wanted, particulars, completion).await?
         } else {
-            place(&broker, who.tenant, wanted, particulars, completion).await?
+            place(&broker, &who.reach(), wanted, particulars, completion).await?
         };
         Ok(render(&placed))
     })
@@ -186,15 +188,15 @@ pub(crate) async fn place_reservation(
 
 async fn place(
     broker: &Broker,
-    tenant: TenantId,
+    whose: &Reach,
     wanted: Wanted,
     particulars: Particulars,
     completion: Option<Completion<'_, Reservation>>,
 ) -> Result<Reservation, ReserveError> {
     match wanted {
-        Wanted::Quote(quote) => reserve::hold(broker, tenant, quote, particulars, completion).await,
+        Wanted::Quote(quote) => reserve::hold(broker, whose, quote, particulars, completion).await,
         Wanted::Demand(demand) => {
-            reserve::in_one_call(broker, tenant, *demand, particulars, completion).await
+            reserve::in_one_call(broker, whose, *demand, particulars, completion).await
         }
     }
 }
@@ -203,15 +205,15 @@ async fn place(
 /// is given back, or lapses by itself.
 async fn place_and_confirm(
     broker: &Broker,
-    tenant: TenantId,
+    whose: &Reach,
     wanted: Wanted,
     particulars: Particulars,
     completion: Option<Completion<'_, Reservation>>,
 ) -> Result<Reservation, ReserveError> {
-    let held = place(broker, tenant, wanted, particulars, None).await?;
-    let confirmed = reserve::confirm(broker, tenant, held.id, completion).await;
+    let held = place(broker, whose, wanted, particulars, None).await?;
+    let confirmed = reserve::confirm(broker, whose.tenant, held.id, completion).await;
     if confirmed.is_err()
-        && let Err(error) = reserve::cancel(broker, tenant, held.id, None).await
+        && let Err(error) = reserve::cancel(broker, whose.tenant, held.id, None).await
     {
         tracing::warn!(
             reservation.id = %held.id, error = %error,

@@ -12,7 +12,7 @@ use store::reservations::Reservation;
 use super::ReservationView;
 use crate::app::Broker;
 use crate::http::access::ReadReservations;
-use crate::http::auth::May;
+use crate::http::auth::{InProjects, May};
 use crate::http::error::ApiError;
 use crate::reserve;
 
@@ -138,10 +138,10 @@ pub(crate) struct ReservationDetail {
 #[get("/v1/reservations/{id}")]
 pub(crate) async fn show_reservation(
     broker: web::Data<Broker>,
-    who: May<ReadReservations>,
+    who: May<ReadReservations, InProjects>,
     id: web::Path<ReservationId>,
 ) -> Result<web::Json<ReservationDetail>, ApiError> {
-    let row = reserve::find(&broker, who.tenant, *id).await?;
+    let row = reserve::find(&broker, &who.reach(), *id).await?;
     let leases = broker
         .store()
         .leases()

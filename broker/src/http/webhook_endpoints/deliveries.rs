@@ -146,7 +146,7 @@ pub(crate) async fn test_webhook_endpoint(
     id: web::Path<WebhookEndpointId>,
     _: NoBody,
 ) -> Result<HttpResponse, ApiError> {
-    idempotency::once(&broker, who.tenant, &request, b"", async |effect| {
+    idempotency::once(&broker, &who, &request, b"", async |effect| {
         let endpoints = broker.store().webhook_endpoints().of(who.tenant);
         let sent = endpoints
             .test(*id, broker.now(), completion(effect, &render))
@@ -176,7 +176,7 @@ pub(crate) async fn redeliver_webhook(
     _: NoBody,
 ) -> Result<HttpResponse, ApiError> {
     let (id, delivery) = path.into_inner();
-    idempotency::once(&broker, who.tenant, &request, b"", async |effect| {
+    idempotency::once(&broker, &who, &request, b"", async |effect| {
         let endpoints = broker.store().webhook_endpoints().of(who.tenant);
         let sent = endpoints
             .redeliver(id, delivery, broker.now(), completion(effect, &render))

@@ -1,5 +1,4 @@
-//! A replica: the real binary in a process of its own, which is killed and started again; and the
-//! load balancer before all of them.
+//! A replica: the real binary in a process of its own, which is killed and started again.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -7,22 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use rand::seq::SliceRandom as _;
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
-
 /// What a replica is started with: its environment, and where its log goes.
-pub(super) struct Setting {
-    pub(super) environment: Vec<(String, String)>,
-    pub(super) folder: PathBuf,
+pub(crate) struct Setting {
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) folder: PathBuf,
 }
 
 /// Where a replica listens; `None` while it is down.
-type Address = Arc<Mutex<Option<SocketAddr>>>;
+pub(crate) type Address = Arc<Mutex<Option<SocketAddr>>>;
 
 /// A running replica. It does not outlive its test.
-pub(super) struct Replica {
+pub(crate) struct Replica {
     setting: Arc<Setting>,
     log: PathBuf,
     child: Child,
@@ -44,7 +38,7 @@ pub(super) fn broker(setting: &Setting) -> Command {
 }
 
 impl Replica {
-    pub(super) fn start(setting: &Arc<Setting>, name: &str) -> Self {
+    pub(crate) fn start(setting: &Arc<Setting>, name: &str) -> Self {
         let log = setting.folder.join(format!("{name}.log"));
         let address = Address::default();
         Self {
@@ -55,15 +49,22 @@ impl Replica {
         }
     }
 
-    /// Kills it with SIGKILL and starts it again at once.
-    pub(super) fn kill_and_start(&mut self) {
-        self.kill();
+    /// Kills it with SIGKILL.
+    pub(super) fn kill(&mut self) {
+        *self.address.lock().expect("sound") = None;
+        // An error means that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again.
+    pub(super) fn start_again(&mut self) {
         self.address = Address::default();
         self.child = spawn(&self.setting, &self.log, &self.address);
     }
 
     /// Whether it serves, or will: it has not ended by itself.
-    pub(super) fn lives(&mut self) -> bool {
+    pub(crate) fn lives(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
@@ -72,15 +73,8 @@ impl Replica {
         self.address.lock().expect("sound").is_some()
     }
 
-    pub(super) fn address(&self) -> Address {
+    pub(crate) fn address(&self) -> Address {
         Arc::clone(&self.address)
-    }
-
-    fn kill(&mut self) {
-        *self.address.lock().expect("sound") = None;
-        // An error means that it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -113,59 +107,4 @@ fn spawn(setting: &Setting, log: &Path, address: &Address) -> Child {
         }
     });
     child
-}
-
-/// A load balancer that knows only connections: each goes to one of the replicas that serve, and
-/// stays there until one side closes it.
-pub(super) struct Balancer {
-    pub(super) url: String,
-    behind: Arc<Mutex<Vec<Address>>>,
-    server: JoinHandle<()>,
-}
-
-impl Balancer {
-    pub(super) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let behind = Arc::<Mutex<Vec<Address>>>::default();
-        let shared = Arc::clone(&behind);
-        let server = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(pass_on(stream, Arc::clone(&shared)));
-            }
-        });
-        Self {
-            url,
-            behind,
-            server,
-        }
-    }
-
-    /// Says who is behind it from now on.
-    pub(super) fn stand_before(&self, replicas: &[Replica]) {
-        let addresses = replicas.iter().map(Replica::address).collect();
-        *self.behind.lock().expect("sound") = addresses;
-    }
-}
-
-impl Drop for Balancer {
-    fn drop(&mut self) {
-        self.server.abort();
-    }
-}
-
-async fn pass_on(mut caller: TcpStream, behind: Arc<Mutex<Vec<Address>>>) {
-    let mut up: Vec<SocketAddr> = {
-        let behind = behind.lock().expect("sound");
-        let address = |one: &Address| *one.lock().expect("sound");
-        behind.iter().filter_map(address).collect()
-    };
-    up.shuffle(&mut rand::rng());
-    for address in up {
-        if let Ok(mut replica) = TcpStream::connect(address).await {
-            // Whoever closes, or is killed, ends both.
-            let _ = copy_bidirectional(&mut caller, &mut replica).await;
-            return;
-        }
-    }
 }

@@ -1,6 +1,10 @@
 //! `broker bench`.
 
-use super::Place;
+use serde_json::Value;
+use store::Database;
+use store::fixture::TestDatabase;
+
+use super::{Ended, Place};
 
 #[test]
 fn bench_http_measures_offers_and_plans_beside_their_floors() {
@@ -21,4 +25,109 @@ fn bench_http_measures_offers_and_plans_beside_their_floors() {
         assert!(ratio.is_some_and(|ratio| ratio > 0.0), "{route}");
         assert!(route["body_bytes"].as_u64() > Some(1_000), "{route}");
     }
+}
+
+/// The figures of a match, in the order in which they are named everywhere.
+const MATCH_FIGURES: [&str; 13] = [
+    "offers",
+    "narrow_p50_us",
+    "narrow_p99_us",
+    "wide_p50_us",
+    "wide_scan_p50_us",
+    "gang_p50_us",
+    "train_plan_p50_ms",
+    "serve_plan_p50_ms",
+    "serve_tails_p50_ms",
+    "hybrid_plan_p50_ms",
+    "scan_p50_us",
+    "postgres_p50_us",
+    "rss_mib",
+];
+
+fn check_match(found: &Value, offers: u64, without: &[&str]) {
+    let named: Vec<_> = found.as_object().expect("an object").keys().collect();
+    assert_eq!(named.len(), MATCH_FIGURES.len(), "{found}");
+    assert_eq!(found["offers"], offers);
+    for name in MATCH_FIGURES {
+        let above_zero = found[name].as_f64().is_some_and(|figure| figure > 0.0);
+        assert!(above_zero != without.contains(&name), "{name} in {found}");
+    }
+}
+
+#[test]
+fn bench_match_compares_its_answers_and_measures_each_size() {
+    let place = Place::new();
+    let ended = place.broker(["bench", "match", "--json", "--offers", "300,2000"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let sizes: Vec<Value> = (ended.stdout.lines())
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(sizes.len(), 2);
+    for (found, offers) in sizes.iter().zip([300, 2_000]) {
+        check_match(found, offers, &["postgres_p50_us"]);
+    }
+    assert!(
+        ended.stderr.contains("TEST_DATABASE_URL names no server"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn bench_match_draws_its_market_from_price_lists() {
+    let place = Place::new();
+    let header = "provider,instance_type,gpu_name,gpu_count,vcpus,memory_gib,gpu_memory_mib,price_usd_hour,spot_usd_hour,region,zone";
+    let row = "lambda,gpu_8x_h100_sxm5,H100,8,208,1800,81920,23.92,12.00,us-east-1,";
+    let list = place.write("list.csv", &format!("{header}\n{row}\n"));
+    let flags = [
+        "bench",
+        "match",
+        "--offers",
+        "100",
+        "--json",
+        "--pricesheets",
+    ];
+    let ended = place.broker(flags.iter().map(AsRef::as_ref).chain([list.as_os_str()]));
+    check_match(&ended.json(0), 100, &["postgres_p50_us"]);
+    let empty = place.write("empty.csv", &format!("{header}\n"));
+    let ended = place.broker(flags.iter().map(AsRef::as_ref).chain([empty.as_os_str()]));
+    assert_eq!(ended.status, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("hold no offer"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bench_match_asks_postgres_the_same_where_there_is_a_server() {
+    let Some(database) = TestDatabase::postgres().await else {
+        return;
+    };
+    let Database::Url(url) = &database.database else {
+        panic!("a server has a URL");
+    };
+    let place = Place::new();
+    let mut command = place.command(["bench", "match", "--json", "--offers", "500"]);
+    let output = command.env("TEST_DATABASE_URL", url).output();
+    let ended = Ended::of(output.expect("the command runs"));
+    check_match(&ended.json(0), 500, &[]);
+    database.remove().await;
+}
+
+#[test]
+fn bench_match_measures_searches_while_every_price_changes() {
+    let place = Place::new();
+    let flags = ["--reprice", "--seconds", "1", "--offers", "500"];
+    let found = place
+        .broker(["bench", "match", "--json"].iter().chain(&flags))
+        .json(0);
+    for name in [
+        "idle_p50_us",
+        "idle_p99_us",
+        "busy_p50_us",
+        "busy_p99_us",
+        "patch_p50_ms",
+    ] {
+        assert!(
+            found[name].as_f64().is_some_and(|figure| figure > 0.0),
+            "{name} in {found}"
+        );
+    }
+    assert!(found["swaps"].as_u64() > Some(1), "{found}");
 }

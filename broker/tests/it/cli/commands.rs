@@ -108,6 +108,12 @@ fn migrate_shows_applies_and_takes_back_the_changes_of_the_schema() {
     after_down[count - 2..].fill("pending");
     assert_eq!(states(&migrate(&["down", "--steps", "2"])), after_down);
     assert_eq!(states(&migrate(&["status"])), after_down);
+    let told = migrate(&["status", "--json"]).json(0);
+    let told = told["changes"].as_array().expect("changes");
+    let applied = told.iter().map(|change| change["applied"] == true);
+    let listed = after_down.iter().map(|state| *state == "applied");
+    assert!(applied.eq(listed), "{told:?}");
+    assert!(told[0]["name"].is_string(), "{told:?}");
     assert_eq!(states(&migrate(&["up"])), vec!["applied"; count]);
     assert_eq!(migrate(&["sideways"]).status, Some(2));
 }

@@ -153,6 +153,7 @@ fn a_list_cheaper_than_all() -> String {
         .join("\n")
 }
 
+// S20
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demo_sells_verifies_replaces_bills_and_leaks_nothing() {
     let place = Place::new();
@@ -230,4 +231,17 @@ fn the_oracle_of_this_file_rounds_half_to_even() {
             "{seconds} s at {rate}"
         );
     }
+}
+
+#[test]
+fn a_price_list_that_cannot_be_read_is_told_before_the_story_begins() {
+    let place = Place::new();
+    let list = place.write("servers.csv", "vendor,model,cores\na,b,1\n");
+    let list = list.to_str().expect("a path");
+    let ended = place.broker(["demo", "--exit", "--pricesheets", list]);
+    let sentence = ended.refused();
+    assert!(
+        sentence.contains("servers.csv was not read: its columns"),
+        "{sentence}"
+    );
 }

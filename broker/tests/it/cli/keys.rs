@@ -7,8 +7,12 @@ use super::Place;
 #[test]
 fn keys_are_listed_rotated_and_sealed_anew_and_the_log_tells() {
     let place = Place::new();
-    let made = place.broker(["token", "create", "--tenant", "acme", "--data-dir", "d"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let words = ["token", "create", "--tenant", "acme", "--data-dir", "d"];
+    let made = place.broker(words.into_iter().chain(["--json"])).json(0);
+    for (field, start) in [("id", "key_"), ("tenant_id", "ten_"), ("secret", "gpb_")] {
+        let text = made[field].as_str().expect(field);
+        assert!(text.starts_with(start), "{field}: {made}");
+    }
     let keys = || {
         place
             .broker(["keys", "list", "--json", "--data-dir", "d"])
@@ -21,13 +25,15 @@ fn keys_are_listed_rotated_and_sealed_anew_and_the_log_tells() {
     );
     let first = place.broker(["keys", "rotate", "--data-dir", "d"]);
     assert_eq!(first.status, Some(0), "{first:?}");
-    let second = place.broker(["keys", "rotate", "--data-dir", "d"]);
+    let second = place.broker(["keys", "rotate", "--json", "--data-dir", "d"]);
+    let second = second.json(0);
+    assert_eq!(second["purpose"], "token");
     let listed = keys();
     let listed = listed["keys"].as_array().expect("keys");
     assert_eq!(listed.len(), 2);
     assert_eq!(listed[0]["kid"], first.stdout.trim());
     assert!(listed[0]["retired_at"].is_string() && listed[1]["retired_at"].is_null());
-    assert_eq!(listed[1]["kid"], second.stdout.trim());
+    assert_eq!(listed[1]["kid"], second["kid"]);
 
     let reseal = [
         "keys",
@@ -53,6 +59,12 @@ fn keys_are_listed_rotated_and_sealed_anew_and_the_log_tells() {
     .expect("put in place");
     let rotated = place.broker(["keys", "rotate", "--data-dir", "d"]);
     assert_eq!(rotated.status, Some(0), "{rotated:?}");
+    let again = reseal.map(|word| if word == "new.key" { "newer.key" } else { word });
+    let again = place.broker(again.into_iter().chain(["--json"]));
+    assert_eq!(
+        again.json(0),
+        serde_json::json!({ "secrets": 3, "new_key_file": "newer.key" })
+    );
 
     let checked = place
         .broker(["audit", "check", "--json", "--data-dir", "d"])
@@ -62,6 +74,62 @@ fn keys_are_listed_rotated_and_sealed_anew_and_the_log_tells() {
         .iter()
         .map(|chain| chain["entries"].as_i64())
         .collect();
-    assert_eq!(entries, [Some(4), Some(1)], "{chains:?}");
+    assert_eq!(entries, [Some(5), Some(1)], "{chains:?}");
     assert_eq!(chains[0]["chain"], "service");
+}
+
+#[tokio::test]
+async fn a_key_is_made_for_projects_by_name_or_id() {
+    let place = Place::new();
+    let create = |more: &[&str]| {
+        let args = ["token", "create", "--tenant", "acme", "--data-dir", "d"];
+        place.broker([&args[..], more].concat())
+    };
+    let made = create(&[
+        "--project",
+        "vision",
+        "--project",
+        "default",
+        "--project",
+        "vision",
+    ]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    let path = place.path().join("d/broker.db");
+    let store = store::Store::connect(store::Database::Sqlite { path }).await;
+    let store = store.expect("it opens");
+    let acme = store.tenants().find_named("acme").await.expect("reads");
+    let acme = acme.expect("the tenant").id;
+    let projects = store.tenants().projects(acme).await.expect("reads");
+    let names: Vec<_> = projects
+        .iter()
+        .map(|project| project.name.as_str())
+        .collect();
+    assert_eq!(names, ["default", "vision"]);
+    let keys = store.api_keys().of(acme).list().await.expect("reads");
+    let ids = projects.iter().map(|project| project.id).collect();
+    assert_eq!(keys[0].projects, market::identity::Projects::Only(ids));
+    let id = projects[0].id.to_string();
+    let by_id = create(&["--project", &id]);
+    assert_eq!(by_id.status, Some(0), "{by_id:?}");
+    let keys = store.api_keys().of(acme).list().await.expect("reads");
+    assert_eq!(
+        keys[0]
+            .projects
+            .named()
+            .map(std::collections::BTreeSet::len),
+        Some(1)
+    );
+
+    let unknown = format!("prj_{}", "0".repeat(32));
+    for (args, says) in [
+        (&["--project", unknown.as_str()][..], "has no project"),
+        (&["--project", "vision", "--role", "admin"], "`admin`"),
+        (&["--project", " "], "1 to 100"),
+    ] {
+        let ended = create(args);
+        assert!(ended.refused().contains(says), "{ended:?}");
+    }
+    let kept = store.api_keys().of(acme).list().await.expect("reads");
+    assert_eq!(kept.len(), 2);
+    store.close().await.expect("closes");
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Ended, HEADER, OFFER_FIELDS, Place, fields};
 
 /// Ten rows of which six give offers: nine offers in all. The comment of each says what of it.
-const ROWS: [&str; 10] = [
+pub(super) const ROWS: [&str; 10] = [
     // 1: two offers.
     "nebius,h100-a,H100-SXM,8,128,1600,81920,20,9.5,eu-north1,",
     // 2: two offers.
@@ -32,13 +32,13 @@ const ROWS: [&str; 10] = [
     "nebius,h100-h,H100-SXM,8,128,1600,81920,0.01,,eu-north1,",
 ];
 
-struct Lists {
-    place: Place,
-    files: Vec<PathBuf>,
+pub(super) struct Lists {
+    pub(super) place: Place,
+    pub(super) files: Vec<PathBuf>,
 }
 
 /// The rows above, a file whose header nobody knows, and an empty one.
-fn lists() -> Lists {
+pub(super) fn lists() -> Lists {
     let place = Place::new();
     let files = vec![
         place.write("list.csv", &format!("{HEADER}\n{}\n", ROWS.join("\n"))),
@@ -68,7 +68,7 @@ impl Lists {
     }
 }
 
-fn prices(answer: &Value) -> Vec<&str> {
+pub(super) fn prices(answer: &Value) -> Vec<&str> {
     let candidates = answer["candidates"].as_array().expect("candidates");
     candidates
         .iter()
@@ -76,7 +76,7 @@ fn prices(answer: &Value) -> Vec<&str> {
         .collect()
 }
 
-fn h100(count: u32) -> Value {
+pub(super) fn h100(count: u32) -> Value {
     json!({ "kind": "gpus", "gpu": "H100-SXM", "count": count })
 }
 
@@ -336,8 +336,6 @@ fn when_nothing_matches_the_answer_is_whole_and_the_status_is_1() {
 #[test]
 fn a_demand_that_is_no_demand_is_refused_with_status_2_and_words_that_help() {
     let lists = lists();
-    let hybrid = r#"{"kind":"hybrid","train":{"model":"Llama 3 8B","tokens":1000},
-        "serve":{"kind":"serve_batch","model":"Llama 3 8B","requests":9,"input_tokens":9,"output_tokens":9}}"#;
     for (demand, help) in [
         ("{\"kind\":\"gpus\"", "demand.json is not valid"),
         ("[1]", "demand.json is not valid"),
@@ -373,7 +371,6 @@ fn a_demand_that_is_no_demand_is_refused_with_status_2_and_words_that_help() {
             r#"{"kind":"train","model":"Lama 3 8B","tokens":1000}"#,
             "the nearest names are Llama 3 8B",
         ),
-        (hybrid, "the kind `hybrid` are not matched yet"),
     ] {
         let ended = lists.try_match(demand, &[]);
         let sentence = ended.refused();
@@ -448,4 +445,121 @@ fn each_line_of_a_fleet_of_several_offers_shows_its_own_price() {
         assert!(table.lines().any(shown), "{line:?} in {table}");
     }
     assert!(table.contains("The first in all: 33.95 USD/h"), "{table}");
+}
+
+// S17, S22
+#[test]
+fn a_hybrid_tells_its_pairs_dates_and_savings_and_adds_up() {
+    let place = Place::new();
+    let rows = [
+        "nebius,h100-a,H100-SXM,8,128,1600,81920,23.92,,eu-north1,",
+        "nebius,l40s-a,L40S,1,16,96,46068,1.55,,eu-north1,",
+        "runpod,l40s-b,L40S,1,16,96,46068,0.79,,US,",
+    ];
+    let list = place.write("list.csv", &format!("{HEADER}\n{}\n", rows.join("\n")));
+    let lists = Lists {
+        place,
+        files: vec![list],
+    };
+    let hybrid = json!({
+        "kind": "hybrid",
+        "train": { "model": "Llama 3.1 8B", "tokens": 100_000_000, "gpus": 8 },
+        "serve": {
+            "kind": "serve_realtime", "model": "Llama 3.1 8B", "requests_per_second": 5,
+            "input_tokens": 512, "output_tokens": 128, "window": { "duration_hours": 2000 },
+        },
+    });
+    let answer = lists.answer(&hybrid, &[]);
+    let best = &answer["hybrid"]["pairs"][0];
+    let part = |rank: &Value, half: &str| {
+        let candidates = answer["candidates"].as_array().expect("candidates");
+        let found = candidates.iter().find(|one| one["candidate"] == *rank);
+        let found = found.expect("the candidate of a pair");
+        assert_eq!(found["half"], half);
+        found["sku"].as_str().map(str::to_owned)
+    };
+    assert_eq!(
+        part(&best["train_candidate"], "train").as_deref(),
+        Some("h100-a")
+    );
+    assert_eq!(
+        part(&best["serve_candidate"], "serve").as_deref(),
+        Some("l40s-b")
+    );
+    let cents = |value: &Value| {
+        let text = value.as_str().expect("an amount");
+        text.parse::<rust_decimal::Decimal>().expect("a decimal")
+    };
+    let sum: rust_decimal::Decimal = ["train_usd", "staging_hold_usd", "egress_usd", "serve_usd"]
+        .iter()
+        .map(|field| cents(&best[*field]))
+        .sum();
+    assert_eq!(sum, cents(&best["total_usd"]));
+    for baseline in answer["hybrid"]["baselines"].as_array().expect("both") {
+        let total = cents(&baseline["way"]["total_usd"]);
+        assert_eq!(cents(&baseline["saves_usd"]), total - sum);
+    }
+    let demand = lists.place.write("hybrid.json", &hybrid.to_string());
+    let args = ["match", "--demand"].map(Into::into).into_iter();
+    let args = args.chain([demand.into_os_string(), "--offers".into()]);
+    let args = args.chain(lists.files.iter().map(|file| file.clone().into_os_string()));
+    let text = lists.place.broker(args.collect::<Vec<_>>()).stdout;
+    for words in [
+        "1 train",
+        "Together, the run and its fleet:",
+        "the nodes are released at",
+        "The fleet serves from",
+        "Against serving on the kind of node that trains",
+        "Against both on demand at one provider",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+// S91
+#[test]
+fn a_decision_is_recorded_and_replays_to_the_last_bit_from_its_file_alone() {
+    let lists = lists();
+    for demand in [
+        h100(8),
+        json!({"kind": "train", "model": "Llama 3.1 8B", "tokens": 1_000_000_000, "gpus": 8}),
+        json!({
+            "kind": "serve_realtime", "model": "Llama 3.1 8B", "requests_per_second": 3.7,
+            "input_tokens": 512, "output_tokens": 128, "users": [{"country": "DE", "share": 1.0}],
+        }),
+    ] {
+        let record = lists.place.path().join("record.json");
+        let shown = record.to_str().expect("a path");
+        let answer = lists.answer(&demand, &["--record", shown]);
+        assert_ne!(answer["candidates"], json!([]));
+        let replay = |file: &std::path::Path| {
+            let args = ["match", "--json", "--replay"].map(Into::into).into_iter();
+            let args = args.chain([file.as_os_str().to_owned()]);
+            lists.place.broker(args.collect::<Vec<_>>())
+        };
+        assert_eq!(replay(&record).json(0)["same"], true);
+        // A cheaper offer among those of the record would have been decided for.
+        let text = std::fs::read_to_string(&record).expect("the record");
+        let mut changed: Value = serde_json::from_str(&text).expect("JSON");
+        for offer in changed["offers"].as_array_mut().expect("offers") {
+            offer["price_per_node_hour"] = json!("11.00");
+        }
+        let other = lists.place.write("other.json", &changed.to_string());
+        let ended = replay(&other);
+        assert_eq!(ended.status, Some(1), "{}", ended.stderr);
+        assert!(ended.stderr.contains("first at `plan."), "{}", ended.stderr);
+        changed["models"] = json!("00");
+        let other = lists.place.write("other.json", &changed.to_string());
+        let ended = replay(&other);
+        assert!(
+            ended.stderr.contains("with the models 00"),
+            "{}",
+            ended.stderr
+        );
+    }
+    let no_record = lists.place.write("none.json", "{}");
+    let args = ["match", "--replay"].map(Into::into).into_iter();
+    let args = args.chain([no_record.into_os_string()]);
+    let ended = lists.place.broker(args.collect::<Vec<_>>());
+    assert!(ended.refused().contains("no decision record"));
 }

@@ -3,9 +3,11 @@
 
 mod bench;
 mod books;
+mod catalogue;
 mod commands;
 mod demo;
 mod keys;
+mod lists;
 mod matching;
 mod predict;
 mod providers;

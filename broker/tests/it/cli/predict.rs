@@ -24,7 +24,10 @@ fn predict(place: &Place, table: &str, file: &Path, more: &[&str]) -> super::End
 fn each_row_is_predicted_with_an_interval_or_says_why_not() {
     let place = Place::new();
     let file = place.write("runs.csv", TRAINING);
-    let found = predict(&place, "training", &file, &["--json"]).json(0);
+    let ended = predict(&place, "training", &file, &["--json"]);
+    let said = "1 of 3 rows cannot be predicted; each says why in its last column\n";
+    assert_eq!(ended.stderr, said);
+    let found = ended.json(0);
     let rows = found.as_array().expect("an array");
     assert_eq!(rows.len(), 3);
     assert_eq!(
@@ -95,4 +98,19 @@ fn a_table_of_which_nothing_can_be_predicted_is_a_no_and_a_missing_one_is_wrong_
             .refused()
             .contains("missing.csv")
     );
+}
+
+#[test]
+fn the_columns_and_their_words_are_told_by_the_help() {
+    let place = Place::new();
+    for (table, column, word) in [
+        ("training", "internode_gb_s_per_node", "torchtitan"),
+        ("inference", "weight_precision", "trtllm-1.0"),
+    ] {
+        let help = place.broker(["predict", table, "--help"]);
+        assert_eq!(help.status, Some(0));
+        for said in [column, word, "Exit status: 0"] {
+            assert!(help.stdout.contains(said), "{said} in {}", help.stdout);
+        }
+    }
 }

@@ -120,6 +120,13 @@ async fn a_provider_is_added_checked_closed_and_opened_from_the_command_line() {
     assert_eq!(disabled.status, Some(0), "{disabled:?}");
     let forgotten = providers(&place, &["forget", "runpod", "--json"]).json(0);
     assert_eq!(forgotten["connected_by"], "nothing");
+    let again = providers(&place, &["forget", "runpod"]);
+    assert_eq!(again.status, Some(1), "{again:?}");
+    assert!(again.stderr.contains("none to forget"), "{again:?}");
+    let checked = providers(&place, &["check", "runpod"]);
+    assert_eq!(checked.status, Some(1), "{checked:?}");
+    let next = "POST /v1/providers/runpod/check";
+    assert!(checked.stderr.contains(next), "{checked:?}");
 
     let audit = place.broker(["audit", "check", "--json", "--data-dir", "d"]);
     let chains = audit.json(0)["chains"].clone();

@@ -43,6 +43,23 @@ async fn with_json_each_command_prints_the_answer_of_the_api() {
         let answered = service.with(&key).get(&path).await.expect(200);
         assert_eq!(shell.json(line).await, answered, "{line}");
     }
+    let taken = shell.json(&format!("quote {plan}")).await;
+    let of = format!("/v1/quotes/{}", taken["id"].as_str().expect("an id"));
+    assert_eq!(taken, service.with(&key).get(&of).await.expect(200));
+    let other = hold(&service, &key).await;
+    for (verb, id, state) in [
+        ("confirm", &held, "confirmed"),
+        ("cancel", &other, "closed"),
+    ] {
+        let moved = shell.json(&format!("{verb} {id}")).await;
+        assert_eq!(moved["state"], state, "{verb}");
+        let shown = service.with(&key).get(&format!("/v1/reservations/{id}"));
+        let mut shown = shown.await.expect(200);
+        // The answer to a change is the reservation without what is looked up beside it.
+        let shown = shown.as_object_mut().expect("an object");
+        shown.retain(|field, _| moved.get(field).is_some());
+        assert_eq!(moved.as_object(), Some(&*shown), "{verb}");
+    }
     let all = shell.json("offers --include-unavailable --all").await;
     let page = service
         .anyone()
@@ -51,6 +68,24 @@ async fn with_json_each_command_prints_the_answer_of_the_api() {
         .expect(200);
     assert_eq!(all["items"], page["items"], "the market fits into one page");
     assert_eq!(all["next_cursor"], Value::Null);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_json_a_login_and_its_end_say_whose_it_is_and_never_the_key() {
+    let service = Service::start().await;
+    let key = service.key("acme", Role::Member).await;
+    let shell = Shell::new();
+    let login = format!("login --server {} --json", service.world.base_url());
+    let told = shell.run_reading(&key.secret, &login).await;
+    let login = told.json(0);
+    assert_eq!(login["role"], "member");
+    assert_eq!(shell.json("whoami").await, login);
+    assert_eq!(
+        shell.json("logout").await,
+        json!({ "forgotten": "default" })
+    );
+    assert!(!told.stdout.contains(&key.secret), "{told:?}");
     service.stop().await;
 }
 
@@ -146,6 +181,10 @@ async fn a_reservation_under_the_same_key_is_made_once() {
         fresh["id"], first["id"],
         "each invocation has a key of its own"
     );
+    let quiet = "reserve --gpu H100-SXM --count 8 --yes --quiet";
+    let quiet = shell.told(quiet).await;
+    let id = quiet.strip_suffix('\n').expect("one line");
+    assert_eq!(shell.json(&format!("show {id}")).await["id"], id, "{quiet}");
     service.stop().await;
 }
 

@@ -68,6 +68,28 @@ async fn a_login_checks_the_key_keeps_it_for_its_user_alone_and_prints_it_nowher
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_may_be_kept_where_it_is_made_before_the_service_runs() {
+    let shell = Shell::new();
+    let make = "token create --tenant acme --data-dir data --login";
+    let made = shell.run(&format!("{make} http://127.0.0.1:9")).await;
+    assert_eq!(made.status, Some(0), "{made:?}");
+    assert!(!made.stdout.contains("gpb_"), "it is not printed: {made:?}");
+    let kept = std::fs::read_to_string(shell.profiles()).expect("profiles");
+    assert!(
+        kept.contains("\"gpb_") && kept.contains("http://127.0.0.1:9"),
+        "{kept}"
+    );
+    assert_eq!(mode(&shell.profiles()), 0o600);
+    // No key is made for a service that it may not travel to.
+    let refused = shell
+        .run(&format!("{make} http://broker.example.com"))
+        .await;
+    refused.sentence(2);
+    let still = std::fs::read_to_string(shell.profiles()).expect("profiles");
+    assert_eq!(still, kept);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn profiles_stand_beside_each_other_and_the_last_login_is_the_usual_one() {
     let service = Service::start().await;
     let member = service.key("acme", Role::Member).await;

@@ -1,5 +1,6 @@
 //! From a login to the cost report with the client alone, while the test turns the clock.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use chrono::TimeDelta;
@@ -38,6 +39,18 @@ async fn turn_until(service: &Service, caller: &Caller<'_>, id: &str, state: &st
         turn.await.expect("the clock turns");
     }
     panic!("{id} was not {state} within two hours of the clock");
+}
+
+/// Waits until the reservation is asked to end.
+async fn until_wished_for(caller: &Caller<'_>, id: &str) {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        let shown = caller.get(&format!("/v1/reservations/{id}")).await;
+        if shown.expect(200)["wish"].is_string() {
+            return;
+        }
+    }
+    panic!("nobody asked for the end of {id}");
 }
 
 /// How the command ended that watched for what has happened by now.
@@ -90,6 +103,7 @@ async fn a_member_walks_from_login_to_the_cost_report_with_the_client_alone() {
     assert_eq!(watched.stderr, "", "no spinner where there is no terminal");
 
     access_is_shown_in_each_form(&shell, &id).await;
+    access_is_written_for_ssh_and_nothing_else_is_written_over(&shell, &id).await;
     let before = shell.json(&format!("show {id}")).await;
     let extended = shell.json(&format!("extend {id} --hours 2")).await;
     let end = |body: &serde_json::Value| {
@@ -98,14 +112,22 @@ async fn a_member_walks_from_login_to_the_cost_report_with_the_client_alone() {
             .expect("a time")
     };
     assert_eq!(end(&extended) - end(&before), TimeDelta::hours(2));
+    let refused = shell.run(&format!("cancel {id}")).await;
+    let sentence = refused.sentence(1);
+    for said in ["that is active cannot be cancelled", "`broker release`"] {
+        assert!(sentence.contains(said), "{sentence}");
+    }
+    let planned = shell.told("plan --gpu any --count 8").await;
+    let too_wide = planned.lines().find(|line| line.chars().count() > 100);
+    assert_eq!(too_wide, None, "as wide as what is told around it");
 
     service
         .world
         .turn(TimeDelta::hours(1))
         .await
         .expect("the clock turns");
-    let released = shell.told(&format!("release {id}")).await;
-    assert!(released.contains("release asked for"), "{released}");
+    let release = shell.start(&format!("release {id} --watch"));
+    until_wished_for(&caller, &id).await;
     let watch = shell.start(&format!("watch {id} --json"));
     turn_until(&service, &caller, &id, "closed").await;
     let closed = ended_by_now(watch).await.json(0);
@@ -113,10 +135,48 @@ async fn a_member_walks_from_login_to_the_cost_report_with_the_client_alone() {
         (&closed["state"], &closed["reason"]),
         (&json!("closed"), &json!("released"))
     );
+    let released = ended_by_now(release).await;
+    assert_eq!(released.status, Some(0), "{released:?}");
+    for part in ["closed (released)", "charged"] {
+        assert!(
+            released.stdout.contains(part),
+            "{part} is missing in {released:?}"
+        );
+    }
     let gone = shell.run(&format!("watch {id} --until active")).await;
     assert!(gone.sentence(1).contains("closed (released)"), "{gone:?}");
     what_was_used_is_reported(&shell).await;
+    what_was_used_is_of_its_project_alone(&service, &key, &id).await;
     service.stop().await;
+}
+
+async fn what_was_used_is_of_its_project_alone(service: &Service, key: &Key, id: &str) {
+    let whole = service.with(key);
+    let shown = whole.get(&format!("/v1/reservations/{id}")).await;
+    let its_project = shown.expect(200)["project_id"].clone();
+    let its_project = its_project.as_str().expect("an id");
+    let made = whole
+        .post("/v1/projects", &json!({ "name": "another" }))
+        .await;
+    let another = made.expect(201)["id"].clone();
+    let another = another.as_str().expect("an id");
+    let nodes = whole.get(&format!("/v1/reservations/{id}/nodes")).await;
+    let proof = nodes.expect(200)["items"][0]["attestation_id"].clone();
+    let proof = format!("/v1/attestations/{}", proof.as_str().expect("an id"));
+    let report = whole.get("/v1/reports/costs").await.expect(200);
+    for (project, reached) in [(its_project, true), (another, false)] {
+        let bound = service.key_in("acme", Role::Member, project).await;
+        let bound = service.with(&bound);
+        let its = bound.get("/v1/reports/costs").await.expect(200);
+        assert_eq!(its["total_usd"] == report["total_usd"], reached, "{its}");
+        let shown = bound.get(&proof).await;
+        assert_eq!(
+            shown.status,
+            if reached { 200 } else { 404 },
+            "{}",
+            shown.text
+        );
+    }
 }
 
 async fn access_is_shown_in_each_form(shell: &Shell, id: &str) {
@@ -141,6 +201,36 @@ async fn access_is_shown_in_each_form(shell: &Shell, id: &str) {
     let command = shell.told(&format!("access {id} --torchrun")).await;
     let written = access["torchrun"]["commands"][0].as_str();
     assert_eq!(Some(command.trim_end()), written);
+}
+
+async fn access_is_written_for_ssh_and_nothing_else_is_written_over(shell: &Shell, id: &str) {
+    let access = shell.json(&format!("access {id}")).await;
+    let line = format!("access {id} --ssh-dir nodes");
+    let told = shell.told(&line).await;
+    let folder = shell.home.path().join("nodes");
+    let [config, known_hosts] = ["config", "known_hosts"].map(|name| folder.join(name));
+    let alias = format!("gpb-{}-0", &id[id.len() - 8..]);
+    assert_eq!(told, format!("Next: ssh -F {} {alias}\n", config.display()));
+    let read = |file: &Path| std::fs::read_to_string(file).expect("a file");
+    let entry = read(&config);
+    for part in [
+        format!("\nHost {alias}\n"),
+        format!("    UserKnownHostsFile \"{}\"\n", known_hosts.display()),
+        "    StrictHostKeyChecking yes\n".to_owned(),
+    ] {
+        assert!(entry.contains(&part), "{part} is missing in {entry}");
+    }
+    let hosts = access["known_hosts"].as_str().expect("known hosts");
+    assert!(read(&known_hosts).ends_with(hosts), "the host keys");
+    assert_eq!(
+        shell.json(&line).await,
+        json!({ "config": config, "known_hosts": known_hosts }),
+        "what was written here may be written anew"
+    );
+    std::fs::write(&known_hosts, "somebody else's").expect("a file");
+    let refused = shell.run(&line).await;
+    assert!(refused.sentence(2).contains("known_hosts"), "{refused:?}");
+    assert_eq!(read(&known_hosts), "somebody else's");
 }
 
 async fn what_was_used_is_reported(shell: &Shell) {

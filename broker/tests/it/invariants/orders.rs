@@ -121,6 +121,7 @@ async fn invariant_03_a_worker_whose_claim_ran_out_changes_nothing_any_more() {
     .await;
 }
 
+// S65
 #[tokio::test(flavor = "multi_thread")]
 async fn invariant_04_a_gang_gets_every_node_or_keeps_none_and_pays_nothing() {
     for_each_database(async |store| {
@@ -168,6 +169,7 @@ async fn invariant_04_a_gang_gets_every_node_or_keeps_none_and_pays_nothing() {
     .await;
 }
 
+// S65
 #[tokio::test(flavor = "multi_thread")]
 async fn invariant_04_a_gang_in_which_one_node_fails_is_replaced_as_a_whole_in_one_offer() {
     for_each_database(async |store| {

@@ -7,6 +7,7 @@ use broker::app::Broker;
 use broker::background::{self, Background};
 use broker::reserve::{self, Particulars, ReserveError};
 use broker::{fulfil, ingest, plan};
+use market::identity::Reach;
 use market::ids::ReservationId;
 use market::lease::LeaseState;
 use market::money::Money;
@@ -41,10 +42,10 @@ async fn race_for_holds(scene: &Scene, racers: usize) -> Vec<ReservationId> {
     let demand = serde_json::from_value(training(8)).expect("a demand");
     let mut race = tokio::task::JoinSet::new();
     for _ in 0..racers {
-        let (broker, tenant, demand) =
-            (scene.broker().clone(), scene.tenant, Clone::clone(&demand));
+        let (broker, whose) = (scene.broker().clone(), Reach::whole(scene.tenant));
+        let demand = Clone::clone(&demand);
         race.spawn(async move {
-            reserve::in_one_call(&broker, tenant, demand, Particulars::default(), None).await
+            reserve::in_one_call(&broker, &whose, demand, Particulars::default(), None).await
         });
     }
     let mut held = Vec::new();
@@ -120,11 +121,11 @@ async fn invariant_09_a_price_of_zero_is_unknown_and_never_the_cheapest() {
         assert!(snapshot.offer(&free).is_none(), "no offer without a price");
         let left = snapshot
             .offers()
-            .filter(|o| o.provider.as_str() == "voltagepark")
+            .filter(|o| o.provider().as_str() == "voltagepark")
             .count();
         assert_eq!(left, of_all - 1);
         let demand = serde_json::from_value(training(8)).expect("a demand");
-        let made = plan::make_plan(scene.broker(), scene.tenant, demand)
+        let made = plan::make_plan(scene.broker(), &Reach::whole(scene.tenant), demand)
             .await
             .expect("a plan");
         let lines = made
@@ -148,7 +149,7 @@ async fn invariant_09_an_empty_list_delists_nothing_and_what_it_hides_grows_old(
             broker
                 .snapshot()
                 .offers()
-                .filter(|offer| offer.provider.as_str() == "lambda")
+                .filter(|offer| offer.provider().as_str() == "lambda")
                 .count()
         };
         let before = of_lambda(scene.broker());
@@ -209,8 +210,8 @@ async fn invariant_11_a_provider_that_hangs_keeps_no_other_from_being_read_or_or
             let snapshot = scene.broker().snapshot();
             let mut offers = snapshot
                 .offers()
-                .filter(|o| o.provider.as_str() == "voltagepark");
-            offers.all(|offer| offer.observed_at == now)
+                .filter(|o| o.provider().as_str() == "voltagepark");
+            offers.all(|offer| offer.observed_at() == now)
         })
         .await;
         eventually("an order at voltagepark", async || {

@@ -14,6 +14,7 @@ use broker::start::{self, StartError};
 use broker::{plan, quote};
 use chrono::TimeDelta;
 use market::gpu::Gpu;
+use market::identity::Reach;
 use market::ids::{LeaseId, ProjectId, ReservationId, TenantId, VerificationId};
 use market::verification::{AgentBuild, Commit, DeviceKind, Digest, Level, PROTOCOL};
 use serde_json::Value;
@@ -34,17 +35,16 @@ async fn invariant_13_ids_of_another_tenant_are_unknown_to_every_stage() {
     for_each_database(async |store| {
         let scene = Scene::open(store).await;
         let broker = scene.broker();
+        let owner = Reach::whole(scene.tenant);
         let demand = || serde_json::from_value(training(8)).expect("a demand");
-        let made = plan::make_plan(broker, scene.tenant, demand())
+        let made = plan::make_plan(broker, &owner, demand())
             .await
             .expect("a plan");
-        let quoted = quote::make_quote(broker, scene.tenant, made.id, 1, None)
+        let quoted = quote::make_quote(broker, &owner, made.id, 1, None)
             .await
             .expect("a quote");
         let id = scene.hold(training(8)).await;
-        let own = reserve::find(broker, scene.tenant, id)
-            .await
-            .expect("its own");
+        let own = reserve::find(broker, &owner, id).await.expect("its own");
 
         let stranger = TenantId::from_uuid(broker.new_uuid());
         let project = ProjectId::from_uuid(broker.new_uuid());
@@ -53,23 +53,24 @@ async fn invariant_13_ids_of_another_tenant_are_unknown_to_every_stage() {
             .ensure("other", stranger, project, broker.now())
             .await
             .expect("a tenant");
-        let plan = plan::find(broker, stranger, made.id).await;
+        let outside = Reach::whole(stranger);
+        let plan = plan::find(broker, &outside, made.id).await;
         assert!(matches!(plan, Err(PlanError::Unknown(unknown)) if unknown == made.id));
-        let quote = quote::find(broker, stranger, quoted.id).await;
+        let quote = quote::find(broker, &outside, quoted.id).await;
         assert!(matches!(quote, Err(QuoteError::Unknown(unknown)) if unknown == quoted.id));
-        let quote = quote::make_quote(broker, stranger, made.id, 1, None).await;
+        let quote = quote::make_quote(broker, &outside, made.id, 1, None).await;
         assert!(matches!(
             quote,
             Err(QuoteError::Plan(PlanError::Unknown(_)))
         ));
-        let held = reserve::hold(broker, stranger, quoted.id, Particulars::default(), None).await;
+        let held = reserve::hold(broker, &outside, quoted.id, Particulars::default(), None).await;
         assert!(
             matches!(held, Err(ReserveError::Quote(QuoteError::Unknown(_)))),
             "{held:?}"
         );
         let end = broker.now() + TimeDelta::days(9);
         for refused in [
-            reserve::find(broker, stranger, id).await,
+            reserve::find(broker, &outside, id).await,
             reserve::confirm(broker, stranger, id, None).await,
             reserve::cancel(broker, stranger, id, None).await,
             reserve::release(broker, stranger, id, None).await,
@@ -78,10 +79,10 @@ async fn invariant_13_ids_of_another_tenant_are_unknown_to_every_stage() {
             assert!(matches!(refused, Err(ReserveError::Unknown(unknown)) if unknown == id));
         }
         // What it may not name, it may not use either.
-        let theirs = plan::make_plan(broker, stranger, demand())
+        let theirs = plan::make_plan(broker, &outside, demand())
             .await
             .expect("a plan");
-        let theirs = quote::make_quote(broker, stranger, theirs.id, 1, None)
+        let theirs = quote::make_quote(broker, &outside, theirs.id, 1, None)
             .await
             .expect("a quote");
         let keys = store
@@ -94,7 +95,7 @@ async fn invariant_13_ids_of_another_tenant_are_unknown_to_every_stage() {
             ssh_key_ids: Some(vec![keys[0].id]),
             ..Particulars::default()
         };
-        let held = reserve::hold(broker, stranger, theirs.id, with_key, None).await;
+        let held = reserve::hold(broker, &outside, theirs.id, with_key, None).await;
         assert!(
             matches!(held, Err(ReserveError::UnknownSshKey(_))),
             "{held:?}"
@@ -103,7 +104,7 @@ async fn invariant_13_ids_of_another_tenant_are_unknown_to_every_stage() {
             project_id: Some(own.project_id),
             ..Particulars::default()
         };
-        let held = reserve::hold(broker, stranger, theirs.id, with_project, None).await;
+        let held = reserve::hold(broker, &outside, theirs.id, with_project, None).await;
         assert!(
             matches!(held, Err(ReserveError::UnknownProject(_))),
             "{held:?}"
@@ -113,12 +114,12 @@ async fn invariant_13_ids_of_another_tenant_are_unknown_to_every_stage() {
         let words = |error: ReserveError| error.to_string();
         let never = ReservationId::from_uuid(broker.new_uuid());
         let of_never = words(
-            reserve::find(broker, stranger, never)
+            reserve::find(broker, &outside, never)
                 .await
                 .expect_err("never"),
         );
         let of_theirs = words(
-            reserve::find(broker, stranger, id)
+            reserve::find(broker, &outside, id)
                 .await
                 .expect_err("theirs"),
         );
@@ -127,9 +128,7 @@ async fn invariant_13_ids_of_another_tenant_are_unknown_to_every_stage() {
             of_theirs.replace(&id.to_string(), "")
         );
         assert_eq!(
-            reserve::find(broker, scene.tenant, id)
-                .await
-                .expect("its own"),
+            reserve::find(broker, &owner, id).await.expect("its own"),
             own
         );
         assert_eq!(

@@ -385,7 +385,7 @@ async fn supply(scene: &Scene, provider: Provider) -> (usize, Option<String>) {
     let snapshot = scene.broker().snapshot();
     let offers = snapshot
         .offers()
-        .filter(|o| o.provider.as_str() == provider.as_str())
+        .filter(|o| o.provider().as_str() == provider.as_str())
         .count();
     let rows = scene.store().providers().list().await.expect("providers");
     let row = rows

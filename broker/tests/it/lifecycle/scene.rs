@@ -13,6 +13,7 @@ use broker::simulation::{World, WorldOptions, simulated_links};
 use broker::{fulfil, ingest, start};
 use chrono::TimeDelta;
 use market::demand::Demand;
+use market::identity::Reach;
 use market::ids::{ProjectId, ProviderId, ReservationId, SshKeyId, TenantId};
 use market::ledger::{Account, LedgerUnit};
 use market::money::Currency;
@@ -242,7 +243,7 @@ impl Scene {
         let demand: Demand = serde_json::from_value(demand).expect("a demand");
         reserve::in_one_call(
             &self.broker,
-            self.tenant,
+            &Reach::whole(self.tenant),
             demand,
             Particulars::default(),
             None,

@@ -180,8 +180,8 @@ async fn a_provider_whose_reading_panics_is_read_again() {
                 let snapshot = scene.broker().snapshot();
                 let mut its = snapshot
                     .offers()
-                    .filter(|o| o.provider.as_str() == provider);
-                its.all(|offer| offer.observed_at == now)
+                    .filter(|o| o.provider().as_str() == provider);
+                its.all(|offer| offer.observed_at() == now)
             })
             .await;
         }

@@ -8,7 +8,7 @@ use broker::config::Config;
 use broker::http::{self, api_keys};
 use broker::providers::{LinkError, connect_row, seal};
 use broker::start::{self, start};
-use market::identity::Role;
+use market::identity::{Projects, Role};
 use market::ids::{ApiKeyId, ProjectId, ProviderId, TenantId};
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -62,6 +62,7 @@ async fn a_kept_credential_goes_to_no_other_address_in_production() {
         name: "test".into(),
         role: Role::Admin,
         scopes: api_keys::default_scopes(Role::Admin),
+        projects: Projects::All,
         prefix: secret.prefix(),
         hash: secret.hash(),
         expires_at: None,

@@ -32,6 +32,7 @@ fn a_gpus_demand_needs_only_gpu_and_count() {
     assert_eq!((gpus.nodes, gpus.spot), (1, false));
 }
 
+// S01
 #[test]
 fn every_kind_parses_and_is_closed() {
     for json in [
@@ -115,4 +116,71 @@ fn the_halves_of_a_hybrid_are_checked_with_their_path() {
     );
     assert!(found[0].starts_with("train.tokens:"), "{found:?}");
     assert!(found[1].starts_with("serve.input_tokens:"), "{found:?}");
+}
+
+#[test]
+fn a_list_is_no_longer_than_the_schema_says() {
+    let strings = |count: usize, item: &str| vec![format!("\"{item}\""); count].join(",");
+    let demand = |field: &str, count: usize| {
+        let (outer, inner) = field.split_once('.').expect("a path");
+        let item = if inner == "countries" { "FR" } else { "lambda" };
+        let items = strings(count, item);
+        format!(r#"{{"kind":"gpus","gpu":"any","count":1,"{outer}":{{"{inner}":[{items}]}}}}"#)
+    };
+    for field in [
+        "places.countries",
+        "places.regions",
+        "policy.deny_providers",
+        "policy.allow_providers",
+    ] {
+        assert_eq!(faults(&demand(field, 250)), Vec::<String>::new(), "{field}");
+        assert_eq!(
+            faults(&demand(field, 251)),
+            [format!("{field}: names 251, and at most 250 are taken")]
+        );
+    }
+    let users = vec![r#"{"country":"FR","share":0.004}"#; 251].join(",");
+    let serve = format!(
+        r#"{{"kind":"serve_realtime","model":"Llama 3 8B","concurrency":2,"input_tokens":5,"output_tokens":5,"users":[{users}]}}"#
+    );
+    assert_eq!(
+        faults(&serve),
+        ["users: names 251, and at most 250 are taken"]
+    );
+    let hybrid = format!(
+        r#"{{"kind":"hybrid","train":{{"model":"Llama 3 8B","tokens":5,"tenancy":[{}]}},"serve":{serve}}}"#,
+        strings(5, "vm")
+    );
+    assert_eq!(
+        faults(&hybrid),
+        [
+            "train.tenancy: names 5, and at most 4 are taken",
+            "serve.users: names 251, and at most 250 are taken"
+        ]
+    );
+}
+
+#[test]
+fn a_measurement_is_given_once_and_within_reason() {
+    let step = |measured: &str| {
+        faults(&format!(
+            r#"{{"kind":"train","model":"x","tokens":5,"calibration":{{"gpu":"H100-SXM","gpus_per_node":8{measured}}}}}"#
+        ))
+    };
+    assert_eq!(step(r#","tokens_per_second":5"#), Vec::<String>::new());
+    assert_eq!(step(r#","seconds_per_step":5"#), Vec::<String>::new());
+    assert!(step("")[0].starts_with("calibration.tokens_per_second: give the measurement once"));
+    assert_eq!(
+        step(r#","tokens_per_second":5,"seconds_per_step":5"#).len(),
+        1
+    );
+    assert!(step(r#","seconds_per_step":0"#)[0].starts_with("calibration.seconds_per_step:"));
+    assert!(step(r#","nodes":0,"tokens_per_second":5"#)[0].starts_with("calibration.nodes:"));
+    let copy = |gpus: u32| {
+        faults(&format!(
+            r#"{{"kind":"serve_batch","model":"x","requests":5,"input_tokens":5,"output_tokens":5,"calibration":{{"gpu":"L40S","gpus":{gpus},"concurrency":4,"tokens_per_second":5}}}}"#
+        ))
+    };
+    assert_eq!(copy(1), Vec::<String>::new());
+    assert!(copy(0)[0].starts_with("calibration.gpus:"));
 }

@@ -11,6 +11,14 @@ use crate::perf::replica::{
     serve_as_well_as_it_can,
 };
 
+// The words that the columns know.
+pub(super) const METRICS: &str = "offline_throughput, static_batch_throughput, single_stream_decode, \
+    prefill_throughput, ttft, mlperf_offline, mlperf_server, mlperf_interactive";
+pub(super) const WEIGHTS: &str = "bf16, fp16, fp8, int8, fp4, int4_g, int4_k";
+pub(super) const CACHES: &str = "bf16, fp16, fp8, fp4";
+pub(super) const FRAMEWORKS: &str = "trtllm-0.5, trtllm-0.13, trtllm-0.20, trtllm-1.0, trtllm-mlperf, \
+    vllm, vllm-2024, amd-vllm, llama.cpp, mlc-llm";
+
 /// The columns that are read.
 #[derive(Debug, Deserialize)]
 pub(super) struct Row {
@@ -228,12 +236,7 @@ fn metric(word: &str) -> Result<Metric, RowError> {
         "ttft" => Ok(Metric::FirstToken),
         "mlperf_offline" => Ok(Metric::MlperfOffline),
         "mlperf_server" | "mlperf_interactive" => Ok(Metric::MlperfServer),
-        _ => Err(unknown(
-            "metric",
-            word,
-            "offline_throughput, static_batch_throughput, single_stream_decode, \
-             prefill_throughput, ttft, mlperf_offline, mlperf_server, mlperf_interactive",
-        )),
+        _ => Err(unknown("metric", word, METRICS)),
     }
 }
 
@@ -245,11 +248,7 @@ fn weights(word: &str) -> Result<WeightFormat, RowError> {
         "fp4" => Ok(WeightFormat::Fp4),
         "int4_g" => Ok(WeightFormat::Int4Group),
         "int4_k" => Ok(WeightFormat::Int4Mixed),
-        _ => Err(unknown(
-            "weight_precision",
-            word,
-            "bf16, fp16, fp8, int8, fp4, int4_g, int4_k",
-        )),
+        _ => Err(unknown("weight_precision", word, WEIGHTS)),
     }
 }
 
@@ -258,7 +257,7 @@ fn cache(word: &str) -> Result<CacheFormat, RowError> {
         "bf16" | "fp16" => Ok(CacheFormat::Bf16),
         "fp8" => Ok(CacheFormat::Fp8),
         "fp4" => Ok(CacheFormat::Fp4),
-        _ => Err(unknown("kv_precision", word, "bf16, fp16, fp8, fp4")),
+        _ => Err(unknown("kv_precision", word, CACHES)),
     }
 }
 
@@ -273,12 +272,7 @@ fn engine(word: &str) -> Result<Engine, RowError> {
         "amd-vllm" => Ok(Engine::VllmAmd),
         "llama.cpp" => Ok(Engine::LlamaCpp),
         "mlc-llm" => Ok(Engine::Mlc),
-        _ => Err(unknown(
-            "framework",
-            word,
-            "trtllm-0.5, trtllm-0.13, trtllm-0.20, trtllm-1.0, trtllm-mlperf, vllm, vllm-2024, \
-             amd-vllm, llama.cpp, mlc-llm",
-        )),
+        _ => Err(unknown("framework", word, FRAMEWORKS)),
     }
 }
 

@@ -10,6 +10,14 @@ use crate::perf::step_time::{
     Cluster, Job, Layout, Recompute, Release, Stack, Strategy, step_time,
 };
 
+// The words that the columns know.
+pub(super) const PRECISIONS: &str = "bf16, fp16, fp8, fp4";
+pub(super) const RECOMPUTATIONS: &str = "none, selective, full";
+pub(super) const FRAMEWORKS: &str = "megatron, megatron-deepspeed, pytorch-fsdp, torchtitan, internevo, \
+    deepspeed, hf-deepspeed";
+pub(super) const STRATEGIES: &str = "fsdp_full, fsdp_grad_op, fsdp_zero2, hsdp, zero1_node, zero1, ddp, \
+    lora, lora_zero3";
+
 /// The columns that are read; blank ones are the usual of a small run.
 #[derive(Debug, Deserialize)]
 pub(super) struct Row {
@@ -141,7 +149,7 @@ fn product(word: &str) -> Result<Product, RowError> {
         "bf16" | "fp16" => Ok(Product::Bf16),
         "fp8" => Ok(Product::Fp8),
         "fp4" => Ok(Product::Fp4),
-        _ => Err(unknown("precision", word, "bf16, fp16, fp8, fp4")),
+        _ => Err(unknown("precision", word, PRECISIONS)),
     }
 }
 
@@ -150,7 +158,7 @@ fn recompute(word: &str) -> Result<Recompute, RowError> {
         "none" | "" => Ok(Recompute::None),
         "selective" => Ok(Recompute::Selective),
         "full" => Ok(Recompute::Full),
-        _ => Err(unknown("recompute", word, "none, selective, full")),
+        _ => Err(unknown("recompute", word, RECOMPUTATIONS)),
     }
 }
 
@@ -162,11 +170,7 @@ fn stack(word: &str) -> Result<Stack, RowError> {
         "torchtitan" => Ok(Stack::Torchtitan),
         "internevo" => Ok(Stack::InternEvo),
         "deepspeed" | "hf-deepspeed" => Ok(Stack::DeepSpeed),
-        _ => Err(unknown(
-            "framework",
-            word,
-            "megatron, megatron-deepspeed, pytorch-fsdp, torchtitan, internevo, deepspeed, hf-deepspeed",
-        )),
+        _ => Err(unknown("framework", word, FRAMEWORKS)),
     }
 }
 
@@ -193,11 +197,7 @@ fn strategy(word: &str) -> Result<Strategy, RowError> {
         "zero1" => Ok(Strategy::OptimiserShard),
         "ddp" => Ok(Strategy::Replicated),
         "lora" | "lora_zero3" => Ok(Strategy::Adapters),
-        _ => Err(unknown(
-            "strategy",
-            word,
-            "fsdp_full, fsdp_grad_op, fsdp_zero2, hsdp, zero1_node, zero1, ddp, lora, lora_zero3",
-        )),
+        _ => Err(unknown("strategy", word, STRATEGIES)),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use market::fabric::Internode;
 use market::place::{Country, Place};
 
 use super::*;
@@ -37,6 +38,11 @@ fn supply() -> Vec<Offer> {
         });
     }
     offers.push(metal("fabric", "H100-SXM", "27.92"));
+    offers.push(metal("large-fabric", "H200-SXM", "35.92"));
+    offers.push(Offer {
+        internode: Internode::Ethernet,
+        ..metal("plain", "H100-SXM", "23.92")
+    });
     offers
 }
 
@@ -46,7 +52,7 @@ fn example(name: &str) -> Demand {
     serde_json::from_str(&text).expect("a demand")
 }
 
-fn best(name: &str) -> Candidate {
+fn planned(name: &str) -> Plan {
     let demand = example(name);
     assert_eq!(demand.check(now()), Ok(()), "{name}");
     let options = SearchOptions {
@@ -54,8 +60,20 @@ fn best(name: &str) -> Candidate {
         ..SearchOptions::default()
     };
     let market = snapshot(supply());
-    let plan = search(&market, &demand, &Held::new(), now(), &options).expect("a plan");
-    plan.candidates.into_iter().next().expect("a candidate")
+    search(&market, &demand, &Held::new(), now(), &options).expect("a plan")
+}
+
+fn best(name: &str) -> Candidate {
+    let first = planned(name).candidates.into_iter().next();
+    first.expect("a candidate")
+}
+
+fn of<'a>(plan: &'a Plan, sku: &str) -> &'a Candidate {
+    let found = plan
+        .candidates
+        .iter()
+        .find(|one| one.lines[0].offer.sku == sku);
+    found.expect("a candidate of each offer")
 }
 
 #[test]
@@ -70,7 +88,7 @@ fn every_example_is_a_demand() {
             seen += 1;
         }
     }
-    assert!(seen >= 4, "{seen}");
+    assert!(seen >= 11, "{seen}");
 }
 
 #[test]
@@ -113,4 +131,82 @@ fn the_embeddings_are_made_on_spot() {
     let batch = best("batch-embedding.json");
     assert_eq!(batch.lines[0].offer.terms, Terms::Spot);
     assert!(batch.facts.run_hours <= Some(48.0));
+}
+
+// S26
+#[test]
+fn the_8b_is_fine_tuned_on_one_node() {
+    let run = best("llama-8b-one-node.json");
+    assert_eq!((run.nodes(), run.gpus()), (1, 8));
+    assert!(run.facts.exposed_communication < Some(0.05));
+}
+
+// S08
+#[test]
+fn the_70b_on_256_gpus_trains_over_infiniband_many_times_as_fast_as_over_ethernet() {
+    let plan = planned("llama-70b-256-gpus.json");
+    let (fast, slow) = (of(&plan, "fabric"), of(&plan, "plain"));
+    assert!(fast.rank < slow.rank, "though its hour is dearer");
+    let rate = |run: &Candidate| run.facts.tokens_per_second.expect("a rate");
+    assert!(rate(fast) > 4.0 * rate(slow));
+    assert!(fast.facts.exposed_communication < Some(0.05));
+    assert!(slow.facts.exposed_communication > Some(0.6));
+    assert!(slow.facts.run_cost_usd > fast.facts.run_cost_usd);
+}
+
+// S06
+#[test]
+fn the_405b_fits_64_gpus_of_141_gb_alone() {
+    let plan = planned("llama-405b.json");
+    assert_eq!(skus(&plan), ["large-fabric"]);
+    let refused = plan.refused.iter();
+    let memory = refused.filter(|one| one.reason == ReasonCode::Memory);
+    assert!(memory.count() > 0);
+}
+
+#[test]
+fn adapters_are_trained_as_fast_over_ethernet_so_the_cheaper_machines_win() {
+    let plan = planned("lora-over-ethernet.json");
+    let (fabric, plain) = (of(&plan, "fabric"), of(&plan, "plain"));
+    let rate = |run: &Candidate| run.facts.tokens_per_second.expect("a rate");
+    assert!((rate(fabric) / rate(plain) - 1.0).abs() < 1e-9);
+    assert_eq!(plain.rank, 1);
+}
+
+#[test]
+fn the_mixture_is_trained_in_one_fabric_by_the_step_that_was_measured() {
+    let run = best("mixtral-moe.json");
+    assert!(run.lines[0].offer.internode.is_rdma());
+    assert!(run.facts.calibration_factor.is_some());
+    let layout = run.facts.layout.expect("a layout");
+    assert!(layout.expert_parallel >= 1);
+}
+
+#[test]
+fn the_sovereign_fleet_stands_in_europe_and_nowhere_else() {
+    let plan = planned("sovereign-eu.json");
+    let europe = ["DE", "FR", "NL", "FI", "SE"].map(|code| Country::parse(code).expect("one"));
+    for candidate in &plan.candidates {
+        for line in &candidate.lines {
+            assert!(europe.contains(&line.offer.place.country.expect("a country")));
+        }
+    }
+    assert!(!plan.candidates.is_empty());
+    assert!(plan.rejected.by_reason[&ReasonCode::PlaceUnknown] > 0);
+    assert!(plan.rejected.by_reason[&ReasonCode::Place] > 0);
+}
+
+// S17
+#[test]
+fn the_hybrid_releases_its_fabric_and_serves_on_smaller_machines() {
+    let demand = example("hybrid.json");
+    let options = SearchOptions::default();
+    let market = snapshot(supply());
+    let plan = search(&market, &demand, &Held::new(), now(), &options).expect("a plan");
+    let hybrid = plan.hybrid.as_ref().expect("a hybrid plan");
+    let best = &hybrid.pairs[0];
+    let line = |rank: usize| &plan.candidates[rank - 1].lines[0].offer;
+    assert_eq!(line(best.train_candidate).sku, "fabric");
+    assert!(!line(best.serve_candidate).internode.is_rdma());
+    assert!(best.bill.released_at <= best.bill.serves_from);
 }

@@ -253,9 +253,24 @@ fn a_pile_of_requests_is_answered_where_it_costs_least_and_spot_will_do() {
     assert!((2..=3).contains(&hurried.nodes()), "{}", hurried.nodes());
     let ratio = hurried.facts.run_cost_usd.expect("a cost").units() as f64 / expected;
     assert!((ratio - 1.0).abs() < 1e-6);
-    // Requests that are answered as they come are not put on spot.
-    let plan = find(market, &chat(json!({})));
+    // Requests that are answered as they come are not put on spot, and answering the same pile as
+    // it comes costs no less.
+    let rate = 200.0;
+    let served = chat(json!({ "requests_per_second": rate, "output_tokens": 16 }));
+    let plan = find(market.clone(), &served);
     assert!(!skus(&plan).contains(&"spot"));
+    let firm = market
+        .into_iter()
+        .filter(|offer| offer.terms != Terms::Spot);
+    let firm = find(firm.collect(), &pile(json!({})));
+    let hours = 1_000_000.0 / rate / 3_600.0;
+    let as_it_comes = plan.candidates[0].cost_per_hour.units() as f64 * hours;
+    let on_spot = cost.expect("a cost").units() as f64;
+    let at_leisure = firm.candidates[0].facts.run_cost_usd.expect("a cost");
+    assert!(
+        on_spot < as_it_comes && at_leisure.units() as f64 <= as_it_comes,
+        "{on_spot}, {at_leisure} without spot, {as_it_comes} as it comes"
+    );
 }
 
 #[test]

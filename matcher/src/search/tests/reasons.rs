@@ -352,6 +352,7 @@ fn kind_cases() -> Vec<Case> {
     ]
 }
 
+// S16, S29
 #[test]
 fn every_reason_is_given_to_an_offer_that_it_alone_keeps_out() {
     // The quarantine is the provider's, not the offer's: it has a test of its own.

@@ -140,6 +140,7 @@ fn within_a_tier_the_cheaper_run_comes_first_not_the_cheaper_hour() {
     assert_eq!(skus(&plan), ["b200", "h100", "h200"]);
 }
 
+// S60, S76
 #[test]
 fn a_candidate_says_how_the_run_is_laid_out_and_its_figures_agree() {
     let plan = find(
@@ -227,6 +228,7 @@ fn small_cards_come_last_for_full_training_and_compete_on_cost_for_adapters() {
     assert_eq!(skus(&find(offers(), &train("qlora"))), ["small", "whole"]);
 }
 
+// S60
 #[test]
 fn a_deadline_adds_nodes_until_the_run_is_done_in_time() {
     let offers = || vec![metal("h100", "H100-SXM", "23.92")];
@@ -260,6 +262,7 @@ fn a_lone_machine_that_would_be_late_cannot_be_joined_by_others() {
     );
 }
 
+// S92
 #[test]
 fn a_gang_takes_all_its_nodes_of_one_offer_or_none() {
     let of_two = |sku: &str| Offer {

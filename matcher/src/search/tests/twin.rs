@@ -2,15 +2,17 @@
 //! place of closed forms, and compared on random offers.
 
 mod market;
+mod policy;
 mod rules;
 
 use proptest::prelude::*;
 
 use self::market::{any_market, any_offer, any_shared, mostly};
 use self::rules::{Twin, gpus_rules, serve_rules, train_rules};
+use super::scan::{scan, test};
 use super::*;
 use crate::samples::provider;
-use crate::snapshot::ProviderView;
+use crate::snapshot::{OfferRef, ProviderView};
 
 fn with(mut fields: Value, shared: Value) -> Value {
     fields
@@ -18,6 +20,14 @@ fn with(mut fields: Value, shared: Value) -> Value {
         .expect("an object")
         .extend(shared.as_object().expect("an object").clone());
     fields
+}
+
+/// The offers of a snapshot in full.
+fn offers_of(snapshot: &Snapshot) -> impl Iterator<Item = Row> {
+    let places = snapshot
+        .offers()
+        .filter_map(|offer| snapshot.find(&offer.offer_id()));
+    places.map(|at| snapshot.row(at))
 }
 
 proptest! {
@@ -38,6 +48,7 @@ proptest! {
         twin.check(&plan, |offer| gpus_rules(&twin, wanted, count, nodes, spot, offer));
     }
 
+    // S16
     #[test]
     fn training_is_ranked_and_refused_as_the_naive_twin_does(
         (snapshot, held) in any_market(),
@@ -89,17 +100,17 @@ proptest! {
         let providers = || ["a", "b", "c"].map(|word| (provider(word), ProviderView { freshness_limit_seconds: Some(600), stale: None, quarantine: None })).into();
         let best = |offers: Vec<Offer>| {
             let snapshot = Snapshot::new(1, now(), offers, providers());
-            let query = Query::new(&demand, now()).expect("a demand");
+            let Ok(Wanted::Query(query)) = Wanted::new(&demand, now()) else { panic!("a demand of one kind") };
             let options = SearchOptions::default();
             let filter = Filter { shared: demand.shared(), snapshot: &snapshot, held: &held, now: now(), options: &options, kind: demand.kind(), budget: &Budget::default() };
-            snapshot.rows().iter().filter_map(|row| test(&query, &filter, row).ok()).map(|good| good.fit.key).min()
+            offers_of(&snapshot).filter_map(|row| test(&query, &filter, &row).ok()).map(|fit| fit.key).min()
         };
         let worse = |after: Option<Key>, before: Option<Key>| match (after, before) {
             (_, None) => false,
             (None, Some(_)) => true,
             (Some(after), Some(before)) => after > before,
         };
-        let offers: Vec<Offer> = market.offers().cloned().collect();
+        let offers: Vec<Offer> = market.offers().map(OfferRef::to_offer).collect();
         let before = best(offers.clone());
         let more = offers.iter().cloned().chain([extra]).collect();
         prop_assert!(!worse(best(more), before));
@@ -117,7 +128,7 @@ proptest! {
         let demand = demand("gpus", json!({"gpu": "any", "count": 8}));
         let view = ProviderView { freshness_limit_seconds: Some(600), stale: None, quarantine: None };
         let providers: HashMap<_, _> = ["a", "b", "c"].map(|word| (provider(word), view.clone())).into();
-        let mut offers: Vec<Offer> = market.offers().cloned().collect();
+        let mut offers: Vec<Offer> = market.offers().map(OfferRef::to_offer).collect();
         let plan = |offers: &[Offer]| {
             let snapshot = Snapshot::new(1, now(), offers.to_vec(), providers.clone());
             search(&snapshot, &demand, &held, now(), &SearchOptions::default()).expect("a plan")
@@ -128,7 +139,26 @@ proptest! {
             offers.rotate_left(by);
         }
         let after = plan(&offers);
-        prop_assert_eq!(before.candidates, after.candidates);
-        prop_assert_eq!(before.rejected, after.rejected);
+        prop_assert_eq!(before, after);
+    }
+
+    #[test]
+    fn the_columns_answer_as_a_scan_of_all_offers_does(
+        (snapshot, held) in any_market(),
+        shared in any_shared(),
+        (wanted, count, nodes) in (prop::sample::select(vec!["H100-SXM", "H100", "any"]), mostly(vec![8_u32], vec![1, 2]), 1_u32..4),
+        kind in 0..4_usize,
+        orderable_only in prop::bool::weighted(0.2),
+        limit in prop::sample::select(vec![0_usize, 1, 3, 10, 1_000]),
+    ) {
+        let demand = [
+            demand("gpus", with(json!({"gpu": wanted, "count": count, "nodes": nodes}), shared.clone())),
+            demand("train", with(json!({"model": "Llama 3 8B", "tokens": 1_000_000_000_u64}), shared.clone())),
+            demand("train", with(json!({"model": "Llama 3 70B", "tokens": 10_000_000_000_u64, "window": {"duration_hours": 200}}), shared.clone())),
+            demand("serve_batch", with(json!({"model": "Llama 3 8B", "requests": 1_000_000, "input_tokens": 512, "output_tokens": 256}), shared)),
+        ][kind].clone();
+        let options = SearchOptions { limit, orderable_only, ..SearchOptions::default() };
+        let plan = search(&snapshot, &demand, &held, now(), &options).expect("a plan");
+        prop_assert_eq!(plan, scan(&snapshot, &demand, &held, &options));
     }
 }

@@ -459,11 +459,9 @@ fn no_rule_is_without_a_case_that_makes_it_fire() {
         all.filter(|(_, outcome, _)| *outcome != Outcome::NotRun)
             .any(|(fired, ..)| fired == code)
     };
-    let silent: Vec<_> = FindingCode::ALL
-        .iter()
-        .filter(|code| !fired(code))
-        .collect();
-    assert_eq!(silent, [&FindingCode::DeviceSimulated]);
+    let mut silent = of_one_node();
+    silent.retain(|code| !fired(code));
+    assert_eq!(silent, [FindingCode::DeviceSimulated]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::perf::replica::{CacheFormat, CannotServe, WeightFormat};
 use crate::perf::run::{RunNodes, RunWork};
 use crate::perf::serving::ServingWork;
 use crate::samples::usd;
+use crate::snapshot::OfferRef;
 
 /// The rules that do not depend on the kind of demand, read from the demand's JSON.
 pub struct Twin<'a> {
@@ -155,8 +156,8 @@ impl Twin<'_> {
     ) {
         let mut good = Vec::new();
         let mut counts: BTreeMap<ReasonCode, usize> = BTreeMap::new();
-        for offer in self.snapshot.offers() {
-            match of(offer) {
+        for offer in self.snapshot.offers().map(OfferRef::to_offer) {
+            match of(&offer) {
                 Ok((key, nodes)) => {
                     let place = offer.place.clone();
                     let tie = (
@@ -199,7 +200,10 @@ impl Twin<'_> {
         let Some(mix) = plan.candidates.first().filter(of_several) else {
             return self.check(plan, of);
         };
-        let of_one = self.snapshot.offers().filter_map(|offer| of(offer).ok());
+        let of_one = self
+            .snapshot
+            .offers()
+            .filter_map(|offer| of(&offer.to_offer()).ok());
         let cheapest = of_one.map(|((cost, _), _)| cost).min();
         assert!(cheapest.is_none_or(|cost| i128::from(mix.cost_per_hour.units()) < cost));
         let mut rest = plan.clone();

@@ -1,0 +1,270 @@
+//! An answer, and whether there is one: whether an order without a good one may have made something.
+
+use std::fmt;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde::de::DeserializeOwned;
+
+use super::{Call, Purpose, Reply, redact};
+use crate::error::{AdapterError, Refusal};
+
+/// How long to wait after a 429 that does not say.
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(15);
+
+/// An answer of the provider's own: success, or a clean refusal. Its debug form hides what the
+/// provider said.
+pub struct Answer {
+    purpose: Purpose,
+    method: &'static str,
+    path: String,
+    status: u16,
+    body: Vec<u8>,
+    excerpt: String,
+    /// What no error about the body may show.
+    secrets: Vec<String>,
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("method", &self.method)
+            .field("path", &self.path)
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Answer {
+    /// The HTTP status: 200 to 299, or 400 to 499.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Whether the status says success.
+    #[must_use]
+    pub const fn is_success(&self) -> bool {
+        self.status < 300
+    }
+
+    /// How large the body is. Units: bytes.
+    #[must_use]
+    pub const fn body_bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Whether the provider does not know the thing.
+    #[must_use]
+    pub const fn is_absent(&self) -> bool {
+        matches!(self.status, 404 | 410)
+    }
+
+    /// The body of a success.
+    ///
+    /// `refusal` says what a refusal means, from its status and body.
+    /// Errors: [`AdapterError::Refused`]; a body that cannot be read is
+    /// [`AdapterError::OutcomeUnknown`] after an order, else [`AdapterError::Unreadable`].
+    pub fn read<T: DeserializeOwned>(
+        &self,
+        refusal: fn(&Self) -> Refusal,
+    ) -> Result<T, AdapterError> {
+        self.accepted(refusal)?;
+        serde_json::from_slice(&self.body).map_err(|error| self.unreadable(error.to_string()))
+    }
+
+    /// Turns a refusal into an error and leaves a success alone, whatever its body.
+    ///
+    /// Errors: [`AdapterError::Refused`].
+    pub fn accepted(&self, refusal: fn(&Self) -> Refusal) -> Result<(), AdapterError> {
+        if self.is_success() {
+            return Ok(());
+        }
+        Err(AdapterError::Refused {
+            refusal: refusal(self),
+            status: self.status,
+            message: self.excerpt.clone(),
+        })
+    }
+
+    /// The body as JSON of whatever shape, for telling refusals apart.
+    #[must_use]
+    pub fn json(&self) -> Option<serde_json::Value> {
+        serde_json::from_slice(&self.body).ok()
+    }
+
+    /// Words of the answer as an error may show them: without what we sent, and cut short.
+    #[must_use]
+    pub fn without_secrets(&self, words: &str) -> String {
+        redact::text(words, &self.secrets)
+    }
+
+    /// The error for an answer that is not what was promised. `how` is shown without secrets and
+    /// cut short, for it may quote the answer.
+    #[must_use]
+    pub fn unreadable(&self, how: String) -> AdapterError {
+        let how = self.without_secrets(&how);
+        no_clean_answer(self.purpose, self.method, &self.path, how, None, true)
+    }
+}
+
+/// Tells a clean answer from everything else. The same rule for live and replayed replies.
+pub(super) fn judge(
+    call: &Call,
+    reply: Reply,
+    credential: Option<&SecretString>,
+) -> Result<Answer, AdapterError> {
+    let secrets = redact::secrets_of(call, credential);
+    let excerpt = || redact::excerpt(&reply.body, &secrets);
+    let broken = |how: String, readable| {
+        Err(no_clean_answer(
+            call.purpose,
+            call.method,
+            &call.path,
+            how,
+            None,
+            readable,
+        ))
+    };
+    match reply.status {
+        // A conflict and a timeout of the server's own may both follow an order that was taken.
+        408 | 409 if call.purpose == Purpose::Order => {
+            broken(format!("status {}: {}", reply.status, excerpt()), false)
+        }
+        429 => Err(AdapterError::RateLimited {
+            after: reply.retry_after.unwrap_or(DEFAULT_RETRY_AFTER),
+        }),
+        200..=299 | 400..=499 => Ok(Answer {
+            purpose: call.purpose,
+            method: call.method,
+            path: call.path.clone(),
+            status: reply.status,
+            excerpt: if reply.status < 300 {
+                String::new()
+            } else {
+                excerpt()
+            },
+            body: reply.body,
+            secrets,
+        }),
+        500..=599 => broken(format!("status {}: {}", reply.status, excerpt()), false),
+        other => broken(
+            format!("status {other}; redirects are never followed"),
+            true,
+        ),
+    }
+}
+
+/// The error for a call without a clean answer. An order's outcome is then unknown.
+pub(super) fn no_clean_answer(
+    purpose: Purpose,
+    method: &'static str,
+    path: &str,
+    how: String,
+    source: Option<reqwest::Error>,
+    answered: bool,
+) -> AdapterError {
+    let path = path.to_owned();
+    match purpose {
+        Purpose::Order => AdapterError::OutcomeUnknown { how, source },
+        _ if answered => AdapterError::Unreadable { method, path, how },
+        _ => AdapterError::Unreachable {
+            method,
+            path,
+            how,
+            source,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(purpose: Purpose, status: u16, body: &str) -> Result<Answer, AdapterError> {
+        let call = Call {
+            purpose,
+            method: "POST",
+            path: "/launch".into(),
+            body: None,
+        };
+        judge(
+            &call,
+            Reply {
+                status,
+                retry_after: None,
+                body: body.as_bytes().to_vec(),
+            },
+            None,
+        )
+    }
+
+    #[test]
+    fn after_an_order_every_status_is_a_refusal_a_success_or_unknown() {
+        for status in 200..600 {
+            let certain_no = (400..500).contains(&status) && !matches!(status, 408 | 409 | 429);
+            match judged(Purpose::Order, status, "{}") {
+                Ok(answer) => assert_eq!(answer.is_success(), !certain_no, "{status}"),
+                Err(AdapterError::RateLimited { .. }) => assert_eq!(status, 429),
+                Err(error) => assert!(
+                    error.is_outcome_unknown() && !certain_no,
+                    "{status}: {error}"
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn no_read_ever_leaves_an_outcome_unknown() {
+        for status in 200..600 {
+            for purpose in [Purpose::Read, Purpose::Prepare, Purpose::Release] {
+                if let Err(error) = judged(purpose, status, "") {
+                    assert!(!error.is_outcome_unknown(), "{status}: {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_success_that_cannot_be_read_leaves_an_order_unknown_and_a_read_at_fault() {
+        let refusal = |answer: &Answer| Refusal::from_status(answer.status());
+        let cut_short = r#"{"data": {"instance_ids": ["#;
+        let order = judged(Purpose::Order, 200, cut_short).expect("an answer");
+        assert!(
+            order
+                .read::<serde_json::Value>(refusal)
+                .expect_err("cut short")
+                .is_outcome_unknown()
+        );
+        let read = judged(Purpose::Read, 200, cut_short).expect("an answer");
+        let error = read
+            .read::<serde_json::Value>(refusal)
+            .expect_err("cut short");
+        assert!(matches!(error, AdapterError::Unreadable { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_credential_in_place_of_something_else_is_not_quoted() {
+        let call = Call {
+            purpose: Purpose::Read,
+            method: "GET",
+            path: "/offers".into(),
+            body: None,
+        };
+        let reply = Reply {
+            status: 200,
+            retry_after: None,
+            body: br#"{"data": "hunter"}"#.to_vec(),
+        };
+        let credential = SecretString::from("hunter");
+        let answer = judge(&call, reply, Some(&credential)).expect("an answer");
+        type Promised = std::collections::BTreeMap<String, Vec<u8>>;
+        let error = answer
+            .read::<Promised>(|_| Refusal::Request)
+            .expect_err("no list");
+        for shown in [error.to_string(), format!("{answer:?}")] {
+            assert!(!shown.contains("hunter"), "{shown}");
+        }
+        assert!(error.to_string().contains("line 1"), "{error}");
+    }
+}

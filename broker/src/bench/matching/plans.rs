@@ -1,0 +1,67 @@
+//! How long plans take: training runs, fleets, and both in one.
+
+use std::hint::black_box;
+
+use ::market::demand::Demand;
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::{Scene, times};
+
+fn demands(all: &[Value]) -> anyhow::Result<Vec<Demand>> {
+    let read = all
+        .iter()
+        .map(|demand| serde_json::from_value(demand.clone()));
+    read.collect::<Result<_, _>>()
+        .context("a demand of the measurement cannot be read")
+}
+
+/// Training runs: one node, some nodes, a large one. The median, in milliseconds.
+pub(super) fn train(scene: &Scene) -> anyhow::Result<f64> {
+    let demands = demands(&[
+        json!({"kind": "train", "model": "Llama 3.1 8B", "tokens": 1_000_000_000_u64, "method": "lora"}),
+        json!({"kind": "train", "model": "Llama 3.1 8B", "tokens": 20_000_000_000_u64,
+               "window": {"duration_hours": 100}}),
+        json!({"kind": "train", "model": "Llama 3 70B", "tokens": 10_000_000_000_u64, "gpus": 256}),
+        json!({"kind": "train", "model": "Llama 3 70B", "tokens": 100_000_000_000_u64,
+               "window": {"duration_hours": 720}, "places": {"countries": ["US", "CA", "DE", "NL", "FI"]}}),
+    ])?;
+    Ok(scene.time_searches(&demands)?.micros(50) / 1e3)
+}
+
+fn fleets() -> [Value; 4] {
+    let chat = json!({"kind": "serve_realtime", "model": "Llama 3.1 8B", "requests_per_second": 60,
+        "input_tokens": 900, "output_tokens": 300,
+        "users": [{"country": "US", "share": 0.5}, {"country": "DE", "share": 0.5}],
+        "latency": {"first_token_ms": 1_000, "per_token_ms": 50, "percentile": 95}});
+    let mut spread = chat.clone();
+    spread["survive"] = "provider".into();
+    [
+        chat,
+        spread,
+        json!({"kind": "serve_realtime", "model": "Llama 3 70B", "concurrency": 200,
+               "input_tokens": 2_000, "output_tokens": 500, "latency": {"per_token_ms": 60}}),
+        json!({"kind": "serve_realtime", "model": "Llama 3 8B", "weights": "fp8", "concurrency": 50,
+               "input_tokens": 512, "output_tokens": 256}),
+    ]
+}
+
+/// Fleets, the tails of the best so many simulated. The median, in milliseconds.
+pub(super) fn serve(scene: &Scene, simulated: usize) -> anyhow::Result<f64> {
+    let demands = demands(&fleets())?;
+    let mut failed = None;
+    let times = times(&demands, |demand| match scene.search(demand, simulated) {
+        Ok(plan) => drop(black_box(plan)),
+        Err(error) => failed = Some(error),
+    });
+    failed.map_or(Ok(times.micros(50) / 1e3), Err)
+}
+
+/// A training run and the fleet that follows it. The median, in milliseconds.
+pub(super) fn hybrid(scene: &Scene) -> anyhow::Result<f64> {
+    let [chat, ..] = fleets();
+    let train = json!({"model": "Llama 3.1 8B", "tokens": 20_000_000_000_u64,
+        "window": {"duration_hours": 100}});
+    let demands = demands(&[json!({"kind": "hybrid", "train": train, "serve": chat})])?;
+    Ok(scene.time_searches(&demands)?.micros(50) / 1e3)
+}

@@ -1,0 +1,110 @@
+//! A hybrid plan as people read it: the pairs with their dates and sums, and what the best saves.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use market::money::Money;
+use matcher::{HybridBill, HybridPlan};
+
+use super::table::{hanging, table};
+
+/// The pairs and baselines of a hybrid plan, a line each; `named` names the candidate of a rank.
+pub(super) fn told(hybrid: &HybridPlan, named: impl Fn(usize) -> Option<String>) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(best) = hybrid.pairs.first() {
+        lines.push("Together, the run and its fleet:".to_owned());
+        let headings = [
+            "#",
+            "train",
+            "serve",
+            "run USD",
+            "staging USD",
+            "fleet USD",
+            "total USD",
+        ];
+        let rows = (1..).zip(&hybrid.pairs).map(|(at, pair): (u32, _)| {
+            let bill = &pair.bill;
+            let staging = bill.staging_hold_usd.checked_add(bill.egress_usd);
+            vec![
+                at.to_string(),
+                named(pair.train_candidate).unwrap_or_default(),
+                named(pair.serve_candidate).unwrap_or_default(),
+                cents(bill.train_usd),
+                staging.map_or_else(|_| String::new(), cents),
+                cents(bill.serve_usd),
+                cents(bill.total_usd),
+            ]
+        });
+        lines.push(table(&headings, rows));
+        lines.extend(dates(hybrid, &best.bill));
+    }
+    for baseline in &hybrid.baselines {
+        let what = baseline.kind.meaning();
+        let words = match (&baseline.way, baseline.saves_usd) {
+            (Some(way), Some(saved)) => format!(
+                "Against {what}: {} USD instead of {}, {} USD saved",
+                cents(Money::from_units(
+                    way.bill.total_usd.units() - saved.units(),
+                    saved.currency()
+                )),
+                cents(way.bill.total_usd),
+                cents(saved),
+            ),
+            (Some(way), None) => format!("{} USD for {what}", cents(way.bill.total_usd)),
+            (None, _) => format!("Against {what}: no offers do both"),
+        };
+        lines.push(hanging("  - ", &words));
+    }
+    lines
+}
+
+fn dates(hybrid: &HybridPlan, bill: &HybridBill) -> Vec<String> {
+    let seconds: i64 = bill.staging.iter().map(|leg| leg.seconds).sum();
+    let mut all = vec![
+        format!(
+            "The run is done at {}; {:.1} GB of weights leave its nodes in {} min to {} ({} USD of \
+             egress{}), and the nodes are released at {}",
+            time(bill.trained_at),
+            hybrid.weights_bytes as f64 / 1e9,
+            seconds.div_euclid(60),
+            match bill.staging.len() {
+                1 => "1 site".to_owned(),
+                sites => format!("{sites} sites"),
+            },
+            cents(bill.egress_usd),
+            if bill.staging.iter().all(|leg| leg.price_listed) {
+                ""
+            } else {
+                ", at the dearest listed price since its own is not known"
+            },
+            time(bill.released_at),
+        ),
+        format!(
+            "The fleet serves from {} and is reckoned for {:.0} hours{}",
+            time(bill.serves_from),
+            bill.serve_seconds as f64 / 3_600.0,
+            if hybrid.serve_span_assumed {
+                ", assumed, since its end is open"
+            } else {
+                ""
+            },
+        ),
+    ];
+    all.extend(
+        bill.interconnect_premium_usd
+            .filter(|premium| premium.is_positive())
+            .map(|premium| {
+                format!(
+                    "{} USD of it are paid for a fabric that serving does not use",
+                    cents(premium)
+                )
+            }),
+    );
+    all.iter().map(|line| hanging("  - ", line)).collect()
+}
+
+fn cents(amount: Money) -> String {
+    format!("{:.2}", amount.to_decimal())
+}
+
+fn time(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Secs, true)
+}

@@ -1,0 +1,83 @@
+//! `broker providers list`, `enable`, `disable` and `quarantine`: whether a provider is read and sold.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde_json::json;
+use store::providers::ProviderChange;
+
+use super::{Desk, FormArgs, OneArgs, QuarantineArgs};
+use crate::cli::Ending;
+use crate::cli::table::{print_line, table};
+use crate::clock::{Clock as _, SystemClock};
+use crate::providers;
+
+pub(super) async fn list(form: &FormArgs) -> Result<(), Ending> {
+    let desk = Desk::open(form).await?;
+    let providers = desk.store.providers().list().await?;
+    if desk.json {
+        let items: Vec<_> = providers.iter().map(|one| desk.json_of(one)).collect();
+        return Ok(print_line(&json!({ "items": items }).to_string())?);
+    }
+    let now = SystemClock.now();
+    let rows = providers.iter().map(|provider| {
+        let quarantine = provider.quarantine_at(now);
+        let sold = match (provider.enabled, quarantine) {
+            (false, _) => "disabled",
+            (true, Some(_)) => "quarantine",
+            (true, None) => "yes",
+        };
+        let note = quarantine
+            .map(|held| format!("until {}: {}", time(held.until), held.reason))
+            .or_else(|| provider.stale_reason.clone());
+        vec![
+            provider.id.to_string(),
+            sold.to_owned(),
+            desk.connected_by(provider).to_owned(),
+            provider.live_offers.to_string(),
+            provider.last_complete_at.map_or("never".to_owned(), time),
+            note.unwrap_or_default(),
+        ]
+    });
+    let headings = ["id", "sold", "connected by", "offers", "last read", "note"];
+    Ok(print_line(&table(&headings, rows))?)
+}
+
+fn time(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+pub(super) async fn switch(args: &OneArgs, enabled: bool) -> Result<(), Ending> {
+    let desk = Desk::open(&args.form).await?;
+    let (operation, told) = match enabled {
+        true => ("providers enable", "Enabled"),
+        false => ("providers disable", "Disabled"),
+    };
+    let change = ProviderChange {
+        enabled: Some(enabled),
+        ..ProviderChange::default()
+    };
+    let provider = desk.change(&args.id, operation, &change).await?;
+    desk.tell(&provider, &format!("{told} {}.", args.id))
+}
+
+pub(super) async fn quarantine(args: &QuarantineArgs) -> Result<(), Ending> {
+    let id = &args.one.id;
+    let desk = Desk::open(&args.one.form).await?;
+    let row = desk.find(id).await?;
+    let begun = match (args.reason.as_deref(), args.until) {
+        (Some(reason), Some(until)) => {
+            let begun = providers::quarantine(&row, reason, until, SystemClock.now());
+            Some(begun.map_err(Ending::wrong_input)?)
+        }
+        _ => None,
+    };
+    let told = match &begun {
+        Some(held) => format!("{id} is in quarantine until {}.", time(held.until)),
+        None => format!("The quarantine of {id} is over."),
+    };
+    let change = ProviderChange {
+        quarantine: Some(begun),
+        ..ProviderChange::default()
+    };
+    let provider = desk.change(id, "providers quarantine", &change).await?;
+    desk.tell(&provider, &told)
+}

@@ -1,0 +1,50 @@
+//! Decision records in files: written beside an answer of `broker match`, and replayed.
+
+use std::path::Path;
+
+use chrono::SecondsFormat;
+use serde_json::json;
+
+use super::Ending;
+use super::table::print_line;
+use crate::decision::{DecisionRecord, ReplayError};
+
+/// Writes a decision record to a file.
+pub(super) fn write_record(file: &Path, record: &DecisionRecord) -> Result<(), Ending> {
+    let text = serde_json::to_string(record)?;
+    std::fs::write(file, text).map_err(|error| {
+        let shown = file.display();
+        Ending::wrong_input(format!("the record {shown} cannot be written: {error}"))
+    })
+}
+
+/// Replays the record of a file. Exit status 1 where the answer is another.
+pub(super) fn replay(file: &Path, json: bool) -> Result<(), Ending> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Ending::wrong_input(format!("the record {shown} cannot be read: {error}"))
+    })?;
+    let record = DecisionRecord::parse(&text)
+        .map_err(|error| Ending::wrong_input(format!("{shown}: {error}")))?;
+    match record.replay() {
+        Ok(plan) => {
+            let decided_at = record.decided_at();
+            Ok(print_line(&if json {
+                json!({
+                    "same": true, "decided_at": decided_at, "candidates": plan.candidates.len(),
+                })
+                .to_string()
+            } else {
+                format!(
+                    "The decision of {} replays bit for bit: {} candidates.",
+                    decided_at.to_rfc3339_opts(SecondsFormat::Secs, true),
+                    plan.candidates.len()
+                )
+            })?)
+        }
+        Err(error @ (ReplayError::Models { .. } | ReplayError::Differs(_))) => {
+            Err(Ending::No(error.to_string()))
+        }
+        Err(error) => Err(Ending::wrong_input(error)),
+    }
+}

@@ -1,0 +1,183 @@
+//! The nodes of a gang together: what travels while the network between them is measured.
+//!
+//! A node that passed alone calls `POST /v1/verifications/{id}/gang` again and again: it says where
+//! it listens and what it measured, and is told what to do next. The broker leads all nodes through
+//! the same rounds: every pair once, each node in one pair at a time, then one sum over all of them.
+//! Nodes are numbered through the whole gang, from 0.
+
+use serde::{Deserialize, Serialize};
+
+use super::{AgentKey, Digest};
+use crate::attestation::Verdict;
+
+/// The most addresses at which one node listens.
+pub const MOST_RAILS: usize = 16;
+
+/// One way of a node to the others: an adapter of the fabric, or the host's usual address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rail {
+    /// The adapter, such as `mlx5_0`; `host` for the host's usual address.
+    #[schema(max_length = 64)]
+    pub name: String,
+    /// Where it listens: an IP address and a port.
+    #[schema(max_length = 64)]
+    pub address: String,
+}
+
+/// Agent to broker: who calls, where it listens, and what the round before showed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GangCall {
+    /// Who speaks: the key that was committed to in step 1.
+    pub agent_key: AgentKey,
+    /// Where it listens, in the order of its adapters.
+    #[schema(min_items = 1, max_items = 16)]
+    pub rails: Vec<Rail>,
+    /// What a round showed, once it is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done: Option<RoundDone>,
+}
+
+/// What a round showed one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RoundDone {
+    /// The round.
+    #[schema(minimum = 0, maximum = 1_000)]
+    pub round: u32,
+    /// What it showed.
+    pub shown: Shown,
+}
+
+/// What a round showed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Shown {
+    /// Copies to the other node of the pair and from it. Per rail; 1e6 bytes per second.
+    Pair {
+        /// As this node sent, until the other had all of it.
+        #[schema(max_items = 16)]
+        sent_mb_per_s: Vec<u64>,
+        /// As this node received.
+        #[schema(max_items = 16)]
+        received_mb_per_s: Vec<u64>,
+    },
+    /// The sum over all nodes.
+    Ring {
+        /// How long each repeat took, microseconds.
+        #[schema(max_items = 1_000)]
+        repeats_us: Vec<u64>,
+        /// Words of the last sum that are not what they must be.
+        wrong_words: u64,
+    },
+    /// The round could not be done.
+    Failed {
+        /// Why, in words.
+        #[schema(max_length = 512)]
+        why: String,
+    },
+}
+
+/// Broker to agent: what to do next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
+pub enum GangAnswer {
+    /// Others are not there yet, or still busy: call again.
+    Wait {
+        /// After so long, ms.
+        after_ms: u64,
+    },
+    /// Measure this round, then call.
+    Measure {
+        /// The round.
+        round: Round,
+    },
+    /// It is over.
+    Over {
+        /// What the broker made of the gang.
+        verdict: Verdict,
+    },
+}
+
+/// One round as one node sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Round {
+    /// Its number.
+    #[schema(minimum = 0, maximum = 1_000)]
+    pub number: u32,
+    /// What connections between the nodes of this gang begin with. It is a secret of the gang.
+    pub secret: Digest,
+    /// This node's number.
+    #[schema(minimum = 0, maximum = 1_000)]
+    pub node: u32,
+    /// How long the round may take, ms.
+    #[schema(minimum = 1, maximum = 3_600_000)]
+    pub within_ms: u64,
+    /// What is measured.
+    pub measure: Measure,
+}
+
+/// Another node, as one can connect to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sibling {
+    /// Its number.
+    #[schema(minimum = 0, maximum = 1_000)]
+    pub node: u32,
+    /// Where it listens.
+    #[schema(max_items = 16)]
+    pub rails: Vec<Rail>,
+}
+
+/// What is measured in a round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Measure {
+    /// Copies between this node and one other.
+    Pair {
+        /// The other node.
+        sibling: Sibling,
+        /// Whether this node connects and sends first; the other accepts.
+        connects: bool,
+        /// Bytes in each direction on each rail.
+        #[schema(minimum = 1, maximum = 1_099_511_627_776_u64)]
+        bytes: u64,
+        /// How often it is repeated; the best counts.
+        #[schema(minimum = 1, maximum = 1_000)]
+        repeats: u32,
+    },
+    /// A sum over all nodes, passed around in a ring.
+    Ring {
+        /// The next node of the ring.
+        next: Sibling,
+        /// How many nodes there are.
+        #[schema(minimum = 2, maximum = 1_000)]
+        nodes: u32,
+        /// The rails that every node has.
+        #[schema(minimum = 1, maximum = 16)]
+        rails: u32,
+        /// The payload of each rail, bytes: a multiple of 8.
+        #[schema(minimum = 8, maximum = 1_099_511_627_776_u64)]
+        bytes: u64,
+        /// How often it is repeated.
+        #[schema(minimum = 1, maximum = 1_000)]
+        repeats: u32,
+    },
+}
+
+/// How much is measured between the nodes of a gang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangWork {
+    /// Bytes of a pair in each direction on each rail.
+    pub pair_bytes: u64,
+    /// How often a pair is repeated.
+    pub pair_repeats: u32,
+    /// The payload of the sum on each rail, bytes: a multiple of 8.
+    pub ring_bytes: u64,
+    /// How often the sum is repeated.
+    pub ring_repeats: u32,
+    /// How long a round may take, ms.
+    pub round_ms: u64,
+}

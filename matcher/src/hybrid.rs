@@ -1,0 +1,323 @@
+//! Demands of the kind `hybrid`: a training run, and the serving fleet that follows it elsewhere.
+//!
+//! Both halves are searched as demands of their own ([`crate::search()`]); every pair of what was
+//! found is then priced as a whole: the run, the time that its nodes wait while the weights leave
+//! them, the egress, and the fleet over one span that is the same for all pairs. Pairs rank by the
+//! class of the training machines, then by what the whole costs. The amounts are sums of
+//! `rate × GPU-seconds`, rounded half to even once for each line, so whoever has the answer can add
+//! them up again. What it is compared with stands in `baselines`.
+
+mod baselines;
+mod bill;
+mod staging;
+
+#[cfg(test)]
+mod tests;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use market::demand::{Demand, Half, HybridDemand, ServeHalf};
+use market::ids::ProviderId;
+use market::money::Money;
+use market::offer::OfferView;
+use serde::{Deserialize, Serialize};
+
+use crate::MatchError;
+use crate::fleet::Budget;
+use crate::plan::{Candidate, Plan, Rejections};
+use crate::search::{Held, SearchOptions};
+use crate::snapshot::Snapshot;
+
+use baselines::baselines;
+use bill::Reckoning;
+
+/// How many pairs are shown.
+const PAIRS_SHOWN: usize = 10;
+
+/// What was found for a hybrid demand, beside the candidates of its halves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct HybridPlan {
+    /// How many offers can train.
+    #[schema(minimum = 0)]
+    pub eligible_train: usize,
+    /// How many offers can serve.
+    #[schema(minimum = 0)]
+    pub eligible_serve: usize,
+    /// The weights that go from the run to the fleet, in the precision in which they are served.
+    /// Units: bytes.
+    #[schema(minimum = 0)]
+    pub weights_bytes: u64,
+    /// How long a fleet is reckoned with in every pair; each pile takes its own time. Units:
+    /// seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serve_span_seconds: Option<i64>,
+    /// Whether that span was assumed, since the demand leaves the end open.
+    pub serve_span_assumed: bool,
+    /// The best pairs, best first.
+    pub pairs: Vec<HybridPair>,
+    /// What the best pair is compared with.
+    pub baselines: Vec<HybridBaseline>,
+}
+
+/// A training candidate and a serving candidate, as one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct HybridPair {
+    /// The rank of the training candidate in the plan.
+    #[schema(minimum = 1)]
+    pub train_candidate: usize,
+    /// The rank of the serving candidate in the plan.
+    #[schema(minimum = 1)]
+    pub serve_candidate: usize,
+    /// When, and for how much.
+    #[serde(flatten)]
+    pub bill: HybridBill,
+}
+
+/// The dates and amounts of a training run and the fleet that follows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct HybridBill {
+    /// What the run takes, failures included. Units: GPU-seconds.
+    #[schema(minimum = 0)]
+    pub train_gpu_seconds: i64,
+    /// What the run costs. Units: US dollars.
+    pub train_usd: Money,
+    /// When the run is predicted to be done.
+    pub trained_at: DateTime<Utc>,
+    /// How the weights reach the fleet.
+    pub staging: Vec<StagingLeg>,
+    /// When the weights have left, and the training nodes are released.
+    pub released_at: DateTime<Utc>,
+    /// What the training nodes cost while the weights leave them. Units: US dollars.
+    pub staging_hold_usd: Money,
+    /// What their provider charges for the weights that leave it. Units: US dollars.
+    pub egress_usd: Money,
+    /// When the fleet has the weights and is wanted.
+    pub serves_from: DateTime<Utc>,
+    /// How long it is reckoned with. Units: seconds.
+    #[schema(minimum = 0)]
+    pub serve_seconds: i64,
+    /// What it costs for so long. Units: US dollars.
+    pub serve_usd: Money,
+    /// What of it is paid for RDMA between nodes that serving does not use: the difference to the
+    /// cheapest fleet that was found without; nothing is said where none was. Units: US dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interconnect_premium_usd: Option<Money>,
+    /// What the whole costs: run, staging, egress and fleet. Units: US dollars.
+    pub total_usd: Money,
+}
+
+/// The way of the weights to one site of the fleet; each site gets them once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct StagingLeg {
+    /// Who runs the site.
+    pub provider: ProviderId,
+    /// The region of the site, as its seller writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// How long it takes. Units: seconds.
+    #[schema(minimum = 0)]
+    pub seconds: i64,
+    /// What the provider of the training nodes charges. Units: US dollars per 1e9 bytes.
+    pub usd_per_gb: Money,
+    /// Whether that price is listed; else it is the dearest that is.
+    pub price_listed: bool,
+    /// What the leg costs. Units: US dollars.
+    pub usd: Money,
+}
+
+/// What a hybrid plan is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BaselineKind {
+    /// The fleet stands on nodes of the offer that trains.
+    OneShape,
+    /// Both halves on demand at one provider.
+    OneProvider,
+}
+
+/// The cheapest way to do both under a restriction, and what the best pair saves against it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct HybridBaseline {
+    /// The restriction.
+    pub kind: BaselineKind,
+    /// What would be taken; nothing where no offers do both under it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub way: Option<BaselineWay>,
+    /// What the best pair costs less. Units: US dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saves_usd: Option<Money>,
+}
+
+/// How both halves are done under a restriction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct BaselineWay {
+    /// What would train.
+    pub train: Vec<OfferView>,
+    /// What would serve.
+    pub serve: Vec<OfferView>,
+    /// When, and for how much.
+    #[serde(flatten)]
+    pub bill: HybridBill,
+}
+
+impl BaselineKind {
+    /// What it stands for, in words.
+    #[must_use]
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::OneShape => "serving on the kind of node that trains",
+            Self::OneProvider => "both on demand at one provider",
+        }
+    }
+}
+
+/// Where a hybrid demand is searched, and what is known there.
+#[derive(Debug, Clone, Copy)]
+pub struct HybridSearch<'a> {
+    /// The offers.
+    pub snapshot: &'a Snapshot,
+    /// What of them is held or leased.
+    pub held: &'a Held,
+    /// The time.
+    pub now: DateTime<Utc>,
+    /// How the halves are searched.
+    pub options: &'a SearchOptions,
+    /// The work that may still be spent on the plan.
+    pub budget: &'a Budget,
+}
+
+/// Finds a training run and the fleet that follows it.
+///
+/// `find` finds the candidates of a half, which is a demand of its own.
+/// Errors: [`MatchError`], for a half that cannot be matched whatever is on sale.
+pub fn search_hybrid(
+    search: &HybridSearch<'_>,
+    demand: &HybridDemand,
+    find: impl Fn(&Demand) -> Result<Plan, MatchError>,
+) -> Result<Plan, MatchError> {
+    let train_demand = bill::train_in_time(demand);
+    let train = find(&Demand::Train(train_demand.clone()))?;
+    let serve_demand = serve_after(demand, search.now, &train);
+    let serve = find(&serve_demand.clone().into())?;
+    let reckoning = Reckoning::new(demand, search.now, &train.candidates)?;
+
+    let mut runs = train.candidates;
+    let mut fleets = serve.candidates;
+    let plain = reckoning.cheapest_plain(&fleets);
+    let found = baselines(
+        search,
+        &reckoning,
+        &train_demand,
+        &serve_demand,
+        &runs,
+        plain,
+    );
+    let mut pairs = reckoning.pairs(&runs, &fleets, plain);
+    // A way under a restriction is a way: where it beats all pairs, it is one of them.
+    for way in found.iter().filter_map(|baseline| baseline.way.as_ref()) {
+        if pairs.first().is_none_or(|best| way.key() < best.key) {
+            let rank = |list: &mut Vec<Candidate>, taken: &Candidate| {
+                let known = list.iter().position(|known| known.lines == taken.lines);
+                known.unwrap_or_else(|| {
+                    list.push(taken.clone());
+                    list.len() - 1
+                })
+            };
+            rank(&mut runs, &way.train);
+            rank(&mut fleets, &way.serve);
+            pairs = reckoning.pairs(&runs, &fleets, plain);
+        }
+    }
+    let best = pairs.first().map(|best| best.bill.total_usd);
+    let shown = shown_pairs(&pairs, &runs, &fleets);
+    let hybrid = HybridPlan {
+        eligible_train: train.eligible,
+        eligible_serve: serve.eligible,
+        weights_bytes: reckoning.weights_bytes(),
+        serve_span_seconds: reckoning.span_seconds(),
+        serve_span_assumed: reckoning.span_assumed(),
+        pairs: shown
+            .into_iter()
+            .map(|pair| HybridPair {
+                train_candidate: pair.run + 1,
+                serve_candidate: runs.len() + pair.fleet + 1,
+                bill: pair.bill.clone(),
+            })
+            .collect(),
+        baselines: found
+            .into_iter()
+            .map(|baseline| baseline.told(best))
+            .collect(),
+    };
+    let candidates = (runs.into_iter().map(|run| (Half::Train, run)))
+        .chain(fleets.into_iter().map(|fleet| (Half::Serve, fleet)));
+    let refused = [(Half::Train, train.refused), (Half::Serve, serve.refused)];
+    Ok(Plan {
+        generation: search.snapshot.generation(),
+        kind: market::demand::DemandKind::Hybrid,
+        eligible: train.eligible + serve.eligible,
+        candidates: (1..)
+            .zip(candidates)
+            .map(|(rank, (half, candidate))| Candidate {
+                rank,
+                half: Some(half),
+                ..candidate
+            })
+            .collect(),
+        rejected: of_both(train.rejected, serve.rejected),
+        refused: refused
+            .into_iter()
+            .flat_map(|(half, refused)| {
+                refused.into_iter().map(move |mut refused| {
+                    refused.half = Some(half);
+                    refused
+                })
+            })
+            .collect(),
+        alternatives: serve.alternatives,
+        hybrid: Some(hybrid),
+    })
+}
+
+/// The best pairs, and behind them the best that can be ordered as a whole.
+fn shown_pairs<'a>(
+    pairs: &'a [bill::Priced],
+    runs: &[Candidate],
+    fleets: &[Candidate],
+) -> Vec<&'a bill::Priced> {
+    let orderable = |pair: &&bill::Priced| {
+        let of = |candidate: &Candidate| candidate.lines.iter().all(|line| line.offer.orderable);
+        of(&runs[pair.run]) && of(&fleets[pair.fleet])
+    };
+    let mut shown: Vec<_> = pairs.iter().take(PAIRS_SHOWN).collect();
+    if !shown.iter().any(orderable) {
+        shown.extend(pairs.iter().find(orderable));
+    }
+    shown
+}
+
+/// The fleet's half, sized for the time that the likeliest run leaves of a pile's limit.
+fn serve_after(demand: &HybridDemand, now: DateTime<Utc>, train: &Plan) -> ServeHalf {
+    let mut serve = demand.serve_half();
+    if let ServeHalf::ServeBatch(pile) = &mut serve
+        && let Some(best) = train.candidates.first()
+        && let Some(seconds) = bill::run_seconds(best)
+    {
+        let weights = bill::weights_bytes_of(demand).unwrap_or(0);
+        let after = TimeDelta::seconds(seconds + staging::slowest_seconds(weights));
+        let ready = now.checked_add_signed(after).unwrap_or(now);
+        let window = pile.window.get_or_insert_default();
+        window.start_earliest = Some(window.start_earliest.map_or(ready, |own| own.max(ready)));
+    }
+    serve
+}
+
+fn of_both(train: Rejections, serve: Rejections) -> Rejections {
+    let mut by_reason = train.by_reason;
+    for (reason, count) in serve.by_reason {
+        *by_reason.entry(reason).or_default() += count;
+    }
+    Rejections {
+        total: train.total + serve.total,
+        by_reason,
+    }
+}

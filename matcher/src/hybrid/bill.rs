@@ -1,0 +1,279 @@
+//! What a training candidate and a serving candidate cost together, and when each ends.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use market::demand::{HybridDemand, Model, Precision, ServeHalf, TrainDemand, TrainMethod, Window};
+use market::money::{Currency, Money};
+use pricing::rate::per_gpu_hour;
+
+use super::HybridBill;
+use super::staging::{legs, slowest_seconds};
+use crate::MatchError;
+use crate::models::ModelFigures;
+use crate::perf::memory::weight_bytes;
+use crate::plan::{Candidate, CandidateLine};
+use crate::train;
+
+/// The span of a fleet whose end the demand leaves open: a month. Units: seconds.
+const OPEN_SPAN_SECONDS: i64 = 730 * 3_600;
+
+/// What is the same for every pair.
+pub(super) struct Reckoning {
+    method: TrainMethod,
+    weights_bytes: u64,
+    /// When the run starts.
+    starts_at: DateTime<Utc>,
+    /// The fleet's window.
+    window: Window,
+    span: Span,
+}
+
+/// For how long a fleet is reckoned with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Span {
+    /// So many seconds, which are assumed where the demand leaves the end open.
+    Fleet { seconds: i64, assumed: bool },
+    /// As long as each takes for the pile, and until when it must be done.
+    Pile { until: Option<DateTime<Utc>> },
+}
+
+/// Where a pair ranks: smaller is better.
+pub(super) type PairKey = (u8, Money);
+
+/// A pair with its bill.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Priced {
+    /// The place of the training candidate among those of its half.
+    pub(super) run: usize,
+    /// The place of the serving candidate among those of its half.
+    pub(super) fleet: usize,
+    pub(super) key: PairKey,
+    pub(super) bill: HybridBill,
+}
+
+/// The training half, to be done early enough that the weights reach the fleet in time.
+pub(super) fn train_in_time(demand: &HybridDemand) -> TrainDemand {
+    let mut train = demand.train_half();
+    let serve = demand.serve_half();
+    let window = serve.shared().window;
+    let Some(latest) = window.and_then(|window| window.start_latest) else {
+        return train;
+    };
+    let weights = weights_bytes_of(demand).unwrap_or(0);
+    let by = latest
+        .checked_sub_signed(TimeDelta::seconds(slowest_seconds(weights)))
+        .unwrap_or(latest);
+    train.deadline = Some(train.deadline.map_or(by, |own| own.min(by)));
+    train
+}
+
+/// The bytes of the weights as they are served.
+///
+/// Errors: [`MatchError::UnknownModel`].
+pub(super) fn weights_bytes_of(demand: &HybridDemand) -> Result<u64, MatchError> {
+    let (model, precision): (&Model, Precision) = match &demand.serve {
+        ServeHalf::ServeRealtime(serve) => (&serve.model, serve.weights),
+        ServeHalf::ServeBatch(serve) => (&serve.model, serve.weights),
+    };
+    // The bounds of a model's shape keep it under 1e15.
+    Ok(weight_bytes(&ModelFigures::of(model)?, precision).ceil() as u64)
+}
+
+/// How long a candidate's run is predicted to take. Units: seconds, rounded up.
+pub(super) fn run_seconds(candidate: &Candidate) -> Option<i64> {
+    let hours = candidate.facts.run_hours?;
+    // The cast stops at the largest integer.
+    Some((hours * 3_600.0).ceil() as i64)
+}
+
+impl Reckoning {
+    pub(super) fn new(
+        demand: &HybridDemand,
+        now: DateTime<Utc>,
+        runs: &[Candidate],
+    ) -> Result<Self, MatchError> {
+        let serve = demand.serve_half();
+        let window = serve.shared().window.cloned().unwrap_or_default();
+        let starts_at = now;
+        let earliest = (runs.iter())
+            .filter_map(run_seconds)
+            .filter_map(|seconds| starts_at.checked_add_signed(TimeDelta::try_seconds(seconds)?))
+            .min();
+        let earliest = earliest
+            .unwrap_or(starts_at)
+            .max(window.start_earliest.unwrap_or(DateTime::<Utc>::MIN_UTC));
+        let span = match &serve {
+            ServeHalf::ServeBatch(pile) => Span::Pile {
+                until: window.end.into_iter().chain(pile.deadline).min(),
+            },
+            ServeHalf::ServeRealtime(_) => {
+                let hours = window.duration_hours.map(|hours| hours.get());
+                let by_hours = hours.map(|hours| i64::from(hours) * 3_600);
+                let by_end = window.end.map(|end| (end - earliest).num_seconds().max(0));
+                Span::Fleet {
+                    seconds: by_hours.or(by_end).unwrap_or(OPEN_SPAN_SECONDS),
+                    assumed: by_hours.or(by_end).is_none(),
+                }
+            }
+        };
+        Ok(Self {
+            method: demand.train.method,
+            weights_bytes: weights_bytes_of(demand)?,
+            starts_at,
+            window,
+            span,
+        })
+    }
+
+    pub(super) const fn weights_bytes(&self) -> u64 {
+        self.weights_bytes
+    }
+
+    pub(super) const fn span_seconds(&self) -> Option<i64> {
+        match self.span {
+            Span::Fleet { seconds, .. } => Some(seconds),
+            Span::Pile { .. } => None,
+        }
+    }
+
+    pub(super) const fn span_assumed(&self) -> bool {
+        matches!(self.span, Span::Fleet { assumed: true, .. })
+    }
+
+    /// What the cheapest of these fleets costs that stands on no RDMA.
+    pub(super) fn cheapest_plain(&self, fleets: &[Candidate]) -> Option<Money> {
+        (fleets.iter())
+            .filter(|fleet| !stands_on_rdma(fleet))
+            .filter_map(|fleet| cost(&fleet.lines, self.serve_seconds(fleet)?))
+            .min()
+    }
+
+    /// All pairs that are in time, best first; of equals those of the better ranks.
+    pub(super) fn pairs(
+        &self,
+        runs: &[Candidate],
+        fleets: &[Candidate],
+        plain: Option<Money>,
+    ) -> Vec<Priced> {
+        let mut pairs = Vec::with_capacity(runs.len() * fleets.len());
+        for (run, training) in runs.iter().enumerate() {
+            for (fleet, serving) in fleets.iter().enumerate() {
+                if let Some((tier, bill)) = self.bill(training, serving, plain) {
+                    let key = (tier, bill.total_usd);
+                    pairs.push(Priced {
+                        run,
+                        fleet,
+                        key,
+                        bill,
+                    });
+                }
+            }
+        }
+        pairs.sort_by_key(|pair| (pair.key, pair.run, pair.fleet));
+        pairs
+    }
+
+    /// What both cost, with what the cheapest fleet without RDMA does; `None` where the fleet would come too late, or a sum does not fit.
+    pub(super) fn bill(
+        &self,
+        run: &Candidate,
+        fleet: &Candidate,
+        plain: Option<Money>,
+    ) -> Option<(u8, HybridBill)> {
+        let line = run.lines.first()?;
+        let gpus = f64::from(run.gpus());
+        // As the run's own cost is reckoned: whole GPU-seconds, rounded up.
+        let train_gpu_seconds = (run.facts.run_hours? * gpus * 3_600.0).ceil() as i64;
+        let rate = per_gpu_hour(line.offer.price_per_node_hour, 3_600, line.offer.gpus).ok()?;
+        let train_usd = rate.cost_of(train_gpu_seconds).ok()?;
+        let trained_at = later(self.starts_at, run_seconds(run)?)?;
+
+        let staging = legs(self.weights_bytes, &line.offer, &fleet.lines)?;
+        let staging_seconds: i64 = staging.iter().map(|leg| leg.seconds).sum();
+        let staging_hold_usd = cost(&run.lines, staging_seconds)?;
+        let egress_usd = sum(staging.iter().map(|leg| leg.usd))?;
+        let released_at = later(trained_at, staging_seconds)?;
+
+        let wanted = self.window.start_earliest;
+        let serves_from = wanted.map_or(released_at, |wanted| wanted.max(released_at));
+        let serve_seconds = self.serve_seconds(fleet)?;
+        if !self.in_time(serves_from, serve_seconds) {
+            return None;
+        }
+        let serve_usd = cost(&fleet.lines, serve_seconds)?;
+        let premium = |plain: Money| {
+            let more = (serve_usd.units() - plain.units()).max(0);
+            Money::from_units(more, Currency::Usd)
+        };
+        let interconnect_premium_usd = if stands_on_rdma(fleet) {
+            plain.map(premium)
+        } else {
+            Some(Money::zero(Currency::Usd))
+        };
+        let total_usd = sum([train_usd, staging_hold_usd, egress_usd, serve_usd])?;
+        let bill = HybridBill {
+            train_gpu_seconds,
+            train_usd,
+            trained_at,
+            staging,
+            released_at,
+            staging_hold_usd,
+            egress_usd,
+            serves_from,
+            serve_seconds,
+            serve_usd,
+            interconnect_premium_usd,
+            total_usd,
+        };
+        Some((train::tier_of(self.method, line)?, bill))
+    }
+
+    fn serve_seconds(&self, fleet: &Candidate) -> Option<i64> {
+        match self.span {
+            Span::Fleet { seconds, .. } => Some(seconds),
+            Span::Pile { .. } => run_seconds(fleet),
+        }
+    }
+
+    fn in_time(&self, serves_from: DateTime<Utc>, seconds: i64) -> bool {
+        let starts = (self.window.start_latest).is_none_or(|latest| serves_from <= latest);
+        let ends = match self.span {
+            Span::Fleet { .. } => self.window.end.is_none_or(|end| serves_from < end),
+            Span::Pile { until: None } => true,
+            Span::Pile { until: Some(until) } => {
+                later(serves_from, seconds).is_some_and(|done| done <= until)
+            }
+        };
+        starts && ends
+    }
+}
+
+/// Whether a fleet pays for RDMA between nodes.
+fn stands_on_rdma(fleet: &Candidate) -> bool {
+    (fleet.lines.iter()).any(|line| line.offer.internode.is_rdma())
+}
+
+/// What so many seconds of these nodes cost, each line rounded half to even once.
+fn cost(lines: &[CandidateLine], seconds: i64) -> Option<Money> {
+    sum_of(lines.iter().map(|line| {
+        let offer = &line.offer;
+        let rate = per_gpu_hour(offer.price_per_node_hour, 3_600, offer.gpus).ok()?;
+        let gpus = i64::from(offer.gpus.as_whole()?) * i64::from(line.nodes);
+        rate.cost_of(gpus.checked_mul(seconds)?).ok()
+    }))
+}
+
+fn sum(amounts: impl IntoIterator<Item = Money>) -> Option<Money> {
+    sum_of(amounts.into_iter().map(Some))
+}
+
+fn sum_of(amounts: impl IntoIterator<Item = Option<Money>>) -> Option<Money> {
+    let mut total = Money::zero(Currency::Usd);
+    for amount in amounts {
+        total = total.checked_add(amount?).ok()?;
+    }
+    Some(total)
+}
+
+fn later(time: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
+    time.checked_add_signed(TimeDelta::try_seconds(seconds)?)
+}

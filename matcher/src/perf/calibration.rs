@@ -1,0 +1,153 @@
+//! What one measurement of a job changes: its predictions are multiplied by what was measured over
+//! what was predicted there, and four of five further ones lie closer.
+//!
+//! A job's own software is the part of an error that all hardware shares, so the factor is taken
+//! everywhere. How far it carries was measured on the rows that the constants are fitted to
+//! (`docs/accuracy.md`): to another number of the same GPUs well, to another GPU badly, so
+//! that the interval there is never narrower than without.
+
+use market::demand::{ServeCalibration, TrainCalibration};
+use market::gpu::{Gpu, GpuSpec};
+
+use super::chip::Chip;
+use super::constants::{Constants, InferenceConstants, TrainingIntervals};
+use super::replica::{Limits, serve};
+use super::run::{RunNodes, RunWork};
+use super::serving::ServingWork;
+use crate::MatchError;
+
+/// The factor within which a repetition of the very measurement is taken to lie in four of five
+/// cases, as its logarithm: 5 %, assumed.
+const REPEATED_LN: f64 = 0.05;
+
+/// How far from its prediction a measurement may lie before it is taken for a slip.
+const LARGEST_FACTOR: f64 = 5.0;
+
+/// A measurement beside its prediction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Calibration {
+    /// What was measured. Units: tokens per second.
+    pub measured: f64,
+    /// What was predicted there. Units: tokens per second.
+    pub predicted: f64,
+    /// The GPU that it was measured on.
+    pub gpu: Gpu,
+    /// How many of them.
+    pub gpus: u32,
+}
+
+/// How near hardware is to that of a measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nearness {
+    /// The same GPUs, and as many.
+    Same,
+    /// Another number of the same GPUs.
+    SameGpu,
+    /// Another GPU.
+    Elsewhere,
+}
+
+impl Calibration {
+    /// A measured step of the run.
+    ///
+    /// Errors: [`MatchError::Calibration`], where the run does not fit there, or the measurement
+    /// cannot be of it.
+    pub fn of_run(work: &RunWork, step: &TrainCalibration) -> Result<Self, MatchError> {
+        let spec = step.gpu.spec();
+        let nodes = RunNodes::new(spec, step.gpus_per_node, step.internode);
+        let run = nodes.and_then(|nodes| work.best_on(Constants::product(), &nodes, step.nodes));
+        let run = run.ok_or_else(|| {
+            MatchError::Calibration(format!(
+                "the run does not fit on {} x {} {}",
+                step.nodes, step.gpus_per_node, step.gpu
+            ))
+        })?;
+        let of_step = (step.seconds_per_step).map(|seconds| work.tokens_of_a_step() / seconds);
+        let measured = step.tokens_per_second.or(of_step).unwrap_or(f64::NAN);
+        Self::checked(measured, run.tokens_per_second, step.gpu, run.gpus)
+    }
+
+    /// A measured copy.
+    ///
+    /// Errors: [`MatchError::Calibration`], likewise.
+    pub fn of_copy(
+        work: &ServingWork,
+        constants: &InferenceConstants,
+        copy: &ServeCalibration,
+    ) -> Result<Self, MatchError> {
+        let limits = Limits {
+            concurrency: Some(f64::from(copy.concurrency)),
+            ..Limits::default()
+        };
+        let predicted = Chip::of_spec(copy.gpu.spec()).and_then(|chip| {
+            let rates = (work.layouts(&chip, copy.gpus))
+                .filter_map(|setup| serve(constants, &setup, &limits).ok())
+                .map(|served| served.tokens_per_second);
+            rates.reduce(f64::max)
+        });
+        let predicted = predicted.ok_or_else(|| {
+            MatchError::Calibration(format!(
+                "a copy does not fit on {} x {}",
+                copy.gpus, copy.gpu
+            ))
+        })?;
+        Self::checked(copy.tokens_per_second, predicted, copy.gpu, copy.gpus)
+    }
+
+    fn checked(measured: f64, predicted: f64, gpu: Gpu, gpus: u32) -> Result<Self, MatchError> {
+        let factor = measured / predicted;
+        if !(LARGEST_FACTOR.recip()..=LARGEST_FACTOR).contains(&factor) {
+            return Err(MatchError::Calibration(format!(
+                "{measured:.0} tokens/s on {gpus} x {gpu} are {factor:.2} times what is predicted; give \
+                 the rate over all GPUs, of the same model, sequence length and batch"
+            )));
+        }
+        Ok(Self {
+            measured,
+            predicted,
+            gpu,
+            gpus,
+        })
+    }
+
+    /// By what predictions are multiplied.
+    #[must_use]
+    pub fn factor(&self) -> f64 {
+        self.measured / self.predicted
+    }
+
+    /// How near so many GPUs are to what was measured.
+    #[must_use]
+    pub fn nearness(&self, spec: &GpuSpec, gpus: u32) -> Nearness {
+        match (
+            self.gpu.spec().canonical == spec.canonical,
+            self.gpus == gpus,
+        ) {
+            (true, true) => Nearness::Same,
+            (true, false) => Nearness::SameGpu,
+            (false, _) => Nearness::Elsewhere,
+        }
+    }
+}
+
+impl Nearness {
+    /// The half-width of a run's interval, which is `without` where nothing was measured.
+    #[must_use]
+    pub fn of_run(self, without: f64, widths: &TrainingIntervals) -> f64 {
+        match self {
+            Self::Same => REPEATED_LN,
+            Self::SameGpu => without.min(widths.calibrated),
+            Self::Elsewhere => without.max(widths.calibrated_elsewhere),
+        }
+    }
+
+    /// The half-width of a copy's interval: how far a measured copy carries to others was not
+    /// measured, so it narrows the interval of its own kind alone.
+    #[must_use]
+    pub fn of_copy(self, without: f64) -> f64 {
+        match self {
+            Self::Same => REPEATED_LN,
+            Self::SameGpu | Self::Elsewhere => without,
+        }
+    }
+}

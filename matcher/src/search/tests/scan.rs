@@ -1,0 +1,166 @@
+//! The search as a scan: every offer in full, each tested by itself, a full sort at the end. It is
+//! what the columns must agree with, word for word.
+
+use std::cmp::Ordering;
+
+use ::market::demand::Ceiling;
+
+use super::*;
+use crate::filter::check_stock;
+
+/// The demand of one offer a candidate, made ready.
+pub fn query(demand: &Demand) -> Query<'_> {
+    match Wanted::new(demand, now()).expect("a demand") {
+        Wanted::Query(query) => *query,
+        Wanted::Hybrid(_) => panic!("its halves are searched apart"),
+    }
+}
+
+/// What a scan of the offers gives for a demand of one offer a candidate.
+pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchOptions) -> Plan {
+    let query = query(demand);
+    let filter = Filter {
+        shared: demand.shared(),
+        snapshot,
+        held,
+        now: now(),
+        options,
+        kind: demand.kind(),
+        budget: &Budget::default(),
+    };
+    let mut eligible = Vec::new();
+    let mut tally = Tally::default();
+    for offer in snapshot.offers() {
+        let at = snapshot.find(&offer.offer_id()).expect("where it stands");
+        let row = snapshot.row(at);
+        match test(&query, &filter, &row) {
+            Ok(fit) => eligible.push((fit, row, at)),
+            Err(code) => tally.count(code, at),
+        }
+    }
+    eligible.sort_by(|(a, row, _), (b, other, _)| {
+        a.key
+            .cmp(&b.key)
+            .then_with(|| tie_order(&row.offer, &other.offer))
+    });
+    let best = eligible.iter().take(options.limit);
+    Plan {
+        generation: snapshot.generation(),
+        kind: demand.kind(),
+        eligible: eligible.len(),
+        candidates: (1..)
+            .zip(best)
+            .map(|(rank, (fit, _, at))| {
+                let best = Eligible::at(&filter, *at, *fit).expect("a price");
+                best.into_candidate(rank, &query, &filter)
+            })
+            .collect(),
+        rejected: tally.rejections(),
+        refused: tally.examples(&query, &filter),
+        alternatives: Vec::new(),
+        hybrid: None,
+    }
+}
+
+/// How one offer would be taken, or the first reason why it is not eligible.
+pub fn test(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Result<Fit, ReasonCode> {
+    let rate = row.rate.ok_or(ReasonCode::NoPrice)?;
+    match query {
+        Query::Gpus(query) => {
+            let key = PartitionKey {
+                priced: true,
+                gpu: row.offer.gpu.clone(),
+                gpus: row.offer.gpus,
+                terms: row.offer.terms,
+            };
+            query.check_shape(&key)?;
+        }
+        Query::Train(_) | Query::Serve(_) => drop(known_node(row)?),
+    }
+    if !query.takes(row.offer.terms) {
+        return Err(ReasonCode::Terms);
+    }
+    check_offer(filter, row)?;
+    let fit = query.fit(row)?;
+    let held = filter.held.get(&row.offer.offer_id).copied().unwrap_or(0);
+    check_stock(&row.offer.availability, held, fit.nodes)?;
+    check_cost(filter, row, rate, fit.nodes)?;
+    Ok(fit)
+}
+
+fn check_offer(filter: &Filter<'_>, row: &Row) -> Result<(), ReasonCode> {
+    let offer = &row.offer;
+    if filter.options.orderable_only && !offer.orderable {
+        return Err(ReasonCode::NotOrderable);
+    }
+    if let Some(policy) = filter.shared.policy {
+        let allowed = &policy.allow_providers;
+        if policy.deny_providers.contains(&offer.provider)
+            || !(allowed.is_empty() || allowed.contains(&offer.provider))
+        {
+            return Err(ReasonCode::ProviderPolicy);
+        }
+    }
+    let snapshot = filter.snapshot;
+    if snapshot.quarantine(&offer.provider, filter.now).is_some() {
+        return Err(ReasonCode::Quarantined);
+    }
+    if let Some(places) = filter.shared.places {
+        if !places.countries.is_empty() {
+            let country = offer.place.country.ok_or(ReasonCode::PlaceUnknown)?;
+            if !places.countries.contains(&country) {
+                return Err(ReasonCode::Place);
+            }
+        }
+        if !places.regions.is_empty() {
+            let region = offer
+                .place
+                .region
+                .as_ref()
+                .ok_or(ReasonCode::PlaceUnknown)?;
+            let mut allowed = places.regions.iter();
+            if !allowed.any(|allowed| allowed.eq_ignore_ascii_case(region)) {
+                return Err(ReasonCode::Place);
+            }
+        }
+    }
+    let allowed = filter.shared.tenancy;
+    if allowed.is_some_and(|allowed| !allowed.contains(&offer.tenancy)) {
+        return Err(ReasonCode::Tenancy);
+    }
+    if snapshot.is_stale(offer, filter.now) {
+        return Err(ReasonCode::Stale);
+    }
+    if offer.availability.is_sold_out() {
+        return Err(ReasonCode::SoldOut);
+    }
+    Ok(())
+}
+
+fn check_cost(filter: &Filter<'_>, row: &Row, rate: Rate, nodes: u32) -> Result<(), ReasonCode> {
+    let gpus = row.offer.gpus.as_whole().ok_or(ReasonCode::Slice)?;
+    let each = rate.money_per_gpu_hour().units();
+    let units = i128::from(each) * i128::from(gpus) * i128::from(nodes);
+    let cost = Money::usd_units(i64::try_from(units).map_err(|_| ReasonCode::Ceiling)?);
+    let none = Ceiling::default();
+    let ceiling = filter.shared.ceiling.unwrap_or(&none);
+    let above = ceiling.usd_per_gpu_hour.is_some_and(|limit| rate > limit)
+        || ceiling.usd_per_hour.is_some_and(|limit| cost > limit);
+    if above {
+        Err(ReasonCode::Ceiling)
+    } else {
+        Ok(())
+    }
+}
+
+fn tie_order(a: &Offer, b: &Offer) -> Ordering {
+    let key = |offer: &Offer| {
+        (
+            offer.provider.clone(),
+            offer.sku.clone(),
+            offer.place.clone(),
+            offer.offer_id,
+        )
+    };
+    key(a).cmp(&key(b))
+}

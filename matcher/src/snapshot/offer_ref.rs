@@ -1,0 +1,198 @@
+//! One offer of a snapshot, read from its columns.
+
+use std::cmp::Ordering;
+
+use chrono::{DateTime, Utc};
+use market::fabric::Internode;
+use market::gpu::GpuIdentity;
+use market::ids::{OfferId, ProviderId};
+use market::money::{Money, MoneyError, Rate};
+use market::offer::{Availability, Offer, Tenancy, Terms, node_rate};
+use market::place::Country;
+use market::quantity::GpuCount;
+
+use super::Snapshot;
+use super::partition::{GroupRef, Partition};
+
+/// One offer of a snapshot: its fields are read where they stand, and an [`Offer`] is made only on
+/// request.
+#[derive(Debug, Clone, Copy)]
+pub struct OfferRef<'s> {
+    pub(super) snapshot: &'s Snapshot,
+    pub(super) group: GroupRef<'s>,
+    pub(super) row: u32,
+}
+
+impl<'s> OfferRef<'s> {
+    fn partition(self) -> &'s Partition {
+        self.group.partition()
+    }
+
+    /// The offer's id.
+    #[must_use]
+    pub fn offer_id(self) -> OfferId {
+        self.partition().id(self.row)
+    }
+
+    /// Who sells it.
+    #[must_use]
+    pub fn provider(self) -> &'s ProviderId {
+        self.group.provider()
+    }
+
+    /// The provider's own name for the thing.
+    #[must_use]
+    pub fn sku(self) -> &'s str {
+        self.partition().sku(self.row)
+    }
+
+    /// The GPU as we know it.
+    #[must_use]
+    pub fn gpu(self) -> &'s GpuIdentity {
+        &self.partition().key().gpu
+    }
+
+    /// GPUs of one node.
+    #[must_use]
+    pub fn gpus(self) -> GpuCount {
+        self.partition().key().gpus
+    }
+
+    /// Under which terms it is sold.
+    #[must_use]
+    pub fn terms(self) -> Terms {
+        self.partition().key().terms
+    }
+
+    /// What kind of machine it is.
+    #[must_use]
+    pub fn tenancy(self) -> Tenancy {
+        self.group.tenancy()
+    }
+
+    /// What joins its nodes.
+    #[must_use]
+    pub fn internode(self) -> Internode {
+        self.group.internode()
+    }
+
+    /// The country that it stands in, where that is known.
+    #[must_use]
+    pub fn country(self) -> Option<Country> {
+        self.group.country()
+    }
+
+    /// The region as the seller writes it.
+    #[must_use]
+    pub fn region(self) -> Option<&'s str> {
+        self.group.region()
+    }
+
+    /// The price of one node for one hour.
+    #[must_use]
+    pub fn price_per_node_hour(self) -> Money {
+        self.partition().price(self.row)
+    }
+
+    /// The rate per GPU-hour that the node's price comes to; see [`Offer::rate`].
+    ///
+    /// Errors: [`MoneyError::Overflow`].
+    pub fn rate(self) -> Result<Rate, MoneyError> {
+        node_rate(self.price_per_node_hour(), self.gpus())
+    }
+
+    /// What the provider says of its stock. Units of the count: nodes.
+    #[must_use]
+    pub fn availability(self) -> Availability {
+        self.partition().availability(self.row)
+    }
+
+    /// Whether we can order it.
+    #[must_use]
+    pub fn orderable(self) -> bool {
+        self.group.orderable()
+    }
+
+    /// When the provider said so.
+    #[must_use]
+    pub fn observed_at(self) -> DateTime<Utc> {
+        self.partition().observed_at(self.row)
+    }
+
+    /// Whether it is too old to be matched; see [`Snapshot::is_stale`].
+    #[must_use]
+    pub fn is_stale(self, now: DateTime<Utc>) -> bool {
+        let view = self.snapshot.provider(self.provider());
+        super::is_past_limit(view, self.orderable(), self.observed_at(), now)
+    }
+
+    /// The offer as a whole.
+    #[must_use]
+    pub fn to_offer(self) -> Offer {
+        let partition = self.partition();
+        let key = partition.key();
+        let listing = partition.listing(self.row);
+        Offer {
+            offer_id: self.offer_id(),
+            provider: self.provider().clone(),
+            sku: self.sku().to_owned(),
+            raw_gpu_name: partition.string(listing.raw_gpu_name).to_owned(),
+            gpu: key.gpu.clone(),
+            gpus: key.gpus,
+            gpu_memory_mib: listing.gpu_memory_mib,
+            vcpus: listing.vcpus,
+            memory_gib: listing.memory_gib,
+            place: self.group.place(),
+            tenancy: self.tenancy(),
+            terms: key.terms,
+            internode: self.internode(),
+            price_per_node_hour: self.price_per_node_hour(),
+            availability: self.availability(),
+            orderable: self.orderable(),
+            observed_at: self.observed_at(),
+        }
+    }
+
+    /// Whether it is this very offer, unchanged.
+    pub(super) fn is(self, offer: &Offer) -> bool {
+        let (partition, listing) = (self.partition(), self.partition().listing(self.row));
+        let place = &offer.place;
+        let metro = place.metro.as_deref();
+        self.offer_id() == offer.offer_id
+            && self.price_per_node_hour() == offer.price_per_node_hour
+            && self.observed_at() == offer.observed_at
+            && self.availability() == offer.availability
+            && *self.gpu() == offer.gpu
+            && self.gpus() == offer.gpus
+            && self.terms() == offer.terms
+            && *self.provider() == offer.provider
+            && self.sku() == offer.sku
+            && partition.string(listing.raw_gpu_name) == offer.raw_gpu_name
+            && listing.gpu_memory_mib == offer.gpu_memory_mib
+            && listing.vcpus == offer.vcpus
+            && listing.memory_gib == offer.memory_gib
+            && self.group.place_key()
+                == (
+                    place.region.as_deref(),
+                    place.zone.as_deref(),
+                    place.country,
+                    metro,
+                )
+            && self.tenancy() == offer.tenancy
+            && self.internode() == offer.internode
+            && self.orderable() == offer.orderable
+    }
+
+    /// The order of offers that are equally good: total, and the same on every run.
+    pub(crate) fn tie_order(self, other: Self) -> Ordering {
+        let key = |offer: Self| {
+            (
+                offer.provider(),
+                offer.sku(),
+                offer.group.place_key(),
+                offer.offer_id(),
+            )
+        };
+        key(self).cmp(&key(other))
+    }
+}

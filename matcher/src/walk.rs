@@ -1,0 +1,218 @@
+//! The walk over a snapshot's columns for one demand.
+//!
+//! What no offer of a partition or of a group can change is asked once for all of them, and what is
+//! refused there is counted as a whole. Groups that are left are *open*: their offers differ in age,
+//! stock and price alone, and stand cheapest first.
+
+use std::ops::Range;
+
+use market::money::Money;
+use market::offer::Availability;
+
+use crate::filter::{Ages, CountrySet, Filter, Seller, check_stock};
+use crate::reason::ReasonCode;
+use crate::search::{Fit, Key, MAX_NODES, Query, Tally};
+use crate::snapshot::{GroupRef, RowId, Snapshot};
+
+/// A group of which offers may satisfy the demand.
+pub(crate) struct OpenGroup<'a> {
+    pub(crate) group: GroupRef<'a>,
+    /// How each of its offers would be taken; the cost in it is the first one's.
+    pub(crate) fit: Fit,
+    partition: u32,
+    seller: Seller<'a>,
+    ages: Ages,
+    /// Nodes of its offers that are held or leased already.
+    held: &'a [(RowId, u32)],
+    /// From this row on all offers are above the ceiling.
+    dear_from: u32,
+}
+
+/// What is held or leased already, by where the offers stand.
+pub(crate) struct HeldRows(Vec<(RowId, u32)>);
+
+impl HeldRows {
+    pub(crate) fn of(filter: &Filter<'_>) -> Self {
+        let held = filter.held.iter().filter(|(_, nodes)| **nodes > 0);
+        let mut rows: Vec<_> = held
+            .filter_map(|(id, nodes)| Some((filter.snapshot.find(id)?, *nodes)))
+            .collect();
+        rows.sort_unstable();
+        Self(rows)
+    }
+
+    fn within(&self, partition: u32, rows: &Range<u32>) -> &[(RowId, u32)] {
+        let place = |row: u32| {
+            let at = RowId { partition, row };
+            self.0.partition_point(|held| held.0 < at)
+        };
+        if self.0.is_empty() {
+            return &[];
+        }
+        &self.0[place(rows.start)..place(rows.end)]
+    }
+}
+
+/// Counts what is refused as a whole, and visits each open group, in the order of the snapshot.
+///
+/// A visitor counts each offer of its group itself.
+pub(crate) fn walk<'a>(
+    query: &Query<'_>,
+    filter: &Filter<'a>,
+    held: &'a HeldRows,
+    tally: &mut Tally,
+    mut visit: impl FnMut(&OpenGroup<'a>, &mut Tally),
+) {
+    let places = filter.shared.places;
+    let countries = CountrySet::of(places.map_or(&[], |places| &places.countries));
+    let snapshot: &'a Snapshot = filter.snapshot;
+    for (partition, columns) in (0..).zip(snapshot.partitions()) {
+        if let Err(code) = query.check_partition(columns.key()) {
+            tally.count_all(code, RowId { partition, row: 0 }, columns.len());
+            continue;
+        }
+        let mut last: Option<(GroupRef<'_>, Seller<'a>)> = None;
+        for group in columns.groups() {
+            let seller = match last {
+                Some((other, seller)) if other.same_provider(group) => seller,
+                _ => filter.seller(group.provider()),
+            };
+            last = Some((group, seller));
+            let rows = group.rows();
+            let first = RowId {
+                partition,
+                row: rows.start,
+            };
+            let mut refuse = |code| tally.count_all(code, first, rows.end - rows.start);
+            if let Err(code) = filter.check_group(group, &seller, &countries) {
+                refuse(code);
+                continue;
+            }
+            let ages = filter.ages(group, &seller);
+            let found = match ages {
+                Ages::Stale => Err(ReasonCode::Stale),
+                _ if group.is_sold_out() => Err(ReasonCode::SoldOut),
+                _ => query.fit_group(snapshot, first),
+            };
+            match found {
+                Err(code) if ages == Ages::Mixed => {
+                    for row in rows {
+                        let observed_at = columns.observed_at(row);
+                        let stale = filter.is_stale(group, &seller, observed_at);
+                        let code = if stale { ReasonCode::Stale } else { code };
+                        tally.count(code, RowId { partition, row });
+                    }
+                }
+                Err(code) => refuse(code),
+                Ok(fit) => {
+                    let open = OpenGroup {
+                        group,
+                        fit,
+                        partition,
+                        seller,
+                        ages,
+                        held: held.within(partition, &rows),
+                        dear_from: dear_from(filter, group, fit.nodes),
+                    };
+                    visit(&open, tally);
+                }
+            }
+        }
+    }
+}
+
+/// The first row of a group at whose price so many nodes are above the ceiling.
+pub(crate) fn dear_from(filter: &Filter<'_>, group: GroupRef<'_>, nodes: u32) -> u32 {
+    let (columns, rows) = (group.partition(), group.rows());
+    let is_dear = |price: i64| {
+        let price = Money::usd_units(price);
+        filter.check_cost(columns.key(), price, nodes).is_err()
+    };
+    let prices = columns.prices(&rows);
+    // Mostly none is, and the dearest tells.
+    if prices.last().is_none_or(|dearest| !is_dear(*dearest)) {
+        return rows.end;
+    }
+    rows.start + prices.partition_point(|price| !is_dear(*price)) as u32
+}
+
+impl OpenGroup<'_> {
+    pub(crate) const fn row_id(&self, row: u32) -> RowId {
+        RowId {
+            partition: self.partition,
+            row,
+        }
+    }
+
+    pub(crate) fn price(&self, row: u32) -> Money {
+        self.group.partition().price(row)
+    }
+
+    /// Where an offer of it ranks.
+    pub(crate) fn key(&self, query: &Query<'_>, row: u32) -> Key {
+        query.key(&self.fit, self.group.partition().key(), self.price(row))
+    }
+
+    /// Whether its first offers are all eligible, and all further ones above the ceiling.
+    fn is_plain(&self) -> bool {
+        let (fewest, _) = self.group.stock();
+        let enough = self.fit.nodes <= fewest.min(MAX_NODES);
+        self.ages == Ages::Fresh && self.held.is_empty() && enough
+    }
+
+    /// What the provider says of an offer's stock, and the nodes of it that are taken.
+    pub(crate) fn stock(&self, row: u32) -> (Availability, u32) {
+        let at = self.row_id(row);
+        let held = self.held.binary_search_by_key(&at, |held| held.0);
+        let nodes = held.map_or(0, |at| self.held[at].1);
+        (self.group.partition().availability(row), nodes)
+    }
+
+    /// Whether one of its offers is eligible, or the first reason why not.
+    pub(crate) fn test(&self, filter: &Filter<'_>, row: u32) -> Result<(), ReasonCode> {
+        if self.ages == Ages::Mixed {
+            let observed_at = self.group.partition().observed_at(row);
+            if filter.is_stale(self.group, &self.seller, observed_at) {
+                return Err(ReasonCode::Stale);
+            }
+        }
+        if self.fit.nodes > MAX_NODES {
+            return Err(ReasonCode::NotEnoughNodes);
+        }
+        let (stock, held) = self.stock(row);
+        check_stock(&stock, held, self.fit.nodes)?;
+        if row >= self.dear_from {
+            return Err(ReasonCode::Ceiling);
+        }
+        Ok(())
+    }
+
+    /// The rows that may be eligible, and the first that is.
+    pub(crate) fn eligible(&self, filter: &Filter<'_>) -> (Range<u32>, Option<u32>) {
+        let rows = self.group.rows().start..self.dear_from;
+        let first = rows.clone().find(|row| self.test(filter, *row).is_ok());
+        (rows, first)
+    }
+
+    /// Counts what is refused of it, and says which rows may be eligible and how many are. Of a
+    /// plain group nothing but the count is looked at.
+    pub(crate) fn count(&self, filter: &Filter<'_>, tally: &mut Tally) -> (Range<u32>, usize) {
+        let rows = self.group.rows();
+        if self.is_plain() {
+            let dear = self.row_id(self.dear_from);
+            tally.count_all(ReasonCode::Ceiling, dear, rows.end - self.dear_from);
+            return (
+                rows.start..self.dear_from,
+                (self.dear_from - rows.start) as usize,
+            );
+        }
+        let mut eligible = 0;
+        for row in rows.clone() {
+            match self.test(filter, row) {
+                Ok(()) => eligible += 1,
+                Err(code) => tally.count(code, self.row_id(row)),
+            }
+        }
+        (rows.start..self.dear_from, eligible)
+    }
+}

@@ -1,0 +1,34 @@
+//! In which projects an API key works, and in which the key worked that a plan was made with. Keys
+//! and plans made before are of the whole tenant.
+
+use sea_orm_migration::prelude::*;
+
+use crate::columns::document_null;
+
+#[derive(DeriveMigrationName)]
+pub(crate) struct Migration;
+
+const TABLES: [&str; 2] = ["api_keys", "plans"];
+const COLUMN: &str = "projects";
+
+#[async_trait::async_trait]
+impl MigrationTrait for Migration {
+    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
+        for table in TABLES {
+            let added = document_null(COLUMN);
+            manager
+                .alter_table(Table::alter().table(table).add_column(added).to_owned())
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
+        for table in TABLES {
+            manager
+                .alter_table(Table::alter().table(table).drop_column(COLUMN).to_owned())
+                .await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! The check of what a tenant spends, before more is sold to it.
+//!
+//! A hold and an extension take the lock of their tenant before they look and keep it until they
+//! are written, so that of two which each fit and together do not, one is refused. Metering takes
+//! no such lock: reservations and leases are read before the sums, so that what is charged in
+//! between is counted twice rather than not at all.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use market::ids::{ProjectId, TenantId};
+use market::spending::{Budget, OpenLine, SpendingLimits};
+use sea_orm::sea_query::LockType;
+use sea_orm::{ColumnTrait, DatabaseTransaction, EntityTrait, QueryFilter, QuerySelect};
+
+use super::{Spending, in_use, open_reservation, read};
+use crate::entity::column::Text;
+use crate::entity::{leases, reservations, tenants};
+use crate::{StoreError, budgets, limits};
+
+/// Makes whoever sells to a tenant queue up until the end of the transaction.
+///
+/// The lock lets rows that refer to the tenant be written meanwhile. SQLite has one writer anyhow.
+pub(crate) async fn lock(tx: &DatabaseTransaction, tenant: TenantId) -> Result<(), StoreError> {
+    tenants::Entity::find_by_id(Text(tenant))
+        .lock(LockType::NoKeyUpdate)
+        .one(tx)
+        .await?
+        .map(|_| ())
+        .ok_or(StoreError::NotFound { what: "tenant" })
+}
+
+/// Lets a reservation be held, or refuses it: limits of the tenant and of the project, then every
+/// blocking budget over them.
+///
+/// Errors: [`StoreError::LimitExceeded`], [`StoreError::BudgetExceeded`].
+pub(crate) async fn check_hold(
+    tx: &DatabaseTransaction,
+    defaults: SpendingLimits,
+    row: &reservations::Model,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let (tenant, project) = (row.tenant_id.0, row.project_id.0);
+    lock(tx, tenant).await?;
+    let asked = open_reservation(row, &[], &HashMap::new(), now)?;
+    for scope in [None, Some(project)] {
+        let limits = limits::effective(tx, tenant, scope, defaults).await?;
+        limits.admit(scope, in_use(tx, tenant, scope, now).await?, asked.in_use)?;
+    }
+    if !is_capped(tx, tenant, project).await? {
+        return Ok(());
+    }
+    let spending = read(tx, tenant, now).await?;
+    check_budgets(tx, &spending, (tenant, project), &[], &asked.lines, now).await
+}
+
+/// Lets a hold be confirmed, or refuses it: its budgets may be smaller or more used than when it was
+/// placed. Other holds are left out of account, for they may lapse; each is looked at when its own
+/// turn comes.
+///
+/// Errors: [`StoreError::BudgetExceeded`].
+pub(crate) async fn check_confirm(
+    tx: &DatabaseTransaction,
+    held: &reservations::Model,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let (tenant, project) = (held.tenant_id.0, held.project_id.0);
+    lock(tx, tenant).await?;
+    if !is_capped(tx, tenant, project).await? {
+        return Ok(());
+    }
+    let mut spending = read(tx, tenant, now).await?;
+    spending.open.retain(|open| open.in_use.open_holds == 0);
+    let asked = open_reservation(held, &[], &HashMap::new(), now)?;
+    check_budgets(tx, &spending, (tenant, project), &[], &asked.lines, now).await
+}
+
+/// Lets a reservation go on for longer, or refuses it.
+///
+/// Errors: [`StoreError::BudgetExceeded`].
+pub(crate) async fn check_extension(
+    tx: &DatabaseTransaction,
+    before: &reservations::Model,
+    after: &reservations::Model,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let tenant = before.tenant_id.0;
+    lock(tx, tenant).await?;
+    let spending = read(tx, tenant, now).await?;
+    let leases = leases::Entity::find()
+        .filter(leases::Column::ReservationId.eq(before.id.clone()))
+        .all(tx)
+        .await?;
+    // What was charged on its lines matters to the last unit of rounding only, and not at all to
+    // what comes on top.
+    let open = |row| open_reservation(row, &leases, &HashMap::new(), now);
+    let (old, new) = (open(before)?.lines, open(after)?.lines);
+    check_budgets(
+        tx,
+        &spending,
+        (tenant, before.project_id.0),
+        &old,
+        &new,
+        now,
+    )
+    .await
+}
+
+/// Whether a budget that blocks is over a project: else nothing has to be summed up.
+async fn is_capped(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    project: ProjectId,
+) -> Result<bool, StoreError> {
+    let budgets = budgets::of_tenant(tx, tenant).await?;
+    let binds = |budget: &Budget| budget.covers(project) && budget.terms.mode.blocks();
+    Ok(budgets.iter().any(binds))
+}
+
+/// Holds every budget over a project against what `new` lines cost beyond `old` ones.
+async fn check_budgets(
+    tx: &DatabaseTransaction,
+    spending: &Spending,
+    (tenant, project): (TenantId, ProjectId),
+    old: &[OpenLine],
+    new: &[OpenLine],
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    for budget in budgets::of_tenant(tx, tenant).await? {
+        if !budget.covers(project) {
+            continue;
+        }
+        let span = budget.terms.period.around(now);
+        let rest =
+            |lines: &[OpenLine]| -> i128 { lines.iter().map(|line| line.rest_within(span)).sum() };
+        let charged = spending.charged(budget.project_id, span);
+        let committed = charged + spending.open_within(budget.project_id, span);
+        budget.admit(charged, committed, rest(new) - rest(old))?;
+    }
+    Ok(())
+}

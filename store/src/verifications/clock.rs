@@ -1,0 +1,60 @@
+//! The time between two steps, by the clock of the database: the one clock that all replicas share.
+//!
+//! It is read when an answer is kept, before that answer goes out, so that what it gives is never
+//! less than the node had. It may be set by whoever runs the database, which a node cannot do.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use market::ids::VerificationId;
+use sea_orm::{ColumnTrait, ConnectionTrait, DbBackend, EntityTrait, QueryFilter, Statement};
+
+use super::AllVerifications;
+use crate::StoreError;
+use crate::entity::column::{Moment, Text};
+use crate::entity::node_sessions;
+
+impl AllVerifications<'_> {
+    /// How long ago the broker answered a node last, whichever replica it was; `None` where that is
+    /// not known, or where the clock was set back meanwhile.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn since_answer(
+        &self,
+        id: VerificationId,
+        agent_key: &str,
+    ) -> Result<Option<Duration>, StoreError> {
+        use node_sessions::Column;
+        let session = node_sessions::Entity::find()
+            .filter(Column::VerificationId.eq(Text(id)))
+            .filter(Column::AgentKey.eq(agent_key))
+            .one(&self.store.read)
+            .await?;
+        let Some(answered_at) = session.and_then(|session| session.answered_at) else {
+            return Ok(None);
+        };
+        let now = database_time(&self.store.read).await?;
+        Ok((now.at() - answered_at.at()).to_std().ok())
+    }
+}
+
+/// What the database's clock shows now, also within a transaction that began earlier.
+pub(super) async fn database_time(db: &impl ConnectionTrait) -> Result<Moment, StoreError> {
+    let backend = db.get_database_backend();
+    let sql = match backend {
+        DbBackend::Postgres => "SELECT clock_timestamp() AS now",
+        _ => "SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now') AS now",
+    };
+    let row = db
+        .query_one_raw(Statement::from_string(backend, sql))
+        .await?
+        .ok_or_else(|| StoreError::corrupt("the database does not tell the time"))?;
+    let now: DateTime<Utc> = match backend {
+        DbBackend::Postgres => row.try_get("", "now")?,
+        _ => row
+            .try_get::<String>("", "now")?
+            .parse()
+            .map_err(StoreError::corrupt)?,
+    };
+    Ok(now.into())
+}

@@ -1,0 +1,426 @@
+//! `verifier calibrate`: what known-good GPUs show with these kernels, from which floors are made.
+//!
+//! It measures and compares with nothing: a card that gives a wrong or an unsteady result is no
+//! reference, and no floor is written then. [`page`] tells people, [`floors`] are rows for
+//! `data/floors.csv`, the [`Calibration`] itself is the raw report.
+
+mod page;
+
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use market::gpu::Gpu;
+use market::verification::{Digest, GpuClaim, GpuFacts, Pattern, Word64};
+use serde::Serialize;
+
+use crate::device::{Device, DeviceError, Node, Rate};
+use crate::floors::Metric;
+use crate::gemm::GemmInputs;
+use crate::memory::Contents;
+use crate::prf::{Purpose, Stream};
+use crate::probe::burn::{BurnWork, Burned};
+use crate::rules::named_gpu;
+use crate::tensor::{Format, TensorWork};
+
+pub use page::page;
+
+/// How much is done.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Size {
+    /// Memory that is filled, at most. Units: bytes.
+    pub memory_bytes: u64,
+    /// Of the blocks that are hashed. Units: bytes.
+    pub block_bytes: u32,
+    /// Samples of each rate.
+    pub samples: u32,
+    /// Rows and columns of the products, and their inner dimension.
+    pub n: u32,
+    /// Products for each sample of their rate.
+    pub timed: u32,
+    /// Products of each format that are looked at for each sample of their rate.
+    pub checked: u32,
+    /// How long the load lasts.
+    pub burn: Duration,
+}
+
+impl Size {
+    /// All memory, the product of the standard level, and more than a thousand products of a format.
+    pub const FULL: Self = Self {
+        memory_bytes: u64::MAX,
+        block_bytes: 1 << 20,
+        samples: 9,
+        n: 8_192,
+        timed: 100,
+        checked: 112,
+        burn: Duration::from_secs(60),
+    };
+}
+
+/// What GPUs showed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Calibration {
+    /// When.
+    pub measured_at: DateTime<Utc>,
+    /// The agent's version.
+    pub agent: &'static str,
+    /// The hash of its kernels, by which floors are kept.
+    pub kernels: Digest,
+    /// The driver's version.
+    pub driver: String,
+    /// Whether anything of it is modelled.
+    pub simulated: bool,
+    /// How much was done.
+    pub size: Size,
+    /// Its GPUs.
+    pub gpus: Vec<GpuCalibration>,
+}
+
+/// What a GPU showed.
+#[derive(Debug, Clone, Serialize)]
+pub struct GpuCalibration {
+    /// What its driver says of it.
+    pub claim: GpuClaim,
+    /// What its driver shows of it before the work.
+    pub facts: GpuFacts,
+    /// Memory that can be had in one piece. Units: MiB.
+    pub allocatable_mib: u32,
+    /// Each pattern over all of it.
+    pub passes: Vec<Pass>,
+    /// How long hashing all of it took, ms.
+    pub digest_ms: u64,
+    /// Copies within memory. Units of this and the next four: 1e6 bytes per second.
+    pub copy_mb_per_s: Vec<u64>,
+    /// Reading memory.
+    pub read_mb_per_s: Vec<u64>,
+    /// Two arrays into a third.
+    pub triad_mb_per_s: Vec<u64>,
+    /// From pinned host memory, all GPUs at once.
+    pub from_host_mb_per_s: Vec<u64>,
+    /// To pinned host memory, all GPUs at once.
+    pub to_host_mb_per_s: Vec<u64>,
+    /// The checksums of the product on the integer units, one for each sample.
+    pub exact: Vec<Word64>,
+    /// The products on the tensor units, by format.
+    pub tensor: Vec<TensorCalibration>,
+    /// The load on the integer units, and memory that was held meanwhile.
+    pub burned: Option<Burned>,
+}
+
+/// Memory filled with a pattern and compared with it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Pass {
+    /// The pattern.
+    pub pattern: Pattern,
+    /// How long filling took by the host's clock, ms.
+    pub fill_ms: u64,
+    /// How long comparing took by the host's clock, ms.
+    pub compare_ms: u64,
+    /// 32-bit words that differed.
+    pub bad_words: u64,
+}
+
+/// Products of one format.
+#[derive(Debug, Clone, Serialize)]
+pub struct TensorCalibration {
+    /// The format.
+    pub format: Format,
+    /// The samples of the rate. Units: 1e9 operations per second.
+    pub gflops: Vec<u64>,
+    /// Products that were looked at.
+    pub checked: u64,
+    /// The checksum of the first.
+    pub checksum: Option<Word64>,
+    /// How many had another one.
+    pub different: u64,
+}
+
+/// Why GPUs are no reference.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoReference {
+    /// Nothing was really measured.
+    #[error("a pretended GPU is no reference")]
+    Simulated,
+    /// Memory did not hold what was written.
+    #[error("GPU {gpu}: {bad_words} words of memory were not what had been written")]
+    Memory {
+        /// Which GPU.
+        gpu: usize,
+        /// 32-bit words that differed.
+        bad_words: u64,
+    },
+    /// Products differed.
+    #[error("GPU {gpu}: products of the same inputs differ")]
+    Unsteady {
+        /// Which GPU.
+        gpu: usize,
+    },
+    /// The tensor units give another product than the integer units.
+    #[error("GPU {gpu}: the 16-bit product is not that of the integers")]
+    Inexact {
+        /// Which GPU.
+        gpu: usize,
+    },
+    /// It is none that the catalogue knows.
+    #[error("GPU {gpu} is called `{name}`, which no GPU of the catalogue is")]
+    Unknown {
+        /// Which GPU.
+        gpu: usize,
+        /// Its driver's name of it.
+        name: String,
+    },
+}
+
+impl Calibration {
+    /// Measures all GPUs of a node at once.
+    ///
+    /// Errors: the GPUs that did not do their work.
+    pub fn measure(node: &mut Node, kernels: Digest, size: Size) -> Result<Self, Vec<DeviceError>> {
+        let nothing = vec![(); node.devices.len()];
+        let gpus = node.on_all(nothing, |gpu, device, ()| measure_gpu(gpu, device, &size))?;
+        Ok(Self {
+            measured_at: Utc::now(),
+            agent: env!("CARGO_PKG_VERSION"),
+            kernels,
+            driver: node.driver.clone(),
+            simulated: node.simulated,
+            size,
+            gpus,
+        })
+    }
+
+    /// Whether floors may be made of it.
+    ///
+    /// Errors: [`NoReference`] names the first thing found wrong.
+    pub fn check(&self) -> Result<(), NoReference> {
+        for (gpu, shown) in self.gpus.iter().enumerate() {
+            let held = shown.burned.map_or(0, |burned| burned.dwell_bad_words);
+            let bad_words = shown.passes.iter().map(|pass| pass.bad_words).sum::<u64>() + held;
+            if bad_words > 0 {
+                return Err(NoReference::Memory { gpu, bad_words });
+            }
+            let unsteady = shown.exact.windows(2).any(|pair| pair[0] != pair[1]);
+            if unsteady || shown.tensor.iter().any(|tensor| tensor.different > 0) {
+                return Err(NoReference::Unsteady { gpu });
+            }
+            let of_integers = shown.exact.first();
+            let mut bf16 = shown.tensor.iter().filter(|t| t.format == Format::Bf16);
+            if bf16.any(|tensor| tensor.checksum.as_ref() != of_integers) {
+                return Err(NoReference::Inexact { gpu });
+            }
+            if named_gpu(&shown.claim.name).is_none() {
+                let name = shown.claim.name.clone();
+                return Err(NoReference::Unknown { gpu, name });
+            }
+        }
+        if self.simulated {
+            return Err(NoReference::Simulated);
+        }
+        Ok(())
+    }
+}
+
+/// How long each part may take by the host's clock.
+const PATIENCE: Duration = Duration::from_secs(1_800);
+
+fn measure_gpu(
+    gpu: u32,
+    device: &mut dyn Device,
+    size: &Size,
+) -> Result<GpuCalibration, DeviceError> {
+    device.set_deadline(Instant::now() + PATIENCE);
+    // Nobody has to guess these inputs: whoever measures again gets the same checksums.
+    let secret = Digest([0x5A; 32]);
+    let claim = device.claim();
+    let facts = device.observe()?;
+    let allocatable_mib = device.allocatable_mib()?;
+    let block = u64::from(size.block_bytes);
+    let bytes = (u64::from(allocatable_mib) << 20).min(size.memory_bytes) / block * block;
+    let mut passes = Vec::new();
+    let mut digest_ms = 0;
+    for pattern in [Pattern::Prf, Pattern::Complement, Pattern::Address] {
+        let contents = Contents::derive(&secret, gpu, pattern);
+        let (fill_ms, _) = taking(|| device.fill(&contents, bytes))?;
+        let (compare_ms, check) = taking(|| device.compare(&contents))?;
+        (digest_ms, _) = taking(|| device.digest_blocks(size.block_bytes, &secret))?;
+        passes.push(Pass {
+            pattern,
+            fill_ms,
+            compare_ms,
+            bad_words: check.bad_words,
+        });
+    }
+    let copy = (0..size.samples).map(|sample| device.copy_mb_per_s(sample));
+    let copy_mb_per_s = copy.collect::<Result<_, _>>()?;
+    let mut rate = |rate| -> Result<Vec<u64>, DeviceError> {
+        let samples = (0..size.samples).map(|sample| device.rate_mb_per_s(rate, sample));
+        Ok(samples
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .flatten()
+            .collect())
+    };
+    let read_mb_per_s = rate(Rate::Read)?;
+    let triad_mb_per_s = rate(Rate::Triad)?;
+    let from_host_mb_per_s = rate(Rate::FromHost)?;
+    let to_host_mb_per_s = rate(Rate::ToHost)?;
+
+    let inputs = GemmInputs {
+        n: size.n,
+        k: size.n,
+        left: Stream::derive(&secret, Purpose::GemmLeft, gpu),
+        right: Stream::derive(&secret, Purpose::GemmRight, gpu),
+    };
+    let exact = (0..size.samples).map(|_| device.multiply(&inputs));
+    let exact = exact.collect::<Result<_, _>>()?;
+    let mut tensor = Vec::new();
+    for format in Format::ALL {
+        tensor.extend(tensor_products(device, inputs, format, size)?);
+    }
+    device.set_deadline(Instant::now() + PATIENCE + size.burn);
+    let burned = device.burn(&BurnWork {
+        inputs,
+        contents: Contents::derive(&secret, gpu, Pattern::Prf),
+        held_bytes: bytes / 2 / 16 * 16,
+        lasts: size.burn,
+    })?;
+    Ok(GpuCalibration {
+        claim,
+        facts,
+        allocatable_mib,
+        passes,
+        digest_ms,
+        copy_mb_per_s,
+        read_mb_per_s,
+        triad_mb_per_s,
+        from_host_mb_per_s,
+        to_host_mb_per_s,
+        exact,
+        tensor,
+        burned,
+    })
+}
+
+/// The products of a format, where the device has such.
+fn tensor_products(
+    device: &mut dyn Device,
+    inputs: GemmInputs,
+    format: Format,
+    size: &Size,
+) -> Result<Option<TensorCalibration>, DeviceError> {
+    let work = TensorWork {
+        inputs,
+        format,
+        timed: size.timed,
+        checked: size.checked,
+    };
+    let (mut gflops, mut checksums) = (Vec::new(), Vec::new());
+    for _ in 0..size.samples {
+        let Some(run) = device.tensor_products(&work)? else {
+            return Ok(None);
+        };
+        gflops.push(run.gflops);
+        checksums.extend(run.checksums);
+    }
+    let checksum = checksums.first().copied();
+    let different = checksums
+        .iter()
+        .filter(|sum| Some(**sum) != checksum)
+        .count();
+    Ok(Some(TensorCalibration {
+        format,
+        gflops,
+        checked: checksums.len() as u64,
+        checksum,
+        different: different as u64,
+    }))
+}
+
+/// How long it took, ms, and what came of it.
+fn taking<T>(work: impl FnOnce() -> Result<T, DeviceError>) -> Result<(u64, T), DeviceError> {
+    let began = Instant::now();
+    let result = work()?;
+    Ok((began.elapsed().as_millis() as u64, result))
+}
+
+/// The middle of the samples; the lower one of two.
+#[must_use]
+pub fn median(samples: &[u64]) -> Option<u64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+}
+
+/// What a good card must show of its own kernel's figure. Units: thousandths.
+///
+/// Bandwidths scatter by less than products, which hang on power and heat; the host link hangs on
+/// the host.
+const fn share(metric: Metric) -> u32 {
+    match metric {
+        Metric::HbmCopy | Metric::HbmRead | Metric::HbmTriad => 930,
+        Metric::HostLink => 850,
+        _ => 920,
+    }
+}
+
+/// The metrics of a GPU with its figure.
+fn figures(shown: &GpuCalibration) -> Vec<(&'static str, Metric, u64)> {
+    let tensor = |format| {
+        let of = shown.tensor.iter().find(|tensor| tensor.format == format);
+        of.and_then(|tensor| median(&tensor.gflops))
+    };
+    let links = [&shown.from_host_mb_per_s, &shown.to_host_mb_per_s];
+    let figures = [
+        ("hbm_copy", Metric::HbmCopy, median(&shown.copy_mb_per_s)),
+        ("hbm_read", Metric::HbmRead, median(&shown.read_mb_per_s)),
+        ("hbm_triad", Metric::HbmTriad, median(&shown.triad_mb_per_s)),
+        (
+            "host_link",
+            Metric::HostLink,
+            links.into_iter().filter_map(|l| median(l)).min(),
+        ),
+        ("gemm_16bit", Metric::Gemm16Bit, tensor(Format::Bf16)),
+        ("gemm_fp8", Metric::GemmFp8, tensor(Format::Fp8)),
+    ];
+    let there = figures.into_iter();
+    there
+        .filter_map(|(name, metric, figure)| Some((name, metric, figure?)))
+        .collect()
+}
+
+/// Rows for `data/floors.csv`, under this version of it: of each kind of GPU the slowest one's.
+///
+/// Errors: [`NoReference`] when one of the GPUs is none.
+pub fn floors(calibration: &Calibration, version: u32) -> Result<String, NoReference> {
+    calibration.check()?;
+    let mut slowest: std::collections::BTreeMap<(&str, &str), (Metric, u64)> = Default::default();
+    for shown in &calibration.gpus {
+        let Some(gpu) = named_gpu(&shown.claim.name) else {
+            continue;
+        };
+        for (name, metric, figure) in figures(shown) {
+            let row = slowest
+                .entry((Gpu::name(gpu), name))
+                .or_insert((metric, figure));
+            row.1 = row.1.min(figure);
+        }
+    }
+    let rows = slowest.into_iter().map(|((gpu, name), (metric, figure))| {
+        format!(
+            "{version},{gpu},{name},{},{figure},{},expected,calibrated,verifier calibrate on {} \
+             with driver {}\n",
+            calibration.kernels,
+            share(metric),
+            calibration.measured_at.format("%Y-%m-%d"),
+            calibration.driver,
+        )
+    });
+    Ok(rows.collect())
+}
+
+#[cfg(feature = "cuda")]
+pub use command::{CalibrateArgs, run};
+
+#[cfg(feature = "cuda")]
+mod command;
+#[cfg(test)]
+mod tests;

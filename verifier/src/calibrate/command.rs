@@ -1,0 +1,76 @@
+//! The command.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::cli::{NOT_PASSED, PASSED, WRONG_INPUT};
+use crate::cuda;
+use crate::device::DeviceError;
+use crate::driver::{NodeIdentity, open_node};
+
+use super::{Calibration, Size, floors, page};
+
+/// Arguments of `verifier calibrate`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct CalibrateArgs {
+    /// Where calibration.md, floors.csv and calibration.json are written
+    #[arg(long, value_name = "DIR", default_value = "calibration")]
+    out: PathBuf,
+    /// The version of data/floors.csv that the new rows belong to
+    #[arg(long, value_name = "N")]
+    floors_version: u32,
+}
+
+/// Measures the GPUs of this machine and writes what they showed. Gives the exit status.
+#[must_use]
+pub fn run(args: &CalibrateArgs) -> u8 {
+    match calibrate(args) {
+        Ok(status) => status,
+        Err(why) => {
+            eprintln!("{why}");
+            WRONG_INPUT
+        }
+    }
+}
+
+fn calibrate(args: &CalibrateArgs) -> Result<u8, String> {
+    let agent = std::env::current_exe().map_err(|why| format!("no agent to start: {why}"))?;
+    let kernels = cuda::images::kernels_digest();
+    let identity = NodeIdentity {
+        host: "localhost".to_owned(),
+        kind: cuda::DEVICE_KIND,
+        kernels,
+        fabric_patience: Duration::from_secs(60),
+        root: "/".into(),
+    };
+    let mut node = open_node(&agent, identity)
+        .map_err(|why| format!("nothing can be calibrated here: {why}"))?;
+    if let Some(trouble) = node.troubles.first() {
+        return Err(format!("a GPU does not open: {}", trouble.detail));
+    }
+    let measured = Calibration::measure(&mut node, kernels, Size::FULL);
+    let calibration = measured.map_err(|errors| {
+        let words: Vec<String> = errors.iter().map(DeviceError::to_string).collect();
+        words.join("; ")
+    })?;
+    let raw = serde_json::to_string_pretty(&calibration).map_err(|why| why.to_string())?;
+    write(&args.out, "calibration.json", &raw)?;
+    write(&args.out, "calibration.md", &page(&calibration))?;
+    match floors(&calibration, args.floors_version) {
+        Ok(rows) => {
+            write(&args.out, "floors.csv", &rows)?;
+            Ok(PASSED)
+        }
+        Err(why) => {
+            eprintln!("no floors were written: {why}");
+            Ok(NOT_PASSED)
+        }
+    }
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<(), String> {
+    let path = folder.join(name);
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&path, text))
+        .map_err(|why| format!("cannot write {}: {why}", path.display()))
+}

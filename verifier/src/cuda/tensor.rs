@@ -1,0 +1,139 @@
+//! The exact product on the tensor units of this GPU.
+
+use super::buffer::{Argument, Buffer};
+use super::gpu::{Block, CudaGpu};
+use super::images;
+use crate::device::DeviceError;
+use crate::gemm::GemmInputs;
+use crate::tensor::{Format, TensorRun, TensorWork};
+
+/// The tile of the product that one thread block computes: rows, columns.
+const TILE: (u32, u32) = (128, 256);
+/// Rows of the inputs are a multiple of this, and what lies between them is zero.
+const ROW_MULTIPLE: u32 = 256;
+/// The bytes of a row are a multiple of this.
+const DEPTH_MULTIPLE: u32 = 128;
+
+/// A kernel and how it is started, as the head of its source says.
+struct Kernel {
+    name: &'static str,
+    block: Block,
+    /// Whether a thread block computes one tile after the other.
+    goes_on: bool,
+}
+
+/// The kernels of a format, the best one first.
+const fn kernels(format: Format) -> [Kernel; 2] {
+    let (groups, warps) = match format {
+        Format::Bf16 => ("gemm_bf16_groups", "gemm_bf16"),
+        Format::Fp8 => ("gemm_fp8_groups", "gemm_fp8"),
+    };
+    let (rows, columns) = TILE;
+    [
+        Kernel {
+            name: groups,
+            block: Block {
+                threads: 384,
+                shared_bytes: 4 * (rows + columns) * 128 + 1_024,
+            },
+            goes_on: true,
+        },
+        Kernel {
+            name: warps,
+            block: Block {
+                threads: 256,
+                shared_bytes: 4 * (rows + columns) * 64,
+            },
+            goes_on: false,
+        },
+    ]
+}
+
+impl CudaGpu {
+    /// Computes products on the tensor units; none where this GPU has none for the format, or where
+    /// they are not reached by what the agent carries.
+    pub fn tensor_products(&mut self, work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
+        let capability = self.capability;
+        let mut carried = kernels(work.format).into_iter();
+        let Some(kernel) = carried.find(|kernel| images::image(kernel.name, capability).is_some())
+        else {
+            return Ok(None);
+        };
+        self.product = None;
+        self.memory = None;
+        let GemmInputs { n, k, left, right } = work.inputs;
+        let depth = (k * work.format.entry_bytes()).next_multiple_of(DEPTH_MULTIPLE);
+        let input_bytes = u64::from(n.next_multiple_of(ROW_MULTIPLE)) * u64::from(depth);
+        let (left_at, right_at) = (self.zeroed(input_bytes)?, self.zeroed(input_bytes)?);
+        let entries = u64::from(n) * u64::from(n);
+        let product = self.buffer(entries * 4)?;
+        let format = match work.format {
+            Format::Bf16 => 0_u32,
+            Format::Fp8 => 1,
+        };
+        let arguments = [
+            Argument::from(&left_at),
+            Argument::from(&right_at),
+            Argument::from(left),
+            Argument::from(right),
+            Argument::from(n),
+            Argument::from(k),
+            Argument::from(depth),
+            Argument::from(format),
+            Argument::from(u32::from(work.format.most())),
+        ];
+        let grid = self.grid(u64::from(n) * u64::from(k) / 4);
+        self.launch("packed_inputs", grid, &arguments)?;
+
+        let tiles = n.div_ceil(TILE.0) * n.div_ceil(TILE.1);
+        let blocks = if kernel.goes_on {
+            tiles.min(self.sm_count.max(1))
+        } else {
+            tiles
+        };
+        let arguments = [
+            Argument::from(&left_at),
+            Argument::from(&right_at),
+            Argument::from(&product),
+            Argument::from(n),
+            Argument::from(depth),
+        ];
+        let multiply =
+            |gpu: &mut Self| gpu.launch_blocks(kernel.name, (blocks, 1), kernel.block, &arguments);
+        // The first run brings the kernel and wakes the clocks.
+        multiply(self)?;
+        let timed = work.timed.max(1);
+        let elapsed_ms = self.timed(|gpu| (0..timed).try_for_each(|_| multiply(gpu)))?;
+        let operations = 2.0 * f64::from(n) * f64::from(n) * f64::from(k) * f64::from(timed);
+        if elapsed_ms <= 0.0 {
+            return Err(self.failed("its clock stands still"));
+        }
+
+        let sums = self.zeroed(8 * u64::from(work.checked.max(1)))?;
+        for at in 0..u64::from(work.checked) {
+            // A product that is not written must not pass as the one before.
+            self.forget(&product)?;
+            multiply(self)?;
+            let arguments = [
+                Argument::from(&product),
+                Argument::from(entries),
+                Argument::from(sums.address + 8 * at),
+            ];
+            self.launch("product_checksum", self.grid(entries), &arguments)?;
+        }
+        self.wait()?;
+        let checksums = sums.read::<u64>(work.checked as usize);
+        let checksums = checksums.map_err(|error| self.error(error))?;
+        Ok(Some(TensorRun {
+            gflops: (operations / elapsed_ms / 1e6) as u64,
+            checksums: checksums
+                .into_iter()
+                .map(market::verification::Word64)
+                .collect(),
+        }))
+    }
+
+    fn forget(&self, buffer: &Buffer) -> Result<(), DeviceError> {
+        buffer.clear().map_err(|error| self.error(error))
+    }
+}

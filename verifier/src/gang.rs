@@ -1,0 +1,295 @@
+//! The nodes of a gang together: the network between them, measured by all at once.
+//!
+//! A node that is fine alone may be slow together with one other: a cable, a port of a switch, a
+//! wrong route. The broker's side ([`Gang`]) leads all nodes through the same rounds and judges what
+//! they showed (`judge`); the agent's side ([`take_part`]) listens, connects and measures
+//! ([`links`]). Copies and sums go over TCP, on the adapters of the fabric where they have addresses:
+//! they tell which pair is slower than its siblings. What the fabric does with remote direct memory
+//! access or NCCL is not measured.
+
+mod addresses;
+mod judge;
+pub mod links;
+mod rounds;
+mod take_part;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use market::attestation::{Finding, Verdict};
+use market::verification::{
+    AgentKey, Digest, GangAnswer, GangCall, GangWork, MOST_RAILS, Measure, Rail, Round, Shown,
+    Sibling,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::order::Mode;
+pub use addresses::rails_of;
+use rounds::{pairs_of_round, rounds_of_pairs};
+pub use take_part::{GangError, GangLine, take_part};
+
+/// How long a node that has nothing to do waits before it calls again.
+const PAUSE: Duration = Duration::from_millis(250);
+/// The most nodes of a gang that are measured together.
+pub const MOST_NODES: usize = 1_000;
+
+/// How much is measured between the nodes of a gang.
+///
+/// In simulation as little as tells a slow pair on one machine; otherwise enough that a pair at
+/// 400 Gb/s works for some tens of milliseconds on each rail, and that a round ends within a minute
+/// on a link of 1 Gb/s.
+#[must_use]
+pub const fn work_for(mode: Mode) -> GangWork {
+    const MIB: u64 = 1 << 20;
+    match mode {
+        Mode::Simulation => GangWork {
+            pair_bytes: MIB,
+            pair_repeats: 5,
+            ring_bytes: MIB,
+            ring_repeats: 10,
+            round_ms: 20_000,
+        },
+        Mode::Real => GangWork {
+            pair_bytes: 1_024 * MIB,
+            pair_repeats: 5,
+            ring_bytes: 256 * MIB,
+            ring_repeats: 20,
+            round_ms: 120_000,
+        },
+    }
+}
+
+/// One node of a gang.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// The address by which its provider knows it.
+    pub host: String,
+    /// The key that it committed to; it speaks under it here too.
+    pub agent_key: AgentKey,
+}
+
+/// What a node has shown so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Seen {
+    rails: Vec<Rail>,
+    /// Per round, from the first; nothing of a round in which it had nothing to do.
+    shown: Vec<Option<Shown>>,
+}
+
+/// Why a call was not taken. Nothing changes by it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallRefused {
+    /// The key is none of the gang's.
+    #[error("no node of this gang speaks under this key")]
+    Stranger,
+    /// The message cannot be what was asked for.
+    #[error("the message has not the expected form: {0}")]
+    Malformed(&'static str),
+}
+
+/// The broker's memory of a gang that is measured. Pure: no clock, no I/O.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gang {
+    mode: Mode,
+    work: GangWork,
+    secret: Digest,
+    members: Vec<Member>,
+    seen: Vec<Seen>,
+    verdict: Option<Verdict>,
+}
+
+impl Gang {
+    /// A gang about to be measured. `entropy` must be fresh from the operating system.
+    ///
+    /// Shape: 2 to [`MOST_NODES`] members, numbered in this order; none otherwise.
+    #[must_use]
+    pub fn try_new(members: Vec<Member>, mode: Mode, entropy: [u8; 32]) -> Option<Self> {
+        (2..=MOST_NODES).contains(&members.len()).then(|| Self {
+            mode,
+            work: work_for(mode),
+            secret: Digest(entropy),
+            seen: vec![Seen::default(); members.len()],
+            members,
+            verdict: None,
+        })
+    }
+
+    /// The same gang, with other amounts to measure.
+    #[must_use]
+    pub fn with_work(mut self, work: GangWork) -> Self {
+        self.work = work;
+        self
+    }
+
+    /// Takes a node's call and says what it does next. A repeated call gets the same answer.
+    ///
+    /// Errors: [`CallRefused`].
+    pub fn on_call(&mut self, call: &GangCall) -> Result<GangAnswer, CallRefused> {
+        let speaks = |member: &Member| member.agent_key == call.agent_key;
+        let node = self.members.iter().position(speaks);
+        let node = node.ok_or(CallRefused::Stranger)?;
+        if let Some(verdict) = self.verdict {
+            return Ok(GangAnswer::Over { verdict });
+        }
+        check_rails(&call.rails, self.mode)?;
+        let now = self.round();
+        let seen = &mut self.seen[node];
+        seen.rails.clone_from(&call.rails);
+        if let Some(done) = &call.done
+            && done.round as usize == seen.shown.len()
+            && now == Some(done.round)
+        {
+            check_shown(&done.shown)?;
+            seen.shown.push(Some(done.shown.clone()));
+        }
+        self.pass_over_idle();
+        if self.is_done() {
+            let verdict = crate::rules::verdict(&self.findings());
+            self.verdict = Some(verdict);
+            return Ok(GangAnswer::Over { verdict });
+        }
+        Ok(self.next_for(node))
+    }
+
+    /// The nodes, in order.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The result, once there is one.
+    #[must_use]
+    pub const fn verdict(&self) -> Option<Verdict> {
+        self.verdict
+    }
+
+    /// What was found; of a gang that is not through, what is known.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        judge::findings(self)
+    }
+
+    /// Rounds in all: every pair, then the sum.
+    fn rounds(&self) -> u32 {
+        rounds_of_pairs(self.members.len()) + 1
+    }
+
+    /// The round that is measured now; none while nodes are missing, and at the end.
+    fn round(&self) -> Option<u32> {
+        if self.seen.iter().any(|seen| seen.rails.is_empty()) {
+            return None;
+        }
+        let done = self.seen.iter().map(|seen| seen.shown.len()).min()?;
+        u32::try_from(done)
+            .ok()
+            .filter(|round| *round < self.rounds())
+    }
+
+    /// With an odd number of nodes one has nothing to do in each round of pairs.
+    fn pass_over_idle(&mut self) {
+        while let Some(round) = self.round().filter(|round| round + 1 < self.rounds()) {
+            let pairs = pairs_of_round(self.members.len(), round);
+            let busy = |node| pairs.iter().any(|(a, b)| *a == node || *b == node);
+            let idle = |(node, seen): &(usize, &mut Seen)| {
+                !busy(*node) && seen.shown.len() == round as usize
+            };
+            let Some((_, seen)) = self.seen.iter_mut().enumerate().find(idle) else {
+                return;
+            };
+            seen.shown.push(None);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let rounds = self.rounds() as usize;
+        self.seen.iter().all(|seen| seen.shown.len() == rounds)
+    }
+
+    fn next_for(&self, node: usize) -> GangAnswer {
+        let wait = GangAnswer::Wait {
+            after_ms: PAUSE.as_millis() as u64,
+        };
+        let Some(number) = self.round() else {
+            return wait;
+        };
+        if self.seen[node].shown.len() > number as usize {
+            return wait;
+        }
+        let sibling = |node: usize| Sibling {
+            node: node as u32,
+            rails: self.seen[node].rails.clone(),
+        };
+        let nodes = self.members.len();
+        let measure = if number + 1 == self.rounds() {
+            let rails = self.seen.iter().map(|seen| seen.rails.len()).min();
+            Measure::Ring {
+                next: sibling((node + 1) % nodes),
+                nodes: nodes as u32,
+                rails: rails.unwrap_or(0) as u32,
+                bytes: self.work.ring_bytes,
+                repeats: self.work.ring_repeats,
+            }
+        } else {
+            let pairs = pairs_of_round(nodes, number);
+            let mine = pairs.into_iter().find(|(a, b)| *a == node || *b == node);
+            let Some((first, second)) = mine else {
+                return wait;
+            };
+            let connects = first == node;
+            Measure::Pair {
+                sibling: sibling(if connects { second } else { first }),
+                connects,
+                bytes: self.work.pair_bytes,
+                repeats: self.work.pair_repeats,
+            }
+        };
+        GangAnswer::Measure {
+            round: Round {
+                number,
+                secret: self.secret,
+                node: node as u32,
+                within_ms: self.work.round_ms,
+                measure,
+            },
+        }
+    }
+}
+
+fn check_rails(rails: &[Rail], mode: Mode) -> Result<(), CallRefused> {
+    if rails.is_empty() || rails.len() > MOST_RAILS {
+        return Err(CallRefused::Malformed(
+            "a node listens at 1 to 16 addresses",
+        ));
+    }
+    let plain = |rail: &Rail| rail.name.len() <= 64 && !rail.name.chars().any(char::is_control);
+    // A node must not lead its siblings to a service of their own machines, or to everybody.
+    let elsewhere = |rail: &Rail| {
+        let address = rail.address.parse::<SocketAddr>();
+        address.is_ok_and(|address| {
+            let ip = address.ip();
+            let reachable = !ip.is_unspecified() && !ip.is_multicast();
+            reachable && (mode == Mode::Simulation || !ip.is_loopback()) && address.port() >= 1_024
+        })
+    };
+    if !rails.iter().all(|rail| plain(rail) && elsewhere(rail)) {
+        return Err(CallRefused::Malformed(
+            "a rail has a plain name and an address that other machines reach",
+        ));
+    }
+    Ok(())
+}
+
+fn check_shown(shown: &Shown) -> Result<(), CallRefused> {
+    let fits = match shown {
+        Shown::Pair {
+            sent_mb_per_s,
+            received_mb_per_s,
+        } => sent_mb_per_s.len() <= MOST_RAILS && received_mb_per_s.len() <= MOST_RAILS,
+        Shown::Ring { repeats_us, .. } => repeats_us.len() <= 1_000,
+        Shown::Failed { why } => why.len() <= 512,
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(CallRefused::Malformed("what was shown is too long")),
+    }
+}

@@ -1,0 +1,593 @@
+//! Connections between the nodes of a gang, and what is measured over them.
+//!
+//! A node listens on each of its rails. A connection begins with a greeting: the secret of the gang,
+//! the round, who comes, and over which rail; what comes with another greeting is left alone. All
+//! calls end at their deadline.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use market::verification::{Digest, Measure, Rail, Round, Shown, Sibling};
+
+use crate::device::shortened;
+
+/// The most connections that wait for their round.
+const MOST_WAITING: usize = 256;
+/// How long a newcomer may take to greet.
+const GREETING: Duration = Duration::from_secs(5);
+/// How long between two attempts to connect.
+const RETRY: Duration = Duration::from_millis(50);
+/// What is read or written at once. Units: bytes.
+const PIECE: usize = 256 << 10;
+/// What the receiver says when it has all.
+const THANKS: u8 = 0x55;
+
+/// The first bytes of a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Greeting([u8; 44]);
+
+impl Greeting {
+    fn new(secret: &Digest, round: u32, node: u32, rail: usize) -> Self {
+        let mut bytes = [0; 44];
+        bytes[..32].copy_from_slice(&secret.0);
+        bytes[32..36].copy_from_slice(&round.to_le_bytes());
+        bytes[36..40].copy_from_slice(&node.to_le_bytes());
+        // A node has at most 16 rails.
+        bytes[40..].copy_from_slice(&(rail as u32).to_le_bytes());
+        Self(bytes)
+    }
+}
+
+/// Connections that have greeted.
+#[derive(Default)]
+struct Lobby {
+    waiting: Mutex<VecDeque<(Greeting, TcpStream)>>,
+    came: Condvar,
+}
+
+impl Lobby {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<(Greeting, TcpStream)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn admit(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(GREETING))?;
+        let mut greeting = Greeting([0; 44]);
+        stream.read_exact(&mut greeting.0)?;
+        let mut waiting = self.waiting();
+        if waiting.len() >= MOST_WAITING {
+            waiting.pop_front();
+        }
+        waiting.push_back((greeting, stream));
+        self.came.notify_all();
+        Ok(())
+    }
+
+    fn take(&self, greeting: Greeting, deadline: Instant) -> io::Result<TcpStream> {
+        let mut waiting = self.waiting();
+        loop {
+            let at = waiting.iter().position(|(known, _)| *known == greeting);
+            if let Some((_, stream)) = at.and_then(|at| waiting.remove(at)) {
+                return Ok(stream);
+            }
+            let left = left(deadline)?;
+            let woken = self.came.wait_timeout(waiting, left);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(io::Error::new(io::ErrorKind::TimedOut, "the time was over")),
+        false => Ok(left),
+    }
+}
+
+/// A node's open ears. They close with the process.
+pub struct Listener {
+    rails: Vec<Rail>,
+    lobby: Arc<Lobby>,
+}
+
+impl Listener {
+    /// Listens at these addresses, on ports that the system gives.
+    ///
+    /// Errors: what listening gives.
+    pub fn open(addresses: &[(String, IpAddr)]) -> io::Result<Self> {
+        let lobby = Arc::new(Lobby::default());
+        let mut rails = Vec::new();
+        for (name, address) in addresses {
+            let listener = TcpListener::bind((*address, 0))?;
+            rails.push(Rail {
+                name: name.clone(),
+                address: listener.local_addr()?.to_string(),
+            });
+            let lobby = Arc::clone(&lobby);
+            std::thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    let lobby = Arc::clone(&lobby);
+                    // Whoever does not greet is forgotten.
+                    std::thread::spawn(move || lobby.admit(stream));
+                }
+            });
+        }
+        Ok(Self { rails, lobby })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn rails(&self) -> &[Rail] {
+        &self.rails
+    }
+
+    /// Measures a round. What goes wrong is what it shows.
+    #[must_use]
+    pub fn measure(&self, round: &Round) -> Shown {
+        let deadline = Instant::now() + Duration::from_millis(round.within_ms);
+        let shown = match &round.measure {
+            Measure::Pair {
+                sibling,
+                connects,
+                bytes,
+                repeats,
+            } => self.pair(round, sibling, *connects, (*bytes, *repeats), deadline),
+            Measure::Ring {
+                next,
+                nodes,
+                rails,
+                bytes,
+                repeats,
+            } => {
+                let sum = Sum {
+                    node: round.node,
+                    nodes: *nodes,
+                    words: bytes / 8,
+                    repeats: *repeats,
+                };
+                self.ring(round, next, *rails as usize, sum, deadline)
+            }
+        };
+        shown.unwrap_or_else(|error| Shown::Failed {
+            why: shortened(&error.to_string()),
+        })
+    }
+
+    fn pair(
+        &self,
+        round: &Round,
+        sibling: &Sibling,
+        connects: bool,
+        (bytes, repeats): (u64, u32),
+        deadline: Instant,
+    ) -> io::Result<Shown> {
+        let rails = self.rails.len().min(sibling.rails.len());
+        let on_rail = |rail: usize| -> io::Result<(u64, u64)> {
+            let mut stream = if connects {
+                connect(round, sibling, rail, deadline)?
+            } else {
+                self.accept(round, sibling.node, rail, deadline)?
+            };
+            let (mut sent, mut received) = (0, 0);
+            for _ in 0..repeats {
+                if connects {
+                    sent = sent.max(send(&mut stream, bytes, deadline)?);
+                    received = received.max(receive(&mut stream, bytes, deadline)?);
+                } else {
+                    received = received.max(receive(&mut stream, bytes, deadline)?);
+                    sent = sent.max(send(&mut stream, bytes, deadline)?);
+                }
+            }
+            Ok((sent, received))
+        };
+        let rates = on_all_rails(rails, on_rail)?;
+        let (sent_mb_per_s, received_mb_per_s) = rates.into_iter().unzip();
+        Ok(Shown::Pair {
+            sent_mb_per_s,
+            received_mb_per_s,
+        })
+    }
+
+    fn ring(
+        &self,
+        round: &Round,
+        next: &Sibling,
+        rails: usize,
+        sum: Sum,
+        deadline: Instant,
+    ) -> io::Result<Shown> {
+        let before = (sum.node + sum.nodes - 1) % sum.nodes;
+        let on_rail = |rail: usize| {
+            let to = connect(round, next, rail, deadline)?;
+            let from = self.accept(round, before, rail, deadline)?;
+            sum.over(&round.secret, from, to, deadline)
+        };
+        let all = on_all_rails(rails, on_rail)?;
+        let slowest = |repeat: usize| all.iter().filter_map(|(times, _)| times.get(repeat)).max();
+        Ok(Shown::Ring {
+            repeats_us: (0..sum.repeats as usize)
+                .filter_map(|repeat| slowest(repeat).copied())
+                .collect(),
+            wrong_words: all.iter().map(|(_, wrong)| wrong).sum(),
+        })
+    }
+
+    fn accept(
+        &self,
+        round: &Round,
+        from: u32,
+        rail: usize,
+        deadline: Instant,
+    ) -> io::Result<TcpStream> {
+        let greeting = Greeting::new(&round.secret, round.number, from, rail);
+        let stream = self.lobby.take(greeting, deadline)?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+/// Does the same on every rail at once.
+fn on_all_rails<T: Send>(
+    rails: usize,
+    work: impl Fn(usize) -> io::Result<T> + Sync,
+) -> io::Result<Vec<T>> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..rails)
+            .map(|rail| scope.spawn(move || work(rail)))
+            .collect();
+        let crashed = |_| io::Error::other("a thread crashed");
+        running
+            .into_iter()
+            .map(|thread| thread.join().map_err(crashed)?)
+            .collect()
+    })
+}
+
+fn connect(
+    round: &Round,
+    sibling: &Sibling,
+    rail: usize,
+    deadline: Instant,
+) -> io::Result<TcpStream> {
+    let there = sibling.rails.get(rail).map(|rail| rail.address.parse());
+    let Some(Ok(there)) = there else {
+        return Err(io::Error::other("the other node has no such address"));
+    };
+    let there: SocketAddr = there;
+    let mut stream = loop {
+        match TcpStream::connect_timeout(&there, left(deadline)?) {
+            Ok(stream) => break stream,
+            // It listens already; a refusal is a rule in between or a full queue.
+            Err(error) if left(deadline).is_err() => return Err(error),
+            Err(_) => std::thread::sleep(RETRY),
+        }
+    };
+    stream.set_nodelay(true)?;
+    stream.write_all(&Greeting::new(&round.secret, round.number, round.node, rail).0)?;
+    Ok(stream)
+}
+
+/// 1e6 bytes per second.
+fn rate(bytes: u64, took: Duration) -> u64 {
+    (bytes as f64 / took.as_secs_f64().max(1e-9) / 1e6) as u64
+}
+
+/// Sends so many bytes and waits for thanks. Gives the rate.
+fn send(stream: &mut TcpStream, bytes: u64, deadline: Instant) -> io::Result<u64> {
+    let piece: Vec<u8> = (0..PIECE as u64 / 8)
+        .flat_map(|at| word(at).to_le_bytes())
+        .collect();
+    let began = Instant::now();
+    let mut sent = 0;
+    while sent < bytes {
+        let length = (bytes - sent).min(PIECE as u64);
+        write(stream, &piece[..length as usize], deadline)?;
+        sent += length;
+    }
+    let mut thanks = [0];
+    read(stream, &mut thanks, deadline)?;
+    Ok(rate(bytes, began.elapsed()))
+}
+
+/// Receives so many bytes and says thanks. Gives the rate from the first of them.
+fn receive(stream: &mut TcpStream, bytes: u64, deadline: Instant) -> io::Result<u64> {
+    let mut piece = vec![0; PIECE];
+    read(stream, &mut piece[..1], deadline)?;
+    let began = Instant::now();
+    let mut received = 1;
+    while received < bytes {
+        let length = (bytes - received).min(PIECE as u64);
+        read(stream, &mut piece[..length as usize], deadline)?;
+        received += length;
+    }
+    write(stream, &[THANKS], deadline)?;
+    Ok(rate(bytes, began.elapsed()))
+}
+
+fn read(stream: &mut TcpStream, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        match stream.read(bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => bytes = &mut bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn write(stream: &mut TcpStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// A word that follows from its place: SplitMix64, so that no link may compress it.
+const fn word(at: u64) -> u64 {
+    let mut z = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A sum over all nodes on one rail: the ring algorithm, first reduced in pieces, then gathered.
+///
+/// Node j brings `word(i) + j` as word i, so that every node knows the sum: n word(i) + n (n - 1) / 2.
+#[derive(Clone, Copy)]
+struct Sum {
+    node: u32,
+    nodes: u32,
+    words: u64,
+    repeats: u32,
+}
+
+impl Sum {
+    /// Gives the time of each repeat, microseconds, and the wrong words of the last.
+    fn over(
+        &self,
+        secret: &Digest,
+        mut from: TcpStream,
+        to: TcpStream,
+        deadline: Instant,
+    ) -> io::Result<(Vec<u64>, u64)> {
+        let [a, b, c, d, e, f, g, h, ..] = secret.0;
+        let seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let (sender, outbox) = mpsc::channel::<Vec<u8>>();
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(move || -> io::Result<()> {
+                let mut to = to;
+                for piece in outbox {
+                    write(&mut to, &piece, deadline)?;
+                }
+                Ok(())
+            });
+            let summed = (0..self.repeats)
+                .map(|_| {
+                    let mut words: Vec<u64> =
+                        (0..self.words).map(|at| self.own(seed, at)).collect();
+                    let began = Instant::now();
+                    self.once(&mut words, &mut from, &sender, deadline)?;
+                    let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+                    Ok((us, self.wrong(seed, &words)))
+                })
+                .collect::<io::Result<Vec<(u64, u64)>>>();
+            drop(sender);
+            let sent = sending
+                .join()
+                .map_err(|_| io::Error::other("a thread crashed"))?;
+            let summed = summed?;
+            sent?;
+            let wrong = summed.last().map_or(0, |(_, wrong)| *wrong);
+            Ok((summed.into_iter().map(|(us, _)| us).collect(), wrong))
+        })
+    }
+
+    fn own(&self, seed: u64, at: u64) -> u64 {
+        word(seed.wrapping_add(at)).wrapping_add(u64::from(self.node))
+    }
+
+    fn wrong(&self, seed: u64, words: &[u64]) -> u64 {
+        let nodes = u64::from(self.nodes);
+        let numbers = nodes * (nodes - 1) / 2;
+        let right = |at: u64| {
+            let word = word(seed.wrapping_add(at));
+            word.wrapping_mul(nodes).wrapping_add(numbers)
+        };
+        let wrong = words
+            .iter()
+            .zip(0..)
+            .filter(|(word, at)| **word != right(*at));
+        wrong.count() as u64
+    }
+
+    /// Where a piece of the payload lies, in words.
+    fn piece(&self, number: u32) -> std::ops::Range<usize> {
+        let at = |number: u32| (self.words * u64::from(number) / u64::from(self.nodes)) as usize;
+        at(number)..at(number + 1)
+    }
+
+    fn once(
+        &self,
+        words: &mut [u64],
+        from: &mut TcpStream,
+        sender: &mpsc::Sender<Vec<u8>>,
+        deadline: Instant,
+    ) -> io::Result<()> {
+        let (node, nodes) = (self.node, self.nodes);
+        let mut pass = |out: u32, add: bool, words: &mut [u64]| -> io::Result<()> {
+            let piece = &words[self.piece(out % nodes)];
+            let bytes = piece.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let gone = |_| io::Error::other("the next node went away");
+            sender.send(bytes).map_err(gone)?;
+            let into = &mut words[self.piece((out + nodes - 1) % nodes)];
+            let mut bytes = vec![0; into.len() * 8];
+            read(from, &mut bytes, deadline)?;
+            let came = bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|word| u64::from_le_bytes(*word));
+            for (word, came) in into.iter_mut().zip(came) {
+                *word = if add { word.wrapping_add(came) } else { came };
+            }
+            Ok(())
+        };
+        for step in 0..nodes - 1 {
+            pass(node + nodes - step, true, words)?;
+        }
+        for step in 0..nodes - 1 {
+            pass(node + 1 + nodes - step, false, words)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn listener() -> Listener {
+        Listener::open(&[("host".to_owned(), Ipv4Addr::LOCALHOST.into())]).expect("ports")
+    }
+
+    fn sibling(node: u32, listener: &Listener) -> Sibling {
+        Sibling {
+            node,
+            rails: listener.rails().to_vec(),
+        }
+    }
+
+    fn round(node: u32, measure: Measure) -> Round {
+        Round {
+            number: 3,
+            secret: Digest([9; 32]),
+            node,
+            within_ms: 20_000,
+            measure,
+        }
+    }
+
+    fn ring_of(listeners: &[Listener], words: u64) -> Vec<Shown> {
+        let nodes = listeners.len() as u32;
+        std::thread::scope(|scope| {
+            let running: Vec<_> = listeners
+                .iter()
+                .zip(0..)
+                .map(|(own, node)| {
+                    let next = (node + 1) % nodes;
+                    let measure = Measure::Ring {
+                        next: sibling(next, &listeners[next as usize]),
+                        nodes,
+                        rails: 1,
+                        bytes: words * 8,
+                        repeats: 3,
+                    };
+                    scope.spawn(move || own.measure(&round(node, measure)))
+                })
+                .collect();
+            running
+                .into_iter()
+                .map(|node| node.join().expect("a node"))
+                .collect()
+        })
+    }
+
+    #[test]
+    fn a_ring_of_any_size_sums_rightly() {
+        for (nodes, words) in [(2, 1_000), (3, 1_000), (5, 7), (4, 100_000)] {
+            let listeners: Vec<Listener> = (0..nodes).map(|_| listener()).collect();
+            for shown in ring_of(&listeners, words) {
+                let Shown::Ring {
+                    repeats_us,
+                    wrong_words,
+                } = shown
+                else {
+                    panic!("{shown:?}");
+                };
+                assert_eq!((repeats_us.len(), wrong_words), (3, 0), "{nodes} nodes");
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_not_the_sum_is_counted() {
+        let sum = Sum {
+            node: 1,
+            nodes: 3,
+            words: 5,
+            repeats: 1,
+        };
+        let right = |at: u64| word(7 + at).wrapping_mul(3).wrapping_add(3);
+        let mut words: Vec<u64> = (0..5).map(right).collect();
+        assert_eq!(sum.wrong(7, &words), 0);
+        words[3] ^= 1;
+        assert_eq!(sum.wrong(7, &words), 1);
+    }
+
+    #[test]
+    fn both_ends_of_a_pair_see_both_directions() {
+        let (one, other) = (listener(), listener());
+        let pair = |sibling, connects| Measure::Pair {
+            sibling,
+            connects,
+            bytes: 300_001,
+            repeats: 2,
+        };
+        let (first, second) = std::thread::scope(|scope| {
+            let to_other = pair(sibling(1, &other), true);
+            let first = scope.spawn(|| one.measure(&round(0, to_other)));
+            let second = other.measure(&round(1, pair(sibling(0, &one), false)));
+            (first.join().expect("a node"), second)
+        });
+        for shown in [first, second] {
+            let Shown::Pair {
+                sent_mb_per_s: sent,
+                received_mb_per_s: received,
+            } = shown
+            else {
+                panic!("{shown:?}");
+            };
+            assert!(sent[0] > 0 && received[0] > 0);
+        }
+    }
+
+    #[test]
+    fn a_stranger_is_left_alone_and_a_silent_sibling_ends_the_round_in_time() {
+        let own = listener();
+        let mut stranger = TcpStream::connect(&own.rails()[0].address).expect("connected");
+        let greeting = Greeting::new(&Digest([1; 32]), 3, 1, 0);
+        stranger.write_all(&greeting.0).expect("written");
+        let gone = listener();
+        let measure = Measure::Pair {
+            sibling: sibling(1, &gone),
+            connects: false,
+            bytes: 8,
+            repeats: 1,
+        };
+        let round = Round {
+            within_ms: 300,
+            ..round(0, measure)
+        };
+        let shown = own.measure(&round);
+        assert!(
+            matches!(&shown, Shown::Failed { why } if why.contains("time")),
+            "{shown:?}"
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! The agent's part: it listens, asks what to do, measures, and says what it saw.
+
+use std::io;
+use std::net::IpAddr;
+use std::thread::sleep;
+use std::time::Duration;
+
+use market::attestation::Verdict;
+use market::verification::{AgentKey, GangAnswer, GangCall, RoundDone};
+
+use super::links::Listener;
+
+/// The longest pause that a broker may ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Why a node could not take part to the end.
+#[derive(Debug, thiserror::Error)]
+pub enum GangError {
+    /// It cannot be reached by the others.
+    #[error("the node cannot listen for the others of its gang")]
+    Deaf(#[source] io::Error),
+    /// The broker said no.
+    #[error("the broker refused the gang's call with status {status}: {detail}")]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What the broker said.
+        detail: String,
+    },
+    /// The broker could not be reached for as long as was allowed.
+    #[error("the broker did not take the gang's call in time; the last attempt ended with: {0}")]
+    GaveUp(String),
+    /// The others did not come.
+    #[error("the other nodes of the gang did not come within {0} seconds")]
+    Alone(u64),
+    /// A message has not the expected form.
+    #[error("the broker's answer to the gang's call has not the expected form")]
+    Form(#[from] serde_json::Error),
+}
+
+/// What carries a gang's calls to the broker and its answers back.
+pub trait GangLine {
+    /// Sends a call's JSON and gives the JSON of the answer.
+    ///
+    /// Errors: [`GangError::Refused`], [`GangError::GaveUp`].
+    fn call(&mut self, body: &str) -> Result<String, GangError>;
+}
+
+/// Measures with the other nodes until the broker has judged the gang.
+///
+/// `addresses` are this node's, each with the name of its adapter; `patience` is how long it waits
+/// for the others between two rounds.
+/// Errors: [`GangError`]; a verdict other than pass is none, nor is a round that failed.
+pub fn take_part(
+    line: &mut dyn GangLine,
+    agent_key: &AgentKey,
+    addresses: &[(String, IpAddr)],
+    patience: Duration,
+) -> Result<Verdict, GangError> {
+    let listener = Listener::open(addresses).map_err(GangError::Deaf)?;
+    let mut call = GangCall {
+        agent_key: agent_key.clone(),
+        rails: listener.rails().to_vec(),
+        done: None,
+    };
+    let mut waited = Duration::ZERO;
+    loop {
+        let answer = line.call(&serde_json::to_string(&call)?)?;
+        match serde_json::from_str(&answer)? {
+            GangAnswer::Over { verdict } => return Ok(verdict),
+            GangAnswer::Wait { after_ms } => {
+                let pause = Duration::from_millis(after_ms).min(LONGEST_PAUSE);
+                waited += pause;
+                if waited > patience {
+                    return Err(GangError::Alone(patience.as_secs()));
+                }
+                sleep(pause);
+            }
+            GangAnswer::Measure { round } => {
+                waited = Duration::ZERO;
+                call.done = Some(RoundDone {
+                    round: round.number,
+                    shown: listener.measure(&round),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Four nodes, each with the unmodified agent on the fake driver, that are fine alone and are then
+//! measured together over sockets on loopback.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fake_driver::script::VARIABLE;
+use market::attestation::{Finding, FindingCode, Outcome, Verdict};
+use market::verification::{GangAnswer, GangCall, GangWork, Level, Measure, Rail, Shown, Step};
+use serde_json::Value;
+use verifier::gang::{CallRefused, Gang, Member};
+use verifier::jws::Signer;
+use verifier::local::LocalBroker;
+use verifier::order::Mode;
+
+use crate::machine::*;
+use crate::server::*;
+use crate::stage::*;
+
+const NODES: usize = 4;
+
+fn host(node: usize) -> String {
+    format!("10.0.0.{}", node + 1)
+}
+
+/// A broker of four nodes: each alone first, then all together.
+struct Broker {
+    alone: BTreeMap<String, LocalBroker>,
+    members: BTreeMap<String, Member>,
+    gang: Option<Gang>,
+    /// Between which nodes the link is slow.
+    slow: Option<(u32, u32)>,
+}
+
+/// Little enough that a slow link is done in a second or two.
+fn work() -> GangWork {
+    GangWork {
+        pair_bytes: 256 << 10,
+        pair_repeats: 3,
+        ring_bytes: 64 << 10,
+        ring_repeats: 5,
+        round_ms: 60_000,
+    }
+}
+
+impl Broker {
+    fn step(&mut self, request: &Request) -> Response {
+        let body: Value = serde_json::from_str(&request.body).expect("json");
+        let key = body["agent_key"].as_str().expect("a key").to_owned();
+        let step = request.step();
+        if step == Step::Commit {
+            let opening = opening(2, Level::Quick, Mode::Simulation);
+            self.alone.insert(key.clone(), broker(opening, 1));
+            let host = body["host"].as_str().expect("a host").to_owned();
+            let member = Member {
+                host: host.clone(),
+                agent_key: key.parse().expect("a key"),
+            };
+            self.members.insert(host, member);
+        }
+        let alone = self.alone.get_mut(&key).expect("it committed");
+        let (status, headers, text) = answer(alone, request);
+        let mut reply: Value = serde_json::from_str(&text).expect("json");
+        if step == Step::Report {
+            assert_eq!(reply["verdict"], "pass", "every node is fine alone");
+            reply["gang"] = true.into();
+        }
+        (status, headers, reply.to_string())
+    }
+
+    fn gang(&mut self, request: &Request) -> Response {
+        let call: GangCall = serde_json::from_str(&request.body).expect("a call");
+        let passed = |alone: &LocalBroker| alone.attestation().is_some();
+        if self.gang.is_none() && self.members.len() == NODES && self.alone.values().all(passed) {
+            let members = self.members.values().cloned().collect();
+            let gang = Gang::try_new(members, Mode::Simulation, [5; 32]);
+            self.gang = gang.map(|gang| gang.with_work(work()));
+        }
+        let mut answer = match &mut self.gang {
+            Some(gang) => gang.on_call(&call).expect("an answer"),
+            None => GangAnswer::Wait { after_ms: 50 },
+        };
+        if let GangAnswer::Measure { round } = &mut answer
+            && let Measure::Pair {
+                sibling, connects, ..
+            } = &mut round.measure
+            && *connects
+            && self.slow == Some((round.node, sibling.node))
+        {
+            let rail = &mut sibling.rails[0];
+            rail.address = slow_way(rail.address.clone());
+        }
+        (200, "", serde_json::to_string(&answer).expect("json"))
+    }
+}
+
+/// A way to an address that lets 16 KiB through every 10 ms, in each direction.
+fn slow_way(to: String) -> String {
+    fn pass(mut from: TcpStream, mut to: TcpStream) {
+        let mut piece = [0; 16 << 10];
+        while let Ok(count @ 1..) = from.read(&mut piece) {
+            std::thread::sleep(Duration::from_millis(10));
+            if to.write_all(&piece[..count]).is_err() {
+                return;
+            }
+        }
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    std::thread::spawn(move || {
+        let (near, _) = listener.accept().expect("a connection");
+        let far = TcpStream::connect(to).expect("a connection");
+        let back = (
+            far.try_clone().expect("a handle"),
+            near.try_clone().expect("a handle"),
+        );
+        std::thread::spawn(move || pass(back.0, back.1));
+        pass(near, far);
+    });
+    address
+}
+
+fn agent_of(node: usize, machine: &Machine, url: &str) -> Child {
+    agent(Some(machine.folder.path()))
+        .env(VARIABLE, machine.path("script.json"))
+        .env("VERIFIER_TOKEN", TOKEN)
+        .args([
+            "--fabric-patience-seconds",
+            "0",
+            "--patience-seconds",
+            "300",
+        ])
+        .args(["--broker", url, "--host", &host(node), "--json"])
+        .args(["--verification", &verification_id().to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started")
+}
+
+/// Lets four agents be measured together; gives what was found and how each agent ended.
+fn measured(slow: Option<(u32, u32)>) -> (Gang, Vec<(Option<i32>, String)>) {
+    let broker = Arc::new(Mutex::new(Broker {
+        alone: BTreeMap::new(),
+        members: BTreeMap::new(),
+        gang: None,
+        slow,
+    }));
+    let listening = Arc::clone(&broker);
+    let (url, _) = serve(usize::MAX, move |request| {
+        let mut broker = listening.lock().expect("nobody panics while holding it");
+        match request.line.contains("/gang ") {
+            true => broker.gang(&request),
+            false => broker.step(&request),
+        }
+    });
+    let machines: Vec<Machine> = (0..NODES).map(|_| Machine::new(&broken(|_| {}))).collect();
+    let agents: Vec<Child> = machines
+        .iter()
+        .enumerate()
+        .map(|(node, machine)| agent_of(node, machine, &url))
+        .collect();
+    let ended = agents.into_iter().map(|agent| {
+        let output = agent.wait_with_output().expect("it ends");
+        let said = [output.stdout, output.stderr].concat();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
+    });
+    let ended = ended.collect();
+    let gang = broker.lock().expect("nobody panics").gang.take();
+    (gang.expect("a gang"), ended)
+}
+
+fn found(gang: &Gang, code: FindingCode) -> Finding {
+    let mut findings = gang.findings().into_iter();
+    findings
+        .find(|found| found.code == code)
+        .expect("the finding")
+}
+
+#[test]
+fn a_gang_of_four_nodes_with_one_slow_link_names_the_pair() {
+    let (gang, ended) = measured(Some((1, 3)));
+    assert_eq!(gang.verdict(), Some(Verdict::Fail));
+    let pairs = found(&gang, FindingCode::NetworkPairs);
+    assert_eq!(pairs.outcome, Outcome::Failed, "{pairs:#?}");
+    let named = |node: usize| format!("node {node} ({})", host(node));
+    let (one, other) = (named(1), named(3));
+    assert!(
+        pairs.note.contains(&one) && pairs.note.contains(&other),
+        "{pairs:#?}"
+    );
+    assert!(!pairs.note.contains(&named(0)) && !pairs.note.contains(&named(2)));
+    assert_eq!(
+        pairs.samples.len(),
+        NODES * (NODES - 1),
+        "both directions of every pair"
+    );
+    // The link is slow and not wrong.
+    let sum = found(&gang, FindingCode::NetworkAllReduce);
+    assert_eq!(sum.outcome, Outcome::Met, "{sum:#?}");
+    for (status, said) in ended {
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains(r#""verdict":"fail""#), "{said}");
+    }
+}
+
+#[test]
+fn a_gang_of_four_nodes_that_are_alike_passes() {
+    let (gang, ended) = measured(None);
+    assert!(
+        gang.verdict().is_some_and(Verdict::is_pass),
+        "{:#?}",
+        gang.findings()
+    );
+    for (status, said) in ended {
+        assert_eq!(status, Some(0), "{said}");
+    }
+}
+
+/// Nodes that are played by this test, without a socket.
+struct Played {
+    gang: Gang,
+    calls: Vec<GangCall>,
+}
+
+impl Played {
+    fn new(nodes: u8) -> Self {
+        let member = |node: u8| Member {
+            host: host(node.into()),
+            agent_key: Signer::from_seed(&[node; 32])
+                .public_key()
+                .to_agent_key()
+                .expect("a key"),
+        };
+        let members: Vec<Member> = (0..nodes).map(member).collect();
+        let call = |member: &Member| GangCall {
+            agent_key: member.agent_key.clone(),
+            rails: vec![Rail {
+                name: "mlx5_0".to_owned(),
+                address: "10.0.0.9:40000".to_owned(),
+            }],
+            done: None,
+        };
+        Self {
+            calls: members.iter().map(call).collect(),
+            gang: Gang::try_new(members, Mode::Real, [1; 32]).expect("a gang"),
+        }
+    }
+
+    /// Leads all nodes to the end; `show` says what a node shows of a round.
+    fn play(&mut self, show: impl Fn(u32, &Measure) -> Shown) -> Verdict {
+        for _ in 0..200 {
+            for node in 0..self.calls.len() {
+                match self.gang.on_call(&self.calls[node]).expect("an answer") {
+                    GangAnswer::Over { verdict } => return verdict,
+                    GangAnswer::Wait { .. } => {}
+                    GangAnswer::Measure { round } => {
+                        self.calls[node].done = Some(market::verification::RoundDone {
+                            round: round.number,
+                            shown: show(round.node, &round.measure),
+                        });
+                    }
+                }
+            }
+        }
+        panic!("it does not end: {:#?}", self.gang);
+    }
+}
+
+fn well(measure: &Measure) -> Shown {
+    match measure {
+        Measure::Pair { .. } => Shown::Pair {
+            sent_mb_per_s: vec![10_000],
+            received_mb_per_s: vec![10_100],
+        },
+        Measure::Ring { repeats, .. } => Shown::Ring {
+            repeats_us: vec![20_000; *repeats as usize],
+            wrong_words: 0,
+        },
+    }
+}
+
+#[test]
+fn gangs_of_every_size_are_led_to_the_end() {
+    for nodes in 2..=9 {
+        let mut played = Played::new(nodes);
+        assert_eq!(
+            played.play(|_, measure| well(measure)),
+            Verdict::Pass,
+            "{nodes}"
+        );
+        let links = found(&played.gang, FindingCode::NetworkPairs).samples.len();
+        assert_eq!(links, usize::from(nodes) * usize::from(nodes - 1));
+    }
+}
+
+#[test]
+fn either_end_of_a_slow_direction_tells() {
+    let slow = |node: u32, measure: &Measure| match measure {
+        // Node 2 sends to node 0 as it says at full speed, and node 0 receives slowly.
+        Measure::Pair { sibling, .. } if (node, sibling.node) == (0, 2) => Shown::Pair {
+            sent_mb_per_s: vec![10_000],
+            received_mb_per_s: vec![4_900],
+        },
+        measure => well(measure),
+    };
+    let mut played = Played::new(3);
+    assert_eq!(played.play(slow), Verdict::Fail);
+    let note = found(&played.gang, FindingCode::NetworkPairs).note;
+    let said = "node 2 (10.0.0.3) sends to node 0 (10.0.0.1) over mlx5_0 at 4900 MB/s";
+    assert!(note.contains(said), "{note}");
+}
+
+#[test]
+fn a_wrong_sum_and_a_pair_without_a_way_fail() {
+    let wrong = |node, measure: &Measure| match measure {
+        Measure::Ring { .. } if node == 1 => Shown::Ring {
+            repeats_us: vec![20_000],
+            wrong_words: 3,
+        },
+        measure => well(measure),
+    };
+    let mut played = Played::new(3);
+    assert_eq!(played.play(wrong), Verdict::Fail);
+    let sum = found(&played.gang, FindingCode::NetworkAllReduce);
+    assert_eq!(sum.outcome, Outcome::Failed);
+    assert!(sum.note.contains("node 1 (10.0.0.2)"), "{}", sum.note);
+
+    let cut = |node, measure: &Measure| match measure {
+        Measure::Pair { sibling, .. } if node + sibling.node == 1 => Shown::Failed {
+            why: "connection refused".to_owned(),
+        },
+        measure => well(measure),
+    };
+    let mut played = Played::new(3);
+    assert_eq!(played.play(cut), Verdict::Fail);
+    let note = found(&played.gang, FindingCode::NetworkPairs).note;
+    let said = "node 0 (10.0.0.1) and node 1 (10.0.0.2) did not get through to each other: connection refused";
+    assert!(note.contains(said), "{note}");
+}
+
+#[test]
+fn strangers_and_addresses_of_nobody_are_refused() {
+    let mut played = Played::new(2);
+    let mut stranger = played.calls[0].clone();
+    let key = Signer::from_seed(&[77; 32]).public_key();
+    stranger.agent_key = key.to_agent_key().expect("a key");
+    assert_eq!(played.gang.on_call(&stranger), Err(CallRefused::Stranger));
+    for address in [
+        "127.0.0.1:40000",
+        "0.0.0.0:40000",
+        "10.0.0.1:22",
+        "example.org:40000",
+    ] {
+        let mut call = played.calls[0].clone();
+        call.rails[0].address = address.to_owned();
+        let refused = played.gang.on_call(&call);
+        assert!(
+            matches!(refused, Err(CallRefused::Malformed(_))),
+            "{address}"
+        );
+    }
+}

@@ -1,0 +1,544 @@
+//! The adversary: drivers, agents and hosts that lie, as the unmodified agent meets them on the fake
+//! driver or as somebody in between changes what it says. The broker on the other side of the socket
+//! must refuse each lie, and for the reason that the page names.
+//!
+//! `UPDATE_DOCS=1 cargo test -p verifier --test it red_team` rewrites the table of lies in
+//! `docs/verification.md`.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fake_driver::script::{Card, Fault, Script, VARIABLE};
+use market::attestation::{Attestation, FindingCode, Verdict};
+use market::fabric::Internode;
+use market::verification::{Level, Step};
+use serde_json::Value;
+use verifier::agent::Transport;
+use verifier::challenge::Opening;
+use verifier::jws::Signer;
+use verifier::local::LocalBroker;
+use verifier::order::Mode;
+
+use crate::machine::*;
+use crate::server::*;
+use crate::stage::*;
+use FindingCode as Code;
+
+/// A lie, by the name of its test.
+struct Lie {
+    test: &'static str,
+    what: &'static str,
+    how: &'static str,
+    /// What the broker finds; nothing where it does not take the step at all.
+    codes: &'static [FindingCode],
+}
+
+const LIES: &[Lie] = &[
+    Lie {
+        test: "fewer_gpus_than_sold_are_refused",
+        what: "fewer GPUs than sold",
+        how: "the driver shows one GPU of two",
+        codes: &[Code::InventoryCount, Code::InventorySources],
+    },
+    Lie {
+        test: "one_gpu_that_poses_as_four_is_refused",
+        what: "fewer GPUs than sold",
+        how: "both libraries show four GPUs that are one chip and take turns",
+        codes: &[Code::StepTimedOut],
+    },
+    Lie {
+        test: "smaller_memory_is_refused",
+        what: "smaller memory",
+        how: "80 GiB are reported and 40 can be had",
+        codes: &[Code::MemoryCapacity],
+    },
+    Lie {
+        test: "memory_that_is_not_there_is_refused",
+        what: "smaller memory",
+        how: "all of it can be had, half of it holds nothing, and comparing it finds nothing wrong",
+        codes: &[Code::MemoryProof],
+    },
+    Lie {
+        test: "a_management_library_that_names_another_gpu_is_refused",
+        what: "lying NVML",
+        how: "an A100 under the name, the memory and the limits of an H100",
+        codes: &[Code::InventoryIdentity],
+    },
+    Lie {
+        test: "a_management_library_that_counts_more_gpus_is_refused",
+        what: "lying NVML",
+        how: "NVML shows two GPUs, CUDA computes on one",
+        codes: &[Code::InventoryCount, Code::InventorySources],
+    },
+    Lie {
+        test: "a_replayed_conversation_is_refused",
+        what: "replayed report",
+        how: "all that a good machine once said, word for word, under its own key",
+        codes: &[Code::MemoryProof, Code::SdcExact, Code::AgentReport],
+    },
+    Lie {
+        test: "a_replayed_report_is_refused",
+        what: "replayed report",
+        how: "the good report of another conversation at the end of this one",
+        codes: &[Code::AgentSignature],
+    },
+    Lie {
+        test: "an_answer_that_comes_too_late_is_refused",
+        what: "answer too late",
+        how: "right answers, one second after the deadline by the broker's clock",
+        codes: &[Code::StepTimedOut],
+    },
+    Lie {
+        test: "an_agent_that_skips_the_memory_is_refused",
+        what: "an agent that skips work",
+        how: "memory is neither filled nor compared",
+        codes: &[Code::MemoryProof],
+    },
+    Lie {
+        test: "an_agent_that_skips_the_product_is_refused",
+        what: "an agent that skips work",
+        how: "nothing is multiplied",
+        codes: &[Code::SdcExact],
+    },
+    Lie {
+        test: "an_agent_that_shrinks_the_product_is_refused",
+        what: "an agent that shrinks work",
+        how: "half of the inner dimension is summed",
+        codes: &[Code::SdcExact],
+    },
+    Lie {
+        test: "an_agent_that_is_given_a_smaller_order_is_refused",
+        what: "an agent that shrinks work",
+        how: "somebody on the way writes half the memory and one repeat into the order",
+        codes: &[
+            Code::MemoryCapacity,
+            Code::MemoryProof,
+            Code::SdcRepeat,
+            Code::AgentReport,
+        ],
+    },
+    Lie {
+        test: "an_agent_that_relays_work_is_refused_when_the_way_takes_time",
+        what: "an agent that relays work",
+        how: "every question goes to a machine far away, whose answers come a minute later",
+        codes: &[Code::StepTimedOut],
+    },
+    Lie {
+        test: "an_agent_that_lets_another_speak_is_refused",
+        what: "an agent that relays work",
+        how: "one agent commits, the agent of another machine answers",
+        codes: &[],
+    },
+    Lie {
+        test: "a_preloaded_shim_is_refused",
+        what: "`LD_PRELOAD` shim",
+        how: "a library stands before the driver's in every program",
+        codes: &[Code::InventorySoftware],
+    },
+];
+
+fn lie(test: &str) -> &'static Lie {
+    let found = LIES.iter().find(|lie| lie.test == test);
+    found.unwrap_or_else(|| panic!("{test} stands in the table"))
+}
+
+/// What came out of a conversation over a socket.
+struct Heard {
+    attestation: Attestation,
+    /// What the agent said, as it arrived.
+    said: Vec<(Step, String)>,
+    output: Output,
+}
+
+fn scene(gpus: u32) -> Opening {
+    let mut opening = opening(gpus, Level::Quick, Mode::Simulation);
+    opening.order.bandwidth.samples = 2;
+    opening
+}
+
+/// Lets the agent of a machine speak with a broker; `between` may change what passes.
+fn hear(
+    machine: &Machine,
+    prepare: impl FnOnce(&mut Command),
+    broker: LocalBroker,
+    mut between: impl FnMut(Step, Way, &mut Value) + Send + 'static,
+) -> Heard {
+    let broker = Arc::new(Mutex::new(Some((broker, Vec::new()))));
+    let listening = Arc::clone(&broker);
+    let (url, _) = serve(usize::MAX, move |request| {
+        let mut held = listening.lock().expect("nobody panics while holding it");
+        let Some((broker, said)) = held.as_mut() else {
+            return (503, "", String::new());
+        };
+        let step = request.step();
+        let mut body: Value = serde_json::from_str(&request.body).expect("json");
+        between(step, Way::ToBroker, &mut body);
+        said.push((step, body.to_string()));
+        let request = Request {
+            body: body.to_string(),
+            ..request
+        };
+        let (status, headers, text) = answer(broker, &request);
+        let mut reply: Value = serde_json::from_str(&text).expect("json");
+        between(step, Way::ToAgent, &mut reply);
+        (status, headers, reply.to_string())
+    });
+    let mut command = agent(Some(machine.folder.path()));
+    prepare(&mut command);
+    let output = command
+        .env(VARIABLE, machine.path("script.json"))
+        .env("VERIFIER_TOKEN", TOKEN)
+        .args(["--fabric-patience-seconds", "0", "--patience-seconds", "5"])
+        .args(["--broker", &url, "--host", "10.0.0.1", "--json"])
+        .args(["--verification", &verification_id().to_string()])
+        .output()
+        .expect("started");
+    let taken = broker
+        .lock()
+        .expect("nobody panics while holding it")
+        .take();
+    let (broker, said) = taken.expect("it was there");
+    Heard {
+        attestation: broker.into_attestation(),
+        said,
+        output,
+    }
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    ToBroker,
+    ToAgent,
+}
+
+fn plainly(_: &mut Command) {}
+
+fn unchanged(_: Step, _: Way, _: &mut Value) {}
+
+fn good() -> Script {
+    broken(|_| {})
+}
+
+/// Holds what came out against the table, and that the agent was told.
+#[track_caller]
+fn assert_refused(test: &str, heard: &Heard) {
+    let attestation = &heard.attestation;
+    assert_eq!(failures(attestation), lie(test).codes, "{attestation:#?}");
+    assert_eq!(attestation.verdict, Verdict::Fail);
+    assert_eq!(heard.output.status.code(), Some(1), "{:?}", heard.output);
+}
+
+#[track_caller]
+fn refused(test: &str, script: &Script) {
+    let heard = hear(
+        &Machine::new(script),
+        plainly,
+        broker(scene(2), 1),
+        unchanged,
+    );
+    assert_refused(test, &heard);
+}
+
+#[test]
+fn an_honest_machine_passes_the_same_way() {
+    let heard = hear(
+        &Machine::new(&good()),
+        plainly,
+        broker(scene(2), 1),
+        unchanged,
+    );
+    assert_eq!(failures(&heard.attestation), []);
+    assert!(
+        heard.attestation.verdict.is_pass(),
+        "{heard:#?}",
+        heard = heard.attestation
+    );
+    assert_eq!(heard.output.status.code(), Some(0), "{:?}", heard.output);
+}
+
+#[test]
+fn fewer_gpus_than_sold_are_refused() {
+    let script = Script {
+        gpus: vec![Card::h100(0)],
+        ..Script::default()
+    };
+    refused("fewer_gpus_than_sold_are_refused", &script);
+}
+
+/// Four GPUs of which so many wait for each other, each product a fifth of a second long.
+fn taking_turns(machine: &tempfile::TempDir, chips: u32) -> Script {
+    let card = |number: u32| {
+        let turn = machine.path().join(format!("chip-{}", number % chips));
+        Card {
+            fault: Fault::Shares {
+                turn,
+                product_ms: 200,
+            },
+            ..Card::h100(number)
+        }
+    };
+    Script {
+        gpus: (0..4).map(card).collect(),
+        ..Script::default()
+    }
+}
+
+#[test]
+fn one_gpu_that_poses_as_four_is_refused() {
+    let turns = tempfile::tempdir().expect("a folder");
+    let mut opening = scene(4);
+    // Ten products take two seconds on each GPU, and eight where one does the work of four.
+    opening.order.gemm.iterations = 10;
+    opening.order.deadlines.roots_ms = 7_000;
+    let hear_of = |chips| {
+        let machine = Machine::new(&taking_turns(&turns, chips));
+        let opening = opening.clone();
+        hear(&machine, plainly, broker(opening, 1), unchanged)
+    };
+    assert_eq!(failures(&hear_of(4).attestation), [], "four that are four");
+    assert_refused("one_gpu_that_poses_as_four_is_refused", &hear_of(1));
+}
+
+#[test]
+fn smaller_memory_is_refused() {
+    let script = broken(|card| card.real_memory_mib = Some(40_960));
+    refused("smaller_memory_is_refused", &script);
+}
+
+#[test]
+fn memory_that_is_not_there_is_refused() {
+    let script = broken(|card| card.fault = Fault::HalvesMemory);
+    refused("memory_that_is_not_there_is_refused", &script);
+}
+
+#[test]
+fn a_management_library_that_names_another_gpu_is_refused() {
+    let script = broken(|card| {
+        card.sm_count = 108;
+        card.capability = (8, 0);
+    });
+    refused(
+        "a_management_library_that_names_another_gpu_is_refused",
+        &script,
+    );
+}
+
+#[test]
+fn a_management_library_that_counts_more_gpus_is_refused() {
+    let script = Script {
+        gpus: vec![Card::h100(0)],
+        managed: Some((0..2).map(Card::h100).collect()),
+        ..Script::default()
+    };
+    refused(
+        "a_management_library_that_counts_more_gpus_is_refused",
+        &script,
+    );
+}
+
+#[test]
+fn a_replayed_conversation_is_refused() {
+    let earlier = hear(
+        &Machine::new(&good()),
+        plainly,
+        broker(scene(2), 1),
+        unchanged,
+    );
+    assert!(earlier.attestation.verdict.is_pass());
+    let mut anew = broker(scene(2), 2);
+    for (step, said) in &earlier.said {
+        anew.send(*step, said).expect("an answer");
+    }
+    let attestation = anew.attestation().expect("an attestation");
+    let codes = lie("a_replayed_conversation_is_refused").codes;
+    assert_eq!(failures(attestation), codes, "{attestation:#?}");
+    assert_eq!(attestation.verdict, Verdict::Fail);
+}
+
+#[test]
+fn a_replayed_report_is_refused() {
+    let machine = Machine::new(&good());
+    let mut earlier = hear(&machine, plainly, broker(scene(2), 1), unchanged);
+    let (step, report) = earlier.said.pop().expect("a report");
+    assert_eq!(step, Step::Report);
+    let report: Value = serde_json::from_str(&report).expect("json");
+    let heard = hear(
+        &machine,
+        plainly,
+        broker(scene(2), 2),
+        move |step, way, body| {
+            if (step, way) == (Step::Report, Way::ToBroker) {
+                body["report"] = report["report"].clone();
+            }
+        },
+    );
+    assert_refused("a_replayed_report_is_refused", &heard);
+}
+
+/// A broker whose clock shows so much more than its deadline at a step.
+fn late_at(late: Step) -> LocalBroker {
+    let opening = scene(2);
+    let allowed = opening.order.deadlines.openings_ms;
+    broker_with_clock(opening, 1, move |step| match step == late {
+        true => Duration::from_millis(allowed + 1_000),
+        false => Duration::from_millis(7),
+    })
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_refused() {
+    let heard = hear(
+        &Machine::new(&good()),
+        plainly,
+        late_at(Step::Openings),
+        unchanged,
+    );
+    assert_refused("an_answer_that_comes_too_late_is_refused", &heard);
+}
+
+#[test]
+fn an_agent_that_skips_the_memory_is_refused() {
+    let script = broken(|card| card.fault = Fault::SkipsMemory);
+    refused("an_agent_that_skips_the_memory_is_refused", &script);
+}
+
+#[test]
+fn an_agent_that_skips_the_product_is_refused() {
+    let script = broken(|card| card.fault = Fault::SkipsProducts);
+    refused("an_agent_that_skips_the_product_is_refused", &script);
+}
+
+#[test]
+fn an_agent_that_shrinks_the_product_is_refused() {
+    let script = broken(|card| card.fault = Fault::HalvesProducts);
+    refused("an_agent_that_shrinks_the_product_is_refused", &script);
+}
+
+#[test]
+fn an_agent_that_is_given_a_smaller_order_is_refused() {
+    let machine = Machine::new(&good());
+    let heard = hear(&machine, plainly, broker(scene(2), 1), |step, way, body| {
+        if (step, way) == (Step::Commit, Way::ToAgent) {
+            body["order"]["memory"]["pattern_bytes"] = (32 * 1_024).into();
+            body["order"]["gemm"]["iterations"] = 1.into();
+        }
+    });
+    assert_refused("an_agent_that_is_given_a_smaller_order_is_refused", &heard);
+}
+
+#[test]
+fn an_agent_that_relays_work_is_refused_when_the_way_takes_time() {
+    let opening = scene(2);
+    let far = Duration::from_secs(60);
+    let broker = broker_with_clock(opening, 1, move |step| match step {
+        // The first answer needs nobody's work.
+        Step::Commit => Duration::from_millis(7),
+        _ => far + Duration::from_millis(7),
+    });
+    let heard = hear(&Machine::new(&good()), plainly, broker, unchanged);
+    let test = "an_agent_that_relays_work_is_refused_when_the_way_takes_time";
+    assert_refused(test, &heard);
+}
+
+#[test]
+fn an_agent_that_lets_another_speak_is_refused() {
+    let key = Signer::from_seed(&[98; 32]).public_key();
+    let key = key.to_agent_key().expect("a key").to_string();
+    let machine = Machine::new(&good());
+    let heard = hear(
+        &machine,
+        plainly,
+        broker(scene(2), 1),
+        move |step, way, body| {
+            if (step, way) == (Step::Commit, Way::ToBroker) {
+                body["agent_key"] = key.clone().into();
+            }
+        },
+    );
+    assert!(!heard.attestation.verdict.is_pass());
+    assert_eq!(heard.output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&heard.output.stderr);
+    assert!(said.contains("not by the agent that began"), "{said}");
+    assert!(
+        lie("an_agent_that_lets_another_speak_is_refused")
+            .codes
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_preloaded_shim_is_refused() {
+    let machine = Machine::new(&good());
+    let shim = machine.path("libcuda.so.1");
+    let preload = |command: &mut Command| {
+        command.env("LD_PRELOAD", shim);
+    };
+    let heard = hear(&machine, preload, broker(scene(2), 1), unchanged);
+    assert_refused("a_preloaded_shim_is_refused", &heard);
+}
+
+#[test]
+fn f09_a_port_that_goes_down_while_the_node_is_checked_is_named() {
+    let system = system_with_ports(2);
+    let root = system.path().to_owned();
+    let arguments = |command: &mut Command| {
+        command.arg("--root").arg(&root);
+    };
+    let mut opening = scene(2);
+    opening.order.expected.internode = Some(Internode::InfinibandNdr400);
+    let flapping = system.path().to_owned();
+    let machine = Machine::new(&good());
+    let heard = hear(
+        &machine,
+        arguments,
+        broker(opening, 1),
+        move |step, way, _| {
+            if (step, way) == (Step::Fill, Way::ToBroker) {
+                write_port(&flapping, 0, "counters/link_downed", "2\n");
+            }
+        },
+    );
+    let attestation = &heard.attestation;
+    assert_eq!(failures(attestation), [Code::NetworkPorts]);
+    let mut findings = attestation.findings.iter();
+    let ports = findings.find(|found| found.code == Code::NetworkPorts);
+    let note = &ports.expect("the finding").note;
+    assert!(note.contains("mlx5_0/1 went down"), "{note}");
+}
+
+fn table() -> String {
+    let row = |lie: &Lie| {
+        let codes: Vec<String> = lie.codes.iter().map(|code| format!("`{code}`")).collect();
+        let refused_as = match codes.is_empty() {
+            true => "the step is not taken (`step_out_of_order`)".to_owned(),
+            false => codes.join(", "),
+        };
+        format!(
+            "| {} | {} | {refused_as} | `{}` |\n",
+            lie.what, lie.how, lie.test
+        )
+    };
+    let rows: String = LIES.iter().map(row).collect();
+    format!("| lie | how | refused as | test |\n|---|---|---|---|\n{rows}")
+}
+
+#[test]
+fn the_table_of_lies_in_the_documentation_is_that_of_the_tests() {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/verification.md");
+    let text = std::fs::read_to_string(&page).expect("the page");
+    let (open, close) = ("<!-- lies -->\n", "<!-- end of lies -->");
+    let (before, rest) = text.split_once(open).expect("a place for the table");
+    let (_, behind) = rest.split_once(close).expect("an end of the table");
+    let written = format!("{before}{open}\n{}{close}{behind}", table());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&page, &written).expect("written");
+    }
+    let now = std::fs::read_to_string(&page).expect("the page");
+    assert!(
+        now == written,
+        "run `UPDATE_DOCS=1 cargo test -p verifier --test it red_team` and review the change"
+    );
+}
