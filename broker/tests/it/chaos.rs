@@ -24,7 +24,7 @@ use chrono::TimeDelta;
 use futures_util::future::join_all;
 use market::identity::Role;
 use market::lease::LeaseState;
-use market::reservation::{CloseReason, ReservationState as S};
+use market::reservation::ReservationState;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
@@ -216,7 +216,7 @@ impl Scene {
         command.args(args).output().expect("the command runs")
     }
 
-    async fn state(&self, order: &Acknowledged) -> S {
+    async fn state(&self, order: &Acknowledged) -> ReservationState {
         let all = self.database.store.reservations().across_tenants();
         let found = all.find(order.id).await.expect("an answer");
         found
@@ -224,24 +224,16 @@ impl Scene {
             .state
     }
 
-    async fn is_as_wished(&self, order: &Acknowledged) -> bool {
-        match (order.wish, self.state(order).await) {
-            (Wish::Keep, state) => state == S::Active,
-            (Wish::Release, state) => state == S::Closed(CloseReason::Released),
-            (Wish::Cancel, state) => state == S::Closed(CloseReason::Cancelled),
-            (Wish::ThinkBetter, S::Closed(why)) => {
-                matches!(why, CloseReason::Cancelled | CloseReason::Released)
-            }
-            (Wish::ThinkBetter, _) => false,
-        }
-    }
-
     /// Waits until every reservation ended as its tenant wished.
     async fn until_as_wished(&self, orders: &[Acknowledged]) {
         let began = Instant::now();
         for order in orders {
-            while !self.is_as_wished(order).await {
+            loop {
+                // Read once: between two readings it may end.
                 let state = self.state(order).await;
+                if order.wish.is_met_by(state) {
+                    break;
+                }
                 let over = state.is_closed() || began.elapsed() > PATIENCE;
                 assert!(
                     !over,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use market::ids::ReservationId;
+use market::reservation::{CloseReason, ReservationState};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use reqwest::Method;
@@ -36,6 +37,22 @@ pub(super) enum Wish {
     Cancel,
     /// To have confirmed it and to think better of it.
     ThinkBetter,
+}
+
+impl Wish {
+    /// Whether a reservation in this state is what was wished.
+    pub(super) fn is_met_by(self, state: ReservationState) -> bool {
+        use CloseReason::{Cancelled, Released};
+        match (self, state) {
+            (Self::Keep, state) => state == ReservationState::Active,
+            (Self::Release, ReservationState::Closed(why)) => why == Released,
+            (Self::Cancel, ReservationState::Closed(why)) => why == Cancelled,
+            (Self::ThinkBetter, ReservationState::Closed(why)) => {
+                matches!(why, Cancelled | Released)
+            }
+            (Self::Release | Self::Cancel | Self::ThinkBetter, _) => false,
+        }
+    }
 }
 
 /// A reservation that the service acknowledged.
