@@ -54,6 +54,27 @@ impl Size {
         checked: 112,
         burn: Duration::from_secs(60),
     };
+
+    /// Whether nothing of it is less than [`Self::FULL`]: less wakes no clock and heats nothing.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let Self {
+            memory_bytes,
+            block_bytes,
+            samples,
+            n,
+            timed,
+            checked,
+            burn,
+        } = Self::FULL;
+        self.memory_bytes >= memory_bytes
+            && self.block_bytes >= block_bytes
+            && self.samples >= samples
+            && self.n >= n
+            && self.timed >= timed
+            && self.checked >= checked
+            && self.burn >= burn
+    }
 }
 
 /// What GPUs showed.
@@ -140,6 +161,9 @@ pub enum NoReference {
     /// Nothing was really measured.
     #[error("a pretended GPU is no reference")]
     Simulated,
+    /// Less was done than a floor needs.
+    #[error("less was done than a whole calibration; leave the sizes out")]
+    Shortened,
     /// Memory did not hold what was written.
     #[error("GPU {gpu}: {bad_words} words of memory were not what had been written")]
     Memory {
@@ -214,6 +238,9 @@ impl Calibration {
         }
         if self.simulated {
             return Err(NoReference::Simulated);
+        }
+        if !self.size.is_full() {
+            return Err(NoReference::Shortened);
         }
         Ok(())
     }

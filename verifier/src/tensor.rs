@@ -92,7 +92,8 @@ pub fn expected_checksum(inputs: &GemmInputs, format: Format) -> Word64 {
 }
 
 /// An entry in [-most, most], evenly, from the high bits of a word.
-fn entry(word: u32, most: u8) -> i32 {
+#[must_use]
+pub fn entry(word: u32, most: u8) -> i32 {
     let values = 2 * u64::from(most) + 1;
     ((u64::from(word) * values) >> 32) as i32 - i32::from(most)
 }

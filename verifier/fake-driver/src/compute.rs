@@ -23,6 +23,10 @@ const PCI_DOMAIN: c_uint = 50;
 const CAPABILITY_MAJOR: c_uint = 75;
 const CAPABILITY_MINOR: c_uint = 76;
 
+/// The attribute of a function that is asked for, and the most that Hopper gives for it.
+const DYNAMIC_SHARED_BYTES: c_uint = 8;
+const MOST_SHARED: c_int = 227 << 10;
+
 /// Pinned host memory, by address.
 static PINNED: Mutex<BTreeMap<usize, Layout>> = Mutex::new(BTreeMap::new());
 
@@ -118,6 +122,17 @@ extern "C" fn cuModuleGetFunction(
         function,
         std::ptr::without_provenance_mut(state.functions.len()),
     )
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuFuncSetAttribute(function: *mut c_void, attribute: c_uint, value: c_int) -> c_uint {
+    let known = function.addr().wrapping_sub(1) < state().functions.len();
+    let bytes = 0..=MOST_SHARED;
+    if known && attribute == DYNAMIC_SHARED_BYTES && bytes.contains(&value) {
+        SUCCESS
+    } else {
+        INVALID_VALUE
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -10,9 +10,11 @@ use verifier::field::Element;
 use verifier::gemm::{GemmInputs, checksum};
 use verifier::memory::{Contents, block_digest};
 use verifier::prf::Stream;
+use verifier::tensor::Format;
 
 use crate::script::Fault;
 use crate::state::{State, state};
+use crate::tensor;
 
 const UNKNOWN_KERNEL: u32 = 500;
 const ILLEGAL_ADDRESS: u32 = 700;
@@ -23,17 +25,17 @@ const UNKNOWN: u32 = 999;
 const PRODUCT_MS: f64 = 0.2;
 
 /// A kernel's arguments.
-struct Arguments(*mut *mut c_void);
+pub struct Arguments(*mut *mut c_void);
 
 impl Arguments {
     /// The argument at a place.
-    fn at<T: Copy>(&self, place: usize) -> T {
+    pub fn at<T: Copy>(&self, place: usize) -> T {
         // SAFETY: the agent passes each kernel's arguments in number and size, as it would a real
         // driver, which could not check them either.
         unsafe { *(*self.0.add(place)).cast::<T>() }
     }
 
-    fn stream(&self, place: usize) -> Stream {
+    pub fn stream(&self, place: usize) -> Stream {
         Stream::from_parameters(self.at(place))
     }
 
@@ -81,6 +83,9 @@ pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
         "stream_read" => stream_read(&mut state, &arguments),
         "gemm_inputs" => gemm_inputs(&mut state, &arguments),
         "gemm_exact" => gemm_exact(&mut state, &arguments),
+        "packed_inputs" => tensor::packed_inputs(&mut state, &arguments),
+        "gemm_bf16" | "gemm_bf16_groups" => tensor::gemm(&mut state, &arguments, Format::Bf16),
+        "gemm_fp8" | "gemm_fp8_groups" => tensor::gemm(&mut state, &arguments, Format::Fp8),
         "product_checksum" => product_checksum(&mut state, &arguments),
         _ => return UNKNOWN_KERNEL,
     };

@@ -18,3 +18,4 @@ mod kernels;
 mod manage;
 pub mod script;
 mod state;
+mod tensor;

@@ -85,6 +85,8 @@ pub struct Card {
     pub tells_xids: bool,
     /// How fast memory is copied.
     pub copy_mb_per_s: f64,
+    /// How fast the tensor units are on 16-bit and on 8-bit entries. Units: 1e9 operations per second.
+    pub tensor_gflops: (f64, f64),
     /// How fast the host link is, to and from the GPU.
     pub host_mb_per_s: (f64, f64),
     /// What it does wrong.
@@ -106,7 +108,8 @@ pub enum Fault {
     WithdrawnIn(String),
     /// So many words lose a bit whenever memory is filled.
     FlipsBits(u32),
-    /// The second product has another entry than the first.
+    /// The second product has another entry than the first, and so has one in seven on the tensor
+    /// units.
     Unrepeatable,
     /// Every product has the same wrong entry.
     WrongEntry,
@@ -181,6 +184,7 @@ impl Card {
             xids: Vec::new(),
             tells_xids: true,
             copy_mb_per_s: 3_000_000.0,
+            tensor_gflops: (720_000.0, 1_210_000.0),
             host_mb_per_s: (55_000.0, 55_000.0),
             fault: Fault::None,
         }

@@ -15,6 +15,12 @@ pub struct Allocation {
     pub contents: Vec<u8>,
 }
 
+/// A product on the tensor units: where its inputs are, and its entries.
+pub struct TensorProduct {
+    pub inputs_at: [u64; 2],
+    pub entries: Vec<u8>,
+}
+
 /// The driver.
 pub struct State {
     pub script: Script,
@@ -27,6 +33,9 @@ pub struct State {
     pub products: u32,
     /// Where inputs and product are that belong together.
     pub product_at: Option<[u64; 3]>,
+    /// The last product on the tensor units.
+    pub tensor: Option<TensorProduct>,
+    pub tensor_products: u32,
     pub xids_told: usize,
     pub functions: Vec<String>,
     allocations: BTreeMap<u64, Allocation>,
@@ -46,6 +55,8 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
         gone: None,
         products: 0,
         product_at: None,
+        tensor: None,
+        tensor_products: 0,
         xids_told: 0,
         functions: Vec::new(),
         allocations: BTreeMap::new(),

@@ -19,6 +19,42 @@ pub struct CalibrateArgs {
     /// The version of data/floors.csv that the new rows belong to
     #[arg(long, value_name = "N")]
     floors_version: u32,
+    #[command(flatten)]
+    size: SizeArgs,
+}
+
+/// What is done less of, to try the command out: no floor is made of a shortened calibration.
+#[derive(Debug, Clone, clap::Args)]
+struct SizeArgs {
+    /// How much memory is filled at most, MiB; without it, all that can be had
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    memory_mib: Option<u64>,
+    /// Samples of each rate
+    #[arg(long, value_name = "N", default_value_t = Size::FULL.samples, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    samples: u32,
+    /// Rows, columns and inner dimension of the products
+    #[arg(long, value_name = "N", default_value_t = Size::FULL.n, value_parser = clap::value_parser!(u32).range(1..=32_768))]
+    product: u32,
+    /// Products that are timed, and as many that are looked at, for each sample
+    #[arg(long, value_name = "N", default_value_t = Size::FULL.checked, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    products: u32,
+    /// How long the load lasts, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = Size::FULL.burn.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    burn_seconds: u64,
+}
+
+impl SizeArgs {
+    fn size(&self) -> Size {
+        Size {
+            memory_bytes: self.memory_mib.map_or(u64::MAX, |mib| mib << 20),
+            samples: self.samples,
+            n: self.product,
+            timed: self.products,
+            checked: self.products,
+            burn: Duration::from_secs(self.burn_seconds),
+            ..Size::FULL
+        }
+    }
 }
 
 /// Measures the GPUs of this machine and writes what they showed. Gives the exit status.
@@ -48,7 +84,7 @@ fn calibrate(args: &CalibrateArgs) -> Result<u8, String> {
     if let Some(trouble) = node.troubles.first() {
         return Err(format!("a GPU does not open: {}", trouble.detail));
     }
-    let measured = Calibration::measure(&mut node, kernels, Size::FULL);
+    let measured = Calibration::measure(&mut node, kernels, args.size.size());
     let calibration = measured.map_err(|errors| {
         let words: Vec<String> = errors.iter().map(DeviceError::to_string).collect();
         words.join("; ")

@@ -28,6 +28,8 @@ fn a_good_card_gives_rows_that_the_floors_take() {
     let mut calibration = measured(0);
     assert_eq!(floors(&calibration, 3), Err(NoReference::Simulated));
     calibration.simulated = false;
+    assert_eq!(floors(&calibration, 3), Err(NoReference::Shortened));
+    calibration.size = Size::FULL;
     let rows = floors(&calibration, 3).expect("rows");
     let head = "version,gpu,metric,kernel,expected,floor_permille,floor_of,calibration,source\n";
     let floors = Floors::read(&format!("{head}{rows}")).expect("a table");
@@ -64,6 +66,25 @@ fn a_card_with_wrong_results_gives_no_floor() {
     assert_eq!(floors(&inexact, 3), Err(NoReference::Inexact { gpu: 0 }));
     let page = page(&inexact);
     assert!(page.contains("No floor follows from it"), "{page}");
+}
+
+#[test]
+fn a_calibration_of_which_any_part_is_smaller_gives_no_floor() {
+    assert!(Size::FULL.is_full());
+    let shortened: [fn(&mut Size); 7] = [
+        |size| size.memory_bytes -= 1,
+        |size| size.block_bytes -= 1,
+        |size| size.samples -= 1,
+        |size| size.n -= 1,
+        |size| size.timed -= 1,
+        |size| size.checked -= 1,
+        |size| size.burn -= Duration::from_millis(1),
+    ];
+    for shorten in shortened {
+        let mut size = Size::FULL;
+        shorten(&mut size);
+        assert!(!size.is_full(), "{size:?}");
+    }
 }
 
 #[test]
