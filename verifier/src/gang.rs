@@ -11,6 +11,7 @@ mod addresses;
 mod judge;
 pub mod links;
 mod rounds;
+mod sum;
 mod take_part;
 
 use std::net::SocketAddr;
