@@ -5,6 +5,7 @@
 //! `data/floors.csv`, the [`Calibration`] itself is the raw report.
 
 mod page;
+pub mod trials;
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,8 @@ use crate::memory::Contents;
 use crate::prf::{Purpose, Stream};
 use crate::probe::burn::{BurnWork, Burned};
 use crate::rules::named_gpu;
-use crate::tensor::{Format, TensorWork};
+use crate::tensor::{Format, LibraryRun, TensorWork};
+use trials::{Staged, Trial};
 
 pub use page::page;
 
@@ -94,6 +96,8 @@ pub struct Calibration {
     pub size: Size,
     /// Its GPUs.
     pub gpus: Vec<GpuCalibration>,
+    /// Runs of the agent on them, with a fault staged and without.
+    pub trials: Vec<Trial>,
 }
 
 /// What a GPU showed.
@@ -109,8 +113,10 @@ pub struct GpuCalibration {
     pub passes: Vec<Pass>,
     /// How long hashing all of it took, ms.
     pub digest_ms: u64,
-    /// Copies within memory. Units of this and the next four: 1e6 bytes per second.
+    /// Copies within memory. Units of this and the next five: 1e6 bytes per second.
     pub copy_mb_per_s: Vec<u64>,
+    /// Copies within memory by the driver's own call.
+    pub driver_copy_mb_per_s: Vec<u64>,
     /// Reading memory.
     pub read_mb_per_s: Vec<u64>,
     /// Two arrays into a third.
@@ -123,6 +129,8 @@ pub struct GpuCalibration {
     pub exact: Vec<Word64>,
     /// The products on the tensor units, by format.
     pub tensor: Vec<TensorCalibration>,
+    /// The vendor's library for collective operations, where it is installed.
+    pub collective_library: Option<String>,
     /// The load on the integer units, and memory that was held meanwhile.
     pub burned: Option<Burned>,
 }
@@ -153,6 +161,20 @@ pub struct TensorCalibration {
     pub checksum: Option<Word64>,
     /// How many had another one.
     pub different: u64,
+    /// What the vendor's library made of the same inputs, one for each sample.
+    pub library: Vec<LibraryRun>,
+}
+
+impl TensorCalibration {
+    /// The middle rate of the vendor's library. Units: 1e9 operations per second.
+    #[must_use]
+    pub fn library_gflops(&self) -> Option<u64> {
+        let runs = self.library.iter().filter_map(|run| match run {
+            LibraryRun::Measured { gflops, .. } => Some(*gflops),
+            _ => None,
+        });
+        median(&runs.collect::<Vec<_>>())
+    }
 }
 
 /// Why GPUs are no reference.
@@ -184,6 +206,24 @@ pub enum NoReference {
         /// Which GPU.
         gpu: usize,
     },
+    /// Runs of the agent did not end as they should.
+    #[error("{right} of {runs} runs ended as they should with {} staged", staged.words())]
+    Misjudged {
+        /// What was staged.
+        staged: Staged,
+        /// How many there were.
+        runs: u32,
+        /// How many ended as they should.
+        right: u32,
+    },
+    /// A fault could not be staged, or a run did not end.
+    #[error("no runs with {} staged: {why}", staged.words())]
+    NotStaged {
+        /// What was to be staged.
+        staged: Staged,
+        /// Why it was not.
+        why: String,
+    },
     /// It is none that the catalogue knows.
     #[error("GPU {gpu} is called `{name}`, which no GPU of the catalogue is")]
     Unknown {
@@ -209,6 +249,7 @@ impl Calibration {
             simulated: node.simulated,
             size,
             gpus,
+            trials: Vec::new(),
         })
     }
 
@@ -217,7 +258,7 @@ impl Calibration {
     /// Errors: [`NoReference`] names the first thing found wrong.
     pub fn check(&self) -> Result<(), NoReference> {
         for (gpu, shown) in self.gpus.iter().enumerate() {
-            let held = shown.burned.map_or(0, |burned| burned.dwell_bad_words);
+            let held = shown.burned.as_ref().map_or(0, |b| b.dwell_bad_words);
             let bad_words = shown.passes.iter().map(|pass| pass.bad_words).sum::<u64>() + held;
             if bad_words > 0 {
                 return Err(NoReference::Memory { gpu, bad_words });
@@ -236,6 +277,7 @@ impl Calibration {
                 return Err(NoReference::Unknown { gpu, name });
             }
         }
+        self.check_trials()?;
         if self.simulated {
             return Err(NoReference::Simulated);
         }
@@ -246,8 +288,35 @@ impl Calibration {
     }
 }
 
+impl Calibration {
+    fn check_trials(&self) -> Result<(), NoReference> {
+        let wrong = self.trials.iter().find(|trial| !trial.is_right());
+        let Some(&Trial {
+            staged,
+            runs,
+            right,
+            ref not_staged,
+            ..
+        }) = wrong
+        else {
+            return Ok(());
+        };
+        Err(match not_staged.clone() {
+            Some(why) => NoReference::NotStaged { staged, why },
+            None => NoReference::Misjudged {
+                staged,
+                runs,
+                right,
+            },
+        })
+    }
+}
+
 /// How long each part may take by the host's clock.
 const PATIENCE: Duration = Duration::from_secs(1_800);
+
+/// Of the memory that can be had, what is filled: comparing and hashing it needs a little more.
+const FILLED_PERMILLE: u64 = 975;
 
 fn measure_gpu(
     gpu: u32,
@@ -261,7 +330,8 @@ fn measure_gpu(
     let facts = device.observe()?;
     let allocatable_mib = device.allocatable_mib()?;
     let block = u64::from(size.block_bytes);
-    let bytes = (u64::from(allocatable_mib) << 20).min(size.memory_bytes) / block * block;
+    let most = (u64::from(allocatable_mib) << 20) / 1_000 * FILLED_PERMILLE;
+    let bytes = most.min(size.memory_bytes) / block * block;
     let mut passes = Vec::new();
     let mut digest_ms = 0;
     for pattern in [Pattern::Prf, Pattern::Complement, Pattern::Address] {
@@ -286,6 +356,7 @@ fn measure_gpu(
             .flatten()
             .collect())
     };
+    let driver_copy_mb_per_s = rate(Rate::DriverCopy)?;
     let read_mb_per_s = rate(Rate::Read)?;
     let triad_mb_per_s = rate(Rate::Triad)?;
     let from_host_mb_per_s = rate(Rate::FromHost)?;
@@ -303,6 +374,7 @@ fn measure_gpu(
     for format in Format::ALL {
         tensor.extend(tensor_products(device, inputs, format, size)?);
     }
+    let collective_library = device.collective_library()?;
     device.set_deadline(Instant::now() + PATIENCE + size.burn);
     let burned = device.burn(&BurnWork {
         inputs,
@@ -317,12 +389,14 @@ fn measure_gpu(
         passes,
         digest_ms,
         copy_mb_per_s,
+        driver_copy_mb_per_s,
         read_mb_per_s,
         triad_mb_per_s,
         from_host_mb_per_s,
         to_host_mb_per_s,
         exact,
         tensor,
+        collective_library,
         burned,
     })
 }
@@ -340,13 +414,15 @@ fn tensor_products(
         timed: size.timed,
         checked: size.checked,
     };
-    let (mut gflops, mut checksums) = (Vec::new(), Vec::new());
+    let (mut gflops, mut checksums, mut library) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..size.samples {
         let Some(run) = device.tensor_products(&work)? else {
             return Ok(None);
         };
         gflops.push(run.gflops);
         checksums.extend(run.checksums);
+        // In turns, so that both meet the same heat.
+        library.push(device.library_products(&work)?);
     }
     let checksum = checksums.first().copied();
     let different = checksums
@@ -359,6 +435,7 @@ fn tensor_products(
         checked: checksums.len() as u64,
         checksum,
         different: different as u64,
+        library,
     }))
 }
 
@@ -449,5 +526,7 @@ pub use command::{CalibrateArgs, run};
 
 #[cfg(feature = "cuda")]
 mod command;
+#[cfg(feature = "cuda")]
+mod staged;
 #[cfg(test)]
 mod tests;

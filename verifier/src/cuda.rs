@@ -8,6 +8,7 @@
 mod buffer;
 mod gpu;
 pub mod images;
+mod library;
 mod measure;
 mod nvml;
 mod tensor;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::{BurnWork, Burned};
-use crate::tensor::{TensorRun, TensorWork};
+use crate::tensor::{LibraryRun, TensorRun, TensorWork};
 
 /// Why a device could not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -64,6 +64,8 @@ pub enum Rate {
     FromHost,
     /// To pinned host memory.
     ToHost,
+    /// Copies within memory by the driver's own call: bytes read plus bytes written.
+    DriverCopy,
 }
 
 /// How memory compared with what was written.
@@ -126,6 +128,17 @@ pub trait Device: Send {
     /// Computes products on the tensor units, where it has such for the format. The contents of
     /// memory and the product are lost.
     fn tensor_products(&mut self, _work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
+        Ok(None)
+    }
+
+    /// Computes the same products by the vendor's library, where the node has it. The contents of
+    /// memory and the product are lost.
+    fn library_products(&mut self, _work: &TensorWork) -> Result<LibraryRun, DeviceError> {
+        Ok(LibraryRun::NotInstalled)
+    }
+
+    /// Name and version of the vendor's library for collective operations, where the node has it.
+    fn collective_library(&mut self) -> Result<Option<String>, DeviceError> {
         Ok(None)
     }
 

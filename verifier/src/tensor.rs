@@ -66,6 +66,23 @@ pub struct TensorRun {
     pub checksums: Vec<Word64>,
 }
 
+/// What the vendor's library makes of the same inputs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum LibraryRun {
+    /// The node has no such library.
+    NotInstalled,
+    /// The library has no way to compute such a product on this GPU.
+    NoSuchProduct,
+    /// It did.
+    Measured {
+        /// Its name and version.
+        library: String,
+        /// The rate. Units: 1e9 operations per second.
+        gflops: u64,
+    },
+}
+
 /// The checksum that the product must have.
 ///
 /// Work: n^2 k multiplications.

@@ -84,7 +84,10 @@ extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device:
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, _device: c_int) -> c_uint {
-    unless_gone(|_| give(context, std::ptr::dangling_mut::<usize>().cast()))
+    unless_gone(|state| {
+        state.show();
+        give(context, std::ptr::dangling_mut::<usize>().cast())
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -244,6 +247,28 @@ extern "C" fn cuMemcpyDtoHAsync_v2(
     _stream: *mut c_void,
 ) -> c_uint {
     to_host(to, from, bytes)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyDtoDAsync_v2(
+    to: u64,
+    from: u64,
+    bytes: usize,
+    _stream: *mut c_void,
+) -> c_uint {
+    unless_gone(|state| {
+        state.stream_bytes(2 * bytes as u64);
+        let copied = state
+            .memory(from, bytes as u64)
+            .map(|memory| memory.to_vec());
+        match (copied, state.memory(to, bytes as u64)) {
+            (Some(copied), Some(memory)) => {
+                memory.copy_from_slice(&copied);
+                SUCCESS
+            }
+            _ => ILLEGAL_ADDRESS,
+        }
+    })
 }
 
 #[unsafe(no_mangle)]

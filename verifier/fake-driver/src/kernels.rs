@@ -187,8 +187,7 @@ fn digest(state: &mut State, arguments: &Arguments) -> Option<()> {
 
 fn stream_copy(state: &mut State, arguments: &Arguments) -> Option<()> {
     let (to, from, vectors): (u64, u64, u64) = (arguments.at(0), arguments.at(1), arguments.at(2));
-    let rate = state.card().copy_mb_per_s;
-    state.move_bytes(vectors * 32, rate);
+    state.stream_bytes(vectors * 32);
     let bytes = state.memory(from, vectors * 16)?.to_vec();
     state.memory(to, vectors * 16)?.copy_from_slice(&bytes);
     Some(())
@@ -197,8 +196,7 @@ fn stream_copy(state: &mut State, arguments: &Arguments) -> Option<()> {
 fn stream_triad(state: &mut State, arguments: &Arguments) -> Option<()> {
     let addresses: [u64; 3] = [arguments.at(0), arguments.at(1), arguments.at(2)];
     let (scale, vectors): (u32, u64) = (arguments.at(3), arguments.at(4));
-    let rate = state.card().copy_mb_per_s;
-    state.move_bytes(vectors * 48, rate);
+    state.stream_bytes(vectors * 48);
     let a = words(state.memory(addresses[1], vectors * 16)?);
     let b = words(state.memory(addresses[2], vectors * 16)?);
     let sum = a.into_iter().zip(b);
@@ -212,8 +210,7 @@ fn stream_triad(state: &mut State, arguments: &Arguments) -> Option<()> {
 
 fn stream_read(state: &mut State, arguments: &Arguments) -> Option<()> {
     let (from, vectors, sum): (u64, u64, u64) = (arguments.at(0), arguments.at(1), arguments.at(2));
-    let rate = state.card().copy_mb_per_s;
-    state.move_bytes(vectors * 16, rate);
+    state.stream_bytes(vectors * 16);
     let all = words(state.memory(from, vectors * 16)?);
     let more = all.into_iter().map(u64::from).sum();
     add_to(state, sum, more)

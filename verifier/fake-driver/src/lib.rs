@@ -1,11 +1,13 @@
 //! A driver of GPUs that do not exist, for tests: loaded as `libcuda.so.1` and as
-//! `libnvidia-ml.so.1` under the unmodified agent.
+//! `libnvidia-ml.so.1` under the unmodified agent, and where a test wants them as `libcublasLt.so.12` and
+//! `libnccl.so.2`.
 //!
 //! What its GPUs are and what is wrong with them is a [`script::Script`] in the JSON file named by
 //! [`script::VARIABLE`]. It knows the agent's kernels by name and does what they do with the
 //! reference arithmetic of the `verifier` crate; a kernel it does not know is an error, as is a call
 //! that is not exported. Time is virtual: events tell how long a card of the scripted speed would
-//! have taken. It also plays the adversary: names, counters and speeds are whatever the script says.
+//! have taken. Processes on one card see each other (`neighbours.rs`): they share its memory and its rate
+//! of copies. It also plays the adversary: names, counters and speeds are whatever the script says.
 //! What it looks like on the inside is no promise; nothing but the agent's tests may use it.
 
 #![expect(
@@ -15,7 +17,9 @@
 
 mod compute;
 mod kernels;
+mod libraries;
 mod manage;
+mod neighbours;
 pub mod script;
 mod state;
 mod tensor;

@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
+use crate::neighbours::Use;
 use crate::script::Card;
 use crate::state::state;
 
@@ -89,6 +90,11 @@ fn of(device: *mut c_void, answer: impl FnOnce(&Card, bool) -> c_uint) -> c_uint
     answer(card, state.worked)
 }
 
+/// What other processes do on a GPU.
+fn others(device: *mut c_void) -> Vec<Use> {
+    state().neighbours_on(device.addr().wrapping_sub(1))
+}
+
 /// A counter before the first work or after it.
 fn counter<T: std::ops::Add<Output = T> + Copy>((before, more): (T, T), worked: bool) -> T {
     if worked { before + more } else { before }
@@ -150,15 +156,16 @@ extern "C" fn nvmlDeviceGetUUID(device: *mut c_void, uuid: *mut c_char, length: 
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: *mut c_void, memory: *mut Memory) -> c_uint {
+    let others: u64 = others(device).iter().map(|other| other.bytes).sum();
     of(device, |card, _| {
-        let (total, used) = (card.memory_mib * MIB, card.used_mib * MIB);
+        let (total, used) = (card.memory_mib * MIB, card.used_mib * MIB + others);
         give(
             memory,
             Memory {
                 version: 2,
                 total,
                 reserved: 0,
-                free: total - used,
+                free: total.saturating_sub(used),
                 used,
             },
         )
@@ -340,9 +347,11 @@ extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     count: *mut c_uint,
     _processes: *mut c_void,
 ) -> c_uint {
+    let others = others(device).len() as c_uint;
     of(device, |card, _| {
-        give(count, card.processes);
-        if card.processes == 0 {
+        let processes = card.processes + others;
+        give(count, processes);
+        if processes == 0 {
             SUCCESS
         } else {
             INSUFFICIENT_SIZE

@@ -87,6 +87,8 @@ pub struct Card {
     pub copy_mb_per_s: f64,
     /// How fast the tensor units are on 16-bit and on 8-bit entries. Units: 1e9 operations per second.
     pub tensor_gflops: (f64, f64),
+    /// How fast the vendor's library is on them. Units: as above.
+    pub library_gflops: (f64, f64),
     /// How fast the host link is, to and from the GPU.
     pub host_mb_per_s: (f64, f64),
     /// What it does wrong.
@@ -185,6 +187,7 @@ impl Card {
             tells_xids: true,
             copy_mb_per_s: 3_000_000.0,
             tensor_gflops: (720_000.0, 1_210_000.0),
+            library_gflops: (798_000.0, 1_290_000.0),
             host_mb_per_s: (55_000.0, 55_000.0),
             fault: Fault::None,
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
+use crate::neighbours::{Neighbours, Use};
 use crate::script::{Card, Script, VARIABLE};
 
 const MIB: u64 = 1 << 20;
@@ -24,6 +25,9 @@ pub struct TensorProduct {
 /// The driver.
 pub struct State {
     pub script: Script,
+    neighbours: Neighbours,
+    /// Whether it has streamed through memory.
+    streams: bool,
     /// The GPU that this process uses.
     pub gpu: usize,
     /// Whether it has worked.
@@ -46,10 +50,13 @@ pub struct State {
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
     let path = std::env::var_os(VARIABLE).expect("the script's file is named");
+    let neighbours = Neighbours::of(path.as_ref());
     let text = std::fs::read_to_string(path).expect("the script can be read");
     let script = serde_json::from_str(&text).expect("it is a script");
     Mutex::new(State {
         script,
+        neighbours,
+        streams: false,
         gpu: 0,
         worked: false,
         gone: None,
@@ -98,8 +105,41 @@ impl State {
     }
 
     pub fn free_bytes(&self) -> u64 {
-        let taken: u64 = self.allocations.values().map(|a| a.bytes).sum();
-        self.usable_bytes().saturating_sub(taken)
+        let others: u64 = self.neighbours.on(self.gpu).iter().map(|n| n.bytes).sum();
+        self.usable_bytes()
+            .saturating_sub(self.taken_bytes() + others)
+    }
+
+    fn taken_bytes(&self) -> u64 {
+        self.allocations.values().map(|a| a.bytes).sum()
+    }
+
+    /// What other processes do on a card that the management library shows at a place.
+    pub fn neighbours_on(&self, managed: usize) -> Vec<Use> {
+        let there = (0..self.script.gpus.len()).filter(|gpu| self.managed_as(*gpu) == managed);
+        there.flat_map(|gpu| self.neighbours.on(gpu)).collect()
+    }
+
+    /// Shows the other processes what this one does.
+    pub fn show(&mut self) {
+        let does = Use {
+            gpu: self.gpu,
+            bytes: self.taken_bytes(),
+            streams: self.streams,
+        };
+        self.neighbours.tell(does);
+    }
+
+    /// Streams through memory; whoever else does so on this card takes as much of its rate.
+    pub fn stream_bytes(&mut self, bytes: u64) {
+        if !self.streams {
+            self.streams = true;
+            self.show();
+        }
+        let others = self.neighbours.on(self.gpu);
+        let streaming = others.iter().filter(|other| other.streams).count() + 1;
+        let rate = self.card().copy_mb_per_s / streaming as f64;
+        self.move_bytes(bytes, rate);
     }
 
     pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
@@ -111,11 +151,14 @@ impl State {
         let contents = Vec::new();
         self.allocations
             .insert(address, Allocation { bytes, contents });
+        self.show();
         Some(address)
     }
 
     pub fn free(&mut self, address: u64) -> bool {
-        self.allocations.remove(&address).is_some()
+        let freed = self.allocations.remove(&address).is_some();
+        self.show();
+        freed
     }
 
     /// `bytes` of memory from an address on; none outside of what was allocated.

@@ -3,11 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use market::verification::Level;
+
 use crate::cli::{NOT_PASSED, PASSED, WRONG_INPUT};
 use crate::cuda;
 use crate::device::DeviceError;
 use crate::driver::{NodeIdentity, open_node};
 
+use super::staged::Stage;
+use super::trials::{Staged, Trial};
 use super::{Calibration, Size, floors, page};
 
 /// Arguments of `verifier calibrate`.
@@ -19,6 +23,12 @@ pub struct CalibrateArgs {
     /// The version of data/floors.csv that the new rows belong to
     #[arg(long, value_name = "N")]
     floors_version: u32,
+    /// Runs of the agent with nothing wrong, which must pass
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    clean_runs: u32,
+    /// Runs with each fault, which must be noticed
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    fault_runs: u32,
     #[command(flatten)]
     size: SizeArgs,
 }
@@ -79,16 +89,28 @@ fn calibrate(args: &CalibrateArgs) -> Result<u8, String> {
         fabric_patience: Duration::from_secs(60),
         root: "/".into(),
     };
-    let mut node = open_node(&agent, identity)
+    let mut node = open_node(&agent, identity.clone())
         .map_err(|why| format!("nothing can be calibrated here: {why}"))?;
     if let Some(trouble) = node.troubles.first() {
         return Err(format!("a GPU does not open: {}", trouble.detail));
     }
     let measured = Calibration::measure(&mut node, kernels, args.size.size());
-    let calibration = measured.map_err(|errors| {
+    let mut calibration = measured.map_err(|errors| {
         let words: Vec<String> = errors.iter().map(DeviceError::to_string).collect();
         words.join("; ")
     })?;
+    let claims = node.inventory().gpus;
+    // The runs begin on empty GPUs.
+    drop(node);
+    make_folder(&args.out)?;
+    let stage = Stage {
+        agent: &agent,
+        identity,
+        claims,
+        size: args.size.size(),
+        folder: args.out.clone(),
+    };
+    calibration.trials = trials(&stage, args);
     let raw = serde_json::to_string_pretty(&calibration).map_err(|why| why.to_string())?;
     write(&args.out, "calibration.json", &raw)?;
     write(&args.out, "calibration.md", &page(&calibration))?;
@@ -104,9 +126,33 @@ fn calibrate(args: &CalibrateArgs) -> Result<u8, String> {
     }
 }
 
+/// All runs: one at the standard level for its time, then the clean ones and those with faults.
+fn trials(stage: &Stage<'_>, args: &CalibrateArgs) -> Vec<Trial> {
+    let clean = [
+        (Staged::Nothing, Level::Standard, args.clean_runs.min(1)),
+        (Staged::Nothing, Level::Quick, args.clean_runs),
+    ];
+    let faults = Staged::FAULTS.map(|fault| (fault, Level::Quick, args.fault_runs));
+    let wanted = clean.into_iter().chain(faults);
+    wanted
+        .filter(|(_, _, runs)| *runs > 0)
+        .map(|(staged, level, runs)| {
+            eprintln!(
+                "{runs} runs at level {} with {} staged",
+                level.as_str(),
+                staged.words()
+            );
+            stage.trial(staged, level, runs)
+        })
+        .collect()
+}
+
+fn make_folder(folder: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(folder)
+        .map_err(|why| format!("cannot make {}: {why}", folder.display()))
+}
+
 fn write(folder: &Path, name: &str, text: &str) -> Result<(), String> {
     let path = folder.join(name);
-    std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(&path, text))
-        .map_err(|why| format!("cannot write {}: {why}", path.display()))
+    std::fs::write(&path, text).map_err(|why| format!("cannot write {}: {why}", path.display()))
 }

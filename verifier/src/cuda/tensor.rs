@@ -22,6 +22,14 @@ struct Kernel {
     goes_on: bool,
 }
 
+/// The inputs of a product, in the order of `packed.cuh`.
+pub(super) struct Packed {
+    pub left: Buffer,
+    pub right: Buffer,
+    /// The bytes of a row.
+    pub depth: u32,
+}
+
 /// The kernels of a format, the best one first.
 const fn kernels(format: Format) -> [Kernel; 2] {
     let (groups, warps) = match format {
@@ -59,32 +67,10 @@ impl CudaGpu {
         else {
             return Ok(None);
         };
-        self.product = None;
-        self.memory = None;
-        let GemmInputs { n, k, left, right } = work.inputs;
-        let depth = (k * work.format.entry_bytes()).next_multiple_of(DEPTH_MULTIPLE);
-        let input_bytes = u64::from(n.next_multiple_of(ROW_MULTIPLE)) * u64::from(depth);
-        let (left_at, right_at) = (self.zeroed(input_bytes)?, self.zeroed(input_bytes)?);
+        let Packed { left, right, depth } = self.packed_inputs(work)?;
+        let GemmInputs { n, .. } = work.inputs;
         let entries = u64::from(n) * u64::from(n);
         let product = self.buffer(entries * 4)?;
-        let format = match work.format {
-            Format::Bf16 => 0_u32,
-            Format::Fp8 => 1,
-        };
-        let arguments = [
-            Argument::from(&left_at),
-            Argument::from(&right_at),
-            Argument::from(left),
-            Argument::from(right),
-            Argument::from(n),
-            Argument::from(k),
-            Argument::from(depth),
-            Argument::from(format),
-            Argument::from(u32::from(work.format.most())),
-        ];
-        let grid = self.grid(u64::from(n) * u64::from(k) / 4);
-        self.launch("packed_inputs", grid, &arguments)?;
-
         let tiles = n.div_ceil(TILE.0) * n.div_ceil(TILE.1);
         let blocks = if kernel.goes_on {
             tiles.min(self.sm_count.max(1))
@@ -92,8 +78,8 @@ impl CudaGpu {
             tiles
         };
         let arguments = [
-            Argument::from(&left_at),
-            Argument::from(&right_at),
+            Argument::from(&left),
+            Argument::from(&right),
             Argument::from(&product),
             Argument::from(n),
             Argument::from(depth),
@@ -104,10 +90,7 @@ impl CudaGpu {
         multiply(self)?;
         let timed = work.timed.max(1);
         let elapsed_ms = self.timed(|gpu| (0..timed).try_for_each(|_| multiply(gpu)))?;
-        let operations = 2.0 * f64::from(n) * f64::from(n) * f64::from(k) * f64::from(timed);
-        if elapsed_ms <= 0.0 {
-            return Err(self.failed("its clock stands still"));
-        }
+        let gflops = self.gflops(work, elapsed_ms)?;
 
         let sums = self.zeroed(8 * u64::from(work.checked.max(1)))?;
         for at in 0..u64::from(work.checked) {
@@ -125,12 +108,56 @@ impl CudaGpu {
         let checksums = sums.read::<u64>(work.checked as usize);
         let checksums = checksums.map_err(|error| self.error(error))?;
         Ok(Some(TensorRun {
-            gflops: (operations / elapsed_ms / 1e6) as u64,
+            gflops,
             checksums: checksums
                 .into_iter()
                 .map(market::verification::Word64)
                 .collect(),
         }))
+    }
+
+    /// Puts the inputs on the GPU. What was there before goes.
+    pub fn packed_inputs(&mut self, work: &TensorWork) -> Result<Packed, DeviceError> {
+        self.product = None;
+        self.memory = None;
+        let GemmInputs {
+            n,
+            k,
+            left: left_stream,
+            right: right_stream,
+        } = work.inputs;
+        let depth = (k * work.format.entry_bytes()).next_multiple_of(DEPTH_MULTIPLE);
+        let bytes = u64::from(n.next_multiple_of(ROW_MULTIPLE)) * u64::from(depth);
+        let (left, right) = (self.zeroed(bytes)?, self.zeroed(bytes)?);
+        let format = match work.format {
+            Format::Bf16 => 0_u32,
+            Format::Fp8 => 1,
+        };
+        let arguments = [
+            Argument::from(&left),
+            Argument::from(&right),
+            Argument::from(left_stream),
+            Argument::from(right_stream),
+            Argument::from(n),
+            Argument::from(k),
+            Argument::from(depth),
+            Argument::from(format),
+            Argument::from(u32::from(work.format.most())),
+        ];
+        let grid = self.grid(u64::from(n) * u64::from(k) / 4);
+        self.launch("packed_inputs", grid, &arguments)?;
+        Ok(Packed { left, right, depth })
+    }
+
+    /// The rate of the products that were timed. Units: 1e9 operations per second.
+    pub fn gflops(&self, work: &TensorWork, elapsed_ms: f64) -> Result<u64, DeviceError> {
+        let GemmInputs { n, k, .. } = work.inputs;
+        let once = 2.0 * f64::from(n) * f64::from(n) * f64::from(k);
+        if elapsed_ms > 0.0 {
+            Ok((once * f64::from(work.timed.max(1)) / elapsed_ms / 1e6) as u64)
+        } else {
+            Err(self.failed("its clock stands still"))
+        }
     }
 
     fn forget(&self, buffer: &Buffer) -> Result<(), DeviceError> {

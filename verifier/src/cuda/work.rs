@@ -7,12 +7,12 @@ use super::buffer::{Argument, Buffer};
 use super::gpu::{CudaGpu, THREADS};
 use super::images::Capability;
 use super::measure::GEMM_TILE;
-use super::{kind_of, result};
+use super::{kind_of, library, result};
 use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
 use crate::memory::{Contents, hash_point};
-use crate::probe::burn::{BurnWork, Burned, summary};
-use crate::tensor::{TensorRun, TensorWork};
+use crate::probe::burn::{BurnWork, Burned, curve, summary};
+use crate::tensor::{LibraryRun, TensorRun, TensorWork};
 
 const MIB: u64 = 1 << 20;
 /// What the search for allocatable memory goes down by. Units: bytes.
@@ -163,12 +163,21 @@ impl Device for CudaGpu {
             Rate::Triad => self.stream("stream_triad", 3),
             Rate::FromHost => self.host_copies(false),
             Rate::ToHost => self.host_copies(true),
+            Rate::DriverCopy => self.driver_copies(),
         };
         measured.map(Some)
     }
 
     fn tensor_products(&mut self, work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
         CudaGpu::tensor_products(self, work)
+    }
+
+    fn library_products(&mut self, work: &TensorWork) -> Result<LibraryRun, DeviceError> {
+        CudaGpu::library_products(self, work)
+    }
+
+    fn collective_library(&mut self) -> Result<Option<String>, DeviceError> {
+        Ok(library::collectives())
     }
 
     fn burn(&mut self, work: &BurnWork) -> Result<Option<Burned>, DeviceError> {
@@ -179,6 +188,7 @@ impl Device for CudaGpu {
         let held = self.compare(&work.contents)?;
         Ok(Some(Burned {
             burn: summary(&looks, self.managed.slowdown_temperature_c()),
+            curve: curve(&looks),
             dwell_bad_words: held.bad_words,
         }))
     }

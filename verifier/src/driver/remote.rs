@@ -15,12 +15,16 @@ use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::{BurnWork, Burned};
-use crate::tensor::{TensorRun, TensorWork};
+use crate::tensor::{LibraryRun, TensorRun, TensorWork};
 
 /// The hidden command under which the agent starts itself for a GPU.
 pub const WORKER_COMMAND: &str = "gpu-worker";
 /// How long opening a GPU may take, its first contact with the fabric included.
 pub(super) const OPENING: Duration = Duration::from_secs(90);
+
+/// How long an ended process may take to give back what it held, and how often it is looked at.
+const ENDING: Duration = Duration::from_secs(3);
+const ENDING_PAUSE: Duration = Duration::from_millis(5);
 
 /// A process that serves one GPU.
 pub struct Worker {
@@ -120,11 +124,15 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Ends the process without waiting for it: one that hangs in the kernel does not go.
+    /// Ends the process and waits a little for it, so that whoever looks next finds the GPU empty. One
+    /// that hangs in the kernel does not go.
     fn drop(&mut self) {
         // It may have ended already; then there is nothing to end.
         let _ = self.child.kill();
-        let _ = self.child.try_wait();
+        let ended = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && ended.elapsed() < ENDING {
+            std::thread::sleep(ENDING_PAUSE);
+        }
     }
 }
 
@@ -246,6 +254,14 @@ impl Device for RemoteDevice {
 
     fn tensor_products(&mut self, work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
         self.ask(&Request::Tensor(*work))
+    }
+
+    fn library_products(&mut self, work: &TensorWork) -> Result<LibraryRun, DeviceError> {
+        self.ask(&Request::LibraryTensor(*work))
+    }
+
+    fn collective_library(&mut self) -> Result<Option<String>, DeviceError> {
+        self.ask(&Request::CollectiveLibrary)
     }
 
     fn burn(&mut self, work: &BurnWork) -> Result<Option<Burned>, DeviceError> {

@@ -67,6 +67,8 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
         Request::Copy { sample } => plain(&device.copy_mb_per_s(*sample)),
         Request::Rate { rate, sample } => plain(&device.rate_mb_per_s(*rate, *sample)),
         Request::Tensor(work) => plain(&device.tensor_products(work)),
+        Request::LibraryTensor(work) => plain(&device.library_products(work)),
+        Request::CollectiveLibrary => plain(&device.collective_library()),
         Request::Burn(work) => plain(&device.burn(work)),
         Request::Observe => plain(&device.observe()),
         Request::Xids => plain(&device.xids()),

@@ -30,6 +30,8 @@ pub(super) enum Request {
     Copy { sample: u32 },
     Rate { rate: Rate, sample: u32 },
     Tensor(TensorWork),
+    LibraryTensor(TensorWork),
+    CollectiveLibrary,
     Burn(BurnWork),
     Observe,
     Xids,

@@ -46,15 +46,34 @@ fn command(machine: &Machine, out: &Path) -> Command {
         .env(VARIABLE, machine.path("script.json"))
         .args(["calibrate", "--floors-version", "3", "--out"])
         .arg(out)
-        .args(["--memory-mib", "1", "--samples", "3", "--products", "4"])
-        .args(["--burn-seconds", "1", "--product", &PRODUCT.to_string()]);
+        // A shell's usual folders: the C compiler needs them.
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .args(["--memory-mib", "2", "--burn-seconds", "1"])
+        .args(["--product", &PRODUCT.to_string()]);
     command
 }
 
 fn calibrate(script: &Script) -> Calibrated {
+    calibrate_on(&Machine::new(script))
+}
+
+fn calibrate_on(machine: &Machine) -> Calibrated {
+    let sizes = ["--samples", "3", "--products", "4"];
+    run(machine, &sizes, (0, 0))
+}
+
+fn run(machine: &Machine, sizes: &[&str], (clean, faults): (u32, u32)) -> Calibrated {
     let folder = tempfile::tempdir().expect("a folder");
-    let machine = Machine::new(script);
-    let output = command(&machine, folder.path()).output().expect("started");
+    let output = command(machine, folder.path())
+        .args(sizes)
+        .args([
+            "--clean-runs",
+            &clean.to_string(),
+            "--fault-runs",
+            &faults.to_string(),
+        ])
+        .output()
+        .expect("started");
     Calibrated { output, folder }
 }
 
@@ -88,6 +107,7 @@ fn a_calibration_runs_to_its_end_and_writes_what_the_card_showed() {
     assert_eq!(gpu["claim"]["name"], "NVIDIA H100 80GB HBM3");
     for (rates, lowest, highest) in [
         ("copy_mb_per_s", 2_990_000, 3_000_000),
+        ("driver_copy_mb_per_s", 2_990_000, 3_000_000),
         ("read_mb_per_s", 2_990_000, 3_000_000),
         ("triad_mb_per_s", 2_990_000, 3_000_000),
         ("from_host_mb_per_s", 54_900, 55_000),
@@ -114,6 +134,9 @@ fn a_calibration_runs_to_its_end_and_writes_what_the_card_showed() {
         [Pattern::Prf, Pattern::Complement, Pattern::Address]
     );
     assert_eq!(gpu["burned"]["dwell_bad_words"], 0);
+    let curve = gpu["burned"]["curve"].as_array().expect("a curve");
+    assert_eq!(curve.len(), 5, "five looks a second");
+    assert_eq!(curve[0]["power_w"], 640);
     let page = done.text("calibration.md");
     assert!(page.contains("## GPU 0: NVIDIA H100 80GB HBM3"), "{page}");
     assert!(page.contains("No floor follows from it"), "{page}");
@@ -160,6 +183,36 @@ fn the_products_of_a_calibration_are_those_that_a_cpu_has() {
 }
 
 #[test]
+fn what_the_vendors_libraries_show_stands_beside_the_kernels() {
+    let bare = calibrate(&one(|_| {}));
+    let page = bare.text("calibration.md");
+    assert!(
+        page.contains("| Bf16 by cuBLASLt | not installed |"),
+        "{page}"
+    );
+    assert!(page.contains("| NCCL | not installed |"), "{page}");
+
+    let machine = Machine::new(&one(|_| {}));
+    machine.install("libcublasLt.so.12");
+    machine.install("libnccl.so.2");
+    let done = calibrate_on(&machine);
+    let json = done.json();
+    let gpu = &json["gpus"][0];
+    assert_eq!(gpu["collective_library"], "libnccl.so.2 2.28.9");
+    for (at, rated) in [(0, 798_000.0), (1, 1_290_000.0)] {
+        let runs = gpu["tensor"][at]["library"].as_array().expect("runs");
+        assert_eq!(runs.len(), 3);
+        for run in runs {
+            assert_eq!(run["library"], "libcublasLt.so.12 120901", "{run}");
+            let gflops = run["gflops"].as_f64().expect("a rate");
+            assert!((gflops / rated - 1.0).abs() < 0.01, "{run}");
+        }
+    }
+    let page = done.text("calibration.md");
+    assert!(page.contains("the kernel shows 0.6"), "{page}");
+}
+
+#[test]
 fn a_card_that_errs_is_named_as_no_reference() {
     let unsteady = calibrate(&one(|card| card.fault = Fault::Unrepeatable));
     assert_eq!(unsteady.output.status.code(), Some(1));
@@ -189,4 +242,73 @@ fn a_machine_without_gpus_is_told_in_one_sentence() {
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("nothing can be calibrated here"), "{said}");
+}
+
+/// A card small enough that all of its memory is filled.
+fn small() -> Script {
+    one(|card| card.memory_mib = 2)
+}
+
+fn with_runs(script: &Script, clean: u32, faults: u32) -> Calibrated {
+    let sizes = ["--samples", "1", "--products", "1"];
+    run(&Machine::new(script), &sizes, (clean, faults))
+}
+
+#[test]
+fn every_staged_fault_is_noticed_and_clean_runs_pass() {
+    let done = with_runs(&small(), 2, 1);
+    let json = done.json();
+    let trials = json["trials"].as_array().expect("trials");
+    // What each is noticed by, beside whatever else it disturbs.
+    let expected = [
+        ("nothing", "standard", 1, vec![]),
+        ("nothing", "quick", 2, vec![]),
+        ("bandwidth_hogs", "quick", 1, vec!["hbm.bw", "hbm.read"]),
+        ("memory_held", "quick", 1, vec!["inv.residue"]),
+        ("preloaded_shim", "quick", 1, vec!["inv.software", "hbm.bw"]),
+        ("one_poses_as_two", "quick", 1, vec!["agent.trouble"]),
+        ("work_shrunk", "quick", 1, vec!["mem.proof", "sdc.exact"]),
+        ("memory_invented", "quick", 1, vec!["mem.proof"]),
+    ];
+    assert_eq!(trials.len(), expected.len(), "{}", done.said());
+    for (trial, (staged, level, runs, codes)) in trials.iter().zip(expected) {
+        assert_eq!(
+            (&trial["staged"], &trial["level"]),
+            (&staged.into(), &level.into())
+        );
+        assert_eq!(trial["not_staged"], Value::Null, "{trial}");
+        assert_eq!(
+            (&trial["runs"], &trial["right"]),
+            (&runs.into(), &runs.into()),
+            "{trial}"
+        );
+        for code in &codes {
+            assert_eq!(trial["spoke"][code], runs, "{trial}");
+        }
+        assert_eq!(
+            codes.is_empty(),
+            trial["spoke"].as_object().expect("codes").is_empty()
+        );
+    }
+    let page = done.text("calibration.md");
+    assert!(
+        page.contains("| each card posing as two | quick | 1 | 1 |"),
+        "{page}"
+    );
+    // The agents and their guests are gone, and nothing of them is left on the card.
+    assert!(
+        done.said().contains("less was done than a whole"),
+        "{}",
+        done.said()
+    );
+}
+
+#[test]
+fn a_card_on_which_clean_runs_fail_gives_no_floor() {
+    let script = one(|card| (card.memory_mib, card.processes) = (2, 1));
+    let done = with_runs(&script, 2, 0);
+    assert_eq!(done.output.status.code(), Some(1), "{}", done.said());
+    let said = "0 of 1 runs ended as they should with nothing staged";
+    assert!(done.said().contains(said), "{}", done.said());
+    assert_eq!(done.json()["trials"][1]["spoke"]["inv.residue"], 2);
 }

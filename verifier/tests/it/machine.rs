@@ -29,11 +29,16 @@ impl Machine {
             folder: tempfile::tempdir().expect("a folder"),
         };
         for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {
-            std::os::unix::fs::symlink(fake_library(), machine.path(name)).expect("a link");
+            machine.install(name);
         }
         let script = serde_json::to_string(script).expect("json");
         std::fs::write(machine.path("script.json"), script).expect("written");
         machine
+    }
+
+    /// Puts a library of the vendor there.
+    pub fn install(&self, name: &str) {
+        std::os::unix::fs::symlink(fake_library(), self.path(name)).expect("a link");
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -1,0 +1,172 @@
+//! The parts of `libcublasLt.so` and of `libnccl.so` that the agent calls. Products take their time and
+//! are not computed: nobody looks at them.
+
+use std::ffi::{c_int, c_void};
+
+use crate::state::state;
+
+const SUCCESS: c_int = 0;
+const INVALID_VALUE: c_int = 7;
+const NOT_SUPPORTED: c_int = 15;
+
+/// 12.9.1 and 2.28.9, as the libraries say it.
+const MATRICES_VERSION: usize = 120_901;
+const COLLECTIVES_VERSION: c_int = 22_809;
+
+const REAL_16BF: c_int = 14;
+const REAL_8F_E4M3: c_int = 28;
+
+/// A matrix as the agent describes it.
+struct Layout {
+    format: c_int,
+    rows: u64,
+    columns: u64,
+}
+
+impl Layout {
+    const fn bytes(&self) -> u64 {
+        let entry = match self.format {
+            REAL_16BF => 2,
+            REAL_8F_E4M3 => 1,
+            _ => 4,
+        };
+        self.rows * self.columns * entry
+    }
+}
+
+fn give<T>(target: *mut T, value: T) -> c_int {
+    // SAFETY: the agent passes the address of a variable of this type.
+    unsafe { target.write(value) };
+    SUCCESS
+}
+
+/// What a handle of ours stands for.
+fn layout<'a>(handle: *mut c_void) -> &'a Layout {
+    // SAFETY: the agent passes a layout that was made here, and none is ever freed.
+    unsafe { &*handle.cast::<Layout>() }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtGetVersion() -> usize {
+    MATRICES_VERSION
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
+    give(version, COLLECTIVES_VERSION)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtCreate(handle: *mut *mut c_void) -> c_int {
+    give(handle, std::ptr::without_provenance_mut(1))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtMatmulDescCreate(
+    product: *mut *mut c_void,
+    _compute: c_int,
+    _scale: c_int,
+) -> c_int {
+    give(product, std::ptr::without_provenance_mut(2))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtMatmulDescSetAttribute(
+    _product: *mut c_void,
+    _attribute: c_int,
+    _value: *const c_void,
+    _bytes: usize,
+) -> c_int {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtMatrixLayoutCreate(
+    layout: *mut *mut c_void,
+    format: c_int,
+    rows: u64,
+    columns: u64,
+    _apart: i64,
+) -> c_int {
+    let made = Box::new(Layout {
+        format,
+        rows,
+        columns,
+    });
+    give(layout, Box::into_raw(made).cast())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtMatmulPreferenceCreate(preference: *mut *mut c_void) -> c_int {
+    give(preference, std::ptr::without_provenance_mut(3))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtMatmulPreferenceSetAttribute(
+    _preference: *mut c_void,
+    _attribute: c_int,
+    _value: *const c_void,
+    _bytes: usize,
+) -> c_int {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtMatmulAlgoGetHeuristic(
+    _handle: *mut c_void,
+    _product: *mut c_void,
+    left: *mut c_void,
+    _right: *mut c_void,
+    _before: *mut c_void,
+    _to: *mut c_void,
+    _preference: *mut c_void,
+    _wanted: c_int,
+    _chosen: *mut c_void,
+    count: *mut c_int,
+) -> c_int {
+    // The first 8-bit tensor units are those of 8.9.
+    if layout(left).format == REAL_8F_E4M3 && state().card().capability < (8, 9) {
+        return NOT_SUPPORTED;
+    }
+    give(count, 1)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtMatmul(
+    _handle: *mut c_void,
+    _product: *mut c_void,
+    _alpha: *const f32,
+    left: u64,
+    left_layout: *mut c_void,
+    right: u64,
+    right_layout: *mut c_void,
+    _beta: *const f32,
+    _before: u64,
+    _before_layout: *mut c_void,
+    to: u64,
+    to_layout: *mut c_void,
+    _algorithm: *const c_void,
+    _workspace: u64,
+    _workspace_bytes: usize,
+    _stream: *mut c_void,
+) -> c_int {
+    let (a, b, c) = (layout(left_layout), layout(right_layout), layout(to_layout));
+    let mut state = state();
+    for (address, matrix) in [(left, a), (right, b), (to, c)] {
+        // A product of nothing would be faster than one of numbers.
+        let there = state.memory(address, matrix.bytes());
+        let empty = there.is_none_or(|there| matrix.format != 0 && there.iter().all(|b| *b == 0));
+        if empty {
+            return INVALID_VALUE;
+        }
+    }
+    let rates = state.card().library_gflops;
+    let gflops = if a.format == REAL_8F_E4M3 {
+        rates.1
+    } else {
+        rates.0
+    };
+    let operations = 2.0 * a.rows as f64 * a.columns as f64 * b.columns as f64;
+    state.now_ms += operations / gflops / 1e6;
+    SUCCESS
+}

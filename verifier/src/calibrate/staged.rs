@@ -1,0 +1,132 @@
+//! How faults are staged: by other processes on the same card, by a library before the driver's, by
+//! an agent that was changed. The other processes are those by which the agent drives a GPU.
+
+mod guests;
+mod patched;
+mod shim;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use market::attestation::Attestation;
+use market::verification::{GpuClaim, Level, VerificationOrder};
+
+use super::Size;
+use super::trials::{Staged, Trial};
+use crate::cli::run_alone;
+use crate::device::Node;
+use crate::driver::{NodeIdentity, open_node};
+use crate::order::{Mode, expected_node, order_for};
+use crate::rules::named_gpu;
+use guests::Guests;
+use patched::Patch;
+
+/// Where runs take place.
+pub struct Stage<'a> {
+    /// The agent's own file.
+    pub agent: &'a Path,
+    /// The node.
+    pub identity: NodeIdentity,
+    /// What its GPUs claim to be.
+    pub claims: Vec<GpuClaim>,
+    /// How much is done.
+    pub size: Size,
+    /// Where the order and the library that lies are written.
+    pub folder: PathBuf,
+}
+
+impl Stage<'_> {
+    /// So many runs with the same thing staged. A run that does not come to its end is the last one.
+    #[must_use]
+    pub fn trial(&self, staged: Staged, level: Level, runs: u32) -> Trial {
+        let mut trial = Trial::new(staged, level);
+        for _ in 0..runs {
+            let began = Instant::now();
+            match self.run(staged, level) {
+                Ok(attestation) => {
+                    let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                    trial.count(&attestation, elapsed_ms);
+                }
+                Err(why) => {
+                    trial.not_staged = Some(why);
+                    break;
+                }
+            }
+        }
+        trial
+    }
+
+    fn run(&self, staged: Staged, level: Level) -> Result<Attestation, String> {
+        let order = self.order(level)?;
+        match staged {
+            Staged::Nothing => self.unmodified(&order, None),
+            Staged::PreloadedShim => self.unmodified(&order, Some(&shim::build(&self.folder)?)),
+            Staged::BandwidthHogs => {
+                let mut node = self.open()?;
+                let _hogs = Guests::streaming(self.agent, &self.claims)?;
+                alone(&mut node, patched::beside_others(order))
+            }
+            Staged::MemoryHeld => {
+                let _holders = Guests::holding(self.agent, &self.claims)?;
+                alone(&mut self.open()?, order)
+            }
+            Staged::OnePosesAsTwo => {
+                let mut node = patched::posing(self.open()?, self.agent)?;
+                alone(&mut node, patched::for_twice_the_gpus(order))
+            }
+            Staged::WorkShrunk => {
+                let mut node = patched::patched(self.open()?, Patch::HalvesWork);
+                alone(&mut node, order)
+            }
+            Staged::MemoryInvented => {
+                let mut node = patched::patched(self.open()?, Patch::InventsMemory);
+                alone(&mut node, patched::for_more_memory(order))
+            }
+        }
+    }
+
+    /// What is ordered of the node: what its level wants, or as much less as the sizes say.
+    fn order(&self, level: Level) -> Result<VerificationOrder, String> {
+        let named = self.claims.first().and_then(|claim| named_gpu(&claim.name));
+        let gpu = named.ok_or("the catalogue knows no GPU of this name")?;
+        // No node has so many.
+        let mut expected = expected_node(gpu, self.claims.len() as u32);
+        let most_mib = u32::try_from(self.size.memory_bytes >> 20).unwrap_or(u32::MAX);
+        expected.memory_mib = expected.memory_mib.min(most_mib);
+        let mut order = order_for(expected, 0, level, Mode::Real);
+        order.gemm.n = order.gemm.n.min(self.size.n);
+        order.gemm.k = order.gemm.k.min(self.size.n);
+        order.bandwidth.samples = order.bandwidth.samples.min(self.size.samples);
+        Ok(order)
+    }
+
+    fn open(&self) -> Result<Node, String> {
+        open_node(self.agent, self.identity.clone()).map_err(|why| why.to_string())
+    }
+
+    /// Starts the agent as anybody would, perhaps with a library before all others.
+    fn unmodified(
+        &self,
+        order: &VerificationOrder,
+        preloaded: Option<&Path>,
+    ) -> Result<Attestation, String> {
+        let path = self.folder.join("order.json");
+        let text = serde_json::to_string(order).map_err(|why| why.to_string())?;
+        std::fs::write(&path, text).map_err(|why| format!("cannot write an order: {why}"))?;
+        let mut command = Command::new(self.agent);
+        command.args(["run", "--json", "--order"]).arg(path);
+        if let Some(library) = preloaded {
+            command.env("LD_PRELOAD", library);
+        }
+        let output = command.output();
+        let output = output.map_err(|why| format!("the agent does not start: {why}"))?;
+        serde_json::from_slice(&output.stdout)
+            .map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+}
+
+fn alone(node: &mut Node, order: VerificationOrder) -> Result<Attestation, String> {
+    let level = order.level;
+    run_alone(node, level, Some(order)).map_err(|why| why.to_string())
+}

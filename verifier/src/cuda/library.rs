@@ -1,0 +1,292 @@
+//! What the vendor's libraries make of the same work, where the node has them: a comparison, never a
+//! demand. They are looked for by name when they are wanted; nothing is built against them.
+
+use std::ffi::{c_int, c_void};
+
+use libloading::{Library, Symbol};
+
+use super::buffer::Buffer;
+use super::gpu::CudaGpu;
+use crate::device::DeviceError;
+use crate::tensor::{Format, LibraryRun, TensorWork};
+
+/// Names of cuBLASLt, the newest that is known first.
+const MATRICES: [&str; 4] = [
+    "libcublasLt.so.13",
+    "libcublasLt.so.12",
+    "libcublasLt.so.11",
+    "libcublasLt.so",
+];
+/// Names of NCCL.
+const COLLECTIVES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+
+/// Memory that the library may use beside the matrices. Units: bytes.
+const WORKSPACE: usize = 32 << 20;
+
+// Numbers of the library's interface. Source: cuBLAS 12.9 documentation, cublasLt API; library_types.h.
+const COMPUTE_32F: c_int = 68;
+const REAL_32F: c_int = 0;
+const REAL_16BF: c_int = 14;
+const REAL_8F_E4M3: c_int = 28;
+const TRANSPOSE_LEFT: c_int = 3;
+const TRANSPOSED: i32 = 1;
+const MOST_WORKSPACE: c_int = 1;
+const SUCCESS: c_int = 0;
+
+type Handle = *mut c_void;
+
+/// One of the library's ways to compute a product, as it chose it. Shape: that of
+/// `cublasLtMatmulHeuristicResult_t`.
+#[repr(C)]
+#[derive(Default)]
+struct Chosen {
+    algorithm: [u64; 8],
+    workspace_bytes: usize,
+    state: c_int,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+type Version = unsafe extern "C" fn() -> usize;
+type Create = unsafe extern "C" fn(*mut Handle) -> c_int;
+type CreateProduct = unsafe extern "C" fn(*mut Handle, c_int, c_int) -> c_int;
+type SetAttribute = unsafe extern "C" fn(Handle, c_int, *const c_void, usize) -> c_int;
+type CreateLayout = unsafe extern "C" fn(*mut Handle, c_int, u64, u64, i64) -> c_int;
+type Choose = unsafe extern "C" fn(
+    Handle,
+    Handle,
+    Handle,
+    Handle,
+    Handle,
+    Handle,
+    Handle,
+    c_int,
+    *mut Chosen,
+    *mut c_int,
+) -> c_int;
+type Multiply = unsafe extern "C" fn(
+    Handle,
+    Handle,
+    *const f32,
+    u64,
+    Handle,
+    u64,
+    Handle,
+    *const f32,
+    u64,
+    Handle,
+    u64,
+    Handle,
+    *const [u64; 8],
+    u64,
+    usize,
+    *mut c_void,
+) -> c_int;
+
+/// Loads the first of some names that there is.
+fn first(names: &[&'static str]) -> Option<(&'static str, Library)> {
+    names.iter().find_map(|name| {
+        // SAFETY: it is the vendor's library, whose start-up code the node's owner installed to be run.
+        let library = unsafe { Library::new(*name) }.ok()?;
+        Some((*name, library))
+    })
+}
+
+/// A product as the library describes it. What it made for that stays until the process ends, as the
+/// process of a GPU does after a calibration.
+struct Product<'a> {
+    library: &'a Library,
+    handle: Handle,
+    product: Handle,
+    inputs: Handle,
+    output: Handle,
+    chosen: Chosen,
+}
+
+impl<'a> Product<'a> {
+    /// The product of n x k by k x n, whose columns follow each other in memory: A is given as its
+    /// transpose. None where the library has no way to compute it.
+    ///
+    /// Errors: the name of the call that failed, with what it answered.
+    fn plan(library: &'a Library, format: Format, n: u32, k: u32) -> Result<Option<Self>, String> {
+        let create: Symbol<Create> = symbol(library, "cublasLtCreate")?;
+        let describe: Symbol<CreateProduct> = symbol(library, "cublasLtMatmulDescCreate")?;
+        let set: Symbol<SetAttribute> = symbol(library, "cublasLtMatmulDescSetAttribute")?;
+        let lay_out: Symbol<CreateLayout> = symbol(library, "cublasLtMatrixLayoutCreate")?;
+        let prefer: Symbol<Create> = symbol(library, "cublasLtMatmulPreferenceCreate")?;
+        let limit: Symbol<SetAttribute> = symbol(library, "cublasLtMatmulPreferenceSetAttribute")?;
+        let choose: Symbol<Choose> = symbol(library, "cublasLtMatmulAlgoGetHeuristic")?;
+        let entries = match format {
+            Format::Bf16 => REAL_16BF,
+            Format::Fp8 => REAL_8F_E4M3,
+        };
+        let (rows, inner) = (u64::from(n), u64::from(k));
+        let [
+            mut handle,
+            mut product,
+            mut inputs,
+            mut output,
+            mut preference,
+        ] = [std::ptr::null_mut(); 5];
+        let (mut chosen, mut count) = (Chosen::default(), 0);
+        // SAFETY: each call gets what its documentation asks for, and writes to variables of ours that
+        // outlive it; both inputs have the same shape, since A is given as its transpose.
+        unsafe {
+            done("cublasLtCreate", create(&raw mut handle))?;
+            done(
+                "cublasLtMatmulDescCreate",
+                describe(&raw mut product, COMPUTE_32F, REAL_32F),
+            )?;
+            let transposed = std::ptr::from_ref(&TRANSPOSED).cast();
+            done(
+                "cublasLtMatmulDescSetAttribute",
+                set(product, TRANSPOSE_LEFT, transposed, size_of::<i32>()),
+            )?;
+            let layout = "cublasLtMatrixLayoutCreate";
+            done(
+                layout,
+                lay_out(&raw mut inputs, entries, inner, rows, i64::from(k)),
+            )?;
+            done(
+                layout,
+                lay_out(&raw mut output, REAL_32F, rows, rows, i64::from(n)),
+            )?;
+            done(
+                "cublasLtMatmulPreferenceCreate",
+                prefer(&raw mut preference),
+            )?;
+            let most = std::ptr::from_ref(&WORKSPACE).cast();
+            done(
+                "cublasLtMatmulPreferenceSetAttribute",
+                limit(preference, MOST_WORKSPACE, most, size_of::<usize>()),
+            )?;
+            // A format that this GPU does not have is answered by an error or by no way to do it.
+            let answer = choose(
+                handle,
+                product,
+                inputs,
+                inputs,
+                output,
+                output,
+                preference,
+                1,
+                &raw mut chosen,
+                &raw mut count,
+            );
+            if answer != SUCCESS || count == 0 {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Self {
+            library,
+            handle,
+            product,
+            inputs,
+            output,
+            chosen,
+        }))
+    }
+
+    /// Starts it.
+    fn multiply(
+        &self,
+        left: &Buffer,
+        right: &Buffer,
+        to: &Buffer,
+        workspace: &Buffer,
+    ) -> Result<(), String> {
+        let multiply: Symbol<Multiply> = symbol(self.library, "cublasLtMatmul")?;
+        let (one, zero) = (1.0_f32, 0.0_f32);
+        // SAFETY: the matrices are as large as the layouts say and live until the work is waited for;
+        // scales are read before the call returns.
+        let answer = unsafe {
+            multiply(
+                self.handle,
+                self.product,
+                &raw const one,
+                left.address,
+                self.inputs,
+                right.address,
+                self.inputs,
+                &raw const zero,
+                to.address,
+                self.output,
+                to.address,
+                self.output,
+                &raw const self.chosen.algorithm,
+                workspace.address,
+                WORKSPACE,
+                std::ptr::null_mut(),
+            )
+        };
+        done("cublasLtMatmul", answer)
+    }
+}
+
+fn symbol<'a, T>(library: &'a Library, name: &str) -> Result<Symbol<'a, T>, String> {
+    // SAFETY: the types above are those of the functions' documentation.
+    unsafe { library.get(name.as_bytes()) }.map_err(|_| format!("the library has no {name}"))
+}
+
+fn done(call: &str, answer: c_int) -> Result<(), String> {
+    match answer {
+        SUCCESS => Ok(()),
+        status => Err(format!("{call} answered {status}")),
+    }
+}
+
+/// The version of the vendor's library for collective operations; none where it is not installed.
+pub(super) fn collectives() -> Option<String> {
+    let (name, library) = first(&COLLECTIVES)?;
+    let version: Symbol<unsafe extern "C" fn(*mut c_int) -> c_int> =
+        symbol(&library, "ncclGetVersion").ok()?;
+    let mut number = 0;
+    // SAFETY: it writes one number.
+    let answer = unsafe { version(&raw mut number) };
+    Some(match answer {
+        SUCCESS => format!(
+            "{name} {}.{}.{}",
+            number / 10_000,
+            number / 100 % 100,
+            number % 100
+        ),
+        _ => name.to_owned(),
+    })
+}
+
+impl CudaGpu {
+    /// The rate of the vendor's library on the same inputs and the same shape.
+    pub fn library_products(&mut self, work: &TensorWork) -> Result<LibraryRun, DeviceError> {
+        let Some((name, library)) = first(&MATRICES) else {
+            return Ok(LibraryRun::NotInstalled);
+        };
+        let inputs = self.packed_inputs(work)?;
+        let n = work.inputs.n;
+        let to = self.buffer(u64::from(n) * u64::from(n) * 4)?;
+        let workspace = self.buffer(WORKSPACE as u64)?;
+        let planned = Product::plan(&library, work.format, n, work.inputs.k);
+        let failed = |why: String| self.failed(&why);
+        let Some(product) = planned.map_err(failed)? else {
+            return Ok(LibraryRun::NoSuchProduct);
+        };
+        let multiply = |gpu: &mut Self| {
+            let done = product.multiply(&inputs.left, &inputs.right, &to, &workspace);
+            done.map_err(|why| gpu.failed(&why))
+        };
+        // The first run brings the kernel and wakes the clocks.
+        multiply(self)?;
+        let timed = work.timed.max(1);
+        let elapsed_ms = self.timed(|gpu| (0..timed).try_for_each(|_| multiply(gpu)))?;
+        let gflops = self.gflops(work, elapsed_ms)?;
+        let version: Symbol<Version> =
+            symbol(&library, "cublasLtGetVersion").map_err(|why| self.failed(&why))?;
+        // SAFETY: it takes nothing and gives a number.
+        let version = unsafe { version() };
+        // The process ends soon; unloading what holds a context is asking for trouble.
+        std::mem::forget(library);
+        Ok(LibraryRun::Measured {
+            library: format!("{name} {version}"),
+            gflops,
+        })
+    }
+}
