@@ -14,6 +14,7 @@ pub(super) struct Service {
     child: Child,
     address: String,
     database: Option<Database>,
+    redis: Option<String>,
     dir: TempDir,
 }
 
@@ -25,10 +26,12 @@ struct Database {
 
 impl Service {
     /// Starts it: on a new database of the server that `TEST_DATABASE_URL` names, or else on the
-    /// embedded one. Calls are not counted.
+    /// embedded one, and with the Redis that `TEST_REDIS_URL` names, or else none. Calls are not
+    /// counted.
     pub(super) fn start(broker: PathBuf) -> Result<Self> {
         let database = env::var("TEST_DATABASE_URL").ok();
         let database = database.map(Database::create).transpose()?;
+        let redis = env::var("TEST_REDIS_URL").ok();
         let dir = tempfile::tempdir()?;
         let mut command = Command::new(&broker);
         command
@@ -36,6 +39,9 @@ impl Service {
             .stdin(Stdio::null())
             .stderr(Stdio::piped());
         prepare(&mut command, &dir, database.as_ref());
+        if let Some(redis) = &redis {
+            command.env("REDIS_URL", redis);
+        }
         let mut child = command
             .spawn()
             .with_context(|| format!("{} could not be started", broker.display()))?;
@@ -64,6 +70,7 @@ impl Service {
             child,
             address,
             database,
+            redis,
             dir,
         })
     }
@@ -95,14 +102,36 @@ impl Service {
         Ok(String::from_utf8(made.stdout)?.trim().to_owned())
     }
 
-    /// Its resident memory; 0 where the system does not tell. Units: MiB.
-    pub(super) fn resident_mib(&self) -> f64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()));
-        let kib = status.unwrap_or_default().lines().find_map(|line| {
-            let kib = line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?;
+    /// What stands behind its hot state.
+    pub(super) fn hot_state(&self) -> &'static str {
+        match self.redis {
+            Some(_) => "redis",
+            None => "in_process",
+        }
+    }
+
+    /// Its resident memory. Units: MiB.
+    ///
+    /// Errors: the system does not tell.
+    pub(super) fn resident_mib(&self) -> Result<f64> {
+        self.memory_mib("VmRSS:")
+    }
+
+    /// The most resident memory that it had since it began, as the system counted it. Units: MiB.
+    ///
+    /// Errors: the system does not tell.
+    pub(super) fn most_resident_mib(&self) -> Result<f64> {
+        self.memory_mib("VmHWM:")
+    }
+
+    fn memory_mib(&self, field: &str) -> Result<f64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(&path).with_context(|| format!("{path} is not there"))?;
+        let kib = status.lines().find_map(|line| {
+            let kib = line.strip_prefix(field)?.trim().strip_suffix(" kB")?;
             kib.parse::<f64>().ok()
         });
-        kib.unwrap_or_default() / 1024.0
+        Ok(kib.with_context(|| format!("{path} says nothing of {field}"))? / 1024.0)
     }
 
     /// Stops it and recounts its books.

@@ -1,5 +1,7 @@
 //! What a visitor does, over and over: looks around, plans, takes a quote, holds it, looks at what
 //! it has, and cancels. Three of twenty calls write a reservation's life, one plans, the rest read.
+//! In one visit of [`VISITS_A_LIFE`] it confirms instead, looks around until the machine has proved
+//! itself and is handed off, reads how it is reached, and releases it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +14,10 @@ use ureq::{Body, SendBody};
 
 use super::service::Service;
 
+/// Of so many visits of a visitor, one takes what it holds.
+const VISITS_A_LIFE: u64 = 50;
+/// How long a machine may take to be handed off, and to be given back.
+const LIFE: Duration = Duration::from_secs(300);
 /// How many refusals are kept in words.
 const KEPT: usize = 5;
 /// How long one answer may take.
@@ -27,6 +33,8 @@ pub(super) struct Tally {
     pub(super) micros: Vec<(&'static str, u32)>,
     /// Reservations that were placed and ended.
     pub(super) reservations: u64,
+    /// Those of them whose machine was handed off.
+    pub(super) handed_off: u64,
     /// Answers that were no success.
     pub(super) errors: u64,
     /// The first of them, in words.
@@ -37,9 +45,17 @@ impl Tally {
     pub(super) fn add(&mut self, other: Self) {
         self.micros.extend(other.micros);
         self.reservations += other.reservations;
+        self.handed_off += other.handed_off;
         self.errors += other.errors;
         self.said.extend(other.said);
         self.said.truncate(KEPT);
+    }
+
+    fn note(&mut self, error: String) {
+        self.errors += 1;
+        if self.said.len() < KEPT {
+            self.said.push(error);
+        }
     }
 }
 
@@ -53,6 +69,7 @@ pub(super) struct Visitor {
     offer: String,
     number: u32,
     calls: u64,
+    visits: u64,
 }
 
 /// The calls of one visit that are under way.
@@ -85,6 +102,8 @@ impl Visitor {
             offer: String::new(),
             number,
             calls: 0,
+            // Visitors do not take machines in step.
+            visits: u64::from(number) * 7,
         };
         let ssh = json!({ "name": "laptop", "public_key": SSH_KEY });
         visitor.ask("POST", "/v1/ssh-keys", Some(&ssh))?;
@@ -187,13 +206,37 @@ impl Visit<'_> {
     }
 
     fn steps(&mut self) -> Option<()> {
-        let gpu = self.of.demand["gpu"].as_str().unwrap_or("any").to_owned();
-        let demand = self.of.demand.clone();
+        self.of.visits += 1;
+        let takes = self.of.visits.is_multiple_of(VISITS_A_LIFE);
         for limit in [50, 20, 100] {
-            self.get("GET offers", &format!("/v1/offers?limit={limit}"))?;
-            self.get("GET offers of a GPU", &format!("/v1/offers?gpu={gpu}"))?;
-            self.get("GET gpus", "/v1/gpus")?;
+            self.look_around(limit)?;
         }
+        let path = self.hold()?;
+        self.get("GET reservation", &path)?;
+        self.get("GET reservations", "/v1/reservations")?;
+        self.get("GET balance", "/v1/balance")?;
+        if takes {
+            self.live(&path)?;
+        } else {
+            self.post("POST cancel", &format!("{path}/cancel"), &json!({}))?;
+        }
+        self.tally.reservations += 1;
+        self.get("GET reservation", &path)?;
+        self.get("GET events", "/v1/events?limit=20")?;
+        Some(())
+    }
+
+    fn look_around(&mut self, limit: u32) -> Option<()> {
+        let gpu = self.of.demand["gpu"].as_str().unwrap_or("any").to_owned();
+        self.get("GET offers", &format!("/v1/offers?limit={limit}"))?;
+        self.get("GET offers of a GPU", &format!("/v1/offers?gpu={gpu}"))?;
+        self.get("GET gpus", "/v1/gpus")?;
+        Some(())
+    }
+
+    /// From a plan to a hold; gives the path of the reservation.
+    fn hold(&mut self) -> Option<String> {
+        let demand = self.of.demand.clone();
         let plan = self.post("POST plans", "/v1/plans", &demand)?;
         let plan_path = format!("/v1/plans/{}", plan["id"].as_str()?);
         self.get("GET plan", &plan_path)?;
@@ -206,15 +249,36 @@ impl Visit<'_> {
         self.get("GET quote", &quote_path)?;
         let ask = json!({ "quote_id": quote["id"] });
         let held = self.post("POST reservations", "/v1/reservations", &ask)?;
-        let path = format!("/v1/reservations/{}", held["id"].as_str()?);
-        self.get("GET reservation", &path)?;
-        self.get("GET reservations", "/v1/reservations")?;
-        self.get("GET balance", "/v1/balance")?;
-        self.post("POST cancel", &format!("{path}/cancel"), &json!({}))?;
-        self.tally.reservations += 1;
-        self.get("GET reservation", &path)?;
-        self.get("GET events", "/v1/events?limit=20")?;
+        Some(format!("/v1/reservations/{}", held["id"].as_str()?))
+    }
+
+    /// Takes what is held, to its end.
+    fn live(&mut self, path: &str) -> Option<()> {
+        self.post("POST confirm", &format!("{path}/confirm"), &json!({}))?;
+        self.look_around_until("active", path)?;
+        self.get("GET access", &format!("{path}/access"))?;
+        self.post("POST release", &format!("{path}/release"), &json!({}))?;
+        self.look_around_until("closed", path)?;
+        self.tally.handed_off += 1;
         Some(())
+    }
+
+    /// Looks around until the reservation is in this state; any other end is an error.
+    fn look_around_until(&mut self, wanted: &str, path: &str) -> Option<()> {
+        let began = Instant::now();
+        loop {
+            let shown = self.get("GET reservation", path)?;
+            let state = shown["state"].as_str().unwrap_or_default();
+            if state == wanted {
+                return Some(());
+            }
+            if state == "closed" || began.elapsed() > LIFE {
+                self.tally
+                    .note(format!("{path} is {state}, not {wanted}: {shown}"));
+                return None;
+            }
+            self.look_around(20)?;
+        }
     }
 
     fn get(&mut self, name: &'static str, path: &str) -> Option<Value> {
@@ -244,10 +308,7 @@ impl Visit<'_> {
             Ok((status, body)) => format!("{name}: {status} {body}"),
             Err(error) => format!("{name}: {error:#}"),
         };
-        self.tally.errors += 1;
-        if self.tally.said.len() < KEPT {
-            self.tally.said.push(said);
-        }
+        self.tally.note(said);
         None
     }
 }
