@@ -10,6 +10,7 @@ mod bench;
 mod catalogue;
 mod client;
 mod hybrid;
+mod input;
 mod keys;
 mod ledger;
 mod market;

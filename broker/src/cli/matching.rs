@@ -1,7 +1,6 @@
 //! `broker match`: price lists in, ranked candidates with reasons out. No server, no database.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use adapters::pricesheet::{self, PriceSheets};
@@ -13,6 +12,7 @@ use matcher::{Candidate, Held, Plan, ProviderView, SearchOptions, Snapshot};
 use serde_json::{Value, json};
 
 use super::hybrid::told;
+use super::input::read_text;
 use super::record::{replay, write_record};
 use super::table::{hanging, print_line, table};
 use super::{Ending, all_readable, plan_lines, read_sheets, why_unread};
@@ -123,15 +123,7 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
 
 fn read_demand(file: &Path) -> Result<Demand, Ending> {
     let shown = file.display();
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        std::fs::read_to_string(file)
-    };
-    let text = text.map_err(|error| {
-        Ending::wrong_input(format!("the demand {shown} cannot be read: {error}"))
-    })?;
+    let text = read_text("the demand", file)?;
     serde_json::from_str(&text)
         .map_err(|error| Ending::wrong_input(format!("the demand {shown} is not valid: {error}")))
 }

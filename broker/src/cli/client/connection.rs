@@ -1,7 +1,6 @@
 //! Which service a command speaks to, and with which key: flags before the environment before the
 //! profile.
 
-use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +11,7 @@ use secrecy::SecretString;
 
 use super::profile::{self, Profile, Profiles, parse_name};
 use crate::cli::Ending;
+use crate::cli::input::read_text;
 
 /// The service, the key for it, and the form of the answer.
 #[derive(Debug, Clone, Default, Args)]
@@ -205,15 +205,7 @@ pub(super) fn login_profile(
 /// Reads the key that a file holds alone; `-` is standard input.
 pub(super) fn read_key_file(file: &Path) -> Result<SecretString, Ending> {
     let shown = file.display();
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        std::fs::read_to_string(file)
-    };
-    let text = text.map_err(|error| {
-        Ending::wrong_input(format!("the key file {shown} cannot be read: {error}"))
-    })?;
+    let text = read_text("the key file", file)?;
     check_key(&text, &format!("the key file {shown}"))
 }
 

@@ -1,6 +1,5 @@
 //! What is wanted, from a file or from short flags.
 
-use std::io::Read as _;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +16,7 @@ use serde_json::Value;
 
 use super::word;
 use crate::cli::Ending;
+use crate::cli::input::read_text;
 
 /// What is wanted: a demand in a file, or GPUs by short flags.
 #[derive(Debug, Clone, Default, Args)]
@@ -149,15 +149,7 @@ fn said<T: Default + PartialEq>(part: T) -> Option<T> {
 /// Reads a file of JSON; whether it makes a demand is the service's to say.
 fn read_json(file: &Path) -> Result<Value, Ending> {
     let shown = file.display();
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        std::fs::read_to_string(file)
-    };
-    let text = text.map_err(|error| {
-        Ending::wrong_input(format!("the demand {shown} cannot be read: {error}"))
-    })?;
+    let text = read_text("the demand", file)?;
     serde_json::from_str(&text)
         .map_err(|error| Ending::wrong_input(format!("the demand {shown} is not JSON: {error}")))
 }

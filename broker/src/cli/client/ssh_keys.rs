@@ -1,6 +1,5 @@
 //! `broker ssh-keys`: the public SSH keys that machines get.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -13,6 +12,7 @@ use super::connection::ServiceArgs;
 use super::route::Route;
 use super::sheet::{age, cell, items, print_sheet, print_table, text, time};
 use crate::cli::Ending;
+use crate::cli::input::read_text;
 use crate::cli::table::print_line;
 use crate::clock::{Clock as _, SystemClock};
 
@@ -129,15 +129,7 @@ async fn delete(args: DeleteArgs) -> Result<(), Ending> {
 /// Reads a public key. A private one stays where it is: it is refused before anything is sent.
 fn read_public_key(file: &Path) -> Result<String, Ending> {
     let shown = file.display();
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        std::fs::read_to_string(file)
-    };
-    let text = text.map_err(|error| {
-        Ending::wrong_input(format!("the SSH key {shown} cannot be read: {error}"))
-    })?;
+    let text = read_text("the SSH key", file)?;
     if text.contains("PRIVATE KEY") {
         return Err(Ending::wrong_input(format!(
             "{shown} is a private key, which nobody else may have; give the file that ends in .pub"

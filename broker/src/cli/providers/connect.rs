@@ -1,7 +1,6 @@
 //! `broker providers add`, `check`, `rotate` and `forget`: the credential by which a provider is
 //! connected.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use market::counted::counted;
@@ -13,6 +12,7 @@ use store::settings::DatabaseMode;
 use super::{AddArgs, CheckArgs, Desk, OneArgs, RotateArgs, cause, refused, unknown};
 use crate::app::ProviderLink;
 use crate::cli::Ending;
+use crate::cli::input::read_text;
 use crate::cli::table::print_line;
 use crate::clock::{Clock as _, SystemClock};
 use crate::providers::{
@@ -22,16 +22,7 @@ use crate::start;
 
 /// Reads a credential: all of the file but the white space around it.
 fn read_credential(file: &Path) -> Result<SecretString, Ending> {
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        std::fs::read_to_string(file)
-    };
-    let text = text.map_err(|error| {
-        let shown = file.display();
-        Ending::wrong_input(format!("the credential {shown} cannot be read: {error}"))
-    })?;
+    let text = read_text("the credential", file)?;
     Ok(SecretString::from(text.trim()))
 }
 

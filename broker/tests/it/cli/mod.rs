@@ -6,12 +6,14 @@ mod books;
 mod catalogue;
 mod commands;
 mod demo;
+mod hybrid;
 mod keys;
 mod lists;
 mod matching;
 mod predict;
 mod providers;
 mod real_lists;
+mod record;
 mod serve;
 
 use std::ffi::OsStr;
