@@ -144,6 +144,9 @@ impl Scene {
             // A hold must outlast the time without a replica, which is long by this clock.
             ("BROKER__SALES__HOLD_SECONDS", "86400".to_owned()),
             ("BROKER__SALES__COOLDOWN_SECONDS", "60".to_owned()),
+            // By this clock a node that waits for a busy machine is slow; it is not lost.
+            ("BROKER__VERIFIER__BOOT_SECONDS", "7200".to_owned()),
+            ("BROKER__VERIFIER__VERIFY_SECONDS", "3600".to_owned()),
             // lambda states no counts: by default two tenants would take all that there is.
             ("BROKER__SALES__SOFT_HOLDS_PER_OFFER", "20".to_owned()),
         ];

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::lifecycle::scene::{fleet, training};
 
 /// How long anything may take before it has failed.
-pub(super) const PATIENCE: Duration = Duration::from_secs(150);
+pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(150);
 
