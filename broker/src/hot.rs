@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 pub use in_process::InProcess;
-pub use redis::{Redis, RedisRefused};
+pub use redis::{Patience, Redis, RedisRefused};
 
 /// What replicas share for speed. No call fails: what cannot be reached falls back to what keeps
 /// the service going, as each call says.

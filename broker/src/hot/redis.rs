@@ -20,10 +20,24 @@ use tokio::task::JoinSet;
 use super::{HotState, InProcess, Quota, RateCheck, Topic, WakeUps, bell, gcra};
 use wire::Wire;
 
-/// How long a call may take that a request waits for.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// How long a call may take that only background work waits for.
-const PATIENCE_OF_WORK: Duration = Duration::from_secs(1);
+/// How long a call may take before the server counts as lost.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// One that a request waits for.
+    pub of_requests: Duration,
+    /// One that only background work waits for.
+    pub of_work: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            of_requests: Duration::from_millis(200),
+            of_work: Duration::from_secs(1),
+        }
+    }
+}
+
 /// Wake-ups that wait to be sent; one more would say nothing new.
 const UNSENT: usize = 64;
 
@@ -59,7 +73,18 @@ impl Redis {
     ///
     /// Errors: [`RedisRefused`].
     pub fn open(url: &SecretString, deployment: &str) -> Result<Self, RedisRefused> {
-        let wire = Wire::to(url, deployment)?;
+        Self::open_with(url, deployment, Patience::default())
+    }
+
+    /// As [`Redis::open`], with another patience.
+    ///
+    /// Errors: [`RedisRefused`].
+    pub fn open_with(
+        url: &SecretString,
+        deployment: &str,
+        patience: Patience,
+    ) -> Result<Self, RedisRefused> {
+        let wire = Wire::to(url, deployment, patience)?;
         let bell = bell();
         let (unsent, to_send) = mpsc::channel(UNSENT);
         let mut tasks = JoinSet::new();
@@ -89,7 +114,7 @@ impl Redis {
         call.arg(holder).arg(milliseconds(ttl));
         let answer: Option<bool> = self
             .wire
-            .ask(PATIENCE_OF_WORK, async |mut redis| {
+            .ask(self.wire.patience.of_work, async |mut redis| {
                 call.invoke_async(&mut redis).await
             })
             .await;
@@ -113,7 +138,9 @@ impl HotState for Redis {
     async fn cached(&self, key: &str) -> Option<Vec<u8>> {
         let key = self.wire.key("cache", key);
         self.wire
-            .ask(PATIENCE, async |mut redis| redis.get(key).await)
+            .ask(self.wire.patience.of_requests, async |mut redis| {
+                redis.get(key).await
+            })
             .await
             .flatten()
     }
@@ -122,7 +149,7 @@ impl HotState for Redis {
         let key = self.wire.key("cache", key);
         let expiry = SetOptions::default().with_expiration(SetExpiry::PX(milliseconds(ttl)));
         self.wire
-            .ask(PATIENCE, async |mut redis| {
+            .ask(self.wire.patience.of_requests, async |mut redis| {
                 redis.set_options::<_, _, ()>(key, value, expiry).await
             })
             .await;
@@ -144,7 +171,7 @@ impl HotState for Redis {
         let mut call = RELEASE.key(self.wire.key("lease", work));
         call.arg(holder);
         self.wire
-            .ask(PATIENCE_OF_WORK, async |mut redis| {
+            .ask(self.wire.patience.of_work, async |mut redis| {
                 call.invoke_async::<i64>(&mut redis).await
             })
             .await;
@@ -166,7 +193,7 @@ impl HotState for Redis {
         call.arg(gcra::interval_us(quota)).arg(quota.burst.get());
         let counted: Option<(bool, u32, u64, u64)> = self
             .wire
-            .ask(PATIENCE, async |mut redis| {
+            .ask(self.wire.patience.of_requests, async |mut redis| {
                 call.invoke_async(&mut redis).await
             })
             .await;

@@ -452,7 +452,7 @@ async fn prove_one_node(scene: &Scene) {
     let (random, once) = (StdRng::seed_from_u64(1), Arc::new(AtomicBool::new(true)));
     let orders = buy(scene.api(), 1, random, once).await;
     scene.until_as_wished(&orders).await;
-    let steps = scene.balancer.who_took("/v1/verifications/");
+    let steps = scene.balancer.who_took(balancer::STEPS);
     let distinct: BTreeSet<_> = steps.iter().collect();
     assert_eq!(distinct.len(), 2, "both were asked: {steps:?}");
     for (table, column, values) in fixture::contents(&scene.database.store).await {

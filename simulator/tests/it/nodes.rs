@@ -251,7 +251,7 @@ async fn nothing_is_run_for_a_foreign_credential_a_foreign_machine_a_silent_node
 
 #[tokio::test]
 async fn a_script_past_its_deadline_is_killed_with_everything_it_started() {
-    let stage = Stage::with(|config| config.node_deadline = Duration::from_secs(1)).await;
+    let stage = Stage::with(|config| config.node_deadline = Duration::from_secs(5)).await;
     stage.add_key().await;
     let script = "#!/bin/sh\nsleep 1000 &\necho $$ $!\nsleep 1000\n";
     let id = stage.launch(&but(a10("one"), "user_data", script)).await;

@@ -11,7 +11,7 @@ use tokio::sync::{broadcast, mpsc};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::debug;
 
-use super::{PATIENCE, PATIENCE_OF_WORK, RedisRefused};
+use super::{Patience, RedisRefused};
 use crate::hot::Topic;
 use crate::hot::circuit::Circuit;
 
@@ -24,6 +24,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(super) struct Wire {
     client: Client,
+    pub(super) patience: Patience,
     connection: ConnectionManager,
     circuit: Arc<Circuit>,
     deployment: Arc<str>,
@@ -35,18 +36,23 @@ impl Wire {
     /// A connection that is made on first use.
     ///
     /// Errors: [`RedisRefused`].
-    pub(super) fn to(url: &SecretString, deployment: &str) -> Result<Self, RedisRefused> {
+    pub(super) fn to(
+        url: &SecretString,
+        deployment: &str,
+        patience: Patience,
+    ) -> Result<Self, RedisRefused> {
         let client = Client::open(url.expose_secret()).map_err(|_| RedisRefused)?;
         // We ask again by ourselves, and wait no longer than the caller does.
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(0)
-            .set_connection_timeout(Some(PATIENCE_OF_WORK))
-            .set_response_timeout(Some(PATIENCE_OF_WORK));
+            .set_connection_timeout(Some(patience.of_work))
+            .set_response_timeout(Some(patience.of_work));
         let connection = ConnectionManager::new_lazy_with_config(client.clone(), config)
             .map_err(|_| RedisRefused)?;
         Ok(Self {
             client,
             connection,
+            patience,
             circuit: Arc::default(),
             deployment: deployment.into(),
             me: uuid::Uuid::now_v7().simple().to_string().into(),
@@ -106,7 +112,7 @@ impl Wire {
             if self.circuit.lost_for().is_some() {
                 let key = self.key("probe", &self.me);
                 let write = Cmd::pset_ex(key, 1, 1000);
-                self.try_call(PATIENCE, async |mut redis| {
+                self.try_call(self.patience.of_requests, async |mut redis| {
                     write.exec_async(&mut redis).await
                 })
                 .await;
@@ -121,7 +127,7 @@ impl Wire {
             for topic in Topic::ALL.into_iter().filter(|topic| wave.contains(topic)) {
                 let message = format!("{} {}", topic.as_str(), self.me);
                 let channel = self.key("wake", "all");
-                self.ask(PATIENCE_OF_WORK, async |mut redis| {
+                self.ask(self.patience.of_work, async |mut redis| {
                     redis.publish::<_, _, ()>(channel, message).await
                 })
                 .await;
@@ -147,7 +153,7 @@ impl Wire {
             subscription.subscribe(self.key("wake", "all")).await?;
             RedisResult::Ok(subscription)
         };
-        let Ok(subscription) = timeout(PATIENCE_OF_WORK, subscribe).await else {
+        let Ok(subscription) = timeout(self.patience.of_work, subscribe).await else {
             return Err((::redis::ErrorKind::Io, "no answer in time").into());
         };
         let mut messages = subscription?.into_on_message();

@@ -12,6 +12,8 @@ use reqwest::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 
 use super::replica::{Address, Replica};
 
+/// Where nodes prove themselves.
+pub(super) const STEPS: &str = "/v1/verifications/";
 /// The largest message of a node. Units: bytes.
 const LARGEST: usize = 16 << 20;
 
@@ -24,20 +26,22 @@ pub(super) struct Balancer {
 #[derive(Default)]
 struct Shared {
     behind: Vec<Address>,
-    turn: usize,
+    turns: [usize; 2],
     /// Whom each request reached, and its path.
     passed_on: Vec<(SocketAddr, String)>,
 }
 
 impl Shared {
-    /// The replicas that serve, from the one whose turn it is.
-    fn in_turn(&mut self) -> Vec<SocketAddr> {
+    /// The replicas that serve, from the one whose turn it is. Steps of nodes have turns of their own:
+    /// among all requests it would be chance which replica a conversation goes on with.
+    fn in_turn(&mut self, path: &str) -> Vec<SocketAddr> {
         let address = |one: &Address| *one.lock().expect("sound");
         let mut up: Vec<_> = self.behind.iter().filter_map(address).collect();
         if !up.is_empty() {
-            let first = self.turn % up.len();
+            let turn = &mut self.turns[usize::from(path.starts_with(STEPS))];
+            let first = *turn % up.len();
             up.rotate_left(first);
-            self.turn += 1;
+            *turn += 1;
         }
         up
     }
@@ -99,7 +103,7 @@ async fn pass_on(
     client: web::Data<reqwest::Client>,
     shared: web::Data<Mutex<Shared>>,
 ) -> HttpResponse {
-    let up = shared.lock().expect("sound").in_turn();
+    let up = shared.lock().expect("sound").in_turn(request.path());
     for address in up {
         let url = format!("http://{address}{}", request.uri());
         let method = request.method().as_str().parse().expect("a method");

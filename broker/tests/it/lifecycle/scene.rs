@@ -108,6 +108,8 @@ impl Scene {
             store: Some(store.clone()),
             executable: Some(agent()),
             call_timeout,
+            // In the middle of a day and of a month: no period of a budget ends during a test.
+            start: "2026-03-11T09:00:00Z".parse().expect("a time"),
             wrap: Box::new(move |adapter: &'static dyn Adapter| tap(adapter, Arc::clone(&tapped))),
             ..WorldOptions::new(dir.path())
         })

@@ -89,7 +89,7 @@ impl Receiver {
                 self.came.notified().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), enough)
+        tokio::time::timeout(Duration::from_secs(60), enough)
             .await
             .expect("a message in time");
     }
