@@ -168,6 +168,10 @@ pub struct LimitsConfig {
     pub reads: QuotaConfig,
     /// Calls with a key that write or plan.
     pub writes: QuotaConfig,
+    /// Calls of all keys and logins of a tenant together that only read.
+    pub tenant_reads: QuotaConfig,
+    /// Calls of all keys and logins of a tenant together that write or plan.
+    pub tenant_writes: QuotaConfig,
     /// Calls without a valid credential.
     pub anonymous: QuotaConfig,
 }
@@ -316,6 +320,9 @@ pub struct OidcConfig {
     pub role_claim: String,
     /// Words of that claim, and the roles that they stand for.
     pub role_map: BTreeMap<String, Role>,
+    /// Whether its `role_map` may make administrators of the whole service, who reach every tenant.
+    #[serde(default)]
+    pub may_administer: bool,
     /// Algorithms of its signatures; RS256, ES256 and EdDSA, when nothing is said.
     #[serde(default = "OidcAlgorithm::all")]
     pub algorithms: Vec<OidcAlgorithm>,
@@ -399,6 +406,8 @@ pub fn defaults() -> serde_json::Value {
             "enabled": true,
             "reads": { "per_second": 50, "burst": 200 },
             "writes": { "per_second": 10, "burst": 50 },
+            "tenant_reads": { "per_second": 200, "burst": 800 },
+            "tenant_writes": { "per_second": 40, "burst": 200 },
             "anonymous": { "per_second": 10, "burst": 50 },
         },
         "secrets": {},

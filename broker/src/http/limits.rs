@@ -1,7 +1,8 @@
 //! Rate limits: how often a caller may call, by what the call costs.
 //!
-//! A key has a quota for reads and one for writes and plans; whoever shows no valid credential has
-//! one by address. Nodes that prove themselves and those who watch our health are not counted: one
+//! A key has a quota for reads and one for writes and plans, and so have all of its tenant together,
+//! or a tenant would have as much as it makes keys; whoever shows no valid credential has one by
+//! address. Nodes that prove themselves and those who watch our health are not counted: one
 //! address may stand for a whole fleet.
 //!
 //! Every counted answer says where the caller stands, in the three fields that clients read
@@ -38,10 +39,9 @@ const RESET: (&str, &str) = (
 );
 
 /// Routes that are not counted.
-const UNCOUNTED: [&str; 5] = [
+const UNCOUNTED: [&str; 4] = [
     "/healthz",
     "/readyz",
-    "/metrics",
     "/v1/agents/{sha256}",
     "/v1/verifications/{id}/steps/{n}",
 ];
@@ -61,8 +61,8 @@ pub(super) async fn limit<B: MessageBody + 'static>(
     let Some(broker) = broker.filter(|broker| broker.config().limits.enabled && counted()) else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
-    let (family, caller, quota) = caller(&broker, &request).await;
-    let check = broker.hot().check_rate(&caller, quota).await;
+    let (family, counts) = caller(&broker, &request).await;
+    let check = check(&broker, &counts).await;
     let mut response = if check.allowed {
         next.call(request).await?.map_into_left_body()
     } else {
@@ -74,14 +74,34 @@ pub(super) async fn limit<B: MessageBody + 'static>(
     Ok(response)
 }
 
-/// Under which name a call is counted, and against what: the kind of quota, who, and how much.
-async fn caller(broker: &Broker, request: &ServiceRequest) -> (&'static str, String, Quota) {
+/// Counts a call under each name, until one refuses it; the tightest says where the caller stands.
+async fn check(broker: &Broker, counts: &[(String, Quota)]) -> RateCheck {
+    let mut tightest: Option<RateCheck> = None;
+    for (name, quota) in counts {
+        let check = broker.hot().check_rate(name, *quota).await;
+        tightest = match tightest {
+            Some(known) if check.allowed && known.remaining <= check.remaining => Some(known),
+            _ => Some(check),
+        };
+        if !check.allowed {
+            break;
+        }
+    }
+    tightest.expect("a call is counted at least once")
+}
+
+/// The kind of quota of a call, under which names it is counted, and how much each may.
+async fn caller(broker: &Broker, request: &ServiceRequest) -> (&'static str, Vec<(String, Quota)>) {
     let limits = &broker.config().limits;
     match auth::identify(request.request()).await {
         Ok(principal) => {
-            let (family, quota) = family(limits, request.method());
-            let name = (principal.own_tenant, principal.id);
-            (family, format!("{family}:{}:{}", name.0, name.1), quota)
+            let (family, own, of_tenant) = family(limits, request.method());
+            let (tenant, id) = (principal.own_tenant, principal.id);
+            let counts = vec![
+                (format!("{family}:{tenant}:{id}"), own),
+                (format!("{family}:{tenant}"), of_tenant),
+            ];
+            (family, counts)
         }
         // A credential that is not good is none: whoever tries many is counted by address.
         Err(_) => {
@@ -89,17 +109,20 @@ async fn caller(broker: &Broker, request: &ServiceRequest) -> (&'static str, Str
             let name =
                 address.map_or_else(|| "unknown".to_owned(), |ip| neighbourhood(ip).to_string());
             let family = "anonymous";
-            (family, format!("{family}:{name}"), quota(limits.anonymous))
+            let counts = vec![(format!("{family}:{name}"), quota(limits.anonymous))];
+            (family, counts)
         }
     }
 }
 
-fn family(limits: &LimitsConfig, method: &Method) -> (&'static str, Quota) {
-    if method.is_safe() {
-        ("reads", quota(limits.reads))
+/// The kind of quota, how much one key or login may, and how much all of a tenant together.
+fn family(limits: &LimitsConfig, method: &Method) -> (&'static str, Quota, Quota) {
+    let (family, own, of_tenant) = if method.is_safe() {
+        ("reads", limits.reads, limits.tenant_reads)
     } else {
-        ("writes", quota(limits.writes))
-    }
+        ("writes", limits.writes, limits.tenant_writes)
+    };
+    (family, quota(own), quota(of_tenant))
 }
 
 fn quota(config: QuotaConfig) -> Quota {

@@ -12,6 +12,8 @@ async fn strict() -> Service {
             "enabled": true,
             "reads": { "per_second": 1, "burst": 4 },
             "writes": { "per_second": 1, "burst": 2 },
+            "tenant_reads": { "per_second": 1, "burst": 7 },
+            "tenant_writes": { "per_second": 1, "burst": 3 },
             "anonymous": { "per_second": 1, "burst": 3 },
         }))
         .expect("limits");
@@ -64,10 +66,37 @@ async fn a_key_has_its_quotas_for_reads_and_writes_and_every_answer_says_where_i
     assert_eq!((bad.status, number(&bad, "ratelimit-limit")), (422, 2));
     until_refused(plan).await;
 
-    // Another key, even of the same tenant, is another caller.
-    let colleague = service.key("acme", Role::Member).await;
-    let answer = service.with(&colleague).get("/v1/reservations").await;
+    // Another key is another caller.
+    let other = service.key("globex", Role::Member).await;
+    let answer = service.with(&other).get("/v1/reservations").await;
     assert_eq!(number(&answer, "ratelimit-remaining"), 3);
+    answer.expect(200);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_keys_of_a_tenant_together_have_a_quota_of_their_own() {
+    let service = strict().await;
+    let acme = service.key("acme", Role::Member).await;
+    until_refused(async || service.with(&acme).get("/v1/offers").await).await;
+    // What one key was refused counts for no other.
+    let colleague = service.key("acme", Role::Member).await;
+    let first = service.with(&colleague).get("/v1/offers").await;
+    first.expect(200);
+    let mut granted = 0;
+    let refused = loop {
+        let key = service.key("acme", Role::Member).await;
+        let answer = service.with(&key).get("/v1/offers").await;
+        match answer.status {
+            200 => granted += 1,
+            _ => break answer,
+        }
+        assert!(granted < 100, "as many calls as there are keys");
+    };
+    refused.refused(429, "rate_limited");
+    assert_eq!(number(&refused, "ratelimit-limit"), 7);
+    let globex = service.key("globex", Role::Member).await;
+    let answer = service.with(&globex).get("/v1/offers").await;
     answer.expect(200);
     service.stop().await;
 }
