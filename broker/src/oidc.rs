@@ -128,6 +128,12 @@ fn check(config: &OidcConfig) -> Result<(), &'static str> {
     if config.role_map.is_empty() {
         return Err("`role_map` is empty, so that nobody could log in; map a word to a role");
     }
+    if config.role_map.values().any(|role| *role == Role::Admin) && !config.may_administer {
+        return Err(
+            "`role_map` makes administrators of the whole service, who reach every tenant; \
+             map to `member` or `finance`, or say `may_administer = true`",
+        );
+    }
     if config.algorithms.is_empty() {
         return Err("`algorithms` is empty; leave it out for all of RS256, ES256 and EdDSA");
     }
@@ -250,5 +256,31 @@ impl OidcAlgorithm {
             Self::Es256 => Algorithm::ES256,
             Self::EdDsa => Algorithm::EdDSA,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_issuer_makes_administrators_only_where_that_is_said_of_it() {
+        let config = |more: Value| {
+            let mut config = serde_json::json!({
+                "issuer": "https://id.acme.example", "audience": "broker", "tenant": "acme",
+                "role_claim": "roles", "role_map": { "leads": "member", "chiefs": "admin" },
+            });
+            let more = more.as_object().expect("an object").clone();
+            config.as_object_mut().expect("an object").extend(more);
+            serde_json::from_value::<OidcConfig>(config).expect("a configuration")
+        };
+        let refused = check(&config(serde_json::json!({}))).expect_err("refused");
+        assert!(refused.contains("may_administer = true"), "{refused}");
+        assert_eq!(
+            check(&config(serde_json::json!({ "may_administer": true }))),
+            Ok(())
+        );
+        let member = serde_json::json!({ "role_map": { "leads": "member" } });
+        assert_eq!(check(&config(member)), Ok(()));
     }
 }

@@ -84,10 +84,25 @@ pub(crate) struct PlanMemory(Cache<PlanKey, Arc<PlanRecord>>);
 
 type PlanKey = (Reach, SupplyMark, [u8; 32]);
 
+/// How much of them is kept. Units: bytes, by [`weight`].
+const KEPT_BYTES: u64 = 64 * 1024 * 1024;
+/// What a candidate takes with its lines and reasons, about: three times its text on the wire.
+const CANDIDATE_BYTES: usize = 3 * 1024;
+
 impl Default for PlanMemory {
     fn default() -> Self {
-        Self(Cache::new(10_000))
+        let cache = Cache::builder()
+            .max_capacity(KEPT_BYTES)
+            .weigher(|_: &PlanKey, record: &Arc<PlanRecord>| weight(record))
+            .time_to_live(LIFE);
+        Self(cache.build())
     }
+}
+
+/// What a plan takes in memory, about. Units: bytes.
+fn weight(record: &PlanRecord) -> u32 {
+    let candidates = record.plan.candidates.len() + 1;
+    u32::try_from(candidates * CANDIDATE_BYTES).unwrap_or(u32::MAX)
 }
 
 /// Makes a plan for a demand, or finds the one that answers it already.

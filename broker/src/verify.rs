@@ -232,7 +232,9 @@ pub async fn step(
 /// else by the database's.
 ///
 /// The latter counts in what a restart of ours took. A node that is late by it was perhaps not: what
-/// cannot be timed proves nothing, and the node may prove itself from the beginning.
+/// cannot be timed proves nothing, and the node may prove itself from the beginning. Not so once it was
+/// told what it must open: it would draw another choice whenever the first one does not suit it, so by
+/// whatever clock there is it is late.
 async fn time_of(
     broker: &Broker,
     row: &NodeSession,
@@ -245,12 +247,21 @@ async fn time_of(
     }
     let all = broker.store().verifications().across_tenants();
     let shared = all.since_answer(id, key.as_str()).await?;
-    let in_time = |elapsed: &Duration| session.deadline().is_none_or(|limit| *elapsed <= limit);
-    if let Some(elapsed) = shared.filter(in_time) {
+    let counts = |elapsed: &Duration| {
+        session.awaited() == Some(Step::Report)
+            || session.deadline().is_none_or(|limit| *elapsed <= limit)
+    };
+    if let Some(elapsed) = shared.filter(counts) {
         return Ok(elapsed);
     }
-    all.interrupt(id, key.as_str(), broker.now()).await?;
-    Err(StepRefusal::Interrupted)
+    // Another replica may have taken the step meanwhile: then the answer to it stands.
+    match all
+        .interrupt(id, key.as_str(), row.step, broker.now())
+        .await?
+    {
+        true => Err(StepRefusal::Interrupted),
+        false => Err(StepRefusal::Raced),
+    }
 }
 
 fn parse<T: DeserializeOwned>(step: u8, body: Value) -> Result<T, StepRefusal> {

@@ -23,7 +23,11 @@ impl MigrationTrait for Migration {
         Ok(())
     }
 
+    /// A key of some projects would be one of the whole tenant without the column, so it is revoked.
     async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
+        let revoke = "UPDATE api_keys SET revoked_at = created_at \
+                      WHERE projects IS NOT NULL AND revoked_at IS NULL";
+        manager.get_connection().execute_unprepared(revoke).await?;
         for table in TABLES {
             manager
                 .alter_table(Table::alter().table(table).drop_column(COLUMN).to_owned())

@@ -4,11 +4,14 @@ use chrono::{DateTime, Utc};
 use market::identity::{Projects, Role, Scopes};
 use market::ids::{ApiKeyId, PrincipalId, TenantId};
 use sea_orm::sea_query::{Expr, Func};
-use sea_orm::{ColumnTrait, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder, QuerySelect};
+use sea_orm::{
+    ColumnTrait, Condition, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder, QuerySelect,
+};
 
 use crate::entity::api_keys;
 use crate::entity::column::{Json, Moment, Text, Word};
 use crate::idempotency::{self, Completion};
+use crate::room::Room;
 use crate::scope::tenant_scoped;
 use crate::tx::transaction;
 use crate::{Conflict, StoreError};
@@ -113,12 +116,19 @@ impl From<api_keys::Model> for ApiKey {
     }
 }
 
+/// Those that are good; a key that follows another by rotation needs no room.
+const ROOM: Room = Room {
+    what: "API keys that are good",
+    most: 500,
+    instead: "revoke one first",
+};
+
 tenant_scoped!(ApiKeys, api_keys, TenantApiKeys, AllApiKeys, "API keys");
 
 impl TenantApiKeys<'_> {
     /// Keeps a new key, which is a principal of its own.
     ///
-    /// Errors: [`StoreError::Conflict`] when the same key exists; [`StoreError::Stale`] when
+    /// Errors: [`StoreError::Conflict`] when the same key exists, or as many are good as may be; [`StoreError::Stale`] when
     /// `completion` was taken over.
     pub async fn insert(
         &self,
@@ -142,6 +152,15 @@ impl TenantApiKeys<'_> {
             projects: key.projects.named().cloned().map(Json),
         };
         transaction!(self.store, |tx| {
+            let there = api_keys::Entity::find()
+                .filter(api_keys::Column::TenantId.eq(Text(self.tenant)))
+                .filter(api_keys::Column::RevokedAt.is_null())
+                .filter(
+                    Condition::any()
+                        .add(api_keys::Column::ExpiresAt.is_null())
+                        .add(api_keys::Column::ExpiresAt.gt(row.created_at)),
+                );
+            ROOM.for_one_more(tx, self.tenant, there).await?;
             api_keys::Entity::insert(row.clone().into_active_model())
                 .exec_without_returning(tx)
                 .await

@@ -51,6 +51,16 @@ pub enum Conflict {
         /// How many there may be.
         most: u64,
     },
+    /// The tenant keeps as many of them as it may.
+    #[error("a tenant may have {most} {what}; {instead}")]
+    NoRoom {
+        /// What there are too many of, in words.
+        what: &'static str,
+        /// How many there may be.
+        most: u64,
+        /// What makes room, in words.
+        instead: &'static str,
+    },
     /// The tenant has as many budgets as it may.
     #[error("a tenant may have {most} budgets; delete one first")]
     TooManyBudgets {

@@ -46,6 +46,7 @@ pub mod quotes;
 pub mod reach;
 pub mod reservations;
 pub mod retention;
+mod room;
 mod scope;
 pub mod sealed;
 pub mod settings;

@@ -7,6 +7,7 @@ use sea_orm::{ColumnTrait, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder
 use crate::entity::column::Text;
 use crate::entity::ssh_keys;
 use crate::idempotency::{self, Completion};
+use crate::room::Room;
 use crate::scope::tenant_scoped;
 use crate::tx::transaction;
 use crate::{Conflict, StoreError};
@@ -54,13 +55,20 @@ impl From<ssh_keys::Model> for SshKey {
     }
 }
 
+/// Every machine carries all of them.
+const ROOM: Room = Room {
+    what: "SSH keys",
+    most: 100,
+    instead: "delete one first",
+};
+
 tenant_scoped!(SshKeys, ssh_keys, TenantSshKeys, "SSH keys");
 
 impl TenantSshKeys<'_> {
     /// Keeps a new key.
     ///
-    /// Errors: [`StoreError::Conflict`] when the tenant has it already; [`StoreError::Stale`]
-    /// when `completion` was taken over.
+    /// Errors: [`StoreError::Conflict`] when the tenant has it already or has as many as it may;
+    /// [`StoreError::Stale`] when `completion` was taken over.
     pub async fn add(
         &self,
         key: NewSshKey,
@@ -76,6 +84,9 @@ impl TenantSshKeys<'_> {
             created_at: now.into(),
         };
         transaction!(self.store, |tx| {
+            let there =
+                ssh_keys::Entity::find().filter(ssh_keys::Column::TenantId.eq(Text(self.tenant)));
+            ROOM.for_one_more(tx, self.tenant, there).await?;
             ssh_keys::Entity::insert(row.clone().into_active_model())
                 .exec_without_returning(tx)
                 .await

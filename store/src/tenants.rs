@@ -10,6 +10,7 @@ use sea_orm::{
 use crate::entity::column::Text;
 use crate::entity::{projects, tenants};
 use crate::idempotency::{self, Completion};
+use crate::room::Room;
 use crate::scope::service_wide;
 use crate::tx::transaction;
 use crate::{Conflict, StoreError};
@@ -61,6 +62,13 @@ impl From<projects::Model> for Project {
         }
     }
 }
+
+/// Projects are kept for good: what was charged names them.
+const ROOM: Room = Room {
+    what: "projects",
+    most: 1_000,
+    instead: "use one of them",
+};
 
 service_wide!(Tenants, tenants, "tenants and their projects");
 
@@ -135,7 +143,7 @@ impl Tenants<'_> {
 
     /// Makes a project of the tenant.
     ///
-    /// Errors: [`StoreError::Conflict`] when the tenant has one of this name;
+    /// Errors: [`StoreError::Conflict`] when the tenant has one of this name, or as many as it may;
     /// [`StoreError::Stale`] when `completion` was taken over.
     pub async fn add_project(
         &self,
@@ -152,6 +160,9 @@ impl Tenants<'_> {
             created_at: now.into(),
         };
         transaction!(self.store, |tx| {
+            let there =
+                projects::Entity::find().filter(projects::Column::TenantId.eq(Text(tenant)));
+            ROOM.for_one_more(tx, tenant, there).await?;
             projects::Entity::insert(row.clone().into_active_model())
                 .exec_without_returning(tx)
                 .await

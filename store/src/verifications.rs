@@ -267,10 +267,13 @@ impl AllVerifications<'_> {
         &self,
         id: VerificationId,
         agent_key: &str,
+        step: u8,
         now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
-        transaction!(self.store, |tx| interrupted::end(tx, id, agent_key, now)
-            .await)
+        transaction!(self.store, |tx| interrupted::end(
+            tx, id, agent_key, step, now
+        )
+        .await)
     }
 
     /// Saves a node's step. The last one saves the signed result with it and asks for a look at

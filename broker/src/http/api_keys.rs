@@ -146,9 +146,12 @@ pub(crate) async fn make_api_key(
     let asked = body.value;
     check_name("name", &asked.name)?;
     let scopes = asked.scopes.unwrap_or_else(|| default_scopes(asked.role));
-    let projects = match asked.projects {
+    let named = asked
+        .projects
+        .or_else(|| who.grant.projects.named().cloned());
+    let projects = match named {
         Some(named) => known_projects(&broker, who.tenant, asked.role, named).await?,
-        None => who.grant.projects.clone(),
+        None => Projects::All,
     };
     let grant = Grant {
         role: asked.role,

@@ -136,12 +136,12 @@ pub(crate) async fn list_audit(
 ) -> Result<web::Json<Page<AuditItem>>, ApiError> {
     let limit = limit(query.limit)?;
     for (field, word) in [("operation", &query.operation), ("target", &query.target)] {
-        if word
-            .as_ref()
-            .is_some_and(|word| word.chars().count() > MAX_CHARS)
-        {
+        let is_word = |word: &String| {
+            word.chars().count() <= MAX_CHARS && !word.chars().any(char::is_control)
+        };
+        if !word.as_ref().is_none_or(is_word) {
             return Err(ApiError::invalid_parameter(format!(
-                "`{field}` must be at most {MAX_CHARS} characters"
+                "`{field}` must be at most {MAX_CHARS} characters, none of them a control character"
             )));
         }
     }

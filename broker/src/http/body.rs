@@ -23,6 +23,8 @@ use super::error::ApiError;
 
 /// The largest body that is read when nothing else is said. Units: bytes.
 const LIMIT_BYTES: usize = 256 * 1024;
+/// How long a body may take to arrive: one that never comes would keep its connection for good.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A JSON body that fits `T` and has at most `LIMIT` bytes.
 #[derive(Debug)]
@@ -97,12 +99,9 @@ impl FromRequest for LateBody {
 }
 
 impl LateBody {
-    /// Reads the body, as long as it has at most `limit` bytes and comes within `patience`.
-    pub(crate) async fn read(self, limit: usize, patience: Duration) -> Result<Bytes, ApiError> {
-        let too_slow = |_| ApiError::invalid_json("the body came too slowly; send it again");
-        tokio::time::timeout(patience, read(self.0, limit))
-            .await
-            .map_err(too_slow)?
+    /// Reads the body, as long as it has at most `limit` bytes.
+    pub(crate) async fn read(self, limit: usize) -> Result<Bytes, ApiError> {
+        read(self.0, limit).await
     }
 }
 
@@ -153,7 +152,9 @@ fn unreadable(error: actix_web::Error) -> ApiError {
 }
 
 async fn read(payload: web::Payload, limit: usize) -> Result<Bytes, ApiError> {
-    match payload.to_bytes_limited(limit).await {
+    let too_slow = |_| ApiError::invalid_json("the body came too slowly; send it again");
+    let arrived = tokio::time::timeout(PATIENCE, payload.to_bytes_limited(limit));
+    match arrived.await.map_err(too_slow)? {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) => Err(ApiError::invalid_json(format!(
             "the body broke off: {error}"

@@ -95,6 +95,7 @@ codes! {
     quote_taken, 409, "The quote was taken already";
     step_out_of_order, 409, "The step does not fit the conversation";
     too_many_budgets, 409, "The tenant has as many budgets as it may";
+    no_room, 409, "The tenant has as many of these as it may";
     too_many_endpoints, 409, "The tenant has as many webhook endpoints as it may";
     verification_interrupted, 409, "The conversation cannot go on";
     wrong_state, 409, "The reservation is in another state";
@@ -227,6 +228,9 @@ impl From<store::StoreError> for ApiError {
             ),
             E::Conflict(conflict @ store::Conflict::TooMany { .. }) => {
                 Self::too_many_endpoints(conflict.to_string())
+            }
+            E::Conflict(conflict @ store::Conflict::NoRoom { .. }) => {
+                Self::no_room(conflict.to_string())
             }
             E::Conflict(conflict @ store::Conflict::EndpointDisabled) => {
                 Self::endpoint_disabled(conflict.to_string())

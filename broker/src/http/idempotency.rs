@@ -89,9 +89,21 @@ fn within_reach<'a>(key: &'a str, who: &Principal) -> Cow<'a, str> {
     }
 }
 
+/// What is asked beyond method and path: of some calls the query says whom they are about.
+fn digest(query: &str, body: &[u8]) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(body);
+    if !query.is_empty() {
+        // A body is JSON, which has no such byte.
+        hasher.update(&[0xff]);
+        hasher.update(query.as_bytes());
+    }
+    hasher.finalize()
+}
+
 /// Does `work` once for the key of the request, or answers as it was answered then.
 ///
-/// `body` is what makes two requests the same, beside method and path. The work must complete the
+/// `body` is what makes two requests the same, beside method, path and query. The work must complete the
 /// effect in the transaction of what it does (see [`completion`]).
 /// Errors: those of the work; `idempotency_key_reused`, `idempotency_in_progress`.
 pub(crate) async fn once(
@@ -108,7 +120,7 @@ pub(crate) async fn once(
     };
     let keys = broker.store().idempotency().of(who.tenant);
     let asked = format!("{} {}", request.method(), request.path());
-    let hash = blake3::hash(body).to_hex();
+    let hash = digest(request.query_string(), body).to_hex();
     match keys.begin(&key, &asked, hash.as_str(), broker.now()).await? {
         Begun::Fresh(mark) => {
             let effect = Effect {

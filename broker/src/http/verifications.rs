@@ -4,13 +4,14 @@
 //! The route is open to the world, so the token is looked at before a byte of the body is, and
 //! only so many large messages are in memory at once.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use actix_web::{post, web};
 use market::ids::VerificationId;
 use market::verification::Step;
 use serde_json::Value;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use verifier::challenge::StepError;
 
 use super::auth::Bearer;
@@ -24,36 +25,62 @@ const SMALL_BYTES: usize = 64 << 10;
 /// The largest message of the last steps: openings of a large order. Units: bytes.
 const LARGE_BYTES: usize = 8 << 20;
 
-/// Large messages that are read and judged at once. A parsed one takes some ten times its length.
-const MOST_LARGE_STEPS: usize = 8;
-
-/// How long a message may take to arrive, so that a slow one does not hold a place.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Large messages that arrive or wait at once.
+const MOST_LARGE_STEPS: usize = 16;
+/// Those of one verification: nodes that send slowly keep no place from another's.
+const MOST_OF_ONE: usize = 4;
+/// Large messages that are judged at once. A parsed one takes some ten times its length.
+const MOST_JUDGED: usize = 4;
 
 const fn is_large(step: Step) -> bool {
     matches!(step, Step::Openings | Step::Report)
 }
 
 /// The places for large messages.
-pub(crate) struct LargeSteps(Semaphore);
+pub(crate) struct LargeSteps {
+    taken: Mutex<HashMap<VerificationId, usize>>,
+    judging: Semaphore,
+}
+
+/// A place that is taken until this is dropped.
+struct Place<'a> {
+    of: &'a LargeSteps,
+    id: VerificationId,
+}
 
 impl Default for LargeSteps {
     fn default() -> Self {
-        Self(Semaphore::new(MOST_LARGE_STEPS))
+        Self {
+            taken: Mutex::default(),
+            judging: Semaphore::new(MOST_JUDGED),
+        }
     }
 }
 
 impl LargeSteps {
-    /// A place for the message of a step; a small one needs none.
-    fn place(&self, step: Step) -> Result<Option<SemaphorePermit<'_>>, ApiError> {
-        if !is_large(step) {
-            return Ok(None);
+    /// A place for a large message of a verification.
+    fn place(&self, id: VerificationId) -> Result<Place<'_>, ApiError> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = taken.values().sum();
+        let own = taken.get(&id).copied().unwrap_or_default();
+        if all >= MOST_LARGE_STEPS || own >= MOST_OF_ONE {
+            let said = "many nodes send large messages just now; send it again in a moment";
+            return Err(ApiError::busy(said).retry_after_seconds(1));
         }
-        let full = |_| {
-            ApiError::busy("many nodes send large messages just now; send it again in a moment")
-                .retry_after_seconds(1)
-        };
-        self.0.try_acquire().map(Some).map_err(full)
+        taken.insert(id, own + 1);
+        Ok(Place { of: self, id })
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.of.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = taken.get_mut(&self.id) {
+            *own -= 1;
+            if *own == 0 {
+                taken.remove(&self.id);
+            }
+        }
     }
 }
 
@@ -110,16 +137,21 @@ pub(crate) async fn take_step(
     let (id, number) = path.into_inner();
     verify::may_speak(&broker, id, &token.0).await?;
     let step = Step::from_number(number).ok_or(StepRefusal::NoSuchStep)?;
+    if !is_large(step) {
+        let message = body::parse(&body.read(SMALL_BYTES).await?)?;
+        return Ok(web::Json(
+            verify::step(&broker, id, &token.0, number, message).await?,
+        ));
+    }
     // Held until the answer is made: the message is in memory as long.
-    let _place = large_steps.place(step)?;
-    let message = if is_large(step) {
-        let bytes = body.read(LARGE_BYTES, PATIENCE).await?;
-        web::block(move || body::parse(&bytes))
-            .await
-            .map_err(|error| ApiError::broken(&error))??
-    } else {
-        body::parse(&body.read(SMALL_BYTES, PATIENCE).await?)?
-    };
+    let _place = large_steps.place(id)?;
+    let bytes = body.read(LARGE_BYTES).await?;
+    // It is never closed. Judging takes no longer than our own arithmetic, so this is no long wait.
+    let judging = large_steps.judging.acquire().await;
+    let _judging = judging.map_err(|error| ApiError::broken(&error))?;
+    let message = web::block(move || body::parse(&bytes))
+        .await
+        .map_err(|error| ApiError::broken(&error))??;
     let reply = verify::step(&broker, id, &token.0, number, message).await?;
     Ok(web::Json(reply))
 }
@@ -142,25 +174,22 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_large_messages_are_taken_at_once_and_the_next_is_told_when_to_come() {
+    fn one_verification_takes_few_of_the_places_and_all_are_given_back() {
         let places = LargeSteps::default();
-        let taken: Vec<_> = (0..MOST_LARGE_STEPS)
-            .map(|at| {
-                places
-                    .place([Step::Openings, Step::Report][at % 2])
-                    .expect("a place")
-            })
+        let of = |number: u128| VerificationId::from_uuid(uuid::Uuid::from_u128(number));
+        let mut taken: Vec<_> = (0..MOST_OF_ONE)
+            .map(|_| places.place(of(1)).expect("a place"))
             .collect();
-        let refused = places
-            .place(Step::Report)
-            .expect_err("no place")
-            .error_response();
+        let refused = places.place(of(1)).err().expect("no more of one");
+        let refused = refused.error_response();
         assert_eq!(refused.status(), 503);
         assert!(refused.headers().contains_key("retry-after"));
-        for small in [Step::Commit, Step::Roots, Step::Fill] {
-            assert!(places.place(small).expect("needs none").is_none());
+        for number in MOST_OF_ONE..MOST_LARGE_STEPS {
+            taken.push(places.place(of(number as u128)).expect("for another"));
         }
+        assert!(places.place(of(99)).is_err(), "so many at once");
         drop(taken);
-        assert!(places.place(Step::Report).is_ok());
+        assert!(places.taken.lock().expect("sound").is_empty());
+        assert!(places.place(of(1)).is_ok());
     }
 }

@@ -14,24 +14,29 @@ use store::events::NewEvent;
 use crate::service::{Key, Service, hold};
 
 /// How long a test waits for what comes at once.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A stream of events as its reader sees it.
-struct Stream {
+pub(crate) struct Stream {
     response: reqwest::Response,
     text: String,
 }
 
 /// One event of a stream.
 #[derive(Debug, PartialEq)]
-struct Sent {
+pub(crate) struct Sent {
     id: u64,
     kind: String,
-    data: Value,
+    pub(crate) data: Value,
 }
 
 impl Stream {
-    async fn open(service: &Service, bearer: &str, path: &str, last: Option<u64>) -> Self {
+    pub(crate) async fn open(
+        service: &Service,
+        bearer: &str,
+        path: &str,
+        last: Option<u64>,
+    ) -> Self {
         let response = ask(service, bearer, path, last).await;
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -41,7 +46,7 @@ impl Stream {
     }
 
     /// The next event; `None` when the stream ends.
-    async fn next(&mut self) -> Option<Sent> {
+    pub(crate) async fn next(&mut self) -> Option<Sent> {
         loop {
             while let Some((block, rest)) = self.text.split_once("\n\n") {
                 let (block, rest) = (block.to_owned(), rest.to_owned());

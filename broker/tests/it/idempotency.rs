@@ -171,3 +171,29 @@ async fn a_request_that_still_runs_is_not_run_a_second_time() {
     assert_eq!(answer.header("retry-after"), Some("1"));
     service.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_query_names_is_a_part_of_the_request() {
+    let service = Service::start().await;
+    let admin = service.key("operators", Role::Admin).await;
+    let acme = service.key("acme", Role::Member).await;
+    let project = async |name: &str| {
+        let made = service
+            .with(&acme)
+            .post("/v1/projects", &json!({ "name": name }));
+        made.await.expect(201)["id"]
+            .as_str()
+            .expect("an id")
+            .to_owned()
+    };
+    let (vision, speech) = (project("vision").await, project("speech").await);
+    let limit = async |project: &str| {
+        let path = format!("/v1/limits?tenant={}&project_id={project}", acme.tenant);
+        let limit = json!({ "open_holds": 3 });
+        service.with(&admin).once("k1").patch(&path, &limit).await
+    };
+    limit(&vision).await.expect(200);
+    limit(&vision).await.expect(200);
+    limit(&speech).await.refused(422, "idempotency_key_reused");
+    service.stop().await;
+}

@@ -1,8 +1,10 @@
 //! Keys that work in some projects only: everything outside is as if it were another tenant's.
 
+use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::{Value, json};
 
+use crate::events::Stream;
 use crate::service::{Answer, Key, Service, orderable_demand, ssh_key};
 
 /// A tenant with two projects beside its first, and a member of each.
@@ -107,6 +109,20 @@ async fn a_key_reserves_in_its_project_and_sees_nothing_of_another() {
     }
     let projects = scene.get(vision, "/v1/projects").await.expect(200);
     assert_eq!(ids(&projects), [scene.projects[0].as_str()]);
+    scene.service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_a_key_of_some_projects_lives_as_long_as_the_key() {
+    let scene = Scene::set().await;
+    let [vision, speech] = &scene.members;
+    let mut stream = Stream::open(&scene.service, &vision.secret, "/v1/events", None).await;
+    // By then the credential has been looked at again.
+    scene.service.world.clock().advance(TimeDelta::seconds(16));
+    scene.reserve(speech).await;
+    let own = scene.reserve(vision).await;
+    let event = stream.next().await.expect("it goes on");
+    assert_eq!(event.data["reservation_id"], own["id"]);
     scene.service.stop().await;
 }
 

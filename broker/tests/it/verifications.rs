@@ -64,7 +64,7 @@ async fn a_stranger_is_refused_before_the_body_is_read() {
         stream.write_all(head.as_bytes()).await.expect("sent");
         let mut answer = [0; 12];
         let answered = stream.read_exact(&mut answer);
-        tokio::time::timeout(Duration::from_secs(10), answered)
+        tokio::time::timeout(Duration::from_secs(25), answered)
             .await
             .expect("an answer before the body")
             .expect("an answer");

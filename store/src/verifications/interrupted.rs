@@ -19,18 +19,20 @@ use crate::{Conflict, StoreError};
 /// three replicas.
 const MOST: usize = 3;
 
-/// Ends the agent's conversation that has no result yet, and keeps a trace of it; says whether
-/// there was one.
+/// Ends the agent's conversation that has no result yet and still stands where it was looked at, and
+/// keeps a trace of it; says whether there was one.
 pub(super) async fn end(
     tx: &DatabaseTransaction,
     id: VerificationId,
     agent_key: &str,
+    step: u8,
     now: DateTime<Utc>,
 ) -> Result<bool, StoreError> {
     use node_sessions::Column;
     let session = node_sessions::Entity::find()
         .filter(Column::VerificationId.eq(Text(id)))
         .filter(Column::AgentKey.eq(agent_key))
+        .filter(Column::Step.eq(i32::from(step)))
         .filter(Column::Verdict.is_null())
         .lock_exclusive()
         .one(tx)

@@ -214,3 +214,62 @@ async fn signing_keys_are_listed_by_purpose_from_the_oldest() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_tenant_keeps_so_many_keys_and_no_more() {
+    for_each_database(async |store| {
+        let (owner, _) = tenant(store, "owner").await;
+        let (other, _) = tenant(store, "other").await;
+        let of = |tenant| store.ssh_keys().of(tenant);
+        let new = |number: u32| NewSshKey {
+            id: SshKeyId::from_uuid(Uuid::now_v7()),
+            name: format!("laptop {number}"),
+            public_key: format!("ssh-ed25519 AAAA{number}"),
+            fingerprint: format!("SHA256:{number}"),
+        };
+        for number in 0..100 {
+            of(owner).add(new(number), at(0), None).await.expect("kept");
+        }
+        let refused = of(owner).add(new(100), at(1), None).await;
+        let refused = refused.expect_err("as many as there may be").to_string();
+        assert!(refused.contains("may have 100 SSH keys"), "{refused}");
+        of(other)
+            .add(new(100), at(1), None)
+            .await
+            .expect("another's");
+        let first = of(owner).list().await.expect("reads")[0].id;
+        of(owner).delete(first, None).await.expect("deleted");
+        of(owner)
+            .add(new(101), at(2), None)
+            .await
+            .expect("room again");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_key_of_some_projects_is_revoked_where_the_schema_goes_back_before_them() {
+    for_each_database(async |store| {
+        let (owner, project) = tenant(store, "owner").await;
+        let keys = store.api_keys().of(owner);
+        let whole = keys.insert(api_key("abc"), None).await.expect("kept");
+        let bound = NewApiKey {
+            projects: Projects::Only([project].into()),
+            ..api_key("def")
+        };
+        let bound = keys.insert(bound, None).await.expect("kept");
+        let changes = store.migration_status().await.expect("a status");
+        let from = changes
+            .iter()
+            .position(|change| change.name.ends_with("_key_projects"));
+        let steps = changes.len() - from.expect("the change that binds them");
+        let steps = u32::try_from(steps).expect("few");
+        store.migrate_down(steps).await.expect("down");
+        store.migrate_up().await.expect("up again");
+        let usable: Vec<_> = keys.list().await.expect("reads");
+        let usable = usable.into_iter().filter(|key| key.is_usable(at(1)));
+        let ids: Vec<_> = usable.map(|key| key.id).collect();
+        assert_eq!(ids, [whole.id], "and not {}", bound.id);
+    })
+    .await;
+}

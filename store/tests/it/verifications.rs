@@ -252,12 +252,18 @@ async fn a_node_that_was_interrupted_begins_anew_three_times_and_no_more() {
                 .await
                 .expect("enrols");
             assert!(
-                all.interrupt(id, agent, at(second + 5))
+                !all.interrupt(id, agent, 2, at(second + 4))
+                    .await
+                    .expect("looks"),
+                "it stands elsewhere by now"
+            );
+            assert!(
+                all.interrupt(id, agent, 1, at(second + 5))
                     .await
                     .expect("ends")
             );
             assert!(
-                !all.interrupt(id, agent, at(second + 6))
+                !all.interrupt(id, agent, 1, at(second + 6))
                     .await
                     .expect("ends"),
                 "it has ended already"
@@ -280,7 +286,7 @@ async fn a_node_that_was_interrupted_begins_anew_three_times_and_no_more() {
         let last = step("five", 1, 5, Some(Verdict::Pass));
         all.advance(id, 1, &last, at(52)).await.expect("its result");
         assert!(
-            !all.interrupt(id, "five", at(53)).await.expect("reads"),
+            !all.interrupt(id, "five", 5, at(53)).await.expect("reads"),
             "a result stands"
         );
     })

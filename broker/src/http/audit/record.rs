@@ -14,11 +14,15 @@ use actix_web::{Error, HttpMessage as _, HttpRequest, web};
 use store::audit::{AuditNote, AuditOutcome, NewAuditEntry};
 use tracing::error;
 
+use super::refused::Refused;
 use crate::app::Broker;
 use crate::http::auth::{Principal, caller_of};
 use crate::http::error::ApiError;
 use crate::http::openapi::Document;
 use crate::http::{limits, request};
+
+/// The longest target that is noted. Units: bytes.
+const MAX_TARGET: usize = 100;
 
 /// Marks a request whose entry is written, or that had no effect of its own.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +54,7 @@ fn entry(broker: &Broker, request: &HttpRequest, who: &Principal) -> NewAuditEnt
         at: broker.now(),
         actor: who.actor(),
         operation: operation(request).to_owned(),
-        target: request.match_info().get("id").map(str::to_owned),
+        target: request.match_info().get("id").and_then(plain),
         outcome: AuditOutcome::Done,
         status: None,
         code: None,
@@ -58,6 +62,12 @@ fn entry(broker: &Broker, request: &HttpRequest, who: &Principal) -> NewAuditEnt
             .map(|address| address.to_string()),
         request_id: request::id_of(request),
     }
+}
+
+/// What was named, where it can be an id: a caller who is refused may write anything there.
+fn plain(named: &str) -> Option<String> {
+    let is_plain = named.len() <= MAX_TARGET && named.bytes().all(|byte| byte.is_ascii_graphic());
+    is_plain.then(|| named.to_owned())
 }
 
 /// The id of the operation in the OpenAPI document; empty for what is not in it.
@@ -81,6 +91,14 @@ pub(crate) async fn record_rest<B: MessageBody>(
     let (Some(broker), Some((outcome, who))) = (broker, unsettled(&response)) else {
         return Ok(response);
     };
+    let denied = response.status() == StatusCode::FORBIDDEN && who.tenant == who.own_tenant;
+    let noted = request.app_data::<web::Data<Refused>>();
+    if denied
+        && noted
+            .is_some_and(|noted| !noted.is_first_denial(who.id, operation(request), broker.now()))
+    {
+        return Ok(response);
+    }
     let mut entry = entry(broker, request, &who);
     entry.outcome = outcome;
     entry.status = Some(response.status().as_u16());

@@ -4,7 +4,8 @@
 //! Whoever tries many must not be able to fill the log, which is kept for good. A caller is an
 //! address (of IPv6 its network), with the key it showed where that is one of ours; and a replica
 //! writes at most [`MOST_AN_HOUR`] of these entries for keys of ours, and as many for all else, so
-//! that no noise of strangers hides who tries a key that was revoked.
+//! that no noise of strangers hides who tries a key that was revoked. Of calls that were refused for
+//! want of a right, the first of a principal and operation in an hour is noted.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -16,7 +17,7 @@ use actix_web::http::StatusCode;
 use actix_web::middleware::Next;
 use actix_web::{Error, web};
 use chrono::{DateTime, Utc};
-use market::ids::ApiKeyId;
+use market::ids::{ApiKeyId, PrincipalId};
 use store::api_keys::ApiKey;
 use store::audit::{Actor, AuditOutcome, CredentialKind, NewAuditEntry};
 use tracing::error;
@@ -31,6 +32,8 @@ use crate::metrics;
 
 /// Entries of refused credentials that a replica writes in an hour: of keys of ours, and of all else.
 const MOST_AN_HOUR: usize = 200;
+/// Entries of calls that were refused for want of a right, in an hour.
+const MOST_DENIED_AN_HOUR: usize = 1_000;
 /// How much of an API key is noted, as of good ones. Units: characters.
 const PREFIX_CHARS: usize = 12;
 /// Where a node shows its one-time token. That one dies with the report, which may be sent twice.
@@ -45,6 +48,7 @@ struct Noted {
     hour: i64,
     known: HashSet<Refusee>,
     strangers: HashSet<Refusee>,
+    denied: HashSet<(PrincipalId, String)>,
 }
 
 /// An address, and the key of ours that it showed.
@@ -70,6 +74,20 @@ impl Refused {
         })
     }
 
+    /// Whether it is the principal's first refusal of this operation for want of a right in this hour,
+    /// and there is room for it.
+    pub(super) fn is_first_denial(
+        &self,
+        principal: PrincipalId,
+        operation: &str,
+        now: DateTime<Utc>,
+    ) -> bool {
+        self.within(now, |noted| {
+            noted.denied.len() < MOST_DENIED_AN_HOUR
+                && noted.denied.insert((principal, operation.to_owned()))
+        })
+    }
+
     fn within<T>(&self, now: DateTime<Utc>, ask: impl FnOnce(&mut Noted) -> T) -> T {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let hour = now.timestamp().div_euclid(3_600);
@@ -89,7 +107,11 @@ pub(crate) async fn note<B: MessageBody>(
     next: Next<B>,
 ) -> Result<ServiceResponse<B>, Error> {
     let response = next.call(request).await?;
-    if response.status() == StatusCode::UNAUTHORIZED {
+    // A login that is nobody here showed a credential that is not good here.
+    if matches!(
+        response.status(),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+    ) {
         record(&response).await;
     }
     Ok(response)
@@ -98,6 +120,9 @@ pub(crate) async fn note<B: MessageBody>(
 async fn record<B>(response: &ServiceResponse<B>) -> Option<()> {
     let said = response.response().error()?;
     let code = said.as_error::<ApiError>()?.code();
+    if response.status() == StatusCode::FORBIDDEN && code != "not_a_member" {
+        return None;
+    }
     metrics::credential_refused(code);
     let request = response.request();
     let shown = bearer(request).unwrap_or_default();
@@ -148,7 +173,7 @@ async fn record<B>(response: &ServiceResponse<B>) -> Option<()> {
         operation: operation(request).to_owned(),
         target: None,
         outcome: AuditOutcome::Refused,
-        status: Some(StatusCode::UNAUTHORIZED.as_u16()),
+        status: Some(response.status().as_u16()),
         code: Some(code.to_owned()),
         peer: address.map(|address| address.to_string()),
         request_id: request::id_of(request),
@@ -194,6 +219,20 @@ mod tests {
             assert_eq!(written.count(), MOST_AN_HOUR);
             assert!(refused.is_first(of(1), later + TimeDelta::hours(1)));
         }
+    }
+
+    #[test]
+    fn a_principal_is_noted_once_an_hour_for_what_it_may_not() {
+        let (refused, now) = (Refused::default(), DateTime::UNIX_EPOCH);
+        let one = PrincipalId::from_uuid(uuid::Uuid::from_u128(1));
+        assert!(refused.is_first_denial(one, "list_budgets", now));
+        assert!(!refused.is_first_denial(one, "list_budgets", now));
+        assert!(refused.is_first_denial(one, "add_budget", now));
+        assert!(refused.is_first_denial(one, "list_budgets", now + TimeDelta::hours(1)));
+        let later = now + TimeDelta::hours(2);
+        let of = |number| PrincipalId::from_uuid(uuid::Uuid::from_u128(number));
+        let noted = (0..10_000).filter(|n| refused.is_first_denial(of(*n), "x", later));
+        assert_eq!(noted.count(), MOST_DENIED_AN_HOUR);
     }
 
     #[test]

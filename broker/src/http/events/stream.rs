@@ -22,7 +22,7 @@ use super::MOST;
 use crate::app::Broker;
 use crate::feed::{Listener, Place, STREAMS_PER_TENANT};
 use crate::http::access::ReadEvents;
-use crate::http::auth::{self, May};
+use crate::http::auth::{self, InProjects, May};
 use crate::http::error::ApiError;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -145,7 +145,10 @@ impl Follower {
         self.checked_at = now;
         // Who called is kept with the request and would be believed for good.
         auth::forget_caller(&self.request);
-        May::<ReadEvents>::extract(&self.request).await.is_ok()
+        // With the breadth of the handlers: a key of some projects streams what it may list.
+        May::<ReadEvents, InProjects>::extract(&self.request)
+            .await
+            .is_ok()
     }
 
     /// Reads what came since.

@@ -216,6 +216,7 @@ impl Issuer {
             ]),
             role_claim: "realm_access.roles".to_owned(),
             role_map: BTreeMap::from([("gpu-user".to_owned(), Role::Member)]),
+            may_administer: false,
             algorithms: vec![
                 OidcAlgorithm::Rs256,
                 OidcAlgorithm::Es256,

@@ -99,6 +99,15 @@ async fn a_first_login_is_nobody_unless_the_configuration_says_otherwise() {
             .refused(403, "not_a_member");
         assert!(detail.contains("API key"), "{claim}: {detail}");
     }
+    let admin = service.key("operators", Role::Admin).await;
+    let noted = service.with(&admin).get("/v1/audit?outcome=refused").await;
+    let noted = noted.expect(200)["items"].clone();
+    assert_eq!(noted[0]["code"], "not_a_member", "{noted}");
+    assert_eq!(
+        noted.as_array().map(Vec::len),
+        Some(1),
+        "the first in an hour"
+    );
     ask(&service, &signer.sign(&usual)).await.expect(200);
     // A login makes nothing that would outlive it.
     let key = json!({ "name": "for good", "role": "viewer" });

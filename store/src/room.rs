@@ -1,0 +1,55 @@
+//! How many of a thing a tenant may keep: lists are read whole, and no tenant may make them endless.
+
+use sea_orm::sea_query::LockType;
+use sea_orm::{DatabaseTransaction, EntityTrait, PaginatorTrait as _, QuerySelect as _, Select};
+
+use crate::entity::column::Text;
+use crate::entity::tenants;
+use crate::{Conflict, StoreError};
+use market::ids::TenantId;
+
+/// What a tenant may keep so many of.
+pub(crate) struct Room {
+    /// What they are, in words.
+    pub(crate) what: &'static str,
+    /// How many there may be.
+    pub(crate) most: u64,
+    /// What makes room, in words.
+    pub(crate) instead: &'static str,
+}
+
+impl Room {
+    /// Refuses when `there` finds as many as there may be; until the transaction ends nobody else adds
+    /// one.
+    ///
+    /// Errors: [`Conflict::NoRoom`].
+    pub(crate) async fn for_one_more<'a, E>(
+        &self,
+        tx: &'a DatabaseTransaction,
+        tenant: TenantId,
+        there: Select<E>,
+    ) -> Result<(), StoreError>
+    where
+        E: EntityTrait,
+        E::Model: Send + Sync + 'a,
+    {
+        tenants::Entity::find_by_id(Text(tenant))
+            .lock(LockType::NoKeyUpdate)
+            .one(tx)
+            .await?;
+        if there.count(tx).await? < self.most {
+            return Ok(());
+        }
+        let Self {
+            what,
+            most,
+            instead,
+        } = *self;
+        Err(Conflict::NoRoom {
+            what,
+            most,
+            instead,
+        }
+        .into())
+    }
+}
