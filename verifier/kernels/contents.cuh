@@ -6,8 +6,22 @@
 #define PATTERN_PRF 0u
 #define PATTERN_COMPLEMENT 1u
 #define PATTERN_ADDRESS 2u
+#define PATTERN_SLOW 3u
+// How often the slow fill goes through the pseudo-random function.
+#define SLOW_LINKS 26u
 
 static __device__ __forceinline__ u32 address_word(u64 word) { return (u32)(word ^ (word >> 32)); }
+
+// Each link takes what the one before gave as its counter: none can be left out, and no block tells
+// anything of another.
+static __device__ __forceinline__ uint4 slow_block(Stream s, u64 index) {
+  uint4 block = philox_block(s, index);
+#pragma unroll 1
+  for (u32 link = 1; link < SLOW_LINKS; ++link) {
+    block = philox(block, s.key0 + link, s.key1);
+  }
+  return block;
+}
 
 // Words 4 * index to 4 * index + 3 of the contents.
 static __device__ __forceinline__ uint4 contents_block(Stream s, u32 pattern, u64 index) {
@@ -15,6 +29,9 @@ static __device__ __forceinline__ uint4 contents_block(Stream s, u32 pattern, u6
     u64 word = 4 * index;
     return make_uint4(address_word(word), address_word(word + 1), address_word(word + 2),
                       address_word(word + 3));
+  }
+  if (pattern == PATTERN_SLOW) {
+    return slow_block(s, index);
   }
   uint4 block = philox_block(s, index);
   if (pattern == PATTERN_COMPLEMENT) {

@@ -10,10 +10,9 @@ struct Stream {
   u32 key0, key1, high0, high1;
 };
 
-// Words 4 * index to 4 * index + 3 of a stream.
-static __device__ __forceinline__ uint4 philox_block(Stream s, u64 index) {
-  u32 c0 = (u32)index, c1 = (u32)(index >> 32), c2 = s.high0, c3 = s.high1;
-  u32 k0 = s.key0, k1 = s.key1;
+// Ten rounds of four lanes.
+static __device__ __forceinline__ uint4 philox(uint4 counter, u32 k0, u32 k1) {
+  u32 c0 = counter.x, c1 = counter.y, c2 = counter.z, c3 = counter.w;
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
     u32 hi0 = __umulhi(0xD2511F53u, c0), lo0 = 0xD2511F53u * c0;
@@ -26,4 +25,10 @@ static __device__ __forceinline__ uint4 philox_block(Stream s, u64 index) {
     k1 += 0xBB67AE85u;
   }
   return make_uint4(c0, c1, c2, c3);
+}
+
+// Words 4 * index to 4 * index + 3 of a stream.
+static __device__ __forceinline__ uint4 philox_block(Stream s, u64 index) {
+  uint4 counter = make_uint4((u32)index, (u32)(index >> 32), s.high0, s.high1);
+  return philox(counter, s.key0, s.key1);
 }

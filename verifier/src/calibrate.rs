@@ -14,7 +14,7 @@ use market::gpu::Gpu;
 use market::verification::{Digest, GpuClaim, GpuFacts, Pattern, Word64};
 use serde::Serialize;
 
-use crate::device::{Device, DeviceError, Node, Rate};
+use crate::device::{Device, DeviceError, Node, PatternCheck, Rate};
 use crate::floors::Metric;
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
@@ -334,16 +334,22 @@ fn measure_gpu(
     let bytes = most.min(size.memory_bytes) / block * block;
     let mut passes = Vec::new();
     let mut digest_ms = 0;
-    for pattern in [Pattern::Prf, Pattern::Complement, Pattern::Address] {
+    for pattern in [
+        Pattern::Prf,
+        Pattern::Complement,
+        Pattern::Address,
+        Pattern::MovingInversion,
+        Pattern::Slow,
+    ] {
         let contents = Contents::derive(&secret, gpu, pattern);
-        let (fill_ms, _) = taking(|| device.fill(&contents, bytes))?;
+        let (fill_ms, turned) = taking(|| fill(device, &contents, bytes))?;
         let (compare_ms, check) = taking(|| device.compare(&contents))?;
         (digest_ms, _) = taking(|| device.digest_blocks(size.block_bytes, &secret))?;
         passes.push(Pass {
             pattern,
             fill_ms,
             compare_ms,
-            bad_words: check.bad_words,
+            bad_words: turned.and(check).bad_words,
         });
     }
     let copy = (0..size.samples).map(|sample| device.copy_mb_per_s(sample));
@@ -399,6 +405,20 @@ fn measure_gpu(
         collective_library,
         burned,
     })
+}
+
+/// Fills memory, and turns it both ways where the pattern wants it.
+fn fill(
+    device: &mut dyn Device,
+    contents: &Contents,
+    bytes: u64,
+) -> Result<PatternCheck, DeviceError> {
+    device.fill(contents, bytes)?;
+    if contents.pattern != Pattern::MovingInversion {
+        return Ok(PatternCheck::default());
+    }
+    let up = device.invert(contents, false)?;
+    Ok(up.and(device.invert(&contents.turned(), true)?))
 }
 
 /// The products of a format, where the device has such.

@@ -111,6 +111,10 @@ pub trait Device: Send {
     /// Compares filled memory with what was written.
     fn compare(&mut self, contents: &Contents) -> Result<PatternCheck, DeviceError>;
 
+    /// Compares filled memory with what was written, and turns each block before the next is read: from
+    /// the highest address on where `down`.
+    fn invert(&mut self, contents: &Contents, down: bool) -> Result<PatternCheck, DeviceError>;
+
     /// The digests of all blocks of filled memory under a key, in order.
     fn digest_blocks(&mut self, block_bytes: u32, key: &Digest)
     -> Result<Vec<Word64>, DeviceError>;

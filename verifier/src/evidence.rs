@@ -5,8 +5,8 @@
 
 use market::verification::{
     AgentReport, BlockChoices, Choices, Commit, Digest, Filled, GpuOpenings, Inventory, MemoryWork,
-    NodeFacts, OpenedBlock, Openings, Pattern, ReportSubmission, Roots, Step, Trouble,
-    VerificationOrder, Word64,
+    NodeFacts, OpenedBlock, Openings, ReportSubmission, Roots, Step, Trouble, VerificationOrder,
+    Word64,
 };
 use serde::{Deserialize, Serialize};
 
@@ -167,7 +167,7 @@ impl Evidence {
         let memory = self.memory.iter_mut().flatten().take(leased);
         let answers = memory.zip(&submission.blocks).zip(&choices.blocks).zip(0..);
         for (((evidence, opened), chosen), gpu) in answers {
-            let contents = Contents::derive(nonce, gpu, Pattern::Prf);
+            let contents = Contents::derive(nonce, gpu, memory::proved_pattern(work));
             let root = evidence.root;
             evidence.problem = evidence
                 .problem
@@ -309,7 +309,7 @@ fn memory_evidence(
     key: &Digest,
     opened: &GpuOpenings,
 ) -> MemoryEvidence {
-    let contents = Contents::derive(nonce, gpu, Pattern::Prf);
+    let contents = Contents::derive(nonce, gpu, memory::proved_pattern(work));
     let wrong = work.pattern_bytes <= RECOMPUTED_BYTES
         && memory::expected_root(&contents, work, key) != opened.memory_root;
     let problem = wrong.then(|| "the hash of memory is not that of the pattern".to_owned());

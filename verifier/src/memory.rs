@@ -31,10 +31,20 @@ impl Contents {
         }
     }
 
+    /// What a pseudo-random fill becomes when all its words are turned.
+    #[must_use]
+    pub const fn turned(self) -> Self {
+        Self {
+            pattern: Pattern::Complement,
+            ..self
+        }
+    }
+
     /// Hands `count` words from word `start` on to `take`, in order.
     pub fn for_words(&self, start: u64, count: usize, mut take: impl FnMut(usize, u32)) {
         match self.pattern {
-            Pattern::Prf => self.stream.for_words(start, count, take),
+            Pattern::Prf | Pattern::MovingInversion => self.stream.for_words(start, count, take),
+            Pattern::Slow => self.stream.for_slow_words(start, count, take),
             Pattern::Complement => {
                 self.stream
                     .for_words(start, count, |index, word| take(index, !word));
@@ -47,6 +57,12 @@ impl Contents {
             }
         }
     }
+}
+
+/// The pattern that memory holds when it is proved: that of the last pass.
+#[must_use]
+pub fn proved_pattern(work: &MemoryWork) -> Pattern {
+    work.passes.last().copied().unwrap_or(Pattern::Prf)
 }
 
 /// The point at which blocks are hashed: neither zero nor one.
@@ -166,6 +182,72 @@ mod tests {
             .into_iter()
             .zip(words(Pattern::Complement, 5, 9));
         assert!(pairs.into_iter().all(|(a, b)| a == !b));
+    }
+
+    /// A row of the vectors that the kernels are held to as well (`kernels/emulated`).
+    #[derive(Debug, Deserialize)]
+    struct Vector {
+        pattern: Pattern,
+        stream: String,
+        point: String,
+        vectors: u64,
+        blocks: u64,
+        digests: String,
+    }
+
+    fn hex(digits: &str) -> u64 {
+        u64::from_str_radix(digits.trim_start_matches("0x"), 16).expect("a number")
+    }
+
+    #[test]
+    fn the_reference_gives_the_digests_that_the_kernels_give() {
+        let table = include_str!("../kernels/memory_vectors.csv");
+        let mut patterns = Vec::new();
+        for row in csv::Reader::from_reader(table.as_bytes()).deserialize() {
+            let row: Vector = row.expect("a row");
+            let word = |at: usize| hex(&row.stream[8 * at..8 * at + 8]) as u32;
+            let contents = Contents {
+                stream: Stream::from_parameters([word(0), word(1), word(2), word(3)]),
+                pattern: row.pattern,
+            };
+            let point = Element::from_canonical(hex(&row.point)).expect("an element");
+            let words = 4 * row.vectors;
+            let sum = (0..row.blocks).fold(0_u64, |sum, block| {
+                let mut held = Vec::new();
+                contents.for_words(block * words, words as usize, |_, word| held.push(word));
+                let digest = block_digest(held, point).0;
+                sum.wrapping_add(digest.wrapping_mul(block + 1))
+            });
+            assert_eq!(sum, hex(&row.digests), "{row:?}");
+            patterns.push(row.pattern);
+        }
+        for pattern in [
+            Pattern::Prf,
+            Pattern::Complement,
+            Pattern::Address,
+            Pattern::Slow,
+        ] {
+            assert!(patterns.contains(&pattern), "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn memory_that_was_filled_slowly_is_proved_as_such() {
+        let mut work = MemoryWork {
+            pattern_bytes: 640,
+            block_bytes: 64,
+            passes: vec![Pattern::Address, Pattern::Slow],
+            opened_blocks: 1,
+        };
+        assert_eq!(proved_pattern(&work), Pattern::Slow);
+        let slow = Contents::derive(&NONCE, 0, Pattern::Slow);
+        let plain = Contents::derive(&NONCE, 0, Pattern::Prf);
+        assert_ne!(
+            expected_root(&slow, &work, &KEY),
+            expected_root(&plain, &work, &KEY)
+        );
+        work.passes.clear();
+        assert_eq!(proved_pattern(&work), Pattern::Prf);
     }
 
     #[test]

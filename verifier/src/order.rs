@@ -83,7 +83,10 @@ fn passes(level: Level) -> Vec<Pattern> {
     match level {
         Level::Quick => vec![Pattern::Prf],
         Level::Standard => round,
-        Level::Deep => round.repeat(DEEP_ROUNDS),
+        Level::Deep => {
+            let both_ways = vec![Pattern::MovingInversion];
+            [both_ways, round].concat().repeat(DEEP_ROUNDS)
+        }
     }
 }
 
@@ -194,8 +197,8 @@ pub fn check_order(order: &VerificationOrder) -> Result<(), BadOrder> {
         ),
         (*pattern_bytes <= 1 << 44, "no GPU has more than 16 TiB"),
         (
-            passes.last() == Some(&Pattern::Prf),
-            "the last pass is the pseudo-random fill",
+            matches!(passes.last(), Some(Pattern::Prf | Pattern::Slow)),
+            "the last pass is the pseudo-random fill, plain or slow",
         ),
         (passes.len() <= 64, "at most 64 passes"),
         (

@@ -9,6 +9,9 @@
 use market::verification::Digest;
 use serde::{Deserialize, Serialize};
 
+/// How often the slow fill goes through the pseudo-random function: about 256 rounds for 16 bytes.
+pub const SLOW_LINKS: u32 = 26;
+
 /// Ten rounds of Philox with four 32-bit lanes.
 #[must_use]
 pub fn philox4x32_10(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
@@ -111,6 +114,15 @@ impl Stream {
         philox4x32_10(counter, self.key)
     }
 
+    /// Words `4 * index` to `4 * index + 3` of the slow fill: each link takes what the one before gave
+    /// as its counter.
+    #[must_use]
+    pub fn slow_block(&self, index: u64) -> [u32; 4] {
+        (1..SLOW_LINKS).fold(self.block(index), |block, link| {
+            philox4x32_10(block, [self.key[0].wrapping_add(link), self.key[1]])
+        })
+    }
+
     /// One word.
     #[must_use]
     pub fn word(&self, index: u64) -> u32 {
@@ -119,16 +131,29 @@ impl Stream {
 
     /// Hands the words from `start` on to `take`, `count` of them in order, each block computed
     /// once.
-    pub fn for_words(&self, start: u64, count: usize, mut take: impl FnMut(usize, u32)) {
-        let mut done = 0;
-        while done < count {
-            let index = start + done as u64;
-            let within = (index % 4) as usize;
-            let block = self.block(index / 4);
-            for &word in block[within..].iter().take(count - done) {
-                take(done, word);
-                done += 1;
-            }
+    pub fn for_words(&self, start: u64, count: usize, take: impl FnMut(usize, u32)) {
+        words_of(|index| self.block(index), start, count, take);
+    }
+
+    /// As [`Self::for_words`], of the slow fill.
+    pub fn for_slow_words(&self, start: u64, count: usize, take: impl FnMut(usize, u32)) {
+        words_of(|index| self.slow_block(index), start, count, take);
+    }
+}
+
+fn words_of(
+    block: impl Fn(u64) -> [u32; 4],
+    start: u64,
+    count: usize,
+    mut take: impl FnMut(usize, u32),
+) {
+    let mut done = 0;
+    while done < count {
+        let index = start + done as u64;
+        let within = (index % 4) as usize;
+        for &word in block(index / 4)[within..].iter().take(count - done) {
+            take(done, word);
+            done += 1;
         }
     }
 }

@@ -281,6 +281,14 @@ impl Device for ReferenceDevice {
         Ok(check)
     }
 
+    fn invert(&mut self, contents: &Contents, _down: bool) -> Result<PatternCheck, DeviceError> {
+        let check = self.compare(contents)?;
+        for word in &mut self.memory {
+            *word = !*word;
+        }
+        Ok(check)
+    }
+
     fn digest_blocks(
         &mut self,
         block_bytes: u32,

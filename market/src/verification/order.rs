@@ -51,6 +51,12 @@ pub enum Pattern {
     Complement,
     /// The pseudo-random fill keyed from the nonce; the last pass, whose contents are then proved.
     Prf,
+    /// As the last pass instead: a fill that takes many times as long, so that what is not held cannot
+    /// be made anew between the key and the answer.
+    Slow,
+    /// The pseudo-random fill, whose words are compared and turned one after the other, upwards and then
+    /// downwards: it comes out as it went in.
+    MovingInversion,
 }
 
 /// What the node should be, as leased.
@@ -88,7 +94,7 @@ pub struct MemoryWork {
     /// Bytes under one leaf of the tree over memory: a multiple of 16.
     #[schema(minimum = 16, maximum = 1_048_576)]
     pub block_bytes: u32,
-    /// The passes in order; the last one is [`Pattern::Prf`].
+    /// The passes in order; the last one is [`Pattern::Prf`] or [`Pattern::Slow`].
     pub passes: Vec<Pattern>,
     /// How many blocks the broker opens after the tree is committed.
     #[schema(minimum = 1, maximum = 1_024)]

@@ -40,7 +40,12 @@ impl Arguments {
     }
 
     fn contents(&self, place: usize) -> Contents {
-        let patterns = [Pattern::Prf, Pattern::Complement, Pattern::Address];
+        let patterns = [
+            Pattern::Prf,
+            Pattern::Complement,
+            Pattern::Address,
+            Pattern::Slow,
+        ];
         Contents {
             stream: self.stream(place),
             pattern: patterns[self.at::<u32>(place + 1) as usize],
@@ -62,7 +67,7 @@ pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
                 std::thread::park();
             }
         }
-        Fault::Shares { turn, product_ms } if name == "gemm_exact" => {
+        Fault::Shares { turn, product_ms } if name.starts_with("gemm_exact") => {
             take_turn(&turn, Duration::from_millis(product_ms));
         }
         Fault::LostIn(kernel) if kernel == name => state.gone = Some(UNKNOWN),
@@ -76,13 +81,14 @@ pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
     let arguments = Arguments(arguments);
     let done = match name.as_str() {
         "memory_fill" => fill(&mut state, &arguments),
-        "memory_compare" => compare(&mut state, &arguments),
+        "memory_compare" => compare(&mut state, &arguments, 4),
+        "memory_invert" => invert(&mut state, &arguments),
         "memory_digest" => digest(&mut state, &arguments),
         "stream_copy" => stream_copy(&mut state, &arguments),
         "stream_triad" => stream_triad(&mut state, &arguments),
         "stream_read" => stream_read(&mut state, &arguments),
         "gemm_inputs" => gemm_inputs(&mut state, &arguments),
-        "gemm_exact" => gemm_exact(&mut state, &arguments),
+        "gemm_exact" | "gemm_exact_back" => gemm_exact(&mut state, &arguments),
         "packed_inputs" => tensor::packed_inputs(&mut state, &arguments),
         "gemm_bf16" | "gemm_bf16_groups" => tensor::gemm(&mut state, &arguments, Format::Bf16),
         "gemm_fp8" | "gemm_fp8_groups" => tensor::gemm(&mut state, &arguments, Format::Fp8),
@@ -143,10 +149,11 @@ fn fill(state: &mut State, arguments: &Arguments) -> Option<()> {
     Some(())
 }
 
-fn compare(state: &mut State, arguments: &Arguments) -> Option<()> {
+/// `found` is the place of the argument that says where the differences go.
+fn compare(state: &mut State, arguments: &Arguments, found: usize) -> Option<()> {
     let (address, blocks): (u64, u64) = (arguments.at(0), arguments.at(1));
     let contents = arguments.contents(2);
-    let found: u64 = arguments.at(4);
+    let found: u64 = arguments.at(found);
     let rate = state.card().copy_mb_per_s;
     state.move_bytes(blocks * 16, rate);
     if matches!(state.card().fault, Fault::SkipsMemory | Fault::HalvesMemory) {
@@ -164,6 +171,15 @@ fn compare(state: &mut State, arguments: &Arguments) -> Option<()> {
     let known = state.memory(found + 8, 8)?;
     let lowest = lowest.min(u64::from_le_bytes(known.try_into().ok()?));
     known.copy_from_slice(&lowest.to_le_bytes());
+    Some(())
+}
+
+fn invert(state: &mut State, arguments: &Arguments) -> Option<()> {
+    let (address, blocks): (u64, u64) = (arguments.at(0), arguments.at(1));
+    compare(state, arguments, 5)?;
+    for byte in state.memory(address, blocks * 16)? {
+        *byte = !*byte;
+    }
     Some(())
 }
 

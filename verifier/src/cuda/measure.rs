@@ -15,6 +15,16 @@ pub(super) const GEMM_TILE: u32 = 128;
 /// How long a loaded GPU works between two looks at it. Units: milliseconds.
 const LOOK_EVERY_MS: f64 = 200.0;
 
+/// Kernels that compute the same product in other ways.
+const EXACT_KERNELS: [&str; 2] = ["gemm_exact", "gemm_exact_back"];
+
+/// The kernel that computes a product. It follows from the inputs and so from the nonce: nobody knows
+/// beforehand which one runs.
+pub(super) const fn exact_kernel(inputs: &GemmInputs) -> &'static str {
+    let [drawn, ..] = inputs.left.parameters();
+    EXACT_KERNELS[drawn as usize % EXACT_KERNELS.len()]
+}
+
 impl CudaGpu {
     /// Times what `work` starts. Units: milliseconds.
     pub fn timed(
@@ -155,5 +165,30 @@ impl CudaGpu {
             looks.push(sample);
         }
         Ok(looks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::prf::Stream;
+
+    #[test]
+    fn each_kernel_of_the_exact_product_is_drawn_and_a_nonce_always_draws_the_same() {
+        let drawn = |nonce: u32| {
+            let left = Stream::from_parameters([nonce.wrapping_mul(0x9E37_79B9), 1, 2, 3]);
+            let inputs = GemmInputs {
+                n: 8,
+                k: 8,
+                left,
+                right: left,
+            };
+            assert_eq!(exact_kernel(&inputs), exact_kernel(&inputs));
+            exact_kernel(&inputs)
+        };
+        let all: BTreeSet<_> = (0..64).map(drawn).collect();
+        assert_eq!(all, BTreeSet::from(EXACT_KERNELS));
     }
 }

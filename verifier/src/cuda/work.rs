@@ -6,7 +6,7 @@ use nvml_wrapper::error::NvmlError;
 use super::buffer::{Argument, Buffer};
 use super::gpu::{CudaGpu, THREADS};
 use super::images::Capability;
-use super::measure::GEMM_TILE;
+use super::measure::{GEMM_TILE, exact_kernel};
 use super::{kind_of, library, result};
 use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
@@ -21,9 +21,43 @@ const SEARCH_STEP: u64 = 64 * MIB;
 /// The number by which the kernels know a pattern.
 const fn pattern_number(pattern: Pattern) -> u32 {
     match pattern {
-        Pattern::Prf => 0,
+        Pattern::Prf | Pattern::MovingInversion => 0,
         Pattern::Complement => 1,
         Pattern::Address => 2,
+        Pattern::Slow => 3,
+    }
+}
+
+impl CudaGpu {
+    /// What a kernel finds different in memory from its contents; `direction` is whether it goes down,
+    /// for one that goes either way.
+    fn differences(
+        &mut self,
+        kernel: &'static str,
+        contents: &Contents,
+        direction: Option<u32>,
+    ) -> Result<PatternCheck, DeviceError> {
+        let memory = Argument::from(self.filled()?);
+        let blocks = self.filled()?.bytes / 16;
+        let found = self.buffer(16)?;
+        found
+            .write(&[0, u64::MAX])
+            .map_err(|error| self.error(error))?;
+        let mut arguments = vec![
+            memory,
+            Argument::from(blocks),
+            Argument::from(contents.stream),
+            Argument::from(pattern_number(contents.pattern)),
+        ];
+        arguments.extend(direction.map(Argument::from));
+        arguments.push(Argument::from(&found));
+        self.launch(kernel, self.grid(blocks), &arguments)?;
+        self.wait()?;
+        let found = found.read::<u64>(2).map_err(|error| self.error(error))?;
+        Ok(PatternCheck {
+            bad_words: found[0],
+            lowest_bad_offset: (found[0] > 0).then(|| found[1].saturating_mul(4)),
+        })
     }
 }
 
@@ -42,7 +76,7 @@ impl Device for CudaGpu {
             Argument::from(inputs.n),
             Argument::from(product.pitch),
         ];
-        self.launch("gemm_exact", (tiles, tiles), &arguments)?;
+        self.launch(exact_kernel(inputs), (tiles, tiles), &arguments)?;
         let sum = self.zeroed(8)?;
         let entries = u64::from(inputs.n) * u64::from(inputs.n);
         let arguments = [
@@ -107,26 +141,11 @@ impl Device for CudaGpu {
     }
 
     fn compare(&mut self, contents: &Contents) -> Result<PatternCheck, DeviceError> {
-        let memory = Argument::from(self.filled()?);
-        let blocks = self.filled()?.bytes / 16;
-        let found = self.buffer(16)?;
-        found
-            .write(&[0, u64::MAX])
-            .map_err(|error| self.error(error))?;
-        let arguments = [
-            memory,
-            Argument::from(blocks),
-            Argument::from(contents.stream),
-            Argument::from(pattern_number(contents.pattern)),
-            Argument::from(&found),
-        ];
-        self.launch("memory_compare", self.grid(blocks), &arguments)?;
-        self.wait()?;
-        let found = found.read::<u64>(2).map_err(|error| self.error(error))?;
-        Ok(PatternCheck {
-            bad_words: found[0],
-            lowest_bad_offset: (found[0] > 0).then(|| found[1].saturating_mul(4)),
-        })
+        self.differences("memory_compare", contents, None)
+    }
+
+    fn invert(&mut self, contents: &Contents, down: bool) -> Result<PatternCheck, DeviceError> {
+        self.differences("memory_invert", contents, Some(u32::from(down)))
     }
 
     fn digest_blocks(

@@ -234,6 +234,11 @@ impl Device for RemoteDevice {
         self.ask(&Request::Compare(*contents))
     }
 
+    fn invert(&mut self, contents: &Contents, down: bool) -> Result<PatternCheck, DeviceError> {
+        let contents = *contents;
+        self.ask(&Request::Invert { contents, down })
+    }
+
     fn digest_blocks(
         &mut self,
         block_bytes: u32,

@@ -60,6 +60,7 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
         Request::Allocatable => plain(&device.allocatable_mib()),
         Request::Fill { contents, bytes } => plain(&device.fill(contents, *bytes)),
         Request::Compare(contents) => plain(&device.compare(contents)),
+        Request::Invert { contents, down } => plain(&device.invert(contents, *down)),
         Request::Digests { block_bytes, key } => {
             let digests = device.digest_blocks(*block_bytes, key);
             with_body(digests, |digest: Word64| digest.0.to_le_bytes())

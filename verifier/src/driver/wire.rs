@@ -26,6 +26,7 @@ pub(super) enum Request {
     Allocatable,
     Fill { contents: Contents, bytes: u64 },
     Compare(Contents),
+    Invert { contents: Contents, down: bool },
     Digests { block_bytes: u32, key: Digest },
     Copy { sample: u32 },
     Rate { rate: Rate, sample: u32 },

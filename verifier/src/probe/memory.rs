@@ -21,6 +21,10 @@ pub fn fill(
     for (pass, &pattern) in work.passes.iter().enumerate() {
         let contents = Contents::derive(nonce, gpu, pattern);
         filled_bytes = device.fill(&contents, work.pattern_bytes)?;
+        if pattern == Pattern::MovingInversion {
+            let up = device.invert(&contents, false)?;
+            check = check.and(up).and(device.invert(&contents.turned(), true)?);
+        }
         if pass + 1 < work.passes.len() {
             check = check.and(device.compare(&contents)?);
         }
@@ -56,7 +60,8 @@ pub fn prove(
 ) -> Result<ProvedMemory, DeviceError> {
     let digests = device.digest_blocks(work.block_bytes, key)?;
     let tree = memory::tree(&digests);
-    let last = device.compare(&Contents::derive(nonce, gpu, Pattern::Prf))?;
+    let proved = memory::proved_pattern(work);
+    let last = device.compare(&Contents::derive(nonce, gpu, proved))?;
     Ok(ProvedMemory {
         digests,
         tree,

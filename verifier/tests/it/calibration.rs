@@ -131,7 +131,13 @@ fn a_calibration_runs_to_its_end_and_writes_what_the_card_showed() {
         .collect();
     assert_eq!(
         patterns,
-        [Pattern::Prf, Pattern::Complement, Pattern::Address]
+        [
+            Pattern::Prf,
+            Pattern::Complement,
+            Pattern::Address,
+            Pattern::MovingInversion,
+            Pattern::Slow
+        ]
     );
     assert_eq!(gpu["burned"]["dwell_bad_words"], 0);
     let curve = gpu["burned"]["curve"].as_array().expect("a curve");

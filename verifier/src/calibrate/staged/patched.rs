@@ -104,6 +104,13 @@ impl Device for Patched {
         }
     }
 
+    fn invert(&mut self, contents: &Contents, down: bool) -> Result<PatternCheck, DeviceError> {
+        match self.patch {
+            Patch::Renames => self.inner.invert(contents, down),
+            _ => Ok(PatternCheck::default()),
+        }
+    }
+
     fn digest_blocks(&mut self, block: u32, key: &Digest) -> Result<Vec<Word64>, DeviceError> {
         let there = self.inner.digest_blocks(block, key)?;
         let said = (self.said_bytes / u64::from(block)) as usize;
