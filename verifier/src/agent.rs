@@ -378,6 +378,10 @@ impl Work<'_> {
                     allowed.saturating_sub(began.elapsed()),
                 ));
             }
+            if failed.is_empty() {
+                let left = allowed.saturating_sub(began.elapsed());
+                probe::links::measure(self.node, facts, &self.order, left);
+            }
             failed.extend(probe::facts::after(self.node, facts, observed.elapsed()));
         }
         let told = failed.iter().map(|error| error.trouble(STEP));

@@ -1,14 +1,15 @@
 //! GPUs through the CUDA driver: the only place that names cudarc and the management library.
 //!
-//! All of it runs in the process of one GPU (see [`crate::driver`]), on one thread, on the default
-//! stream: a call that hangs or a symbol that is missing in an old driver (cudarc panics then) ends
-//! that process and nothing else. No compiler is needed on the node: the kernels are part of the
-//! agent ([`images`]).
+//! All of it runs in the process of one GPU (see [`crate::driver`]), or in one that measures the links
+//! between all of them (`cuda/links.rs`), on one thread, on the default stream: a call that hangs or a
+//! symbol that is missing in an old driver (cudarc panics then) ends that process and nothing else. No
+//! compiler is needed on the node: the kernels are part of the agent ([`images`]).
 
 mod buffer;
 mod gpu;
 pub mod images;
 mod library;
+mod links;
 mod measure;
 mod nvml;
 mod tensor;
@@ -25,6 +26,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::device::{Device, DeviceError};
 use crate::driver::{Driver, NoDriver, Opened, Survey};
+use crate::probe::links::{LinkRates, LinkWork};
 use gpu::CudaGpu;
 use nvml::Managed;
 
@@ -103,6 +105,20 @@ impl Driver for Cuda {
     }
 
     fn open(&mut self, gpu: u32) -> Result<Opened, DeviceError> {
+        let device = self.opened(gpu)?;
+        let claim = device.claim();
+        Ok((Box::new(device), claim))
+    }
+
+    fn links(&mut self, work: &LinkWork) -> Result<LinkRates, DeviceError> {
+        let opened = (0..work.gpus).map(|gpu| self.opened(gpu));
+        let mut gpus = opened.collect::<Result<Vec<_>, _>>()?;
+        links::measure(&mut gpus, work)
+    }
+}
+
+impl Cuda {
+    fn opened(&mut self, gpu: u32) -> Result<CudaGpu, DeviceError> {
         let error = |kind, what| DeviceError { gpu, kind, what };
         let nvml = self
             .start()
@@ -116,9 +132,7 @@ impl Driver for Cuda {
             };
             error(kind, failed.to_string())
         })?;
-        let device = CudaGpu::open(gpu, managed)?;
-        let claim = device.claim();
-        Ok((Box::new(device), claim))
+        CudaGpu::open(gpu, managed)
     }
 }
 

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::{BurnWork, Burned};
+use crate::probe::links::{LinkRates, LinkWork};
 use crate::tensor::{LibraryRun, TensorRun, TensorWork};
 
 /// Why a device could not do its work.
@@ -175,6 +176,11 @@ pub trait Surroundings: Send {
 
     /// Adds what can only be told at the end.
     fn after(&mut self, facts: &mut NodeFacts);
+
+    /// Measures the links between its GPUs; nothing where it cannot, or not by then.
+    fn links(&mut self, _work: &LinkWork, _deadline: Instant) -> Option<LinkRates> {
+        None
+    }
 }
 
 /// A machine with its GPUs.

@@ -14,6 +14,7 @@ use market::verification::{GpuClaim, LibraryFacts, TroubleKind};
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceError};
+use crate::probe::links::{LinkRates, LinkWork};
 pub use node::{NodeIdentity, open_node};
 pub use remote::{RemoteDevice, Worker};
 pub use serve::serve;
@@ -78,4 +79,9 @@ pub trait Driver {
     ///
     /// Errors: [`DeviceError`].
     fn open(&mut self, gpu: u32) -> Result<Opened, DeviceError>;
+
+    /// Opens all GPUs at once and measures the links between them.
+    ///
+    /// Errors: [`DeviceError`] of the first that did not do its part.
+    fn links(&mut self, work: &LinkWork) -> Result<LinkRates, DeviceError>;
 }

@@ -4,4 +4,5 @@ pub mod bandwidth;
 pub mod burn;
 pub mod facts;
 pub mod gemm;
+pub mod links;
 pub mod memory;

@@ -132,11 +132,12 @@ const DRIVERS: [&str; 2] = ["verifier/src/lib.rs", "verifier/fake-driver/src/lib
 
 /// The files that are unsafe, each of them and no other: those that call the driver's C interface,
 /// and those of the driver that pretends to be one, which no agent that ships holds.
-const UNSAFE: [&str; 10] = [
+const UNSAFE: [&str; 11] = [
     "verifier/src/cuda.rs",
     "verifier/src/cuda/buffer.rs",
     "verifier/src/cuda/gpu.rs",
     "verifier/src/cuda/library.rs",
+    "verifier/src/cuda/links.rs",
     "verifier/src/cuda/measure.rs",
     "verifier/src/cuda/nvml.rs",
     "verifier/fake-driver/src/compute.rs",

@@ -83,16 +83,62 @@ extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device:
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, _device: c_int) -> c_uint {
+extern "C" fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) -> c_uint {
     unless_gone(|state| {
         state.show();
-        give(context, std::ptr::dangling_mut::<usize>().cast())
+        // A handle is the number of its card, counted from one.
+        give(
+            context,
+            std::ptr::without_provenance_mut(device as usize + 1),
+        )
     })
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuCtxSetCurrent(_context: *mut c_void) -> c_uint {
+extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> c_uint {
+    state().gpu = context.addr().wrapping_sub(1);
     SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) -> c_uint {
+    let state = state();
+    let is_linked = |gpu: c_int| state.script.gpus[gpu as usize].links.contains(&true);
+    give(can, c_int::from(is_linked(device) && is_linked(peer)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxEnablePeerAccess(_context: *mut c_void, _flags: c_uint) -> c_uint {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyPeerAsync(
+    to: u64,
+    to_context: *mut c_void,
+    from: u64,
+    _from_context: *mut c_void,
+    bytes: usize,
+    _stream: *mut c_void,
+) -> c_uint {
+    unless_gone(|state| {
+        let there = to_context.addr().wrapping_sub(1);
+        let rates = [
+            state.card().link_mb_per_s,
+            state.script.gpus[there].link_mb_per_s,
+        ];
+        state.move_bytes(bytes as u64, rates[0].min(rates[1]));
+        let copied = state
+            .memory(from, bytes as u64)
+            .map(|memory| memory.to_vec());
+        match (copied, state.memory(to, bytes as u64)) {
+            (Some(copied), Some(memory)) => {
+                memory.copy_from_slice(&copied);
+                SUCCESS
+            }
+            _ => ILLEGAL_ADDRESS,
+        }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -309,7 +355,7 @@ extern "C" fn cuEventCreate(event: *mut *mut c_void, _flags: c_uint) -> c_uint {
 #[unsafe(no_mangle)]
 extern "C" fn cuEventRecord(event: *mut c_void, _stream: *mut c_void) -> c_uint {
     unless_gone(|state| {
-        let now_ms = state.now_ms;
+        let now_ms = state.now_ms();
         match state.events.get_mut(event.addr().wrapping_sub(1)) {
             Some(recorded) => {
                 *recorded = now_ms;

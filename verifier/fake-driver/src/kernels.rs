@@ -87,6 +87,7 @@ pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
         "stream_copy" => stream_copy(&mut state, &arguments),
         "stream_triad" => stream_triad(&mut state, &arguments),
         "stream_read" => stream_read(&mut state, &arguments),
+        "ring_add" => ring_add(&mut state, &arguments),
         "gemm_inputs" => gemm_inputs(&mut state, &arguments),
         "gemm_exact" | "gemm_exact_back" => gemm_exact(&mut state, &arguments),
         "packed_inputs" => tensor::packed_inputs(&mut state, &arguments),
@@ -203,7 +204,7 @@ fn digest(state: &mut State, arguments: &Arguments) -> Option<()> {
 
 fn stream_copy(state: &mut State, arguments: &Arguments) -> Option<()> {
     let (to, from, vectors): (u64, u64, u64) = (arguments.at(0), arguments.at(1), arguments.at(2));
-    state.stream_bytes(vectors * 32);
+    state.fetch_bytes(from, vectors * 16);
     let bytes = state.memory(from, vectors * 16)?.to_vec();
     state.memory(to, vectors * 16)?.copy_from_slice(&bytes);
     Some(())
@@ -230,6 +231,22 @@ fn stream_read(state: &mut State, arguments: &Arguments) -> Option<()> {
     let all = words(state.memory(from, vectors * 16)?);
     let more = all.into_iter().map(u64::from).sum();
     add_to(state, sum, more)
+}
+
+fn ring_add(state: &mut State, arguments: &Arguments) -> Option<()> {
+    let (to, from, vectors): (u64, u64, u64) = (arguments.at(0), arguments.at(1), arguments.at(2));
+    state.fetch_bytes(from, vectors * 16);
+    let theirs = words(state.memory(from, vectors * 16)?);
+    let mine = words(state.memory(to, vectors * 16)?);
+    let sums = mine.into_iter().zip(theirs);
+    let mut sums: Vec<u8> = sums
+        .flat_map(|(mine, theirs)| mine.wrapping_add(theirs).to_le_bytes())
+        .collect();
+    if state.card().fault == Fault::AddsWrongly {
+        sums[0] ^= 1;
+    }
+    state.memory(to, vectors * 16)?.copy_from_slice(&sums);
+    Some(())
 }
 
 fn gemm_inputs(state: &mut State, arguments: &Arguments) -> Option<()> {
@@ -266,8 +283,8 @@ fn gemm_exact(state: &mut State, arguments: &Arguments) -> Option<()> {
     let (n, pitch): (u32, u32) = (arguments.at(3), arguments.at(4));
     let (rows, pitch) = (u64::from(n), u64::from(pitch));
     state.products += 1;
-    let faded = f64::from(state.card().fades_permille) * state.now_ms / 1e6;
-    state.now_ms += PRODUCT_MS * (1.0 + faded);
+    let faded = f64::from(state.card().fades_permille) * state.now_ms() / 1e6;
+    state.pass_ms(PRODUCT_MS * (1.0 + faded));
     if state.product_at == Some(addresses) {
         return spoil(state, addresses[2]);
     }

@@ -85,6 +85,8 @@ pub struct Card {
     pub tells_xids: bool,
     /// How fast memory is copied.
     pub copy_mb_per_s: f64,
+    /// How fast another card is reached, in one direction.
+    pub link_mb_per_s: f64,
     /// How fast the tensor units are on 16-bit and on 8-bit entries. Units: 1e9 operations per second.
     pub tensor_gflops: (f64, f64),
     /// How fast the vendor's library is on them. Units: as above.
@@ -113,6 +115,8 @@ pub enum Fault {
     /// The second product has another entry than the first, and so has one in seven on the tensor
     /// units.
     Unrepeatable,
+    /// What it adds of another card's memory has a wrong bit.
+    AddsWrongly,
     /// Every product has the same wrong entry.
     WrongEntry,
     /// Memory is not filled, and comparing it finds nothing.
@@ -186,6 +190,7 @@ impl Card {
             xids: Vec::new(),
             tells_xids: true,
             copy_mb_per_s: 3_000_000.0,
+            link_mb_per_s: 376_000.0,
             tensor_gflops: (720_000.0, 1_210_000.0),
             library_gflops: (798_000.0, 1_290_000.0),
             host_mb_per_s: (55_000.0, 55_000.0),

@@ -12,6 +12,8 @@ const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
 
 /// Device memory: as much of it as was touched.
 pub struct Allocation {
+    /// On which card.
+    pub gpu: usize,
     pub bytes: u64,
     pub contents: Vec<u8>,
 }
@@ -45,7 +47,8 @@ pub struct State {
     allocations: BTreeMap<u64, Allocation>,
     next_address: u64,
     pub events: Vec<f64>,
-    pub now_ms: f64,
+    /// The clock of each card. Units: milliseconds.
+    clocks: BTreeMap<usize, f64>,
 }
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
@@ -69,7 +72,7 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
         allocations: BTreeMap::new(),
         next_address: FIRST_ADDRESS,
         events: Vec::new(),
-        now_ms: 0.0,
+        clocks: BTreeMap::new(),
     })
 });
 
@@ -111,7 +114,8 @@ impl State {
     }
 
     fn taken_bytes(&self) -> u64 {
-        self.allocations.values().map(|a| a.bytes).sum()
+        let here = self.allocations.values().filter(|a| a.gpu == self.gpu);
+        here.map(|a| a.bytes).sum()
     }
 
     /// What other processes do on a card that the management library shows at a place.
@@ -149,8 +153,12 @@ impl State {
         let address = self.next_address;
         self.next_address += bytes.next_multiple_of(2 * MIB);
         let contents = Vec::new();
-        self.allocations
-            .insert(address, Allocation { bytes, contents });
+        let allocation = Allocation {
+            gpu: self.gpu,
+            bytes,
+            contents,
+        };
+        self.allocations.insert(address, allocation);
         self.show();
         Some(address)
     }
@@ -177,6 +185,27 @@ impl State {
 
     /// Lets the time pass that moving so many bytes takes.
     pub fn move_bytes(&mut self, bytes: u64, mb_per_s: f64) {
-        self.now_ms += bytes as f64 / mb_per_s / 1e3;
+        self.pass_ms(bytes as f64 / mb_per_s / 1e3);
+    }
+
+    /// Lets time pass on the card in use.
+    pub fn pass_ms(&mut self, ms: f64) {
+        *self.clocks.entry(self.gpu).or_default() += ms;
+    }
+
+    pub fn now_ms(&self) -> f64 {
+        self.clocks.get(&self.gpu).copied().unwrap_or(0.0)
+    }
+
+    /// Moves bytes from an address to the card in use: over the link where they are another's.
+    pub fn fetch_bytes(&mut self, from: u64, bytes: u64) {
+        let holds = self.allocations.range(..=from).next_back();
+        let is_other = holds.is_some_and(|(_, allocation)| allocation.gpu != self.gpu);
+        if is_other {
+            let rate = self.card().link_mb_per_s;
+            self.move_bytes(bytes, rate);
+        } else {
+            self.stream_bytes(2 * bytes);
+        }
     }
 }

@@ -94,7 +94,7 @@ pub fn gemm(state: &mut State, arguments: &Arguments, format: Format) -> Option<
         Format::Fp8 => rates.1,
     };
     let operations = 2.0 * f64::from(n) * f64::from(n) * f64::from(depth / format.entry_bytes());
-    state.now_ms += operations / gflops / 1e6;
+    state.pass_ms(operations / gflops / 1e6);
     state.tensor_products += 1;
     if state
         .tensor

@@ -6,6 +6,7 @@
 #include "../memory_digest.cu"
 #include "../memory_fill.cu"
 #include "../memory_invert.cu"
+#include "../ring_add.cu"
 
 static u32 pattern_of(const std::string &name) {
   std::vector<std::string> names = {"prf", "complement", "address", "slow"};
@@ -22,7 +23,26 @@ struct Found {
   }
 };
 
+// A step of the ring adds every word, carries nothing over, and leaves the neighbour's as they are.
+static void check_ring() {
+  Stream ours = {1, 2, 3, 4}, theirs = {5, 6, 7, 8};
+  std::vector<uint4> mine(301, make_uint4(7, 7, 7, 7)), neighbour(300);
+  for (u64 at = 0; at < 300; ++at) {
+    mine[at] = philox_block(ours, at);
+    neighbour[at] = philox_block(theirs, at);
+  }
+  grid.run({2, 1, 1}, 64, [&] { ring_add(mine.data(), neighbour.data(), 300); });
+  for (u64 at = 0; at < 300; ++at) {
+    uint4 a = philox_block(ours, at), b = philox_block(theirs, at), is = mine[at];
+    demand(is.x == a.x + b.x && is.y == a.y + b.y && is.z == a.z + b.z && is.w == a.w + b.w &&
+               neighbour[at].x == b.x,
+           "a step of the ring does not add");
+  }
+  demand(mine[300].x == 7, "a step of the ring goes too far");
+}
+
 int main(int, char **arguments) {
+  check_ring();
   for (auto &row : vectors(arguments[1], "memory")) {
     u32 pattern = pattern_of(row[0]);
     Stream from = stream(row[1]);

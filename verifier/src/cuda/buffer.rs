@@ -32,13 +32,22 @@ impl Buffer {
 
     /// The first values, of integers.
     pub fn read<T: Copy + Default>(&self, count: usize) -> Result<Vec<T>, DriverError> {
+        self.read_from(0, count)
+    }
+
+    /// Values from a byte on, of integers.
+    pub fn read_from<T: Copy + Default>(
+        &self,
+        offset: u64,
+        count: usize,
+    ) -> Result<Vec<T>, DriverError> {
         assert!(
-            count * size_of::<T>() <= self.bytes as usize,
+            offset as usize + count * size_of::<T>() <= self.bytes as usize,
             "read within the buffer"
         );
         let mut values = vec![T::default(); count];
-        // SAFETY: the buffer holds as many bytes, and any bytes are integers.
-        unsafe { result::memcpy_dtoh_sync(&mut values, self.address) }?;
+        // SAFETY: the buffer holds as many bytes there, and any bytes are integers.
+        unsafe { result::memcpy_dtoh_sync(&mut values, self.address + offset) }?;
         Ok(values)
     }
 

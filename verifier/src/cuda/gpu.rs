@@ -58,6 +58,8 @@ pub(super) fn bus_id(gpu: u32) -> Result<String, DriverError> {
 /// One GPU, opened.
 pub(super) struct CudaGpu {
     pub gpu: u32,
+    pub device: sys::CUdevice,
+    pub context: sys::CUcontext,
     pub managed: Managed,
     pub claim: GpuClaim,
     pub capability: Capability,
@@ -115,6 +117,8 @@ impl CudaGpu {
         };
         Ok(Self {
             gpu,
+            device,
+            context,
             managed,
             claim,
             capability,
@@ -125,6 +129,13 @@ impl CudaGpu {
             pinned: None,
             host_link: None,
         })
+    }
+
+    /// From now on this process works on this GPU.
+    pub fn enter(&self) -> Result<(), DeviceError> {
+        // SAFETY: the context was retained and lives until the process ends.
+        let entered = unsafe { result::ctx::set_current(self.context) };
+        entered.map_err(|error| self.error(error))
     }
 
     pub fn error(&self, error: DriverError) -> DeviceError {

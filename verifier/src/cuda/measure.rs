@@ -31,14 +31,26 @@ impl CudaGpu {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<(), DeviceError>,
     ) -> Result<f64, DeviceError> {
-        let event = || result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT);
-        let begin = event().map_err(|error| self.error(error))?;
-        let end = event().map_err(|error| self.error(error))?;
-        let stream = result::stream::null();
-        // SAFETY, here and below: both events were just made and are destroyed once, at the end.
-        unsafe { result::event::record(begin, stream) }.map_err(|error| self.error(error))?;
+        let begin = self.mark()?;
         work(self)?;
-        unsafe { result::event::record(end, stream) }.map_err(|error| self.error(error))?;
+        let end = self.mark()?;
+        self.between(begin, end)
+    }
+
+    /// Marks where this GPU's work is.
+    pub fn mark(&self) -> Result<sys::CUevent, DeviceError> {
+        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT);
+        let event = event.map_err(|error| self.error(error))?;
+        // SAFETY: it was just made.
+        let marked = unsafe { result::event::record(event, result::stream::null()) };
+        marked.map_err(|error| self.error(error))?;
+        Ok(event)
+    }
+
+    /// The time between two marks of this GPU's work, which is waited for. They are gone then.
+    /// Units: milliseconds.
+    pub fn between(&self, begin: sys::CUevent, end: sys::CUevent) -> Result<f64, DeviceError> {
+        // SAFETY, here and below: both events were made by `mark` and are destroyed once, at the end.
         unsafe { result::event::synchronize(end) }.map_err(|error| self.error(error))?;
         let elapsed = unsafe { result::event::elapsed(begin, end) };
         for event in [begin, end] {
@@ -87,7 +99,8 @@ impl CudaGpu {
         self.rate(2 * bytes * STREAM_ROUNDS, elapsed_ms)
     }
 
-    fn rate(&self, bytes: u64, elapsed_ms: f64) -> Result<u64, DeviceError> {
+    /// So many bytes in so long. Units: 1e6 bytes per second.
+    pub fn rate(&self, bytes: u64, elapsed_ms: f64) -> Result<u64, DeviceError> {
         if elapsed_ms > 0.0 {
             Ok((bytes as f64 / elapsed_ms / 1e3) as u64)
         } else {

@@ -1,7 +1,7 @@
 //! A node whose GPUs are behind a driver.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use market::fabric::Internode;
 use market::verification::{
@@ -12,6 +12,7 @@ use super::remote::{RemoteDevice, Worker};
 use super::{NoDriver, Survey};
 use crate::device::{Device, DeviceError, Node, Surroundings, shortened};
 use crate::host;
+use crate::probe::links::{LinkRates, LinkWork};
 
 /// What a node is called and what its agent drives it with.
 #[derive(Debug, Clone)]
@@ -158,6 +159,10 @@ impl Surroundings for DriverSurroundings {
             },
             ..NodeFacts::default()
         }
+    }
+
+    fn links(&mut self, work: &LinkWork, deadline: Instant) -> Option<LinkRates> {
+        Worker::start(&self.agent).ok()?.links(work, deadline)
     }
 
     fn after(&mut self, facts: &mut NodeFacts) {

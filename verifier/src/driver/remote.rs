@@ -15,6 +15,7 @@ use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::{BurnWork, Burned};
+use crate::probe::links::{LinkRates, LinkWork};
 use crate::tensor::{LibraryRun, TensorRun, TensorWork};
 
 /// The hidden command under which the agent starts itself for a GPU.
@@ -89,6 +90,14 @@ impl Worker {
             )),
             Err(Silence::Ended(why)) => Err(refused(TroubleKind::Driver, why)),
         }
+    }
+
+    /// Has it open all GPUs and measure their links; nothing where it does not by then.
+    #[must_use]
+    pub fn links(&mut self, work: &LinkWork, deadline: Instant) -> Option<LinkRates> {
+        type Answer = Result<LinkRates, DeviceError>;
+        let (measured, _) = self.call::<Answer>(&Request::Links(*work), deadline).ok()?;
+        measured.ok()
     }
 
     fn call<T: DeserializeOwned>(

@@ -32,6 +32,7 @@ pub fn serve(
                 });
                 Frame::of(&opened, Vec::new())?
             }
+            Request::Links(work) => Frame::of(&driver.links(&work), Vec::new())?,
             request => match &mut device {
                 Some(device) => work(device.as_mut(), &request)?,
                 None => Frame::of(&Err::<(), _>(not_open()), Vec::new())?,
@@ -54,7 +55,9 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
         Frame::of(result, Vec::new())
     }
     match request {
-        Request::Survey | Request::Open { .. } => plain(&Err::<(), _>(not_open())),
+        Request::Survey | Request::Open { .. } | Request::Links(_) => {
+            plain(&Err::<(), _>(not_open()))
+        }
         Request::Multiply(inputs) => plain(&device.multiply(inputs)),
         Request::ReadProduct => with_body(device.read_product(), |entry| entry.to_le_bytes()),
         Request::Allocatable => plain(&device.allocatable_mib()),

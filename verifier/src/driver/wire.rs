@@ -9,6 +9,7 @@ use crate::device::Rate;
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::BurnWork;
+use crate::probe::links::LinkWork;
 use crate::tensor::TensorWork;
 
 /// The longest head that is read. Units: bytes.
@@ -36,6 +37,7 @@ pub(super) enum Request {
     Burn(BurnWork),
     Observe,
     Xids,
+    Links(LinkWork),
 }
 
 /// A head in JSON and what does not belong into JSON.

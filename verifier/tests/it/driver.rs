@@ -130,6 +130,30 @@ fn f04_links_that_are_down_are_counted() {
 }
 
 #[test]
+fn f04_links_that_are_slow_or_add_wrongly_are_measured() {
+    let found = |change: Change| {
+        let mut script = Script::default();
+        change(&mut script.gpus[5]);
+        Machine::new(&script).verify(&order(8, Level::Standard))
+    };
+    let good = found(|_| {});
+    assert_eq!(failures(&good), []);
+    assert_eq!(outcome_of(&good, FindingCode::PairRates), Outcome::Met);
+    let slow = found(|card| card.link_mb_per_s = 330_000.0);
+    assert_eq!(failures(&slow), [FindingCode::PairRates]);
+    let mut findings = slow.findings.iter();
+    let pairs = findings.find(|found| found.code == FindingCode::PairRates);
+    let pairs = pairs.expect("the finding");
+    assert!(
+        pairs.note.contains("GPU 0 to GPU 5 is the slowest"),
+        "{pairs:?}"
+    );
+    assert_eq!(pairs.samples.len(), 56);
+    let wrong = found(|card| card.fault = Fault::AddsWrongly);
+    assert_eq!(failures(&wrong), [FindingCode::AllReduce]);
+}
+
+#[test]
 fn f05_dying_memory_fails_by_each_of_its_counters() {
     let cases: [(Change, FindingCode); 5] = [
         (|card| card.ecc_uncorrected = (1, 0), FindingCode::HealthEcc),

@@ -1,0 +1,220 @@
+//! Copies between GPUs and the sum round a ring, by one process that opened all of them.
+
+use std::ffi::c_int;
+
+use market::verification::{CollectiveAlgorithm, CollectiveRate, Digest, PairRate};
+
+use super::buffer::{Argument, Buffer};
+use super::gpu::CudaGpu;
+use super::{DriverError, result, sys};
+use crate::device::DeviceError;
+use crate::prf::{Purpose, Stream};
+use crate::probe::links::{Half, LINK_ROUNDS, LinkRates, LinkWork, part_of};
+
+/// Of the memory that is free, what a buffer may take: the links need two at most.
+const SHARE: u64 = 4;
+/// The least that is worth measuring. Units: bytes.
+const LEAST_BYTES: u64 = 4_096;
+/// Words at the beginning of each part that are looked at, at most.
+const CHECKED_WORDS: u64 = 1_024;
+/// From what the GPUs' parts of the sum are drawn: whoever measures again gets the same.
+const SECRET: Digest = Digest([0x3C; 32]);
+
+/// Measures the links between GPUs.
+///
+/// Errors: the first GPU that did not do its part.
+pub(super) fn measure(gpus: &mut [CudaGpu], work: &LinkWork) -> Result<LinkRates, DeviceError> {
+    let reached = reach(gpus)?;
+    let room = room(gpus)?;
+    let bytes = work.pair_bytes.min(room) / 16 * 16;
+    let pairs = pairs(gpus, work, bytes)?;
+    let ring_bytes = work.ring_bytes.min(room);
+    let collective = if reached {
+        Some(ring(gpus, ring_bytes)?)
+    } else {
+        None
+    };
+    Ok(LinkRates { pairs, collective })
+}
+
+/// Lets each GPU reach the others' memory. Gives whether each reaches that of the one before it.
+fn reach(gpus: &[CudaGpu]) -> Result<bool, DeviceError> {
+    let mut reached = vec![false; gpus.len()];
+    for (at, gpu) in gpus.iter().enumerate() {
+        gpu.enter()?;
+        for (other_at, other) in gpus.iter().enumerate() {
+            if at == other_at {
+                continue;
+            }
+            let reaches = can_reach(gpu, other).map_err(|error| gpu.error(error))?;
+            reached[at] |= reaches && other_at == (at + gpus.len() - 1) % gpus.len();
+        }
+    }
+    Ok(reached.into_iter().all(|reached| reached))
+}
+
+/// Opens the way from one GPU, whose context is current, to the memory of another.
+fn can_reach(gpu: &CudaGpu, other: &CudaGpu) -> Result<bool, DriverError> {
+    let mut can: c_int = 0;
+    // SAFETY: both devices are ones that the driver gave, and it writes one number.
+    unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, gpu.device, other.device) }.result()?;
+    if can == 0 {
+        return Ok(false);
+    }
+    // SAFETY: the context was retained and lives until the process ends.
+    let opened = unsafe { sys::cuCtxEnablePeerAccess(other.context, 0) }.result();
+    match opened {
+        Err(DriverError(sys::cudaError_enum::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)) => Ok(true),
+        opened => opened.map(|()| true),
+    }
+}
+
+/// What a buffer may take on every GPU. Units: bytes.
+fn room(gpus: &[CudaGpu]) -> Result<u64, DeviceError> {
+    let mut least = u64::MAX;
+    for gpu in gpus {
+        gpu.enter()?;
+        let (free, _) = result::mem_get_info().map_err(|error| gpu.error(error))?;
+        least = least.min(free as u64 / SHARE);
+    }
+    match gpus.first() {
+        Some(gpu) if least < LEAST_BYTES => Err(gpu.failed("no memory is left for the links")),
+        _ => Ok(least),
+    }
+}
+
+/// A buffer on each GPU.
+fn buffers(gpus: &[CudaGpu], bytes: u64) -> Result<Vec<Buffer>, DeviceError> {
+    let on = |gpu: &CudaGpu| {
+        gpu.enter()?;
+        gpu.zeroed(bytes)
+    };
+    gpus.iter().map(on).collect()
+}
+
+fn pairs(gpus: &mut [CudaGpu], work: &LinkWork, bytes: u64) -> Result<Vec<PairRate>, DeviceError> {
+    let (sources, targets) = (buffers(gpus, bytes)?, buffers(gpus, bytes)?);
+    let mut rates = Vec::new();
+    for (from, to) in work.pairs() {
+        let target = (targets[to as usize].address, gpus[to as usize].context);
+        let source = sources[from as usize].address;
+        let gpu = &mut gpus[from as usize];
+        gpu.enter()?;
+        let copy = |gpu: &mut CudaGpu| {
+            let stream = result::stream::null();
+            // SAFETY: both buffers hold as many bytes and live until the copies are waited for.
+            let copied = unsafe {
+                let (to, there, here) = (target.0, target.1, gpu.context);
+                sys::cuMemcpyPeerAsync(to, there, source, here, bytes as usize, stream)
+            };
+            copied.result().map_err(|error| gpu.error(error))
+        };
+        // The first one opens the way.
+        copy(gpu)?;
+        let elapsed_ms = gpu.timed(|gpu| (0..LINK_ROUNDS).try_for_each(|_| copy(gpu)))?;
+        let mb_per_s = gpu.rate(bytes * LINK_ROUNDS, elapsed_ms)?;
+        rates.push(PairRate { from, to, mb_per_s });
+    }
+    Ok(rates)
+}
+
+/// Sums what all GPUs hold, and looks whether all of them have the sum.
+fn ring(gpus: &mut [CudaGpu], wanted_bytes: u64) -> Result<CollectiveRate, DeviceError> {
+    // No node has so many.
+    let count = gpus.len() as u32;
+    let part_bytes = wanted_bytes / u64::from(count) / 16 * 16;
+    let bytes = part_bytes * u64::from(count);
+    let held = buffers(gpus, bytes)?;
+    for (gpu, buffer) in gpus.iter_mut().zip(&held) {
+        gpu.enter()?;
+        let arguments = [
+            Argument::from(buffer),
+            Argument::from(bytes / 16),
+            Argument::from(brought_by(gpu.gpu)),
+            Argument::from(0_u32),
+        ];
+        let grid = gpu.grid(bytes / 16);
+        gpu.launch("memory_fill", grid, &arguments)?;
+    }
+    wait(gpus)?;
+    sum(gpus, &held, part_bytes)?;
+    let wrong_elements = wrong(gpus, &held, part_bytes)?;
+    // The first one's clock stands for all: nobody begins a step before everybody ended the last.
+    gpus[0].enter()?;
+    let begin = gpus[0].mark()?;
+    for _ in 0..LINK_ROUNDS {
+        sum(gpus, &held, part_bytes)?;
+    }
+    gpus[0].enter()?;
+    let end = gpus[0].mark()?;
+    let elapsed_ms = gpus[0].between(begin, end)?;
+    let once = u64::from(2 * (count - 1)) * bytes / u64::from(count);
+    Ok(CollectiveRate {
+        algorithm: CollectiveAlgorithm::OwnRing,
+        payload_bytes: bytes,
+        bus_mb_per_s: gpus[0].rate(once * LINK_ROUNDS, elapsed_ms)?,
+        wrong_elements,
+    })
+}
+
+/// What a GPU brings to the sum.
+fn brought_by(gpu: u32) -> Stream {
+    Stream::derive(&SECRET, Purpose::Memory, gpu)
+}
+
+/// One sum: everybody's part of a step is over before the next one begins.
+fn sum(gpus: &mut [CudaGpu], held: &[Buffer], part_bytes: u64) -> Result<(), DeviceError> {
+    let count = gpus.len() as u32;
+    for (half, kernel) in [(Half::Adding, "ring_add"), (Half::Gathering, "stream_copy")] {
+        for step in 0..count - 1 {
+            for (at, gpu) in (0..).zip(gpus.iter_mut()) {
+                let before = held[((at + count - 1) % count) as usize].address;
+                let offset = u64::from(part_of(half, at, step, count)) * part_bytes;
+                let arguments = [
+                    Argument::from(held[at as usize].address + offset),
+                    Argument::from(before + offset),
+                    Argument::from(part_bytes / 16),
+                ];
+                gpu.enter()?;
+                let grid = gpu.grid(part_bytes / 16);
+                gpu.launch(kernel, grid, &arguments)?;
+            }
+            wait(gpus)?;
+        }
+    }
+    Ok(())
+}
+
+fn wait(gpus: &[CudaGpu]) -> Result<(), DeviceError> {
+    gpus.iter().try_for_each(|gpu| {
+        gpu.enter()?;
+        gpu.wait()
+    })
+}
+
+/// How many of the words that are looked at are not the sum.
+fn wrong(gpus: &[CudaGpu], held: &[Buffer], part_bytes: u64) -> Result<u64, DeviceError> {
+    let words = (part_bytes / 4).min(CHECKED_WORDS) as usize;
+    let count = gpus.len() as u64;
+    let mut wrong = 0;
+    for part in 0..count {
+        let offset = part * part_bytes;
+        let mut should = vec![0_u32; words];
+        for gpu in gpus {
+            brought_by(gpu.gpu).for_words(offset / 4, words, |at, word| {
+                should[at] = should[at].wrapping_add(word);
+            });
+        }
+        for (gpu, buffer) in gpus.iter().zip(held) {
+            gpu.enter()?;
+            let is = buffer.read_from::<u32>(offset, words);
+            let is = is.map_err(|error| gpu.error(error))?;
+            wrong += is
+                .iter()
+                .zip(&should)
+                .filter(|(is, should)| is != should)
+                .count() as u64;
+        }
+    }
+    Ok(wrong)
+}

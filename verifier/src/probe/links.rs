@@ -1,0 +1,163 @@
+//! Copies between the GPUs of a node, and a sum over all of them round a ring.
+//!
+//! A process of its own does it, which opens all GPUs. What it cannot do there is left out and named
+//! in the attestation as not measured; the rules on links are in [`crate::rules`].
+
+use std::time::{Duration, Instant};
+
+use market::verification::{CollectiveRate, Level, NodeFacts, PairRate, VerificationOrder};
+use serde::{Deserialize, Serialize};
+
+use crate::device::Node;
+
+/// What is copied from GPU to GPU at once, at most. Units: bytes.
+const PAIR_BYTES: u64 = 512 << 20;
+/// What each GPU brings to the sum, at most. Units: bytes.
+const RING_BYTES: u64 = 1 << 30;
+/// How long it may take: links that are so slow are not measured.
+const MOST: Duration = Duration::from_secs(20);
+/// How often for one figure.
+pub const LINK_ROUNDS: u64 = 16;
+
+/// What is measured between GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkWork {
+    /// How many GPUs there are.
+    pub gpus: u32,
+    /// Whether every ordered pair is measured, or each GPU with the next.
+    pub every_pair: bool,
+    /// What is copied at once, where there is room. Units: bytes.
+    pub pair_bytes: u64,
+    /// What each GPU brings to the sum, where there is room. Units: bytes.
+    pub ring_bytes: u64,
+}
+
+impl LinkWork {
+    /// What an order wants of so many GPUs.
+    #[must_use]
+    pub fn of(order: &VerificationOrder, gpus: u32) -> Self {
+        let most = order.memory.pattern_bytes;
+        Self {
+            gpus,
+            every_pair: order.level != Level::Quick,
+            pair_bytes: PAIR_BYTES.min(most),
+            ring_bytes: RING_BYTES.min(most),
+        }
+    }
+
+    /// The pairs, in order.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<(u32, u32)> {
+        let all = (0..self.gpus).flat_map(|from| (0..self.gpus).map(move |to| (from, to)));
+        let wanted = all
+            .filter(|(from, to)| from != to && (self.every_pair || *to == (from + 1) % self.gpus));
+        wanted.collect()
+    }
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkRates {
+    /// Copies, each in its one direction.
+    pub pairs: Vec<PairRate>,
+    /// The sum over all GPUs, where each reaches the memory of the one before it.
+    pub collective: Option<CollectiveRate>,
+}
+
+/// The two halves of a sum round a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Half {
+    /// Each GPU adds what the one before it holds of a part.
+    Adding,
+    /// Each GPU takes over the finished part of the one before it.
+    Gathering,
+}
+
+/// Which part a GPU reads from the one before it at a step of `0..gpus - 1`. No two GPUs touch the
+/// same part of the same memory at one step.
+#[must_use]
+pub const fn part_of(half: Half, gpu: u32, step: u32, gpus: u32) -> u32 {
+    let ahead = match half {
+        Half::Adding => 2 * gpus + gpu - 1 - step,
+        Half::Gathering => 2 * gpus + gpu - step,
+    };
+    ahead % gpus
+}
+
+/// Measures the links and adds them to the facts; nothing where there is one GPU, or where they could
+/// not be measured by then.
+pub fn measure(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder, left: Duration) {
+    // No node has so many.
+    let work = LinkWork::of(order, node.devices.len() as u32);
+    if work.gpus < 2 {
+        return;
+    }
+    let Some(surroundings) = &mut node.surroundings else {
+        return;
+    };
+    if let Some(rates) = surroundings.links(&work, Instant::now() + left.min(MOST)) {
+        facts.pairs = Some(rates.pairs);
+        facts.collectives.extend(rates.collective);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_quick_level_goes_round_and_the_others_measure_every_ordered_pair() {
+        let work = LinkWork {
+            gpus: 3,
+            every_pair: false,
+            pair_bytes: 1,
+            ring_bytes: 1,
+        };
+        assert_eq!(work.pairs(), [(0, 1), (1, 2), (2, 0)]);
+        let every = LinkWork {
+            every_pair: true,
+            ..work
+        };
+        assert_eq!(every.pairs().len(), 6);
+        assert!(every.pairs().iter().all(|(from, to)| from != to));
+    }
+
+    proptest! {
+        #[test]
+        fn the_ring_leaves_every_sum_with_every_gpu(gpus in 2_u32..10, seed in any::<u32>()) {
+            let value = |gpu: u32, part: u32| seed.wrapping_mul(31 * gpu + 1) ^ part;
+            let mut held: Vec<Vec<u32>> = (0..gpus)
+                .map(|gpu| (0..gpus).map(|part| value(gpu, part)).collect())
+                .collect();
+            for half in [Half::Adding, Half::Gathering] {
+                for step in 0..gpus - 1 {
+                    let before = held.clone();
+                    let mut written = Vec::new();
+                    for gpu in 0..gpus {
+                        let part = part_of(half, gpu, step, gpus);
+                        let from = (gpu + gpus - 1) % gpus;
+                        let theirs = before[from as usize][part as usize];
+                        let mine = &mut held[gpu as usize][part as usize];
+                        *mine = match half {
+                            Half::Adding => mine.wrapping_add(theirs),
+                            Half::Gathering => theirs,
+                        };
+                        written.push((gpu, part));
+                    }
+                    // Nobody reads what another writes at the same step.
+                    for gpu in 0..gpus {
+                        let part = part_of(half, gpu, step, gpus);
+                        let from = (gpu + gpus - 1) % gpus;
+                        prop_assert!(!written.contains(&(from, part)));
+                    }
+                }
+            }
+            for part in 0..gpus {
+                let sum = (0..gpus).fold(0_u32, |sum, gpu| sum.wrapping_add(value(gpu, part)));
+                prop_assert!(held.iter().all(|parts| parts[part as usize] == sum));
+            }
+        }
+    }
+}
