@@ -120,13 +120,11 @@ pub fn serve_with_workers(
             .app_data(
                 web::QueryConfig::default().error_handler(|error, _| parameter("query", &error)),
             )
-            .wrap(from_fn(audit::record::record_rest))
-            .wrap(from_fn(audit::refused::note))
+            .wrap(from_fn(audit::watch))
             .wrap(from_fn(limits::limit))
             .wrap(from_fn(request::finish_problems))
             .wrap(Compress::default())
             .wrap(from_fn(request::identify))
-            .wrap(from_fn(metrics::time))
             .into_utoipa_app()
             .configure(routes::routes)
             .default_service(web::to(unrouted::unrouted))

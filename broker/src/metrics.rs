@@ -10,6 +10,7 @@ mod table;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -95,7 +96,7 @@ pub(crate) async fn keep_folding(_: Broker, stop: Stop) {
 }
 
 /// A request was answered. `route` is a template of the table of routes, or `unmatched`.
-pub(crate) fn request_ended(method: &'static str, route: String, status: u16, took: Duration) {
+pub(crate) fn request_ended(method: &'static str, route: Arc<str>, status: u16, took: Duration) {
     REQUESTS.with_borrow_mut(|known| {
         let labels = (method, route, status);
         let (counted, timed) = known.entry(labels).or_insert_with_key(request_metrics);
@@ -105,7 +106,7 @@ pub(crate) fn request_ended(method: &'static str, route: String, status: u16, to
 }
 
 /// By what requests are counted: method, route and status.
-type RequestLabels = (&'static str, String, u16);
+type RequestLabels = (&'static str, Arc<str>, u16);
 
 thread_local! {
     /// What this thread counts and times requests with: to find a metric by its labels at each request
@@ -114,7 +115,7 @@ thread_local! {
 }
 
 fn request_metrics((method, route, status): &RequestLabels) -> (Counter, Histogram) {
-    let (method, route) = (*method, route.clone());
+    let (method, route) = (*method, route.to_string());
     let counted = counter!(
         HTTP_REQUESTS.name,
         "method" => method, "route" => route.clone(), "status" => status.to_string()

@@ -3,7 +3,10 @@
 pub(super) mod record;
 pub(super) mod refused;
 
-use actix_web::{get, web};
+use actix_web::body::MessageBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::middleware::Next;
+use actix_web::{Error, get, web};
 use chrono::{DateTime, Utc};
 use market::ids::{PrincipalId, TenantId};
 use serde::{Deserialize, Serialize};
@@ -14,6 +17,17 @@ use super::auth::May;
 use super::error::ApiError;
 use super::page::{Cursors, Page, limit};
 use crate::app::Broker;
+
+/// Looks at every answer for what belongs into the log and is not there yet.
+pub(super) async fn watch<B: MessageBody>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<B>, Error> {
+    let response = next.call(request).await?;
+    record::record_rest(&response).await;
+    refused::note(&response).await;
+    Ok(response)
+}
 
 /// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]

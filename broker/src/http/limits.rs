@@ -20,6 +20,7 @@ use ipnet::IpNet;
 
 use super::auth;
 use super::error::ApiError;
+use super::request;
 use crate::app::Broker;
 use crate::config::{LimitsConfig, QuotaConfig};
 use crate::hot::{Quota, RateCheck};
@@ -57,7 +58,7 @@ pub(super) async fn limit<B: MessageBody + 'static>(
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
     let broker = request.app_data::<web::Data<Broker>>().cloned();
-    let counted = || request.match_pattern().is_none_or(|route| counts(&route));
+    let counted = || counts(&request::route_of(request.request()));
     let Some(broker) = broker.filter(|broker| broker.config().limits.enabled && counted()) else {
         return Ok(next.call(request).await?.map_into_left_body());
     };

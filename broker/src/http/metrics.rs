@@ -1,17 +1,15 @@
-//! `GET /metrics`, and the timing of every request.
+//! `GET /metrics`, and what every request is counted under.
 //!
 //! It says how much is sold and by whom it is bought from, so it is closed by default: it opens to
 //! an administrator's key, and to the token of `server.metrics_token` where one is set, which a
 //! scraper can hold without being an administrator. A listener of its own was the alternative: it
 //! would be open to whoever reaches its port, and one more address to configure.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
 
-use actix_web::body::MessageBody;
-use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::Method;
-use actix_web::middleware::Next;
-use actix_web::{Error, HttpRequest, HttpResponse, get, web};
+use actix_web::http::{Method, StatusCode};
+use actix_web::{HttpRequest, HttpResponse, get, web};
 use market::identity::{ResourceFamily, Scope};
 use secrecy::ExposeSecret as _;
 
@@ -56,25 +54,17 @@ fn has_token(broker: &Broker, request: &HttpRequest) -> bool {
     blake3::hash(token.expose_secret().as_bytes()) == blake3::hash(shown.as_bytes())
 }
 
-/// Counts and times every request.
-pub(super) async fn time<B: MessageBody>(
-    request: ServiceRequest,
-    next: Next<B>,
-) -> Result<ServiceResponse<B>, Error> {
-    let began = Instant::now();
-    let method = method(request.method());
-    let answered = next.call(request).await;
-    let (route, status) = match &answered {
-        Ok(response) => (response.request().match_pattern(), response.status()),
-        Err(error) => (None, error.as_response_error().status_code()),
+/// Counts and times a request that was answered.
+pub(super) fn answered(method: &'static str, route: &Arc<str>, status: StatusCode, took: Duration) {
+    let route = match &**route {
+        "" => Arc::from(UNMATCHED),
+        _ => Arc::clone(route),
     };
-    let route = route.unwrap_or_else(|| UNMATCHED.to_owned());
-    metrics::request_ended(method, route, status.as_u16(), began.elapsed());
-    answered
+    metrics::request_ended(method, route, status.as_u16(), took);
 }
 
 /// Methods are whatever a caller writes: those that we do not serve are counted as one.
-fn method(method: &Method) -> &'static str {
+pub(super) fn word(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
         Method::HEAD => "HEAD",

@@ -1,10 +1,10 @@
 //! What surrounds every request: its id, its span in the log, the headers of every answer, and the
 //! last word on problem documents.
 
-use std::borrow::Cow;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use actix_web::body::{BodySize, BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -19,6 +19,7 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span, debug, info_span};
 
 use super::error::{ApiError, PROBLEM_JSON};
+use super::metrics;
 use super::unrouted::KnownPaths;
 use crate::spans;
 
@@ -30,22 +31,25 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// The longest request id that is taken from a caller.
 const MAX_ID: usize = 64;
 
-/// The id under which the log knows a request.
+/// What is known of a request from its first line and headers.
 #[derive(Debug, Clone)]
-struct RequestId(String);
+struct Known {
+    /// The id under which the log knows it.
+    id: Arc<str>,
+    /// The template of the route that it will take; empty for none.
+    route: Arc<str>,
+}
 
 /// Takes the caller's request id when it is a plain word, else makes one.
-fn request_id(request: &ServiceRequest) -> RequestId {
+fn request_id(request: &ServiceRequest) -> Arc<str> {
     let given = request
         .headers()
         .get(REQUEST_ID)
         .and_then(|value| value.to_str().ok());
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match given {
-        Some(id) if !id.is_empty() && id.len() <= MAX_ID && id.chars().all(plain) => {
-            RequestId(id.to_owned())
-        }
-        _ => RequestId(fresh_id()),
+        Some(id) if !id.is_empty() && id.len() <= MAX_ID && id.chars().all(plain) => Arc::from(id),
+        _ => Arc::from(fresh_id()),
     }
 }
 
@@ -83,17 +87,29 @@ fn trace_id(request: &ServiceRequest) -> Option<String> {
 /// The id under which the log knows a request.
 pub(super) fn id_of(request: &HttpRequest) -> Option<String> {
     let extensions = request.extensions();
-    extensions.get::<RequestId>().map(|id| id.0.clone())
+    extensions.get::<Known>().map(|known| known.id.to_string())
 }
 
-/// Gives the request its id and its span, and every answer its headers.
+/// The template of the route that a request takes; empty for none.
+pub(super) fn route_of(request: &HttpRequest) -> Arc<str> {
+    let extensions = request.extensions();
+    let known = extensions.get::<Known>();
+    known.map_or_else(Arc::default, |known| Arc::clone(&known.route))
+}
+
+/// Gives the request its id and its span, and every answer its headers; counts and times it.
 pub(super) async fn identify<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<Bytes, InSpan>>, Error> {
-    let id = request_id(&request);
-    let span = span(&request, &id);
-    request.extensions_mut().insert(id.clone());
+    let began = Instant::now();
+    let known = Known {
+        id: request_id(&request),
+        route: route(&request),
+    };
+    let method = metrics::word(request.method());
+    let span = span(&request, &known);
+    request.extensions_mut().insert(known.clone());
     let outcome = next.call(request).instrument(span.clone()).await;
     let status = match &outcome {
         Ok(response) => response.status(),
@@ -101,6 +117,7 @@ pub(super) async fn identify<B: MessageBody + 'static>(
     };
     span.record("http.status", status.as_u16());
     debug!(parent: &span, "Answered {status}");
+    metrics::answered(method, &known.route, status, began.elapsed());
     let mut response = outcome?.map_body(|_, body| match body.try_into_bytes() {
         Ok(bytes) => EitherBody::left(bytes),
         Err(body) => {
@@ -110,7 +127,7 @@ pub(super) async fn identify<B: MessageBody + 'static>(
     });
     let headers = response.headers_mut();
     // A plain word is always a valid header.
-    if let Ok(value) = HeaderValue::from_str(&id.0) {
+    if let Ok(value) = HeaderValue::from_str(&known.id) {
         headers.insert(REQUEST_ID, value);
     }
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -123,13 +140,13 @@ pub(super) async fn identify<B: MessageBody + 'static>(
 /// The span that every line of a request's log stands in.
 ///
 /// Credentials, query strings and the caller's address stay out.
-fn span(request: &ServiceRequest, id: &RequestId) -> Span {
+fn span(request: &ServiceRequest, known: &Known) -> Span {
     let span = info_span!(
         "request",
-        request.id = %id.0,
+        request.id = %known.id,
         trace.id = trace_id(request),
         http.method = %request.method(),
-        http.route = %route(request),
+        http.route = %known.route,
         http.status = Empty,
         otel.kind = spans::SERVER,
         otel.name = spans::request_name(request),
@@ -139,13 +156,10 @@ fn span(request: &ServiceRequest, id: &RequestId) -> Span {
 }
 
 /// The template of the route that a request will take; empty for none.
-fn route(request: &ServiceRequest) -> Cow<'_, str> {
-    let path = request.path();
+fn route(request: &ServiceRequest) -> Arc<str> {
     let known = request.app_data::<web::Data<KnownPaths>>();
-    if known.is_some_and(|known| known.is_written_out(path)) {
-        return Cow::Borrowed(path);
-    }
-    Cow::Owned(request.match_pattern().unwrap_or_default())
+    let written_out = known.and_then(|known| known.written_out(request.path()));
+    written_out.unwrap_or_else(|| Arc::from(request.match_pattern().unwrap_or_default()))
 }
 
 /// A body that is made while it is sent, which happens within the span of its request.
@@ -183,8 +197,8 @@ pub(super) async fn finish_problems<B: MessageBody + 'static>(
     let id = response
         .request()
         .extensions()
-        .get::<RequestId>()
-        .map(|id| id.0.clone());
+        .get::<Known>()
+        .map(|known| Arc::clone(&known.id));
     let said = response
         .response()
         .error()
@@ -260,7 +274,7 @@ mod tests {
     fn a_request_id_is_taken_when_it_is_a_plain_word_and_made_otherwise() {
         let id_for = |given: &str| {
             let request = TestRequest::default().insert_header((REQUEST_ID, given));
-            request_id(&request.to_srv_request()).0
+            request_id(&request.to_srv_request()).to_string()
         };
         assert_eq!(id_for("checkout-42.a_b"), "checkout-42.a_b");
         for unfit in ["", "two words", "line=1;x", &"a".repeat(65)] {

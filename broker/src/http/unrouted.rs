@@ -1,6 +1,7 @@
 //! What no route takes: an unknown path, or a known one with another method.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use actix_web::dev::ResourceDef;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -14,7 +15,7 @@ pub(super) struct KnownPaths {
     /// Each with its methods.
     patterns: Vec<(ResourceDef, String)>,
     /// Those that have no parameters.
-    written_out: HashSet<String>,
+    written_out: HashSet<Arc<str>>,
 }
 
 impl KnownPaths {
@@ -28,14 +29,14 @@ impl KnownPaths {
             patterns: known.collect(),
             written_out: paths
                 .filter(|path| !path.contains('{'))
-                .map(str::to_owned)
+                .map(Arc::from)
                 .collect(),
         }
     }
 
-    /// Whether a path is a known one as it stands, which is found without a look at the others.
-    pub(super) fn is_written_out(&self, path: &str) -> bool {
-        self.written_out.contains(path)
+    /// A path that is a known one as it stands, which is found without a look at the others.
+    pub(super) fn written_out(&self, path: &str) -> Option<Arc<str>> {
+        self.written_out.get(path).cloned()
     }
 
     fn methods_of(&self, path: &str) -> Option<&str> {
@@ -88,9 +89,9 @@ mod tests {
     #[test]
     fn only_a_path_without_parameters_is_known_as_it_stands() {
         let known = KnownPaths::of(&Document::of_routes());
-        assert!(known.is_written_out("/v1/plans"));
+        assert_eq!(known.written_out("/v1/plans").as_deref(), Some("/v1/plans"));
         for other in ["/v1/plans/", "/v1/plans/{id}", "/v1/plans/pln_1", "/v1"] {
-            assert!(!known.is_written_out(other), "{other}");
+            assert_eq!(known.written_out(other), None, "{other}");
         }
     }
 }

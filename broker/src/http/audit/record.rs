@@ -6,11 +6,9 @@
 
 use std::sync::Arc;
 
-use actix_web::body::MessageBody;
-use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::dev::ServiceResponse;
 use actix_web::http::StatusCode;
-use actix_web::middleware::Next;
-use actix_web::{Error, HttpMessage as _, HttpRequest, web};
+use actix_web::{HttpMessage as _, HttpRequest, web};
 use store::audit::{AuditNote, AuditOutcome, NewAuditEntry};
 use tracing::error;
 
@@ -81,15 +79,11 @@ pub(super) fn operation(request: &HttpRequest) -> &str {
 }
 
 /// Appends what did not ride in a transaction.
-pub(crate) async fn record_rest<B: MessageBody>(
-    request: ServiceRequest,
-    next: Next<B>,
-) -> Result<ServiceResponse<B>, Error> {
-    let response = next.call(request).await?;
+pub(super) async fn record_rest<B>(response: &ServiceResponse<B>) {
     let request = response.request();
     let broker = request.app_data::<web::Data<Broker>>();
-    let (Some(broker), Some((outcome, who))) = (broker, unsettled(&response)) else {
-        return Ok(response);
+    let (Some(broker), Some((outcome, who))) = (broker, unsettled(response)) else {
+        return;
     };
     let denied = response.status() == StatusCode::FORBIDDEN && who.tenant == who.own_tenant;
     let noted = request.app_data::<web::Data<Refused>>();
@@ -97,18 +91,17 @@ pub(crate) async fn record_rest<B: MessageBody>(
         && noted
             .is_some_and(|noted| !noted.is_first_denial(who.id, operation(request), broker.now()))
     {
-        return Ok(response);
+        return;
     }
     let mut entry = entry(broker, request, &who);
     entry.outcome = outcome;
     entry.status = Some(response.status().as_u16());
-    entry.code = code_of(&response);
+    entry.code = code_of(response);
     // What the answer says has happened; that it could not be noted is for a person to look at.
     if let Err(failure) = broker.store().audit().append(entry).await {
         let causes = crate::chain(&failure);
         error!(error = %causes, "An audit entry could not be written: {causes}");
     }
-    Ok(response)
 }
 
 /// What is to be recorded of an answer, and of whom; `None` for nothing.

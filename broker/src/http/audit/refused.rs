@@ -11,11 +11,9 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use actix_web::body::MessageBody;
-use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::dev::ServiceResponse;
 use actix_web::http::StatusCode;
-use actix_web::middleware::Next;
-use actix_web::{Error, web};
+use actix_web::web;
 use chrono::{DateTime, Utc};
 use market::ids::{ApiKeyId, PrincipalId};
 use store::api_keys::ApiKey;
@@ -101,20 +99,15 @@ impl Refused {
     }
 }
 
-/// Counts refused credentials and notes who showed them.
-pub(crate) async fn note<B: MessageBody>(
-    request: ServiceRequest,
-    next: Next<B>,
-) -> Result<ServiceResponse<B>, Error> {
-    let response = next.call(request).await?;
+/// Counts a refused credential and notes who showed it.
+pub(super) async fn note<B>(response: &ServiceResponse<B>) {
     // A login that is nobody here showed a credential that is not good here.
     if matches!(
         response.status(),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
     ) {
-        record(&response).await;
+        record(response).await;
     }
-    Ok(response)
 }
 
 async fn record<B>(response: &ServiceResponse<B>) -> Option<()> {
