@@ -36,6 +36,7 @@ mod quotes;
 mod readiness;
 mod reports;
 mod request;
+mod required_tags;
 mod reservations;
 mod routes;
 mod spending_limits;

@@ -67,6 +67,9 @@ pub enum ReserveError {
     /// The tags cannot stand in a report.
     #[error(transparent)]
     Tags(#[from] TagError),
+    /// Tags that the tenant requires are not there.
+    #[error("{0}")]
+    TagsMissing(String),
     /// The name cannot be used.
     #[error("a name is 1 to {NAME_CHARS} printable characters")]
     Name,
@@ -182,6 +185,30 @@ pub async fn hold(
     ended
 }
 
+/// Refuses tags, and fields where they are given anew, that lack what the tenant requires.
+///
+/// Errors: [`ReserveError::TagsMissing`], naming all that is missing.
+pub(crate) async fn carries_required(
+    broker: &Broker,
+    tenant: TenantId,
+    tags: &Tags,
+    attribution: Option<&Attribution>,
+) -> Result<(), ReserveError> {
+    let required = broker.store().tenants().required_tags(tenant).await?;
+    let tags = required.missing_tags(tags);
+    let fields = attribution.map_or_else(Vec::new, |given| required.missing_fields(given));
+    let tags = tags.iter().map(|key| format!("the tag `{key}`"));
+    let fields = fields.iter().map(|field| format!("the field `{field}`"));
+    let missing: Vec<_> = tags.chain(fields).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(ReserveError::TagsMissing(format!(
+        "the tenant requires {} of every reservation; give each a value",
+        missing.join(" and ")
+    )))
+}
+
 async fn take(
     broker: &Broker,
     whose: &Reach,
@@ -201,6 +228,7 @@ async fn take(
     let mut tags = shared.tags.clone();
     tags.extend(particulars.tags);
     check_tags(&tags)?;
+    carries_required(broker, whose.tenant, &tags, Some(&particulars.attribution)).await?;
     let window_end = shared.window.and_then(|window| window.given_up_at(now));
     let ceiling = particulars.ceiling.or_else(|| shared.ceiling.cloned());
     if let Some(ceiling) = &ceiling {

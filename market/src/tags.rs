@@ -1,6 +1,6 @@
 //! Tags: the words by which finance groups what a tenant spends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -65,4 +65,117 @@ pub fn check_tags(tags: &Tags) -> Result<(), TagError> {
         }
     }
     Ok(())
+}
+
+/// A fixed field of [`Attribution`].
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum AttributionField {
+    /// Who answers for the spending.
+    Owner,
+    /// The cost centre.
+    CostCentre,
+    /// The environment.
+    Environment,
+    /// The purchase order.
+    PurchaseOrder,
+}
+
+impl AttributionField {
+    /// Its name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::CostCentre => "cost_centre",
+            Self::Environment => "environment",
+            Self::PurchaseOrder => "purchase_order",
+        }
+    }
+
+    const fn of(self, attribution: &Attribution) -> Option<&String> {
+        match self {
+            Self::Owner => attribution.owner.as_ref(),
+            Self::CostCentre => attribution.cost_centre.as_ref(),
+            Self::Environment => attribution.environment.as_ref(),
+            Self::PurchaseOrder => attribution.purchase_order.as_ref(),
+        }
+    }
+}
+
+/// What every reservation of a tenant must say of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RequiredTags {
+    /// Keys of free tags.
+    #[schema(max_items = 32)]
+    pub tags: BTreeSet<String>,
+    /// Fixed fields.
+    pub fields: BTreeSet<AttributionField>,
+}
+
+impl RequiredTags {
+    /// Checks that each key can be a tag's.
+    ///
+    /// Errors: [`TagError`], the first that is found.
+    pub fn check(&self) -> Result<(), TagError> {
+        let tags = self.tags.iter().map(|key| (key.clone(), String::new()));
+        check_tags(&tags.collect())
+    }
+
+    /// The required keys of free tags that these lack; a blank value says nothing.
+    #[must_use]
+    pub fn missing_tags<'a>(&'a self, tags: &Tags) -> Vec<&'a str> {
+        let says = |key: &&String| tags.get(*key).is_some_and(|value| !value.trim().is_empty());
+        let missing = self.tags.iter().filter(|key| !says(key));
+        missing.map(String::as_str).collect()
+    }
+
+    /// The required fields that these lack; a blank value says nothing.
+    #[must_use]
+    pub fn missing_fields(&self, attribution: &Attribution) -> Vec<&'static str> {
+        let says = |field: AttributionField| {
+            let value = field.of(attribution);
+            value.is_some_and(|value| !value.trim().is_empty())
+        };
+        let fields = self.fields.iter().copied();
+        let missing = fields.filter(|field| !says(*field));
+        missing.map(AttributionField::as_str).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_required_and_blank_or_absent_is_missing() {
+        let required = RequiredTags {
+            tags: ["project".to_owned(), "team".to_owned()].into(),
+            fields: [AttributionField::CostCentre, AttributionField::Owner].into(),
+        };
+        let said = Attribution {
+            owner: Some("ada".to_owned()),
+            cost_centre: Some(" ".to_owned()),
+            ..Attribution::default()
+        };
+        let tags = Tags::from([("team".to_owned(), String::new())]);
+        assert_eq!(required.missing_tags(&tags), ["project", "team"]);
+        assert_eq!(required.missing_fields(&said), ["cost_centre"]);
+        let tags = ["project", "team"].map(|key| (key.to_owned(), "x".to_owned()));
+        assert!(required.missing_tags(&tags.into()).is_empty());
+        assert!(RequiredTags::default().missing_fields(&said).is_empty());
+    }
+
+    #[test]
+    fn what_can_be_no_key_is_not_required() {
+        let of = |key: &str| RequiredTags {
+            tags: [key.to_owned()].into(),
+            ..RequiredTags::default()
+        };
+        assert_eq!(of("team").check(), Ok(()));
+        assert!(matches!(of("two words").check(), Err(TagError::BadKey(_))));
+    }
 }

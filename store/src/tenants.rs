@@ -1,13 +1,17 @@
 //! Tenants and their projects.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use market::ids::{ProjectId, TenantId};
-use sea_orm::sea_query::OnConflict;
+use market::tags::{AttributionField, RequiredTags};
+use sea_orm::sea_query::{Expr, LockType, OnConflict};
 use sea_orm::{
     ColumnTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder,
+    QuerySelect,
 };
 
-use crate::entity::column::Text;
+use crate::entity::column::{Json, Text};
 use crate::entity::{projects, tenants};
 use crate::idempotency::{self, Completion};
 use crate::room::Room;
@@ -88,6 +92,7 @@ impl Tenants<'_> {
                 id: Text(id_if_new),
                 name: name.to_owned(),
                 created_at: now.into(),
+                required_tags: None,
             };
             let made = tenants::Entity::insert(row.into_active_model())
                 .on_conflict(
@@ -128,6 +133,52 @@ impl Tenants<'_> {
             .one(&self.store.read)
             .await?;
         Ok(row.map(Tenant::from))
+    }
+
+    /// What every reservation of the tenant must say of itself.
+    ///
+    /// Errors: [`StoreError::NotFound`].
+    pub async fn required_tags(&self, id: TenantId) -> Result<RequiredTags, StoreError> {
+        let row = tenants::Entity::find_by_id(Text(id))
+            .one(&self.store.read)
+            .await?
+            .ok_or(StoreError::NotFound { what: "tenant" })?;
+        Ok(row.required_tags.map(|json| json.0).unwrap_or_default())
+    }
+
+    /// Changes what every reservation of the tenant must say of itself from now on; what is `None`
+    /// stays.
+    ///
+    /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when `completion` was taken over.
+    pub async fn require_tags(
+        &self,
+        id: TenantId,
+        tags: Option<BTreeSet<String>>,
+        fields: Option<BTreeSet<AttributionField>>,
+        completion: Option<Completion<'_, RequiredTags>>,
+    ) -> Result<RequiredTags, StoreError> {
+        transaction!(self.store, |tx| {
+            let row = tenants::Entity::find_by_id(Text(id))
+                .lock(LockType::NoKeyUpdate)
+                .one(tx)
+                .await?
+                .ok_or(StoreError::NotFound { what: "tenant" })?;
+            let old = row.required_tags.map(|json| json.0).unwrap_or_default();
+            let required = RequiredTags {
+                tags: tags.clone().unwrap_or(old.tags),
+                fields: fields.clone().unwrap_or(old.fields),
+            };
+            tenants::Entity::update_many()
+                .col_expr(
+                    tenants::Column::RequiredTags,
+                    Expr::value(Json(required.clone())),
+                )
+                .filter(tenants::Column::Id.eq(Text(id)))
+                .exec(tx)
+                .await?;
+            idempotency::complete(tx, id, completion.as_ref(), &required).await?;
+            Ok(required)
+        })
     }
 
     /// Every tenant, by name.

@@ -95,6 +95,7 @@ codes! {
     quote_taken, 409, "The quote was taken already";
     step_out_of_order, 409, "The step does not fit the conversation";
     too_many_budgets, 409, "The tenant has as many budgets as it may";
+    tags_required, 422, "Tags that the tenant requires are missing";
     no_room, 409, "The tenant has as many of these as it may";
     too_many_endpoints, 409, "The tenant has as many webhook endpoints as it may";
     verification_interrupted, 409, "The conversation cannot go on";

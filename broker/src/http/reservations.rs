@@ -168,6 +168,7 @@ impl From<ReserveError> for ApiError {
             E::TooManyLeases { .. } => Self::too_many_leases(said),
             E::AboveCeiling(_) => Self::above_ceiling(said),
             E::Tags(_) | E::Name | E::WhichProject | E::EndTooEarly(_) => Self::invalid_body(said),
+            E::TagsMissing(_) => Self::tags_required(said),
             E::UnknownProject(_) | E::UnknownSshKey(_) => Self::unknown_reference(said),
             E::Unknown(_) => Self::not_found(said),
             E::Illegal { .. } | E::OpenEnd | E::WindowOver(_) => Self::wrong_state(said),

@@ -7,8 +7,8 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
     agents, api_keys, attestations, audit, balance, budgets, credits, docs, events, gpus, members,
-    metrics, offers, plans, plumbing, projects, providers, quotes, reports, reservations,
-    spending_limits, ssh_keys, tokens, verifications, webhook_endpoints,
+    metrics, offers, plans, plumbing, projects, providers, quotes, reports, required_tags,
+    reservations, spending_limits, ssh_keys, tokens, verifications, webhook_endpoints,
 };
 
 /// Puts the table in place. The router tries one route after the other, a path that is written out by
@@ -101,6 +101,8 @@ fn table(part: &mut Part<'_, '_>) {
         .service(balance::show_balance)
         .service(spending_limits::show_limits)
         .service(spending_limits::change_limits)
+        .service(required_tags::show_required_tags)
+        .service(required_tags::require_tags)
         .service(budgets::list_budgets)
         .service(budgets::add_budget)
         .service(budgets::show_budget)

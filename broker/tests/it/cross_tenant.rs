@@ -56,7 +56,7 @@ struct Call {
 const VICTIMS_IDEMPOTENCY_KEY: &str = "the-key-of-the-victim";
 
 /// Lists that take `?tenant=`.
-const LISTS: [&str; 13] = [
+const LISTS: [&str; 14] = [
     "/v1/reservations",
     "/v1/events",
     "/v1/webhook-endpoints",
@@ -66,6 +66,7 @@ const LISTS: [&str; 13] = [
     "/v1/reports/costs",
     "/v1/balance",
     "/v1/limits",
+    "/v1/required-tags",
     "/v1/budgets",
     "/v1/credits",
     "/v1/members",

@@ -41,6 +41,7 @@ mod reach;
 mod readme;
 mod redaction;
 mod replicas;
+mod required_tags;
 mod requirements;
 mod reservations;
 mod retention;

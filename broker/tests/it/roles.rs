@@ -152,6 +152,8 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("GET /v1/balance", "+x+++x", "+.....", "xx"),
     ("GET /v1/limits", "+x+++x", "+.....", "xx"),
     ("PATCH /v1/limits", "+xxxxx", "+.....", "xx"),
+    ("GET /v1/required-tags", "+x+++x", "+.....", "xx"),
+    ("PATCH /v1/required-tags", "+xxxxx", "+.....", "xx"),
     ("GET /v1/budgets", "+x+++x", "+.....", "xx"),
     ("POST /v1/budgets", "+xxxxx", "+.....", "xx"),
     ("GET /v1/budgets/{id}", "+x+++x", ".x...x", "xx"),

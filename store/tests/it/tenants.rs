@@ -1,5 +1,8 @@
+use std::collections::BTreeSet;
+
 use market::ids::{ProjectId, TenantId};
 use market::offer::Availability;
+use market::tags::{AttributionField, RequiredTags};
 use store::StoreError;
 use store::commands::Command;
 use store::fixture::{count_rows, for_each_database};
@@ -238,6 +241,37 @@ async fn new_labels_leave_everything_else() {
             .expect("there");
         assert!(read.tags.is_empty());
         assert_eq!((read.name.as_str(), read.version), ("run-8", 3));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_tenant_requires_is_its_own_and_changes_in_parts() {
+    for_each_database(async |store| {
+        let (acme, _) = tenant(store, "acme").await;
+        let (other, _) = tenant(store, "other").await;
+        let tenants = store.tenants();
+        let none = RequiredTags::default();
+        assert_eq!(tenants.required_tags(acme).await.expect("reads"), none);
+        let tags = BTreeSet::from(["team".to_owned()]);
+        let fields = BTreeSet::from([AttributionField::CostCentre]);
+        let first = tenants.require_tags(acme, Some(tags.clone()), None, None);
+        first.await.expect("required");
+        let both = tenants.require_tags(acme, None, Some(fields.clone()), None);
+        let wanted = RequiredTags { tags, fields };
+        assert_eq!(both.await.expect("required"), wanted);
+        assert_eq!(tenants.required_tags(acme).await.expect("reads"), wanted);
+        assert_eq!(tenants.required_tags(other).await.expect("reads"), none);
+        let unknown = TenantId::from_uuid(Uuid::now_v7());
+        for refused in [
+            tenants.required_tags(unknown).await,
+            tenants.require_tags(unknown, None, None, None).await,
+        ] {
+            assert!(
+                matches!(refused, Err(StoreError::NotFound { .. })),
+                "{refused:?}"
+            );
+        }
     })
     .await;
 }

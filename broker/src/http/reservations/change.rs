@@ -70,8 +70,11 @@ pub(crate) async fn relabel_reservation(
     if let Some(tags) = &tags {
         check_tags(tags).map_err(|error| ApiError::invalid_body(error.to_string()))?;
     }
-    let labels = Labels { name, tags };
     may_change(&broker, &who, *id).await?;
+    if let Some(tags) = &tags {
+        reserve::carries_required(&broker, who.tenant, tags, None).await?;
+    }
+    let labels = Labels { name, tags };
     idempotency::once(&broker, &who, &request, &body.bytes, async |mark| {
         let mine = broker.store().reservations().of(who.tenant);
         let row = mine
