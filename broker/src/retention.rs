@@ -18,8 +18,10 @@ use crate::hot::turn::keep_turns;
 const INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// Rows that one transaction lets go.
 const BATCH: u64 = 500;
-/// How long a quote is kept after it lapsed, and a plan after it was made.
-const SALES_DAYS: u32 = 30;
+/// How long a quote is kept after it lapsed.
+const QUOTE_DAYS: u32 = 30;
+/// How long a plan is kept after it was made, where nobody took a quote of it: anyone makes many.
+const PLAN_DAYS: u32 = 2;
 
 /// How many rows were let go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -69,14 +71,14 @@ pub async fn prune(broker: &Broker) -> Pruned {
         store.prune_idempotency_keys(now, BATCH)
     })
     .await;
-    let sales = before(SALES_DAYS);
+    let (lapsed, made) = (before(QUOTE_DAYS), before(PLAN_DAYS));
     let quotes = every_batch(&mut failures, "quotes", None, || {
-        store.prune_quotes(sales, BATCH)
+        store.prune_quotes(lapsed, BATCH)
     })
     .await;
     // A quote keeps its plan.
     let plans = every_batch(&mut failures, "plans", None, || {
-        store.prune_plans(sales, BATCH)
+        store.prune_plans(made, BATCH)
     })
     .await;
     let old = before(ages.webhook_deliveries_days);

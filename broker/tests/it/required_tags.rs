@@ -67,6 +67,9 @@ async fn what_a_tenant_requires_every_reservation_carries() {
         .patch(&path, &nothing)
         .await
         .expect(200);
+    let cancel = format!("/v1/reservations/{id}/cancel");
+    let cancelled = service.with(&acme).send("POST", &cancel, None).await;
+    cancelled.expect(200);
     place(json!({})).await.expect(201);
     service.stop().await;
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use store::events::NewEvent;
 use store::fixture::{count_rows, execute_raw};
 
-use crate::service::{Service, hold, quote};
+use crate::service::{Service, hold, orderable_demand, quote};
 use crate::webhooks::receiver::Receiver;
 
 async fn prune(service: &Service) -> Pruned {
@@ -167,5 +167,19 @@ async fn more_than_a_batch_is_let_go_in_one_turn() {
     assert_eq!(appended.expect("appended").len(), 1_001);
     pass(&service, 11).await;
     assert_eq!(prune(&service).await.events, 1_001);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_nobody_quoted_is_kept_for_two_days() {
+    let service = Service::start_configured(|config| config.limits.enabled = false).await;
+    let member = service.key("acme", Role::Member).await;
+    let demand = orderable_demand(&service).await;
+    let plan = service.with(&member).post("/v1/plans", &demand).await;
+    plan.expect(201);
+    pass(&service, 1).await;
+    assert_eq!(prune(&service).await.plans, 0);
+    pass(&service, 2).await;
+    assert_eq!(prune(&service).await.plans, 1);
     service.stop().await;
 }
