@@ -198,7 +198,7 @@ pub(crate) async fn carries_required(
     let tags = required.missing_tags(tags);
     let fields = attribution.map_or_else(Vec::new, |given| required.missing_fields(given));
     let tags = tags.iter().map(|key| format!("the tag `{key}`"));
-    let fields = fields.iter().map(|field| format!("the field `{field}`"));
+    let fields = fields.iter().map(|field| format!("`attribution.{field}`"));
     let missing: Vec<_> = tags.chain(fields).collect();
     if missing.is_empty() {
         return Ok(());

@@ -31,10 +31,10 @@ async fn what_a_tenant_requires_every_reservation_carries() {
     let said = place(json!({ "tags": { "run": " " } })).await;
     let said = said.refused(422, "tags_required");
     assert!(
-        said.contains("the tag `run` and the field `cost_centre`"),
+        said.contains("the tag `run` and `attribution.cost_centre`"),
         "{said}"
     );
-    let whole = json!({ "tags": { "run": "r1" }, "cost_centre": "4711" });
+    let whole = json!({ "tags": { "run": "r1" }, "attribution": { "cost_centre": "4711" } });
     let placed = place(whole).await.expect(201);
 
     // What was there before lives on, and a change of tags takes none away.
