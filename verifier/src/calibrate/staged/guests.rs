@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use market::verification::{Digest, GpuClaim, Pattern};
 
-use super::super::PATIENCE;
+use super::super::measure::PATIENCE;
 use crate::device::{Device, DeviceError};
 use crate::driver::{RemoteDevice, Worker};
 use crate::memory::Contents;
