@@ -26,7 +26,7 @@ use crate::oidc::Oidc;
 use crate::plan::{PlanMemory, Turns};
 use crate::providers::ProviderSet;
 use crate::pulse::Pulses;
-use crate::verify::StepClock;
+use crate::verify::{GangClock, StepClock};
 use crate::webhooks::Post;
 
 /// A provider that we read and order from.
@@ -93,6 +93,7 @@ struct Inner {
     plan_turns: Turns,
     work_to_do: AsyncMutex<WakeUps>,
     step_clock: StepClock,
+    gang_clock: GangClock,
     doubts: Doubts,
     feed: Feed,
     post: Post,
@@ -159,6 +160,7 @@ impl Broker {
             plan_turns: Turns::default(),
             work_to_do: AsyncMutex::new(work_to_do),
             step_clock: StepClock::default(),
+            gang_clock: GangClock::default(),
             doubts: Doubts::default(),
             feed: Feed::default(),
             post,
@@ -321,6 +323,11 @@ impl Broker {
     /// The real clock between the steps of a verification.
     pub(crate) fn step_clock(&self) -> &StepClock {
         &self.0.step_clock
+    }
+
+    /// The real clock of nodes that are measured together.
+    pub(crate) fn gang_clock(&self) -> &GangClock {
+        &self.0.gang_clock
     }
 
     /// What replicas share for speed.

@@ -4,6 +4,7 @@
 //! stderr: one sentence, and what to do next.
 
 mod adapters;
+mod attestation;
 mod audit;
 mod backup;
 mod bench;
@@ -98,6 +99,11 @@ enum Command {
         #[command(subcommand)]
         command: keys::KeysCommand,
     },
+    /// Checks a signed result about a node; no server, no database.
+    Attestation {
+        #[command(subcommand)]
+        command: attestation::AttestationCommand,
+    },
     /// Checks the audit log, straight in the database.
     Audit {
         #[command(subcommand)]
@@ -181,6 +187,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Ledger { command } => ledger::run(command),
         Command::Token { command } => token::run(command),
         Command::Keys { command } => keys::run(command),
+        Command::Attestation { command } => attestation::run(command),
         Command::Audit { command } => audit::run(command),
         Command::Providers { command } => providers::run(*command),
         Command::Backup(args) => backup::run(&args),

@@ -6,15 +6,18 @@
 //! countersigned result. A step that arrives is one transaction guarded by the step it follows.
 
 mod clock;
+mod gang;
 mod script;
+mod verdict;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
+use market::attestation::Attestation;
 use market::ids::{AttestationId, VerificationId};
 use market::lease::LeaseState;
 use market::verification::{
-    AgentKey, Commit, ExpectedNode, Fill, Level, Openings, ReportSubmission, Roots, Step,
+    AgentKey, Commit, ExpectedNode, Fill, Level, Openings, ReportReply, ReportSubmission, Roots,
+    Step,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -28,11 +31,15 @@ use store::{Conflict, StoreError};
 use tracing::info;
 use verifier::attest::countersign;
 use verifier::challenge::{Answered, Judging, Opening, Session, StepError};
+use verifier::gang::CallRefused;
 use verifier::jws::Signer;
 use verifier::order::{Mode, expected_node, order_for};
 
-pub(crate) use clock::StepClock;
+pub(crate) use clock::{GangClock, StepClock};
+pub(crate) use gang::gang_seconds;
+pub use gang::measure_together;
 pub(crate) use script::{Enrolment, enrol};
+pub use verdict::{LeaseVerdict, verdict_of};
 
 use crate::app::Broker;
 
@@ -77,6 +84,15 @@ pub enum StepRefusal {
     /// The step does not fit the conversation.
     #[error(transparent)]
     Step(#[from] StepError),
+    /// The nodes of the lease are not measured together.
+    #[error("the nodes of this lease are not measured together")]
+    NoGang,
+    /// The call of a node does not fit the round.
+    #[error(transparent)]
+    Gang(#[from] CallRefused),
+    /// Other nodes were faster again and again.
+    #[error("too many nodes of the gang call just now; call again in a moment")]
+    Crowded,
     /// Another message for the same step was faster.
     #[error("another message for this step was faster; send it again")]
     Raced,
@@ -99,54 +115,6 @@ impl From<StoreError> for StepRefusal {
     }
 }
 
-/// What has come out of the verification of a lease so far.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LeaseVerdict {
-    /// Not every node has reported.
-    Open,
-    /// Every node passed.
-    Passed,
-    /// A node did not pass; why, in words.
-    Failed(String),
-}
-
-/// What has come out of the verification of a lease so far.
-///
-/// Errors: the database's.
-pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, StoreError> {
-    let all = broker.store().verifications().across_tenants();
-    // Only the newest verification counts: the order was sent with its token.
-    let Some(newest) = all
-        .of_lease(lease.id)
-        .await?
-        .into_iter()
-        .max_by_key(|one| one.id)
-    else {
-        return Ok(LeaseVerdict::Open);
-    };
-    let mut attestations = all.attestations_of(lease.id).await?;
-    attestations.retain(|attestation| attestation.verification_id == newest.id);
-    if let Some(bad) = attestations
-        .iter()
-        .find(|attestation| !attestation.verdict.is_pass())
-    {
-        let why = format!("node {} of the lease: {}", bad.node_index, bad.verdict);
-        return Ok(LeaseVerdict::Failed(format!(
-            "{why} (attestation {})",
-            bad.id
-        )));
-    }
-    let passed: BTreeSet<_> = attestations
-        .iter()
-        .map(|attestation| attestation.node_index)
-        .collect();
-    Ok(if (0..lease.nodes).all(|node| passed.contains(&node)) {
-        LeaseVerdict::Passed
-    } else {
-        LeaseVerdict::Open
-    })
-}
-
 /// The verification that this token speaks for, while it is open.
 ///
 /// Errors: [`StepRefusal::Token`], and the database's.
@@ -155,15 +123,32 @@ pub async fn may_speak(
     id: VerificationId,
     token: &str,
 ) -> Result<Verification, StepRefusal> {
-    let verification = broker
-        .store()
-        .verifications()
-        .across_tenants()
-        .find(id)
-        .await?;
+    let verification = of_token(broker, id, token).await?;
+    match verification.state {
+        VerificationState::Open => Ok(verification),
+        _ => Err(StepRefusal::Token),
+    }
+}
+
+/// The verification that this token was made for, also when it is over.
+async fn of_token(
+    broker: &Broker,
+    id: VerificationId,
+    token: &str,
+) -> Result<Verification, StepRefusal> {
+    let all = broker.store().verifications().across_tenants();
+    let verification = all.find(id).await?;
     verification
-        .filter(|one| script::is_token_of(token, one) && one.state == VerificationState::Open)
+        .filter(|one| script::is_token_of(token, one))
         .ok_or(StepRefusal::Token)
+}
+
+/// Refuses a token that was not made for this verification; one that is over may still tell how it
+/// ended.
+///
+/// Errors: [`StepRefusal::Token`], and the database's.
+pub async fn knows(broker: &Broker, id: VerificationId, token: &str) -> Result<(), StepRefusal> {
+    of_token(broker, id, token).await.map(drop)
 }
 
 /// Takes one step of the conversation and gives the broker's answer to it.
@@ -309,17 +294,7 @@ async fn commit(
         _ => return Err(StepRefusal::Token),
     }
     let node_index = node_of(&lease, &commit.host)?;
-    let opening = Opening {
-        verification_id: verification.id,
-        lease_id: lease.id,
-        mode: mode_of(broker),
-        order: order_for(
-            expected(&lease)?,
-            node_index,
-            Level::Standard,
-            mode_of(broker),
-        ),
-    };
+    let opening = opening_of(broker, verification.id, &lease, node_index)?;
     let answered = Session::open(opening, commit.clone(), rand::random())?;
     let enrolled = all
         .enrol(
@@ -345,6 +320,22 @@ async fn commit(
             json(&answered.reply)
         }
     }
+}
+
+/// What a node of the lease is asked to do.
+fn opening_of(
+    broker: &Broker,
+    verification_id: VerificationId,
+    lease: &Lease,
+    node_index: u32,
+) -> Result<Opening, StepRefusal> {
+    let mode = mode_of(broker);
+    Ok(Opening {
+        verification_id,
+        lease_id: lease.id,
+        mode,
+        order: order_for(expected(lease)?, node_index, Level::Standard, mode),
+    })
 }
 
 /// The number of the lease's node at this address.
@@ -414,28 +405,39 @@ async fn keep<R: Serialize>(
     json(&answered.reply)
 }
 
-/// Step 5: countersigns the result and keeps it with the end of the session.
-async fn finish<R: Serialize>(
-    broker: &Broker,
-    verification: &Verification,
-    row: &NodeSession,
-    answered: Answered<R>,
-) -> Result<Value, StepRefusal> {
-    if answered.replayed {
-        return json(&answered.reply);
-    }
-    let Some(attestation) = answered.session.attestation() else {
-        return json(&answered.reply);
-    };
+/// Countersigns a result with the broker's key of the day.
+async fn signed(broker: &Broker, attestation: &Attestation) -> Result<NewAttestation, StepRefusal> {
     broker.keys().refresh(broker.now()).await;
     let key = broker.keys().attestation();
     let signer = Signer::from_seed(&key.signing().to_bytes());
-    let new = NewAttestation {
+    Ok(NewAttestation {
         id: attestation.id,
         verdict: attestation.verdict,
         simulated: attestation.simulated,
         jws: countersign(attestation, key.kid(), &signer)?,
+    })
+}
+
+/// Step 5: countersigns the result and keeps it with the end of the session. A node that passed is
+/// told whether it is now measured together with the others.
+async fn finish(
+    broker: &Broker,
+    verification: &Verification,
+    row: &NodeSession,
+    answered: Answered<ReportReply>,
+) -> Result<Value, StepRefusal> {
+    let lease = gang::lease_of(broker, verification).await?;
+    let reply = json(&ReportReply {
+        gang: answered.reply.verdict.is_pass() && gang::measures(&lease),
+        ..answered.reply
+    });
+    let Some(attestation) = answered.session.attestation() else {
+        return reply;
     };
+    if answered.replayed {
+        return reply;
+    }
+    let new = signed(broker, attestation).await?;
     let verdict = attestation.verdict;
     let last = next_step(row, &answered.session, Some(new))?;
     let all = broker.store().verifications().across_tenants();
@@ -450,5 +452,5 @@ async fn finish<R: Serialize>(
         node = row.node_index, verdict = %verdict,
         "Verified a node: {verdict}"
     );
-    json(&answered.reply)
+    reply
 }

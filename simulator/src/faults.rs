@@ -47,6 +47,8 @@ pub enum FaultKind {
     MissingGpu,
     /// The machine's last node has another GPU than sold; the API keeps saying what was sold.
     WrongModel,
+    /// The machine's last node sends slowly to its second one, and to no other.
+    SlowLink,
     /// A rental of one node fewer than asked for, said so by the API and billed so.
     FewerNodes,
     /// No node of the machine runs its script.
@@ -77,7 +79,7 @@ impl FaultKind {
             Self::TruncatedJson | Self::EmptyCatalog | Self::PartialCatalog => None,
             Self::ReplyLostAfterCreate if operation == Operation::Release => None,
             _ if operation != Operation::Launch => Some("it is about a launch"),
-            Self::FewerNodes if provider != Provider::Voltagepark => {
+            Self::FewerNodes | Self::SlowLink if provider != Provider::Voltagepark => {
                 Some("a launch there is one machine")
             }
             _ => None,

@@ -9,6 +9,8 @@ use crate::market::Row;
 
 /// The words of a driver that does not exist.
 const DRIVER: &str = "570.000.00-simulated";
+/// The number of the node to which a node with a slow link has it.
+const SLOW_LINK_TO: u32 = 1;
 /// How much of the memory bandwidth is left on a node with slow memory.
 const SLOW_MEMORY: f64 = 0.4;
 
@@ -29,6 +31,7 @@ pub(crate) struct Hardware {
     internode: String,
     nics: Vec<String>,
     bad_words: u32,
+    slow_link_to: Option<u32>,
     ssh_host_keys: Vec<String>,
 }
 
@@ -65,6 +68,7 @@ impl Hardware {
             internode: row.internode.clone(),
             nics: nics(&row.internode, row.gpus),
             bad_words: 0,
+            slow_link_to: (flaw == Some(&FaultKind::SlowLink)).then_some(SLOW_LINK_TO),
             ssh_host_keys: Vec::new(),
         }
     }
@@ -148,6 +152,8 @@ mod tests {
         );
         let missing = node(Some(FaultKind::MissingGpu));
         assert_eq!((missing.gpus, missing.uuids.len()), (7, 7));
+        let slow_link = node(Some(FaultKind::SlowLink));
+        assert_eq!(slow_link.slow_link_to, Some(1));
         let wrong = node(Some(FaultKind::WrongModel));
         assert_ne!(wrong.gpu, healthy.gpu);
         assert_eq!(wrong.gpus, healthy.gpus);

@@ -101,7 +101,8 @@ struct Shared {
     pool: Mutex<Pool>,
     reaped: Condvar,
     unfinished: watch::Sender<usize>,
-    slots: Semaphore,
+    slots: Arc<Semaphore>,
+    at_once: u32,
     deadline: Duration,
 }
 
@@ -120,7 +121,7 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     /// Must be called within a Tokio runtime, on which the nodes are then looked after.
-    pub(crate) fn try_new(deadline: Duration, at_once: usize) -> Result<Self, SimulatorError> {
+    pub(crate) fn try_new(deadline: Duration, at_once: u32) -> Result<Self, SimulatorError> {
         let workspace = tempfile::Builder::new()
             .prefix("simulator-")
             .tempdir()
@@ -132,7 +133,8 @@ impl Nodes {
             }),
             reaped: Condvar::new(),
             unfinished: watch::Sender::new(0),
-            slots: Semaphore::new(at_once.max(1)),
+            slots: Arc::new(Semaphore::new(at_once.max(1) as usize)),
+            at_once: at_once.max(1),
             deadline,
         };
         Ok(Self {
@@ -147,11 +149,15 @@ impl Nodes {
         self.ssh_port.number()
     }
 
-    /// Starts the script of each node of a machine, or queues it when enough are running.
+    /// Starts the scripts of a machine's nodes, or queues them when enough nodes are running.
+    ///
+    /// They start together, for they may wait for each other: of a machine with more nodes than
+    /// run at once, all run, and nothing else does.
     pub(crate) fn start(&self, record: &Record) {
         let Some(script) = record.script() else {
             return;
         };
+        let mut due = Vec::new();
         for (index, hardware) in record.hardware().into_iter().enumerate() {
             let key = (record.id.clone(), index);
             let ssh = self.open_ssh(record, index, &hardware);
@@ -164,23 +170,25 @@ impl Nodes {
                 ..Node::default()
             };
             self.shared.pool().nodes.insert(key.clone(), node);
-            let unfinished = Unfinished::count(&self.shared);
-            let shared = Arc::clone(&self.shared);
-            let script = script.clone();
-            self.runtime.spawn(async move {
-                let _unfinished = unfinished;
-                let end = match serde_json::to_string_pretty(&hardware) {
-                    Ok(hardware) => run(&shared, &key, &script, &hardware).await,
-                    Err(error) => NodeEnd::NotStarted(error.to_string()),
-                };
-                if let NodeEnd::NotStarted(why) = &end {
-                    warn!(machine.id = %key.0, "A pretend node's script could not be started: {why}");
-                }
-                if let Some(node) = shared.pool().nodes.get_mut(&key) {
-                    node.end = Some(end);
-                }
-            });
+            due.push((key, hardware, Unfinished::count(&self.shared)));
         }
+        let slots = record.nodes().clamp(1, self.shared.at_once);
+        let shared = Arc::clone(&self.shared);
+        self.runtime.spawn(async move {
+            // The semaphore is never closed.
+            let Ok(slots) = Arc::clone(&shared.slots).acquire_many_owned(slots).await else {
+                return;
+            };
+            let slots = Arc::new(slots);
+            for (key, hardware, unfinished) in due {
+                let node = on_its_own(Arc::clone(&shared), key, script.clone(), hardware);
+                let slots = Arc::clone(&slots);
+                tokio::spawn(async move {
+                    node.await;
+                    drop((slots, unfinished));
+                });
+            }
+        });
     }
 
     /// Starts the SSH server of a node; without one it runs all the same.
@@ -278,12 +286,22 @@ impl Drop for Unfinished {
     }
 }
 
+/// Runs one node and keeps how it ended.
+async fn on_its_own(shared: Arc<Shared>, key: Key, script: String, hardware: Hardware) {
+    let end = match serde_json::to_string_pretty(&hardware) {
+        Ok(hardware) => run(&shared, &key, &script, &hardware).await,
+        Err(error) => NodeEnd::NotStarted(error.to_string()),
+    };
+    if let NodeEnd::NotStarted(why) = &end {
+        warn!(machine.id = %key.0, "A pretend node's script could not be started: {why}");
+    }
+    if let Some(node) = shared.pool().nodes.get_mut(&key) {
+        node.end = Some(end);
+    }
+}
+
 /// Runs one node's script to its end, its deadline or its machine's end.
 async fn run(shared: &Arc<Shared>, key: &Key, script: &str, hardware: &str) -> NodeEnd {
-    // The semaphore is never closed.
-    let Ok(_slot) = shared.slots.acquire().await else {
-        return NodeEnd::Stopped;
-    };
     let mut child = match launch(shared, key, script, hardware) {
         Ok(Some(child)) => child,
         Ok(None) => return NodeEnd::Stopped,

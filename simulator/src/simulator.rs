@@ -50,8 +50,9 @@ pub struct Config {
     pub lambda_launch_spacing_seconds: Option<u32>,
     /// How long a node's script may run, in real time.
     pub node_deadline: Duration,
-    /// How many nodes' scripts run at once; the others wait.
-    pub nodes_at_once: usize,
+    /// How many nodes' scripts run at once; the others wait. The nodes of one machine start
+    /// together, however many they are.
+    pub nodes_at_once: u32,
 }
 
 impl Config {

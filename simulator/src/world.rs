@@ -124,6 +124,7 @@ impl World {
             matches!(
                 kind,
                 FaultKind::SlowMemory
+                    | FaultKind::SlowLink
                     | FaultKind::MissingGpu
                     | FaultKind::WrongModel
                     | FaultKind::NeverCallsHome

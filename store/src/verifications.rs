@@ -6,6 +6,7 @@
 
 mod attestations;
 mod clock;
+mod gangs;
 mod interrupted;
 
 use chrono::{DateTime, Utc};
@@ -26,6 +27,7 @@ use crate::tx::transaction;
 use crate::{Conflict, StoreError, reservations};
 
 pub use attestations::{KeptAttestation, NewAttestation};
+pub use gangs::{GangCheck, GangStep};
 
 /// How a verification stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

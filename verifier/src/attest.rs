@@ -1,7 +1,7 @@
 //! From evidence to a countersigned attestation, and back: the check that anyone can do offline.
 
-use market::attestation::Attestation;
-use market::verification::{Commit, DeviceKind, PROTOCOL};
+use market::attestation::{Attestation, Finding};
+use market::verification::{Commit, DeviceKind, PROTOCOL, VerificationOrder};
 
 use crate::challenge::{Judging, Opening};
 use crate::evidence::Evidence;
@@ -47,6 +47,26 @@ pub fn attest(
         what_this_does_not_prove: rules::not_proved(&opening.order, &findings, simulated),
         findings,
         measured_at: judging.now,
+    }
+}
+
+/// What a node's attestation becomes once its gang was measured: the same with `found` added.
+#[must_use]
+pub fn attest_together(
+    alone: &Attestation,
+    order: &VerificationOrder,
+    found: Vec<Finding>,
+    judging: Judging,
+) -> Attestation {
+    let mut findings = alone.findings.clone();
+    findings.extend(found);
+    Attestation {
+        id: judging.attestation_id,
+        verdict: rules::verdict(&findings),
+        what_this_does_not_prove: rules::not_proved(order, &findings, alone.simulated),
+        findings,
+        measured_at: judging.now,
+        ..alone.clone()
     }
 }
 

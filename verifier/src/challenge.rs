@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use market::attestation::Attestation;
+use market::attestation::{Attestation, Finding};
 use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::verification::{
     AgentKey, BlockChoices, Choices, Commit, CommitReply, DeviceKind, Digest, Fill, FreshKey,
@@ -21,7 +21,7 @@ use market::verification::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::attest::attest;
+use crate::attest::{attest, attest_together};
 use crate::evidence::{Evidence, Said, StepTime};
 use crate::memory::block_count;
 use crate::order::{Mode, check_mode, check_order};
@@ -303,6 +303,13 @@ impl Session {
             reply,
             replayed: false,
         })
+    }
+
+    /// The result with what was found about the node's gang; none while there is no result.
+    #[must_use]
+    pub fn together(&self, found: Vec<Finding>, judging: Judging) -> Option<Attestation> {
+        let alone = self.attestation()?;
+        Some(attest_together(alone, &self.opening.order, found, judging))
     }
 
     /// Only an agent that names what keeps it from going on may report before its step.

@@ -21,7 +21,7 @@ use crate::device::Node;
 use crate::driver::NoDriver;
 #[cfg(feature = "cuda")]
 use crate::driver::{NodeIdentity, open_node};
-use crate::gang::{GangError, rails_of, take_part};
+use crate::gang::{GangError, Ways, rails_of, take_part};
 use crate::http::HttpBroker;
 use crate::jws::Signer;
 use crate::local::LocalBroker;
@@ -149,8 +149,8 @@ pub struct AgentArgs {
     pub token: Token,
     /// How long to try again for each step, and to wait for the other nodes of a gang.
     pub patience: Duration,
-    /// The addresses at which the others reach it, each with the name of its adapter.
-    pub rails: Vec<(String, IpAddr)>,
+    /// The ways to the other nodes of a gang.
+    pub ways: Ways,
 }
 
 /// How often a conversation that the broker could not go on with is begun anew.
@@ -167,7 +167,7 @@ pub fn run_agent(args: AgentArgs, node: &mut Node) -> Result<AgentOutcome, RunEr
         verification_id,
         token,
         patience,
-        rails,
+        ways,
     } = args;
     let mut broker = HttpBroker::new(broker, verification_id, token, patience);
     let mut begun_anew = 0;
@@ -189,7 +189,7 @@ pub fn run_agent(args: AgentArgs, node: &mut Node) -> Result<AgentOutcome, RunEr
             .public_key()
             .to_agent_key()
             .map_err(AgentError::Signing)?;
-        let verdict = take_part(&mut broker, &key, &rails, patience)?;
+        let verdict = take_part(&mut broker, &key, &ways, patience)?;
         return Ok(AgentOutcome { verdict, ..outcome });
     }
 }
@@ -365,7 +365,10 @@ fn report_to(
         node.nics.as_slice()
     };
     let agent = AgentArgs {
-        rails: rails_of(&args.root, nics, usual),
+        ways: Ways {
+            addresses: rails_of(&args.root, nics, usual),
+            slow_to: node.slow_link_to,
+        },
         broker: broker.clone(),
         verification_id,
         token,

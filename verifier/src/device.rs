@@ -209,6 +209,8 @@ pub struct Node {
     pub surroundings: Option<Box<dyn Surroundings>>,
     /// What kept its GPUs from being opened: then they are not asked for work.
     pub troubles: Vec<Trouble>,
+    /// To which other node of its lease the link of a pretended one is slow.
+    pub slow_link_to: Option<u32>,
 }
 
 impl Node {

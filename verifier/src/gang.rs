@@ -17,7 +17,8 @@ mod take_part;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use market::attestation::{Finding, Verdict};
+use market::attestation::{Finding, FindingCode, Outcome, Verdict, Weight};
+use market::fabric::Internode;
 use market::verification::{
     AgentKey, Digest, GangAnswer, GangCall, GangWork, MOST_RAILS, Measure, Rail, Round, Shown,
     Sibling,
@@ -25,18 +26,23 @@ use market::verification::{
 use serde::{Deserialize, Serialize};
 
 use crate::order::Mode;
+use crate::rules::finding;
 pub use addresses::rails_of;
 use rounds::{pairs_of_round, rounds_of_pairs};
-pub use take_part::{GangError, GangLine, take_part};
+pub use take_part::{GangError, GangLine, Ways, take_part};
 
 /// How long a node that has nothing to do waits before it calls again.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The most nodes of a gang that are measured together.
-pub const MOST_NODES: usize = 1_000;
+/// How long after its own end a round may still be told: the way to the broker, and a replica that
+/// is away for a moment.
+const GRACE: Duration = Duration::from_secs(60);
+/// The most nodes of a gang that are measured together: all that they showed is one document.
+pub const MOST_NODES: usize = 128;
 
 /// How much is measured between the nodes of a gang.
 ///
-/// In simulation as little as tells a slow pair on one machine; otherwise enough that a pair at
+/// In simulation as little as tells a slow pair on one machine, and so often that the best is not what
+/// the machine's other work left of it; otherwise enough that a pair at
 /// 400 Gb/s works for some tens of milliseconds on each rail, and that a round ends within a minute
 /// on a link of 1 Gb/s.
 #[must_use]
@@ -44,11 +50,11 @@ pub const fn work_for(mode: Mode) -> GangWork {
     const MIB: u64 = 1 << 20;
     match mode {
         Mode::Simulation => GangWork {
-            pair_bytes: MIB,
-            pair_repeats: 5,
-            ring_bytes: MIB,
+            pair_bytes: MIB / 16,
+            pair_repeats: 12,
+            ring_bytes: MIB / 4,
             ring_repeats: 10,
-            round_ms: 20_000,
+            round_ms: 60_000,
         },
         Mode::Real => GangWork {
             pair_bytes: 1_024 * MIB,
@@ -94,8 +100,11 @@ pub struct Gang {
     mode: Mode,
     work: GangWork,
     secret: Digest,
+    sold_as: Internode,
     members: Vec<Member>,
     seen: Vec<Seen>,
+    /// Who kept the others waiting for too long.
+    late: Vec<usize>,
     verdict: Option<Verdict>,
 }
 
@@ -109,10 +118,19 @@ impl Gang {
             mode,
             work: work_for(mode),
             secret: Digest(entropy),
+            sold_as: Internode::Unknown,
             seen: vec![Seen::default(); members.len()],
             members,
+            late: Vec::new(),
             verdict: None,
         })
+    }
+
+    /// The same gang, whose nodes were sold as joined by this.
+    #[must_use]
+    pub fn sold_as(mut self, internode: Internode) -> Self {
+        self.sold_as = internode;
+        self
     }
 
     /// The same gang, with other amounts to measure.
@@ -164,10 +182,50 @@ impl Gang {
         self.verdict
     }
 
+    /// How far it is: 0 while nodes are missing, then one more with each round.
+    #[must_use]
+    pub fn stage(&self) -> u32 {
+        self.round().map_or(0, |round| round + 1)
+    }
+
+    /// How long a stage may take, by the broker's clock.
+    #[must_use]
+    pub const fn stage_limit(&self) -> Duration {
+        Duration::from_millis(self.work.round_ms).saturating_add(GRACE)
+    }
+
+    /// Ends it, because a stage took too long: whoever was waited for is late. Never a pass.
+    pub fn give_up(&mut self) -> Verdict {
+        if let Some(verdict) = self.verdict {
+            return verdict;
+        }
+        let round = self.round().map(|round| round as usize);
+        let waited_for = |seen: &Seen| match round {
+            Some(round) => seen.shown.len() <= round,
+            None => seen.rails.is_empty(),
+        };
+        let seen = self.seen.iter().enumerate();
+        self.late = seen
+            .filter(|(_, seen)| waited_for(seen))
+            .map(|(node, _)| node)
+            .collect();
+        let verdict = crate::rules::verdict(&self.findings());
+        self.verdict = Some(verdict);
+        verdict
+    }
+
     /// What was found; of a gang that is not through, what is known.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
-        judge::findings(self)
+        let judged = judge::judged(self).into_iter();
+        judged.map(|judged| judged.finding).collect()
+    }
+
+    /// What was found, as it counts for one node: what others are to blame for is only noted.
+    #[must_use]
+    pub fn findings_of(&self, node: usize) -> Vec<Finding> {
+        let judged = judge::judged(self).into_iter();
+        judged.map(|judged| judged.for_node(node)).collect()
     }
 
     /// Rounds in all: every pair, then the sum.
@@ -253,6 +311,16 @@ impl Gang {
                 measure,
             },
         }
+    }
+}
+
+/// The finding about a node that never came so far as to be measured with the others.
+#[must_use]
+pub fn absence() -> Finding {
+    let note = "The node did not come to be measured with the others of its lease in time.";
+    Finding {
+        weight: Weight::Must,
+        ..finding(FindingCode::StepTimedOut, Outcome::Failed, note)
     }
 }
 

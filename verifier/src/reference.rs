@@ -82,6 +82,9 @@ pub struct NodeDescription {
     /// How many words of the first GPU lose a bit whenever memory is filled.
     #[serde(default)]
     pub bad_words: u32,
+    /// To which other node of its lease its link is slow.
+    #[serde(default)]
+    pub slow_link_to: Option<u32>,
 }
 
 const fn full_speed() -> f64 {
@@ -155,6 +158,7 @@ impl NodeDescription {
                 facts: pretend::surroundings(&self.kind(), &mut Dice::new(self.host.as_bytes())),
             })),
             troubles: Vec::new(),
+            slow_link_to: self.slow_link_to,
         }
     }
 }

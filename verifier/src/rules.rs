@@ -132,6 +132,10 @@ pub fn verdict(findings: &[Finding]) -> Verdict {
     }
 }
 
+fn measured_between_nodes(finding: &Finding) -> bool {
+    finding.code == FindingCode::NetworkPairs && finding.outcome != Outcome::NotRun
+}
+
 pub(crate) fn finding(code: FindingCode, outcome: Outcome, note: impl Into<String>) -> Finding {
     let bad = matches!(outcome, Outcome::Failed | Outcome::NotRun | Outcome::Warned);
     Finding {
@@ -337,7 +341,13 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
             "That memory, links and products are as fast as shown: the node timed them by its own \
              clock.",
             "That the answers were computed on this node: relaying them elsewhere is not detected.",
-            "Anything about the network between nodes under load.",
+            match findings.iter().any(measured_between_nodes) {
+                true => {
+                    "That the fabric between nodes carries what was sold: it was measured over TCP, \
+                     one connection on each rail."
+                }
+                false => "Anything about the network between nodes under load.",
+            },
         ]
         .map(str::to_owned),
     );

@@ -92,6 +92,7 @@ fn table(part: &mut Part<'_, '_>) {
         .service(webhook_endpoints::redeliver_webhook)
         // Proof.
         .service(verifications::take_step)
+        .service(verifications::measure_together)
         .service(attestations::show_attestation)
         .service(agents::agent_file)
         // Money.

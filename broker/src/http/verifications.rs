@@ -1,5 +1,5 @@
-//! `POST /v1/verifications/{id}/steps/{n}`: a node proves itself, under the one-time token that
-//! its start-up script carries.
+//! `POST /v1/verifications/{id}/steps/{n}` and `…/gang`: a node proves itself, alone and then with the
+//! others of its lease, under the one-time token that its start-up script carries.
 //!
 //! The route is open to the world, so the token is looked at before a byte of the body is, and
 //! only so many large messages are in memory at once.
@@ -9,10 +9,11 @@ use std::sync::{Mutex, PoisonError};
 
 use actix_web::{post, web};
 use market::ids::VerificationId;
-use market::verification::Step;
+use market::verification::{GangAnswer, GangCall, Step};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use verifier::challenge::StepError;
+use verifier::gang::CallRefused;
 
 use super::auth::Bearer;
 use super::body::{self, LateBody};
@@ -95,7 +96,10 @@ impl From<StepRefusal> for ApiError {
             R::UnknownHost(_) | R::Unverifiable(_) | R::InterruptedTooOften => {
                 Self::node_refused(said)
             }
-            R::UnknownAgent => Self::step_out_of_order(said),
+            R::UnknownAgent | R::NoGang => Self::step_out_of_order(said),
+            R::Crowded => Self::busy(said).retry_after_seconds(1),
+            R::Gang(CallRefused::Stranger) => Self::step_out_of_order(said),
+            R::Gang(CallRefused::Malformed(_)) => Self::invalid_body(said),
             R::Interrupted => Self::verification_interrupted(said),
             R::Body { .. } => Self::invalid_body(said),
             R::Raced => Self::step_raced(said),
@@ -154,6 +158,30 @@ pub(crate) async fn take_step(
         .map_err(|error| ApiError::broken(&error))??;
     let reply = verify::step(&broker, id, &token.0, number, message).await?;
     Ok(web::Json(reply))
+}
+
+/// The call of a node that passed alone and is now measured together with the others of its lease.
+///
+/// It says where it listens and what the round before showed, and is told what to do next: wait,
+/// measure a round, or that it is over.
+#[utoipa::path(
+    tag = "verifications",
+    params(("id" = VerificationId, Path, description = "The verification")),
+    request_body(content = GangCall, description = "The agent's call"),
+    responses((status = 200, description = "What the node does next", body = GangAnswer)),
+    security(("verification_token" = []))
+)]
+#[post("/v1/verifications/{id}/gang")]
+pub(crate) async fn measure_together(
+    broker: web::Data<Broker>,
+    token: Bearer,
+    id: web::Path<VerificationId>,
+    body: LateBody,
+) -> Result<web::Json<GangAnswer>, ApiError> {
+    verify::knows(&broker, *id, &token.0).await?;
+    let call: GangCall = body::parse(&body.read(SMALL_BYTES).await?)?;
+    let answer = verify::measure_together(&broker, *id, &token.0, &call).await?;
+    Ok(web::Json(answer))
 }
 
 #[cfg(test)]

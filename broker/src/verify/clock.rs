@@ -4,7 +4,7 @@
 //! one after a restart, is timed by the clock of the database.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use market::ids::VerificationId;
@@ -57,5 +57,41 @@ impl StepClock {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&(id, key.clone()));
+    }
+}
+
+/// When the present stage of nodes that are measured together began, where this process began it.
+#[derive(Debug, Default)]
+pub(crate) struct GangClock(Mutex<HashMap<VerificationId, (u32, Instant)>>);
+
+impl GangClock {
+    fn stages(&self) -> MutexGuard<'_, HashMap<VerificationId, (u32, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a stage begins now.
+    pub(super) fn began(&self, id: VerificationId, stage: u32) {
+        let mut stages = self.stages();
+        if stages.len() >= MOST
+            && let Some(oldest) = stages
+                .iter()
+                .min_by_key(|(_, (_, at))| *at)
+                .map(|(id, _)| *id)
+        {
+            stages.remove(&oldest);
+        }
+        stages.insert(id, (stage, Instant::now()));
+    }
+
+    /// How long a stage has lasted; `None` when this process did not begin it.
+    pub(super) fn lasted(&self, id: VerificationId, stage: u32) -> Option<Duration> {
+        let stages = self.stages();
+        let (known, at) = stages.get(&id)?;
+        (*known == stage).then(|| at.elapsed())
+    }
+
+    /// The measuring is over.
+    pub(super) fn forget(&self, id: VerificationId) {
+        self.stages().remove(&id);
     }
 }

@@ -187,7 +187,9 @@ impl Belongings {
             "PATCH /v1/budgets/{id}" => json!({ "cap_usd": "2" }),
             "POST /v1/webhook-endpoints" => json!({ "url": "https://hooks.example.com/x" }),
             "PATCH /v1/webhook-endpoints/{id}" => json!({ "description": self.mark }),
-            "POST /v1/verifications/{id}/steps/{n}" => json!({}),
+            "POST /v1/verifications/{id}/steps/{n}" | "POST /v1/verifications/{id}/gang" => {
+                json!({})
+            }
             _ => return None,
         })
     }

@@ -8,6 +8,7 @@ mod commands;
 mod crash;
 mod faults;
 mod fleet;
+mod gang;
 mod happy;
 pub(crate) mod scene;
 mod stop;

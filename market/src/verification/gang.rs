@@ -68,7 +68,7 @@ pub enum Shown {
         /// How long each repeat took, microseconds.
         #[schema(max_items = 1_000)]
         repeats_us: Vec<u64>,
-        /// Words of the last sum that are not what they must be.
+        /// Words that were not what they must be, in all repeats.
         wrong_words: u64,
     },
     /// The round could not be done.

@@ -175,6 +175,7 @@ async fn a_flaw_shows_on_the_last_node_and_not_in_the_api() {
     let cases = [
         (FaultKind::SlowMemory, "memory_speed", json!(0.4)),
         (FaultKind::MissingGpu, "gpus", json!(7)),
+        (FaultKind::SlowLink, "slow_link_to", json!(1)),
         (FaultKind::WrongModel, "gpu", json!("H100-PCIe")),
     ];
     for (kind, field, value) in cases {
@@ -361,6 +362,33 @@ async fn only_so_many_scripts_run_at_once_and_all_of_them_run() {
     let script = format!(
         "#!/bin/sh\nmkdir {0} || exit 9\nsleep 0.05\nrmdir {0}\n",
         lock.display()
+    );
+    let mut ids = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        ids.push(
+            stage
+                .launch(&but(a10(name), "user_data", script.as_str()))
+                .await,
+        );
+    }
+    stage.clock.turn(300);
+    stage.simulator.settle().await;
+    for id in ids {
+        assert_eq!(
+            stage.simulator.node_output(&id, 0).unwrap().end,
+            Some(NodeEnd::Exited(0))
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_nodes_of_a_machine_run_together_even_when_fewer_run_at_once() {
+    let stage = Stage::with(|config| config.nodes_at_once = 2).await;
+    let directory = tempfile::tempdir().unwrap();
+    // Each waits until all four are there.
+    let script = format!(
+        "#!/bin/sh\ntouch {0}/$$\nwhile [ $(ls {0} | wc -l) -lt 4 ]; do sleep 0.05; done\n",
+        directory.path().display()
     );
     let id = stage
         .rent(&but(rental("x", 4), "cloudinit_script", script))

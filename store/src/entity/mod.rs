@@ -13,6 +13,7 @@ pub(crate) mod column;
 pub(crate) mod credits;
 pub(crate) mod event_counters;
 pub(crate) mod events;
+pub(crate) mod gang_checks;
 pub(crate) mod holds;
 pub(crate) mod idempotency_keys;
 pub(crate) mod interrupted_sessions;

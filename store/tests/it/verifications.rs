@@ -4,7 +4,7 @@ use market::offer::Availability;
 use store::change::Change;
 use store::fixture::for_each_database;
 use store::verifications::{
-    NewAttestation, NewNodeSession, NewVerification, NodeStep, VerificationState,
+    GangStep, NewAttestation, NewNodeSession, NewVerification, NodeStep, VerificationState,
 };
 use store::{Conflict, Store, StoreError};
 use uuid::Uuid;
@@ -289,6 +289,110 @@ async fn a_node_that_was_interrupted_begins_anew_three_times_and_no_more() {
             !all.interrupt(id, "five", 5, at(53)).await.expect("reads"),
             "a result stands"
         );
+    })
+    .await;
+}
+
+fn gang_step(from: i32, stage: u32, verdict: Option<Verdict>) -> GangStep {
+    GangStep {
+        from,
+        stage,
+        state: serde_json::json!({"stage": stage}),
+        verdict,
+        attestations: Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_are_measured_together_go_on_step_by_step_on_any_replica() {
+    for_each_database(async |store| {
+        let opened = opened(store).await;
+        let id = opened.verification;
+        let all = store.verifications();
+        let all = all.across_tenants();
+        assert_eq!(all.gang_check(id).await.expect("an answer"), None);
+        let state = serde_json::json!({"stage": 0});
+        assert!(
+            all.begin_gang_check(id, &state, at(20))
+                .await
+                .expect("begun")
+        );
+        let again = all
+            .begin_gang_check(id, &serde_json::json!({}), at(21))
+            .await;
+        assert!(!again.expect("an answer"), "somebody was faster");
+
+        let first = gang_step(0, 1, None);
+        all.keep_gang_step(id, &first, at(22)).await.expect("kept");
+        let slower = all.keep_gang_step(id, &gang_step(0, 1, None), at(22)).await;
+        assert!(matches!(slower, Err(StoreError::Stale)), "{slower:?}");
+        let kept = all.gang_check(id).await.expect("an answer").expect("a row");
+        assert_eq!((kept.version, kept.stage, kept.verdict), (1, 1, None));
+        assert_eq!(kept.state, first.state);
+        let lasted = all.gang_stage_lasted(id).await.expect("an answer");
+        assert!(
+            lasted.is_some_and(|lasted| lasted.as_secs() < 60),
+            "{lasted:?}"
+        );
+
+        let results = [(0, Verdict::Fail), (1, Verdict::Pass)];
+        let signed = |(node, verdict)| {
+            let step = step("a", 4, 5, Some(verdict));
+            (node, step.attestation.expect("a result"))
+        };
+        let last = GangStep {
+            attestations: results.into_iter().map(signed).collect(),
+            ..gang_step(1, 2, Some(Verdict::Fail))
+        };
+        all.keep_gang_step(id, &last, at(30)).await.expect("kept");
+        let kept = all.attestations_of(opened.lease).await.expect("an answer");
+        let kept: Vec<_> = kept
+            .iter()
+            .map(|one| (one.node_index, one.verdict))
+            .collect();
+        assert_eq!(kept, results);
+        let due = store
+            .reservations()
+            .across_tenants()
+            .find(opened.reservation)
+            .await;
+        let due = due.expect("an answer").expect("the reservation").due_at;
+        assert_eq!(due, Some(at(30)), "somebody looks at it at once");
+        let after = all.keep_gang_step(id, &gang_step(2, 3, None), at(31)).await;
+        assert!(matches!(after, Err(StoreError::Stale)), "a result stands");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_time_of_a_stage_begins_with_the_stage_and_not_with_each_step() {
+    for_each_database(async |store| {
+        let opened = opened(store).await;
+        let id = opened.verification;
+        let all = store.verifications();
+        let all = all.across_tenants();
+        let state = serde_json::json!({});
+        assert!(
+            all.begin_gang_check(id, &state, at(20))
+                .await
+                .expect("begun")
+        );
+        let lasted = async || {
+            let lasted = all.gang_stage_lasted(id).await.expect("an answer");
+            lasted.expect("it runs")
+        };
+        let before = lasted().await;
+        all.keep_gang_step(id, &gang_step(0, 0, None), at(21))
+            .await
+            .expect("kept");
+        let same_stage = lasted().await;
+        assert!(same_stage >= before, "{same_stage:?} after {before:?}");
+        // Long enough that a new beginning shows.
+        while lasted().await < std::time::Duration::from_millis(200) {}
+        all.keep_gang_step(id, &gang_step(1, 1, None), at(22))
+            .await
+            .expect("kept");
+        assert!(lasted().await < std::time::Duration::from_millis(200));
     })
     .await;
 }

@@ -60,6 +60,7 @@ impl NodeIdentity {
             devices,
             surroundings: None,
             troubles,
+            slow_link_to: None,
         }
     }
 }

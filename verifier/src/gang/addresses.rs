@@ -12,7 +12,7 @@ use crate::host::RDMA_FOLDER;
 use market::verification::MOST_RAILS;
 
 /// The name of the host's usual address.
-const HOST: &str = "host";
+pub(super) const HOST: &str = "host";
 
 /// The addresses of the adapters of the fabric, by their order; where none of them has one, the
 /// usual address of the host.

@@ -23,6 +23,9 @@ const GREETING: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(50);
 /// What is read or written at once. Units: bytes.
 const PIECE: usize = 256 << 10;
+/// What goes out at once over a bad link: a thousand times slower, by the work that it makes. Units:
+/// bytes.
+const SLOW_PIECE: usize = 1;
 /// What the receiver says when it has all.
 const THANKS: u8 = 0x55;
 
@@ -93,6 +96,7 @@ fn left(deadline: Instant) -> io::Result<Duration> {
 pub struct Listener {
     rails: Vec<Rail>,
     lobby: Arc<Lobby>,
+    slow_to: Option<u32>,
 }
 
 impl Listener {
@@ -117,7 +121,20 @@ impl Listener {
                 }
             });
         }
-        Ok(Self { rails, lobby })
+        Ok(Self {
+            rails,
+            lobby,
+            slow_to: None,
+        })
+    }
+
+    /// The same node with a bad link to the node of this number, as a pretended one may have.
+    #[must_use]
+    pub fn with_slow_link(self, to: Option<u32>) -> Self {
+        Self {
+            slow_to: to,
+            ..self
+        }
     }
 
     /// Where it listens.
@@ -167,6 +184,10 @@ impl Listener {
         deadline: Instant,
     ) -> io::Result<Shown> {
         let rails = self.rails.len().min(sibling.rails.len());
+        let piece = match self.slow_to == Some(sibling.node) {
+            true => SLOW_PIECE,
+            false => PIECE,
+        };
         let on_rail = |rail: usize| -> io::Result<(u64, u64)> {
             let mut stream = if connects {
                 connect(round, sibling, rail, deadline)?
@@ -176,11 +197,11 @@ impl Listener {
             let (mut sent, mut received) = (0, 0);
             for _ in 0..repeats {
                 if connects {
-                    sent = sent.max(send(&mut stream, bytes, deadline)?);
+                    sent = sent.max(send(&mut stream, (bytes, piece), deadline)?);
                     received = received.max(receive(&mut stream, bytes, deadline)?);
                 } else {
                     received = received.max(receive(&mut stream, bytes, deadline)?);
-                    sent = sent.max(send(&mut stream, bytes, deadline)?);
+                    sent = sent.max(send(&mut stream, (bytes, piece), deadline)?);
                 }
             }
             Ok((sent, received))
@@ -278,15 +299,20 @@ fn rate(bytes: u64, took: Duration) -> u64 {
     (bytes as f64 / took.as_secs_f64().max(1e-9) / 1e6) as u64
 }
 
-/// Sends so many bytes and waits for thanks. Gives the rate.
-fn send(stream: &mut TcpStream, bytes: u64, deadline: Instant) -> io::Result<u64> {
-    let piece: Vec<u8> = (0..PIECE as u64 / 8)
+/// Sends so many bytes, a piece at a time, and waits for thanks. Gives the rate.
+fn send(
+    stream: &mut TcpStream,
+    (bytes, piece): (u64, usize),
+    deadline: Instant,
+) -> io::Result<u64> {
+    let piece: Vec<u8> = (0..)
         .flat_map(|at| word(at).to_le_bytes())
+        .take(piece)
         .collect();
     let began = Instant::now();
     let mut sent = 0;
     while sent < bytes {
-        let length = (bytes - sent).min(PIECE as u64);
+        let length = (bytes - sent).min(piece.len() as u64);
         write(stream, &piece[..length as usize], deadline)?;
         sent += length;
     }

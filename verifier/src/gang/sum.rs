@@ -31,7 +31,7 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    /// Gives the time of each repeat, microseconds, and the wrong words of the last.
+    /// Gives the time of each repeat, microseconds, and the wrong words of all repeats.
     pub(super) fn over(
         &self,
         secret: &Digest,
@@ -66,7 +66,7 @@ impl Sum {
                 .map_err(|_| io::Error::other("a thread crashed"))?;
             let summed = summed?;
             sent?;
-            let wrong = summed.last().map_or(0, |(_, wrong)| *wrong);
+            let wrong = summed.iter().map(|(_, wrong)| wrong).sum();
             Ok((summed.into_iter().map(|(us, _)| us).collect(), wrong))
         })
     }
@@ -133,7 +133,59 @@ impl Sum {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
     use super::*;
+
+    const SECRET: Digest = Digest([9; 32]);
+
+    fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let near = TcpStream::connect(listener.local_addr().expect("an address"));
+        let (far, _) = listener.accept().expect("accepted");
+        (near.expect("connected"), far)
+    }
+
+    /// A node that takes part and brings another word than it should, in its first repeat alone.
+    fn wrong_at_first(sum: Sum, mut from: TcpStream, mut to: TcpStream, deadline: Instant) {
+        let (sender, outbox) = mpsc::channel::<Vec<u8>>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for piece in outbox {
+                    write(&mut to, &piece, deadline).expect("sent");
+                }
+            });
+            for repeat in 0..sum.repeats {
+                let seed = u64::from_le_bytes([9; 8]);
+                let mut words: Vec<u64> = (0..sum.words).map(|at| sum.own(seed, at)).collect();
+                words[3] ^= u64::from(repeat == 0);
+                sum.once(&mut words, &mut from, &sender, deadline)
+                    .expect("summed");
+            }
+            drop(sender);
+        });
+    }
+
+    #[test]
+    fn a_word_that_was_wrong_in_an_early_repeat_is_counted() {
+        let sum = |node| Sum {
+            node,
+            nodes: 2,
+            words: 10,
+            repeats: 3,
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let (there, at_other) = connected();
+        let (back, at_one) = connected();
+        let (times, wrong) = std::thread::scope(|scope| {
+            scope.spawn(move || wrong_at_first(sum(1), at_other, back, deadline));
+            sum(0)
+                .over(&SECRET, at_one, there, deadline)
+                .expect("summed")
+        });
+        assert_eq!((times.len(), wrong), (3, 1));
+    }
 
     #[test]
     fn a_word_that_is_not_the_sum_is_counted() {

@@ -46,18 +46,27 @@ pub trait GangLine {
     fn call(&mut self, body: &str) -> Result<String, GangError>;
 }
 
+/// A node's ways to the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ways {
+    /// The addresses at which the others reach it, each with the name of its adapter.
+    pub addresses: Vec<(String, IpAddr)>,
+    /// To which node a pretended one has a bad link.
+    pub slow_to: Option<u32>,
+}
+
 /// Measures with the other nodes until the broker has judged the gang.
 ///
-/// `addresses` are this node's, each with the name of its adapter; `patience` is how long it waits
-/// for the others between two rounds.
+/// `patience` is how long it waits for the others between two rounds.
 /// Errors: [`GangError`]; a verdict other than pass is none, nor is a round that failed.
 pub fn take_part(
     line: &mut dyn GangLine,
     agent_key: &AgentKey,
-    addresses: &[(String, IpAddr)],
+    ways: &Ways,
     patience: Duration,
 ) -> Result<Verdict, GangError> {
-    let listener = Listener::open(addresses).map_err(GangError::Deaf)?;
+    let listener = Listener::open(&ways.addresses).map_err(GangError::Deaf)?;
+    let listener = listener.with_slow_link(ways.slow_to);
     let mut call = GangCall {
         agent_key: agent_key.clone(),
         rails: listener.rails().to_vec(),

@@ -6,10 +6,10 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use fake_driver::script::VARIABLE;
 use market::attestation::{Finding, FindingCode, Outcome, Verdict};
+use market::fabric::Internode;
 use market::verification::{GangAnswer, GangCall, GangWork, Level, Measure, Rail, Shown, Step};
 use serde_json::Value;
 use verifier::gang::{CallRefused, Gang, Member};
@@ -39,8 +39,8 @@ struct Broker {
 /// Little enough that a slow link is done in a second or two.
 fn work() -> GangWork {
     GangWork {
-        pair_bytes: 256 << 10,
-        pair_repeats: 3,
+        pair_bytes: 64 << 10,
+        pair_repeats: 12,
         ring_bytes: 64 << 10,
         ring_repeats: 5,
         round_ms: 60_000,
@@ -98,14 +98,17 @@ impl Broker {
     }
 }
 
-/// A way to an address that lets 16 KiB through every 10 ms, in each direction.
+/// A way to an address that passes on one byte at a time, in each direction: a thousand times
+/// slower than the others, by its own work.
 fn slow_way(to: String) -> String {
     fn pass(mut from: TcpStream, mut to: TcpStream) {
         let mut piece = [0; 16 << 10];
+        to.set_nodelay(true).expect("a connection");
         while let Ok(count @ 1..) = from.read(&mut piece) {
-            std::thread::sleep(Duration::from_millis(10));
-            if to.write_all(&piece[..count]).is_err() {
-                return;
+            for byte in piece[..count].chunks(1) {
+                if to.write_all(byte).is_err() {
+                    return;
+                }
             }
         }
     }
@@ -367,4 +370,82 @@ fn strangers_and_addresses_of_nobody_are_refused() {
             "{address}"
         );
     }
+}
+
+fn of_node(gang: &Gang, node: usize, code: FindingCode) -> Outcome {
+    let findings = gang.findings_of(node);
+    let found = findings.iter().find(|found| found.code == code);
+    found.expect("the finding").outcome
+}
+
+#[test]
+fn of_a_slow_pair_both_nodes_fail_and_of_a_slow_node_that_one() {
+    let code = FindingCode::NetworkPairs;
+    let outcomes = |slow: fn(u32, u32) -> bool| {
+        let show = |node: u32, measure: &Measure| match measure {
+            Measure::Pair { sibling, .. } if slow(node, sibling.node) => Shown::Pair {
+                sent_mb_per_s: vec![900],
+                received_mb_per_s: vec![10_000],
+            },
+            measure => well(measure),
+        };
+        let mut played = Played::new(5);
+        assert_eq!(played.play(show), Verdict::Fail);
+        (0..5)
+            .map(|node| of_node(&played.gang, node, code))
+            .collect::<Vec<_>>()
+    };
+    let (bad, fine) = (Outcome::Failed, Outcome::Noted);
+    let pair = outcomes(|node, other| (node, other) == (3, 1));
+    assert_eq!(pair, [fine, bad, fine, bad, fine]);
+    let node = outcomes(|node, _| node == 3);
+    assert_eq!(node, [fine, fine, fine, bad, fine]);
+}
+
+#[test]
+fn a_link_that_is_far_below_the_fabric_that_was_sold_fails_though_all_are_alike() {
+    let played = |sold: Internode, mb_per_s: u64| {
+        let mut played = Played::new(3);
+        played.gang = played.gang.clone().sold_as(sold);
+        let verdict = played.play(|_, measure| match measure {
+            Measure::Pair { .. } => Shown::Pair {
+                sent_mb_per_s: vec![mb_per_s],
+                received_mb_per_s: vec![mb_per_s],
+            },
+            measure => well(measure),
+        });
+        (
+            verdict,
+            found(&played.gang, FindingCode::NetworkPairs).floor,
+        )
+    };
+    // 2 % of 400 Gb/s are 1,000 MB/s.
+    let ndr = Internode::InfinibandNdr400;
+    assert_eq!(played(ndr, 999), (Verdict::Fail, Some(1_000)));
+    assert_eq!(played(ndr, 1_000), (Verdict::Pass, Some(1_000)));
+    // Nothing is known of plain Ethernet; the half of the others is left.
+    assert_eq!(played(Internode::Ethernet, 100), (Verdict::Pass, Some(50)));
+}
+
+#[test]
+fn a_node_that_is_waited_for_too_long_fails_by_name_and_never_passes() {
+    let mut played = Played::new(3);
+    for node in [0, 2] {
+        let answer = played.gang.on_call(&played.calls[node]).expect("an answer");
+        assert!(matches!(answer, GangAnswer::Wait { .. }), "{answer:?}");
+    }
+    assert_eq!((played.gang.stage(), played.gang.verdict()), (0, None));
+    assert_eq!(played.gang.give_up(), Verdict::Fail);
+    let late = found(&played.gang, FindingCode::StepTimedOut);
+    assert!(
+        late.note.starts_with("node 1 (10.0.0.2) kept"),
+        "{}",
+        late.note
+    );
+    let outcomes = [0, 1, 2].map(|node| of_node(&played.gang, node, FindingCode::StepTimedOut));
+    assert_eq!(outcomes, [Outcome::Noted, Outcome::Failed, Outcome::Noted]);
+    let over = GangAnswer::Over {
+        verdict: Verdict::Fail,
+    };
+    assert_eq!(played.gang.on_call(&played.calls[1]), Ok(over));
 }

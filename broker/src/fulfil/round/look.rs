@@ -13,6 +13,7 @@ use super::{LOOK_AGAIN, MOST_STEPS, ORDERS_OF_A_ROUND, Round};
 use crate::app::{Broker, ProviderLink};
 use crate::fulfil::learned::Learned;
 use crate::fulfil::{FulfilError, order, stated, unreachable, watch};
+use crate::verify::gang_seconds;
 use crate::verify::{self, Enrolment};
 use crate::{meter, metrics, providers};
 
@@ -222,8 +223,9 @@ impl Round<'_> {
             Some(LeaseEvent::Accepted | LeaseEvent::Mismatched)
         );
         let nodes_up = learned.event == Some(LeaseEvent::NodesUp);
-        let verify_seconds =
-            TimeDelta::seconds(self.broker.config().verifier.verify_seconds.into());
+        let alone = self.broker.config().verifier.verify_seconds;
+        let seconds = i64::from(alone) + i64::from(gang_seconds(lease));
+        let verify_seconds = TimeDelta::seconds(seconds);
         let fell = learned.event.filter(|event| event.is_fall());
         LeaseFacts {
             provider_lease_id: learned.provider_lease_id.clone(),

@@ -35,7 +35,10 @@ const MOST_DENIED_AN_HOUR: usize = 1_000;
 /// How much of an API key is noted, as of good ones. Units: characters.
 const PREFIX_CHARS: usize = 12;
 /// Where a node shows its one-time token. That one dies with the report, which may be sent twice.
-const OF_NODES: &str = "/v1/verifications/{id}/steps/{n}";
+const OF_NODES: [&str; 2] = [
+    "/v1/verifications/{id}/steps/{n}",
+    "/v1/verifications/{id}/gang",
+];
 
 /// Whose refusals stand in the log already.
 #[derive(Default)]
@@ -124,7 +127,7 @@ async fn record<B>(response: &ServiceResponse<B>) -> Option<()> {
         "token_missing" => true,
         // Every token lapses within the hour, and is then traded for another.
         "token_expired" => !is_key,
-        _ => request.match_pattern().as_deref() == Some(OF_NODES),
+        _ => (request.match_pattern()).is_some_and(|route| OF_NODES.contains(&route.as_str())),
     };
     if ordinary {
         return None;

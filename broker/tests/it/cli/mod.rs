@@ -1,6 +1,7 @@
 //! The command line, from outside: the real binary as a child process, in an empty directory and
 //! with a clean environment.
 
+mod attestation;
 mod bench;
 mod books;
 mod catalogue;

@@ -155,6 +155,11 @@ impl Scene {
         &self.broker
     }
 
+    /// Where nodes reach the service.
+    pub(crate) fn base_url(&self) -> &str {
+        self.world.base_url()
+    }
+
     pub(crate) fn store(&self) -> &Store {
         &self.store
     }

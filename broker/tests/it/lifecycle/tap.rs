@@ -59,6 +59,7 @@ type Hook = Box<dyn FnMut(&Call) -> Fate + Send>;
 pub(crate) struct Line {
     hook: Mutex<Option<Hook>>,
     calls: Mutex<Vec<Call>>,
+    scripts: Mutex<Vec<String>>,
     hanging: Notify,
     go_on: Notify,
 }
@@ -78,6 +79,11 @@ impl Line {
     /// The calls since the hook was set.
     pub(crate) fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
         self.calls.lock().expect("not poisoned")
+    }
+
+    /// The start-up scripts of all orders, in their order.
+    pub(crate) fn scripts(&self) -> Vec<String> {
+        self.scripts.lock().expect("not poisoned").clone()
     }
 
     /// Lets the call go on that waits.
@@ -205,6 +211,9 @@ impl Adapter for Tap {
         http: &Http,
         order: &LeaseOrder,
     ) -> Result<ProviderLease, AdapterError> {
+        let scripts = &self.line.scripts;
+        let script = order.startup_script.clone();
+        scripts.lock().expect("not poisoned").push(script);
         self.pass(Op::Request, self.inner.request_lease(http, order))
             .await
     }

@@ -1,0 +1,231 @@
+//! `broker attestation verify`: whether a signed result holds, without a network.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use clap::{Args, Subcommand};
+use market::attestation::{Attestation, Outcome};
+use serde::Deserialize;
+use verifier::attest::verify_attestation;
+use verifier::jws::{JwsError, PublicKey};
+
+use super::Ending;
+use super::table::{hanging, print_line};
+
+/// A file with more than this is none of ours. Units: bytes.
+const LARGEST_FILE: u64 = 4 << 20;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum AttestationCommand {
+    /// Checks a signed result against the broker's published key; no server, no network.
+    Verify(VerifyArgs),
+}
+
+/// Checks a signed result about a node against the broker's published key.
+///
+/// Exit status: 0 the signature holds and says that a real machine passed, 1 it does not, 2 wrong
+/// input.
+#[derive(Debug, Args)]
+pub(super) struct VerifyArgs {
+    /// The result: a compact JWS, or what `GET /v1/attestations/{id}` answered
+    file: PathBuf,
+    /// The published keys, as `/.well-known/jwks.json` gives them
+    #[arg(long, value_name = "FILE", required_unless_present = "key")]
+    jwks: Option<PathBuf>,
+    /// The published key itself: the `x` of its JWK, 43 characters of base64url
+    #[arg(long, value_name = "KEY", conflicts_with = "jwks")]
+    key: Option<String>,
+    /// Let a result of the simulation count, which says nothing about any real machine
+    #[arg(long)]
+    allow_simulated: bool,
+    /// One JSON object, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the API answers, as far as it matters here.
+#[derive(Deserialize)]
+struct Answered {
+    jws: String,
+}
+
+#[derive(Deserialize)]
+struct KeySet {
+    keys: Vec<Jwk>,
+}
+
+/// A published key; RFC 8037. Members that are not looked at are ignored, as RFC 7517 asks.
+#[derive(Deserialize)]
+struct Jwk {
+    kty: String,
+    crv: Option<String>,
+    kid: Option<String>,
+    x: Option<String>,
+    purpose: Option<String>,
+}
+
+impl Jwk {
+    /// Whether it may sign attestations, under this name.
+    fn may_have_signed(&self, kid: &str) -> bool {
+        let attests = self
+            .purpose
+            .as_deref()
+            .is_none_or(|purpose| purpose == "attestation");
+        let ed25519 = self.kty == "OKP" && self.crv.as_deref() == Some("Ed25519");
+        attests && ed25519 && self.kid.as_deref() == Some(kid)
+    }
+}
+
+/// The part of a header that says which key to take; it is believed only once the signature holds.
+#[derive(Deserialize)]
+struct Names {
+    kid: String,
+}
+
+pub(super) fn run(command: AttestationCommand) -> Result<(), Ending> {
+    let AttestationCommand::Verify(args) = command;
+    let jws = jws_in(&read(&args.file)?, &args.file)?;
+    let attestation = key_for(&args, &jws)?
+        .and_then(|key| verify_attestation(&jws, &key).map_err(|error| error.to_string()));
+    let told = match &attestation {
+        Ok(attestation) => judged(attestation, args.allow_simulated),
+        Err(why) => Err(format!("{why}; do not rely on it")),
+    };
+    if args.json {
+        let document = attestation.as_ref().ok();
+        let line = serde_json::json!({
+            "signature_holds": document.is_some(),
+            "passed": told.is_ok(),
+            "why_not": told.as_ref().err(),
+            "attestation": document,
+        });
+        print_line(&line.to_string())?;
+    } else if let Ok(attestation) = &attestation {
+        print_line(&in_words(attestation))?;
+    }
+    told.map_err(Ending::No)
+}
+
+fn read(path: &Path) -> Result<String, Ending> {
+    let unreadable =
+        |why: String| Ending::wrong_input(format!("{} cannot be read: {why}", path.display()));
+    let size = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
+    if size.len() > LARGEST_FILE {
+        return Err(unreadable(format!(
+            "it has {} bytes, which is no attestation",
+            size.len()
+        )));
+    }
+    std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))
+}
+
+/// The signed document in a file.
+fn jws_in(text: &str, path: &Path) -> Result<String, Ending> {
+    let text = text.trim();
+    let jws = match text.starts_with('{') {
+        true => serde_json::from_str::<Answered>(text)
+            .ok()
+            .map(|answered| answered.jws),
+        false => Some(text.to_owned()),
+    };
+    jws.filter(|jws| jws.split('.').count() == 3)
+        .ok_or_else(|| {
+            Ending::wrong_input(format!(
+                "{} is neither a compact JWS nor an answer of GET /v1/attestations/{{id}}",
+                path.display()
+            ))
+        })
+}
+
+/// The key by which the document says it was signed; in words, why there is none.
+fn key_for(args: &VerifyArgs, jws: &str) -> Result<Result<PublicKey, String>, Ending> {
+    let no_key = |error: JwsError| Ending::wrong_input(format!("{error}; give the `x` of its JWK"));
+    if let Some(key) = &args.key {
+        return PublicKey::parse(key).map(Ok).map_err(no_key);
+    }
+    let Some(path) = &args.jwks else {
+        return Err(Ending::wrong_input(
+            "give the published key with --jwks FILE or --key KEY",
+        ));
+    };
+    let set: KeySet = serde_json::from_str(&read(path)?).map_err(|error| {
+        Ending::wrong_input(format!(
+            "{} is no JSON Web Key Set: {error}",
+            path.display()
+        ))
+    })?;
+    let header = jws.split('.').next().unwrap_or_default();
+    let header = URL_SAFE_NO_PAD.decode(header).unwrap_or_default();
+    let Ok(Names { kid }) = serde_json::from_slice(&header) else {
+        return Ok(Err(
+            "the document does not say which key signed it".to_owned()
+        ));
+    };
+    let key = set.keys.iter().find(|key| key.may_have_signed(&kid));
+    match key.and_then(|key| key.x.as_deref()) {
+        Some(x) => PublicKey::parse(x).map(Ok).map_err(no_key),
+        None => Ok(Err(
+            "none of the keys given signs attestations under its name".to_owned(),
+        )),
+    }
+}
+
+/// Whether it says that a machine passed; else why that does not follow.
+fn judged(attestation: &Attestation, allow_simulated: bool) -> Result<(), String> {
+    if !attestation.verdict.is_pass() {
+        return Err(format!(
+            "the signature holds, and the node's verdict is {}",
+            attestation.verdict
+        ));
+    }
+    if attestation.simulated && !allow_simulated {
+        return Err(
+            "the signature holds, and the node was pretended: it says nothing about any \
+                    real machine (--allow-simulated lets it count)"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+fn in_words(attestation: &Attestation) -> String {
+    let expected = &attestation.expected;
+    let mut text = format!(
+        "The signature holds.\n{}: {} (level {}, {})\n{} x {} at {}, node {} of {}\n",
+        attestation.id,
+        attestation.verdict,
+        attestation.level.as_str(),
+        attestation.measured_at.to_rfc3339(),
+        expected.gpus,
+        expected.gpu.name(),
+        attestation
+            .host
+            .as_deref()
+            .unwrap_or("an address that was never told"),
+        attestation.node_index,
+        attestation.lease_id,
+    );
+    if attestation.simulated {
+        text.push_str("SIMULATED: it says nothing about any real machine.\n");
+    }
+    let met = |outcome: Outcome| matches!(outcome, Outcome::Met | Outcome::Noted);
+    for found in attestation
+        .findings
+        .iter()
+        .filter(|found| !met(found.outcome))
+    {
+        // Writing into a text does not fail.
+        let _ = writeln!(
+            text,
+            "{}",
+            hanging(&format!("{}: ", found.code), &found.note)
+        );
+    }
+    text.push_str("It does not prove:\n");
+    for limit in &attestation.what_this_does_not_prove {
+        let _ = writeln!(text, "{}", hanging("- ", limit));
+    }
+    text.trim_end().to_owned()
+}
