@@ -105,19 +105,22 @@ struct Inner {
 struct Supply {
     snapshot: Arc<Snapshot>,
     standings: Vec<ProviderStanding>,
+    own_changes: u64,
     mark: SupplyMark,
 }
 
 /// By what two snapshots are known to sell the same, on whichever replica: the generation of the
-/// market, and a digest of how the providers stand.
+/// market, a digest of how the providers stand, and how often tenants changed what they have of
+/// their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SupplyMark {
     generation: u64,
     standings: [u8; 16],
+    own_changes: u64,
 }
 
 impl SupplyMark {
-    fn of(generation: u64, standings: &[ProviderStanding]) -> Self {
+    fn of(generation: u64, standings: &[ProviderStanding], own_changes: u64) -> Self {
         let text = format!("{standings:?}");
         let mut digest = [0; 16];
         blake3::Hasher::new()
@@ -127,13 +130,15 @@ impl SupplyMark {
         Self {
             generation,
             standings: digest,
+            own_changes,
         }
     }
 }
 
 impl fmt::Display for SupplyMark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.generation, hex::encode(self.standings))
+        let standings = hex::encode(self.standings);
+        write!(f, "{}-{standings}-{}", self.generation, self.own_changes)
     }
 }
 
@@ -147,7 +152,8 @@ impl Broker {
         let supply = Supply {
             snapshot: Arc::new(empty),
             standings: Vec::new(),
-            mark: SupplyMark::of(0, &[]),
+            own_changes: 0,
+            mark: SupplyMark::of(0, &[], 0),
         };
         let work_to_do = parts.hot.subscribe(Topic::Work);
         let post = Post::new(parts.mode == DatabaseMode::Simulation);
@@ -269,18 +275,31 @@ impl Broker {
     }
 
     /// Whether the snapshot was built from what the database holds by these marks.
-    pub(crate) fn has_supply(&self, generation: u64, standings: &[ProviderStanding]) -> bool {
+    pub(crate) fn has_supply(
+        &self,
+        generation: u64,
+        standings: &[ProviderStanding],
+        own_changes: u64,
+    ) -> bool {
         let supply = self.0.supply.load();
-        supply.snapshot.generation() == generation && supply.standings == standings
+        supply.snapshot.generation() == generation
+            && supply.standings == standings
+            && supply.own_changes == own_changes
     }
 
-    /// Puts a newer snapshot in place, with how its providers stood; an older one changes nothing.
-    /// Nobody who reads one waits for it.
-    pub(crate) fn put_snapshot(&self, snapshot: Snapshot, standings: Vec<ProviderStanding>) {
+    /// Puts a newer snapshot in place, with how its providers stood and how often tenants had changed
+    /// what is their own; an older one changes nothing. Nobody who reads one waits for it.
+    pub(crate) fn put_snapshot(
+        &self,
+        snapshot: Snapshot,
+        standings: Vec<ProviderStanding>,
+        own_changes: u64,
+    ) {
         let next = Arc::new(Supply {
-            mark: SupplyMark::of(snapshot.generation(), &standings),
+            mark: SupplyMark::of(snapshot.generation(), &standings, own_changes),
             snapshot: Arc::new(snapshot),
             standings,
+            own_changes,
         });
         self.0.supply.rcu(|known| {
             let newer = next.snapshot.generation() >= known.snapshot.generation();

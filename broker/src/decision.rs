@@ -5,8 +5,10 @@
 //! market of that day. What the performance models knew is held by its digest.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use market::capacity::OwnCapacity;
 use market::demand::Demand;
 use market::ids::{OfferId, ProviderId};
 use market::offer::Offer;
@@ -35,6 +37,9 @@ pub struct DecisionRecord {
     providers: BTreeMap<ProviderId, RecordedProvider>,
     /// Nodes that were held or leased, by offer.
     held: BTreeMap<OfferId, u32>,
+    /// What the tenant had of its own. Agreed prices stand in the offers already.
+    #[serde(default, skip_serializing_if = "OwnCapacity::is_empty")]
+    own: OwnCapacity,
     /// Every offer that was looked at, in the order of the snapshot.
     offers: Vec<Offer>,
     /// The plan, as it was written.
@@ -150,6 +155,7 @@ impl DecisionRecord {
                 .iter()
                 .map(|(id, held)| (*id, *held))
                 .collect(),
+            own: OwnCapacity::clone(&question.options.own),
             plan: serde_json::value::to_raw_value(plan).map_err(ReplayError::Unwritable)?,
             offers,
         })
@@ -186,7 +192,7 @@ impl DecisionRecord {
         let offers = self.offers.iter().cloned();
         let snapshot = Snapshot::new(self.generation, self.taken_at, offers, views);
         let held: Held = self.held.iter().map(|(id, held)| (*id, *held)).collect();
-        let options = self.options.as_options();
+        let options = self.options.as_options(Arc::new(self.own.clone()));
         let plan = matcher::search(&snapshot, &self.demand, &held, self.decided_at, &options)?;
         let found = serde_json::to_string(&plan).map_err(ReplayError::Unwritable)?;
         if found == self.plan.get() {
@@ -213,21 +219,23 @@ impl RecordedOptions {
             orderable_only,
             alternatives,
             simulated,
-        } = *options;
+            own: _,
+        } = options;
         Self {
-            limit,
-            orderable_only,
-            alternatives,
-            simulated,
+            limit: *limit,
+            orderable_only: *orderable_only,
+            alternatives: *alternatives,
+            simulated: *simulated,
         }
     }
 
-    const fn as_options(self) -> SearchOptions {
+    const fn as_options(self, own: Arc<OwnCapacity>) -> SearchOptions {
         SearchOptions {
             limit: self.limit,
             orderable_only: self.orderable_only,
             alternatives: self.alternatives,
             simulated: self.simulated,
+            own,
         }
     }
 }

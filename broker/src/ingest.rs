@@ -201,6 +201,7 @@ pub async fn read_all(broker: &Broker) -> Vec<IngestError> {
 pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
     let store = broker.store();
     // Read first: what changes from here on is found to differ and read again.
+    let own_changes = tail::own_changes(broker).await?;
     let standings = store.providers().standings().await?;
     providers::take_up(broker, &standings).await?;
     let live = store.catalog().live_offers().await?;
@@ -223,6 +224,6 @@ pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
     let generation = live.generation.map_or(0, |generation| generation.0);
     let known = broker.snapshot();
     let snapshot = known.advanced(generation, broker.now(), live.offers, views);
-    broker.put_snapshot(snapshot, standings);
+    broker.put_snapshot(snapshot, standings, own_changes);
     Ok(())
 }

@@ -4,10 +4,12 @@
 //! meters nothing. Charge and postings go into the same transaction as the lease's new mark. How
 //! much, and between which accounts, is `pricing`'s business; the next stage is [`crate::report`].
 
+use std::ops::Range;
+
 use chrono::{DateTime, Utc};
 use market::ids::{TransactionId, UsageId};
 use market::ledger::Transaction;
-use market::money::Money;
+use market::money::{Money, Rate};
 use market::usage::UsageRecord;
 use pricing::PriceError;
 use pricing::meter::{RunningTotal, Sale};
@@ -45,24 +47,39 @@ pub(crate) async fn charge(
         .iter()
         .find(|line| line.line == lease.line)
         .ok_or_else(|| corrupt(format!("lease {} names no line of its quote", lease.id)))?;
+    for (span, rate) in line.rates_between(handed_off_at, from, until) {
+        charge_at(broker, reservation, lease, (span, rate), change).await?;
+    }
+    facts.metered_to = Some(until);
+    Ok(())
+}
+
+/// Charges one span of a lease's use at one rate.
+async fn charge_at(
+    broker: &Broker,
+    reservation: &Reservation,
+    lease: &Lease,
+    (span, rate): (Range<DateTime<Utc>>, Rate),
+    change: &mut Change,
+) -> Result<(), FulfilError> {
     let so_far = broker
         .store()
         .charges()
         .across_tenants()
-        .charged_so_far(reservation.id, lease.line)
+        .charged_so_far(reservation.id, lease.line, rate)
         .await?;
     // Charges of this very change, of other leases on the same line, are part of the total.
     let pending = || {
         change
             .charges
             .iter()
-            .filter(|charge| charge.usage.line == lease.line)
+            .filter(|charge| charge.usage.line == lease.line && charge.rate == rate)
     };
     let gpu_seconds: i64 = pending().map(|charge| charge.usage.gpu_seconds()).sum();
     let amount: i64 = pending().map(|charge| charge.amount.units()).sum();
-    let currency = line.rate.money_per_gpu_hour().currency();
+    let currency = rate.money_per_gpu_hour().currency();
     let mut total = RunningTotal::resume(
-        line.rate,
+        rate,
         so_far.gpu_seconds + gpu_seconds,
         Money::from_units(so_far.amount_units + amount, currency),
     )?;
@@ -72,8 +89,8 @@ pub(crate) async fn charge(
         lease_id: lease.id,
         line: lease.line,
         gpus: lease.nodes * lease.offer.gpus.as_whole().unwrap_or(1),
-        from,
-        to: until,
+        from: span.start,
+        to: span.end,
     };
     let sale = Sale {
         tenant_id: reservation.tenant_id,
@@ -88,7 +105,6 @@ pub(crate) async fn charge(
     let id = TransactionId::from_uuid(broker.new_uuid());
     change.transactions.push(charge_transaction(&charge, id)?);
     change.charges.push(charge);
-    facts.metered_to = Some(until);
     Ok(())
 }
 
@@ -97,6 +113,7 @@ pub(crate) async fn charge(
 /// Errors: [`PriceError`].
 pub(crate) fn provider_cost(
     broker: &Broker,
+    reservation: &Reservation,
     lease: &Lease,
     facts: &LeaseFacts,
 ) -> Result<Vec<Transaction>, PriceError> {
@@ -120,6 +137,7 @@ pub(crate) fn provider_cost(
             .price_per_node_hour
             .or(facts.price_per_node_hour)
             .unwrap_or(lease.offer.price_per_node_hour),
+        covered: covered(reservation, lease),
         nodes: lease.nodes,
         started_at,
         handed_off_at,
@@ -129,6 +147,19 @@ pub(crate) fn provider_cost(
         gone_at,
     };
     book_provider_cost(&life, || TransactionId::from_uuid(broker.new_uuid()))
+}
+
+/// What a provider takes for a node and hour while a commitment of the tenant's pays, and until when:
+/// of what the commitment is for, and of nothing that replaced it elsewhere.
+fn covered(reservation: &Reservation, lease: &Lease) -> Option<(Money, DateTime<Utc>)> {
+    let mut lines = reservation.lines.iter();
+    let line = lines.find(|line| line.line == lease.line)?;
+    let covered = line
+        .covered
+        .filter(|_| line.offer.offer_id == lease.offer.offer_id)?;
+    let gpus = i64::from(lease.offer.gpus.as_whole()?);
+    let price = covered.rate_usd_gpu_hour.money_per_gpu_hour();
+    Some((price.checked_mul(gpus).ok()?, covered.until))
 }
 
 fn corrupt(detail: String) -> FulfilError {

@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use market::capacity::OwnCapacity;
 use market::demand::Demand;
 use market::demand::check::DemandFault;
 use market::identity::Reach;
-use market::ids::PlanId;
+use market::ids::{PlanId, TenantId};
 use matcher::fleet::Budget;
 use matcher::{Candidate, Held, HybridSearch, MatchError, Plan, SearchOptions, Snapshot};
 use moka::sync::Cache;
@@ -134,9 +135,12 @@ pub async fn make_plan(
         return Ok(known);
     }
     let held = broker.store().catalog().held_nodes().await?;
+    let own = Arc::new(own_capacity(broker, whose.tenant, now).await?);
     // A search goes on where its caller has gone, so its turn goes with it.
     let (_turn, demand, found) = spawn_blocking(move || {
-        let found = search(&snapshot, &demand, &held, now);
+        let priced = matcher::at_own_prices(&snapshot, &own, now);
+        let snapshot = priced.as_ref().unwrap_or(&snapshot);
+        let found = search(snapshot, &demand, &held, now, &own);
         (turn, demand, found)
     })
     .await?;
@@ -161,6 +165,25 @@ pub async fn make_plan(
     Ok(record)
 }
 
+/// What a tenant has of its own just now: what ends first is used first.
+///
+/// Errors: the database's.
+pub(crate) async fn own_capacity(
+    broker: &Broker,
+    tenant: TenantId,
+    now: DateTime<Utc>,
+) -> Result<OwnCapacity, StoreError> {
+    let store = broker.store();
+    let mut commitments = store.commitments().of(tenant).list(now).await?;
+    commitments.retain(|open| open.commitment.expires_at > now);
+    commitments.sort_by_key(|open| (open.commitment.expires_at, open.commitment.id));
+    let accounts = store.provider_accounts().of(tenant).list().await?;
+    Ok(OwnCapacity {
+        commitments,
+        accounts,
+    })
+}
+
 /// The plan that another replica made for the same; where it cannot be had, a new one does as well.
 async fn made_elsewhere(broker: &Broker, whose: &Reach, shared: &str) -> Option<PlanRecord> {
     let id = broker.hot().cached(shared).await?;
@@ -176,21 +199,29 @@ fn search(
     demand: &Demand,
     held: &Held,
     now: DateTime<Utc>,
+    own: &Arc<OwnCapacity>,
 ) -> Result<Plan, MatchError> {
     let budget = Budget::default();
-    let found = |demand: &Demand| find_within(snapshot, demand, held, now, &budget);
+    let options = SearchOptions {
+        own: Arc::clone(own),
+        ..SearchOptions::default()
+    };
+    let find = |demand: &Demand, options: &SearchOptions| {
+        find_within(snapshot, demand, held, now, &budget, options)
+    };
     match demand {
         Demand::Hybrid(hybrid) => {
+            let options = options.without_commitments();
             let search = HybridSearch {
                 snapshot,
                 held,
                 now,
-                options: &SearchOptions::default(),
+                options: &options,
                 budget: &budget,
             };
-            matcher::search_hybrid(&search, hybrid, found)
+            matcher::search_hybrid(&search, hybrid, |half| find(half, &options))
         }
-        demand => found(demand),
+        demand => find(demand, &options),
     }
 }
 
@@ -201,6 +232,7 @@ fn find_within(
     held: &Held,
     now: DateTime<Utc>,
     budget: &Budget,
+    options: &SearchOptions,
 ) -> Result<Plan, MatchError> {
     let find = |limit, orderable_only| {
         let options = SearchOptions {
@@ -208,6 +240,7 @@ fn find_within(
             orderable_only,
             alternatives: !orderable_only,
             simulated: SIMULATED,
+            own: Arc::clone(&options.own),
         };
         matcher::search_within(snapshot, demand, held, now, &options, budget)
     };

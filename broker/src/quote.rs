@@ -1,9 +1,11 @@
 //! The quote: a candidate's price, frozen until it lapses. The next stage is [`crate::reserve`].
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
+use market::capacity::{Covered, OwnCapacity};
 use market::identity::{Projects, Reach};
 use market::ids::{OfferId, PlanId, QuoteId};
 use market::quote::Quote;
+use matcher::price_for;
 use pricing::PriceError;
 use store::idempotency::Completion;
 use store::quotes::KeptQuote;
@@ -37,6 +39,9 @@ pub enum QuoteError {
     /// Nothing new is sold at the provider.
     #[error("{0}; plan again")]
     ProviderClosed(Conflict),
+    /// Less of a commitment is left than was planned.
+    #[error("{0}; plan again")]
+    CommitmentUsed(Conflict),
     /// The candidate cannot be priced.
     #[error(transparent)]
     Price(#[from] PriceError),
@@ -68,6 +73,7 @@ pub async fn make_quote(
         .find(|candidate| candidate.rank == rank)
         .ok_or(QuoteError::NoSuchCandidate { rank, candidates })?;
     let (snapshot, now) = (broker.snapshot(), broker.now());
+    let own = plan::own_capacity(broker, whose.tenant, now).await?;
     for (offer, _) in candidate.placement() {
         if !offer.orderable || broker.provider(&offer.provider).is_none() {
             return Err(QuoteError::NotOrderable(offer.offer_id));
@@ -79,17 +85,22 @@ pub async fn make_quote(
                 until: quarantine.until,
             }));
         }
-        // The price that is frozen is one that the provider still asks, as far as we know now.
+        // The price that is frozen is one that the provider still asks of this tenant, as far as we
+        // know now.
         let same = snapshot
             .offer(&offer.offer_id)
-            .is_some_and(|now| now.price_per_node_hour() == offer.price_per_node_hour);
+            .is_some_and(|known| price_for(&own, known, now) == offer.price_per_node_hour);
         if !same {
             return Err(QuoteError::OfferChanged(offer.offer_id));
         }
     }
     let mut lines = pricing::quote::quote_lines(candidate.placement())?;
-    for line in &mut lines {
+    for (line, planned) in lines.iter_mut().zip(&candidate.lines) {
         line.half = candidate.half;
+        line.covered = planned.covered;
+        if let Some(covered) = line.covered {
+            check_covered(&own, line.nodes, covered, now)?;
+        }
     }
     let lifetime = TimeDelta::seconds(broker.config().sales.quote_seconds.into());
     let quote = Quote {
@@ -106,6 +117,25 @@ pub async fn make_quote(
         .insert(&quote, completion)
         .await?;
     Ok(kept.quote)
+}
+
+/// Makes sure that a commitment still pays for what was planned.
+fn check_covered(
+    own: &OwnCapacity,
+    nodes: u32,
+    covered: Covered,
+    now: DateTime<Utc>,
+) -> Result<(), QuoteError> {
+    let id = covered.commitment_id;
+    let mut all = own.commitments.iter();
+    let open = all.find(|open| open.commitment.id == id);
+    let until = open.and_then(|open| open.covers(nodes, now));
+    match until {
+        Some(until) if until >= covered.until => Ok(()),
+        _ => Err(QuoteError::CommitmentUsed(Conflict::CommitmentUsed {
+            commitment: id,
+        })),
+    }
 }
 
 /// Finds a quote within reach: it belongs to the projects that its plan belongs to.

@@ -292,12 +292,19 @@ pub async fn in_one_call(
             Err(
                 QuoteError::NotOrderable(_)
                 | QuoteError::OfferChanged(_)
-                | QuoteError::ProviderClosed(_),
+                | QuoteError::ProviderClosed(_)
+                | QuoteError::CommitmentUsed(_),
             ) => continue,
             Err(error) => return Err(error.into()),
         };
         match hold(broker, whose, quote.id, particulars.clone(), completion).await {
-            Err(out @ (ReserveError::OutOfStock(_) | ReserveError::ProviderClosed(_))) => {
+            Err(
+                out @ (ReserveError::OutOfStock(_)
+                | ReserveError::ProviderClosed(_)
+                | ReserveError::Store(StoreError::Conflict(Conflict::CommitmentUsed {
+                    ..
+                }))),
+            ) => {
                 taken_meanwhile = Some(out);
             }
             held => return held,

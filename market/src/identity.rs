@@ -80,6 +80,8 @@ pub enum ResourceFamily {
     Providers,
     /// Public SSH keys.
     SshKeys,
+    /// Capacity that a tenant has paid for, and prices that it agreed.
+    Capacity,
     /// Plans and quotes.
     Plans,
     /// Reservations, their nodes and the access to them.
@@ -98,9 +100,10 @@ pub enum ResourceFamily {
 
 impl ResourceFamily {
     /// Every family.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Providers,
         Self::SshKeys,
+        Self::Capacity,
         Self::Plans,
         Self::Reservations,
         Self::Events,

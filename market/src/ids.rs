@@ -159,6 +159,14 @@ uuid_id!(
     CreditId, "crd_", "a credit id"
 );
 uuid_id!(
+    /// A commitment: capacity that a tenant has paid for at a provider.
+    CommitmentId, "cmt_", "a commitment id"
+);
+uuid_id!(
+    /// A provider account: what a tenant agreed with a provider.
+    ProviderAccountId, "pac_", "a provider account id"
+);
+uuid_id!(
     /// A budget: a cap on what a tenant or a project spends.
     BudgetId, "bud_", "a budget id"
 );

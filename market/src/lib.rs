@@ -7,6 +7,7 @@
 
 pub mod access;
 pub mod attestation;
+pub mod capacity;
 pub mod catalog;
 pub mod counted;
 pub mod credit;

@@ -1,8 +1,11 @@
 //! A quote: our price for a placement, frozen until it lapses.
 
-use chrono::{DateTime, Utc};
+use std::ops::Range;
+
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::capacity::Covered;
 use crate::demand::Half;
 use crate::ids::{PlanId, QuoteId};
 use crate::money::{Money, MoneyError, Rate};
@@ -22,9 +25,40 @@ pub struct QuoteLine {
     /// The half of a hybrid demand that it is for; nothing for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half: Option<Half>,
+    /// The commitment of the tenant's at whose rate it stands for a while, and until when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covered: Option<Covered>,
 }
 
 impl QuoteLine {
+    /// What the tenant pays per GPU-hour at this time.
+    #[must_use]
+    pub fn rate_at(&self, now: DateTime<Utc>) -> Rate {
+        match self.covered {
+            Some(covered) if now < covered.until => covered.rate_usd_gpu_hour,
+            _ => self.rate,
+        }
+    }
+
+    /// The spans of a lease's use and the rate of each: what is covered ends at a whole second from
+    /// the hand-off, in the tenant's favour.
+    pub fn rates_between(
+        &self,
+        handed_off_at: DateTime<Utc>,
+        from: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> impl Iterator<Item = (Range<DateTime<Utc>>, Rate)> {
+        let covered = self.covered.map(|covered| {
+            let millis = (covered.until - handed_off_at).num_milliseconds().max(0);
+            let seconds = (millis + 999) / 1_000;
+            let end = handed_off_at + TimeDelta::seconds(seconds);
+            (end.clamp(from, until), covered.rate_usd_gpu_hour)
+        });
+        let (turn, first) = covered.unwrap_or((from, self.rate));
+        let spans = [(from..turn, first), (turn..until, self.rate)];
+        spans.into_iter().filter(|(span, _)| !span.is_empty())
+    }
+
     /// GPUs of all its nodes. A slice counts as one device.
     #[must_use]
     pub fn gpus(&self) -> u32 {
@@ -32,7 +66,7 @@ impl QuoteLine {
             .saturating_mul(self.offer.gpus.as_whole().unwrap_or(1))
     }
 
-    /// What the line costs for an hour at the frozen rate.
+    /// What the line costs for an hour at the frozen rate, as where nothing is covered.
     ///
     /// Errors: [`MoneyError::Overflow`].
     pub fn cost_per_hour(&self) -> Result<Money, MoneyError> {

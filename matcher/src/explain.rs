@@ -12,6 +12,7 @@ use market::offer::Offer;
 
 use crate::filter::Filter;
 use crate::fleet_search::FleetLine;
+use crate::own;
 use crate::perf::calibration::{Calibration, Nearness};
 use crate::plan::Facts;
 use crate::search::{Figures, Fit, MAX_NODES, Query};
@@ -34,7 +35,12 @@ pub(crate) fn facts(query: &Query<'_>, row: &Row, fit: &Fit) -> Facts {
         },
         Figures::Serve(node) => {
             let nodes = fit.nodes;
-            let line = FleetLine { row, nodes, node };
+            let line = FleetLine {
+                row,
+                nodes,
+                node,
+                covered: None,
+            };
             match query {
                 Query::Serve(query) => {
                     serving::with_pile(serving::facts(query, &[line]), query, &line)
@@ -61,11 +67,18 @@ pub(crate) fn reasons(
         }
         (Query::Serve(query), Figures::Serve(node)) => {
             let nodes = fit.nodes;
-            serving::reasons_of_one(query, &FleetLine { row, nodes, node })
+            let line = FleetLine {
+                row,
+                nodes,
+                node,
+                covered: None,
+            };
+            serving::reasons_of_one(query, &line)
         }
         _ => Vec::new(),
     };
     reasons.push(price(offer, fit.nodes, rate, Some(cost_per_hour)));
+    reasons.extend(own::book_reason(filter, offer));
     reasons.push(stock(filter, offer));
     reasons.push(freshness(filter, offer));
     if !offer.orderable {

@@ -8,19 +8,21 @@
 
 use std::collections::HashMap;
 
+use market::capacity::Covered;
 use market::demand::Survive;
-use market::money::{Currency, Money};
+use market::money::{Currency, Money, Rate};
 
 use crate::explain;
 use crate::filter::{Filter, free_nodes};
 use crate::fleet::{Column, FleetProblem, solve_within};
 use crate::launch::launches;
+use crate::own::Taken;
 use crate::perf::chip::Chip;
 use crate::perf::replica::tails::Arrivals;
 use crate::plan::{Candidate, CandidateLine, Plan};
 use crate::ranking::Ranking;
 use crate::reason::ReasonCode;
-use crate::search::{Eligible, Figures, Query, Tally};
+use crate::search::{Eligible, Figures, Query, Tally, first_hour};
 use crate::serve::{Load, ServeFit, ServeQuery};
 use crate::snapshot::{GroupRef, Row, RowId};
 use crate::walk::{HeldRows, OpenGroup, dear_from, walk};
@@ -31,6 +33,8 @@ pub(crate) struct FleetLine<'a> {
     pub(crate) row: &'a Row,
     pub(crate) nodes: u32,
     pub(crate) node: ServeFit,
+    /// By which commitment the nodes are paid for.
+    pub(crate) covered: Option<Covered>,
 }
 
 /// A fleet of several offers, with what is proved of its cost.
@@ -51,14 +55,17 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
     let mut cheapest: Option<i128> = None;
     let mut parts = Parts::default();
     walk(query, filter, &held, &mut tally, |group, tally| {
-        parts.take(serve.need(), filter, group, tally);
+        parts.take(query, serve.need(), filter, group, tally);
         if serve.survive.is_some() {
             return;
         }
         let (rows, alone) = group.eligible(filter);
         if let Some(first) = alone {
-            let cost = group.key(query, first).cost;
-            cheapest = Some(cheapest.map_or(cost, |known| known.min(cost)));
+            let own = group.own().iter().filter(|row| rows.contains(row));
+            let own = own.filter(|row| group.test(filter, **row).is_ok());
+            let own = own.map(|row| group.own_key(query, filter, *row).cost);
+            let costs = own.chain([group.key(query, first).cost]);
+            cheapest = cheapest.into_iter().chain(costs).min();
             ranking.take(query, filter, group, rows);
         }
     });
@@ -78,7 +85,12 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
         parts.all[*at].alone = Ok(());
     }
     let mut eligible = 0;
-    let used = parts.all.iter().map(|part| (part.at, part.alone));
+    // An offer of which nodes are paid for is several parts next to each other.
+    let offers = parts.all.chunk_by(|a, b| a.at == b.at);
+    let used = offers.map(|parts| {
+        let any = parts.iter().find(|part| part.alone.is_ok());
+        (parts[0].at, any.unwrap_or(&parts[0]).alone)
+    });
     for (at, outcome) in used.chain(parts.spare.iter().copied()) {
         match outcome {
             Ok(()) => eligible += 1,
@@ -136,7 +148,9 @@ fn candidates(
         if let Some(single) = Eligible::at(filter, ranked.at, fit) {
             let line = single.fleet_line();
             let waits = line.and_then(|line| waits_of(shown, &[line]));
-            shown = add(single.into_candidate(0, query, filter), waits);
+            if let Some(candidate) = single.into_candidate(0, query, filter) {
+                shown = add(candidate, waits);
+            }
         }
     }
     all
@@ -225,6 +239,9 @@ struct Parts<'a> {
     /// Offers that could be parts and of which no cheapest fleet is made, and whether a fleet of
     /// each alone is one.
     spare: Vec<(RowId, Result<(), ReasonCode>)>,
+    /// Nodes of commitments that are parts already: the first offers in the order of the snapshot
+    /// have them.
+    taken: Taken,
 }
 
 /// What one offer may add to a fleet.
@@ -234,6 +251,8 @@ struct Part {
     group: usize,
     price_units: i64,
     stock: u32,
+    /// What of it is paid for.
+    covered: Option<(Covered, Rate)>,
     /// Whether a fleet of it alone is one, or why not.
     alone: Result<(), ReasonCode>,
 }
@@ -243,7 +262,14 @@ impl<'a> Parts<'a> {
     ///
     /// They carry the same and fail together, and come cheapest first: once they carry the need,
     /// a fleet has no use for those that follow.
-    fn take(&mut self, need: u64, filter: &Filter<'_>, group: &OpenGroup<'a>, tally: &mut Tally) {
+    fn take(
+        &mut self,
+        query: &Query<'_>,
+        need: u64,
+        filter: &Filter<'_>,
+        group: &OpenGroup<'a>,
+        tally: &mut Tally,
+    ) {
         let Figures::Serve(node) = group.fit.figures else {
             return;
         };
@@ -261,21 +287,56 @@ impl<'a> Parts<'a> {
             match alone {
                 // What is eligible alone is a part.
                 Err(code) if !may_be_one => tally.count(code, at),
-                _ if carried >= need => self.spare.push((at, alone)),
+                _ if carried >= need && !group.own().contains(&row) => self.spare.push((at, alone)),
                 _ => {
                     carried = carried.saturating_add(node.capacity.saturating_mul(stock.into()));
+                    let paid = self.take_paid(query, filter, group, (row, stock, number, alone));
                     // A price that cannot be charged stands in no open group.
                     let price_units = key.node_price_units(price).unwrap_or(i64::MAX);
                     self.all.push(Part {
                         at,
                         group: number,
                         price_units,
-                        stock,
+                        stock: stock - paid,
+                        covered: None,
                         alone,
                     });
                 }
             }
         }
+    }
+
+    /// Takes in the nodes of an offer that are paid for, and says how many they are.
+    fn take_paid(
+        &mut self,
+        query: &Query<'_>,
+        filter: &Filter<'_>,
+        group: &OpenGroup<'a>,
+        (row, stock, number, alone): (u32, u32, usize, Result<(), ReasonCode>),
+    ) -> u32 {
+        if !group.own().contains(&row) {
+            return 0;
+        }
+        let offer = filter.snapshot.offer_in(group.group, row).to_offer();
+        let gpus = i64::from(offer.gpus.as_whole().unwrap_or(0));
+        let cover = group.cover(query, filter, &offer, stock, &self.taken);
+        let mut paid = 0;
+        for (nodes, covered) in cover.into_iter().flat_map(|cover| cover.parts) {
+            let Some(mean) = group.mean_of(query, filter, &offer, (nodes, covered)) else {
+                continue;
+            };
+            paid += nodes;
+            *self.taken.entry(covered.commitment_id).or_default() += nodes;
+            self.all.push(Part {
+                at: group.row_id(row),
+                group: number,
+                price_units: mean.money_per_gpu_hour().units().saturating_mul(gpus),
+                stock: nodes,
+                covered: Some((covered, mean)),
+                alone,
+            });
+        }
+        paid
     }
 
     fn group_of(&self, part: &Part) -> &(GroupRef<'a>, ServeFit) {
@@ -290,8 +351,14 @@ impl<'a> Parts<'a> {
             .collect();
         rows.sort_by(|(_, _, a), (_, _, b)| a.tie_order(*b));
         let full = rows.into_iter();
-        full.map(|(at, nodes, _)| (at, nodes, filter.snapshot.row(self.all[at].at)))
-            .collect()
+        full.map(|(at, nodes, _)| {
+            let part = &self.all[at];
+            let mut row = filter.snapshot.row(part.at);
+            // What is reckoned from a price is reckoned from the mean over the time wanted.
+            row.rate = part.covered.map_or(row.rate, |(_, mean)| Some(mean));
+            (at, nodes, row)
+        })
+        .collect()
     }
 
     fn mix<'r>(&self, choice: &Choice, rows: &'r [(usize, u32, Row)]) -> Mix<'r> {
@@ -299,6 +366,7 @@ impl<'a> Parts<'a> {
             row,
             nodes: *nodes,
             node: self.group_of(&self.all[*at]).1,
+            covered: self.all[*at].covered.map(|(covered, _)| covered),
         });
         Mix {
             lines: lines.collect(),
@@ -415,13 +483,16 @@ impl Mix<'_> {
         let lines = self.lines.iter().map(|line| CandidateLine {
             offer: line.row.offer.clone(),
             nodes: line.nodes,
+            covered: line.covered,
         });
+        let lines: Vec<_> = lines.collect();
+        let first = lines.first()?;
         Some(Candidate {
             rank: 0,
             half: None,
-            lines: lines.collect(),
-            rate: self.lines.first()?.row.rate?,
-            cost_per_hour: self.cost,
+            rate: first.starting_rate(first.offer.rate().ok()?),
+            cost_per_hour: first_hour(&lines)?,
+            lines,
             facts: explain::fleet_facts(serve, &self.lines),
             reasons: explain::fleet_reasons(serve, filter, self),
             launch: launches(serve, &self.lines),

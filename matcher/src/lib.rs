@@ -18,6 +18,7 @@ mod hybrid;
 mod launch;
 pub mod models;
 mod network;
+mod own;
 pub mod perf;
 mod plan;
 mod ranking;
@@ -38,9 +39,10 @@ pub use hybrid::{
     StagingLeg, search_hybrid,
 };
 pub use launch::EngineLaunch;
+pub use own::{at_own_prices, price_for};
 pub use plan::{
-    Alternative, Candidate, CandidateLine, CandidateView, Facts, HybridPart, OfferWithReasons,
-    Plan, PlanView, Refused, Rejections, RunLayout, RunStrategy,
+    Alternative, Candidate, CandidateLine, CandidateView, CoveredLine, Facts, HybridPart,
+    OfferWithReasons, Plan, PlanView, Refused, Rejections, RunLayout, RunStrategy,
 };
 pub use reason::ReasonCode;
 pub use search::{Held, SearchOptions, search, search_within};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use market::capacity::Covered;
 use market::demand::{DemandKind, Half, Precision};
 use market::ids::{OfferId, ProviderId};
 use market::money::{Money, MoneyError, Rate};
@@ -47,7 +48,7 @@ pub struct Candidate {
     pub lines: Vec<CandidateLine>,
     /// What the tenant would pay per GPU-hour of the first line.
     pub rate: Rate,
-    /// What the tenant would pay for an hour of all lines, at their rates.
+    /// What the tenant would pay for the first hour of all lines, at their rates.
     pub cost_per_hour: Money,
     /// The figures behind the reasons.
     pub facts: Facts,
@@ -78,6 +79,31 @@ pub struct CandidateLine {
     pub offer: Offer,
     /// Nodes of it.
     pub nodes: u32,
+    /// By which commitment they are paid for, and until when; nothing where they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covered: Option<Covered>,
+}
+
+impl CandidateLine {
+    /// What a GPU of it costs an hour at the start, at an offer's own rate where nothing is paid for.
+    pub(crate) const fn starting_rate(&self, own: Rate) -> Rate {
+        match self.covered {
+            Some(covered) => covered.rate_usd_gpu_hour,
+            None => own,
+        }
+    }
+}
+
+/// A line whose nodes are paid for already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct CoveredLine {
+    /// The number of the line, from 0.
+    pub line: usize,
+    /// Its nodes.
+    pub nodes: u32,
+    /// By what, at what rate, and until when.
+    #[serde(flatten)]
+    pub covered: Covered,
 }
 
 /// The figures behind a candidate's reasons; those that its kind of demand has.
@@ -270,6 +296,20 @@ impl Candidate {
         self.lines.iter().map(of).sum()
     }
 
+    /// The lines whose nodes are paid for already.
+    #[must_use]
+    pub fn covered(&self) -> Vec<CoveredLine> {
+        let lines = self.lines.iter().enumerate();
+        let covered = lines.filter_map(|(number, line)| {
+            Some(CoveredLine {
+                line: number,
+                nodes: line.nodes,
+                covered: line.covered?,
+            })
+        });
+        covered.collect()
+    }
+
     /// The placement as `pricing::quote::quote_lines` takes it.
     pub fn placement(&self) -> impl Iterator<Item = (&Offer, u32)> {
         self.lines.iter().map(|line| (&line.offer, line.nodes))
@@ -286,6 +326,7 @@ impl Candidate {
                 .placement()
                 .map(|(offer, nodes)| offer.view(nodes))
                 .collect::<Result<_, _>>()?,
+            covered: self.covered(),
             price_usd_gpu_hour: self.rate,
             price_usd_hour: self.cost_per_hour,
             facts: self.facts,
@@ -355,9 +396,12 @@ pub struct CandidateView {
     pub half: Option<Half>,
     /// What would be taken: offers, each with its nodes.
     pub lines: Vec<OfferView>,
+    /// The lines whose nodes are paid for already; they cost that rate until then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub covered: Vec<CoveredLine>,
     /// US dollars per GPU-hour of the first line.
     pub price_usd_gpu_hour: Rate,
-    /// US dollars per hour for all lines, as the tenant would pay it.
+    /// US dollars for the first hour of all lines, as the tenant would pay it.
     pub price_usd_hour: Money,
     /// The figures behind the reasons.
     pub facts: Facts,

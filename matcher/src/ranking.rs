@@ -39,6 +39,16 @@ impl PartialEq for Ranked<'_> {
 
 impl Eq for Ranked<'_> {}
 
+/// How a row was taken.
+enum Kept {
+    /// It is among the best.
+    In,
+    /// It is as good as the worst of the best, and comes after it.
+    Equal,
+    /// It is worse than all of the best.
+    Worse,
+}
+
 /// The best so many that were seen.
 pub(crate) struct Ranking<'s> {
     limit: usize,
@@ -74,38 +84,61 @@ impl<'s> Ranking<'s> {
         if self.limit == 0 {
             return;
         }
-        let prices = group.group.partition().prices(&rows);
         let fit = self.fits.len();
+        for row in group.own().iter().copied().filter(|row| rows.contains(row)) {
+            if group.test(filter, row).is_ok() {
+                let key = group.own_key(query, filter, row);
+                self.offer(filter, group, (row, key), fit);
+            }
+        }
+        let prices = group.group.partition().prices(&rows);
         let mut next = 0;
         while let Some(price) = prices.get(next) {
             let row = rows.start + next as u32;
             next += 1;
-            if group.test(filter, row).is_err() {
+            if group.own().contains(&row) || group.test(filter, row).is_err() {
                 continue;
             }
-            self.scored += 1;
-            let ranked = Ranked {
-                key: group.key(query, row),
-                at: group.row_id(row),
-                fit,
-                offer: filter.snapshot.offer_in(group.group, row),
-            };
-            if self.best.len() < self.limit {
-                self.best.push(ranked);
-                self.fits.resize(fit + 1, group.fit);
-                continue;
+            let key = group.key(query, row);
+            match self.offer(filter, group, (row, key), fit) {
+                Kept::In => {}
+                Kept::Equal => next += prices[next..].partition_point(|other| other == price),
+                Kept::Worse => return,
             }
-            let Some(mut worst) = self.best.peek_mut() else {
-                return;
-            };
-            if ranked < *worst {
-                *worst = ranked;
-                self.fits.resize(fit + 1, group.fit);
-            } else if ranked.key > worst.key {
-                return;
-            } else {
-                next += prices[next..].partition_point(|other| other == price);
-            }
+        }
+    }
+
+    /// Takes in one row where it is among the best, and says how it compares with the worst of them.
+    fn offer(
+        &mut self,
+        filter: &Filter<'s>,
+        group: &OpenGroup<'s>,
+        (row, key): (u32, Key),
+        fit: usize,
+    ) -> Kept {
+        self.scored += 1;
+        let ranked = Ranked {
+            key,
+            at: group.row_id(row),
+            fit,
+            offer: filter.snapshot.offer_in(group.group, row),
+        };
+        if self.best.len() < self.limit {
+            self.best.push(ranked);
+            self.fits.resize(fit + 1, group.fit);
+            return Kept::In;
+        }
+        let Some(mut worst) = self.best.peek_mut() else {
+            return Kept::Worse;
+        };
+        if ranked < *worst {
+            *worst = ranked;
+            self.fits.resize(fit + 1, group.fit);
+            Kept::In
+        } else if ranked.key > worst.key {
+            Kept::Worse
+        } else {
+            Kept::Equal
         }
     }
 

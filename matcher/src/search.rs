@@ -5,8 +5,10 @@
 //! of each rejection.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use market::capacity::OwnCapacity;
 use market::demand::{Demand, HybridDemand, Precision, ServeRealtimeDemand};
 use market::gpu::GpuSpec;
 use market::ids::OfferId;
@@ -22,6 +24,7 @@ use crate::fleet_search::{FleetLine, search_fleets};
 use crate::gpus::GpusQuery;
 use crate::hybrid::{HybridSearch, search_hybrid};
 use crate::launch::launches;
+use crate::own::{self, Cover, Taken};
 use crate::perf::serving::weight_format;
 use crate::plan::{Alternative, Candidate, CandidateLine, Plan, Refused, Rejections};
 use crate::ranking::Ranking;
@@ -48,6 +51,9 @@ pub struct SearchOptions {
     pub alternatives: bool,
     /// For how many of the best fleets requests are simulated, to see how long the slow ones wait.
     pub simulated: usize,
+    /// What the tenant has of its own. Agreed prices are in the snapshot already
+    /// ([`crate::at_own_prices`]); here they are told of.
+    pub own: Arc<OwnCapacity>,
 }
 
 impl Default for SearchOptions {
@@ -57,6 +63,22 @@ impl Default for SearchOptions {
             orderable_only: false,
             alternatives: false,
             simulated: 0,
+            own: Arc::default(),
+        }
+    }
+}
+
+impl SearchOptions {
+    /// The same without what is paid for: both halves of a hybrid demand would take it.
+    #[must_use]
+    pub fn without_commitments(&self) -> Self {
+        let accounts = self.own.accounts.clone();
+        Self {
+            own: Arc::new(OwnCapacity {
+                commitments: Vec::new(),
+                accounts,
+            }),
+            ..self.clone()
         }
     }
 }
@@ -91,6 +113,7 @@ pub fn search_within(
     let query = match Wanted::new(demand, now)? {
         Wanted::Query(query) => query,
         Wanted::Hybrid(demand) => {
+            let options = &options.without_commitments();
             let search = HybridSearch {
                 snapshot,
                 held,
@@ -139,7 +162,7 @@ pub fn search_within(
         eligible,
         candidates: (1..)
             .zip(best)
-            .filter_map(|(rank, best)| Some(best?.into_candidate(rank, &query, &filter)))
+            .filter_map(|(rank, best)| best?.into_candidate(rank, &query, &filter))
             .collect(),
         rejected: tally.rejections(),
         refused: tally.examples(&query, &filter),
@@ -159,7 +182,7 @@ fn with_alternatives(mut plan: Plan, demand: &Demand, filter: &Filter<'_>) -> Pl
         limit: 1,
         alternatives: false,
         simulated: 0,
-        ..*filter.options
+        ..filter.options.clone()
     };
     for weights in [Bf16, Fp8, Int8, Fp4, Int4] {
         if weight_format(weights) == weight_format(asked.weights) {
@@ -279,14 +302,32 @@ impl Query<'_> {
 
     /// Where an offer at this price ranks that would be taken so.
     pub(crate) fn key(&self, fit: &Fit, partition: &PartitionKey, price: Money) -> Key {
+        // A price that cannot be charged stands in no open group.
+        let each = || partition.node_price_units(price).unwrap_or(i64::MAX);
+        self.key_of(fit, price, || partition.rate(price), each)
+    }
+
+    /// Where an offer ranks whose GPUs cost this on the mean.
+    pub(crate) fn key_at(&self, fit: &Fit, mean: Rate, gpus: u32) -> Key {
+        let units = mean.money_per_gpu_hour().units();
+        // The mean is below a price that was charged, whose product fitted.
+        let each = units.saturating_mul(i64::from(gpus));
+        self.key_of(fit, Money::usd_units(each), || Some(mean), || each)
+    }
+
+    fn key_of(
+        &self,
+        fit: &Fit,
+        price: Money,
+        rate: impl FnOnce() -> Option<Rate>,
+        node_price_units: impl FnOnce() -> i64,
+    ) -> Key {
         let cost = match (self, &fit.figures) {
             (Self::Train(_), Figures::Train(train)) => {
-                run_cost_units(partition.rate(price), train.run.gpu_hours())
+                run_cost_units(rate(), train.run.gpu_hours())
             }
             (Self::Serve(query), Figures::Serve(node)) => {
-                // A price that cannot be charged stands in no open group.
-                let each = partition.node_price_units(price).unwrap_or(i64::MAX);
-                query.cost(node, fit.nodes, each)
+                query.cost(node, fit.nodes, node_price_units())
             }
             _ => GpusQuery::cost(price),
         };
@@ -368,36 +409,75 @@ impl Eligible {
             row: &self.row,
             nodes: self.fit.nodes,
             node,
+            covered: None,
         })
     }
 
+    /// `None` at a cost that no sum of money holds, which none has.
     pub(crate) fn into_candidate(
-        self,
+        mut self,
         rank: usize,
         query: &Query<'_>,
         filter: &Filter<'_>,
-    ) -> Candidate {
+    ) -> Option<Candidate> {
+        let (own_rate, nodes) = (self.rate, self.fit.nodes);
+        let cover = self.cover(query, filter);
+        let lines = match &cover {
+            Some(cover) => cover.lines(&self.row.offer, nodes),
+            None => vec![CandidateLine {
+                nodes,
+                offer: self.row.offer.clone(),
+                covered: None,
+            }],
+        };
+        if let Some(cover) = &cover {
+            // All that is reckoned from a price is reckoned from the mean over the time wanted.
+            self.row.rate = Some(cover.mean);
+        }
+        let cost_per_hour = first_hour(&lines)?;
         let facts = explain::facts(query, &self.row, &self.fit);
-        let (rate, cost_per_hour) = (self.rate, self.cost_per_hour);
-        let reasons = explain::reasons(query, filter, &self.row, &self.fit, rate, cost_per_hour);
+        let (row, fit) = (&self.row, &self.fit);
+        let mut reasons = explain::reasons(query, filter, row, fit, own_rate, self.cost_per_hour);
+        if let Some(cover) = &cover {
+            let told = cover.reasons(filter, nodes, own_rate);
+            reasons.splice(0..0, told);
+        }
         let launch = match (query, self.fleet_line()) {
             (Query::Serve(serve), Some(line)) => launches(serve, &[line]),
             _ => Vec::new(),
         };
-        Candidate {
+        Some(Candidate {
             rank,
             half: None,
-            lines: vec![CandidateLine {
-                nodes: self.fit.nodes,
-                offer: self.row.offer,
-            }],
-            rate,
+            rate: lines
+                .first()
+                .map_or(own_rate, |line| line.starting_rate(own_rate)),
+            lines,
             cost_per_hour,
             facts,
             reasons,
             launch,
-        }
+        })
     }
+
+    /// What of it is paid for already.
+    fn cover(&self, query: &Query<'_>, filter: &Filter<'_>) -> Option<Cover> {
+        let seconds = own::wanted_seconds(query, &self.fit, filter);
+        let wanted = (self.fit.nodes, seconds);
+        own::cover(filter, &self.row.offer, self.rate, wanted, &Taken::new())
+    }
+}
+
+/// What the first hour of all lines costs; `None` where no sum of money holds it.
+pub(crate) fn first_hour(lines: &[CandidateLine]) -> Option<Money> {
+    let mut units = 0_i64;
+    for line in lines {
+        let rate = line.starting_rate(line.offer.rate().ok()?);
+        let gpus = i64::from(line.offer.gpus.as_whole()?) * i64::from(line.nodes);
+        let each = rate.money_per_gpu_hour().units();
+        units = units.checked_add(each.checked_mul(gpus)?)?;
+    }
+    Some(Money::usd_units(units))
 }
 
 /// Counts rejections and keeps the first offer of each reason, in the order of the snapshot.

@@ -177,6 +177,12 @@ impl Snapshot {
         Self::of(generation, taken_at, partitions, ids, providers)
     }
 
+    /// The same generation with other prices of some offers.
+    pub(crate) fn repriced(&self, changed: &[Offer]) -> Self {
+        let providers = self.providers.clone();
+        self.patched(self.generation, self.taken_at, changed, &[], providers)
+    }
+
     /// The next generation, which holds just these offers: patched from this one where most of it
     /// stays, else made anew.
     #[must_use]

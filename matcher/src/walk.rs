@@ -6,10 +6,12 @@
 
 use std::ops::Range;
 
-use market::money::Money;
-use market::offer::Availability;
+use market::capacity::Covered;
+use market::money::{Money, Rate};
+use market::offer::{Availability, Offer};
 
 use crate::filter::{Ages, CountrySet, Filter, Seller, check_stock};
+use crate::own::{self, Cover, Taken};
 use crate::reason::ReasonCode;
 use crate::search::{Fit, Key, MAX_NODES, Query, Tally};
 use crate::snapshot::{GroupRef, RowId, Snapshot};
@@ -26,6 +28,8 @@ pub(crate) struct OpenGroup<'a> {
     held: &'a [(RowId, u32)],
     /// From this row on all offers are above the ceiling.
     dear_from: u32,
+    /// The rows that a commitment of the tenant's means.
+    own: Vec<u32>,
 }
 
 /// What is held or leased already, by where the offers stand.
@@ -113,12 +117,23 @@ pub(crate) fn walk<'a>(
                         ages,
                         held: held.within(partition, &rows),
                         dear_from: dear_from(filter, group, fit.nodes),
+                        own: own_rows(filter, group),
                     };
                     visit(&open, tally);
                 }
             }
         }
     }
+}
+
+/// The rows of a group that a commitment of the tenant's means.
+fn own_rows(filter: &Filter<'_>, group: GroupRef<'_>) -> Vec<u32> {
+    let own = &filter.options.own;
+    if !own::has_commitment(own, group.provider()) {
+        return Vec::new();
+    }
+    let means = |row: &u32| own::is_covered(own, filter.snapshot.offer_in(group, *row));
+    group.rows().filter(means).collect()
 }
 
 /// The first row of a group at whose price so many nodes are above the ceiling.
@@ -151,6 +166,50 @@ impl OpenGroup<'_> {
     /// Where an offer of it ranks.
     pub(crate) fn key(&self, query: &Query<'_>, row: u32) -> Key {
         query.key(&self.fit, self.group.partition().key(), self.price(row))
+    }
+
+    /// The rows that a commitment of the tenant's means.
+    pub(crate) fn own(&self) -> &[u32] {
+        &self.own
+    }
+
+    /// Where such an offer ranks, with what is paid for of it.
+    pub(crate) fn own_key(&self, query: &Query<'_>, filter: &Filter<'_>, row: u32) -> Key {
+        let offer = filter.snapshot.offer_in(self.group, row).to_offer();
+        let covered = self.cover(query, filter, &offer, self.fit.nodes, &Taken::new());
+        let gpus = offer.gpus.as_whole();
+        match covered.zip(gpus) {
+            Some((cover, gpus)) => query.key_at(&self.fit, cover.mean, gpus),
+            None => self.key(query, row),
+        }
+    }
+
+    /// What is paid for of so many nodes of an offer of it.
+    pub(crate) fn cover(
+        &self,
+        query: &Query<'_>,
+        filter: &Filter<'_>,
+        offer: &Offer,
+        nodes: u32,
+        taken: &Taken,
+    ) -> Option<Cover> {
+        let rate = offer.rate().ok()?;
+        let seconds = own::wanted_seconds(query, &self.fit, filter);
+        own::cover(filter, offer, rate, (nodes, seconds), taken)
+    }
+
+    /// What a GPU of a covered part costs an hour on the mean over the time wanted.
+    pub(crate) fn mean_of(
+        &self,
+        query: &Query<'_>,
+        filter: &Filter<'_>,
+        offer: &Offer,
+        (nodes, covered): (u32, Covered),
+    ) -> Option<Rate> {
+        let rate = offer.rate().ok()?;
+        let seconds = own::wanted_seconds(query, &self.fit, filter);
+        let part = [(nodes, covered)];
+        Some(own::mean(&part, rate, (nodes, seconds), filter.now))
     }
 
     /// Whether its first offers are all eligible, and all further ones above the ceiling.

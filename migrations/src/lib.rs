@@ -34,6 +34,7 @@ mod m20261121_000024_in_use;
 mod m20261121_000025_lapsed_sales;
 mod m20261121_000026_step_clock;
 mod m20261121_000027_key_projects;
+mod m20261121_000028_own_capacity;
 mod m20261121_000029_gang_checks;
 mod m20261121_000030_required_tags;
 
@@ -71,6 +72,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261121_000025_lapsed_sales::Migration),
             Box::new(m20261121_000026_step_clock::Migration),
             Box::new(m20261121_000027_key_projects::Migration),
+            Box::new(m20261121_000028_own_capacity::Migration),
             Box::new(m20261121_000029_gang_checks::Migration),
             Box::new(m20261121_000030_required_tags::Migration),
         ]

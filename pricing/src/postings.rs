@@ -66,6 +66,8 @@ pub struct LeaseLife {
     pub provider: ProviderId,
     /// What the provider takes for one node and hour: as it stated at the launch, or as ordered.
     pub price_per_node_hour: Money,
+    /// What it takes instead while a commitment of the tenant's pays, and until when.
+    pub covered: Option<(Money, DateTime<Utc>)>,
     /// Nodes of the lease.
     pub nodes: u32,
     /// When the provider's clock started.
@@ -185,13 +187,21 @@ fn segments(lease: &LeaseLife) -> Result<Vec<(Segment, DateTime<Utc>)>, PriceErr
     ])
 }
 
-/// What all nodes cost from the start for so many seconds, rounded half to even once.
+/// What all nodes cost from the start for so many seconds, rounded half to even once at each price.
 fn cost_until(lease: &LeaseLife, seconds: i64) -> Result<Money, PriceError> {
-    let node_seconds = seconds
-        .checked_mul(i64::from(lease.nodes))
-        .ok_or(MoneyError::Overflow)?;
-    // The arithmetic of a rate: a price per hour times seconds, here of nodes instead of GPUs.
-    Ok(Rate::per_gpu_hour(lease.price_per_node_hour).cost_of(node_seconds)?)
+    let cost = |price: Money, seconds: i64| {
+        let node_seconds = seconds
+            .checked_mul(i64::from(lease.nodes))
+            .ok_or(MoneyError::Overflow)?;
+        // The arithmetic of a rate: a price per hour times seconds, here of nodes instead of GPUs.
+        Rate::per_gpu_hour(price).cost_of(node_seconds)
+    };
+    let Some((paid, until)) = lease.covered else {
+        return Ok(cost(lease.price_per_node_hour, seconds)?);
+    };
+    let covered = (until - lease.started_at).num_seconds().clamp(0, seconds);
+    let rest = cost(lease.price_per_node_hour, seconds - covered)?;
+    Ok(cost(paid, covered)?.checked_add(rest)?)
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ pub fn quote_lines<'a>(
             nodes,
             rate,
             half: None,
+            covered: None,
         });
     }
     if lines.is_empty() {
@@ -53,9 +54,28 @@ pub fn cost_per_hour(lines: &[QuoteLine]) -> Result<Money, PriceError> {
     })
 }
 
+/// What the tenant pays for the first hour of all lines: what is paid for already at what it still
+/// costs.
+///
+/// Errors: [`PriceError::Money`].
+pub fn first_hour(lines: &[QuoteLine]) -> Result<Money, PriceError> {
+    let mut sum = Money::zero(Currency::Usd);
+    for line in lines {
+        let rate = line
+            .covered
+            .map_or(line.rate, |covered| covered.rate_usd_gpu_hour);
+        let cost = rate
+            .money_per_gpu_hour()
+            .checked_mul(i64::from(line.gpus()))?;
+        sum = sum.checked_add(cost)?;
+    }
+    Ok(sum)
+}
+
 /// Checks a placement against the ceiling that the tenant gave beforehand.
 ///
-/// A replacement is checked by the same rule. What equals the ceiling is under it.
+/// It is held against the offers' own rates, which are paid once a commitment has ended. A
+/// replacement is checked by the same rule. What equals the ceiling is under it.
 /// Errors: [`PriceError::RateAboveCeiling`] for the first line above it,
 /// [`PriceError::CostAboveCeiling`], [`PriceError::Money`].
 pub fn check_ceiling(lines: &[QuoteLine], ceiling: &Ceiling) -> Result<(), PriceError> {

@@ -90,18 +90,20 @@ impl AllCharges<'_> {
         .await
     }
 
-    /// What was charged so far for one line of a reservation: the next charge is the difference
-    /// of two running totals.
+    /// What was charged so far for one line of a reservation at one rate: the next charge is the
+    /// difference of two running totals.
     ///
     /// Errors: [`StoreError::Database`]; [`StoreError::Corrupt`] when the total passes 64 bits.
     pub async fn charged_so_far(
         &self,
         id: ReservationId,
         line: u32,
+        rate: Rate,
     ) -> Result<ChargedSoFar, StoreError> {
         let wanted = Condition::all()
             .add(Column::ReservationId.eq(Text(id)))
-            .add(Column::Line.eq(i64::from(line)));
+            .add(Column::Line.eq(i64::from(line)))
+            .add(Column::RateUnits.eq(rate.money_per_gpu_hour().units()));
         let mut so_far = ChargedSoFar::default();
         // Summed here: a sum in SQL is another type on each database, and may wrap or fail.
         for row in Entity::find().filter(wanted).all(&self.store.read).await? {

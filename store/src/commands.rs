@@ -19,7 +19,7 @@ use crate::entity::reservations;
 use crate::idempotency::{self, Completion};
 use crate::reservations::{Reservation, TenantReservations, Wish, lock_of_tenant};
 use crate::tx::transaction;
-use crate::{Conflict, StoreError, events, hold, leases, spending};
+use crate::{Conflict, StoreError, coverage, events, hold, leases, spending};
 
 /// What is to be done to a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +148,7 @@ pub(crate) async fn move_to(
                 return Err(Conflict::LiveLeases.into());
             }
             hold::release(tx, row.id.0).await?;
+            coverage::give_back(tx, row, now).await?;
             row.closed_at = Some(now.into());
             row.due_at = None;
             row.claim_token = None;

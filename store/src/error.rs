@@ -1,7 +1,7 @@
 //! What can go wrong, said so that a caller knows what to do next.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use market::ids::{OfferId, ProviderId};
+use market::ids::{CommitmentId, OfferId, ProviderId};
 use market::spending::{BudgetExceeded, LimitExceeded};
 use sea_orm::{DbErr, RuntimeErr, SqlErr, SqlxError};
 
@@ -66,6 +66,20 @@ pub enum Conflict {
     TooManyBudgets {
         /// How many there may be.
         most: usize,
+    },
+    /// The tenant has made known as much of its own as it may.
+    #[error("a tenant may have {most} {what}; withdraw one first")]
+    OwnCapacityFull {
+        /// What there are too many of, in words.
+        what: &'static str,
+        /// How many there may be.
+        most: u64,
+    },
+    /// Less of a commitment is left than was quoted.
+    #[error("less of commitment {commitment} is left than was quoted")]
+    CommitmentUsed {
+        /// Which one.
+        commitment: CommitmentId,
     },
     /// The webhook endpoint is disabled.
     #[error("the webhook endpoint is disabled; enable it first")]

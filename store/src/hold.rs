@@ -18,7 +18,7 @@ use crate::entity::{holds, projects, reservations};
 use crate::idempotency::{self, Completion};
 use crate::reservations::{Reservation, TenantReservations, Wish};
 use crate::tx::transaction;
-use crate::{StoreError, events, providers, quotes, spending, stock};
+use crate::{StoreError, coverage, events, providers, quotes, spending, stock};
 
 /// A reservation about to be placed. What it holds are the nodes of its lines.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,6 +61,7 @@ impl TenantReservations<'_> {
     /// Errors: [`StoreError::LimitExceeded`] and [`StoreError::BudgetExceeded`], which are checked
     /// against all that the tenant has, also when several holds are placed at once;
     /// [`StoreError::OutOfStock`] when an offer has not so many nodes left;
+    /// [`Conflict::CommitmentUsed`](crate::Conflict::CommitmentUsed) when a commitment has not;
     /// [`Conflict::QuoteTaken`](crate::Conflict::QuoteTaken) and
     /// [`Conflict::QuoteLapsed`](crate::Conflict::QuoteLapsed); [`StoreError::NotFound`] for a
     /// quote or project that is not the tenant's;
@@ -92,6 +93,7 @@ impl TenantReservations<'_> {
             holds::Entity::insert_many(held)
                 .exec_without_returning(tx)
                 .await?;
+            coverage::take(tx, tenant, row.id.0, &row.lines.0, now).await?;
             let reservation = Reservation::try_from(row.clone())?;
             idempotency::complete(tx, tenant, completion.as_ref(), &reservation).await?;
             let told = events::reservation_moved(tx, &row, None).await?;

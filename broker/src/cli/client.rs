@@ -6,6 +6,7 @@
 mod access;
 mod api;
 mod change;
+mod commitments;
 mod completions;
 mod connection;
 mod demand;
@@ -73,6 +74,11 @@ pub(super) enum ClientCommand {
         #[command(subcommand)]
         command: ssh_keys::SshKeysCommand,
     },
+    /// Lists, adds and removes capacity that is paid for already.
+    Commitments {
+        #[command(subcommand)]
+        command: commitments::CommitmentsCommand,
+    },
     /// Reports what was charged.
     Report {
         #[command(subcommand)]
@@ -102,6 +108,7 @@ pub(super) fn run(command: ClientCommand) -> Result<(), Ending> {
             C::Watch(args) => watch::run(args).await,
             C::Access(args) => access::run(args).await,
             C::SshKeys { command } => ssh_keys::run(command).await,
+            C::Commitments { command } => commitments::run(command).await,
             C::Report { command } => report::run(command).await,
             C::Completions(args) => completions::run(&args),
         }

@@ -16,16 +16,23 @@ pub fn role_reaches(role: Role, family: ResourceFamily) -> Scope {
 
         (Role::Provider, F::Providers) => Scope::Read,
 
-        (Role::Member, F::SshKeys | F::Plans | F::Reservations | F::Events | F::Identity) => {
-            Scope::Write
-        }
+        (
+            Role::Member,
+            F::SshKeys | F::Capacity | F::Plans | F::Reservations | F::Events | F::Identity,
+        ) => Scope::Write,
         (Role::Member, F::Providers | F::Attestations | F::Spending) => Scope::Read,
 
-        (Role::Finance, F::Spending | F::Reservations | F::Events) => Scope::Read,
+        (Role::Finance, F::Capacity | F::Spending | F::Reservations | F::Events) => Scope::Read,
 
         (
             Role::Viewer,
-            F::Providers | F::SshKeys | F::Plans | F::Reservations | F::Events | F::Attestations,
+            F::Providers
+            | F::SshKeys
+            | F::Capacity
+            | F::Plans
+            | F::Reservations
+            | F::Events
+            | F::Attestations,
         ) => Scope::Read,
 
         _ => Scope::None,
@@ -126,6 +133,8 @@ rights! {
     WriteProviders: Providers Write;
     ReadSshKeys: SshKeys Read;
     WriteSshKeys: SshKeys Write;
+    ReadCapacity: Capacity Read;
+    WriteCapacity: Capacity Write;
     ReadPlans: Plans Read;
     WritePlans: Plans Write;
     ReadReservations: Reservations Read;

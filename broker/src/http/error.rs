@@ -74,6 +74,7 @@ codes! {
     already_exists, 409, "It exists already";
     budget_exceeded, 409, "A budget does not let it through";
     capacity_taken, 409, "The capacity was taken meanwhile";
+    commitment_used, 409, "Less is left of the commitment than was quoted";
     changed_meanwhile, 409, "It was changed meanwhile";
     hold_lapsed, 409, "The hold has lapsed";
     key_not_active, 409, "The key is revoked, has expired or was rotated";
@@ -85,6 +86,7 @@ codes! {
     nothing_matches, 409, "Nothing that can be ordered satisfies the demand";
     offer_changed, 409, "The offer changed since the plan was made";
     offer_not_orderable, 409, "The offer cannot be ordered here";
+    own_capacity_full, 409, "The tenant has made known as much of its own as it may";
     provider_configured, 409, "The configuration says how the provider is connected";
     provider_disabled, 409, "The provider is disabled";
     provider_in_use, 409, "Something may still run at the provider";
@@ -227,6 +229,12 @@ impl From<store::StoreError> for ApiError {
             E::Stale => Self::changed_meanwhile(
                 "someone else changed it at the same moment; read it again, then decide anew",
             ),
+            E::Conflict(conflict @ store::Conflict::OwnCapacityFull { .. }) => {
+                Self::own_capacity_full(conflict.to_string())
+            }
+            E::Conflict(conflict @ store::Conflict::CommitmentUsed { .. }) => {
+                Self::commitment_used(format!("{conflict}; plan again"))
+            }
             E::Conflict(conflict @ store::Conflict::TooMany { .. }) => {
                 Self::too_many_endpoints(conflict.to_string())
             }

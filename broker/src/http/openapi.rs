@@ -40,6 +40,7 @@ const EXACT: u64 = (1 << 53) - 1;
         (name = "verifications", description = "Machines that prove themselves"),
         (name = "reports", description = "What was charged, for what"),
         (name = "spending", description = "Limits, budgets, and how a tenant stands"),
+        (name = "capacity", description = "Capacity that is paid for, and agreed prices"),
         (name = "ssh-keys", description = "Public keys that machines get"),
         (name = "identity", description = "API keys, tokens and projects"),
         (name = "audit", description = "Who did what"),

@@ -3,6 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use chrono::{DateTime, Utc};
+use market::capacity::Covered;
 use market::ids::{PlanId, QuoteId};
 use market::money::{Money, Rate};
 use market::offer::OfferView;
@@ -35,6 +36,10 @@ pub(crate) struct LineView {
     gpus: u32,
     /// US dollars per GPU-hour that the tenant pays, whatever a replacement costs the broker.
     rate_usd_gpu_hour: Rate,
+    /// By which commitment the nodes are paid for, at what rate, and until when; from then on they
+    /// cost the rate of the line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    covered: Option<Covered>,
 }
 
 impl LineView {
@@ -46,6 +51,7 @@ impl LineView {
             nodes: line.nodes,
             gpus: line.gpus(),
             rate_usd_gpu_hour: line.rate,
+            covered: line.covered,
         })
     }
 }
@@ -59,7 +65,7 @@ pub(crate) struct QuoteBody {
     plan_id: PlanId,
     /// What is sold.
     lines: Vec<LineView>,
-    /// US dollars per hour for all lines.
+    /// US dollars for the first hour of all lines.
     price_usd_hour: Option<Money>,
     /// When it was made.
     created_at: DateTime<Utc>,
@@ -73,7 +79,7 @@ impl From<&Quote> for QuoteBody {
             id: quote.id,
             plan_id: quote.plan_id,
             lines: quote.lines.iter().filter_map(LineView::of).collect(),
-            price_usd_hour: pricing::quote::cost_per_hour(&quote.lines).ok(),
+            price_usd_hour: pricing::quote::first_hour(&quote.lines).ok(),
             created_at: quote.created_at,
             expires_at: quote.expires_at,
         }
@@ -88,7 +94,9 @@ impl From<QuoteError> for ApiError {
             QuoteError::NoSuchCandidate { .. } => Self::unknown_reference(said),
             QuoteError::NotOrderable(_) => Self::offer_not_orderable(said),
             QuoteError::OfferChanged(_) => Self::offer_changed(said),
-            QuoteError::ProviderClosed(conflict) => StoreError::from(conflict).into(),
+            QuoteError::ProviderClosed(conflict) | QuoteError::CommitmentUsed(conflict) => {
+                StoreError::from(conflict).into()
+            }
             QuoteError::Price(_) => Self::offer_not_orderable(said),
             QuoteError::Unknown(_) => Self::not_found(said),
             QuoteError::Store(error) => error.into(),

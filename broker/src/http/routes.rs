@@ -6,9 +6,10 @@ use utoipa_actix_web::OpenApiFactory;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
-    agents, api_keys, attestations, audit, balance, budgets, credits, docs, events, gpus, members,
-    metrics, offers, plans, plumbing, projects, providers, quotes, reports, required_tags,
-    reservations, spending_limits, ssh_keys, tokens, verifications, webhook_endpoints,
+    agents, api_keys, attestations, audit, balance, budgets, commitments, credits, docs, events,
+    gpus, members, metrics, offers, plans, plumbing, projects, provider_accounts, providers,
+    quotes, reports, required_tags, reservations, spending_limits, ssh_keys, tokens, verifications,
+    webhook_endpoints,
 };
 
 /// Puts the table in place. The router tries one route after the other, a path that is written out by
@@ -63,6 +64,15 @@ fn table(part: &mut Part<'_, '_>) {
         .service(providers::show_quarantine)
         .service(providers::quarantine_provider)
         .service(providers::end_quarantine)
+        // What tenants have of their own.
+        .service(commitments::list_commitments)
+        .service(commitments::add_commitment)
+        .service(commitments::show_commitment)
+        .service(commitments::delete_commitment)
+        .service(provider_accounts::list_provider_accounts)
+        .service(provider_accounts::add_provider_account)
+        .service(provider_accounts::show_provider_account)
+        .service(provider_accounts::delete_provider_account)
         // From a demand to a reservation.
         .service(plans::make_plan)
         .service(plans::show_plan)

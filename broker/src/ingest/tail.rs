@@ -48,9 +48,18 @@ pub async fn catch_up(broker: &Broker) -> Result<bool, StoreError> {
     let store = broker.store();
     let generation = store.catalog().latest_generation().await?;
     let standings = store.providers().standings().await?;
-    if broker.has_supply(generation.map_or(0, |last| last.0), &standings) {
+    let own_changes = own_changes(broker).await?;
+    if broker.has_supply(generation.map_or(0, |last| last.0), &standings, own_changes) {
         return Ok(false);
     }
     refresh_snapshot(broker).await?;
     Ok(true)
+}
+
+/// How often tenants changed what they have of their own.
+pub(super) async fn own_changes(broker: &Broker) -> Result<u64, StoreError> {
+    let store = broker.store();
+    let commitments = store.commitments().across_tenants().changes().await?;
+    let accounts = store.provider_accounts().across_tenants().changes().await?;
+    Ok(commitments + accounts)
 }

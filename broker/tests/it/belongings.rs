@@ -19,6 +19,8 @@ pub(crate) struct Belongings {
     /// What its node was found to be.
     pub(crate) attestation: String,
     pub(crate) budget: String,
+    pub(crate) commitment: String,
+    pub(crate) account: String,
     /// A message to the endpoint that waits to be sent.
     pub(crate) delivery: String,
     pub(crate) ssh_key: String,
@@ -61,6 +63,8 @@ impl Belongings {
             api_key: made("/v1/api-keys", json!({ "name": mark, "role": "viewer" })).await,
             delivery: id(sent.expect(202)),
             budget: id(budget.expect(201)),
+            commitment: made("/v1/commitments", commitment(mark)).await,
+            account: made("/v1/provider-accounts", account(mark)).await,
             in_use,
             attestation,
             webhook,
@@ -103,7 +107,7 @@ impl Belongings {
     }
 
     /// Every id.
-    pub(crate) fn ids(&self) -> [&str; 12] {
+    pub(crate) fn ids(&self) -> [&str; 14] {
         [
             &self.tenant,
             &self.plan,
@@ -112,6 +116,8 @@ impl Belongings {
             &self.in_use,
             &self.attestation,
             &self.budget,
+            &self.commitment,
+            &self.account,
             &self.delivery,
             &self.ssh_key,
             &self.api_key,
@@ -133,6 +139,8 @@ impl Belongings {
             ("/v1/quotes/", &self.quote),
             ("/v1/reservations/", reservation),
             ("/v1/budgets/", &self.budget),
+            ("/v1/commitments/", &self.commitment),
+            ("/v1/provider-accounts/", &self.account),
             ("/v1/attestations/", &self.attestation),
             ("/v1/ssh-keys/", &self.ssh_key),
             ("/v1/api-keys/", &self.api_key),
@@ -185,6 +193,8 @@ impl Belongings {
             "PATCH /v1/required-tags" => json!({ "tags": [] }),
             "POST /v1/budgets" => json!({ "period": "day", "cap_usd": "1", "mode": "notify" }),
             "PATCH /v1/budgets/{id}" => json!({ "cap_usd": "2" }),
+            "POST /v1/commitments" => commitment(&self.mark),
+            "POST /v1/provider-accounts" => account(&self.mark),
             "POST /v1/webhook-endpoints" => json!({ "url": "https://hooks.example.com/x" }),
             "PATCH /v1/webhook-endpoints/{id}" => json!({ "description": self.mark }),
             "POST /v1/verifications/{id}/steps/{n}" | "POST /v1/verifications/{id}/gang" => {
@@ -193,6 +203,20 @@ impl Belongings {
             _ => return None,
         })
     }
+}
+
+/// Capacity that is paid for, of a thing that nobody sells: no plan takes it.
+fn commitment(mark: &str) -> Value {
+    json!({
+        "name": mark, "provider": "lambda", "sku": "of nobody", "nodes": 1,
+        "expires_at": "2030-01-01T00:00:00Z",
+    })
+}
+
+/// A price that was agreed for it.
+fn account(mark: &str) -> Value {
+    let price = json!({ "sku": "of nobody", "price_usd_gpu_hour": "1" });
+    json!({ "name": mark, "provider": "lambda", "prices": [price] })
 }
 
 /// Has a member buy a small machine and waits until it is handed off; gives the ids of the

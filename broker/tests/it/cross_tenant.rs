@@ -56,7 +56,7 @@ struct Call {
 const VICTIMS_IDEMPOTENCY_KEY: &str = "the-key-of-the-victim";
 
 /// Lists that take `?tenant=`.
-const LISTS: [&str; 14] = [
+const LISTS: [&str; 16] = [
     "/v1/reservations",
     "/v1/events",
     "/v1/webhook-endpoints",
@@ -68,6 +68,8 @@ const LISTS: [&str; 14] = [
     "/v1/limits",
     "/v1/required-tags",
     "/v1/budgets",
+    "/v1/commitments",
+    "/v1/provider-accounts",
     "/v1/credits",
     "/v1/members",
     "/v1/audit",

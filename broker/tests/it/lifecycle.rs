@@ -10,6 +10,7 @@ mod faults;
 mod fleet;
 mod gang;
 mod happy;
+mod paid;
 pub(crate) mod scene;
 mod stop;
 mod sweep;

@@ -11,6 +11,7 @@ mod budgets;
 mod chaos;
 mod cli;
 mod client;
+mod commitments;
 mod conformance;
 mod credentials;
 mod credits;

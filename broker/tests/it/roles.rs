@@ -160,6 +160,19 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("GET /v1/budgets/{id}", "+x+++x", ".x...x", "xx"),
     ("PATCH /v1/budgets/{id}", "+xxxxx", ".xxxxx", "xx"),
     ("DELETE /v1/budgets/{id}", "+xxxxx", ".xxxxx", "xx"),
+    ("GET /v1/commitments", "+x++++", "+.....", "xx"),
+    ("POST /v1/commitments", "+x++xx", "+.....", "xx"),
+    ("GET /v1/commitments/{id}", "+x++++", ".x....", "xx"),
+    ("DELETE /v1/commitments/{id}", "+x++xx", ".x..xx", "xx"),
+    ("GET /v1/provider-accounts", "+x++++", "+.....", "xx"),
+    ("POST /v1/provider-accounts", "+x++xx", "+.....", "xx"),
+    ("GET /v1/provider-accounts/{id}", "+x++++", ".x....", "xx"),
+    (
+        "DELETE /v1/provider-accounts/{id}",
+        "+x++xx",
+        ".x..xx",
+        "xx",
+    ),
     ("GET /v1/ssh-keys", "+x++x+", "+.....", "++"),
     ("POST /v1/ssh-keys", "+x++xx", "+.....", "xx"),
     ("DELETE /v1/ssh-keys/{id}", "+x++xx", ".x..xx", "xx"),
@@ -230,6 +243,16 @@ impl Stage {
                 let body = of.body("POST /v1/webhook-endpoints", &self.demand);
                 let made = admin.post("/v1/webhook-endpoints", &body.expect("a body"));
                 things.webhook = id(made.await.expect(201));
+            }
+            "DELETE /v1/commitments/{id}" => {
+                let body = of.body("POST /v1/commitments", &self.demand);
+                let made = admin.post("/v1/commitments", &body.expect("a body"));
+                things.commitment = id(made.await.expect(201));
+            }
+            "DELETE /v1/provider-accounts/{id}" => {
+                let body = of.body("POST /v1/provider-accounts", &self.demand);
+                let made = admin.post("/v1/provider-accounts", &body.expect("a body"));
+                things.account = id(made.await.expect(201));
             }
             "DELETE /v1/budgets/{id}" => {
                 let body = of.body("POST /v1/budgets", &self.demand).expect("a body");

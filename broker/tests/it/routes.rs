@@ -65,6 +65,8 @@ impl Route {
             ("/v1/attestations", "att_"),
             ("/v1/webhook-endpoints", "whe_"),
             ("/v1/budgets", "bud_"),
+            ("/v1/commitments", "cmt_"),
+            ("/v1/provider-accounts", "pac_"),
             ("/v1/providers", "x"),
         ];
         let found = prefixes

@@ -8,6 +8,7 @@ use market::offer::Terms;
 use super::gb;
 use crate::filter::Filter;
 use crate::fleet_search::{FleetLine, Mix, Waits};
+use crate::own;
 use crate::perf::calibration::{Calibration, Nearness};
 use crate::perf::chip::{Basis, Chip};
 use crate::perf::constants::Constants;
@@ -106,11 +107,13 @@ pub(crate) fn reasons_of_mix(
         reasons.extend(measured(query, line).map(|words| format!("{name}: {words}")));
         reasons.extend(distance(line).map(|words| format!("{name}: {words}")));
         reasons.extend(unused_fabric(line).map(|words| format!("{name}: {words}")));
-        if let Some(rate) = line.row.rate {
-            reasons.push(format!(
-                "{name}: {}",
-                super::price(offer, line.nodes, rate, None)
-            ));
+        if let Ok(rate) = offer.rate() {
+            let paid = (line.covered.as_ref())
+                .and_then(|covered| own::reason(filter, line.nodes, line.nodes, covered, rate));
+            let price = || super::price(offer, line.nodes, rate, None);
+            reasons.push(format!("{name}: {}", paid.unwrap_or_else(price)));
+            let agreed = own::book_reason(filter, offer);
+            reasons.extend(agreed.map(|words| format!("{name}: {words}")));
         }
         reasons.push(format!("{name}: {}", super::stock(filter, offer)));
         reasons.push(format!("{name}: {}", super::freshness(filter, offer)));

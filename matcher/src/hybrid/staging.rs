@@ -132,7 +132,11 @@ mod tests {
     }
 
     fn line(offer: Offer) -> CandidateLine {
-        CandidateLine { offer, nodes: 2 }
+        CandidateLine {
+            offer,
+            nodes: 2,
+            covered: None,
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ fn life(times: (i64, Option<i64>, Option<i64>, i64)) -> LeaseLife {
         lease_id: LeaseId::from_uuid(Uuid::from_u128(5)),
         provider: ProviderId::parse("lambda").expect("a provider"),
         price_per_node_hour: usd("23.92"),
+        covered: None,
         nodes: 2,
         started_at: at(times.0),
         handed_off_at: times.1.map(at),
@@ -36,6 +37,24 @@ fn balances(transactions: &[Transaction]) -> BTreeMap<String, i64> {
 
 fn book(lease: &LeaseLife) -> Vec<Transaction> {
     provider_cost(lease, id_counter()).expect("a life in order")
+}
+
+#[test]
+fn while_a_commitment_pays_its_provider_is_owed_what_is_left_to_pay() {
+    let hours = |hours: i64| hours * 3_600;
+    let uncovered = life((0, Some(hours(1)), Some(hours(4)), hours(5)));
+    let covered = LeaseLife {
+        covered: Some((usd("1.00"), at(hours(3)))),
+        ..uncovered.clone()
+    };
+    let cogs = |life: &LeaseLife| {
+        let held = balances(&book(life));
+        (held["cogs/pre_handoff/lambda"], held["cogs/usage/lambda"])
+    };
+    let (node, paid) = (usd("23.92").units(), usd("1.00").units());
+    assert_eq!(cogs(&uncovered), (2 * node * 2, 2 * node * 3));
+    // An hour before the hand-off and two of three in use are covered; what follows is not.
+    assert_eq!(cogs(&covered), (2 * (paid + node), 2 * (2 * paid + node)));
 }
 
 #[test]

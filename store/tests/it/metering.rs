@@ -66,16 +66,22 @@ async fn charges_add_up_by_line_and_read_back_as_they_were_made() {
             .await
             .expect("charged");
         let all = store.charges().across_tenants();
-        let so_far = all.charged_so_far(reservation.id, 0).await.expect("reads");
+        let so_far = async |line, rate| {
+            let so_far = all.charged_so_far(reservation.id, line, rate).await;
+            so_far.expect("reads")
+        };
+        let rate = charges[0].rate;
         assert_eq!(
-            so_far,
+            so_far(0, rate).await,
             ChargedSoFar {
                 gpu_seconds: 960,
                 amount_units: 79_733_333
             }
         );
-        let other_line = all.charged_so_far(reservation.id, 1).await.expect("reads");
-        assert_eq!(other_line, ChargedSoFar::default());
+        assert_eq!(so_far(1, rate).await, ChargedSoFar::default());
+        // What is covered for a while is charged at two rates on one line.
+        let free = Rate::per_gpu_hour(Money::usd_units(0));
+        assert_eq!(so_far(0, free).await, ChargedSoFar::default());
         let of = |tenant| store.charges().of(tenant);
         assert_eq!(
             of(whose.0).between(at(100), at(161)).await.expect("reads"),

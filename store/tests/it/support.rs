@@ -167,6 +167,7 @@ pub async fn quote_at(
             nodes,
             rate: offer.rate().expect("a rate"),
             half: None,
+            covered: None,
         }],
         created_at: now,
         expires_at: now + chrono::TimeDelta::seconds(600),

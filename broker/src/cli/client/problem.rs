@@ -133,6 +133,9 @@ fn next_step(problem: &Problem) -> Option<String> {
         "quote_lapsed" | "quote_taken" | "offer_changed" | "capacity_taken" => {
             "`broker quote` makes a new one"
         }
+        "commitment_used" | "own_capacity_full" => {
+            "`broker commitments list` shows what is left of each"
+        }
         "hold_lapsed" => "`broker reserve` places a new one",
         "not_handed_off" => "`broker show ID` shows where it stands",
         "idempotency_key_reused" => "leave --idempotency-key out to have a new one made",

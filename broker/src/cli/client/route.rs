@@ -50,6 +50,9 @@ routes! {
     ListSshKeys, "GET", "/v1/ssh-keys";
     AddSshKey, "POST", "/v1/ssh-keys";
     DeleteSshKey, "DELETE", "/v1/ssh-keys/{id}";
+    ListCommitments, "GET", "/v1/commitments";
+    AddCommitment, "POST", "/v1/commitments";
+    RemoveCommitment, "DELETE", "/v1/commitments/{id}";
     TradeToken, "POST", "/v1/tokens";
 }
 

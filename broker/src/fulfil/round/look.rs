@@ -143,9 +143,12 @@ impl Round<'_> {
             .await?;
         }
         if to == LeaseState::Gone {
-            change
-                .transactions
-                .extend(meter::provider_cost(self.broker, &lease, &facts)?);
+            change.transactions.extend(meter::provider_cost(
+                self.broker,
+                &self.reservation,
+                &lease,
+                &facts,
+            )?);
         }
         if let Some(outcome) = learned.event.filter(|event| is_outcome_of_an_order(*event)) {
             change.attempts.push(NewAttempt {

@@ -35,6 +35,7 @@ async fn with_json_each_command_prints_the_answer_of_the_api() {
             "/v1/reservations?state=closed".to_owned(),
         ),
         ("ssh-keys list", "/v1/ssh-keys".to_owned()),
+        ("commitments list", "/v1/commitments".to_owned()),
         (
             "report costs --group-by project,day",
             "/v1/reports/costs?group_by=project,day".to_owned(),

@@ -16,7 +16,7 @@ use market::demand::Demand;
 use market::identity::Reach;
 use market::ids::{ProjectId, ProviderId, ReservationId, SshKeyId, TenantId};
 use market::ledger::{Account, LedgerUnit};
-use market::money::Currency;
+use market::money::{Currency, Rate};
 use market::reservation::{CloseReason, ReservationState};
 use market::usage::Charge;
 use rust_decimal::{Decimal, RoundingStrategy};
@@ -427,7 +427,7 @@ impl Scene {
     }
 
     /// GPU-seconds and US dollars that were charged for a reservation; checks that the dollars
-    /// follow from the seconds at the rate that was quoted, rounded once.
+    /// follow from the seconds at the rates that were quoted, rounded once at each.
     pub(crate) async fn charged(&self, id: ReservationId) -> (i64, Decimal) {
         let (mut seconds, mut usd) = (0, Decimal::ZERO);
         let charges = self.charges(id).await;
@@ -435,18 +435,22 @@ impl Scene {
             let of_line = charges
                 .iter()
                 .filter(|charge| charge.usage.line == line.line);
-            let (line_seconds, line_usd) = of_line.fold((0, Decimal::ZERO), |(s, usd), charge| {
-                assert_eq!(charge.rate, line.rate, "the rate billed is the rate quoted");
-                (
-                    s + charge.usage.gpu_seconds(),
-                    usd + charge.amount.to_decimal(),
-                )
-            });
-            let rate = line.rate.money_per_gpu_hour().to_decimal();
-            let exact = rate * Decimal::from(line_seconds) / Decimal::from(3600);
-            let rounded = exact.round_dp_with_strategy(8, RoundingStrategy::MidpointNearestEven);
-            assert_eq!(line_usd, rounded, "{line_seconds} GPU-seconds at {rate}");
-            (seconds, usd) = (seconds + line_seconds, usd + line_usd);
+            let mut by_rate: BTreeMap<Rate, (i64, Decimal)> = BTreeMap::new();
+            for charge in of_line {
+                let quoted = line.rate_at(charge.usage.from);
+                assert_eq!(charge.rate, quoted, "the rate billed is the rate quoted");
+                let sum = by_rate.entry(charge.rate).or_default();
+                sum.0 += charge.usage.gpu_seconds();
+                sum.1 += charge.amount.to_decimal();
+            }
+            for (rate, (at_rate, usd_at_rate)) in by_rate {
+                let rate = rate.money_per_gpu_hour().to_decimal();
+                let exact = rate * Decimal::from(at_rate) / Decimal::from(3600);
+                let strategy = RoundingStrategy::MidpointNearestEven;
+                let rounded = exact.round_dp_with_strategy(8, strategy);
+                assert_eq!(usd_at_rate, rounded, "{at_rate} GPU-seconds at {rate}");
+                (seconds, usd) = (seconds + at_rate, usd + usd_at_rate);
+            }
         }
         (seconds, usd)
     }

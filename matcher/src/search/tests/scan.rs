@@ -52,7 +52,8 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
             .zip(best)
             .map(|(rank, (fit, _, at))| {
                 let best = Eligible::at(&filter, *at, *fit).expect("a price");
-                best.into_candidate(rank, &query, &filter)
+                let candidate = best.into_candidate(rank, &query, &filter);
+                candidate.expect("a cost")
             })
             .collect(),
         rejected: tally.rejections(),

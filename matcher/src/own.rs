@@ -1,0 +1,266 @@
+//! What a tenant has of its own, in a search: agreed prices stand in place of list prices before
+//! anything is searched, and nodes that are paid for enter at what they still cost.
+//!
+//! Nodes are covered as long as their commitment lasts, and cost what the offer costs from then on.
+//! What ranks is the mean over the time that is wanted; where that is open, the price at the start.
+//! Which offers satisfy a demand is not changed by it: a ceiling is held against the offer's own
+//! price, which is what is paid once a commitment has ended.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use market::capacity::{Covered, OfferTraits, OpenCommitment, OwnCapacity};
+use market::counted::counted;
+use market::ids::{CommitmentId, ProviderId};
+use market::money::{Money, Rate};
+use market::offer::{Offer, node_rate};
+
+use crate::filter::Filter;
+use crate::plan::CandidateLine;
+use crate::search::{Figures, Fit, Query};
+use crate::snapshot::{OfferRef, Snapshot};
+
+/// How the nodes that are taken of an offer are paid for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Cover {
+    /// Nodes that are paid for, by commitment.
+    pub(crate) parts: Vec<(u32, Covered)>,
+    /// What a GPU costs an hour on the mean over all nodes and the time wanted, rounded up.
+    pub(crate) mean: Rate,
+}
+
+/// Nodes of commitments that other offers of the same fleet have taken.
+pub(crate) type Taken = HashMap<CommitmentId, u32>;
+
+/// How long the work is wanted for that a fit is of. Units: seconds; `None` where that is open.
+pub(crate) fn wanted_seconds(query: &Query<'_>, fit: &Fit, filter: &Filter<'_>) -> Option<i64> {
+    let hours = match (query, &fit.figures) {
+        (_, Figures::Train(train)) => Some(train.run.hours),
+        (Query::Serve(serve), Figures::Serve(node)) => serve.pile_hours(node, fit.nodes),
+        _ => None,
+    };
+    let window = || {
+        let window = filter.shared.window?;
+        let start = window
+            .start_earliest
+            .map_or(filter.now, |start| start.max(filter.now));
+        Some((window.end_from(start)? - filter.now).num_seconds())
+    };
+    // The cast stops at the largest integer.
+    let seconds = hours
+        .map(|hours| (hours * 3_600.0).ceil() as i64)
+        .or_else(window);
+    seconds.filter(|seconds| *seconds > 0)
+}
+
+/// What is paid for of so many nodes of an offer; `None` where nothing is. The commitments are used
+/// in their order, and never beyond what is left of them.
+pub(crate) fn cover(
+    filter: &Filter<'_>,
+    offer: &Offer,
+    rate: Rate,
+    (nodes, seconds): (u32, Option<i64>),
+    taken: &Taken,
+) -> Option<Cover> {
+    let own = &filter.options.own;
+    let traits = OfferTraits::of(offer);
+    let mut left = nodes;
+    let mut parts = Vec::new();
+    for open in own.commitments_of(&offer.provider, &traits) {
+        let id = open.commitment.id;
+        let gone = taken.get(&id).copied().unwrap_or(0);
+        let some = left.min(open.nodes_left.saturating_sub(gone));
+        // Hours are shared by all nodes that are taken of a commitment, here and elsewhere.
+        let Some(until) = open.covers(some + gone, filter.now).filter(|_| some > 0) else {
+            continue;
+        };
+        let price = open.commitment.price_per_node_hour;
+        let Some(paid) = node_rate(price, offer.gpus)
+            .ok()
+            .filter(|paid| *paid < rate)
+        else {
+            continue;
+        };
+        parts.push((
+            some,
+            Covered {
+                commitment_id: id,
+                rate_usd_gpu_hour: paid,
+                until,
+            },
+        ));
+        left -= some;
+    }
+    (!parts.is_empty()).then(|| Cover {
+        mean: mean(&parts, rate, (nodes, seconds), filter.now),
+        parts,
+    })
+}
+
+/// What a GPU costs an hour on the mean over all nodes and the time wanted, rounded up.
+pub(crate) fn mean(
+    parts: &[(u32, Covered)],
+    rate: Rate,
+    (nodes, seconds): (u32, Option<i64>),
+    now: DateTime<Utc>,
+) -> Rate {
+    let whole = i128::from(seconds.unwrap_or(1));
+    let own = i128::from(rate.money_per_gpu_hour().units());
+    let mut left = i128::from(nodes);
+    let mut units = 0;
+    for (some, covered) in parts {
+        let paid = i128::from(covered.rate_usd_gpu_hour.money_per_gpu_hour().units());
+        let lasts = i128::from((covered.until - now).num_seconds());
+        let lasts = seconds.map_or(whole, |_| lasts.clamp(0, whole));
+        let some = i128::from(*some);
+        units += some * (paid * lasts + own * (whole - lasts));
+        left -= some;
+    }
+    units += left * whole * own;
+    let all = i128::from(nodes) * whole;
+    // A mean of prices that fit fits.
+    let mean = i64::try_from((units + all - 1) / all).unwrap_or(i64::MAX);
+    Rate::per_gpu_hour(Money::from_units(
+        mean,
+        rate.money_per_gpu_hour().currency(),
+    ))
+}
+
+impl Cover {
+    /// The lines of a candidate that takes so many nodes of an offer: what is paid for first.
+    pub(crate) fn lines(&self, offer: &Offer, nodes: u32) -> Vec<CandidateLine> {
+        let line = |nodes, covered| CandidateLine {
+            offer: offer.clone(),
+            nodes,
+            covered,
+        };
+        let parts = self.parts.iter();
+        let mut lines: Vec<_> = parts
+            .map(|(some, covered)| line(*some, Some(*covered)))
+            .collect();
+        let paid: u32 = self.parts.iter().map(|(some, _)| some).sum();
+        if paid < nodes {
+            lines.push(line(nodes - paid, None));
+        }
+        lines
+    }
+
+    /// What is paid for, in words.
+    pub(crate) fn reasons(&self, filter: &Filter<'_>, nodes: u32, rate: Rate) -> Vec<String> {
+        let all = |(some, covered): &(u32, Covered)| reason(filter, *some, nodes, covered, rate);
+        self.parts.iter().filter_map(all).collect()
+    }
+}
+
+/// What a covered part is, in words: by what, for how long, and what follows.
+pub(crate) fn reason(
+    filter: &Filter<'_>,
+    some: u32,
+    nodes: u32,
+    covered: &Covered,
+    rate: Rate,
+) -> Option<String> {
+    let commitments = &filter.options.own.commitments;
+    let mut known = commitments.iter();
+    let open = known.find(|open| open.commitment.id == covered.commitment_id)?;
+    let hours = (covered.until - filter.now).num_minutes() as f64 / 60.0;
+    Some(format!(
+        "{some} of {} paid for already by {} ({}): {} USD per GPU-hour until {}, {hours:.1} h from \
+         now, {rate} after that; {}",
+        counted(nodes, "node"),
+        covered.commitment_id,
+        open.commitment.name,
+        covered.rate_usd_gpu_hour,
+        time(covered.until),
+        left(open),
+    ))
+}
+
+fn left(open: &OpenCommitment) -> String {
+    let nodes = counted(open.nodes_left, "node");
+    let expires = time(open.commitment.expires_at);
+    match open.node_seconds_left {
+        Some(seconds) => format!(
+            "{nodes} and {:.1} node-hours of it are left, and it expires at {expires}",
+            seconds as f64 / 3_600.0
+        ),
+        None => format!("{nodes} of it are left, and it expires at {expires}"),
+    }
+}
+
+fn time(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+/// What is said of an offer at an agreed price.
+pub(crate) fn book_reason(filter: &Filter<'_>, offer: &Offer) -> Option<String> {
+    let own = &filter.options.own;
+    let traits = OfferTraits::of(offer);
+    let (account, price) = own.book_price(&offer.provider, &traits, filter.now)?;
+    let until = price
+        .valid_until
+        .map_or(String::new(), |until| format!(" until {}", time(until)));
+    Some(format!(
+        "The price is the one agreed in {} ({}){until}, in place of the list price",
+        account.id, account.name
+    ))
+}
+
+/// Whether a provider's offers can be covered at all.
+pub(crate) fn has_commitment(own: &OwnCapacity, provider: &ProviderId) -> bool {
+    let mut all = own.commitments.iter();
+    all.any(|open| open.commitment.provider == *provider)
+}
+
+/// Whether a commitment means the offer.
+pub(crate) fn is_covered(own: &OwnCapacity, offer: OfferRef<'_>) -> bool {
+    let traits = traits(offer);
+    own.commitments_of(offer.provider(), &traits)
+        .next()
+        .is_some()
+}
+
+fn traits(offer: OfferRef<'_>) -> OfferTraits<'_> {
+    OfferTraits {
+        sku: offer.sku(),
+        gpu: offer.gpu(),
+        gpus: offer.gpus(),
+        terms: offer.terms(),
+        country: offer.country(),
+        region: offer.region(),
+    }
+}
+
+/// What a node of an offer costs this tenant an hour: as agreed, else as listed.
+#[must_use]
+pub fn price_for(own: &OwnCapacity, offer: OfferRef<'_>, now: DateTime<Utc>) -> Money {
+    let listed = offer.price_per_node_hour();
+    let agreed = own.book_price(offer.provider(), &traits(offer), now);
+    let gpus = offer.gpus().as_whole().map(i64::from);
+    agreed
+        .zip(gpus)
+        .and_then(|((_, price), gpus)| price.rate.money_per_gpu_hour().checked_mul(gpus).ok())
+        .unwrap_or(listed)
+}
+
+/// The market as it is to a tenant: with the prices that it agreed. `None` where none stands in
+/// place of a list price.
+#[must_use]
+pub fn at_own_prices(
+    snapshot: &Snapshot,
+    own: &OwnCapacity,
+    now: DateTime<Utc>,
+) -> Option<Snapshot> {
+    if own.accounts.is_empty() {
+        return None;
+    }
+    let changed = snapshot.offers().filter_map(|offer| {
+        let price = price_for(own, offer, now);
+        (price != offer.price_per_node_hour()).then(|| Offer {
+            price_per_node_hour: price,
+            ..offer.to_offer()
+        })
+    });
+    let changed: Vec<_> = changed.collect();
+    (!changed.is_empty()).then(|| snapshot.repriced(&changed))
+}
