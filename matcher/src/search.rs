@@ -422,19 +422,10 @@ impl Eligible {
     ) -> Option<Candidate> {
         let (own_rate, nodes) = (self.rate, self.fit.nodes);
         let cover = self.cover(query, filter);
-        let lines = match &cover {
-            Some(cover) => cover.lines(&self.row.offer, nodes),
-            None => vec![CandidateLine {
-                nodes,
-                offer: self.row.offer.clone(),
-                covered: None,
-            }],
-        };
         if let Some(cover) = &cover {
             // All that is reckoned from a price is reckoned from the mean over the time wanted.
             self.row.rate = Some(cover.mean);
         }
-        let cost_per_hour = first_hour(&lines)?;
         let facts = explain::facts(query, &self.row, &self.fit);
         let (row, fit) = (&self.row, &self.fit);
         let mut reasons = explain::reasons(query, filter, row, fit, own_rate, self.cost_per_hour);
@@ -446,14 +437,22 @@ impl Eligible {
             (Query::Serve(serve), Some(line)) => launches(serve, &[line]),
             _ => Vec::new(),
         };
+        let offer = self.row.offer;
+        let lines = match &cover {
+            Some(cover) => cover.lines(&offer, nodes),
+            None => vec![CandidateLine {
+                offer,
+                nodes,
+                covered: None,
+            }],
+        };
+        let first = lines.first()?;
         Some(Candidate {
             rank,
             half: None,
-            rate: lines
-                .first()
-                .map_or(own_rate, |line| line.starting_rate(own_rate)),
+            rate: first.starting_rate(own_rate),
+            cost_per_hour: first_hour(&lines)?,
             lines,
-            cost_per_hour,
             facts,
             reasons,
             launch,

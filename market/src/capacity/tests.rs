@@ -75,7 +75,7 @@ fn a_scope_means_on_demand_nodes_of_its_thing_in_its_place_alone() {
         assert!(!narrow.means(&other), "{other:?}");
     }
     assert!(!scope(Some("h100x4"), None).means(&offer));
-    assert!(!scope(None, Some("A100-SXM-80GB")).means(&offer));
+    assert!(!scope(None, Some("A100-SXM-80")).means(&offer));
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod demands;
 mod extremes;
 mod fleets;
 mod gpus;
+mod own;
 mod reasons;
 mod scan;
 mod serve;

@@ -7,7 +7,8 @@ mod rules;
 
 use proptest::prelude::*;
 
-use self::market::{any_market, any_offer, any_shared, mostly};
+pub(super) use self::market::{any_market, any_shared};
+use self::market::{any_offer, mostly};
 use self::rules::{Twin, gpus_rules, serve_rules, train_rules};
 use super::scan::{scan, test};
 use super::*;
