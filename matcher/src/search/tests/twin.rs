@@ -1,6 +1,7 @@
 //! A naive twin: the rules written down once more, offer by offer, with full sorts and loops in
 //! place of closed forms, and compared on random offers.
 
+mod explained;
 mod market;
 mod policy;
 mod rules;

@@ -1,0 +1,224 @@
+//! A reader with a pencil: takes each line that a plan of GPUs says, and looks it up in the offer and in
+//! the demand. A line that it cannot read is as wrong as one that is not true.
+
+use market::gpu::GpuIdentity;
+use market::offer::AvailabilityLevel;
+use proptest::prelude::*;
+
+use super::super::*;
+use super::market::{any_market, any_shared, mostly};
+
+/// What a reader knows.
+struct Reader<'a> {
+    snapshot: &'a Snapshot,
+    held: &'a Held,
+    demand: Value,
+}
+
+impl Reader<'_> {
+    fn number(&self, field: &str) -> u64 {
+        self.demand[field].as_u64().expect("a number")
+    }
+
+    fn offer(&self, id: &OfferId) -> Offer {
+        self.snapshot.offer(id).expect("on sale").to_offer()
+    }
+
+    fn held(&self, offer: &Offer) -> u32 {
+        self.held.get(&offer.offer_id).copied().unwrap_or(0)
+    }
+
+    fn limit(&self, offer: &Offer) -> Option<u64> {
+        self.snapshot
+            .provider(&offer.provider)?
+            .freshness_limit_seconds
+    }
+
+    fn listed(&self, group: &str, field: &str) -> Vec<String> {
+        let words = self.demand[group][field].as_array().cloned();
+        let words = words.unwrap_or_default().into_iter();
+        words
+            .map(|word| word.as_str().expect("a word").to_lowercase())
+            .collect()
+    }
+
+    /// Whether a line of a candidate is true of it.
+    fn is_true(&self, line: &str, candidate: &Candidate) -> bool {
+        let offer = &candidate.lines[0].offer;
+        let nodes = self.number("nodes");
+        let words: Vec<&str> = line
+            .split([' ', ',', ':'])
+            .filter(|word| !word.is_empty())
+            .collect();
+        let has = |wanted: &str| words.contains(&wanted);
+        if line.contains("USD per GPU-hour") {
+            let gpus = nodes * u64::from(offer.gpus.as_whole().expect("whole"));
+            let rate = candidate.rate.money_per_gpu_hour().units();
+            let price = offer.price_per_node_hour.units();
+            let of_price = (rate * i64::from(offer.gpus.as_whole().expect("whole")) - price).abs();
+            return words[0] == nodes.to_string()
+                && has(&gpus.to_string())
+                && line.contains(&offer.gpu.to_string())
+                && has(&candidate.rate.to_string())
+                && has(&candidate.cost_per_hour.to_string())
+                && of_price <= 8
+                && candidate.cost_per_hour.units() == rate * gpus as i64;
+        }
+        if line.starts_with("The provider counts") {
+            let free = offer.availability.nodes.expect("counted").to_string();
+            return has(&free)
+                && has(&self.held(offer).to_string())
+                && line.contains("at least") == offer.availability.at_least;
+        }
+        if line.starts_with("The provider states no count") {
+            return offer.availability.nodes.is_none();
+        }
+        if let Some(age) = line.strip_prefix("Read ") {
+            let (age, limit) = age
+                .split_once(" ago, of at most ")
+                .expect("an age and a limit");
+            let seconds = |text: &str| {
+                let (count, unit) = text.split_once(' ').expect("a span");
+                let unit = match unit {
+                    "s" => 1,
+                    "min" => 60,
+                    "h" => 3_600,
+                    other => panic!("{other}"),
+                };
+                (count.parse::<u64>().expect("a count") * unit, unit)
+            };
+            let within = |(said, unit): (u64, u64), is: u64| said <= is && is < said + unit;
+            let is = (now() - offer.observed_at).num_seconds() as u64;
+            return within(seconds(age), is)
+                && within(seconds(limit), self.limit(offer).expect("one"));
+        }
+        if line.starts_with("It comes from a price list") {
+            return !offer.orderable;
+        }
+        panic!("nobody can check: {line}");
+    }
+
+    /// Whether a reason for a refusal is true of the offer, whatever else keeps it out.
+    fn keeps_out(&self, code: ReasonCode, offer: &Offer) -> bool {
+        use ReasonCode as R;
+        let wanted = self.demand["gpu"].as_str().expect("a GPU");
+        let whole = offer.gpus.as_whole();
+        let nodes = self.number("nodes") as u32;
+        let stock = &offer.availability;
+        let seller = offer.provider.to_string();
+        let quarantine = self
+            .snapshot
+            .provider(&offer.provider)
+            .and_then(|view| view.quarantine.clone());
+        match code {
+            R::NoPrice => offer.price_per_node_hour.units() <= 0,
+            R::Gpu => {
+                wanted != "any" && offer.gpu.to_string() != wanted && offer.gpu.family() != wanted
+            }
+            R::GpuFormUnknown => matches!(offer.gpu, GpuIdentity::FamilyOnly(_)),
+            R::Slice => whole.is_none(),
+            R::GpusPerNode => whole.is_some_and(|gpus| u64::from(gpus) != self.number("count")),
+            R::Terms => {
+                (offer.terms == Terms::Spot) != (self.demand["spot"] == true)
+                    || offer.terms == Terms::Floor
+            }
+            R::ProviderPolicy => {
+                let allowed = self.listed("policy", "allow_providers");
+                self.listed("policy", "deny_providers").contains(&seller)
+                    || (!allowed.is_empty() && !allowed.contains(&seller))
+            }
+            R::Quarantined => quarantine.is_some_and(|one| now() < one.until),
+            R::Place => {
+                let place = |text: Option<String>| text.unwrap_or_default().to_lowercase();
+                let country = place(offer.place.country.map(|country| country.to_string()));
+                let region = place(offer.place.region.clone());
+                let elsewhere =
+                    |named: Vec<String>, is: &String| !named.is_empty() && !named.contains(is);
+                elsewhere(self.listed("places", "countries"), &country)
+                    || elsewhere(self.listed("places", "regions"), &region)
+            }
+            R::PlaceUnknown => offer.place.country.is_none() || offer.place.region.is_none(),
+            R::Tenancy => {
+                let allowed = self.demand["tenancy"].as_array().expect("a list");
+                !allowed.contains(&json!(offer.tenancy.as_str()))
+            }
+            R::Stale => {
+                let age = (now() - offer.observed_at).num_seconds() as u64;
+                self.limit(offer).is_none_or(|limit| age > limit)
+            }
+            R::SoldOut => stock.level == AvailabilityLevel::None,
+            R::NotEnoughNodes => !stock.at_least && stock.nodes.is_some_and(|free| free < nodes),
+            R::Held => {
+                let held = self.held(offer);
+                held > 0 && stock.nodes.is_none_or(|free| !stock.at_least && free < nodes + held)
+            }
+            R::Ceiling => {
+                let limit = |field: &str| {
+                    let text = self.demand["ceiling"][field].as_str()?;
+                    Some(crate::samples::usd(text).units())
+                };
+                let node = offer.price_per_node_hour.units();
+                let gpus = i64::from(whole.expect("whole"));
+                limit("usd_per_gpu_hour").is_some_and(|most| node > most * gpus)
+                    || limit("usd_per_hour").is_some_and(|most| node * i64::from(nodes) > most)
+            }
+            other => panic!("{other} is no reason of GPUs"),
+        }
+    }
+
+    /// Whether the words of a refusal name the figure of this very offer.
+    fn names_its_figure(&self, refused: &Refused, offer: &Offer) -> bool {
+        use ReasonCode as R;
+        let figure = match refused.reason {
+            R::NoPrice => offer.price_per_node_hour.to_string(),
+            R::Gpu | R::GpusPerNode => format!("{} x {}", offer.gpus, offer.gpu),
+            R::GpuFormUnknown => offer.gpu.family().to_owned(),
+            R::Slice => offer.gpus.to_string(),
+            R::Terms => offer.terms.to_string(),
+            R::ProviderPolicy | R::Quarantined => offer.provider.to_string(),
+            R::Tenancy => offer.tenancy.to_string(),
+            R::Stale if self.limit(offer).is_some() => {
+                format!("{} s ago", (now() - offer.observed_at).num_seconds())
+            }
+            R::Ceiling => offer.rate().expect("a rate").to_string(),
+            _ => return true,
+        };
+        refused.why.contains(&figure)
+    }
+}
+
+proptest! {
+    // S16
+    #[test]
+    fn every_reason_that_a_plan_gives_is_true_of_its_offer(
+        (snapshot, held) in any_market(),
+        shared in any_shared(),
+        wanted in prop::sample::select(vec!["H100-SXM", "H100", "any"]),
+        count in mostly(vec![8_u32], vec![1, 2]),
+        nodes in 1_u32..4,
+        spot in prop::bool::weighted(0.1),
+    ) {
+        let fields = super::with(json!({"gpu": wanted, "count": count, "nodes": nodes, "spot": spot}), shared);
+        let options = SearchOptions { limit: 100, ..SearchOptions::default() };
+        let plan = search(&snapshot, &demand("gpus", fields.clone()), &held, now(), &options).expect("a plan");
+        let reader = Reader { snapshot: &snapshot, held: &held, demand: fields };
+        for candidate in &plan.candidates {
+            prop_assert!(candidate.reasons.len() >= 3);
+            for line in &candidate.reasons {
+                prop_assert!(reader.is_true(line, candidate), "{line}: {candidate:?}");
+            }
+            for code in ReasonCode::ALL {
+                let of_gpus = !matches!(code, ReasonCode::NotOrderable | ReasonCode::PlaceUnknown | ReasonCode::Tenancy)
+                    && !(ReasonCode::Precision..=ReasonCode::Spread).contains(&code)
+                    && !(code == ReasonCode::GpuFormUnknown && wanted == "H100");
+                let offer = &candidate.lines[0].offer;
+                prop_assert!(!of_gpus || !reader.keeps_out(code, offer), "{code}: {offer:?}");
+            }
+        }
+        for refused in &plan.refused {
+            let offer = reader.offer(&refused.offer_id);
+            prop_assert!(reader.keeps_out(refused.reason, &offer), "{refused:?}: {offer:?}");
+            prop_assert!(reader.names_its_figure(refused, &offer), "{refused:?}: {offer:?}");
+        }
+    }
+}
