@@ -150,7 +150,10 @@ impl Reader<'_> {
             R::NotEnoughNodes => !stock.at_least && stock.nodes.is_some_and(|free| free < nodes),
             R::Held => {
                 let held = self.held(offer);
-                held > 0 && stock.nodes.is_none_or(|free| !stock.at_least && free < nodes + held)
+                held > 0
+                    && stock
+                        .nodes
+                        .is_none_or(|free| !stock.at_least && free < nodes + held)
             }
             R::Ceiling => {
                 let limit = |field: &str| {
@@ -208,9 +211,13 @@ proptest! {
                 prop_assert!(reader.is_true(line, candidate), "{line}: {candidate:?}");
             }
             for code in ReasonCode::ALL {
-                let of_gpus = !matches!(code, ReasonCode::NotOrderable | ReasonCode::PlaceUnknown | ReasonCode::Tenancy)
-                    && !(ReasonCode::Precision..=ReasonCode::Spread).contains(&code)
-                    && !(code == ReasonCode::GpuFormUnknown && wanted == "H100");
+                let other = matches!(
+                    code,
+                    ReasonCode::NotOrderable | ReasonCode::PlaceUnknown | ReasonCode::Tenancy
+                );
+                let of_models = (ReasonCode::Precision..=ReasonCode::Spread).contains(&code);
+                let form_known = code == ReasonCode::GpuFormUnknown && wanted == "H100";
+                let of_gpus = !(other || of_models || form_known);
                 let offer = &candidate.lines[0].offer;
                 prop_assert!(!of_gpus || !reader.keeps_out(code, offer), "{code}: {offer:?}");
             }
