@@ -13,7 +13,7 @@ use crate::stage::{Stage, a10, body, but, rental};
 const SHOW: &str = "#!/bin/sh\ncat \"$SIMULATED_NODE\"\n";
 
 /// All that a description of the form `simulated-node-1` holds: its reader refuses more.
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 16] = [
     "bad_words",
     "driver",
     "gpu",
@@ -26,6 +26,7 @@ const FIELDS: [&str; 15] = [
     "nics",
     "node_index",
     "schema",
+    "slow_link_to",
     "ssh_host_keys",
     "uuids",
     "vcpus",
@@ -357,6 +358,7 @@ async fn dropping_the_simulator_ends_every_process_and_removes_every_directory()
 #[tokio::test]
 async fn only_so_many_scripts_run_at_once_and_all_of_them_run() {
     let stage = Stage::with(|config| config.nodes_at_once = 1).await;
+    stage.add_key().await;
     let directory = tempfile::tempdir().unwrap();
     let lock = directory.path().join("lock");
     let script = format!(

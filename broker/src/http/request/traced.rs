@@ -72,7 +72,11 @@ async fn a_request_is_a_span_of_its_callers_trace_and_so_are_the_calls_it_leads_
             .insert_header(("user-agent", CANARY))
             .insert_header(("x-forwarded-for", "198.51.100.7"))
             .to_srv_request();
-        span(&request, &RequestId("req-1".to_owned())).in_scope(|| {
+        let known = Known {
+            id: Arc::from("req-1"),
+            route: Arc::default(),
+        };
+        span(&request, &known).in_scope(|| {
             let credential = secrecy::SecretString::from(CANARY);
             info!(?credential, "said on the way");
             let of_a_library = trace_span!(target: "hyper", "of_a_library");
