@@ -41,6 +41,10 @@ pub const SIMULATED: usize = 3;
 
 /// How long a plan answers for its supply.
 const LIFE: Duration = Duration::from_secs(60);
+/// How much of the plans made lately is kept. Units: bytes, by [`weight`].
+const KEPT_BYTES: u64 = 64 * 1024 * 1024;
+/// What a candidate takes with its lines and reasons, about: three times its text on the wire.
+const CANDIDATE_BYTES: usize = 3 * 1024;
 
 /// Why no plan was made.
 #[derive(Debug, thiserror::Error)]
@@ -84,11 +88,6 @@ pub struct PlanRecord {
 pub(crate) struct PlanMemory(Cache<PlanKey, Arc<PlanRecord>>);
 
 type PlanKey = (Reach, SupplyMark, [u8; 32]);
-
-/// How much of them is kept. Units: bytes, by [`weight`].
-const KEPT_BYTES: u64 = 64 * 1024 * 1024;
-/// What a candidate takes with its lines and reasons, about: three times its text on the wire.
-const CANDIDATE_BYTES: usize = 3 * 1024;
 
 impl Default for PlanMemory {
     fn default() -> Self {

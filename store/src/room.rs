@@ -1,12 +1,12 @@
 //! How many of a thing a tenant may keep: lists are read whole, and no tenant may make them endless.
 
+use market::ids::TenantId;
 use sea_orm::sea_query::LockType;
 use sea_orm::{DatabaseTransaction, EntityTrait, PaginatorTrait as _, QuerySelect as _, Select};
 
 use crate::entity::column::Text;
 use crate::entity::tenants;
 use crate::{Conflict, StoreError};
-use market::ids::TenantId;
 
 /// What a tenant may keep so many of.
 pub(crate) struct Room {
@@ -33,23 +33,35 @@ impl Room {
         E: EntityTrait,
         E::Model: Send + Sync + 'a,
     {
-        tenants::Entity::find_by_id(Text(tenant))
-            .lock(LockType::NoKeyUpdate)
-            .one(tx)
-            .await?;
-        if there.count(tx).await? < self.most {
+        if count_alone(tx, tenant, there).await? < self.most {
             return Ok(());
         }
-        let Self {
+        let (what, most, instead) = (self.what, self.most, self.instead);
+        let refused = Conflict::NoRoom {
             what,
             most,
             instead,
-        } = *self;
-        Err(Conflict::NoRoom {
-            what,
-            most,
-            instead,
-        }
-        .into())
+        };
+        Err(refused.into())
     }
+}
+
+/// How many of a tenant's rows `there` finds. Two that are added at once must not pass a limit
+/// together, so until the transaction ends nobody else counts.
+///
+/// Errors: [`StoreError::Database`].
+pub(crate) async fn count_alone<'a, E>(
+    tx: &'a DatabaseTransaction,
+    tenant: TenantId,
+    there: Select<E>,
+) -> Result<u64, StoreError>
+where
+    E: EntityTrait,
+    E::Model: Send + Sync + 'a,
+{
+    tenants::Entity::find_by_id(Text(tenant))
+        .lock(LockType::NoKeyUpdate)
+        .one(tx)
+        .await?;
+    Ok(there.count(tx).await?)
 }

@@ -11,19 +11,19 @@ use market::event::{Event, EventType};
 use market::ids::{TenantId, WebhookDeliveryId, WebhookEndpointId};
 use sea_orm::sea_query::{Expr, LockType};
 use sea_orm::{
-    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, PaginatorTrait,
-    QueryFilter, QueryOrder, QuerySelect,
+    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
+    QueryOrder, QuerySelect,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::entity::column::{Json, Moment, Text, Word};
-use crate::entity::{tenants, webhook_deliveries, webhook_endpoints};
+use crate::entity::{webhook_deliveries, webhook_endpoints};
 use crate::events::uuid_at;
 use crate::idempotency::{self, Completion};
 use crate::scope::tenant_scoped;
 use crate::sealed::{SealedColumn, SealedFor};
 use crate::tx::transaction;
-use crate::{Conflict, StoreError};
+use crate::{Conflict, StoreError, room};
 
 pub(crate) use claims::due;
 pub use claims::{ClaimedDelivery, Deliveries, NewAttempt, Outcome};
@@ -177,16 +177,8 @@ impl TenantWebhookEndpoints<'_> {
             deleted_at: None,
         };
         transaction!(self.store, |tx| {
-            // Two that are added at once must not pass the limit together.
-            tenants::Entity::find_by_id(Text(self.tenant))
-                .lock(LockType::NoKeyUpdate)
-                .one(tx)
-                .await?;
-            let there = webhook_endpoints::Entity::find()
-                .filter(of_tenant(self.tenant))
-                .count(tx)
-                .await?;
-            if there >= MAX_ENDPOINTS {
+            let there = webhook_endpoints::Entity::find().filter(of_tenant(self.tenant));
+            if room::count_alone(tx, self.tenant, there).await? >= MAX_ENDPOINTS {
                 let (what, most) = ("webhook endpoints", MAX_ENDPOINTS);
                 return Err(Conflict::TooMany { what, most }.into());
             }

@@ -63,8 +63,12 @@ pub(super) async fn limit<B: MessageBody + 'static>(
     let Some(broker) = broker.filter(|broker| broker.config().limits.enabled && counted()) else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
-    let (family, counts) = caller(&broker, &request).await;
-    let check = check(&broker, &counts).await;
+    let Caller {
+        family,
+        own,
+        of_tenant,
+    } = caller(&broker, &request).await;
+    let check = check(&broker, own, of_tenant).await;
     let mut response = if check.allowed {
         next.call(request).await?.map_into_left_body()
     } else {
@@ -76,34 +80,46 @@ pub(super) async fn limit<B: MessageBody + 'static>(
     Ok(response)
 }
 
-/// Counts a call under each name, until one refuses it; the tightest says where the caller stands.
-async fn check(broker: &Broker, counts: &[(String, Quota)]) -> RateCheck {
-    let mut tightest: Option<RateCheck> = None;
-    for (name, quota) in counts {
-        let check = broker.hot().check_rate(name, *quota).await;
-        tightest = match tightest {
-            Some(known) if check.allowed && known.remaining <= check.remaining => Some(known),
-            _ => Some(check),
-        };
-        if !check.allowed {
-            break;
-        }
-    }
-    tightest.expect("a call is counted at least once")
+/// Under which names a call is counted, and how much each may.
+struct Caller {
+    /// The kind of quota.
+    family: &'static str,
+    /// The key or login, or the address.
+    own: (String, Quota),
+    /// All keys and logins of its tenant; `None` for who shows no valid credential.
+    of_tenant: Option<(String, Quota)>,
 }
 
-/// The kind of quota of a call, under which names it is counted, and how much each may.
-async fn caller(broker: &Broker, request: &ServiceRequest) -> (&'static str, Vec<(String, Quota)>) {
+/// Counts a call, of its tenant too where its own quota allows it; the tighter of both says where the
+/// caller stands.
+async fn check(
+    broker: &Broker,
+    own: (String, Quota),
+    of_tenant: Option<(String, Quota)>,
+) -> RateCheck {
+    let own = broker.hot().check_rate(&own.0, own.1).await;
+    let Some((tenant, quota)) = of_tenant.filter(|_| own.allowed) else {
+        return own;
+    };
+    let all = broker.hot().check_rate(&tenant, quota).await;
+    if all.allowed && own.remaining <= all.remaining {
+        own
+    } else {
+        all
+    }
+}
+
+async fn caller(broker: &Broker, request: &ServiceRequest) -> Caller {
     let limits = &broker.config().limits;
     match auth::identify(request.request()).await {
         Ok(principal) => {
             let (family, own, of_tenant) = family(limits, request.method());
             let (tenant, id) = (principal.own_tenant, principal.id);
-            let counts = vec![
-                (format!("{family}:{tenant}:{id}"), own),
-                (format!("{family}:{tenant}"), of_tenant),
-            ];
-            (family, counts)
+            Caller {
+                family,
+                own: (format!("{family}:{tenant}:{id}"), own),
+                of_tenant: Some((format!("{family}:{tenant}"), of_tenant)),
+            }
         }
         // A credential that is not good is none: whoever tries many is counted by address.
         Err(_) => {
@@ -111,8 +127,11 @@ async fn caller(broker: &Broker, request: &ServiceRequest) -> (&'static str, Vec
             let name =
                 address.map_or_else(|| "unknown".to_owned(), |ip| neighbourhood(ip).to_string());
             let family = "anonymous";
-            let counts = vec![(format!("{family}:{name}"), quota(limits.anonymous))];
-            (family, counts)
+            Caller {
+                family,
+                own: (format!("{family}:{name}"), quota(limits.anonymous)),
+                of_tenant: None,
+            }
         }
     }
 }
