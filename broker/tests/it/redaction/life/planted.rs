@@ -1,8 +1,9 @@
 //! The secrets of the configuration and of the database, each a canary.
 
 use broker::config::{Config, OidcConfig, SecretsConfig};
-use broker::secrets::SealingKey;
+use broker::secrets::{CannotOpen, SealingKey};
 use secrecy::SecretString;
+use store::audit::NewAuditEntry;
 use store::fixture::TestDatabase;
 use store::signing_keys::KeyPurpose;
 use store::{Database, Store};
@@ -85,4 +86,25 @@ pub(super) async fn note_signing_keys(life: &mut Life) {
                 .add(&format!("the {which} {word} key"), private);
         }
     }
+}
+
+/// Seals all that lies sealed with another key, as `broker keys reseal` does.
+pub(super) async fn reseal(life: &mut Life) {
+    let old = sealing_key(&life.secrets);
+    let next = hex::encode(rand::random::<[u8; 32]>());
+    life.secrets.add("the next sealing key", &*next);
+    let config = SecretsConfig {
+        key: Some(SecretString::from(next)),
+        key_file: None,
+    };
+    let new = SealingKey::load(&config, None).expect("a key");
+    let broker = life.service.world.broker();
+    let entry = NewAuditEntry::of_command(None, "keys reseal", None, broker.now());
+    let anew = |purpose: &str, sealed: &[u8]| {
+        let secret = old.open(purpose, sealed)?;
+        Ok::<_, CannotOpen>(new.seal(purpose, &secret))
+    };
+    let sealed = broker.store().sealed().reseal(&anew, entry).await;
+    // Two keys of each of two purposes, two secrets of three webhooks, and what opens a provider.
+    assert!(sealed.expect("all of it opens") >= 11);
 }
