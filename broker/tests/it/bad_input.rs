@@ -1,8 +1,12 @@
 //! Every route × every way to get it wrong: a problem document that says what to do, and nothing
 //! written.
 
+use std::time::Duration;
+
 use market::identity::Role;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::routes;
 use crate::service::{Key, Service, hold, orderable_demand, quote, ssh_key};
@@ -353,5 +357,34 @@ async fn a_request_id_is_taken_when_it_is_a_plain_word_and_made_otherwise() {
         made.refused(404, "route_not_found");
         assert_eq!(made.header("x-request-id").map(str::len), Some(32), "{bad}");
     }
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_stays_away_is_given_up_and_says_so() {
+    let (service, key) = service().await;
+    let address = service.world.base_url().trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    let head = format!(
+        "POST /v1/projects HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: 100\r\n\r\n{{ \"name\": ",
+        key.secret
+    );
+    stream.write_all(head.as_bytes()).await.expect("sent");
+    // By real time, as the connection is: it has half a minute.
+    let mut answer = Vec::new();
+    let read = async {
+        while !answer.ends_with(b"}") {
+            if stream.read_buf(&mut answer).await.expect("an answer") == 0 {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), read)
+        .await
+        .expect("it is given up");
+    let answer = String::from_utf8(answer).expect("text");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(answer.contains("the body came too slowly"), "{answer}");
     service.stop().await;
 }

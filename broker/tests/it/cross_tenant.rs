@@ -1,7 +1,9 @@
 //! Random calls that name what another tenant has, or another project of one's own where the key is
-//! bound to one: none is let through, and none shows anything of it. 20,000 here; `cargo xtask cross-tenant --calls N --seed S` makes as many as wanted.
+//! bound to one: none is let through, and none shows anything of it. 20,000 here; `cargo xtask
+//! cross-tenant --calls N --seed S` makes as many as wanted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use market::identity::Role;
 use rand::rngs::StdRng;
@@ -15,6 +17,8 @@ use crate::service::{Key, Service, orderable_demand};
 
 /// Calls under way at once.
 const LANES: u64 = 16;
+/// How long an answer may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn number(name: &str, usual: u64) -> u64 {
     let set = std::env::var(name).ok();
@@ -39,6 +43,8 @@ struct Stranger {
     bearer: Option<String>,
     /// Whether it is of the victim's tenant, with a key that works in another project only.
     neighbour: bool,
+    /// A webhook endpoint of its own.
+    endpoint: Option<String>,
 }
 
 /// One call that names something of the victim's.
@@ -49,6 +55,8 @@ struct Call {
     body: Option<Value>,
     bearer: Option<String>,
     idempotency_key: Option<String>,
+    /// Whether it asks for a stream of events.
+    follows: bool,
     /// Whether an answer without anything of the victim's may be a good one.
     may_succeed: bool,
 }
@@ -98,6 +106,7 @@ impl Scene {
             role,
             bearer,
             neighbour,
+            endpoint: None,
         };
         let mut strangers = vec![
             stranger(None, None, false),
@@ -118,8 +127,17 @@ impl Scene {
             }
             for (key, neighbour) in keys {
                 let token = Self::trade(&service, &key).await;
-                strangers.push(stranger(Some(role), Some(key.secret), neighbour));
-                strangers.push(stranger(Some(role), Some(token), neighbour));
+                let own = json!({ "url": "https://hooks.example.com/theirs" });
+                let own = service.with(&key).post("/v1/webhook-endpoints", &own).await;
+                let endpoint = own.body["id"].as_str().map(str::to_owned);
+                for bearer in [key.secret, token] {
+                    let endpoint = endpoint.clone();
+                    let stranger = stranger(Some(role), Some(bearer), neighbour);
+                    strangers.push(Stranger {
+                        endpoint,
+                        ..stranger
+                    });
+                }
             }
         }
         Self {
@@ -143,6 +161,7 @@ impl Scene {
             role,
             bearer,
             neighbour,
+            endpoint,
         } = self.strangers.choose(random).expect("some").clone();
         let idempotency_key = random
             .random_bool(0.2)
@@ -153,6 +172,7 @@ impl Scene {
             body,
             bearer: bearer.clone(),
             idempotency_key: idempotency_key.clone(),
+            follows: false,
             may_succeed: false,
         };
         let tenant = &self.victim.tenant;
@@ -184,14 +204,10 @@ impl Scene {
                     ..call("GET", path, None)
                 }
             }
-            // In the body, beside what would do otherwise.
+            // Beside what would do otherwise.
             3 => {
-                let body = json!({
-                    "demand": self.demand,
-                    "project_id": self.victim.project,
-                    "ssh_key_ids": [self.victim.ssh_key],
-                });
-                call("POST", "/v1/reservations".to_owned(), Some(body))
+                let (path, body) = self.half_own(endpoint, neighbour, random);
+                call("POST", path, body)
             }
             _ => {
                 let named: Vec<_> = self
@@ -202,11 +218,57 @@ impl Scene {
                 let route = named.choose(random).expect("some");
                 let (method, path) = route.split_once(' ').expect("method and path");
                 let mut path = self.victim.path(path);
+                let follows = path.ends_with("/events") && random.random_bool(0.5);
                 if role != Some(Role::Admin) && random.random_bool(0.3) {
                     path.push_str(&format!("?tenant={tenant}"));
                 }
-                call(method, path, self.victim.body(route, &self.demand))
+                Call {
+                    follows,
+                    ..call(method, path, self.victim.body(route, &self.demand))
+                }
             }
+        }
+    }
+
+    /// A path and a body that name something of the victim's beside what is the caller's own.
+    fn half_own(
+        &self,
+        endpoint: Option<String>,
+        neighbour: bool,
+        random: &mut StdRng,
+    ) -> (String, Option<Value>) {
+        let victim = &self.victim;
+        let reservation = |also: Value| {
+            let mut body = json!({ "demand": self.demand });
+            body.as_object_mut()
+                .zip(also.as_object())
+                .map(|(body, also)| body.extend(also.clone()))
+                .expect("objects");
+            ("/v1/reservations".to_owned(), Some(body))
+        };
+        match (random.random_range(0..6), endpoint) {
+            (0, Some(own)) => {
+                let delivery = &victim.delivery;
+                let path = format!("/v1/webhook-endpoints/{own}/deliveries/{delivery}/redeliver");
+                (path, None)
+            }
+            (1, _) => {
+                let project = [&victim.project];
+                let body = json!({ "name": "theirs", "role": "viewer", "projects": project });
+                ("/v1/api-keys".to_owned(), Some(body))
+            }
+            (2, _) => {
+                let body = json!({
+                    "project_id": victim.project, "period": "day", "cap_usd": "1", "mode": "notify",
+                });
+                ("/v1/budgets".to_owned(), Some(body))
+            }
+            (3, _) => reservation(json!({ "project_id": victim.project })),
+            // The SSH keys are of the tenant as a whole.
+            (4, _) if !neighbour => reservation(json!({ "ssh_key_ids": [victim.ssh_key] })),
+            _ => reservation(json!({
+                "project_id": victim.project, "ssh_key_ids": [victim.ssh_key],
+            })),
         }
     }
 
@@ -226,11 +288,17 @@ impl Scene {
         if let Some(key) = &call.idempotency_key {
             caller = caller.once(key);
         }
+        if call.follows {
+            caller = caller.header("accept", "text/event-stream");
+        }
         let body = call.body.as_ref().map(|body| {
             let bytes = body.to_string().into_bytes();
             ("application/json", bytes)
         });
-        let answer = caller.send(&call.method, &call.path, body).await;
+        let answer = caller.send(&call.method, &call.path, body);
+        // A stream that is opened has no end.
+        let answer = tokio::time::timeout(PATIENCE, answer).await;
+        let answer = answer.unwrap_or_else(|_| panic!("{call:?} is not refused"));
         assert!(
             call.may_succeed || (400..500).contains(&answer.status),
             "{call:?} was answered {}: {}",

@@ -48,12 +48,20 @@ impl Stream {
     /// The next event; `None` when the stream ends.
     pub(crate) async fn next(&mut self) -> Option<Sent> {
         loop {
-            while let Some((block, rest)) = self.text.split_once("\n\n") {
+            let block = self.next_block().await?;
+            if block.starts_with("id:") {
+                return Some(read(&block));
+            }
+        }
+    }
+
+    /// The next event, comment or advice, as it is sent; `None` when the stream ends.
+    async fn next_block(&mut self) -> Option<String> {
+        loop {
+            if let Some((block, rest)) = self.text.split_once("\n\n") {
                 let (block, rest) = (block.to_owned(), rest.to_owned());
                 self.text = rest;
-                if block.starts_with("id:") {
-                    return Some(read(&block));
-                }
+                return Some(block);
             }
             let chunk = tokio::time::timeout(PATIENCE, self.response.chunk()).await;
             let chunk = chunk.expect("something in time").ok().flatten()?;
@@ -229,6 +237,21 @@ async fn a_stream_that_is_taken_up_again_loses_nothing_and_repeats_nothing() {
     let list = service.with(&key).header("last-event-id", "x");
     let refused = list.get("/v1/events").await;
     refused.refused(422, "invalid_parameter");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_on_which_nothing_happens_says_that_it_still_stands() {
+    let service = Service::start().await;
+    let key = service.key("acme", Role::Viewer).await;
+    let mut stream = Stream::open(&service, &key.secret, "/v1/events", None).await;
+    let hello = stream.next_block().await.expect("a beginning");
+    assert_eq!(hello, ": events\nretry: 2000");
+    // By real time, as the connection is; what lies between takes connections down by real time too.
+    let silence = stream.next_block().await.expect("a comment");
+    assert_eq!(silence, ": still here");
+    happen(&service, key.tenant, 0..1).await;
+    assert_eq!(stream.next().await.map(|sent| sent.id), Some(1));
     service.stop().await;
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use broker::metrics::{METRICS, Metric};
 use market::identity::Role;
 use secrecy::SecretString;
+use simulator::Provider;
 
 use crate::service::{Service, hold, orderable_demand};
 
@@ -36,6 +37,14 @@ fn value(text: &str, series: &str) -> Option<f64> {
     text.lines()
         .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))
         .map(|value| value.parse().expect("a number"))
+}
+
+/// The sum of all series of this name whose labels hold these.
+fn sum(text: &str, name: &str, labels: &[&str]) -> f64 {
+    let of =
+        |line: &&str| line.starts_with(name) && labels.iter().all(|label| line.contains(label));
+    let number = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
+    text.lines().filter(of).filter_map(number).sum()
 }
 
 /// Each family that a text holds, with the labels of its series.
@@ -214,11 +223,6 @@ async fn a_reservation_that_is_fulfilled_is_counted_on_its_way() {
         }
     }
     let after = service.with(&admin).get("/metrics").await.text;
-    let sum = |text: &str, name: &str, label: &str| -> f64 {
-        let of = |line: &&str| line.starts_with(name) && line.contains(label);
-        let number = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
-        text.lines().filter(of).filter_map(number).sum()
-    };
     for (name, label) in [
         ("broker_orders_total{", "outcome=\"accepted\""),
         ("broker_verifications_total{", "outcome=\"passed\""),
@@ -226,9 +230,42 @@ async fn a_reservation_that_is_fulfilled_is_counted_on_its_way() {
         ("broker_handoff_duration_seconds_count{", "kind=\"gpus\""),
         ("broker_readings_total{", "outcome=\"ok\""),
     ] {
-        let (was, is) = (sum(&before, name, label), sum(&after, name, label));
+        let (was, is) = (sum(&before, name, &[label]), sum(&after, name, &[label]));
         assert!(is > was, "{name} {label}: {was}, then {is}");
     }
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_for_what_was_shown_and_is_not_there_is_counted_as_a_phantom() {
+    let service = watched().await;
+    let key = service.key("acme", Role::Member).await;
+    crate::service::ssh_key(&service, &key).await;
+    let ask = serde_json::json!({
+        "demand": {
+            "kind": "gpus", "gpu": "A10", "count": 1, "policy": { "allow_providers": ["lambda"] },
+        },
+        "auto_confirm": true,
+    });
+    let made = service.with(&key).post("/v1/reservations", &ask).await;
+    made.expect(201);
+    // Sold to somebody else since the list was read.
+    service
+        .world
+        .simulator()
+        .set_capacity(Provider::Lambda, "gpu_1x_a10", 0)
+        .expect("it is sold");
+    let before = scrape(&service).await;
+    let work = broker::fulfil::work_until_idle(service.world.broker()).await;
+    work.expect("the database answers");
+    let after = scrape(&service).await;
+    let phantom = [
+        "provider=\"lambda\"",
+        "shown=\"present\"",
+        "outcome=\"out_of_stock\"",
+    ];
+    let name = "broker_orders_total{";
+    assert!(sum(&after, name, &phantom) > sum(&before, name, &phantom));
     service.stop().await;
 }
 

@@ -1,13 +1,18 @@
 //! Health, readiness, providers, keys, and the headers of every answer.
 
+use std::path::Path;
 use std::time::Duration;
 
 use broker::background::Background;
 use broker::ingest::{catch_up, read_provider};
+use broker::simulation::WorldOptions;
 use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::json;
+use simulator::NodeRunner;
 
+use crate::hot::eventually;
+use crate::hot::server::RedisServer;
 use crate::service::Service;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,6 +90,58 @@ async fn a_replica_whose_snapshot_stays_behind_is_not_ready() {
     assert_eq!(behind.body["faults"][0]["field"], "snapshot");
     catch_up(broker).await.expect("the database");
     service.anyone().get("/readyz").await.expect(200);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_without_its_database_lives_and_is_not_ready() {
+    let service = Service::start().await;
+    service.anyone().get("/readyz").await.expect(200);
+    let store = service.world.broker().store().clone();
+    store.close().await.expect("the database lets go");
+    let lost = service.anyone().get("/readyz").await;
+    lost.refused(503, "not_ready");
+    assert_eq!(lost.body["faults"][0]["field"], "database");
+    assert_eq!(lost.body["faults"].as_array().map(Vec::len), Some(1));
+    assert_eq!(lost.header("retry-after"), Some("5"));
+    service.anyone().get("/healthz").await.expect(200);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_lost_its_redis_is_ready_and_says_so() {
+    let Some(mut redis) = RedisServer::private() else {
+        return;
+    };
+    let url = redis.url();
+    let service = Service::start_as(WorldOptions {
+        nodes: NodeRunner::Off,
+        configure: Box::new(move |config| {
+            config.limits.enabled = false;
+            config.redis.url = Some(url.clone());
+        }),
+        ..WorldOptions::new(Path::new(""))
+    })
+    .await;
+    let stands = async |status: &str| {
+        let what = format!("hot state that is {status}");
+        eventually(&what, async || {
+            // Whoever uses it notices what became of it.
+            let hot = service.world.broker().hot();
+            hot.cache("look", b"up", Duration::from_secs(60)).await;
+            let ready = service.anyone().get("/readyz").await.expect(200);
+            assert_eq!(ready["status"], "ready");
+            let parts = ready["parts"].as_array().expect("parts");
+            let part = parts.iter().find(|part| part["name"] == "hot_state");
+            part.expect("the part")["status"] == status
+        })
+        .await;
+    };
+    stands("ok").await;
+    redis.kill();
+    stands("degraded").await;
+    redis.start();
+    stands("ok").await;
     service.stop().await;
 }
 

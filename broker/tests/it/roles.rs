@@ -1,9 +1,10 @@
 //! Every route × every role × one's own and another tenant, against a table written by hand.
 //!
 //! The table is the oracle: it says what the product promises, not what the code does. A route that
-//! is added without a row here fails the test.
+//! is added without a row here fails the test. The walk has an effect by nearly every route that
+//! writes, so it also sees that each effect is noted in the audit log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use market::identity::Role;
 use serde_json::{Value, json};
@@ -188,6 +189,21 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("GET /v1/audit", "+xxxxx", "+.....", "xx"),
 ];
 
+/// Routes that write but have no effect in the walk: what they are about is not there, is there
+/// already, or is past it.
+const WITHOUT_EFFECT: &[&str] = &[
+    "POST /v1/providers",
+    "PATCH /v1/providers/{id}",
+    "POST /v1/providers/{id}/check",
+    "POST /v1/providers/{id}/quarantine",
+    "DELETE /v1/providers/{id}/quarantine",
+    "POST /v1/reservations/{id}/confirm",
+    "POST /v1/reservations/{id}/extend",
+    "POST /v1/verifications/{id}/steps/{n}",
+    "POST /v1/verifications/{id}/gang",
+    "POST /v1/ssh-keys",
+];
+
 fn sign(answer: &Answer) -> char {
     match answer.status {
         401 => 't',
@@ -308,6 +324,7 @@ async fn every_role_gets_at_every_route_what_the_table_says_and_nothing_else() {
         "a route stands in the table twice"
     );
     let (mut wrong, mut walked) = (Vec::new(), 0);
+    let mut effects = Vec::new();
     for route in routes::all() {
         let route = route.to_string();
         let Some((for_own, for_other, for_bound)) = table.get(route.as_str()) else {
@@ -334,6 +351,10 @@ async fn every_role_gets_at_every_route_what_the_table_says_and_nothing_else() {
                 let things = stage.things(things, &route, within).await;
                 let answer = stage.call(caller, &route, &things, query).await;
                 found.push(sign(&answer));
+                if !route.starts_with("GET ") && (200..300).contains(&answer.status) {
+                    let id = answer.header("x-request-id").expect("its id").to_owned();
+                    effects.push((route.clone(), id));
+                }
                 if found != expected[..found.len()] && last.is_empty() {
                     last.clone_from(&answer.text);
                 }
@@ -345,5 +366,41 @@ async fn every_role_gets_at_every_route_what_the_table_says_and_nothing_else() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(walked, TABLE.len(), "the table has rows of no route");
+    let noted = noted(&stage.service, &stage.admin).await;
+    // A plan takes nothing and promises nothing.
+    let missing = effects
+        .iter()
+        .filter(|(route, id)| route != "POST /v1/plans" && !noted.contains(id))
+        .map(|(route, _)| route.as_str());
+    assert_eq!(
+        missing.collect::<BTreeSet<_>>(),
+        BTreeSet::new(),
+        "effects that the audit log does not know"
+    );
+    let writes = TABLE
+        .iter()
+        .map(|(route, ..)| *route)
+        .filter(|route| !route.starts_with("GET "))
+        .filter(|route| effects.iter().all(|(done, _)| done != route));
+    assert_eq!(writes.collect::<Vec<_>>(), WITHOUT_EFFECT);
     stage.service.stop().await;
+}
+
+/// The ids of all requests that the audit log knows of.
+async fn noted(service: &Service, admin: &Key) -> BTreeSet<String> {
+    let mut noted = BTreeSet::new();
+    let mut path = "/v1/audit?limit=200".to_owned();
+    loop {
+        let page = service.with(admin).get(&path).await.expect(200);
+        let entries = page["items"].as_array().expect("items");
+        noted.extend(
+            entries
+                .iter()
+                .filter_map(|entry| entry["request_id"].as_str().map(str::to_owned)),
+        );
+        let Some(cursor) = page["next_cursor"].as_str() else {
+            return noted;
+        };
+        path = format!("/v1/audit?limit=200&cursor={cursor}");
+    }
 }

@@ -129,14 +129,14 @@ impl Api {
         assert!(answer.status < 300, "{path}: {answer:?}");
     }
 
-    /// Waits until the reservation is in the tenant's hands or over.
-    async fn until_settled(&self, id: ReservationId) {
+    /// Waits until the reservation is in the tenant's hands or over; says whether the tenant has it.
+    async fn until_settled(&self, id: ReservationId) -> bool {
         let began = Instant::now();
         loop {
             let shown = self.get(&format!("/v1/reservations/{id}")).await;
             let state = shown.body["state"].as_str().unwrap_or_default().to_owned();
             if state == "active" || state == "closed" {
-                return;
+                return state == "active";
             }
             assert!(began.elapsed() < PATIENCE, "{id} is still {state}");
             tokio::time::sleep(PAUSE).await;
@@ -244,9 +244,12 @@ async fn fulfil_wish(
             }
         }
         Wish::Release => {
-            api.until_settled(id).await;
-            api.granted(&path("release"), &once("release"), None).await;
+            if api.until_settled(id).await {
+                api.granted(&path("release"), &once("release"), None).await;
+            }
         }
-        Wish::Keep | Wish::Cancel => api.until_settled(id).await,
+        Wish::Keep | Wish::Cancel => {
+            api.until_settled(id).await;
+        }
     }
 }

@@ -31,6 +31,8 @@ struct State {
     received: Vec<Received>,
     redirect: Option<String>,
     always: Option<(u16, String)>,
+    /// How many messages more are answered 500.
+    failures: usize,
     hangs: bool,
 }
 
@@ -74,6 +76,11 @@ impl Receiver {
         self.state.lock().expect("sound").always = Some((status, body.to_owned()));
     }
 
+    /// Answers the next messages, so many, with 500.
+    pub(crate) fn fail_next(&self, messages: usize) {
+        self.state.lock().expect("sound").failures = messages;
+    }
+
     pub(super) fn redirect_once(&self, to: &str) {
         self.state.lock().expect("sound").redirect = Some(to.to_owned());
     }
@@ -112,6 +119,9 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>, came: Arc<Notify
             None
         } else if let Some(to) = state.redirect.take() {
             Some((307, format!("location: {to}\r\n"), String::new()))
+        } else if state.failures > 0 {
+            state.failures -= 1;
+            Some((500, String::new(), "not now".into()))
         } else {
             let (status, body) = state.always.clone().unwrap_or((200, "ok".into()));
             Some((status, String::new(), body))
