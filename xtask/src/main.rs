@@ -5,12 +5,15 @@
 mod chaos;
 mod fit;
 mod load;
+mod named;
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
+
+use named::Named;
 
 /// The maintainers' habits.
 #[derive(Parser)]
@@ -121,16 +124,17 @@ fn check() -> Result<()> {
         ],
         &[],
     )?;
-    // The one feature that the usual build leaves out.
-    let spans = ["-p", "broker", "--features", "otel", "--locked"];
+    // The features that the usual build leaves out.
+    let features = ["--workspace", "--features", "broker/otel,matcher/milp"];
     let lint = [
-        &["clippy", "--all-targets"],
-        &spans[..],
+        &["clippy", "--all-targets", "--locked"],
+        &features[..],
         &["--", "-D", "warnings"],
     ]
     .concat();
     cargo(&lint, &[])?;
-    cargo(&[&["test", "--lib"], &spans[..], &["traced"]].concat(), &[])?;
+    let spans = ["test", "--lib", "--locked"];
+    cargo(&[&spans, &features[..], &["traced"]].concat(), &[])?;
     cargo(
         &["doc", "--workspace", "--no-deps", "--locked"],
         &[("RUSTDOCFLAGS", "-D warnings")],
@@ -140,33 +144,26 @@ fn check() -> Result<()> {
 
 fn generate() -> Result<()> {
     let update = [("UPDATE_DOCS", "1")];
-    cargo(
-        &["test", "-p", "market", "--test", "it", "state_grids"],
-        &update,
-    )?;
-    let tables = [
-        "openapi::",
-        "demands::",
-        "predictions::",
-        "the_table_in_the_docs_is_the_one_in_the_code",
-        "the_page_of_settings_is_made_from_the_configuration",
-    ];
+    let Named { package, name } = named::GRIDS;
+    cargo(&["test", "-p", package, "--test", "it", name], &update)?;
+    let names = named::GENERATED.map(|one| one.name);
     let broker = ["test", "-p", "broker", "--test", "it", "--"];
-    cargo(&[&broker[..], &tables].concat(), &update)
+    cargo(&[&broker[..], &names].concat(), &update)
 }
 
 fn fleets(count: u64, offers: u64, seconds: u64) -> Result<()> {
     let [count, offers, seconds] = [count, offers, seconds].map(|number| number.to_string());
+    let Named { package, name } = named::FLEETS;
     cargo(
         &[
             "test",
             "-p",
-            "matcher",
+            package,
             "--features",
             "milp",
             "--lib",
             "--",
-            "fleet::milp",
+            name,
             "--nocapture",
         ],
         &[
@@ -178,46 +175,38 @@ fn fleets(count: u64, offers: u64, seconds: u64) -> Result<()> {
 }
 
 fn policy(plans: u32) -> Result<()> {
-    let test = "no_plan_takes_what_the_policy_forbids";
-    let args = ["test", "--release", "-p", "matcher", "--lib", "--", test];
+    let Named { package, name } = named::POLICY;
+    let args = ["test", "--release", "-p", package, "--lib", "--", name];
     cargo(&args, &[("PLANS", plans.to_string().as_str())])
 }
 
 fn verification_table() -> Result<()> {
-    let test = "the_table_in_the_documentation";
-    cargo(
-        &[
-            "test",
-            "-p",
-            "verifier",
-            "--test",
-            "it",
-            "--",
-            test,
-            "--nocapture",
-        ],
-        &[("UPDATE_DOCS", "1")],
-    )
+    integration_test(&named::VERIFICATION_TABLE, &[("UPDATE_DOCS", "1")])
 }
 
 fn cross_tenant(calls: u64, seed: u64) -> Result<()> {
     let (calls, seed) = (calls.to_string(), seed.to_string());
-    cargo(
-        &[
-            "test",
-            "-p",
-            "broker",
-            "--test",
-            "it",
-            "--",
-            "random_calls_read_and_touch_nothing_of_another_tenant",
-            "--nocapture",
-        ],
-        &[
-            ("CROSS_TENANT_CALLS", calls.as_str()),
-            ("CROSS_TENANT_SEED", seed.as_str()),
-        ],
-    )
+    let drawn = [
+        ("CROSS_TENANT_CALLS", calls.as_str()),
+        ("CROSS_TENANT_SEED", seed.as_str()),
+    ];
+    integration_test(&named::CROSS_TENANT, &drawn)
+}
+
+/// Runs one integration test, which says what it sees.
+fn integration_test(test: &Named, environment: &[(&str, &str)]) -> Result<()> {
+    let Named { package, name } = test;
+    let args = [
+        "test",
+        "-p",
+        package,
+        "--test",
+        "it",
+        "--",
+        name,
+        "--nocapture",
+    ];
+    cargo(&args, environment)
 }
 
 fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {

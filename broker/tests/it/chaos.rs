@@ -38,7 +38,7 @@ use store::fixture::{self, TestDatabase};
 use store::leases::Lease;
 use tokio::time::{sleep, timeout};
 
-use crate::hot::eventually;
+use crate::eventually::eventually;
 use crate::hot::server::RedisServer;
 use crate::service::{Key, Service, agent, ssh_key};
 use crate::webhooks::receiver::Receiver;

@@ -7,25 +7,14 @@ use std::time::{Duration, Instant};
 
 use broker::hot::{HotState, InProcess, Patience, Quota, Redis, Topic};
 use secrecy::SecretString;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use uuid::Uuid;
 
+use crate::eventually::eventually;
 use server::{AnyRedis, RedisServer};
 
 const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(100);
-
-/// Asks in real time until it is so.
-pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so().await {
-        assert!(
-            began.elapsed() < Duration::from_secs(30),
-            "{what} does not come about"
-        );
-        sleep(Duration::from_millis(10)).await;
-    }
-}
 
 fn deployment() -> String {
     format!("test-{}", Uuid::now_v7().simple())

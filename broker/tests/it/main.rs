@@ -19,6 +19,7 @@ mod cross_tenant;
 mod demands;
 mod echo;
 mod events;
+mod eventually;
 mod handoff;
 mod hot;
 mod house;

@@ -11,7 +11,7 @@ use market::identity::Role;
 use serde_json::json;
 use simulator::NodeRunner;
 
-use crate::hot::eventually;
+use crate::eventually::eventually;
 use crate::hot::server::RedisServer;
 use crate::service::Service;
 

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use simulator::{NodeRunner, Provider};
 use store::settings::DatabaseMode;
 
-use crate::hot::eventually;
+use crate::eventually::eventually;
 use crate::lifecycle::scene::anything_at;
 use crate::service::{Key, Service, ssh_key};
 

@@ -19,7 +19,7 @@ use simulator::{Fault, FaultKind, NodeRunner, Provider};
 use store::fixture::TestDatabase;
 use store::settings::DatabaseMode;
 
-use crate::hot::eventually;
+use crate::eventually::eventually;
 use crate::hot::server::{AnyRedis, RedisServer};
 use crate::lifecycle::tap::{Line, Op, Tap};
 use crate::service::install_tls;

@@ -8,7 +8,7 @@ use chrono::TimeDelta;
 use secrecy::SecretString;
 use simulator::{Config, Simulator};
 
-use crate::hot::eventually;
+use crate::eventually::eventually;
 use crate::service::install_tls;
 
 async fn market() -> (Simulator, Arc<ManualClock>) {

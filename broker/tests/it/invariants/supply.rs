@@ -1,8 +1,6 @@
 //! What may be sold: never more than there is (1), nothing without a price and nothing delisted on
 //! an empty list (9), whatever one provider does to itself (11).
 
-use std::time::{Duration, Instant};
-
 use broker::app::Broker;
 use broker::background::{self, Background};
 use broker::reserve::{self, Particulars, ReserveError};
@@ -15,6 +13,7 @@ use simulator::{Fault, FaultKind, Provider};
 use store::StoreError;
 use store::fixture::for_each_database;
 
+use crate::eventually::eventually;
 use crate::lifecycle::scene::{Scene, fleet, training};
 use crate::lifecycle::tap::Fate;
 
@@ -175,18 +174,6 @@ async fn invariant_09_an_empty_list_delists_nothing_and_what_it_hides_grows_old(
         scene.close().await;
     })
     .await;
-}
-
-/// Looks again and again, in real time, until it is so.
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so().await {
-        assert!(
-            began.elapsed() < Duration::from_secs(30),
-            "{what} does not come about"
-        );
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

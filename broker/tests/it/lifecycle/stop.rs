@@ -1,8 +1,6 @@
 //! Work that ends early, and a service that is told to stop: nothing stays parked, and the tasks of
 //! a replica go on after a panic.
 
-use std::time::{Duration, Instant};
-
 use broker::app::Broker;
 use broker::background::{self, Background};
 use broker::fulfil;
@@ -15,18 +13,7 @@ use store::work::ClaimToken;
 
 use super::scene::{Scene, fleet, training};
 use super::tap::{Fate, Op};
-
-/// Asks in real time until it is so.
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so().await {
-        assert!(
-            began.elapsed() < Duration::from_secs(30),
-            "{what} does not come about"
-        );
-        tokio::task::yield_now().await;
-    }
-}
+use crate::eventually::eventually;
 
 /// The worker of a replica, alone.
 fn worker(broker: &Broker) -> Background {
