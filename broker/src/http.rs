@@ -67,6 +67,7 @@ use auth::KnownKeys;
 use error::ApiError;
 use offers::OfferPages;
 use plans::PlanAnswers;
+use readiness::LastLook;
 use unrouted::KnownPaths;
 use verifications::LargeSteps;
 
@@ -105,6 +106,7 @@ pub fn serve_with_workers(
     let plan_answers = web::Data::new(PlanAnswers::default());
     let known_keys = web::Data::new(KnownKeys::default());
     let refused = web::Data::new(Refused::default());
+    let looked = web::Data::new(LastLook::default());
     let server = HttpServer::new(move || {
         App::new()
             .app_data(web::Data::clone(&broker))
@@ -117,6 +119,7 @@ pub fn serve_with_workers(
             .app_data(web::Data::clone(&plan_answers))
             .app_data(web::Data::clone(&known_keys))
             .app_data(web::Data::clone(&refused))
+            .app_data(web::Data::clone(&looked))
             .app_data(
                 web::PathConfig::default().error_handler(|error, _| parameter("path", &error)),
             )

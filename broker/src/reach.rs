@@ -3,11 +3,13 @@
 //!
 //! A look goes to the node's SSH port and takes the key exchange, by which the node proves that it
 //! has its host key; nobody logs in. One replica looks at a time. Two that look at once write the
-//! same rows, guarded by the store, so nothing is told twice.
+//! same rows, guarded by the store, so nothing is told twice. Where no node of several providers
+//! answers, it is the broker that is cut off, and nothing is held against any of them.
 
 mod known;
 mod probe;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -93,46 +95,71 @@ async fn probe_within(broker: &Broker, spread: Duration) -> Result<Round, StoreE
     let began = tokio::time::Instant::now();
     let looks = after.into_iter().map(|(after, target)| async move {
         tokio::time::sleep_until(began + after).await;
-        probe_one(broker, &target).await
+        let probe = look(broker, &target).await;
+        (target, probe)
     });
     let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
-    let mut round = Round::default();
-    while let Some(reached) = looks.next().await {
-        match reached? {
-            true => round.reached += 1,
-            false => round.failed += 1,
+    let (mut round, mut silent) = (Round::default(), Vec::new());
+    let mut somebody_answered = false;
+    while let Some((target, probe)) = looks.next().await {
+        match probe {
+            Some(Probe::Failed(why)) => silent.push((target, Probe::Failed(why))),
+            Some(answer) => {
+                somebody_answered = true;
+                match answer {
+                    Probe::Reached { .. } => round.reached += 1,
+                    _ => round.failed += 1,
+                }
+                note(broker, &target, &answer).await?;
+            }
+            None => round.failed += 1,
         }
+    }
+    round.failed += silent.len();
+    let providers: BTreeSet<_> = silent
+        .iter()
+        .map(|(target, _)| &target.lease.offer.provider)
+        .collect();
+    if !somebody_answered && providers.len() > 1 {
+        warn!(
+            nodes = silent.len(),
+            providers = providers.len(),
+            "No node of any provider answered: it is we who are cut off, so none is held to be silent"
+        );
+        return Ok(round);
+    }
+    for (target, probe) in silent {
+        note(broker, &target, &probe).await?;
     }
     Ok(round)
 }
 
-/// Looks at one node and keeps what it finds; says whether it was reached.
-async fn probe_one(broker: &Broker, target: &Target) -> Result<bool, StoreError> {
-    let Target {
-        lease,
-        index,
-        known,
-    } = target;
-    let Some(node) = lease.provider_nodes.get(*index as usize) else {
-        return Ok(false);
-    };
+/// Looks at one node; `None` where the provider names none.
+async fn look(broker: &Broker, target: &Target) -> Option<Probe> {
+    let node = target.lease.provider_nodes.get(target.index as usize)?;
+    let known = &target.known.keys;
     let config = &broker.config().reach;
     let patience = Duration::from_secs(config.timeout_seconds.max(1).into());
     let simulation = broker.mode() == DatabaseMode::Simulation;
-    let shown = probe::host_key(&node.host, node.port, &known.keys, simulation, patience).await;
-    let probe = match shown {
-        Ok(key) => probe::compare(&known.keys, &key),
+    let shown = probe::host_key(&node.host, node.port, known, simulation, patience).await;
+    Some(match shown {
+        Ok(key) => probe::compare(known, &key),
         Err(failure) => Probe::Failed(failure),
-    };
-    let limit = TimeDelta::seconds(config.unreachable_seconds.into());
+    })
+}
+
+/// Keeps what was found of a node, and tells what is new.
+async fn note(broker: &Broker, target: &Target, probe: &Probe) -> Result<(), StoreError> {
+    let Target { lease, index, .. } = target;
+    let limit = TimeDelta::seconds(broker.config().reach.unreachable_seconds.into());
     let all = broker.store().reach().across_tenants();
     let told = all
-        .record(lease.id, *index, &probe, limit, broker.now())
+        .record(lease.id, *index, probe, limit, broker.now())
         .await?;
     for kind in &told {
         tell(broker, lease, *index, *kind);
     }
-    Ok(matches!(probe, Probe::Reached { .. }))
+    Ok(())
 }
 
 fn tell(broker: &Broker, lease: &Lease, index: u32, kind: EventType) {

@@ -5,7 +5,8 @@ use market::identity::{Projects, Role, Scopes};
 use market::ids::{ApiKeyId, PrincipalId, TenantId};
 use sea_orm::sea_query::{Expr, Func};
 use sea_orm::{
-    ColumnTrait, Condition, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder, QuerySelect,
+    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
+    QueryOrder, QuerySelect,
 };
 
 use crate::entity::api_keys;
@@ -116,20 +117,56 @@ impl From<api_keys::Model> for ApiKey {
     }
 }
 
-/// Those that are good; a key that follows another by rotation needs no room.
+/// Those that are good, also the old one of a rotation while it lives on.
 const ROOM: Room = Room {
     what: "API keys that are good",
     most: 500,
     instead: "revoke one first",
 };
 
+/// How many keys that were revoked or have expired a tenant still sees. Lists are read whole, and a key
+/// is soon made and revoked.
+pub const KEPT_WHEN_OVER: u64 = 1_000;
+
+/// Refuses where as many are good as may be, and forgets those that were over the longest.
+async fn make_room(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    now: Moment,
+) -> Result<(), StoreError> {
+    use api_keys::Column;
+    let is_good = Condition::all().add(Column::RevokedAt.is_null()).add(
+        Condition::any()
+            .add(Column::ExpiresAt.is_null())
+            .add(Column::ExpiresAt.gt(now)),
+    );
+    let of_tenant = || api_keys::Entity::find().filter(Column::TenantId.eq(Text(tenant)));
+    ROOM.for_one_more(tx, tenant, of_tenant().filter(is_good.clone()))
+        .await?;
+    let last = of_tenant()
+        .filter(is_good.clone().not())
+        .order_by_desc(Column::Id)
+        .offset(KEPT_WHEN_OVER)
+        .one(tx)
+        .await?;
+    if let Some(last) = last {
+        api_keys::Entity::delete_many()
+            .filter(Column::TenantId.eq(Text(tenant)))
+            .filter(is_good.not())
+            .filter(Column::Id.lte(last.id))
+            .exec(tx)
+            .await?;
+    }
+    Ok(())
+}
+
 tenant_scoped!(ApiKeys, api_keys, TenantApiKeys, AllApiKeys, "API keys");
 
 impl TenantApiKeys<'_> {
     /// Keeps a new key, which is a principal of its own.
     ///
-    /// Errors: [`StoreError::Conflict`] when the same key exists, or as many are good as may be; [`StoreError::Stale`] when
-    /// `completion` was taken over.
+    /// Errors: [`StoreError::Conflict`] when the same key exists, or as many are good as may be;
+    /// [`StoreError::Stale`] when `completion` was taken over.
     pub async fn insert(
         &self,
         key: NewApiKey,
@@ -152,15 +189,7 @@ impl TenantApiKeys<'_> {
             projects: key.projects.named().cloned().map(Json),
         };
         transaction!(self.store, |tx| {
-            let there = api_keys::Entity::find()
-                .filter(api_keys::Column::TenantId.eq(Text(self.tenant)))
-                .filter(api_keys::Column::RevokedAt.is_null())
-                .filter(
-                    Condition::any()
-                        .add(api_keys::Column::ExpiresAt.is_null())
-                        .add(api_keys::Column::ExpiresAt.gt(row.created_at)),
-                );
-            ROOM.for_one_more(tx, self.tenant, there).await?;
+            make_room(tx, self.tenant, row.created_at).await?;
             api_keys::Entity::insert(row.clone().into_active_model())
                 .exec_without_returning(tx)
                 .await
@@ -171,7 +200,7 @@ impl TenantApiKeys<'_> {
         })
     }
 
-    /// The tenant's keys, the newest first, revoked ones too.
+    /// The tenant's keys, the newest first; of those that are over the newest [`KEPT_WHEN_OVER`].
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn list(&self) -> Result<Vec<ApiKey>, StoreError> {
@@ -186,7 +215,8 @@ impl TenantApiKeys<'_> {
     /// Puts a key in place of another, which lives on for a while; gives the new one.
     ///
     /// Errors: [`StoreError::NotFound`]; [`Conflict::KeyNotActive`] when the old one was revoked,
-    /// has expired or was followed already; [`StoreError::Stale`] when `completion` was taken over.
+    /// has expired or was followed already; [`Conflict::NoRoom`]; [`StoreError::Stale`] when
+    /// `completion` was taken over.
     pub async fn rotate(
         &self,
         old: ApiKeyId,
@@ -195,6 +225,7 @@ impl TenantApiKeys<'_> {
         completion: Option<Completion<'_, ApiKey>>,
     ) -> Result<ApiKey, StoreError> {
         transaction!(self.store, |tx| {
+            make_room(tx, self.tenant, now.into()).await?;
             let row = api_keys::Entity::find_by_id(Text(old))
                 .filter(api_keys::Column::TenantId.eq(Text(self.tenant)))
                 .lock_exclusive()

@@ -2,6 +2,7 @@
 
 use migrations::Migrator;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend};
+use sea_orm_migration::migrator::Migration;
 use sea_orm_migration::{MigrationStatus as Applied, MigratorTrait};
 
 use crate::tx::transaction;
@@ -41,21 +42,16 @@ impl Store {
         })
     }
 
-    /// Every change known to the program, in order.
+    /// Every change known to the program, in order. Writes nothing.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn migration_status(&self) -> Result<Vec<MigrationStatus>, StoreError> {
-        transaction!(self, |tx| {
-            Migrator::install(tx).await?;
-            let migrations = Migrator::get_migration_with_status(tx).await?;
-            Ok(migrations
-                .iter()
-                .map(|change| MigrationStatus {
-                    name: change.name().to_owned(),
-                    applied: change.status() == Applied::Applied,
-                })
-                .collect())
-        })
+        let migrations = Migrator::get_migration_with_status_read_only(&self.read).await?;
+        let status = |change: &Migration| MigrationStatus {
+            name: change.name().to_owned(),
+            applied: change.status() == Applied::Applied,
+        };
+        Ok(migrations.iter().map(status).collect())
     }
 }
 

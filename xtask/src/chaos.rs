@@ -12,5 +12,5 @@ pub(crate) fn chaos(kills: u64, seed: u64) -> Result<()> {
         ("CHAOS_SEED", seed.as_str()),
         ("REQUIRE_SERVICES", "1"),
     ];
-    integration_test(&named::CHAOS, &settings)
+    integration_test(&named::CHAOS, &[], &settings)
 }

@@ -181,7 +181,7 @@ fn policy(plans: u32) -> Result<()> {
 }
 
 fn verification_table() -> Result<()> {
-    integration_test(&named::VERIFICATION_TABLE, &[("UPDATE_DOCS", "1")])
+    integration_test(&named::VERIFICATION_TABLE, &[], &[("UPDATE_DOCS", "1")])
 }
 
 fn cross_tenant(calls: u64, seed: u64) -> Result<()> {
@@ -190,22 +190,14 @@ fn cross_tenant(calls: u64, seed: u64) -> Result<()> {
         ("CROSS_TENANT_CALLS", calls.as_str()),
         ("CROSS_TENANT_SEED", seed.as_str()),
     ];
-    integration_test(&named::CROSS_TENANT, &drawn)
+    integration_test(&named::CROSS_TENANT, &["--release", "--locked"], &drawn)
 }
 
-/// Runs one integration test, which says what it sees.
-fn integration_test(test: &Named, environment: &[(&str, &str)]) -> Result<()> {
+/// Runs one integration test, built with these flags, which says what it sees.
+fn integration_test(test: &Named, flags: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     let Named { package, name } = test;
-    let args = [
-        "test",
-        "-p",
-        package,
-        "--test",
-        "it",
-        "--",
-        name,
-        "--nocapture",
-    ];
+    let test = ["test", "-p", package, "--test", "it"];
+    let args = [&test, flags, &["--", name, "--nocapture"]].concat();
     cargo(&args, environment)
 }
 

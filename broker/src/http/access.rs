@@ -16,11 +16,11 @@ pub fn role_reaches(role: Role, family: ResourceFamily) -> Scope {
 
         (Role::Provider, F::Providers) => Scope::Read,
 
-        (
-            Role::Member,
-            F::SshKeys | F::Capacity | F::Plans | F::Reservations | F::Events | F::Identity,
-        ) => Scope::Write,
-        (Role::Member, F::Providers | F::Attestations | F::Spending) => Scope::Read,
+        (Role::Member, F::SshKeys | F::Plans | F::Reservations | F::Events | F::Identity) => {
+            Scope::Write
+        }
+        // What a tenant pays for a thing is not for whoever reserves it to say.
+        (Role::Member, F::Capacity | F::Providers | F::Attestations | F::Spending) => Scope::Read,
 
         (Role::Finance, F::Capacity | F::Spending | F::Reservations | F::Events) => Scope::Read,
 

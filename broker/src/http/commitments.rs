@@ -8,6 +8,7 @@ use market::capacity::{CapacityFault, Commitment, OpenCommitment, OwnScope};
 use market::ids::{CommitmentId, ProviderId};
 use market::money::Money;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use super::access::{ReadCapacity, WriteCapacity};
 use super::auth::May;
@@ -165,6 +166,14 @@ pub(super) fn check_provider(broker: &Broker, provider: &ProviderId) -> Result<(
     )))
 }
 
+/// Has plans of this replica reckon with what was just kept. It is kept: where the database answers no
+/// more, this replica learns of it as the others do.
+pub(super) async fn take_up(broker: &Broker) {
+    if let Err(error) = catch_up(broker).await {
+        warn!(error = %crate::chain(&error), "Own capacity was changed and could not be read yet");
+    }
+}
+
 /// Lists the tenant's commitments, the newest first.
 #[utoipa::path(
     tag = "capacity",
@@ -189,7 +198,8 @@ pub(crate) async fn list_commitments(
     Ok(web::Json(page.map(|open| CommitmentView::at(&open, now))))
 }
 
-/// Makes capacity known that is paid for. Plans take it first from then on.
+/// Makes capacity known that is paid for. Plans take it first from then on. For administrators, who
+/// name the tenant with `?tenant=`: it says what that tenant pays.
 #[utoipa::path(
     tag = "capacity",
     params(IdempotencyHeader),
@@ -216,7 +226,7 @@ pub(crate) async fn add_commitment(
         let kept = commitments
             .add(commitment, completion(effect, &render))
             .await?;
-        catch_up(&broker).await?;
+        take_up(&broker).await;
         Ok(render(&kept))
     })
     .await
@@ -263,7 +273,7 @@ pub(crate) async fn delete_commitment(
         commitments
             .withdraw(*id, now, completion(effect, &gone))
             .await?;
-        catch_up(&broker).await?;
+        take_up(&broker).await;
         Ok(gone(&()))
     })
     .await

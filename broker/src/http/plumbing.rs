@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::error::ApiError;
 use super::openapi::Document;
-use super::readiness::Readiness;
+use super::readiness::{LastLook, Readiness};
 use crate::app::Broker;
 
 /// That the process lives.
@@ -30,16 +30,19 @@ pub(crate) async fn healthz() -> web::Json<Health> {
 }
 
 /// Whether this replica can do its work, part by part: it is not stopping, the database answers and
-/// has the schema, the snapshot follows it, some provider's supply is fresh, and what runs in the
-/// background lives.
+/// has the schema, the snapshot follows it, and what runs in the background lives. That no provider's
+/// supply is fresh, or that Redis is lost, is said and takes nothing out of service.
 #[utoipa::path(
     tag = "plumbing",
     responses((status = 200, description = "It is ready; otherwise 503 names what is missing", body = Readiness)),
     security(())
 )]
 #[get("/readyz")]
-pub(crate) async fn readyz(broker: web::Data<Broker>) -> Result<web::Json<Readiness>, ApiError> {
-    Readiness::examine(&broker)
+pub(crate) async fn readyz(
+    broker: web::Data<Broker>,
+    looked: web::Data<LastLook>,
+) -> Result<web::Json<Readiness>, ApiError> {
+    Readiness::examine(&broker, &looked)
         .await
         .map(web::Json)
         .map_err(|missing| {

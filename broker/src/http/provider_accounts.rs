@@ -12,14 +12,13 @@ use serde::{Deserialize, Serialize};
 use super::access::{ReadCapacity, WriteCapacity};
 use super::auth::May;
 use super::body::Body;
-use super::commitments::check_provider;
+use super::commitments::{check_provider, take_up};
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
 use super::names::check_name;
 use super::page::{Cursors, Page, WhichPage};
 use super::query::{NoParameters, Query};
 use crate::app::Broker;
-use crate::ingest::catch_up;
 
 /// An agreed price. The first price of an account that holds and means an offer counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -170,7 +169,8 @@ pub(crate) async fn list_provider_accounts(
     ))
 }
 
-/// Makes agreed prices known. Plans and quotes reckon with them from then on.
+/// Makes agreed prices known. Plans and quotes reckon with them from then on. For administrators, who
+/// name the tenant with `?tenant=`: it says what that tenant pays.
 #[utoipa::path(
     tag = "capacity",
     params(IdempotencyHeader),
@@ -195,7 +195,7 @@ pub(crate) async fn add_provider_account(
     idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         let accounts = broker.store().provider_accounts().of(who.tenant);
         let kept = accounts.add(account, completion(effect, &render)).await?;
-        catch_up(&broker).await?;
+        take_up(&broker).await;
         Ok(render(&kept))
     })
     .await
@@ -241,7 +241,7 @@ pub(crate) async fn delete_provider_account(
         accounts
             .withdraw(*id, now, completion(effect, &gone))
             .await?;
-        catch_up(&broker).await?;
+        take_up(&broker).await;
         Ok(gone(&()))
     })
     .await

@@ -1,15 +1,17 @@
 //! Whether this replica can do its work, part by part: what `GET /readyz` says.
 //!
 //! A part that fails takes the replica out of service, for another may be well. One that is
-//! degraded is said and no more: a lost Redis costs speed, and a poller that hangs must affect the
-//! offers of its provider alone.
+//! degraded is said and no more: a lost Redis costs speed, a poller that hangs must affect the offers
+//! of its provider alone, and supply that nobody can read is as old on every other replica, while what
+//! runs must go on being proved, shown and released.
 
 use std::time::Duration;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::check::DemandFault;
 use serde::Serialize;
 use store::catalog::Generation;
+use tokio::sync::Mutex;
 
 use super::providers::is_fresh;
 use crate::app::Broker;
@@ -20,6 +22,8 @@ use crate::pulse::Life;
 const SNAPSHOT_LIMIT: TimeDelta = TimeDelta::seconds(30);
 /// How long the database may take to answer: whoever asks waits only so long.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long what the database said is believed.
+const BELIEVED: TimeDelta = TimeDelta::seconds(1);
 
 /// How a part stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -83,13 +87,16 @@ impl Readiness {
     /// Looks at every part.
     ///
     /// Errors: the parts that fail, each with what to do.
-    pub(super) async fn examine(broker: &Broker) -> Result<Self, Vec<DemandFault>> {
+    pub(super) async fn examine(
+        broker: &Broker,
+        looked: &LastLook,
+    ) -> Result<Self, Vec<DemandFault>> {
         let mut parts = vec![Part::failed_unless(
             !broker.pulses().is_stopping(),
             "process",
             "it stops and takes on nothing more; call another replica",
         )];
-        match tokio::time::timeout(PATIENCE, stored(broker)).await {
+        match tokio::time::timeout(PATIENCE, looked.stored(broker)).await {
             Ok(stored) => parts.extend(stored),
             Err(_) => parts.push(lost_database()),
         }
@@ -124,6 +131,26 @@ fn lost_database() -> Part {
     Part::of("database", Standing::Failed, detail)
 }
 
+/// What the database was last found to be: however many ask, it is looked at once a second, and by one
+/// of them.
+#[derive(Default)]
+pub(crate) struct LastLook(Mutex<Option<(DateTime<Utc>, Vec<Part>)>>);
+
+impl LastLook {
+    async fn stored(&self, broker: &Broker) -> Vec<Part> {
+        let mut last = self.0.lock().await;
+        let now = broker.now();
+        if let Some((at, parts)) = &*last
+            && (TimeDelta::zero()..BELIEVED).contains(&(now - at))
+        {
+            return parts.clone();
+        }
+        let parts = stored(broker).await;
+        *last = Some((now, parts.clone()));
+        parts
+    }
+}
+
 /// The database, and what only it can say.
 async fn stored(broker: &Broker) -> Vec<Part> {
     let (store, now) = (broker.store(), broker.now());
@@ -152,8 +179,14 @@ async fn stored(broker: &Broker) -> Vec<Part> {
         .iter()
         .filter(|provider| only_lists || broker.provider(&provider.id).is_some())
         .any(|provider| is_fresh(&snapshot, provider, now));
-    let detail = "no provider's supply is fresh; GET /v1/providers says why";
-    parts.push(Part::failed_unless(fresh, "providers", detail));
+    parts.push(match fresh {
+        true => Part::ok("providers"),
+        false => Part::of(
+            "providers",
+            Standing::Degraded,
+            "no provider's supply is fresh, so that nothing can be reserved; GET /v1/providers says why",
+        ),
+    });
     parts
 }
 

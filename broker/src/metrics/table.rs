@@ -133,7 +133,7 @@ metrics! {
     RATE_LIMITED = Counter "broker_http_rate_limited_total" ["family"]
         "Calls refused by rate limits: reads, writes, anonymous";
     CREDENTIALS_REFUSED = Counter "broker_http_refused_credentials_total" ["code"]
-        "Calls refused for their credential: token_missing, invalid_token, token_expired";
+        "Calls refused for their credential: token_missing, invalid_token, token_expired, not_a_member";
     DATABASE_UP = Gauge "broker_database_up" []
         "1 when the database answered this look, else 0; what it would have said is then absent";
     CONNECTIONS = Gauge "broker_database_connections" ["pool", "state"]

@@ -55,16 +55,19 @@ impl Belongings {
         let sent = format!("/v1/webhook-endpoints/{webhook}/test");
         let sent = caller.send("POST", &sent, None).await;
         let budget = json!({ "period": "month", "cap_usd": "1000000", "mode": "notify" });
-        let budget = service.with(admin).post("/v1/budgets", &budget).await;
+        let by_admin = async |path: &str, body: Value| {
+            let made = service.with(admin).post(path, &body).await;
+            id(made.expect(201))
+        };
         Self {
             tenant: key.tenant.to_string(),
             reservation: made("/v1/reservations", reserve).await,
             quote: made("/v1/quotes", json!({ "plan_id": plan })).await,
             api_key: made("/v1/api-keys", json!({ "name": mark, "role": "viewer" })).await,
             delivery: id(sent.expect(202)),
-            budget: id(budget.expect(201)),
-            commitment: made("/v1/commitments", commitment(mark)).await,
-            account: made("/v1/provider-accounts", account(mark)).await,
+            budget: by_admin("/v1/budgets", budget).await,
+            commitment: by_admin("/v1/commitments", commitment(mark)).await,
+            account: by_admin("/v1/provider-accounts", account(mark)).await,
             in_use,
             attestation,
             webhook,

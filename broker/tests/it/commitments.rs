@@ -40,6 +40,8 @@ async fn what_is_paid_for_is_planned_first_quoted_as_paid_and_used_once() {
     let service = Service::start().await;
     let key = service.key("acme", Role::Member).await;
     let caller = service.with(&key);
+    let admin = service.key("acme", Role::Admin).await;
+    let admin = service.with(&admin);
     ssh_key(&service, &key).await;
     let demand = orderable_demand(&service).await;
     let before = plan(&service, &key, &demand).await;
@@ -47,7 +49,7 @@ async fn what_is_paid_for_is_planned_first_quoted_as_paid_and_used_once() {
     assert!(!is_free(&before["candidates"][0]["price_usd_hour"]));
 
     let ask = paid_for(&demand, 1);
-    let made = caller.post("/v1/commitments", &ask).await.expect(201);
+    let made = admin.post("/v1/commitments", &ask).await.expect(201);
     assert_eq!(
         (&made["nodes_left"], &made["nodes"]),
         (&json!(1), &json!(1))
@@ -117,7 +119,7 @@ async fn what_is_paid_for_is_planned_first_quoted_as_paid_and_used_once() {
         json!(1),
         "nothing was handed off, so nothing was used"
     );
-    caller.delete(&path).await.expect(204);
+    admin.delete(&path).await.expect(204);
     let after = plan(&service, &key, &demand).await;
     assert!(after["candidates"][0].get("covered").is_none());
     caller.get(&path).await.refused(404, "not_found");
@@ -129,6 +131,8 @@ async fn an_agreed_price_stands_in_place_of_the_list_price_in_plan_and_quote() {
     let service = Service::start().await;
     let key = service.key("acme", Role::Member).await;
     let caller = service.with(&key);
+    let admin = service.key("acme", Role::Admin).await;
+    let admin = service.with(&admin);
     let demand = orderable_demand(&service).await;
     let before = plan(&service, &key, &demand).await;
     let price = json!({ "gpu": demand["gpu"], "price_usd_gpu_hour": "0.12345678" });
@@ -136,7 +140,7 @@ async fn an_agreed_price_stands_in_place_of_the_list_price_in_plan_and_quote() {
         "name": "frame contract", "provider": demand["policy"]["allow_providers"][0],
         "prices": [price],
     });
-    let made = caller.post("/v1/provider-accounts", &ask).await.expect(201);
+    let made = admin.post("/v1/provider-accounts", &ask).await.expect(201);
     let planned = plan(&service, &key, &demand).await;
     let best = &planned["candidates"][0];
     assert_eq!(best["price_usd_gpu_hour"], "0.12345678");
@@ -152,7 +156,7 @@ async fn an_agreed_price_stands_in_place_of_the_list_price_in_plan_and_quote() {
     assert_eq!(prices(&theirs), prices(&before));
     let path = format!("/v1/provider-accounts/{id}");
     assert_eq!(caller.get(&path).await.expect(200), made);
-    caller.delete(&path).await.expect(204);
+    admin.delete(&path).await.expect(204);
     let again = plan(&service, &key, &demand).await;
     assert_eq!(prices(&again), prices(&before));
     // The plan at the agreed price answers no more.
@@ -165,7 +169,7 @@ async fn an_agreed_price_stands_in_place_of_the_list_price_in_plan_and_quote() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_meant_is_refused_in_one_sentence() {
     let service = Service::start().await;
-    let key = service.key("acme", Role::Member).await;
+    let key = service.key("acme", Role::Admin).await;
     let caller = service.with(&key);
     let good = paid_for(&orderable_demand(&service).await, 1);
     for (field, value, code) in [

@@ -154,6 +154,17 @@ async fn nodes_that_prove_themselves_and_those_who_watch_our_health_are_not_coun
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_reads_metrics_is_counted() {
+    let service = strict().await;
+    let admin = service.key("operators", Role::Admin).await;
+    let read = until_refused(async || service.with(&admin).get("/metrics").await).await;
+    assert_eq!(number(&read, "ratelimit-limit"), 4);
+    let guess = until_refused(async || service.bearer("a-guess").get("/metrics").await).await;
+    assert_eq!(number(&guess, "ratelimit-limit"), 3);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn where_limits_are_off_nothing_is_counted() {
     let service = Service::start().await;
     for _ in 0..60 {

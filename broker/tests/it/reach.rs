@@ -5,6 +5,7 @@ use market::identity::Role;
 use serde_json::{Value, json};
 
 use crate::access::{access, fleet, probe, reserve, until_active};
+use crate::lifecycle::scene::training;
 use crate::service::{Key, Service, ssh_key};
 
 /// A service with one machine in use; gives the reservation and the provider's id of the machine.
@@ -120,5 +121,43 @@ async fn a_silent_machine_counts_as_lost_where_the_demand_says_so_and_is_replace
     let lost = service.with(&key).get(lost).await.expect(200);
     assert_eq!(lost["items"][0]["data"]["lease_id"], first);
     assert_eq!(probe(&service).await, (1, 0));
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_at_any_provider_answers_it_is_we_who_are_cut_off() {
+    let mut demand = fleet(1);
+    demand["policy"]["on_unreachable"] = json!("repair");
+    let (service, key, path, machine) = one_machine(&demand).await;
+    let mut other = training(8);
+    other["policy"] = json!({ "on_unreachable": "repair" });
+    reserve(&service, &key, &other).await;
+    assert_eq!(probe(&service).await, (2, 0));
+    let simulator = service.world.simulator();
+    let machines = simulator.running_machines();
+    assert_eq!(machines.len(), 2);
+    for one in &machines {
+        simulator.drop_off_network(&one.id).expect("it runs");
+    }
+    for minutes in [1, 10, 10] {
+        pass(&service, minutes);
+        assert_eq!(probe(&service).await, (0, 2));
+    }
+    let turned = service.world.turn(TimeDelta::zero()).await;
+    turned.expect("the clock turns");
+    assert!(told(&service, &key).await.is_empty());
+    let now = service.with(&key).get(&path).await.expect(200);
+    assert_eq!(now["state"], "active");
+
+    // One is back, so the other is silent of its own.
+    let back = machines.iter().find(|one| one.id != machine);
+    simulator
+        .return_to_network(&back.expect("the other").id)
+        .expect("it runs");
+    for minutes in [1, 11] {
+        pass(&service, minutes);
+        assert_eq!(probe(&service).await, (1, 1));
+    }
+    assert_eq!(told(&service, &key).await, ["node.unreachable"]);
     service.stop().await;
 }

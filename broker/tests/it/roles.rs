@@ -162,16 +162,16 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("PATCH /v1/budgets/{id}", "+xxxxx", ".xxxxx", "xx"),
     ("DELETE /v1/budgets/{id}", "+xxxxx", ".xxxxx", "xx"),
     ("GET /v1/commitments", "+x++++", "+.....", "xx"),
-    ("POST /v1/commitments", "+x++xx", "+.....", "xx"),
+    ("POST /v1/commitments", "+xxxxx", "+.....", "xx"),
     ("GET /v1/commitments/{id}", "+x++++", ".x....", "xx"),
-    ("DELETE /v1/commitments/{id}", "+x++xx", ".x..xx", "xx"),
+    ("DELETE /v1/commitments/{id}", "+xxxxx", ".xxxxx", "xx"),
     ("GET /v1/provider-accounts", "+x++++", "+.....", "xx"),
-    ("POST /v1/provider-accounts", "+x++xx", "+.....", "xx"),
+    ("POST /v1/provider-accounts", "+xxxxx", "+.....", "xx"),
     ("GET /v1/provider-accounts/{id}", "+x++++", ".x....", "xx"),
     (
         "DELETE /v1/provider-accounts/{id}",
-        "+x++xx",
-        ".x..xx",
+        "+xxxxx",
+        ".xxxxx",
         "xx",
     ),
     ("GET /v1/ssh-keys", "+x++x+", "+.....", "++"),
@@ -234,17 +234,18 @@ impl Stage {
     /// The things that a caller is to be refused or let at. What a call removes is made anew.
     async fn things(&self, of: &Belongings, route: &str, within: Option<&str>) -> Belongings {
         let mut things = of.clone();
-        let (service, admin) = (&self.service, self.service.with(&self.maker));
+        let (service, maker) = (&self.service, self.service.with(&self.maker));
+        let operator = self.service.with(&self.admin);
         let id = |made: Value| made["id"].as_str().expect("an id").to_owned();
         match route {
             "DELETE /v1/ssh-keys/{id}" => {
                 // A tenant has each key once, so the one that is there is put back.
                 let body = of.body("POST /v1/ssh-keys", &self.demand).expect("a body");
-                let made = admin.post("/v1/ssh-keys", &body).await;
+                let made = maker.post("/v1/ssh-keys", &body).await;
                 if made.status == 201 {
                     things.ssh_key = id(made.body);
                 } else {
-                    let known = admin.get("/v1/ssh-keys").await.expect(200);
+                    let known = maker.get("/v1/ssh-keys").await.expect(200);
                     things.ssh_key = id(known["items"][0].clone());
                 }
             }
@@ -257,27 +258,27 @@ impl Stage {
             }
             "DELETE /v1/webhook-endpoints/{id}" => {
                 let body = of.body("POST /v1/webhook-endpoints", &self.demand);
-                let made = admin.post("/v1/webhook-endpoints", &body.expect("a body"));
+                let made = maker.post("/v1/webhook-endpoints", &body.expect("a body"));
                 things.webhook = id(made.await.expect(201));
             }
             "DELETE /v1/commitments/{id}" => {
                 let body = of.body("POST /v1/commitments", &self.demand);
-                let made = admin.post("/v1/commitments", &body.expect("a body"));
+                let made = operator.post("/v1/commitments", &body.expect("a body"));
                 things.commitment = id(made.await.expect(201));
             }
             "DELETE /v1/provider-accounts/{id}" => {
                 let body = of.body("POST /v1/provider-accounts", &self.demand);
-                let made = admin.post("/v1/provider-accounts", &body.expect("a body"));
+                let made = operator.post("/v1/provider-accounts", &body.expect("a body"));
                 things.account = id(made.await.expect(201));
             }
             "DELETE /v1/budgets/{id}" => {
                 let body = of.body("POST /v1/budgets", &self.demand).expect("a body");
-                let made = self.service.with(&self.admin).post("/v1/budgets", &body);
+                let made = operator.post("/v1/budgets", &body);
                 things.budget = id(made.await.expect(201));
             }
             "POST /v1/reservations" => {
                 let body = of.body("POST /v1/quotes", &self.demand).expect("a body");
-                things.quote = id(admin.post("/v1/quotes", &body).await.expect(201));
+                things.quote = id(maker.post("/v1/quotes", &body).await.expect(201));
             }
             _ => {}
         }

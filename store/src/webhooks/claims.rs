@@ -9,8 +9,8 @@ use market::event::{Event, EventType};
 use market::ids::{WebhookDeliveryId, WebhookEndpointId};
 use sea_orm::sea_query::{Expr, LockBehavior, LockType};
 use sea_orm::{
-    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, Order,
-    PaginatorTrait, QueryFilter, QueryOrder, QuerySelect, QueryTrait,
+    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, Order, QueryFilter,
+    QueryOrder, QuerySelect, QueryTrait,
 };
 use serde_json::json;
 
@@ -186,18 +186,31 @@ impl Deliveries<'_> {
     }
 }
 
+/// How many attempts of a delivery are kept, the newest: it may be sent again without end, and lists read
+/// them whole.
+const KEPT_ATTEMPTS: i32 = 20;
+
 async fn add_attempt(
     tx: &DatabaseTransaction,
     id: WebhookDeliveryId,
     attempt: &NewAttempt,
 ) -> Result<(), StoreError> {
-    let before = webhook_attempts::Entity::find()
-        .filter(webhook_attempts::Column::DeliveryId.eq(Text(id)))
-        .count(tx)
+    use webhook_attempts::Column;
+    let of_delivery = Column::DeliveryId.eq(Text(id));
+    let last = webhook_attempts::Entity::find()
+        .filter(of_delivery.clone())
+        .order_by_desc(Column::Number)
+        .one(tx)
+        .await?;
+    let number = last.map_or(0, |last| last.number).saturating_add(1);
+    webhook_attempts::Entity::delete_many()
+        .filter(of_delivery)
+        .filter(Column::Number.lte(number.saturating_sub(KEPT_ATTEMPTS)))
+        .exec(tx)
         .await?;
     let row = webhook_attempts::Model {
         delivery_id: Text(id),
-        number: i32::try_from(before + 1).map_err(StoreError::corrupt)?,
+        number,
         at: attempt.at.into(),
         latency_ms: i32::try_from(attempt.latency_ms).unwrap_or(i32::MAX),
         status: attempt.status.map(i32::from),

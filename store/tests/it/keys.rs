@@ -1,6 +1,6 @@
 use market::identity::{Projects, ResourceFamily, Role, Scope};
 use market::ids::{ApiKeyId, SshKeyId};
-use store::api_keys::{NewApiKey, SuccessorKey};
+use store::api_keys::{KEPT_WHEN_OVER, NewApiKey, SuccessorKey};
 use store::fixture::for_each_database;
 use store::signing_keys::{KeyPurpose, SigningKey};
 use store::ssh_keys::NewSshKey;
@@ -270,6 +270,56 @@ async fn a_key_of_some_projects_is_revoked_where_the_schema_goes_back_before_the
         let usable = usable.into_iter().filter(|key| key.is_usable(at(1)));
         let ids: Vec<_> = usable.map(|key| key.id).collect();
         assert_eq!(ids, [whole.id], "and not {}", bound.id);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn keys_that_are_over_are_forgotten_beyond_so_many_and_a_rotation_needs_room() {
+    for_each_database(async |store| {
+        let (owner, _) = tenant(store, "owner").await;
+        let (other, _) = tenant(store, "other").await;
+        let keys = store.api_keys().of(owner);
+        let theirs = api_key("theirs");
+        let of_other = store.api_keys().of(other);
+        of_other.insert(theirs.clone(), None).await.expect("kept");
+        of_other.revoke(theirs.id, at(1), None).await.expect("over");
+        let kept = u32::try_from(KEPT_WHEN_OVER).expect("not many");
+        let mut over = Vec::new();
+        for number in 0..kept + 3 {
+            let new = api_key(&format!("over {number}"));
+            over.push(new.id);
+            keys.insert(new, None).await.expect("kept");
+            let last = *over.last().expect("one");
+            keys.revoke(last, at(1), None).await.expect("over");
+        }
+        let good = api_key("good");
+        keys.insert(good.clone(), None).await.expect("kept");
+        let listed = keys.list().await.expect("reads");
+        let ids: Vec<_> = listed.iter().map(|key| key.id).rev().collect();
+        let expected: Vec<_> = over[3..].iter().chain([&good.id]).copied().collect();
+        assert_eq!(ids, expected);
+        assert_eq!(of_other.list().await.expect("reads").len(), 1);
+
+        let mut last = good.id;
+        for number in 1..500 {
+            let new = api_key(&format!("good {number}"));
+            last = new.id;
+            keys.insert(new, None).await.expect("room");
+        }
+        let next = SuccessorKey {
+            id: ApiKeyId::from_uuid(Uuid::now_v7()),
+            prefix: "gpb_next".to_owned(),
+            hash: "next".to_owned(),
+            expires_at: None,
+            old_until: at(50),
+        };
+        let refused = keys.rotate(good.id, next.clone(), at(2), None).await;
+        let refused = refused.expect_err("as many as there may be").to_string();
+        assert!(refused.contains("500 API keys"), "{refused}");
+        keys.revoke(last, at(2), None).await.expect("over");
+        let followed = keys.rotate(good.id, next, at(3), None).await;
+        assert_eq!(followed.expect("room again").name, "laptop");
     })
     .await;
 }

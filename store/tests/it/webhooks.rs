@@ -188,6 +188,28 @@ async fn a_delivery_is_with_one_worker_until_its_claim_runs_out_and_keeps_its_ev
             .await
             .expect("ok");
         assert_eq!((fourth[0].tries, &fourth[0].event), (0, &first[0].event));
+        // However often it is sent again, the newest attempts are kept and no more.
+        for second in 201..260 {
+            let sent = mine.redeliver(endpoint.id, sent.id, at(second), None).await;
+            sent.expect("again");
+            let mut due = work
+                .claim(endpoint.id, token(), at(second), 60, 9)
+                .await
+                .expect("ok");
+            let attempt = answered(200, at(second));
+            work.record(
+                &due.remove(0),
+                &attempt,
+                Outcome::Delivered,
+                PATIENCE,
+                at(second),
+            )
+            .await
+            .expect("recorded");
+        }
+        let sent = mine.deliveries(endpoint.id, None, 9).await.expect("ok");
+        let numbers: Vec<_> = sent[0].attempts.iter().map(|one| one.number).collect();
+        assert_eq!(numbers, (42..=61).collect::<Vec<_>>());
     })
     .await;
 }

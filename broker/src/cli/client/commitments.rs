@@ -20,9 +20,9 @@ use crate::cli::table::print_line;
 pub(in crate::cli) enum CommitmentsCommand {
     /// Lists what is paid for and what is left of it, the newest first.
     List(ListArgs),
-    /// Makes capacity known that is paid for: plans take it first from then on.
+    /// Makes capacity known that is paid for: plans take it first from then on. For administrators.
     Add(Box<AddArgs>),
-    /// Removes one: no plan takes it any more; what is reserved stays as it is.
+    /// Removes one: no plan takes it any more; what is reserved stays as it is. For administrators.
     Remove(RemoveArgs),
 }
 
@@ -37,7 +37,7 @@ pub(in crate::cli) struct ListArgs {
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("thing").required(true).args(["sku", "gpu"]),
-    after_help = "Example: broker commitments add --provider lambda --gpu H100-SXM --gpus 8 --nodes 16 --until 2027-03-31T00:00:00Z --name \"contract 4711\""
+    after_help = "Example: broker commitments add --tenant ten_019a3f0e1c7b7d40b2a1c3d4e5f60718 --provider lambda --gpu H100-SXM --gpus 8 --nodes 16 --until 2027-03-31T00:00:00Z --name \"contract 4711\""
 )]
 pub(in crate::cli) struct AddArgs {
     /// Where it was paid for.
@@ -133,7 +133,7 @@ async fn list(args: ListArgs) -> Result<(), Ending> {
         let commitments = items(commitments, "items");
         if commitments.is_empty() {
             return Ok(print_line(
-                "There are none. `broker commitments add` makes capacity known that is paid for.",
+                "There are none. An administrator makes capacity known that is paid for with `broker commitments add`.",
             )?);
         }
         let rows = commitments.iter().map(|one| {

@@ -2,7 +2,8 @@
 
 use store::fixture::contents;
 
-use super::{Life, Receiver, text};
+use super::{LATER, Life, Receiver, text};
+use crate::routes::{self, Route};
 
 impl Life {
     /// Reads all there is to read, as each who may.
@@ -16,48 +17,28 @@ impl Life {
             .iter()
             .map(|hook| format!("/v1/webhook-endpoints/{}/deliveries", text(&hook["id"])));
         let mut paths: Vec<String> = hooks.collect();
-        for path in [
-            "/v1/webhook-endpoints",
-            "/v1/events",
-            "/v1/audit",
-            "/v1/providers",
-            "/v1/offers",
-            "/v1/reservations",
-            "/v1/api-keys",
-            "/v1/projects",
-            "/v1/ssh-keys",
-            "/v1/balance",
-            "/v1/reports/costs",
-            "/v1/budgets",
-            "/v1/limits",
-            "/v1/credits",
-        ] {
-            paths.push(path.to_owned());
-        }
+        let routes = routes::all();
+        let gets = routes.iter().filter(|route| route.method == "GET");
+        paths.extend(gets.map(Route::filled));
+        paths.push(format!("/v1/providers/{LATER}"));
+        paths.push(format!("/v1/providers/{LATER}/quarantine"));
         for part in ["", "/nodes", "/events", "/access"] {
             paths.push(format!("/v1/reservations/{used}{part}"));
         }
         for path in paths {
             let call = format!("GET {path}");
-            self.heard
-                .ask(&self.service.with(&self.member), &call, None)
-                .await;
+            let scraper = self.service.bearer(&self.scraper);
+            for caller in [
+                scraper,
+                self.service.anyone(),
+                self.service.with(&self.member),
+            ] {
+                self.heard.ask(&caller, &call, None).await;
+            }
             let call = format!("{call}{tenant}");
             self.heard
                 .ask(&self.service.with(&self.admin), &call, None)
                 .await;
-        }
-        for path in [
-            "/healthz",
-            "/readyz",
-            "/metrics",
-            "/openapi.json",
-            "/.well-known/jwks.json",
-        ] {
-            let call = format!("GET {path}");
-            let scraper = self.service.bearer(&self.scraper);
-            self.heard.ask(&scraper, &call, None).await;
-            self.heard.ask(&self.service.anyone(), &call, None).await;
         }
         let audit = self
             .service
