@@ -37,6 +37,7 @@ mod m20261121_000027_key_projects;
 mod m20261121_000028_own_capacity;
 mod m20261121_000029_gang_checks;
 mod m20261121_000030_required_tags;
+mod m20261122_000033_key_makers;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -75,6 +76,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261121_000028_own_capacity::Migration),
             Box::new(m20261121_000029_gang_checks::Migration),
             Box::new(m20261121_000030_required_tags::Migration),
+            Box::new(m20261122_000033_key_makers::Migration),
         ]
     }
 }

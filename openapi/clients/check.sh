@@ -67,5 +67,5 @@ made_up_calls() { # with a key, and those of them that are named
 }
 made_up_calls "$key"
 # What a member is refused was tried only as far as the refusal: an administrator gets further.
-made_up_calls "$admin" --max-time 60 \
-  --include-path-regex '^/(metrics$|v1/(audit|budgets|credits|limits|providers)(/|$))'
+made_up_calls "$admin" --max-time 90 \
+  --include-path-regex '^/(metrics$|v1/(audit|budgets|commitments|credits|limits|provider-accounts|providers|required-tags)(/|$))'

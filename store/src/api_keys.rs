@@ -38,6 +38,8 @@ pub struct NewApiKey {
     pub expires_at: Option<DateTime<Utc>>,
     /// When it was made.
     pub created_at: DateTime<Utc>,
+    /// Who made it; `None` on the command line.
+    pub made_by: Option<PrincipalId>,
 }
 
 /// The key that is to follow another one, for the same principal and the same rights.
@@ -84,6 +86,8 @@ pub struct ApiKey {
     pub revoked_at: Option<DateTime<Utc>>,
     /// The key that follows it.
     pub replaced_by: Option<ApiKeyId>,
+    /// Who made it; `None` where nobody is known.
+    pub made_by: Option<PrincipalId>,
 }
 
 impl ApiKey {
@@ -113,6 +117,7 @@ impl From<api_keys::Model> for ApiKey {
             last_used_at: row.last_used_at.map(Moment::at),
             revoked_at: row.revoked_at.map(Moment::at),
             replaced_by: row.replaced_by.map(|id| id.0),
+            made_by: row.made_by.map(|id| id.0),
         }
     }
 }
@@ -187,6 +192,7 @@ impl TenantApiKeys<'_> {
             principal_id: Some(Text(PrincipalId::from_uuid(key.id.uuid()))),
             replaced_by: None,
             projects: key.projects.named().cloned().map(Json),
+            made_by: key.made_by.map(Text),
         };
         transaction!(self.store, |tx| {
             make_room(tx, self.tenant, row.created_at).await?;

@@ -121,6 +121,7 @@ async fn key(broker: &Broker) -> anyhow::Result<NewSecret> {
         hash: secret.hash(),
         expires_at: None,
         created_at: broker.now(),
+        made_by: None,
     };
     broker
         .store()

@@ -118,6 +118,7 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
                 .expires_in_days
                 .map(|days| now + TimeDelta::days(days.into())),
             created_at: now,
+            made_by: None,
         };
         let id = key.id.to_string();
         let made = json!({ "id": id, "tenant_id": tenant.id, "secret": secret.reveal() });

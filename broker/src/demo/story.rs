@@ -147,6 +147,7 @@ async fn make_key(world: &World) -> Result<String> {
         hash: secret.hash(),
         expires_at: None,
         created_at: broker.now(),
+        made_by: None,
     };
     broker
         .store()

@@ -173,6 +173,7 @@ pub(crate) async fn make_api_key(
             hash: secret.hash(),
             expires_at: asked.expires_at,
             created_at: broker.now(),
+            made_by: Some(who.id),
         };
         let keys = broker.store().api_keys().of(who.tenant);
         let key = keys.insert(new, completion(mark, &kept_answer)).await?;
@@ -255,7 +256,8 @@ fn check_grant(
 
 /// Revokes an API key, and with it every token traded for it.
 ///
-/// Only a key that reaches no further than the caller's own can be revoked, and not with a token.
+/// Whoever made a key or holds it can revoke it, another's only an administrator; only a key that reaches
+/// no further than the caller's own, and not with a token.
 #[utoipa::path(
     tag = "identity",
     params(("id" = ApiKeyId, Path, description = "The key"), IdempotencyHeader),
@@ -270,6 +272,9 @@ pub(crate) async fn revoke_api_key(
 ) -> Result<HttpResponse, ApiError> {
     who.shown_api_key()?;
     let key = find_covered(&broker, &who, *id).await?;
+    // Whoever made it, and whoever holds it.
+    let maker = key.made_by.filter(|maker| *maker == who.id);
+    who.may_change(maker.or(Some(key.principal)))?;
     idempotency::once(&broker, &who, &request, b"", async |effect| {
         let keys = broker.store().api_keys().of(who.tenant);
         keys.revoke(key.id, broker.now(), completion(effect, &gone))

@@ -77,6 +77,7 @@ fn rows() -> Vec<(String, String, String)> {
     rows.map(|line| {
         let cells: Vec<_> = line.split('|').map(str::trim).collect();
         assert_eq!(cells.len(), 6, "{line}");
+        assert!(!cells[2].is_empty(), "a row without a title: {line}");
         (
             cells[1].to_owned(),
             cells[3].to_owned(),

@@ -182,7 +182,8 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("POST /v1/api-keys", "+x++xx", "+.....", "++"),
     // The key is another principal's: only an administrator takes its place.
     ("POST /v1/api-keys/{id}/rotate", "+xxxxx", ".x..xx", "x."),
-    ("DELETE /v1/api-keys/{id}", "+x++xx", ".x..xx", "+."),
+    // Whoever made it.
+    ("DELETE /v1/api-keys/{id}", "+x+xxx", ".x..xx", "+."),
     ("GET /v1/members", "+x++xx", "+.....", "xx"),
     ("GET /v1/projects", "+x++xx", "+.....", "++"),
     ("POST /v1/projects", "+x++xx", "+.....", "xx"),
@@ -227,6 +228,8 @@ struct Stage {
     service: Service,
     demand: Value,
     maker: Key,
+    /// The maker's like, with a key of one project.
+    bound: Key,
     admin: Key,
 }
 
@@ -249,7 +252,15 @@ impl Stage {
                     things.ssh_key = id(known["items"][0].clone());
                 }
             }
-            "DELETE /v1/api-keys/{id}" | "POST /v1/api-keys/{id}/rotate" => {
+            "DELETE /v1/api-keys/{id}" => {
+                let maker = match within {
+                    Some(_) => self.service.with(&self.bound),
+                    None => maker,
+                };
+                let body = json!({ "name": "to be revoked", "role": "viewer" });
+                things.api_key = id(maker.post("/v1/api-keys", &body).await.expect(201));
+            }
+            "POST /v1/api-keys/{id}/rotate" => {
                 let key = match within {
                     Some(project) => service.key_in("acme", Role::Viewer, project).await,
                     None => service.key("acme", Role::Viewer).await,
@@ -312,6 +323,7 @@ async fn every_role_gets_at_every_route_what_the_table_says_and_nothing_else() {
     let stage = Stage {
         demand: orderable_demand(&service).await,
         maker: own[2].clone(),
+        bound: bound.clone(),
         admin: own[0].clone(),
         service,
     };

@@ -232,6 +232,7 @@ impl Service {
             hash: secret.hash(),
             expires_at: None,
             created_at: broker.now(),
+            made_by: None,
         };
         broker
             .store()

@@ -29,6 +29,7 @@ pub struct Model {
     pub principal_id: Option<Text<PrincipalId>>,
     pub replaced_by: Option<Text<ApiKeyId>>,
     pub projects: Option<Json<BTreeSet<ProjectId>>>,
+    pub made_by: Option<Text<PrincipalId>>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

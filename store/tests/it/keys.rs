@@ -20,6 +20,7 @@ fn api_key(hash: &str) -> NewApiKey {
         projects: Projects::All,
         expires_at: Some(at(100)),
         created_at: at(0),
+        made_by: None,
     }
 }
 

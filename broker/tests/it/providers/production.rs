@@ -67,6 +67,7 @@ async fn a_kept_credential_goes_to_no_other_address_in_production() {
         hash: secret.hash(),
         expires_at: None,
         created_at: now,
+        made_by: None,
     };
     let tenant = tenant.await.expect("a tenant").id;
     let inserted = store.api_keys().of(tenant).insert(key, None).await;
