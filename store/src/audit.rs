@@ -376,26 +376,7 @@ pub(crate) async fn append(
     let chain = entry
         .tenant
         .map_or_else(|| SERVICE_CHAIN.to_owned(), |tenant| tenant.to_string());
-    let first = audit_heads::Model {
-        chain: chain.clone(),
-        seq: 0,
-        hash: check::NOTHING.to_owned(),
-    };
-    audit_heads::Entity::insert(first.into_active_model())
-        .on_conflict(
-            OnConflict::column(audit_heads::Column::Chain)
-                .do_nothing()
-                .to_owned(),
-        )
-        .exec_without_returning(tx)
-        .await?;
-    let head = audit_heads::Entity::find_by_id(chain.clone())
-        .lock_exclusive()
-        .one(tx)
-        .await?
-        .ok_or(StoreError::NotFound {
-            what: "audit chain",
-        })?;
+    let head = lock_head(tx, &chain).await?;
     let row = entry.into_row(chain, &head);
     audit_heads::Entity::update_many()
         .col_expr(audit_heads::Column::Seq, Expr::value(row.seq))
@@ -407,6 +388,42 @@ pub(crate) async fn append(
         .exec_without_returning(tx)
         .await?;
     Ok(())
+}
+
+/// Locks the end of a tenant's chain for an entry that this transaction appends later. Whoever counts
+/// events before that calls it first: all others append the entry, then count.
+pub(crate) async fn lock_chain(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+) -> Result<(), StoreError> {
+    lock_head(tx, &tenant.to_string()).await.map(drop)
+}
+
+/// The end of a chain, locked; of a chain without entries the beginning.
+async fn lock_head(
+    tx: &DatabaseTransaction,
+    chain: &str,
+) -> Result<audit_heads::Model, StoreError> {
+    let first = audit_heads::Model {
+        chain: chain.to_owned(),
+        seq: 0,
+        hash: check::NOTHING.to_owned(),
+    };
+    audit_heads::Entity::insert(first.into_active_model())
+        .on_conflict(
+            OnConflict::column(audit_heads::Column::Chain)
+                .do_nothing()
+                .to_owned(),
+        )
+        .exec_without_returning(tx)
+        .await?;
+    audit_heads::Entity::find_by_id(chain)
+        .lock_exclusive()
+        .one(tx)
+        .await?
+        .ok_or(StoreError::NotFound {
+            what: "audit chain",
+        })
 }
 
 impl NewAuditEntry {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{TenantWebhookEndpoints, delivery_row, lock};
+use crate::audit;
 use crate::entity::column::{Moment, Text, Word};
 use crate::entity::webhook_deliveries::{Column, Entity, Model};
 use crate::entity::{events, webhook_attempts};
@@ -109,6 +110,7 @@ impl TenantWebhookEndpoints<'_> {
                 reservation_id: None,
                 data: json!({ "endpoint_id": endpoint }),
             };
+            audit::lock_chain(tx, self.tenant).await?;
             let recorded = record(tx, self.tenant, &[test], now).await?;
             let mut sent = None;
             for event in &recorded {
