@@ -8,13 +8,13 @@ pub mod guard;
 mod post;
 mod sign;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::future::join_all;
 use market::event::Event;
-use market::ids::WebhookEndpointId;
+use market::ids::{TenantId, WebhookEndpointId};
 use rand::Rng as _;
 use serde::Serialize;
 use store::StoreError;
@@ -55,6 +55,10 @@ const CLAIM_SECONDS: u32 = 120;
 const AT_ONCE: u64 = 8;
 /// Endpoints that one process works on side by side.
 const ENDPOINTS_AT_ONCE: usize = 64;
+/// Of these, those of one tenant: receivers that hang hold up no other tenant's.
+const ENDPOINTS_OF_ONE_TENANT: usize = 8;
+/// How many endpoints that are due are looked at to fill these places.
+const LOOKED_AT: u64 = 1_024;
 /// How often due deliveries are looked for when nobody rings.
 const TICK: Duration = Duration::from_secs(1);
 /// A task that has not looked for so long has stopped working.
@@ -70,23 +74,38 @@ struct Body<'a> {
     simulated: bool,
 }
 
+/// Endpoints that are worked on, and whose they are.
+#[derive(Default)]
+struct Busy(HashMap<WebhookEndpointId, TenantId>);
+
+impl Busy {
+    /// Gives an endpoint a place, where it has none yet and there is one for it.
+    fn takes(&mut self, tenant: TenantId, id: WebhookEndpointId) -> bool {
+        let of_tenant = self.0.values().filter(|whose| **whose == tenant).count();
+        let has_room = self.0.len() < ENDPOINTS_AT_ONCE && of_tenant < ENDPOINTS_OF_ONE_TENANT;
+        if !has_room || self.0.contains_key(&id) {
+            return false;
+        }
+        self.0.insert(id, tenant);
+        true
+    }
+}
+
 /// Delivers until it is told to stop: on a ring of the feed, on a timer, and whenever an endpoint is
 /// done with.
 pub async fn keep_delivering(broker: Broker, stop: Stop) {
     let mut listener = broker.listen_for_events();
     let mut under_way = JoinSet::new();
-    let mut busy = HashSet::new();
+    let mut busy = Busy::default();
     while !stop.is_cancelled() && !listener.is_closed() {
         broker.pulses().beat("webhooks", SILENCE);
-        let room = ENDPOINTS_AT_ONCE.saturating_sub(busy.len());
-        // Those that are busy may stand first in the list.
-        let wanted = (room + busy.len()) as u64;
         let due = broker.store().deliveries();
-        match due.due_endpoints(broker.now(), wanted).await {
+        match due.due_endpoints(broker.now(), LOOKED_AT).await {
             Ok(due) => {
-                let free: Vec<_> = due.into_iter().filter(|id| !busy.contains(id)).collect();
-                for id in free.into_iter().take(room) {
-                    busy.insert(id);
+                for (tenant, id) in due {
+                    if !busy.takes(tenant, id) {
+                        continue;
+                    }
                     let broker = broker.clone();
                     under_way.spawn(async move {
                         let done = deliver_to(&broker, id).await;
@@ -101,7 +120,7 @@ pub async fn keep_delivering(broker: Broker, stop: Stop) {
         tokio::select! {
             Some(ended) = under_way.join_next() => match ended {
                 Ok((id, done)) => {
-                    busy.remove(&id);
+                    busy.0.remove(&id);
                     if let Err(failure) = done {
                         error!(error = %crate::chain(&failure), "Webhooks could not be delivered");
                     }
@@ -111,7 +130,7 @@ pub async fn keep_delivering(broker: Broker, stop: Stop) {
                     error!(error = %lost, "A delivery of webhooks was lost");
                     under_way.abort_all();
                     while under_way.join_next().await.is_some() {}
-                    busy.clear();
+                    busy.0.clear();
                 }
             },
             () = listener.hear() => {}
@@ -131,7 +150,8 @@ pub async fn deliver_due(broker: &Broker) -> Result<usize, StoreError> {
     loop {
         let due = broker.store().deliveries();
         let due = due.due_endpoints(broker.now(), ENDPOINTS_AT_ONCE as u64);
-        let work = due.await?.into_iter().map(|id| deliver_to(broker, id));
+        let due = due.await?.into_iter();
+        let work = due.map(|(_, id)| deliver_to(broker, id));
         let mut made = 0;
         for done in join_all(work).await {
             made += done?;
@@ -269,6 +289,30 @@ pub(crate) fn seal(broker: &Broker, secret: &WebhookSecret) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_tenant_takes_the_places_of_all() {
+        let ids = |count: u128| (1..=count).map(uuid::Uuid::from_u128);
+        let mut busy = Busy::default();
+        let mut taken = Vec::new();
+        for tenant in ids(10).map(TenantId::from_uuid) {
+            let base = tenant.uuid().as_u128() * 100;
+            let endpoints = (1..=20).map(|n| uuid::Uuid::from_u128(base + n));
+            let endpoints = endpoints.map(WebhookEndpointId::from_uuid);
+            let places = endpoints.filter(|id| busy.takes(tenant, *id)).count();
+            taken.push(places);
+        }
+        assert_eq!(taken, [8, 8, 8, 8, 8, 8, 8, 8, 0, 0]);
+        let (id, tenant) = busy
+            .0
+            .iter()
+            .next()
+            .map(|(id, of)| (*id, *of))
+            .expect("one");
+        assert!(!busy.takes(tenant, id), "it has its place already");
+        busy.0.remove(&id);
+        assert!(busy.takes(tenant, id));
+    }
 
     fn answered(status: Option<u16>) -> NewAttempt {
         NewAttempt {

@@ -6,7 +6,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::event::{Event, EventType};
-use market::ids::{WebhookDeliveryId, WebhookEndpointId};
+use market::ids::{TenantId, WebhookDeliveryId, WebhookEndpointId};
 use sea_orm::sea_query::{Expr, LockBehavior, LockType};
 use sea_orm::{
     ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, Order, QueryFilter,
@@ -91,25 +91,26 @@ pub(crate) fn due(now: DateTime<Utc>) -> Condition {
 }
 
 impl Deliveries<'_> {
-    /// Up to `limit` endpoints that something is due to, the longest due first.
+    /// Up to `limit` endpoints that something is due to, with whose they are, the longest due first.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn due_endpoints(
         &self,
         now: DateTime<Utc>,
         limit: u64,
-    ) -> Result<Vec<WebhookEndpointId>, StoreError> {
-        let ids: Vec<Text<WebhookEndpointId>> = Entity::find()
+    ) -> Result<Vec<(TenantId, WebhookEndpointId)>, StoreError> {
+        let ids: Vec<(Text<TenantId>, Text<WebhookEndpointId>)> = Entity::find()
             .select_only()
-            .column(Column::EndpointId)
+            .columns([Column::TenantId, Column::EndpointId])
             .filter(due(now))
+            .group_by(Column::TenantId)
             .group_by(Column::EndpointId)
             .order_by(Column::DueAt.min(), Order::Asc)
             .limit(limit)
             .into_tuple()
             .all(&self.store.read)
             .await?;
-        Ok(ids.into_iter().map(|id| id.0).collect())
+        Ok(ids.into_iter().map(|(of, id)| (of.0, id.0)).collect())
     }
 
     /// Claims up to `limit` deliveries to an endpoint that are due and that nobody has, the longest
