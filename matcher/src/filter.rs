@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use market::demand::{Ceiling, DemandKind, Shared};
 use market::ids::ProviderId;
 use market::money::Money;
-use market::offer::{Availability, Tenancy};
+use market::offer::{Availability, Tenancy, Terms};
 use market::place::Country;
 
 use crate::fleet::Budget;
@@ -12,10 +12,21 @@ use crate::reason::ReasonCode;
 use crate::search::{Held, MAX_NODES, SearchOptions};
 use crate::snapshot::{GroupRef, PartitionKey, ProviderView, Snapshot, is_past_limit};
 
+/// Which offers of a snapshot are searched.
+#[derive(Clone, Copy)]
+pub(crate) enum Among<'a> {
+    /// All of them.
+    All,
+    /// What one provider sells on demand. The rest is not there; of such a search the best candidates
+    /// are of use, and no counts.
+    OnDemandOf(&'a ProviderId),
+}
+
 /// The shared fields of a demand, with what they are tested against.
 pub(crate) struct Filter<'a> {
     pub(crate) shared: Shared<'a>,
     pub(crate) snapshot: &'a Snapshot,
+    pub(crate) among: Among<'a>,
     pub(crate) held: &'a Held,
     pub(crate) now: DateTime<Utc>,
     pub(crate) options: &'a SearchOptions,
@@ -41,6 +52,21 @@ pub(crate) enum Ages {
     Stale,
     /// Some are.
     Mixed,
+}
+
+impl Among<'_> {
+    /// Whether offers on these terms are searched.
+    pub(crate) fn has_terms(self, terms: Terms) -> bool {
+        matches!(self, Self::All) || terms == Terms::OnDemand
+    }
+
+    /// Whether offers of this provider are searched.
+    pub(crate) fn has_provider(self, id: &ProviderId) -> bool {
+        match self {
+            Self::All => true,
+            Self::OnDemandOf(provider) => provider == id,
+        }
+    }
 }
 
 impl<'a> Filter<'a> {

@@ -11,6 +11,7 @@
 //! needs up by whoever makes the columns, so that an answer stays feasible.
 
 mod branch;
+mod convex;
 mod covering;
 #[cfg(feature = "milp")]
 pub mod milp;

@@ -18,7 +18,7 @@ use market::quantity::GpuCount;
 
 use crate::MatchError;
 use crate::explain;
-use crate::filter::Filter;
+use crate::filter::{Among, Filter};
 use crate::fleet::Budget;
 use crate::fleet_search::{FleetLine, search_fleets};
 use crate::gpus::GpusQuery;
@@ -129,46 +129,53 @@ pub fn search_within(
     let filter = Filter {
         shared: demand.shared(),
         snapshot,
+        among: Among::All,
         held,
         now,
         options,
         kind: demand.kind(),
         budget,
     };
-    if let Query::Serve(serve) = &*query
+    let plan = answer(&query, &filter);
+    Ok(if options.alternatives {
+        with_alternatives(plan, demand, &filter)
+    } else {
+        plan
+    })
+}
+
+/// The plan for a demand that was made ready, which may have answered before: what it predicted
+/// then is not predicted again.
+pub(crate) fn answer(query: &Query<'_>, filter: &Filter<'_>) -> Plan {
+    if let Query::Serve(serve) = query
         && !serve.is_pile()
     {
-        let plan = search_fleets(&query, serve, &filter);
-        return Ok(if options.alternatives {
-            with_alternatives(plan, demand, &filter)
-        } else {
-            plan
-        });
+        return search_fleets(query, serve, filter);
     }
-    let held = HeldRows::of(&filter);
+    let held = HeldRows::of(filter);
     let mut tally = Tally::default();
-    let mut ranking = Ranking::new(options.limit);
+    let mut ranking = Ranking::new(filter.options.limit);
     let mut eligible = 0;
-    walk(&query, &filter, &held, &mut tally, |group, tally| {
-        let (rows, count) = group.count(&filter, tally);
+    walk(query, filter, &held, &mut tally, |group, tally| {
+        let (rows, count) = group.count(filter, tally);
         eligible += count;
-        ranking.take(&query, &filter, group, rows);
+        ranking.take(query, filter, group, rows);
     });
     let best = ranking.into_sorted();
-    let best = best.map(|(ranked, fit)| Eligible::at(&filter, ranked.at, fit));
-    Ok(Plan {
-        generation: snapshot.generation(),
-        kind: demand.kind(),
+    let best = best.map(|(ranked, fit)| Eligible::at(filter, ranked.at, fit));
+    Plan {
+        generation: filter.snapshot.generation(),
+        kind: filter.kind,
         eligible,
         candidates: (1..)
             .zip(best)
-            .filter_map(|(rank, best)| best?.into_candidate(rank, &query, &filter))
+            .filter_map(|(rank, best)| best?.into_candidate(rank, query, filter))
             .collect(),
         rejected: tally.rejections(),
-        refused: tally.examples(&query, &filter),
+        refused: tally.examples(query, filter),
         alternatives: Vec::new(),
         hybrid: None,
-    })
+    }
 }
 
 /// Adds what the best fleet would cost with weights of each other precision that can be served.
@@ -258,6 +265,14 @@ impl<'a> Wanted<'a> {
             Demand::ServeBatch(demand) => Query::Serve(ServeQuery::of_batch(demand, now)?),
             Demand::Hybrid(demand) => return Ok(Self::Hybrid(demand)),
         })))
+    }
+
+    /// The one query; `None` of two halves.
+    pub(crate) fn into_query(self) -> Option<Box<Query<'a>>> {
+        match self {
+            Self::Query(query) => Some(query),
+            Self::Hybrid(_) => None,
+        }
     }
 }
 

@@ -53,9 +53,13 @@ pub(crate) struct ServeQuery {
     users: Option<Users>,
     /// What is predicted already; offers of one shape differ in price alone.
     nodes: RefCell<HashMap<Shape, Result<ServeFit, ReasonCode>>>,
+    /// The copies that they are made of: nodes of eight GPUs and of four have some in common.
+    copies: RefCell<HashMap<Shape, Result<Replica, CannotServe>>>,
+    /// The same with no limit of the time to the first token.
+    patient: RefCell<HashMap<(&'static str, u32), Result<Replica, CannotServe>>>,
 }
 
-/// What a prediction depends on: GPU, GPUs of a node, milliseconds of the network.
+/// What a prediction depends on: GPU, GPUs of a node or a copy, milliseconds of the network.
 type Shape = (&'static str, u32, u32);
 
 /// The load at the peak, growth included.
@@ -109,6 +113,8 @@ impl ServeQuery {
             calibration,
             users: Users::of(&demand.users),
             nodes: RefCell::default(),
+            copies: RefCell::default(),
+            patient: RefCell::default(),
         })
     }
 
@@ -146,6 +152,8 @@ impl ServeQuery {
             calibration,
             users: None,
             nodes: RefCell::default(),
+            copies: RefCell::default(),
+            patient: RefCell::default(),
         })
     }
 
@@ -281,10 +289,12 @@ impl ServeQuery {
         }
         let chip = Chip::of_spec(spec).ok_or(ReasonCode::Precision)?;
         let network_seconds = f64::from(network_ms) / 1e3;
+        let mut copies = self.copies.borrow_mut();
         let mut best: Result<ServeFit, ReasonCode> = Err(ReasonCode::Memory);
         for gpus in doublings(gpus_per_node) {
-            let replica = self.replica(&chip, gpus, network_seconds);
-            match replica {
+            let shape = (spec.canonical.as_str(), gpus, network_ms);
+            let copy = copies.entry(shape);
+            match *copy.or_insert_with(|| self.replica(&chip, spec, gpus, network_seconds)) {
                 Ok(replica) => {
                     let replicas_per_node = gpus_per_node / gpus;
                     let capacity = self.capacity(&replica, replicas_per_node);
@@ -314,23 +324,35 @@ impl ServeQuery {
     fn replica(
         &self,
         chip: &Chip,
+        spec: &'static GpuSpec,
         gpus: u32,
         network_seconds: f64,
     ) -> Result<Replica, CannotServe> {
         let speed = self.speed();
-        if speed == 1.0 {
-            return (self.work).replica(self.constants, chip, gpus, network_seconds);
-        }
         let stretched = |ms: Option<f64>| ms.map(|ms| ms * speed);
-        let work = ServingWork {
+        let work = |first_token_ms: Option<f64>| ServingWork {
             latency: LatencyObjective {
-                first_token_ms: stretched(self.work.latency.first_token_ms),
+                first_token_ms,
                 per_token_ms: stretched(self.work.latency.per_token_ms),
                 ..self.work.latency.clone()
             },
             ..self.work.clone()
         };
-        let replica = work.replica(self.constants, chip, gpus, network_seconds * speed)?;
+        let mut known = self.patient.borrow_mut();
+        let patient = known.entry((spec.canonical.as_str(), gpus));
+        let patient =
+            *patient.or_insert_with(|| work(None).replica(self.constants, chip, gpus, 0.0));
+        let limited = work(stretched(self.work.latency.first_token_ms));
+        let network_seconds = network_seconds * speed;
+        let limit = limited.first_token_limit(network_seconds);
+        // A limit that the best copy meets without one changes nothing, since with one no copy is
+        // better; and what is too large or too slow without is so with one.
+        let replica = match patient {
+            Ok(copy) if limit.is_some_and(|limit| copy.first_token_seconds > limit) => {
+                limited.replica(self.constants, chip, gpus, network_seconds)
+            }
+            other => other,
+        }?;
         Ok(Replica {
             tokens_per_second: replica.tokens_per_second * speed,
             first_token_seconds: replica.first_token_seconds / speed,
@@ -390,3 +412,6 @@ fn has_rate(spec: &GpuSpec, weights: Precision) -> bool {
     }
     .is_some()
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,12 +71,16 @@ pub(crate) fn walk<'a>(
     let countries = CountrySet::of(places.map_or(&[], |places| &places.countries));
     let snapshot: &'a Snapshot = filter.snapshot;
     for (partition, columns) in (0..).zip(snapshot.partitions()) {
+        if !filter.among.has_terms(columns.key().terms) {
+            continue;
+        }
         if let Err(code) = query.check_partition(columns.key()) {
             tally.count_all(code, RowId { partition, row: 0 }, columns.len());
             continue;
         }
         let mut last: Option<(GroupRef<'_>, Seller<'a>)> = None;
-        for group in columns.groups() {
+        let among = |group: &GroupRef<'_>| filter.among.has_provider(group.provider());
+        for group in columns.groups().filter(among) {
             let seller = match last {
                 Some((other, seller)) if other.same_provider(group) => seller,
                 _ => filter.seller(group.provider()),

@@ -13,6 +13,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::convex::least;
 use super::{Column, Fleet, FleetProblem};
 
 /// Open problems that are looked at before the best fleet so far is taken, with its bound.
@@ -41,11 +42,11 @@ pub(super) fn search(problem: &FleetProblem, node_limit: usize) -> (Option<Fleet
     let Some(root) = search.relax(&whole) else {
         return (None, 0);
     };
-    let mut best = search.rounded_up(&whole, &root);
+    let mut best = search.rounded_up(&whole, &search.taken(&whole, root.most));
     let mut open = BinaryHeap::new();
     let mut looked_at = 0;
-    open.push(Reverse((root.bound_units, 0_usize, whole)));
-    while let Some(Reverse((bound_units, _, bounds))) = open.pop() {
+    open.push(Reverse((root.bound_units, 0_usize, whole, root.most)));
+    while let Some(Reverse((bound_units, _, bounds, most))) = open.pop() {
         if bound_units >= best.cost_units {
             break;
         }
@@ -54,14 +55,12 @@ pub(super) fn search(problem: &FleetProblem, node_limit: usize) -> (Option<Fleet
             return (Some(best), looked_at);
         }
         looked_at += 1;
-        let Some(relaxed) = search.relax(&bounds) else {
-            continue;
-        };
-        let found = search.rounded_up(&bounds, &relaxed);
+        let taken = search.taken(&bounds, most);
+        let found = search.rounded_up(&bounds, &taken);
         if found.cost_units < best.cost_units {
             best = found;
         }
-        let Some((column, whole_nodes)) = search.cut_most(&bounds, &relaxed) else {
+        let Some((column, whole_nodes)) = search.cut_most(&bounds, &taken) else {
             // Nothing is cut, so the relaxation is a fleet, and was taken.
             continue;
         };
@@ -75,7 +74,7 @@ pub(super) fn search(problem: &FleetProblem, node_limit: usize) -> (Option<Fleet
             // A part of a problem is never cheaper than the whole.
             let bound = relaxed.bound_units.max(bound_units);
             if bound < best.cost_units {
-                open.push(Reverse((bound, looked_at, child)));
+                open.push(Reverse((bound, looked_at, child, relaxed.most)));
             }
         }
     }
@@ -96,8 +95,8 @@ struct Search<'a> {
 
 /// The optimum where nodes may be cut.
 struct Relaxed {
-    /// What each column carries beyond its least nodes.
-    taken: Vec<u128>,
+    /// What no domain carries more than.
+    most: u128,
     /// A proved lower bound of every fleet within the bounds.
     bound_units: i128,
 }
@@ -158,9 +157,11 @@ impl<'a> Search<'a> {
     /// The relaxation within the bounds; `None` where nothing within them carries the load.
     fn relax(&self, bounds: &Bounds) -> Option<Relaxed> {
         let room = self.room(bounds);
+        let mut carried = Vec::new();
+        let mut cost = |most| self.fill(bounds, &room, most, &mut carried, |_, _| {});
         if self.problem.kept == 0 {
-            let (cost, taken) = self.fill(bounds, &room, u128::MAX)?;
-            return Some(self.relaxed(cost, taken));
+            let most = u128::MAX;
+            return Some(self.relaxed(cost(most)?, most));
         }
         let (mut low, high) = (*room.base.iter().max()?, *room.full.iter().max()?);
         let fits = |most: u128| {
@@ -180,27 +181,19 @@ impl<'a> Search<'a> {
                 low = middle + 1;
             }
         }
-        let mut best = self.fill(bounds, &room, low)?;
-        let mut above = high;
-        while low < above {
-            let middle = low + (above - low) / 2;
-            let (here, next) = (
-                self.fill(bounds, &room, middle)?,
-                self.fill(bounds, &room, middle + 1)?,
-            );
-            let falls = next.0 < here.0;
-            for found in [here, next] {
-                if found.0 < best.0 {
-                    best = found;
-                }
-            }
-            if falls {
-                low = middle + 1;
-            } else {
-                above = middle;
-            }
-        }
-        Some(self.relaxed(best.0, best.1))
+        let (most, least) = least(low, high, cost)?;
+        Some(self.relaxed(least, most))
+    }
+
+    /// What each column carries beyond its least nodes in the relaxation in which no domain carries
+    /// more than `most`.
+    fn taken(&self, bounds: &Bounds, most: u128) -> Vec<u128> {
+        let mut taken = vec![0; bounds.len()];
+        let room = self.room(bounds);
+        self.fill(bounds, &room, most, &mut Vec::new(), |at, amount| {
+            taken[at] = amount;
+        });
+        taken
     }
 
     fn needed(&self, most: u128) -> u128 {
@@ -211,89 +204,108 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The cheapest filling in which no domain carries more than `most`, in fractions of a unit.
-    fn fill(&self, bounds: &Bounds, room: &Room, most: u128) -> Option<(i128, Vec<u128>)> {
+    /// What the cheapest filling costs in which no domain carries more than `most`, in fractions of
+    /// a unit; `take` is told what each column carries. `carried` is room to reckon in.
+    fn fill(
+        &self,
+        bounds: &Bounds,
+        room: &Room,
+        most: u128,
+        carried: &mut Vec<u128>,
+        mut take: impl FnMut(usize, u128),
+    ) -> Option<i128> {
         let mut left = self.needed(most).saturating_sub(room.base_total);
-        let mut carried = room.base.clone();
-        let mut taken = vec![0; bounds.len()];
+        carried.clone_from(&room.base);
         let mut cost = room.base_cost << FRACTION_BITS;
         for at in &self.by_worth {
             if left == 0 {
                 break;
             }
             let (column, domain) = (&self.problem.columns[*at], self.domains[*at]);
-            let take = (column.carried(bounds[*at].1 - bounds[*at].0))
-                .min(most.saturating_sub(carried[domain]))
-                .min(left);
-            taken[*at] = take;
-            carried[domain] += take;
-            left -= take;
-            // Whole nodes apart from the cut one, so that the products stay small.
-            let (nodes, part) = column.cut(take);
+            let (least, upper) = bounds[*at];
+            let all = column.carried(upper - least);
+            let amount = all.min(most.saturating_sub(carried[domain])).min(left);
+            if amount == 0 {
+                continue;
+            }
+            take(*at, amount);
+            carried[domain] += amount;
+            left -= amount;
             let price = i128::from(column.price_units);
-            cost += (price * i128::from(nodes)) << FRACTION_BITS;
-            cost += ((price * i128::from(part)) << FRACTION_BITS) / i128::from(column.capacity);
+            if amount == all {
+                cost += (price * i128::from(upper - least)) << FRACTION_BITS;
+            } else {
+                // Whole nodes apart from the cut one, so that the products stay small.
+                let (nodes, part) = column.cut(amount);
+                cost += (price * i128::from(nodes)) << FRACTION_BITS;
+                cost += column.price_of_part(part);
+            }
         }
-        (left == 0).then_some((cost, taken))
+        (left == 0).then_some(cost)
     }
 
-    fn relaxed(&self, cost: i128, taken: Vec<u128>) -> Relaxed {
+    fn relaxed(&self, cost: i128, most: u128) -> Relaxed {
         let units = ((cost - ROUNDING) >> FRACTION_BITS) + 1;
         let steps = units.max(0).div_euclid(self.step_units)
             + i128::from(units.max(0).rem_euclid(self.step_units) > 0);
         Relaxed {
-            taken,
+            most,
             bound_units: steps * self.step_units,
         }
     }
 
     /// The fleet of whole nodes that covers the relaxation, less what is not needed after all.
-    fn rounded_up(&self, bounds: &Bounds, relaxed: &Relaxed) -> Fleet {
+    fn rounded_up(&self, bounds: &Bounds, taken: &[u128]) -> Fleet {
         let columns = &self.problem.columns;
-        let mut counts: Vec<u32> = (bounds.iter().zip(&relaxed.taken).zip(columns))
+        let mut counts: Vec<u32> = (bounds.iter().zip(taken).zip(columns))
             .map(|(((least, most), taken), column)| {
                 let (nodes, part) = column.cut(*taken);
                 // No more is taken than there is.
                 least + nodes.saturating_add(u32::from(part > 0)).min(most - least)
             })
             .collect();
+        let mut carried = vec![0_u128; self.domain_count];
+        for (at, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            carried[self.domains[at]] += columns[at].carried(*count);
+        }
         let mut dearest: Vec<usize> = (0..columns.len()).filter(|at| counts[*at] > 0).collect();
         dearest.sort_by_key(|at| (Reverse(columns[*at].price_units), *at));
         for at in dearest {
             // The fewest nodes that will do, by bisection: fewer never carry more.
+            let domain = self.domains[at];
+            let beside = carried[domain] - columns[at].carried(counts[at]);
             let (mut few, mut enough) = (0, counts[at]);
             while few < enough {
-                counts[at] = few + (enough - few) / 2;
-                if self.carries(&counts) {
-                    enough = counts[at];
+                let middle = few + (enough - few) / 2;
+                carried[domain] = beside + columns[at].carried(middle);
+                if self.carries(&carried) {
+                    enough = middle;
                 } else {
-                    few = counts[at] + 1;
+                    few = middle + 1;
                 }
             }
+            carried[domain] = beside + columns[at].carried(enough);
             counts[at] = enough;
         }
         Fleet {
             cost_units: self.problem.cost_of(&counts),
-            lower_bound_units: relaxed.bound_units,
+            lower_bound_units: 0,
             counts,
         }
     }
 
-    fn carries(&self, counts: &[u32]) -> bool {
-        let mut carried = vec![0_u128; self.domain_count];
-        for (at, count) in counts.iter().enumerate() {
-            carried[self.domains[at]] += self.problem.columns[at].carried(*count);
-        }
+    /// Whether it is enough what the domains carry.
+    fn carries(&self, carried: &[u128]) -> bool {
         let total: u128 = carried.iter().sum();
         let largest = carried.iter().max().copied().unwrap_or(0);
         total >= u128::from(self.problem.need) && total - largest >= u128::from(self.problem.kept)
     }
 
     /// The column whose cut node is dearest, and the whole nodes of it.
-    fn cut_most(&self, bounds: &Bounds, relaxed: &Relaxed) -> Option<(usize, u32)> {
+    fn cut_most(&self, bounds: &Bounds, taken: &[u128]) -> Option<(usize, u32)> {
         let cut = |at: &usize| {
             let column = &self.problem.columns[*at];
-            let (_, part) = column.cut(relaxed.taken[*at]);
+            let (_, part) = column.cut(taken[*at]);
             let nearest = part.min(column.capacity - part);
             (part > 0).then(|| {
                 let weight = i128::from(column.price_units) * i128::from(nearest) * 1_000;
@@ -301,7 +313,7 @@ impl<'a> Search<'a> {
             })
         };
         let (_, Reverse(at)) = self.by_worth.iter().filter_map(cut).max()?;
-        let (nodes, _) = self.problem.columns[at].cut(relaxed.taken[at]);
+        let (nodes, _) = self.problem.columns[at].cut(taken[at]);
         Some((at, bounds[at].0 + nodes))
     }
 }
@@ -314,10 +326,30 @@ impl Column {
 
     /// The whole nodes that carry no more than so much, and what is left of it.
     fn cut(&self, amount: u128) -> (u32, u64) {
+        if let Ok(amount) = u64::try_from(amount) {
+            let capacity = self.capacity.max(1);
+            let nodes = u32::try_from(amount / capacity).unwrap_or(u32::MAX);
+            return (nodes, amount % capacity);
+        }
         let capacity = u128::from(self.capacity.max(1));
         let nodes = u32::try_from(amount / capacity).unwrap_or(u32::MAX);
         // Less than its capacity.
         (nodes, u64::try_from(amount % capacity).unwrap_or(u64::MAX))
+    }
+
+    /// What a part of a node costs that carries so much, rounded down. Units: fractions of a unit.
+    fn price_of_part(&self, part: u64) -> i128 {
+        let price = u64::try_from(self.price_units).ok();
+        if let Some(product) = price.and_then(|price| price.checked_mul(part))
+            && self.capacity < 1 << (u64::BITS - FRACTION_BITS)
+        {
+            // The same in short divisions.
+            let (whole, rest) = (product / self.capacity, product % self.capacity);
+            let rest = (rest << FRACTION_BITS) / self.capacity;
+            return (i128::from(whole) << FRACTION_BITS) + i128::from(rest);
+        }
+        let product = i128::from(self.price_units) * i128::from(part);
+        (product << FRACTION_BITS) / i128::from(self.capacity)
     }
 }
 

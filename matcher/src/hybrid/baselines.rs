@@ -1,7 +1,7 @@
 //! What a hybrid plan is compared with: the cheapest way to do both halves under a restriction that
 //! tenants live with where nobody matches the halves apart.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use market::demand::{Demand, ServeHalf, TrainDemand};
 use market::ids::ProviderId;
@@ -10,9 +10,10 @@ use market::offer::{Offer, Terms};
 
 use super::bill::{PairKey, Reckoning};
 use super::{BaselineKind, BaselineWay, HybridBaseline, HybridBill, HybridSearch};
+use crate::filter::{Among, Filter};
 use crate::plan::{Candidate, Plan};
-use crate::search::{SearchOptions, search_within};
-use crate::snapshot::{OfferRef, Snapshot};
+use crate::search::{Query, SearchOptions, Wanted, answer, search_within};
+use crate::snapshot::Snapshot;
 
 /// The cheapest way under one restriction.
 pub(super) struct Found {
@@ -121,16 +122,44 @@ impl Within<'_> {
 
     /// The cheapest provider at which both can be had on demand.
     fn one_provider(&self) -> Option<Way> {
-        let mut sold: BTreeMap<&ProviderId, Vec<OfferRef<'_>>> = BTreeMap::new();
-        for offer in self.search.snapshot.offers() {
-            if offer.terms() == Terms::OnDemand {
-                sold.entry(offer.provider()).or_default().push(offer);
-            }
-        }
-        let ways = sold.into_values().filter_map(|offers| {
-            let offers = || offers.iter().map(|offer| offer.to_offer()).collect();
-            let run = self.find(&self.train, offers(), 1)?.candidates.pop()?;
-            let fleet = self.find(&self.serve, offers(), 1)?.candidates.pop()?;
+        let partitions = self.search.snapshot.partitions().iter();
+        let sold = partitions.filter(|partition| partition.key().terms == Terms::OnDemand);
+        let providers: BTreeSet<&ProviderId> = sold
+            .flat_map(|partition| partition.groups().map(|group| group.provider()))
+            .collect();
+        let HybridSearch { now, options, .. } = *self.search;
+        let (train, serve) = (
+            Wanted::new(&self.train, now).ok()?.into_query()?,
+            Wanted::new(&self.serve, now).ok()?.into_query()?,
+        );
+        let options = SearchOptions {
+            limit: 1,
+            orderable_only: options.orderable_only,
+            ..SearchOptions::default()
+        };
+        let best = |demand: &Demand, query: &Query<'_>, provider| {
+            let HybridSearch {
+                snapshot,
+                held,
+                now,
+                budget,
+                ..
+            } = *self.search;
+            let filter = Filter {
+                shared: demand.shared(),
+                snapshot,
+                among: Among::OnDemandOf(provider),
+                held,
+                now,
+                options: &options,
+                kind: demand.kind(),
+                budget,
+            };
+            answer(query, &filter).candidates.pop()
+        };
+        let ways = providers.into_iter().filter_map(|provider| {
+            let run = best(&self.train, &train, provider)?;
+            let fleet = best(&self.serve, &serve, provider)?;
             self.way(&run, &fleet)
         });
         ways.min_by_key(Way::key)

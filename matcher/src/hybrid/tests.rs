@@ -345,6 +345,33 @@ fn any_supply() -> impl Strategy<Value = Vec<Offer>> {
 }
 
 proptest! {
+    /// What other providers sell, and what is spot, is as if it were not there.
+    #[test]
+    fn one_provider_is_the_cheapest_of_those_that_sell_alone(supply in any_supply()) {
+        let mut supply = supply;
+        for (nth, offer) in supply.iter_mut().enumerate() {
+            if nth % 4 == 3 {
+                offer.terms = Terms::Spot;
+            }
+        }
+        let demand = demand(json!({}), json!({}));
+        let told = |offers: Vec<Offer>| {
+            let plan = plan(offers, &demand);
+            let way = baseline(&plan, BaselineKind::OneProvider).way.clone();
+            way.map(|way| (way.bill.total_usd, way.train, way.serve))
+        };
+        let sold_by = |seller: &ProviderId| {
+            let of = supply.iter().filter(|offer| offer.provider == *seller);
+            of.filter(|offer| offer.terms == Terms::OnDemand).cloned().collect()
+        };
+        let mut sellers: Vec<_> = supply.iter().map(|offer| offer.provider.clone()).collect();
+        sellers.sort();
+        sellers.dedup();
+        let alone = sellers.iter().filter_map(|seller| told(sold_by(seller)));
+        let cheapest = alone.min_by_key(|(total, ..)| *total);
+        prop_assert_eq!(told(supply.clone()), cheapest);
+    }
+
     #[test]
     fn no_pair_of_what_was_found_costs_less_than_the_first(
         offers in any_supply(), hours in 1_u32..2_000,

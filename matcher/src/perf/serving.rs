@@ -178,10 +178,7 @@ impl ServingWork {
     ) -> Result<Replica, CannotServe> {
         let limits = Limits {
             per_token_seconds: self.latency.per_token_ms.map(|ms| ms / 1e3),
-            first_token_seconds: self
-                .latency
-                .first_token_ms
-                .map(|ms| ms / 1e3 - network_seconds),
+            first_token_seconds: self.first_token_limit(network_seconds),
             ..Limits::default()
         };
         let mut best: Result<(Served, f64), CannotServe> = Err(CannotServe::TooLarge);
@@ -209,6 +206,12 @@ impl ServingWork {
             needed_bytes: self.needed_bytes(constants, chip),
             available_bytes: usable_bytes(constants, chip, gpus),
         })
+    }
+
+    /// What the network leaves of the limit of the time to the first token. Units: seconds.
+    pub(crate) fn first_token_limit(&self, network_seconds: f64) -> Option<f64> {
+        let limit = self.latency.first_token_ms?;
+        Some(limit / 1e3 - network_seconds)
     }
 
     /// What requests to one copy wait, by simulation; `None` where answers are too long for one.

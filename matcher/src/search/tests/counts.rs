@@ -2,6 +2,7 @@
 
 use super::scan::query;
 use super::*;
+use crate::filter::Among;
 use crate::samples::{offer, provider};
 
 const SELLERS: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -27,6 +28,7 @@ fn scored(snapshot: &Snapshot, demand: &Demand) -> usize {
     let filter = Filter {
         shared: demand.shared(),
         snapshot,
+        among: Among::All,
         held: &held,
         now: now(),
         options: &options,

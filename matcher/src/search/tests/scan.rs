@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use ::market::demand::Ceiling;
 
 use super::*;
+use crate::filter::Among;
 use crate::filter::check_stock;
 
 /// The demand of one offer a candidate, made ready.
@@ -22,6 +23,7 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
     let filter = Filter {
         shared: demand.shared(),
         snapshot,
+        among: Among::All,
         held,
         now: now(),
         options,

@@ -13,6 +13,7 @@ use self::market::{any_offer, mostly};
 use self::rules::{Twin, gpus_rules, serve_rules, train_rules};
 use super::scan::{scan, test};
 use super::*;
+use crate::filter::Among;
 use crate::samples::provider;
 use crate::snapshot::{OfferRef, ProviderView};
 
@@ -104,7 +105,7 @@ proptest! {
             let snapshot = Snapshot::new(1, now(), offers, providers());
             let Ok(Wanted::Query(query)) = Wanted::new(&demand, now()) else { panic!("a demand of one kind") };
             let options = SearchOptions::default();
-            let filter = Filter { shared: demand.shared(), snapshot: &snapshot, held: &held, now: now(), options: &options, kind: demand.kind(), budget: &Budget::default() };
+            let filter = Filter { shared: demand.shared(), snapshot: &snapshot, among: Among::All, held: &held, now: now(), options: &options, kind: demand.kind(), budget: &Budget::default() };
             offers_of(&snapshot).filter_map(|row| test(&query, &filter, &row).ok()).map(|fit| fit.key).min()
         };
         let worse = |after: Option<Key>, before: Option<Key>| match (after, before) {
