@@ -129,7 +129,8 @@ mod tests {
         let (fleets, offers) = (number("FLEETS", 3), number("OFFERS", 40));
         let seconds = number("SECONDS", 20) as f64;
         let mut draw = Draw(12);
-        let (mut optimal, mut proved) = (0, 0);
+        let (mut optimal, mut answered, mut proved, mut as_cheap) = (0, 0, 0, 0);
+        let mut widest = 0_f64;
         for at in 1..=fleets {
             let problem = market(&mut draw, offers);
             let started = Instant::now();
@@ -137,20 +138,30 @@ mod tests {
             let own_seconds = started.elapsed().as_secs_f64();
             assert_eq!(problem.check(&own), Ok(()));
             let started = Instant::now();
-            let found = solve(&problem, seconds).expect("plenty is on sale");
+            let found = solve(&problem, seconds);
+            let told = found.as_ref().map_or("nothing".to_owned(), |found| {
+                let unproved = if found.proved { "" } else { ", unproved" };
+                format!("{}{unproved}", found.fleet.cost_units)
+            });
             println!(
                 "fleet {at}: {} of {offers} columns, kept {}: own {} (bound {}, {own_seconds:.3} s), \
-                 solver {}{} ({:.3} s)",
+                 solver {told} ({:.3} s)",
                 reduce(&problem).problem.columns.len(),
                 problem.kept > 0,
                 own.cost_units,
                 own.lower_bound_units,
-                found.fleet.cost_units,
-                if found.proved { "" } else { ", unproved" },
                 started.elapsed().as_secs_f64(),
             );
+            let gap = (own.cost_units - own.lower_bound_units) as f64 / own.cost_units as f64;
+            widest = widest.max(gap);
             optimal += u64::from(own.is_optimal());
+            // Plenty is on sale, but in its time the solver may find no whole nodes of it.
+            let Some(found) = found else {
+                continue;
+            };
+            answered += 1;
             proved += u64::from(found.proved);
+            as_cheap += u64::from(own.cost_units <= found.fleet.cost_units);
             // The solver's tolerances are relative.
             let slack = |cost: i128| cost + cost / 1_000_000;
             assert!(own.lower_bound_units <= slack(found.fleet.cost_units));
@@ -159,6 +170,11 @@ mod tests {
                 assert!(!own.is_optimal() || own.cost_units <= slack(found.fleet.cost_units));
             }
         }
-        println!("{fleets} fleets: own search proved {optimal} optimal, the solver {proved}");
+        println!(
+            "{fleets} fleets: own search proved {optimal} optimal and all within {:.3} % of their bound; \
+             the solver answered {answered} and proved {proved}; of what it answered the own fleet was \
+             as cheap or cheaper in {as_cheap}",
+            widest * 100.0
+        );
     }
 }
