@@ -170,6 +170,13 @@ fn span(seconds: u64) -> String {
     }
 }
 
+/// An amount to so many places, the last one rounded.
+fn rounded(money: Money, places: u32) -> String {
+    // The places that are left out by a format alone are cut off.
+    let rounded = money.to_decimal().round_dp(places);
+    format!("{rounded:.*}", places as usize)
+}
+
 fn gb(bytes: f64) -> f64 {
     bytes / 1e9
 }

@@ -102,7 +102,7 @@ fn dates(hybrid: &HybridPlan, bill: &HybridBill) -> Vec<String> {
 }
 
 fn cents(amount: Money) -> String {
-    format!("{:.2}", amount.to_decimal())
+    format!("{:.2}", amount.to_decimal().round_dp(2))
 }
 
 fn time(at: DateTime<Utc>) -> String {

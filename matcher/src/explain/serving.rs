@@ -5,7 +5,7 @@ use market::demand::Survive;
 use market::money::{Currency, Money};
 use market::offer::Terms;
 
-use super::gb;
+use super::{gb, rounded};
 use crate::filter::Filter;
 use crate::fleet_search::{FleetLine, Mix, Waits};
 use crate::own;
@@ -170,7 +170,7 @@ fn carried(query: &ServeQuery, lines: &[FleetLine<'_>]) -> String {
     let price = |tokens: f64| usd_per_million_tokens(cost_units(lines), tokens);
     let words = |price: Option<Money>| {
         price.map_or("an unknown price".to_owned(), |price| {
-            format!("{:.4} USD", price.to_decimal())
+            format!("{} USD", rounded(price, 4))
         })
     };
     let mut text = format!(
@@ -198,8 +198,8 @@ fn pile(query: &ServeQuery, line: &FleetLine<'_>, requests: f64) -> String {
         "{requests:.0} requests take {} about {hours:.1} hours{}, {terms}",
         counted(line.nodes, "node"),
         cost.map_or(String::new(), |cost| format!(
-            " and {:.2} USD",
-            cost.to_decimal()
+            " and {} USD",
+            rounded(cost, 2)
         )),
     )
 }

@@ -6,7 +6,7 @@ use market::gpu::GpuSpec;
 use market::money::Money;
 use market::offer::Tenancy;
 
-use super::gb;
+use super::{gb, rounded};
 use crate::perf::calibration::Calibration;
 use crate::perf::chip::{Basis, Chip};
 use crate::perf::constants::{Constants, TrainingGround};
@@ -119,7 +119,7 @@ fn duration(query: &TrainQuery<'_>, row: &Row, fit: &TrainFit) -> String {
     let run = &fit.run;
     let usd = |money: Option<Money>, after: &str| {
         money.map_or(String::new(), |money| {
-            format!(" and {:.2} USD{after}", money.to_decimal())
+            format!(" and {} USD{after}", rounded(money, 2))
         })
     };
     let facts = facts(query, row, run);

@@ -5,6 +5,7 @@ mod explained;
 mod market;
 mod policy;
 mod rules;
+mod told;
 
 use proptest::prelude::*;
 

@@ -9,10 +9,10 @@ use super::super::*;
 use super::market::{any_market, any_shared, mostly};
 
 /// What a reader knows.
-struct Reader<'a> {
-    snapshot: &'a Snapshot,
-    held: &'a Held,
-    demand: Value,
+pub(super) struct Reader<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) held: &'a Held,
+    pub(super) demand: Value,
 }
 
 impl Reader<'_> {
@@ -42,31 +42,37 @@ impl Reader<'_> {
             .collect()
     }
 
-    /// Whether a line of a candidate is true of it.
-    fn is_true(&self, line: &str, candidate: &Candidate) -> bool {
-        let offer = &candidate.lines[0].offer;
-        let nodes = self.number("nodes");
+    /// Whether a line that every kind of demand tells of an offer is true of so many nodes of it,
+    /// and of what they cost in an hour where that is told.
+    pub(super) fn is_true(
+        &self,
+        line: &str,
+        (offer, nodes): (&Offer, u32),
+        cost_per_hour: Option<Money>,
+    ) -> bool {
         let words: Vec<&str> = line
             .split([' ', ',', ':'])
             .filter(|word| !word.is_empty())
             .collect();
         let has = |wanted: &str| words.contains(&wanted);
         if line.contains("USD per GPU-hour") {
-            let gpus = nodes * u64::from(offer.gpus.as_whole().expect("whole"));
-            let rate = candidate.rate.money_per_gpu_hour().units();
-            let price = offer.price_per_node_hour.units();
-            let of_price = (rate * i64::from(offer.gpus.as_whole().expect("whole")) - price).abs();
+            let each = i64::from(offer.gpus.as_whole().expect("whole"));
+            let gpus = i64::from(nodes) * each;
+            let said = words.iter().rev().find(|word| word.contains('.'));
+            let rate = line.split(" at ").nth(1).expect("a rate");
+            let rate = crate::samples::usd(rate.split(' ').next().expect("a word")).units();
+            let of_price = (rate * each - offer.price_per_node_hour.units()).abs();
             return words[0] == nodes.to_string()
                 && has(&gpus.to_string())
                 && line.contains(&offer.gpu.to_string())
-                && has(&candidate.rate.to_string())
-                && has(&candidate.cost_per_hour.to_string())
-                && of_price <= 8
-                && candidate.cost_per_hour.units() == rate * gpus as i64;
+                && of_price <= each
+                && cost_per_hour.is_none_or(|cost| {
+                    said == Some(&cost.to_string().as_str()) && cost.units() == rate * gpus
+                });
         }
         if line.starts_with("The provider counts") {
-            let free = offer.availability.nodes.expect("counted").to_string();
-            return has(&free)
+            let free = offer.availability.nodes.map(|free| free.to_string());
+            return free.is_some_and(|free| has(&free))
                 && has(&self.held(offer).to_string())
                 && line.contains("at least") == offer.availability.at_least;
         }
@@ -208,7 +214,9 @@ proptest! {
         for candidate in &plan.candidates {
             prop_assert!(candidate.reasons.len() >= 3);
             for line in &candidate.reasons {
-                prop_assert!(reader.is_true(line, candidate), "{line}: {candidate:?}");
+                let of = (&candidate.lines[0].offer, nodes);
+                let cost = Some(candidate.cost_per_hour);
+                prop_assert!(reader.is_true(line, of, cost), "{line}: {candidate:?}");
             }
             for code in ReasonCode::ALL {
                 let other = matches!(

@@ -1,0 +1,68 @@
+//! The reader with a pencil at training runs and fleets: what is said of memory, layouts, rates and
+//! costs is reckoned again from the offer, the demand, published figures and the candidate's facts.
+//! A line that cannot be read is as wrong as one that is not true.
+
+mod fleets;
+mod runs;
+
+use market::gpu::GpuSpec;
+
+use super::super::*;
+use super::explained::Reader;
+
+/// The figure between two pieces of text.
+#[track_caller]
+fn figure<'a>(line: &'a str, before: &str, after: &str) -> &'a str {
+    let rest = line.split_once(before).map(|(_, rest)| rest);
+    let found = rest.and_then(|rest| rest.split_once(after));
+    found.unwrap_or_else(|| panic!("no figure: {line}")).0
+}
+
+#[track_caller]
+fn number(line: &str, before: &str, after: &str) -> f64 {
+    let text = figure(line, before, after);
+    text.parse()
+        .unwrap_or_else(|_| panic!("no number `{text}`: {line}"))
+}
+
+/// Whether the figure between two pieces of text is this one, rounded to the places that are shown;
+/// half a place goes either way.
+#[track_caller]
+fn shows(line: &str, before: &str, after: &str, value: Option<f64>) -> bool {
+    let text = figure(line, before, after);
+    let places = text.split_once('.').map_or(0, |(_, part)| part.len());
+    let half = 0.5 / 10_f64.powi(places as i32);
+    value.is_some_and(|value| (number(line, before, after) - value).abs() <= half * 1.000_001)
+}
+
+fn near(a: f64, b: f64, within: f64) -> bool {
+    (a / b - 1.0).abs() <= within
+}
+
+fn spec(offer: &Offer) -> &'static GpuSpec {
+    offer.gpu.known().expect("a GPU").spec()
+}
+
+fn gpus(offer: &Offer) -> u32 {
+    offer.gpus.as_whole().expect("whole")
+}
+
+fn dollars(money: Option<Money>) -> Option<f64> {
+    money.map(|money| money.units() as f64 / 1e8)
+}
+
+fn told(fields: &Value, kind: &str, market: &(Snapshot, Held)) -> Plan {
+    let options = SearchOptions {
+        limit: 100,
+        ..SearchOptions::default()
+    };
+    let (snapshot, held) = market;
+    search(
+        snapshot,
+        &demand(kind, fields.clone()),
+        held,
+        now(),
+        &options,
+    )
+    .expect("a plan")
+}
