@@ -54,13 +54,16 @@ pub(crate) struct ServeQuery {
     /// What is predicted already; offers of one shape differ in price alone.
     nodes: RefCell<HashMap<Shape, Result<ServeFit, ReasonCode>>>,
     /// The copies that they are made of: nodes of eight GPUs and of four have some in common.
-    copies: RefCell<HashMap<Shape, Result<Replica, CannotServe>>>,
+    copies: RefCell<HashMap<Shape, Predicted>>,
     /// The same with no limit of the time to the first token.
-    patient: RefCell<HashMap<(&'static str, u32), Result<Replica, CannotServe>>>,
+    patient: RefCell<HashMap<(&'static str, u32), Predicted>>,
 }
 
 /// What a prediction depends on: GPU, GPUs of a node or a copy, milliseconds of the network.
 type Shape = (&'static str, u32, u32);
+
+/// One copy of the model, or why there is none.
+type Predicted = Result<Replica, CannotServe>;
 
 /// The load at the peak, growth included.
 #[derive(Debug, Clone, Copy, PartialEq)]
