@@ -1,5 +1,5 @@
 //! Metrics: what this process counts and times, by named functions that the stages call, and what
-//! it looks up when it is asked ([`sampled`]).
+//! it looks up when it is asked (`sampled`).
 //!
 //! Every metric stands in the one table [`METRICS`], which `docs/metrics.md` repeats. Labels are
 //! words of closed sets, providers that are configured, and routes of the table of routes: never an

@@ -1,6 +1,6 @@
 //! All live offers at one generation, immutable. Built by the ingest, then only read.
 //!
-//! Offers are kept in columns: [`partition`] holds those of one GPU, node size and terms, in the
+//! Offers are kept in columns: `partition` holds those of one GPU, node size and terms, in the
 //! order in which a search wants them, `build` makes it, `ids` finds an offer by its id. What a
 //! reader gets is an [`OfferRef`]; a whole [`Offer`] is made only where it is shown. A later
 //! generation shares the partitions that did not change.

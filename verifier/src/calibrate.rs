@@ -1,7 +1,7 @@
 //! `verifier calibrate`: what known-good GPUs show with these kernels, from which floors are made.
 //!
 //! It measures and compares with nothing: a card that gives a wrong or an unsteady result is no
-//! reference, and no floor is written then. [`page`] tells people, [`floors`] are rows for
+//! reference, and no floor is written then. [`page()`] tells people, [`floors`] are rows for
 //! `data/floors.csv`, the [`Calibration`] itself is the raw report.
 
 mod measure;

@@ -1,7 +1,7 @@
 //! GPUs behind a driver, each in a process of its own.
 //!
 //! A driver call that hangs cannot be cancelled, a process can be given up: the agent starts itself
-//! once more for each GPU ([`serve`] is what that process does) and speaks with it over its standard
+//! once more for each GPU ([`serve()`] is what that process does) and speaks with it over its standard
 //! streams ([`Worker`]), each call under a deadline. Nothing here knows which driver it is; the one
 //! for CUDA is in `cuda`.
 

@@ -2,7 +2,7 @@
 //!
 //! A node that is fine alone may be slow together with one other: a cable, a port of a switch, a
 //! wrong route. The broker's side ([`Gang`]) leads all nodes through the same rounds and judges what
-//! they showed (`judge`); the agent's side ([`take_part`]) listens, connects and measures
+//! they showed (`judge`); the agent's side ([`take_part()`]) listens, connects and measures
 //! ([`links`]). Copies and sums go over TCP, on the adapters of the fabric where they have addresses:
 //! they tell which pair is slower than its siblings. What the fabric does with remote direct memory
 //! access or NCCL is not measured.

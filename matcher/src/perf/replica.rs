@@ -1,6 +1,6 @@
 //! How fast one copy of a model serves: what fits, throughput, latency, in closed form.
 //!
-//! [`rates`] gives the time of one decoding step and of reading a prompt; here is how many
+//! `rates` gives the time of one decoding step and of reading a prompt; here is how many
 //! sequences fit, and what continuous batching makes of both: while one request is written, each
 //! slot of the batch reads one prompt. Queues are not modelled; tails need a simulation.
 //! Sources: Pope et al. 2022, Williams et al. 2009 (roofline).

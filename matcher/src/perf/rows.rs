@@ -1,6 +1,6 @@
 //! Predictions for tables of measurements: one row a run or a test, with what was measured beside.
 //!
-//! The columns are those of public collections of measurements; [`training`] and [`inference`]
+//! The columns are those of public collections of measurements; `training` and `inference`
 //! say which are read. What was measured is never read.
 
 mod columns;

@@ -1,6 +1,6 @@
 //! How long one optimiser step of a training run takes, in closed form.
 //!
-//! Work of one micro batch on one GPU, what it waits for within its stage ([`traffic`]), the
+//! Work of one micro batch on one GPU, what it waits for within its stage (`traffic`), the
 //! pipeline around it, the data-parallel traffic that does not hide, and the optimiser.
 //! Sources: Kaplan et al. 2020 (work per token), Narayanan et al. 2021 (pipelines), Korthikanti et
 //! al. 2022 (recomputation), Rajbhandari et al. 2020 (sharded state), Patarasuk & Yuan 2009
