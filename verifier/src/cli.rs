@@ -89,9 +89,10 @@ pub enum RunError {
         "this build drives no GPU; name a pretended node with --simulated-node or SIMULATED_NODE"
     )]
     NoDevice,
-    /// The driver of the GPUs is missing or does not work.
+    /// The driver of the GPUs is missing or does not work. The message says why first, so that it is no
+    /// source of its own.
     #[error("{0}; a pretended node can be named with --simulated-node or SIMULATED_NODE")]
-    NoDriver(#[from] NoDriver),
+    NoDriver(NoDriver),
     /// The agent does not find its own file, which serves each GPU.
     #[error("the agent does not find its own file")]
     NoSelf(#[source] std::io::Error),
@@ -108,7 +109,7 @@ pub enum RunError {
         source: std::io::Error,
     },
     /// There is no token, or it is none.
-    #[error("set {TOKEN_VARIABLE} or --token-file to the token of the verification: {0}")]
+    #[error("set {TOKEN_VARIABLE} or --token-file to the token of the verification")]
     Token(#[from] InvalidAccess),
     /// The order is no verification order.
     #[error("the order is no verification order")]
@@ -285,7 +286,7 @@ fn open_gpus(args: &RunArgs) -> Result<Node, RunError> {
         Err(no_driver @ NoDriver::Refused { .. }) if args.order.is_some() => {
             Ok(identity.without_gpus(&no_driver))
         }
-        opened => Ok(opened?),
+        opened => opened.map_err(RunError::NoDriver),
     }
 }
 

@@ -37,7 +37,7 @@ pub enum DescriptionError {
         source: std::io::Error,
     },
     /// The text is no description.
-    #[error("the node description has not the form `{SCHEMA}`: {0}")]
+    #[error("the node description has not the form `{SCHEMA}`")]
     Form(#[from] serde_json::Error),
     /// The description contradicts itself.
     #[error("the node description is impossible: {0}")]

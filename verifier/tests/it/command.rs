@@ -32,6 +32,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("utf-8")
 }
 
+/// An error's message and its causes say each thing once.
+#[track_caller]
+fn assert_nothing_is_said_twice(said: &str) {
+    let mut clauses: Vec<&str> = said.trim().split(": ").collect();
+    clauses.sort_unstable();
+    let before = clauses.len();
+    clauses.dedup();
+    assert_eq!(clauses.len(), before, "{said}");
+}
+
 #[test]
 fn a_good_machine_passes_on_its_own() {
     let output = with_node(|_| {}, &["--level", "quick", "--json"]);
@@ -104,6 +114,7 @@ fn wrong_input_is_told_from_a_failed_machine() {
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(said.contains(word), "{arguments:?}: {said}");
+        assert_nothing_is_said_twice(&said);
     }
     let output = verifier(&[], None);
     assert_eq!(output.status.code(), Some(2));
@@ -114,4 +125,10 @@ fn wrong_input_is_told_from_a_failed_machine() {
     );
     let output = with_node(|node| node.schema = "simulated-node-2".to_owned(), &[]);
     assert_eq!(output.status.code(), Some(2));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("node.json");
+    std::fs::write(&path, "no description").expect("written");
+    let output = verifier(&[], Some(&path));
+    assert_eq!(output.status.code(), Some(2));
+    assert_nothing_is_said_twice(&text(&output.stderr));
 }
