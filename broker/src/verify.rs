@@ -207,10 +207,28 @@ pub async fn step(
                 attestation_id,
                 now: broker.now(),
             };
+            let session = beside_its_siblings(broker, &row, session).await?;
             let answered = session.on_report(&report, judging, elapsed)?;
             finish(broker, &verification, &row, answered).await
         }
     }
+}
+
+/// The session, which knows what the other nodes of the lease have claimed so far.
+async fn beside_its_siblings(
+    broker: &Broker,
+    row: &NodeSession,
+    session: Session,
+) -> Result<Session, StepRefusal> {
+    let all = broker.store().verifications().across_tenants();
+    let rows = all.nodes(row.verification_id).await?;
+    let others = rows
+        .into_iter()
+        .filter(|other| other.node_index != row.node_index)
+        .map(|other| serde_json::from_value(other.session))
+        .collect::<Result<Vec<Session>, _>>()
+        .map_err(StepError::Stored)?;
+    Ok(session.beside(&others))
 }
 
 /// The time since the broker's answer before, by this process's own clock when it gave that answer,

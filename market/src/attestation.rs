@@ -114,6 +114,8 @@ finding_codes! {
     InventoryCount, "inv.count", Replace;
     /// Each GPU is the leased one by name, memory and multiprocessors, and unlike the others.
     InventoryIdentity, "inv.identity", Replace;
+    /// No GPU is shown twice, by this node or by two nodes of one rental.
+    InventoryUnique, "inv.unique", Replace;
     /// Kernel, NVML, CUDA and the lease agree on the GPUs.
     InventorySources, "inv.sources", Replace;
     /// As many GPUs are there at the end as at the beginning.

@@ -49,6 +49,8 @@ pub enum FaultKind {
     WrongModel,
     /// The machine's last node sends slowly to its second one, and to no other.
     SlowLink,
+    /// The machine's last node is its first one again: it has no GPUs of its own.
+    SameNodeTwice,
     /// A rental of one node fewer than asked for, said so by the API and billed so.
     FewerNodes,
     /// No node of the machine runs its script.
@@ -79,7 +81,9 @@ impl FaultKind {
             Self::TruncatedJson | Self::EmptyCatalog | Self::PartialCatalog => None,
             Self::ReplyLostAfterCreate if operation == Operation::Release => None,
             _ if operation != Operation::Launch => Some("it is about a launch"),
-            Self::FewerNodes | Self::SlowLink if provider != Provider::Voltagepark => {
+            Self::FewerNodes | Self::SlowLink | Self::SameNodeTwice
+                if provider != Provider::Voltagepark =>
+            {
                 Some("a launch there is one machine")
             }
             _ => None,

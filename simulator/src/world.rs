@@ -130,6 +130,12 @@ impl World {
                     | FaultKind::NeverCallsHome
             )
         });
+        let mut hosts: Vec<Host> = (0..order.nodes).map(|_| self.new_host(row.gpus)).collect();
+        if fault == Some(&FaultKind::SameNodeTwice)
+            && let [first, .., last] = hosts.as_mut_slice()
+        {
+            last.gpu_uuids.clone_from(&first.gpu_uuids);
+        }
         let boot = match provider {
             Provider::Lambda => self.durations.lambda_boot,
             Provider::Runpod => self.durations.runpod_boot,
@@ -142,7 +148,7 @@ impl World {
         let record = Record {
             provider,
             id: self.new_id(provider),
-            hosts: (0..order.nodes).map(|_| self.new_host(row.gpus)).collect(),
+            hosts,
             row,
             created_at: now,
             boot,

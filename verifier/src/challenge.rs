@@ -7,6 +7,7 @@
 //! and the verdict will say so.
 
 mod refusal;
+mod siblings;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

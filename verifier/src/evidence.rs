@@ -77,6 +77,17 @@ impl ReportEvidence {
     }
 }
 
+/// What another node of the rental has claimed so far.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sibling {
+    /// Its number.
+    pub node: u32,
+    /// The ids of its GPUs.
+    pub uuids: Vec<String>,
+    /// The serial numbers of their boards, as far as it has told.
+    pub serials: Vec<String>,
+}
+
 /// Everything known so far. What is absent was not answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
@@ -94,6 +105,9 @@ pub struct Evidence {
     pub memory: Option<Vec<MemoryEvidence>>,
     /// The report.
     pub report: Option<ReportEvidence>,
+    /// The other nodes of the rental.
+    #[serde(default)]
+    pub siblings: Vec<Sibling>,
     /// The steps that were answered.
     pub times: Vec<StepTime>,
 }

@@ -212,6 +212,7 @@ pub fn gpu(kind: &Kind, dice: &mut Dice) -> GpuFacts {
     let rates = rates(kind, dice);
     let sustained = rates.gemm_16bit_gflops.last().copied().unwrap_or(1_000);
     GpuFacts {
+        serial: None,
         pci_id: spec.pci_device_ids.first().cloned(),
         compute_capability: (spec.vendor == GpuVendor::Nvidia)
             .then(|| spec.compute_capability.clone()),

@@ -13,6 +13,7 @@ mod memory;
 mod rates;
 mod seen;
 mod troubles;
+mod unique;
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit, Verdict, Weight};
 use market::verification::{Step, Trouble, TroubleKind, VerificationOrder};
@@ -30,6 +31,7 @@ type Rule = fn(&Seen<'_>) -> Finding;
 const RULES: &[Rule] = &[
     inventory::gpu_count,
     inventory::gpu_identity,
+    unique::shown_once,
     inventory::sources,
     inventory::recount,
     inventory::software,

@@ -135,6 +135,9 @@ pub struct GpuFacts {
     /// Vendor and device, such as `10de:2330`.
     #[schema(max_length = 16)]
     pub pci_id: Option<String>,
+    /// The serial number of its board, where the driver tells.
+    #[schema(max_length = 64)]
+    pub serial: Option<String>,
     /// CUDA compute capability, such as `9.0`.
     #[schema(max_length = 16)]
     pub compute_capability: Option<String>,

@@ -201,6 +201,22 @@ async fn a_flaw_shows_on_the_last_node_and_not_in_the_api() {
 }
 
 #[tokio::test]
+async fn a_node_that_is_another_one_again_shows_the_same_gpus() {
+    let stage = running().await;
+    let fault = Fault::new(Voltagepark, FaultKind::SameNodeTwice);
+    stage.simulator.break_next(fault).unwrap();
+    let id = stage
+        .rent(&but(rental("x", 3), "cloudinit_script", SHOW))
+        .await;
+    stage.clock.turn(900);
+    stage.simulator.settle().await;
+    let [first, second, last] = [0, 1, 2].map(|node| hardware(&stage, &id, node));
+    assert_eq!(last["uuids"], first["uuids"]);
+    assert_ne!(last["host"], first["host"]);
+    assert_ne!(second["uuids"], first["uuids"]);
+}
+
+#[tokio::test]
 async fn nothing_is_run_for_a_foreign_credential_a_foreign_machine_a_silent_node_or_no_script() {
     let stage = running().await;
     stage

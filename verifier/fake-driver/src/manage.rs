@@ -155,6 +155,15 @@ extern "C" fn nvmlDeviceGetUUID(device: *mut c_void, uuid: *mut c_char, length: 
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetSerial(
+    device: *mut c_void,
+    serial: *mut c_char,
+    length: c_uint,
+) -> c_uint {
+    of(device, |card, _| give_text(serial, length, &card.serial))
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: *mut c_void, memory: *mut Memory) -> c_uint {
     let others: u64 = others(device).iter().map(|other| other.bytes).sum();
     of(device, |card, _| {

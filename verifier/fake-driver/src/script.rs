@@ -29,6 +29,8 @@ pub struct Card {
     pub name: String,
     /// The unique id.
     pub uuid: String,
+    /// The serial number of its board.
+    pub serial: String,
     /// Memory as reported.
     pub memory_mib: u64,
     /// Memory that can really be had, where it is less.
@@ -162,6 +164,7 @@ impl Card {
         Self {
             name: "NVIDIA H100 80GB HBM3".to_owned(),
             uuid: format!("GPU-00000000-0000-4000-8000-{number:012x}"),
+            serial: format!("16505220{number:05}"),
             memory_mib: 81_559,
             real_memory_mib: None,
             sm_count: 132,

@@ -76,7 +76,7 @@ pub(super) fn gpu_identity(seen: &Seen<'_>) -> Finding {
         .enumerate()
         .map(|(gpu, claim)| {
             let facts = seen.facts().and_then(|facts| facts.gpus.get(gpu));
-            identity_problem(claim, gpus, expected)
+            identity_problem(claim, expected)
                 .or_else(|| facts.and_then(|facts| hardware_problem(facts, expected)))
         })
         .collect();
@@ -93,7 +93,7 @@ pub(super) fn gpu_identity(seen: &Seen<'_>) -> Finding {
     }
 }
 
-fn identity_problem(claim: &GpuClaim, all: &[GpuClaim], expected: &ExpectedNode) -> Option<String> {
+fn identity_problem(claim: &GpuClaim, expected: &ExpectedNode) -> Option<String> {
     let name = &claim.name;
     match named_gpu(name) {
         None => return Some(format!("`{name}` is no GPU that we know")),
@@ -115,9 +115,6 @@ fn identity_problem(claim: &GpuClaim, all: &[GpuClaim], expected: &ExpectedNode)
         return Some(format!(
             "it has {has} multiprocessors, {published} belong to it"
         ));
-    }
-    if claim.uuid.is_empty() || all.iter().filter(|other| other.uuid == claim.uuid).count() > 1 {
-        return Some("its id is missing or shared with another GPU".to_owned());
     }
     None
 }

@@ -87,6 +87,7 @@ fn good() -> Evidence {
             facts: Some(Box::new(pretend::node(&kind, &mut Dice::new(b"good")))),
             troubles: Vec::new(),
         }),
+        siblings: Vec::new(),
         times: Step::ALL[1..]
             .iter()
             .map(|step| StepTime {

@@ -274,7 +274,7 @@ fn f13_lies_about_what_is_there_are_refused() {
     let other_board = found(|card| card.pci_device = 0x2331_10de);
     assert_eq!(other_board, [FindingCode::InventoryIdentity]);
     let twice = found(|card| card.uuid = Card::h100(0).uuid);
-    assert_eq!(twice, [FindingCode::InventoryIdentity]);
+    assert_eq!(twice, [FindingCode::InventoryUnique]);
     let skipped = found(|card| card.fault = Fault::SkipsMemory);
     assert_eq!(skipped, [FindingCode::MemoryProof]);
 }

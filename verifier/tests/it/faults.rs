@@ -157,13 +157,13 @@ fn less_memory_fails_identity_and_capacity() {
 }
 
 #[test]
-fn two_gpus_with_one_id_fail_the_identity() {
+fn two_gpus_with_one_id_are_one_gpu_shown_twice() {
     let attestation = judged(|node| node.uuids[1] = node.uuids[0].clone());
-    assert_fails_only(&attestation, &[FindingCode::InventoryIdentity]);
+    assert_fails_only(&attestation, &[FindingCode::InventoryUnique]);
 }
 
 #[test]
-fn a_gpu_without_an_id_fails_the_identity() {
+fn a_gpu_without_an_id_may_be_any_other() {
     let attestation = judged(|node| node.uuids[1].clear());
-    assert_fails_only(&attestation, &[FindingCode::InventoryIdentity]);
+    assert_fails_only(&attestation, &[FindingCode::InventoryUnique]);
 }

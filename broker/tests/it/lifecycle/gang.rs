@@ -129,6 +129,34 @@ async fn a_rental_with_one_slow_link_falls_whole_with_the_pair_named_and_is_repl
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rental_of_which_one_node_is_another_one_again_falls_whole_and_is_replaced() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        scene.break_next(Provider::Voltagepark, FaultKind::SameNodeTwice);
+        let id = scene.reserve_until_active(training(24)).await;
+        let leases = scene.leases(id).await;
+        let (fell, stands) = (&leases[0], leases.last().expect("a lease"));
+        assert_eq!(fell.fall_reason, Some(LeaseEvent::Failed));
+        assert_eq!((fell.replaced_by, stands.nodes), (Some(stands.id), 3));
+        let of_fallen = documents(&scene, fell).await;
+        let unique = outcomes(&of_fallen, FindingCode::InventoryUnique);
+        let twins = unique.iter().filter(|(node, _)| *node != 1);
+        // The one that reported first may have been alone with its GPUs then.
+        let failed = Some(Outcome::Failed);
+        assert!(twins.into_iter().any(|(_, it)| *it == failed), "{unique:?}");
+        assert!(!unique.contains(&(1, failed)), "{unique:?}");
+        let of_standing = documents(&scene, stands).await;
+        let unique = outcomes(&of_standing, FindingCode::InventoryUnique);
+        assert!(unique.iter().all(|(_, it)| *it == Some(Outcome::Met)));
+        let charges = scene.charges(id).await;
+        assert!(charges.iter().all(|it| it.usage.lease_id == stands.id));
+        scene.assert_sound().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_sold_alone_is_not_measured_with_others() {
     for_each_database(async |store| {
         let scene = Scene::open(store).await;

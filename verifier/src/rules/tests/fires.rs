@@ -5,6 +5,7 @@ use market::verification::{
 };
 
 use super::*;
+use crate::evidence::Sibling;
 
 type Change = fn(&mut Evidence);
 
@@ -24,6 +25,16 @@ fn xids(evidence: &mut Evidence, xids: &[u32]) {
 fn counts(evidence: &mut Evidence, change: fn(&mut GpuCounts)) {
     change(&mut facts(evidence).host.counts);
     change(facts(evidence).recount.as_mut().expect("counted"));
+}
+
+/// What another node of the rental says that it has.
+fn beside(evidence: &mut Evidence, uuid: &str, serial: &str) {
+    gpu(evidence, 6).serial = Some("1650522001234".to_owned());
+    evidence.siblings = vec![Sibling {
+        node: 2,
+        uuids: vec![uuid.to_owned()],
+        serials: vec![serial.to_owned()],
+    }];
 }
 
 fn driver(evidence: &mut Evidence, version: &str) {
@@ -47,11 +58,13 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
         (Code::InventoryIdentity, Failed, |e| {
             claims(e)[1].memory_mib = 79_926
         }),
-        (Code::InventoryIdentity, Failed, |e| {
-            claims(e)[1].uuid = "GPU-0".to_owned()
+        (Code::InventoryUnique, Failed, |e| {
+            claims(e)[1].uuid = "gpu-0".to_owned()
         }),
-        (Code::InventoryIdentity, Failed, |e| {
-            claims(e)[1].uuid.clear()
+        (Code::InventoryUnique, Failed, |e| claims(e)[1].uuid.clear()),
+        (Code::InventoryUnique, Failed, |e| beside(e, "GPU-6", "")),
+        (Code::InventoryUnique, Failed, |e| {
+            beside(e, "GPU-60", "1650522001234")
         }),
         (Code::InventoryIdentity, Failed, |e| {
             gpu(e, 5).pci_id = Some("10de:2331".to_owned())

@@ -127,6 +127,7 @@ impl Seeded {
                 facts: Some(Box::new(facts)),
                 troubles: Vec::new(),
             }),
+            siblings: Vec::new(),
             times: Step::ALL[1..]
                 .iter()
                 .map(|step| StepTime {
