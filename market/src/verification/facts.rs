@@ -302,7 +302,7 @@ pub struct CollectiveRate {
     pub payload_bytes: u64,
     /// The bus rate, bytes / time x 2 (n - 1) / n, 1e6 bytes per second.
     pub bus_mb_per_s: u64,
-    /// Elements of the result that were not what they must be.
+    /// Elements of the result that were not what they must be: at least so many.
     pub wrong_elements: u64,
 }
 

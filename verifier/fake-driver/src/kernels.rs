@@ -243,7 +243,7 @@ fn ring_add(state: &mut State, arguments: &Arguments) -> Option<()> {
         .flat_map(|(mine, theirs)| mine.wrapping_add(theirs).to_le_bytes())
         .collect();
     if state.card().fault == Fault::AddsWrongly {
-        sums[0] ^= 1;
+        *sums.last_mut()? ^= 1;
     }
     state.memory(to, vectors * 16)?.copy_from_slice(&sums);
     Some(())

@@ -117,7 +117,7 @@ pub enum Fault {
     /// The second product has another entry than the first, and so has one in seven on the tensor
     /// units.
     Unrepeatable,
-    /// What it adds of another card's memory has a wrong bit.
+    /// What it adds of another card's memory has a wrong bit in its last word.
     AddsWrongly,
     /// Every product has the same wrong entry.
     WrongEntry,

@@ -11,11 +11,11 @@ use crate::device::DeviceError;
 use crate::prf::{Purpose, Stream};
 use crate::probe::links::{Half, LINK_ROUNDS, LinkRates, LinkWork, part_of};
 
-/// Of the memory that is free, what a buffer may take: the links need two at most.
+/// Of the memory that is free, what a buffer may take: the links need three at most.
 const SHARE: u64 = 4;
 /// The least that is worth measuring. Units: bytes.
 const LEAST_BYTES: u64 = 4_096;
-/// Words at the beginning of each part that are looked at, at most.
+/// Words at the beginning of each part that are looked at one by one, at most.
 const CHECKED_WORDS: u64 = 1_024;
 /// From what the GPUs' parts of the sum are drawn: whoever measures again gets the same.
 const SECRET: Digest = Digest([0x3C; 32]);
@@ -127,18 +127,13 @@ fn ring(gpus: &mut [CudaGpu], wanted_bytes: u64) -> Result<CollectiveRate, Devic
     let held = buffers(gpus, bytes)?;
     for (gpu, buffer) in gpus.iter_mut().zip(&held) {
         gpu.enter()?;
-        let arguments = [
-            Argument::from(buffer),
-            Argument::from(bytes / 16),
-            Argument::from(brought_by(gpu.gpu)),
-            Argument::from(0_u32),
-        ];
-        let grid = gpu.grid(bytes / 16);
-        gpu.launch("memory_fill", grid, &arguments)?;
+        let of = gpu.gpu;
+        bring(gpu, buffer, bytes, of)?;
     }
     wait(gpus)?;
     sum(gpus, &held, part_bytes)?;
-    let wrong_elements = wrong(gpus, &held, part_bytes)?;
+    let one_by_one = wrong(gpus, &held, part_bytes)?;
+    let wrong_elements = one_by_one.max(unlike_the_sum(gpus, &held, bytes)?);
     // The first one's clock stands for all: nobody begins a step before everybody ended the last.
     gpus[0].enter()?;
     let begin = gpus[0].mark()?;
@@ -160,6 +155,18 @@ fn ring(gpus: &mut [CudaGpu], wanted_bytes: u64) -> Result<CollectiveRate, Devic
 /// What a GPU brings to the sum.
 fn brought_by(gpu: u32) -> Stream {
     Stream::derive(&SECRET, Purpose::Memory, gpu)
+}
+
+/// Fills a buffer of one GPU with what a GPU brings to the sum.
+fn bring(gpu: &mut CudaGpu, buffer: &Buffer, bytes: u64, of: u32) -> Result<(), DeviceError> {
+    let arguments = [
+        Argument::from(buffer),
+        Argument::from(bytes / 16),
+        Argument::from(brought_by(of)),
+        Argument::from(0_u32),
+    ];
+    let grid = gpu.grid(bytes / 16);
+    gpu.launch("memory_fill", grid, &arguments)
 }
 
 /// One sum: everybody's part of a step is over before the next one begins.
@@ -192,7 +199,48 @@ fn wait(gpus: &[CudaGpu]) -> Result<(), DeviceError> {
     })
 }
 
-/// How many of the words that are looked at are not the sum.
+/// How many GPUs hold something else than the sum, by the checksum of all their words. The first one
+/// sums up for that what all bring, in its own memory and over no link.
+fn unlike_the_sum(gpus: &mut [CudaGpu], held: &[Buffer], bytes: u64) -> Result<u64, DeviceError> {
+    let all: Vec<u32> = gpus.iter().map(|gpu| gpu.gpu).collect();
+    let first = &mut gpus[0];
+    first.enter()?;
+    let (total, one) = (first.zeroed(bytes)?, first.zeroed(bytes)?);
+    for of in all {
+        bring(first, &one, bytes, of)?;
+        let arguments = [
+            Argument::from(&total),
+            Argument::from(&one),
+            Argument::from(bytes / 16),
+        ];
+        let grid = first.grid(bytes / 16);
+        first.launch("ring_add", grid, &arguments)?;
+    }
+    let should = checksum(first, &total, bytes / 4)?;
+    let mut unlike = 0;
+    for (gpu, buffer) in gpus.iter_mut().zip(held) {
+        gpu.enter()?;
+        unlike += u64::from(checksum(gpu, buffer, bytes / 4)? != should);
+    }
+    Ok(unlike)
+}
+
+/// The order-independent checksum of so many words of a GPU, whose context is current.
+fn checksum(gpu: &mut CudaGpu, buffer: &Buffer, words: u64) -> Result<u64, DeviceError> {
+    let sum = gpu.zeroed(8)?;
+    let arguments = [
+        Argument::from(buffer),
+        Argument::from(words),
+        Argument::from(&sum),
+    ];
+    let grid = gpu.grid(words);
+    gpu.launch("product_checksum", grid, &arguments)?;
+    gpu.wait()?;
+    let sums = sum.read::<u64>(1).map_err(|error| gpu.error(error))?;
+    Ok(sums[0])
+}
+
+/// How many of the words that are looked at one by one are not the sum.
 fn wrong(gpus: &[CudaGpu], held: &[Buffer], part_bytes: u64) -> Result<u64, DeviceError> {
     let words = (part_bytes / 4).min(CHECKED_WORDS) as usize;
     let count = gpus.len() as u64;
