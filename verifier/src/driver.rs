@@ -17,7 +17,7 @@ use crate::device::{Device, DeviceError};
 use crate::probe::links::{LinkRates, LinkWork};
 pub use node::{NodeIdentity, open_node};
 pub use remote::{RemoteDevice, Worker};
-pub use serve::serve;
+pub use serve::{say_last_words, serve};
 
 /// What a driver shows before any GPU is touched.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -28,15 +28,34 @@ enum Command {
     GpuWorker,
 }
 
+/// Exit status of a process that panicked, as Rust has it.
+#[cfg(feature = "cuda")]
+const CRASHED: i32 = 101;
+
+/// Has the process of a GPU say why it panics, and end at once: cudarc panics where an old driver has
+/// not the symbol that is called, and nothing that this process holds outlives it.
+#[cfg(feature = "cuda")]
+fn tell_of_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let why = panic.payload_as_str().unwrap_or("it does not say why");
+        // The agent finds the end of the process where it does not get the words.
+        let _ = verifier::driver::say_last_words(why, &mut std::io::stdout());
+        std::process::exit(CRASHED);
+    }));
+}
+
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Run(args) => ExitCode::from(run_on_this_machine(&args)),
         #[cfg(feature = "cuda")]
         Command::Calibrate(args) => ExitCode::from(verifier::calibrate::run(&args)),
         #[cfg(feature = "cuda")]
-        Command::GpuWorker => match verifier::cuda::serve() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        },
+        Command::GpuWorker => {
+            tell_of_panics();
+            match verifier::cuda::serve() {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::FAILURE,
+            }
+        }
     }
 }

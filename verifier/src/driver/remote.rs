@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use market::verification::{Digest, GpuClaim, GpuFacts, TroubleKind, Word64};
 use serde::de::DeserializeOwned;
 
-use super::wire::{Frame, Request};
+use super::wire::{Frame, LastWords, Request};
 use super::{NoDriver, Survey};
 use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
@@ -114,9 +114,13 @@ impl Worker {
         }
         let patience = deadline.saturating_duration_since(Instant::now());
         match self.answers.recv_timeout(patience) {
-            Ok(Ok(frame)) => serde_json::from_slice(&frame.head)
-                .map(|head| (head, frame.body))
-                .map_err(|error| ended(&error)),
+            Ok(Ok(frame)) => match serde_json::from_slice(&frame.head) {
+                Ok(head) => Ok((head, frame.body)),
+                Err(error) => Err(match serde_json::from_slice(&frame.head) {
+                    Ok(LastWords { crashed }) => ended(&format!("its process crashed: {crashed}")),
+                    Err(_) => ended(&error),
+                }),
+            },
             Ok(Err(error)) => Err(self.end(&error)),
             Err(RecvTimeoutError::Timeout) => Err(Silence::TimedOut),
             Err(RecvTimeoutError::Disconnected) => Err(self.end(&"its streams closed")),

@@ -6,8 +6,16 @@ use market::verification::{TroubleKind, Word64};
 use serde::Serialize;
 
 use super::Driver;
-use super::wire::{Frame, Request};
-use crate::device::{Device, DeviceError};
+use super::wire::{Frame, LastWords, Request};
+use crate::device::{Device, DeviceError, shortened};
+
+/// Says, in place of the answer that is waited for, why this process must end.
+///
+/// Errors: what writing gives.
+pub fn say_last_words(why: &str, answers: &mut impl Write) -> io::Result<()> {
+    let crashed = shortened(why);
+    Frame::of(&LastWords { crashed }, Vec::new())?.write(answers)
+}
 
 /// Serves requests until they end.
 ///

@@ -40,6 +40,13 @@ pub(super) enum Request {
     Links(LinkWork),
 }
 
+/// What a process says in place of an answer when it must end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LastWords {
+    pub crashed: String,
+}
+
 /// A head in JSON and what does not belong into JSON.
 #[derive(Debug)]
 pub(super) struct Frame {

@@ -1,5 +1,7 @@
 //! The unmodified agent on a driver whose GPUs do not exist.
 
+use std::path::PathBuf;
+
 use fake_driver::script::{Card, Fault, Script};
 use market::attestation::{Attestation, FindingCode, Outcome, Verdict};
 use market::fabric::Internode;
@@ -51,6 +53,37 @@ fn the_agent_says_clearly_that_the_management_library_is_missing() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("no libnvidia-ml.so.1"), "{said}");
+}
+
+/// A library of the system, which is none of the driver's and has none of its symbols.
+fn library_of_the_system() -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("the maps");
+    let mut paths = maps
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(5));
+    let path = paths.find(|path| path.contains("/libc.so") || path.contains("/libc-"));
+    path.expect("tests use the C library").into()
+}
+
+#[test]
+fn a_driver_without_a_symbol_is_named_and_not_taken_for_a_missing_one() {
+    let machine = Machine::new(&Script::default());
+    let library = machine.path("libcuda.so.1");
+    std::fs::remove_file(&library).expect("removed");
+    std::os::unix::fs::symlink(library_of_the_system(), &library).expect("a link");
+    let output = machine.run(&order(8, Level::Quick), &["--json"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let attestation = attestation(&output);
+    let failed = failures(&attestation);
+    assert!(failed.contains(&FindingCode::AgentTrouble), "{failed:?}");
+    let mut findings = attestation.findings.iter();
+    let trouble = findings.find(|found| found.code == FindingCode::AgentTrouble);
+    let note = &trouble.expect("the finding").note;
+    assert!(
+        note.contains("crashed") && note.contains("cuInit"),
+        "{note}"
+    );
 }
 
 #[test]
