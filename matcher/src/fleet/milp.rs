@@ -176,5 +176,6 @@ mod tests {
              as cheap or cheaper in {as_cheap}",
             widest * 100.0
         );
+        assert!(2 * answered >= fleets, "too few answers to compare with");
     }
 }
