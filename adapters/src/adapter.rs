@@ -24,6 +24,9 @@ pub enum Delivery {
     /// Carried in the environment of a container and run by the command that it starts with,
     /// before the image's own start.
     StartCommand,
+    /// Not at all: the nodes run none, and the agent is copied onto them over SSH, by a key that goes
+    /// with the order.
+    SshPush,
 }
 
 /// How many nodes one lease holds.

@@ -1,12 +1,16 @@
 //! Whether nodes in the tenants' hands can be reached: the prober, and what is known of a node's
 //! host keys.
 //!
+//! `login` is for nodes that still prove themselves and get their agent over SSH; nodes in use are
+//! never logged in to.
+//!
 //! A look goes to the node's SSH port and takes the key exchange, by which the node proves that it
 //! has its host key; nobody logs in. One replica looks at a time. Two that look at once write the
 //! same rows, guarded by the store, so nothing is told twice. Where no node of several providers
 //! answers, it is the broker that is cut off, and nothing is held against any of them.
 
 mod known;
+mod login;
 mod probe;
 
 use std::collections::BTreeSet;
@@ -30,6 +34,7 @@ use crate::background::Stop;
 use crate::hot::turn::keep_turns;
 
 pub(crate) use known::{KnownNode, fingerprint, known_nodes};
+pub(crate) use login::{LoginFailure, Session};
 
 /// How many nodes are looked at at once.
 const AT_ONCE: usize = 32;

@@ -7,6 +7,7 @@
 
 mod clock;
 mod gang;
+pub(crate) mod push;
 mod script;
 mod verdict;
 

@@ -20,7 +20,8 @@ pub enum HostKeySource {
     /// The node said them itself in its verification, under the one-time credential of its lease
     /// and in a report that it signed, before the hand-off.
     Verification,
-    /// Whoever answered at its address when we first looked, after the hand-off.
+    /// Whoever answered at its address when we first came there: to bring the agent over SSH, else
+    /// after the hand-off.
     FirstContact,
 }
 

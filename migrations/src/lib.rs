@@ -38,6 +38,7 @@ mod m20261121_000028_own_capacity;
 mod m20261121_000029_gang_checks;
 mod m20261121_000030_required_tags;
 mod m20261122_000033_key_makers;
+mod m20261122_000034_pushed_agents;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -77,6 +78,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261121_000029_gang_checks::Migration),
             Box::new(m20261121_000030_required_tags::Migration),
             Box::new(m20261122_000033_key_makers::Migration),
+            Box::new(m20261122_000034_pushed_agents::Migration),
         ]
     }
 }

@@ -1,4 +1,5 @@
-//! Whether nodes in the tenants' hands can be reached, as the prober finds it.
+//! Whether nodes in the tenants' hands can be reached, as the prober finds it, and the host keys that
+//! nodes showed at first contact.
 //!
 //! A row holds what is known of a node now; what changed for its tenant is told as events, in the
 //! transaction of the finding. A node that does not answer is told of once, when it has been
@@ -176,6 +177,25 @@ impl AllReach<'_> {
         find(&self.store.read, of_lease(lease)).await
     }
 
+    /// The host key that this node showed at first contact: the one that is kept, else `shown`, which
+    /// is kept then.
+    ///
+    /// Shape: a kind and its key.
+    /// Errors: [`StoreError::NotFound`] for a lease that is not there; [`StoreError::Database`],
+    /// [`StoreError::Corrupt`].
+    pub async fn first_contact(
+        &self,
+        lease: LeaseId,
+        node_index: u32,
+        shown: &str,
+        now: DateTime<Utc>,
+    ) -> Result<String, StoreError> {
+        transaction!(self.store, |tx| first_contact(
+            tx, lease, node_index, shown, now
+        )
+        .await)
+    }
+
     /// Keeps what came of looking at a node, and tells its tenant what changed; gives what it told.
     /// A node that has been silent for `patience` makes its reservation due at once. A lease that
     /// is no longer in its tenant's hands is left alone.
@@ -194,6 +214,36 @@ impl AllReach<'_> {
         )
         .await)
     }
+}
+
+async fn first_contact(
+    tx: &DatabaseTransaction,
+    lease: LeaseId,
+    node_index: u32,
+    shown: &str,
+    now: DateTime<Utc>,
+) -> Result<String, StoreError> {
+    // Locked, so that of two that come first one is.
+    let row = leases::Entity::find_by_id(Text(lease))
+        .lock_exclusive()
+        .one(tx)
+        .await?
+        .ok_or(StoreError::NotFound { what: "lease" })?;
+    let known = find(tx, of_lease(lease)).await?;
+    let known = known
+        .into_iter()
+        .find(|known| known.node_index == node_index);
+    if let Some(key) = known.and_then(|known| known.first_contact_key) {
+        return Ok(key);
+    }
+    let node = NodeReach {
+        first_contact_key: Some(shown.to_owned()),
+        ..NodeReach::unseen(lease, node_index, now)
+    };
+    Entity::insert(node.row(&row.tenant_id)?.into_active_model())
+        .exec_without_returning(tx)
+        .await?;
+    Ok(shown.to_owned())
 }
 
 async fn record(

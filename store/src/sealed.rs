@@ -9,7 +9,7 @@ use sea_orm::{ConnectionTrait, DatabaseTransaction};
 use crate::audit::{self, NewAuditEntry};
 use crate::scope::service_wide;
 use crate::tx::transaction;
-use crate::{StoreError, providers, signing_keys, webhooks};
+use crate::{StoreError, providers, signing_keys, verifications, webhooks};
 
 /// For which purpose a secret was sealed: it opens for that one only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,7 @@ pub struct SealedColumn {
 pub const SEALED: &[SealedColumn] = &[
     providers::SEALED,
     signing_keys::SEALED,
+    verifications::SEALED,
     webhooks::SEALED[0],
     webhooks::SEALED[1],
 ];

@@ -23,11 +23,20 @@ use serde_json::Value;
 use crate::entity::column::{Json, Moment, Text, Word};
 use crate::entity::{node_sessions, verifications};
 use crate::scope::tenant_scoped;
+use crate::sealed::{SealedColumn, SealedFor};
 use crate::tx::transaction;
 use crate::{Conflict, StoreError, reservations};
 
 pub use attestations::{KeptAttestation, NewAttestation};
 pub use gangs::{GangCheck, GangStep};
+
+/// What opens the nodes of a verification. Sealed for the id of the verification.
+pub(crate) const SEALED: SealedColumn = SealedColumn {
+    table: "verifications",
+    key: "id",
+    column: "sealed_push",
+    purpose: SealedFor::WordIn("id"),
+};
 
 /// How a verification stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -66,6 +75,8 @@ pub struct Verification {
     pub deadline: DateTime<Utc>,
     /// When it was over.
     pub closed_at: Option<DateTime<Utc>>,
+    /// What opens its nodes to the agent that is pushed onto them, sealed; gone when it is over.
+    pub sealed_push: Option<Vec<u8>>,
 }
 
 /// A verification to open, for a lease of the reservation at hand.
@@ -81,6 +92,8 @@ pub struct NewVerification {
     pub nodes: u32,
     /// Until when every node must have finished.
     pub deadline: DateTime<Utc>,
+    /// What opens its nodes to the agent that is pushed onto them, sealed.
+    pub sealed_push: Option<Vec<u8>>,
 }
 
 /// One node's part in a verification.
@@ -163,6 +176,7 @@ impl TryFrom<verifications::Model> for Verification {
             created_at: row.created_at.at(),
             deadline: row.deadline.at(),
             closed_at: row.closed_at.map(Moment::at),
+            sealed_push: row.sealed_push,
         })
     }
 }
@@ -422,6 +436,7 @@ pub(crate) async fn open(
             created_at: now.into(),
             deadline: verification.deadline.into(),
             closed_at: None,
+            sealed_push: verification.sealed_push.clone(),
         };
         verifications::Entity::insert(row.into_active_model())
             .exec_without_returning(tx)
@@ -430,8 +445,8 @@ pub(crate) async fn open(
     Ok(())
 }
 
-/// Ends verifications, within the transaction that draws the conclusion; those that are over
-/// already stay as they ended.
+/// Ends verifications, within the transaction that draws the conclusion, and forgets what opened
+/// their nodes; those that are over already stay as they ended.
 pub(crate) async fn close(
     tx: &DatabaseTransaction,
     closed: &[(VerificationId, VerificationState)],
@@ -443,6 +458,10 @@ pub(crate) async fn close(
             .col_expr(
                 verifications::Column::ClosedAt,
                 Expr::value(Moment::from(now)),
+            )
+            .col_expr(
+                verifications::Column::SealedPush,
+                Expr::value(None::<Vec<u8>>),
             )
             .filter(verifications::Column::Id.eq(Text(*id)))
             .filter(verifications::Column::State.eq(Word(VerificationState::Open)))

@@ -1,4 +1,5 @@
-//! The script by which a node starts its agent at first boot.
+//! The script by which a node starts its agent at first boot. Nodes that run none get their agent
+//! by [`crate::push`].
 //!
 //! Everything that is put into it is of an alphabet without meaning to a shell, or quoted; the
 //! token travels in the environment, where other users of the node do not see it in a process
@@ -17,7 +18,7 @@ pub const TOKEN_VARIABLE: &str = "VERIFIER_TOKEN";
 /// How the agent comes onto the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
-    /// Fetched from the broker and checked against its SHA-256.
+    /// Fetched from the broker, or copied by it over SSH, and checked against its SHA-256.
     Fetched {
         /// The hash, by which the broker serves it.
         sha256: Digest,
@@ -38,6 +39,9 @@ pub enum DeliveryError {
     /// An agent is fetched over an open connection.
     #[error("a real node fetches its agent over https; the broker's address is plain http")]
     PlainHttp,
+    /// An address that is no line of text.
+    #[error("the node's address is not one line of text")]
+    Host,
 }
 
 /// What a start-up script is made of.

@@ -42,6 +42,7 @@ pub mod order;
 pub mod pretend;
 pub mod prf;
 pub mod probe;
+pub mod push;
 pub mod reference;
 pub mod rules;
 pub mod tensor;

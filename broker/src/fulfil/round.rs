@@ -1,7 +1,10 @@
-//! What one claim of a reservation does: wishes and windows first, then each lease (in `look`), then
-//! what follows for the whole (in `follow`).
+//! What one claim of a reservation does: wishes and windows first, then each lease (in `look`) and the
+//! nodes that get their agent over SSH (in `push`), then what follows for the whole (in `follow`).
 
 mod look;
+mod push;
+
+use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::lease::{LeaseEvent, LeaseState};
@@ -66,7 +69,11 @@ pub(super) async fn work_on(
         orders_sent: 0,
     };
     round.take_up_wishes().await?;
+    // Before the looks, so that what fails is named when its time is over; after them, so that what
+    // came up is seen to at once.
+    let seen_to = round.push_agents(&BTreeSet::new()).await?;
     round.look_at_every().await?;
+    round.push_agents(&seen_to).await?;
     for _ in 0..MOST_STEPS {
         if round.has_new_wish() || !round.follow().await? {
             break;

@@ -9,6 +9,7 @@ use super::compare::mismatch;
 use super::learned::Learned;
 use super::order::as_ordered;
 use crate::app::{Broker, ProviderLink};
+use crate::verify::push::is_pushed;
 use crate::verify::{self, LeaseVerdict};
 
 /// When to look again at a machine that is coming up or going away.
@@ -97,6 +98,8 @@ pub(super) async fn verifying(
     id: &ProviderLeaseId,
 ) -> Learned {
     match verify::verdict_of(broker, lease).await {
+        // Nodes that we logged in to are left first, with nothing of ours on them.
+        Ok(LeaseVerdict::Passed) if is_pushed(link.adapter.profile()) => {}
         Ok(LeaseVerdict::Passed) => return Learned::event(LeaseEvent::Passed),
         Ok(LeaseVerdict::Failed(words)) => return Learned::because(LeaseEvent::Failed, words),
         Ok(LeaseVerdict::Open) => {}

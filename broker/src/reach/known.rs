@@ -1,4 +1,5 @@
-//! What is known of the nodes of a lease: from their verification, and from the first contact.
+//! What is known of the nodes of a lease: from their verification, and from the first contact, which
+//! is that of the agent's delivery where it comes over SSH.
 
 use std::collections::HashMap;
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use russh::client::{Config, Handler, connect_stream};
+use russh::client::{Config, Handle, Handler, connect_stream};
 use russh::keys::{PublicKey, PublicKeyOrCertificate};
 use russh::{Disconnect, Error, Preferred};
 use store::reach::{Probe, ProbeFailure};
@@ -51,7 +51,11 @@ pub(super) async fn host_key(
         .unwrap_or(Err(ProbeFailure::NoAnswer))
 }
 
-async fn look_up(host: &str, port: u16, simulation: bool) -> Result<Vec<SocketAddr>, ProbeFailure> {
+pub(super) async fn look_up(
+    host: &str,
+    port: u16,
+    simulation: bool,
+) -> Result<Vec<SocketAddr>, ProbeFailure> {
     let found = lookup_host((host, port)).await;
     let found: Vec<_> = found.map_err(|_| ProbeFailure::NoAnswer)?.collect();
     // One that is not public speaks against all: the name is not what it seems.
@@ -64,14 +68,23 @@ async fn look_up(host: &str, port: u16, simulation: bool) -> Result<Vec<SocketAd
 }
 
 async fn exchange_keys(addresses: &[SocketAddr], known: &[PublicKey]) -> Option<PublicKey> {
-    let stream = TcpStream::connect(addresses).await.ok()?;
     let shown = Shown::default();
-    let session = connect_stream(Arc::new(asking_for(known)), stream, shown.clone())
-        .await
-        .ok()?;
+    let session = connect(addresses, known, shown.clone()).await?;
     // It matters to nobody whether the node hears that we leave.
     let _ = session.disconnect(Disconnect::ByApplication, "", "").await;
     shown.take()
+}
+
+/// A connection over which the other side has proved to hold a key that is kept in `shown`.
+pub(super) async fn connect(
+    addresses: &[SocketAddr],
+    known: &[PublicKey],
+    shown: Shown,
+) -> Option<Handle<Shown>> {
+    let stream = TcpStream::connect(addresses).await.ok()?;
+    connect_stream(Arc::new(asking_for(known)), stream, shown)
+        .await
+        .ok()
 }
 
 /// A node has keys of several kinds and shows one of the kind that is asked for first: one that is
@@ -97,11 +110,28 @@ fn asking_for(known: &[PublicKey]) -> Config {
 /// The key that the other side showed. It is kept when the key exchange has succeeded, and with it
 /// the proof that the other side holds the private half.
 #[derive(Clone, Default)]
-struct Shown(Arc<Mutex<Option<PublicKey>>>);
+pub(super) struct Shown {
+    kept: Arc<Mutex<Option<PublicKey>>>,
+    only: Vec<PublicKey>,
+}
 
 impl Shown {
-    fn take(&self) -> Option<PublicKey> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Goes on with these keys alone; with none of them, with every key.
+    pub(super) fn only(keys: &[PublicKey]) -> Self {
+        Self {
+            only: keys.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn allows(&self, key: &PublicKey) -> bool {
+        let same = |known: &PublicKey| known.key_data() == key.key_data();
+        self.only.is_empty() || self.only.iter().any(same)
+    }
+
+    pub(super) fn take(&self) -> Option<PublicKey> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.take()
     }
 }
 
@@ -109,11 +139,12 @@ impl Handler for Shown {
     type Error = Error;
 
     async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, Error> {
-        if let PublicKeyOrCertificate::PublicKey { key, .. } = shown {
-            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            *kept = Some(key.clone());
-        }
-        Ok(true)
+        let PublicKeyOrCertificate::PublicKey { key, .. } = shown else {
+            return Ok(self.only.is_empty());
+        };
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept = Some(key.clone());
+        Ok(self.allows(key))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The life of a reservation from hold to closed, with everything that can go wrong on the way, on
 //! every database. The scene that the tests play in is `scene`, what stands between the broker and
-//! its providers is `tap`.
+//! its providers is `tap`, the real SSH server of the nodes in `push` is `sshd`.
 
 mod budget;
 mod ceiling;
@@ -11,7 +11,9 @@ mod fleet;
 mod gang;
 mod happy;
 mod paid;
+mod push;
 pub(crate) mod scene;
+mod sshd;
 mod stop;
 mod sweep;
 pub(crate) mod tap;

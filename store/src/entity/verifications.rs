@@ -23,6 +23,7 @@ pub struct Model {
     pub created_at: Moment,
     pub deadline: Moment,
     pub closed_at: Option<Moment>,
+    pub sealed_push: Option<Vec<u8>>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

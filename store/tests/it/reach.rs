@@ -75,3 +75,23 @@ async fn a_silence_is_kept_and_told_for_a_lease_in_use_alone() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn the_host_key_of_the_first_contact_is_kept_also_before_the_hand_off_and_no_later_one() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(2));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        let (_, lease) = provisioning(store, whose, &offer).await;
+        let reach = store.reach().across_tenants();
+        for (shown, seconds) in [("ssh-ed25519 AAAA", 10), ("ssh-ed25519 BBBB", 20)] {
+            let kept = reach.first_contact(lease, 1, shown, at(seconds)).await;
+            assert_eq!(kept.expect("kept"), "ssh-ed25519 AAAA");
+        }
+        let known = reach.of_lease(lease).await.expect("reads");
+        let keys: Vec<_> = known.iter().map(|node| &node.first_contact_key).collect();
+        assert_eq!(keys, [&Some("ssh-ed25519 AAAA".to_owned())]);
+        assert_eq!((known[0].node_index, known[0].probed_at), (1, at(10)));
+    })
+    .await;
+}

@@ -28,6 +28,7 @@ async fn opened(store: &Store) -> Opened {
     let held = claim(store, reservation.id, at(5)).await;
     let change = Change {
         verifications: vec![NewVerification {
+            sealed_push: Some(b"sealed".to_vec()),
             id: verification,
             lease_id: lease,
             enrol_hash: "enrol".to_owned(),
@@ -210,6 +211,8 @@ async fn a_verification_that_is_over_takes_no_more_steps() {
         all.enrol(id, &node(0, "one"), at(10))
             .await
             .expect("enrols");
+        let before = all.find(id).await.expect("reads").expect("kept");
+        assert_eq!(before.sealed_push.as_deref(), Some(&b"sealed"[..]));
         for end in [VerificationState::Failed, VerificationState::Passed] {
             let held = claim(store, opened.reservation, at(11)).await;
             let change = Change {
@@ -229,6 +232,7 @@ async fn a_verification_that_is_over_takes_no_more_steps() {
             "it stays as it ended"
         );
         assert_eq!(found.closed_at, Some(at(12)));
+        assert_eq!(found.sealed_push, None, "nothing opens its nodes any more");
         let late = all.advance(id, 0, &step("one", 1, 2, None), at(13)).await;
         assert!(matches!(late, Err(StoreError::Stale)), "{late:?}");
         let late = all.enrol(id, &node(1, "two"), at(13)).await;

@@ -19,7 +19,7 @@ use crate::{meter, metrics, providers};
 
 impl Round<'_> {
     /// Looks at one lease, saves what was learnt, and looks on while that leads further.
-    async fn look_at(&mut self, id: LeaseId) -> Result<(), FulfilError> {
+    pub(super) async fn look_at(&mut self, id: LeaseId) -> Result<(), FulfilError> {
         for _ in 0..MOST_STEPS {
             let Some(lease) = self.leases.iter().find(|lease| lease.id == id).cloned() else {
                 return Ok(());
@@ -84,7 +84,8 @@ impl Round<'_> {
         let Enrolment {
             verification,
             script,
-        } = match verify::enrol(self.broker, lease.id, lease.nodes) {
+            ssh_public_key,
+        } = match verify::enrol(self.broker, lease, link.adapter.profile()) {
             Ok(enrolment) => enrolment,
             Err(error) => return Ok(Learned::because(LeaseEvent::Refused, error.to_string())),
         };
@@ -105,18 +106,24 @@ impl Round<'_> {
             ..Change::default()
         })
         .await?;
+        let tenants = self.reservation.ssh_public_keys.iter().cloned();
+        let keys = tenants.chain(ssh_public_key);
         let order = LeaseOrder {
             client_token: lease.client_token.clone(),
             offer: lease.offer.clone(),
             nodes: lease.nodes,
-            ssh_public_keys: self.reservation.ssh_public_keys.clone(),
+            ssh_public_keys: keys.collect(),
             startup_script: script,
         };
         Ok(order::send(self.broker, link, &order).await)
     }
 
     /// Saves what one look taught; says whether the lease moved.
-    async fn learn(&mut self, id: LeaseId, learned: Learned) -> Result<bool, FulfilError> {
+    pub(super) async fn learn(
+        &mut self,
+        id: LeaseId,
+        learned: Learned,
+    ) -> Result<bool, FulfilError> {
         let Some(lease) = self.leases.iter().find(|lease| lease.id == id).cloned() else {
             return Ok(false);
         };

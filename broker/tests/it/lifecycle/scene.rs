@@ -99,6 +99,11 @@ impl Scene {
         Self::open_with(store, CALL_TIMEOUT, Tap::node_by_node).await
     }
 
+    /// A scene whose nodes run no script, and get their agent over SSH.
+    pub(crate) async fn open_pushed(store: &Store) -> Self {
+        Self::open_with(store, CALL_TIMEOUT, Tap::pushed).await
+    }
+
     async fn open_with(store: &Store, call_timeout: Duration, tap: MakeTap) -> Self {
         install_tls();
         let dir = tempfile::tempdir().expect("a directory");

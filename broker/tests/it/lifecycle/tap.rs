@@ -1,14 +1,16 @@
 //! A tap between the broker and an adapter: it writes down every call and, at the one that a test
-//! names, lets it hang, fails it, or does not pass it on.
+//! names, lets it hang, fails it, or does not pass it on. It can also say that the nodes are to get
+//! their agent over SSH, and show a real server in their place.
 
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use adapters::{Adapter, AdapterError, Http, NodesPerLease, Profile, Refusal};
+use adapters::{Adapter, AdapterError, Delivery, Http, NodesPerLease, Profile, Refusal};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use market::catalog::CatalogReading;
-use market::order::{ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId};
+use market::order::{ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId, ProviderNode};
 use tokio::sync::Notify;
 
 /// What a call to a provider is about.
@@ -52,6 +54,15 @@ pub(crate) enum Fate {
     Swallow,
 }
 
+/// The SSH server that stands in the place of every node.
+#[derive(Clone)]
+pub(crate) struct ServerPlace {
+    pub(crate) port: u16,
+    pub(crate) user: String,
+    /// The file of the keys that it lets in; those of each order are put there.
+    pub(crate) authorized_keys: PathBuf,
+}
+
 type Hook = Box<dyn FnMut(&Call) -> Fate + Send>;
 
 /// What all taps of a scene share.
@@ -60,6 +71,7 @@ pub(crate) struct Line {
     hook: Mutex<Option<Hook>>,
     calls: Mutex<Vec<Call>>,
     scripts: Mutex<Vec<String>>,
+    server: Mutex<Option<ServerPlace>>,
     hanging: Notify,
     go_on: Notify,
 }
@@ -84,6 +96,15 @@ impl Line {
     /// The start-up scripts of all orders, in their order.
     pub(crate) fn scripts(&self) -> Vec<String> {
         self.scripts.lock().expect("not poisoned").clone()
+    }
+
+    /// From now on this server stands in the place of every node of a pushed provider.
+    pub(crate) fn stand_in(&self, place: ServerPlace) {
+        *self.server.lock().expect("not poisoned") = Some(place);
+    }
+
+    fn server(&self) -> Option<ServerPlace> {
+        self.server.lock().expect("not poisoned").clone()
     }
 
     /// Lets the call go on that waits.
@@ -147,6 +168,34 @@ impl Tap {
             profile: Box::leak(Box::new(profile)),
             line,
         }))
+    }
+
+    /// As [`Self::before`], and as if the nodes ran no script.
+    pub(crate) fn pushed(inner: &'static dyn Adapter, line: Arc<Line>) -> &'static dyn Adapter {
+        let profile = Profile {
+            delivery: Delivery::SshPush,
+            ..copy(inner.profile())
+        };
+        Box::leak(Box::new(Self {
+            inner,
+            profile: Box::leak(Box::new(profile)),
+            line,
+        }))
+    }
+
+    /// Puts the server in the place of the nodes of a lease.
+    fn stand_in(&self, mut lease: ProviderLease) -> ProviderLease {
+        if let Some(server) = self.line.server() {
+            for node in &mut lease.nodes {
+                *node = ProviderNode {
+                    host: "127.0.0.1".into(),
+                    port: server.port,
+                    user: server.user.clone(),
+                    private_address: None,
+                };
+            }
+        }
+        lease
     }
 
     async fn pass<T>(
@@ -214,6 +263,10 @@ impl Adapter for Tap {
         let scripts = &self.line.scripts;
         let script = order.startup_script.clone();
         scripts.lock().expect("not poisoned").push(script);
+        if let Some(server) = self.line.server() {
+            let keys = format!("{}\n", order.ssh_public_keys.join("\n"));
+            std::fs::write(server.authorized_keys, keys).expect("the keys are let in");
+        }
         self.pass(Op::Request, self.inner.request_lease(http, order))
             .await
     }
@@ -236,7 +289,8 @@ impl Adapter for Tap {
         http: &Http,
         id: &ProviderLeaseId,
     ) -> Result<Option<ProviderLease>, AdapterError> {
-        self.pass(Op::Read, self.inner.read_lease(http, id)).await
+        let lease = self.pass(Op::Read, self.inner.read_lease(http, id)).await?;
+        Ok(lease.map(|lease| self.stand_in(lease)))
     }
 
     async fn release_lease(&self, http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {

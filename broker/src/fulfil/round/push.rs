@@ -1,0 +1,95 @@
+//! The nodes of a round that get their agent over SSH: it is brought to them, and everything of ours
+//! is taken off them once they have passed.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use futures_util::{StreamExt as _, stream};
+use market::ids::LeaseId;
+use market::lease::{LeaseEvent, LeaseState};
+use store::leases::Lease;
+use tokio::time::sleep;
+
+use super::Round;
+use crate::app::Broker;
+use crate::fulfil::FulfilError;
+use crate::fulfil::learned::Learned;
+use crate::verify::push::{Push, PushError, is_pushed};
+use crate::verify::{LeaseVerdict, verdict_of};
+
+/// Leases that are seen to at once.
+const AT_ONCE: usize = 16;
+/// How long all of a round may take, in real time: well within the claim. What is not done then is
+/// done at the next look.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// When to come again to a node that did not do as it was told.
+const COME_AGAIN: TimeDelta = TimeDelta::seconds(15);
+
+impl Round<'_> {
+    /// Sees to every lease that proves itself by an agent that is pushed, but these; says which.
+    pub(super) async fn push_agents(
+        &mut self,
+        but: &BTreeSet<LeaseId>,
+    ) -> Result<BTreeSet<LeaseId>, FulfilError> {
+        let broker = self.broker;
+        let mut due = self.leases.clone();
+        due.retain(|lease| {
+            let link = broker.provider(&lease.offer.provider);
+            lease.state == LeaseState::Verifying
+                && !but.contains(&lease.id)
+                && link.is_some_and(|link| is_pushed(link.adapter.profile()))
+        });
+        let seen_to = due.iter().map(|lease| lease.id).collect();
+        let visits = due
+            .iter()
+            .map(|lease| async move { (lease.id, see_to(broker, lease).await) });
+        let visits: Vec<_> = visits.collect();
+        let learned: Vec<_> = stream::iter(visits)
+            .buffer_unordered(AT_ONCE)
+            .take_until(sleep(PATIENCE))
+            .collect()
+            .await;
+        for (id, learned) in learned {
+            if self.learn(id, learned).await? {
+                self.look_at(id).await?;
+            }
+        }
+        Ok(seen_to)
+    }
+}
+
+/// Does for a lease's nodes what is to be done over SSH now.
+async fn see_to(broker: &Broker, lease: &Lease) -> Learned {
+    match attend(broker, lease).await {
+        Ok(true) => Learned::event(LeaseEvent::Passed),
+        Ok(false) => Learned::nothing(COME_AGAIN),
+        // Whoever answers there, it is not the machine that we brought the agent to.
+        Err(error) if error.is_other_key() => {
+            Learned::because(LeaseEvent::Failed, error.to_string())
+        }
+        Err(error) => {
+            let is_over = |deadline| broker.now() >= deadline;
+            let over = lease.verify_deadline.is_some_and(is_over);
+            Learned {
+                event: over.then_some(LeaseEvent::TimedOut),
+                note: Some(error.to_string()),
+                ..Learned::nothing(COME_AGAIN)
+            }
+        }
+    }
+}
+
+/// Says whether the lease has passed and holds nothing of ours any more.
+async fn attend(broker: &Broker, lease: &Lease) -> Result<bool, PushError> {
+    let verdict = verdict_of(broker, lease).await?;
+    let Some(push) = Push::of(broker, lease).await? else {
+        // Ordered by a release that pushed nothing: there is nothing to take away.
+        return Ok(verdict == LeaseVerdict::Passed);
+    };
+    match verdict {
+        LeaseVerdict::Open => push.start().await.map(|()| false),
+        LeaseVerdict::Passed => push.clear().await.map(|()| true),
+        LeaseVerdict::Failed(_) => Ok(false),
+    }
+}

@@ -1,0 +1,144 @@
+//! Nodes that run no start-up script: the agent comes to them over SSH, by a real server.
+
+use std::fs;
+use std::time::Duration;
+
+use market::ids::ReservationId;
+use market::lease::{LeaseEvent, LeaseState};
+use market::reservation::ReservationState as S;
+use store::fixture::for_each_database;
+use store::leases::Lease;
+
+use super::scene::{Scene, fleet};
+use super::sshd::Sshd;
+use super::tap::ServerPlace;
+
+/// The key of the tenant of a scene, as its last word names it.
+const TENANTS_KEY: &str = "laptop";
+
+/// A scene with one machine of lambda that is up and proves itself, and the server in its place.
+async fn one_node(store: &store::Store, sshd: &Sshd) -> (Scene, ReservationId) {
+    let scene = Scene::open_pushed(store).await;
+    scene.line.stand_in(sshd.place());
+    let id = scene.reserve(fleet(1)).await;
+    scene.work().await;
+    assert_eq!(
+        scene.line.scripts(),
+        [""],
+        "nothing of ours goes to the provider"
+    );
+    let lease = scene.leases(id).await.remove(0);
+    assert_eq!(
+        keys_let_in(sshd),
+        [TENANTS_KEY, lease.client_token.as_str()]
+    );
+    scene.turn(300).await;
+    (scene, id)
+}
+
+/// Waits in real time, for the agent is a process of its own, until the lease is not being verified.
+async fn until_judged(scene: &Scene, id: ReservationId) -> Lease {
+    for _ in 0..400 {
+        scene.work().await;
+        let lease = scene.leases(id).await.remove(0);
+        if !matches!(lease.state, LeaseState::Booting | LeaseState::Verifying) {
+            return lease;
+        }
+        scene.pass_seconds(1);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    panic!("{:?}", scene.leases(id).await);
+}
+
+fn keys_let_in(sshd: &Sshd) -> Vec<String> {
+    let keys = fs::read_to_string(sshd.authorized_keys()).expect("keys");
+    let comment = |line: &str| line.split(' ').nth(2).unwrap_or_default().to_owned();
+    keys.lines().map(comment).collect()
+}
+
+fn of_ours_in(sshd: &Sshd) -> Vec<String> {
+    let entries = fs::read_dir(sshd.home()).expect("a home");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    names
+        .filter(|name| name.starts_with(".gpu-broker"))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_gets_its_agent_over_ssh_and_nothing_of_ours_stays_on_it() {
+    let Some(sshd) = Sshd::private() else { return };
+    for_each_database(async |store| {
+        let (scene, id) = one_node(store, &sshd).await;
+        let lease = until_judged(&scene, id).await;
+        assert_eq!(scene.state(id).await, S::Active, "{lease:?}");
+        assert_eq!(keys_let_in(&sshd), [TENANTS_KEY]);
+        assert!(of_ours_in(&sshd).is_empty(), "{:?}", of_ours_in(&sshd));
+        let all = store.verifications().across_tenants();
+        let over = all.of_lease(lease.id).await.expect("verifications");
+        assert!(over.iter().all(|one| one.sealed_push.is_none()));
+        let reach = store.reach().across_tenants();
+        let known = reach.of_lease(lease.id).await.expect("what is known");
+        assert_eq!(known[0].first_contact_key, Some(sshd.host_key()));
+        scene.release_and_close(id).await;
+        scene.assert_settled().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_shows_another_host_key_than_at_first_contact_is_refused_and_named() {
+    let Some(sshd) = Sshd::private() else { return };
+    // It is pushed to again and again: its agent never begins to speak.
+    sshd.forget_node();
+    for_each_database(async |store| {
+        let (scene, id) = one_node(store, &sshd).await;
+        let lease = scene.leases(id).await.remove(0);
+        assert_eq!(lease.state, LeaseState::Verifying);
+        sshd.make_anew();
+        scene.turn(15).await;
+        let fallen = scene.leases(id).await.remove(0);
+        assert_eq!(fallen.fall_reason, Some(LeaseEvent::Failed));
+        let note = "node 0: other_key: it shows another host key than at first contact";
+        assert_eq!(fallen.fall_note.as_deref(), Some(note));
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_cannot_be_pushed_to_are_named_given_up_and_replaced_in_time() {
+    let Some(sshd) = Sshd::private() else { return };
+    let right = sshd.place();
+    let closed = ServerPlace {
+        port: 9,
+        ..right.clone()
+    };
+    let stranger = ServerPlace {
+        authorized_keys: sshd.home().join("keys-of-another"),
+        ..right
+    };
+    for (place, named) in [(closed, "no_answer"), (stranger, "key_refused")] {
+        fs::write(sshd.authorized_keys(), "").expect("nobody is let in");
+        for_each_database(async |store| {
+            let scene = Scene::open_pushed(store).await;
+            scene.line.stand_in(place.clone());
+            let id = scene.reserve(fleet(1)).await;
+            scene.work().await;
+            scene.turn(300).await;
+            let trouble = scene.reservation(id).await.last_error.unwrap_or_default();
+            let why = format!("node 0: {named}: ");
+            assert!(trouble.starts_with(&why), "{trouble}");
+            scene.turn(600).await;
+            let leases = scene.leases(id).await;
+            assert_eq!(leases[0].fall_reason, Some(LeaseEvent::TimedOut));
+            let note = leases[0].fall_note.as_deref().unwrap_or_default();
+            assert!(note.starts_with(&why), "{note}");
+            scene.turn(60).await;
+            assert_eq!(scene.leases(id).await.len(), 2, "another one is ordered");
+            scene.close().await;
+        })
+        .await;
+    }
+}

@@ -1,0 +1,183 @@
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use market::verification::Digest;
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use super::*;
+
+const TOKEN: &str = "vt_0123456789abcdef";
+const MARK: &str = "gpb-00000000000000000000000000000001";
+
+/// An agent that notes what it was given, and then ends as it is told.
+fn agent(end: &str) -> String {
+    format!(
+        "#!/bin/sh\necho \"$@\" > \"$HOME/arguments\"\necho \"$VERIFIER_TOKEN\" > \"$HOME/token\"\n\
+         tr '\\0' ' ' < /proc/$$/cmdline > \"$HOME/cmdline\"\n{end}\n"
+    )
+}
+
+fn sha256(text: &str) -> Digest {
+    Digest(Sha256::digest(text).into())
+}
+
+fn id() -> VerificationId {
+    VerificationId::from_uuid(Uuid::from_u128(1))
+}
+
+fn input(file: &str, delivery: &Delivery, host: &str) -> Result<Vec<u8>, DeliveryError> {
+    start_input(&PushArgs {
+        broker: &"https://broker.example".parse().expect("an address"),
+        verification_id: id(),
+        token: &TOKEN.parse().expect("a token"),
+        host,
+        seconds: 60,
+        delivery,
+        file: file.as_bytes(),
+    })
+}
+
+/// Runs a command as an SSH server does: by the shell of the user, in its home.
+fn run(home: &Path, command: &str, input: &[u8]) -> Output {
+    let mut shell = Command::new("/bin/sh");
+    shell.env_clear().env("HOME", home).current_dir(home);
+    shell
+        .env("PATH", "/usr/bin:/bin")
+        .args(["-c", command])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = shell.spawn().expect("a shell");
+    let mut stdin = child.stdin.take().expect("an input");
+    // A command that ends early does not read to the end.
+    let _ = stdin.write_all(input);
+    drop(stdin);
+    child.wait_with_output().expect("an end")
+}
+
+fn names(home: &Path) -> Vec<String> {
+    let entries = fs::read_dir(home).expect("a directory");
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
+    let mut names: Vec<_> = entries
+        .map(|entry| name(entry).to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn read(home: &Path, name: &str) -> String {
+    fs::read_to_string(home.join(name)).unwrap_or_default()
+}
+
+#[test]
+fn a_copied_agent_runs_with_its_words_and_leaves_nothing_however_it_ends() {
+    for end in ["exit 0", "exit 7", "kill -9 $$"] {
+        let home = tempfile::tempdir().expect("a home");
+        let file = agent(end);
+        let copied = Delivery::Fetched {
+            sha256: sha256(&file),
+        };
+        let said = input(&file, &copied, "198.51.100.7").expect("an input");
+        let output = run(home.path(), START, &said);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.stdout, b"started\n", "{end}: {errors}");
+        let arguments = format!(
+            "run --broker https://broker.example --verification {} --host 198.51.100.7\n",
+            id()
+        );
+        assert_eq!(read(home.path(), "arguments"), arguments);
+        assert_eq!(read(home.path(), "token"), format!("{TOKEN}\n"));
+        assert!(!read(home.path(), "cmdline").contains(TOKEN));
+        assert_eq!(names(home.path()), ["arguments", "cmdline", "token"]);
+    }
+}
+
+#[test]
+fn another_file_than_the_pinned_one_never_runs_and_does_not_stay() {
+    let home = tempfile::tempdir().expect("a home");
+    let pinned = Delivery::Fetched {
+        sha256: sha256(&agent("exit 0")),
+    };
+    let said = input(&agent("exit 1"), &pinned, "198.51.100.7").expect("an input");
+    let output = run(home.path(), START, &said);
+    assert!(!output.status.success());
+    assert!(output.stdout.is_empty());
+    assert!(names(home.path()).is_empty(), "{:?}", names(home.path()));
+}
+
+#[test]
+fn an_agent_that_runs_is_not_started_twice_and_a_dead_one_is_started_anew() {
+    let home = tempfile::tempdir().expect("a home");
+    let dir = home.path().join(format!(".gpu-broker-{}", id()));
+    fs::create_dir(&dir).expect("a directory");
+    let file = agent("exit 0");
+    let copied = Delivery::Fetched {
+        sha256: sha256(&file),
+    };
+    let said = input(&file, &copied, "198.51.100.7").expect("an input");
+    let alive = std::process::id();
+    fs::write(dir.join("pid"), alive.to_string()).expect("written");
+    assert_eq!(run(home.path(), START, &said).stdout, b"started\n");
+    assert_eq!(read(home.path(), "arguments"), "");
+    // No process has this number: it is beyond the most that Linux gives.
+    fs::write(dir.join("pid"), "4194305").expect("written");
+    assert_eq!(run(home.path(), START, &said).stdout, b"started\n");
+    assert!(read(home.path(), "arguments").starts_with("run "));
+    assert!(!dir.exists());
+}
+
+#[test]
+fn an_installed_agent_is_run_where_it_lies() {
+    let home = tempfile::tempdir().expect("a home");
+    let program = home.path().join("it's a $(false) `broker`");
+    fs::write(&program, agent("exit 0")).expect("written");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("executable");
+    let installed = Delivery::Installed {
+        executable: program,
+    };
+    let said = input("not copied", &installed, "198.51.100.7").expect("an input");
+    assert_eq!(run(home.path(), START, &said).stdout, b"started\n");
+    assert!(read(home.path(), "arguments").starts_with("verifier run --broker "));
+}
+
+#[test]
+fn the_commands_hold_no_word_of_a_node_and_one_quotation() {
+    for command in [START, CLEAR] {
+        assert_eq!(command.matches('\'').count(), 2, "{command}");
+    }
+    for bad in ["", "a\nb"] {
+        let installed = Delivery::Installed {
+            executable: "/opt/broker".into(),
+        };
+        assert_eq!(input("", &installed, bad), Err(DeliveryError::Host));
+    }
+}
+
+#[test]
+fn clearing_takes_out_the_marked_key_alone_and_keeps_the_files_mode() {
+    let home = tempfile::tempdir().expect("a home");
+    let ssh = home.path().join(".ssh");
+    fs::create_dir_all(home.path().join(format!(".gpu-broker-{}", id()))).expect("a directory");
+    fs::create_dir(&ssh).expect("a directory");
+    let keys = ssh.join("authorized_keys");
+    let tenant = "ssh-ed25519 AAAA laptop\n";
+    fs::write(&keys, format!("{tenant}ssh-ed25519 BBBB {MARK}\n")).expect("written");
+    fs::set_permissions(&keys, fs::Permissions::from_mode(0o640)).expect("a mode");
+    for _ in 0..2 {
+        let output = run(home.path(), CLEAR, &clear_input(id(), MARK));
+        assert_eq!(output.stdout, b"cleared\n");
+        assert_eq!(fs::read_to_string(&keys).expect("keys"), tenant);
+    }
+    let mode = fs::metadata(&keys).expect("keys").permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    assert_eq!(names(&ssh), ["authorized_keys"]);
+    assert_eq!(names(home.path()), [".ssh"]);
+    // The last key goes too.
+    fs::write(&keys, format!("ssh-ed25519 BBBB {MARK}\n")).expect("written");
+    run(home.path(), CLEAR, &clear_input(id(), MARK));
+    assert_eq!(fs::read_to_string(&keys).expect("keys"), "");
+}
