@@ -8,7 +8,8 @@ use super::seen::Seen;
 use super::{not_run, per_gpu};
 use crate::evidence::Sibling;
 
-/// Kinds of which several GPUs share one board, and so its serial number. Source: vendor's data sheets.
+/// Kinds of which several GPUs may share one board, and so its serial number. A kind too many only leaves
+/// its serial numbers unread; ids are compared for all.
 const SEVERAL_ON_A_BOARD: [&str; 5] = ["GB300", "GB200", "A16", "M60", "K80"];
 
 pub(super) fn shown_once(seen: &Seen<'_>) -> Finding {
