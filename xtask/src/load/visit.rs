@@ -242,8 +242,13 @@ impl Visit<'_> {
         self.get("GET plan", &plan_path)?;
         let candidates = plan["candidates"].as_array()?;
         let mine = |candidate: &&Value| candidate["lines"][0]["offer_id"] == *self.of.offer;
-        let rank = candidates.iter().find(mine).map(|mine| &mine["rank"]);
-        let ask = json!({ "plan_id": plan["id"], "candidate": rank.unwrap_or(&Value::Null) });
+        let Some(mine) = candidates.iter().find(mine) else {
+            let why = "a machine of it fell, or others took all";
+            let said = format!("the offer {} is in no plan: {why}", self.of.offer);
+            self.tally.note(said);
+            return None;
+        };
+        let ask = json!({ "plan_id": plan["id"], "candidate": mine["rank"] });
         let quote = self.post("POST quotes", "/v1/quotes", &ask)?;
         let quote_path = format!("/v1/quotes/{}", quote["id"].as_str()?);
         self.get("GET quote", &quote_path)?;
