@@ -82,11 +82,13 @@ pub enum Topic {
     Supply,
     /// There are new events.
     Events,
+    /// A lease is gone: its provider has free what it had not when it was read.
+    Returns,
 }
 
 impl Topic {
     /// Every topic.
-    pub const ALL: [Self; 3] = [Self::Work, Self::Supply, Self::Events];
+    pub const ALL: [Self; 4] = [Self::Work, Self::Supply, Self::Events, Self::Returns];
 
     /// Its word on the wire.
     #[must_use]
@@ -95,6 +97,7 @@ impl Topic {
             Self::Work => "work",
             Self::Supply => "supply",
             Self::Events => "events",
+            Self::Returns => "returns",
         }
     }
 

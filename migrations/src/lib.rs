@@ -39,6 +39,7 @@ mod m20261121_000029_gang_checks;
 mod m20261121_000030_required_tags;
 mod m20261122_000033_key_makers;
 mod m20261122_000034_pushed_agents;
+mod m20261122_000035_returned_leases;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -79,6 +80,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261121_000030_required_tags::Migration),
             Box::new(m20261122_000033_key_makers::Migration),
             Box::new(m20261122_000034_pushed_agents::Migration),
+            Box::new(m20261122_000035_returned_leases::Migration),
         ]
     }
 }

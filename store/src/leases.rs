@@ -10,7 +10,7 @@ use market::offer::Offer;
 use market::order::{ClientToken, ProviderLeaseId, ProviderNode};
 use sea_orm::{
     ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait, PaginatorTrait,
-    QueryFilter, QueryOrder,
+    QueryFilter, QueryOrder, QuerySelect,
 };
 
 use crate::StoreError;
@@ -196,6 +196,25 @@ impl AllLeases<'_> {
             .add(Column::ProviderId.eq(Text(provider.clone())))
             .add(Column::State.ne(Word(LeaseState::Gone)));
         find_all(&self.store.read, wanted).await
+    }
+
+    /// Whether a lease at this provider has gone since then.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn any_gone_since(
+        &self,
+        provider: &ProviderId,
+        since: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        let gone = Entity::find()
+            .select_only()
+            .column(Column::Id)
+            .filter(Column::ProviderId.eq(Text(provider.clone())))
+            .filter(Column::GoneAt.gte(Moment::from(since)))
+            .into_tuple::<Text<LeaseId>>()
+            .one(&self.store.read)
+            .await?;
+        Ok(gone.is_some())
     }
 }
 

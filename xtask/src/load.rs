@@ -53,7 +53,8 @@ pub(crate) fn load(args: &LoadArgs) -> Result<()> {
             PathBuf::from("target/release/broker")
         }
     };
-    let service = Service::start(broker)?;
+    // The service runs in a directory of its own.
+    let service = Service::start(std::path::absolute(broker)?)?;
     let mut visitors = (0..args.visitors)
         .map(|number| Visitor::enter(&service, number))
         .collect::<Result<Vec<_>>>()?;

@@ -16,6 +16,7 @@ use store::work::{Claim, Claimed};
 
 use super::{CLAIM_SECONDS, FulfilError};
 use crate::app::Broker;
+use crate::hot::Topic;
 use crate::{meter, reserve};
 
 /// When to look again at a reservation whose leases say nothing sooner.
@@ -99,6 +100,10 @@ impl Round<'_> {
         };
         work.apply(&self.claim, &change, self.now()).await?;
         self.broker.ring_events();
+        let mut updates = change.lease_updates.iter();
+        if updates.any(|update| update.to == LeaseState::Gone) {
+            self.broker.hot().publish(Topic::Returns);
+        }
         if let Some(step) = change.reservation.filter(|step| step.to.is_closed()) {
             self.reservation.state = step.to;
             self.leases.clear();

@@ -148,6 +148,35 @@ async fn cancelled(service: &Service, key: &Key, id: &str) {
     assert_eq!(closed["state"], "closed", "{closed}");
 }
 
+/// When the provider was last read.
+async fn read_at(service: &Service, key: &Key, provider: Provider) -> Value {
+    let path = format!("/v1/providers/{}", provider.as_str());
+    let shown = service.with(key).get(&path).await.expect(200);
+    shown["last_complete_at"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_is_read_again_long_before_its_time_once_a_lease_there_is_gone() {
+    let (provider, other) = (Provider::Lambda, Provider::Runpod);
+    let service = without(other).await;
+    let mut work = Background::of(service.world.broker());
+    poll_each(&mut work);
+    eventually("its offers", async || on_sale(&service, provider).await > 0).await;
+    let key = service.key("acme", Role::Member).await;
+    let quote = &quotes(&service, &key, provider, 1).await[0];
+    let id = ordered(&service, &key, quote).await;
+    let before = read_at(&service, &key, provider).await;
+
+    cancelled(&service, &key, &id).await;
+    // Without it the next reading comes after 48 seconds at the soonest, longer than is waited here.
+    eventually("another reading", async || {
+        read_at(&service, &key, provider).await != before
+    })
+    .await;
+    work.stop().await;
+    service.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_added_provider_is_read_and_sold_without_a_restart_on_every_replica() {
     let provider = Provider::Runpod;

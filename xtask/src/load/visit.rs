@@ -16,6 +16,8 @@ use super::service::Service;
 
 /// Of so many visits of a visitor, one takes what it holds.
 const VISITS_A_LIFE: u64 = 50;
+/// Nodes of its offer that a visitor needs.
+const NODES_EACH: u64 = 2;
 /// How long a machine may take to be handed off, and to be given back.
 const LIFE: Duration = Duration::from_secs(300);
 /// How many refusals are kept in words.
@@ -119,8 +121,9 @@ impl Visitor {
         Ok(visitor)
     }
 
-    /// What can be ordered; each visitor has a node of its own in mind, so that none takes the last
-    /// one of another.
+    /// What can be ordered; each visitor has nodes of its own in mind, so that none takes the last
+    /// one of another: the one it takes, and the one it gave back before, which is for sale again
+    /// once its provider was read.
     fn find_offer(&mut self) -> Result<Value> {
         // The providers are read in the first seconds.
         for _ in 0..100 {
@@ -129,12 +132,12 @@ impl Visitor {
             offers.retain(|offer| offer["orderable"] == true);
             let free = |offer: &Value| offer["availability"]["nodes"].as_u64().unwrap_or(0);
             let most = offers.iter().map(free).max().unwrap_or(0);
-            // The first node of each offer, then the second of each that has two, and so on.
-            let mut nodes = (0..most).flat_map(|taken| {
-                let left = move |offer: &&Value| free(offer) > taken;
-                offers.iter().filter(left)
+            // The first visitor of each offer, then the second of each that has enough, and so on.
+            let mut turns = (1..=most / NODES_EACH).flat_map(|visitors| {
+                let enough = move |offer: &&Value| free(offer) >= visitors * NODES_EACH;
+                offers.iter().filter(enough)
             });
-            if let Some(offer) = nodes.nth(self.number as usize) {
+            if let Some(offer) = turns.nth(self.number as usize) {
                 return Ok(offer.clone());
             }
             thread::sleep(Duration::from_millis(200));
@@ -243,9 +246,12 @@ impl Visit<'_> {
         let candidates = plan["candidates"].as_array()?;
         let mine = |candidate: &&Value| candidate["lines"][0]["offer_id"] == *self.of.offer;
         let Some(mine) = candidates.iter().find(mine) else {
-            let why = "a machine of it fell, or others took all";
-            let said = format!("the offer {} is in no plan: {why}", self.of.offer);
-            self.tally.note(said);
+            let (offer, rejected) = (self.of.offer.clone(), plan["rejected"].clone());
+            let shown = self.of.ask("GET", &format!("/v1/offers/{offer}"), None);
+            let shown = shown.map(|(_, body)| body).unwrap_or_default();
+            self.tally.note(format!(
+                "the offer {offer} is in no plan; rejected were {rejected}; it is {shown}"
+            ));
             return None;
         };
         let ask = json!({ "plan_id": plan["id"], "candidate": mine["rank"] });
