@@ -6,6 +6,7 @@
 //! compiler is needed on the node: the kernels are part of the agent ([`images`]).
 
 mod buffer;
+mod collective;
 mod gpu;
 pub mod images;
 mod library;
@@ -20,7 +21,7 @@ use std::io;
 use std::path::Path;
 
 use cudarc::driver::{DriverError, result, sys};
-use market::verification::{DeviceKind, Digest, LibraryFacts, TroubleKind};
+use market::verification::{CollectiveRate, DeviceKind, Digest, LibraryFacts, TroubleKind};
 use nvml_wrapper::Nvml;
 use sha2::{Digest as _, Sha256};
 
@@ -111,13 +112,19 @@ impl Driver for Cuda {
     }
 
     fn links(&mut self, work: &LinkWork) -> Result<LinkRates, DeviceError> {
-        let opened = (0..work.gpus).map(|gpu| self.opened(gpu));
-        let mut gpus = opened.collect::<Result<Vec<_>, _>>()?;
-        links::measure(&mut gpus, work)
+        links::measure(&mut self.all_opened(work)?, work)
+    }
+
+    fn library_sum(&mut self, work: &LinkWork) -> Result<Option<CollectiveRate>, DeviceError> {
+        links::library_sum(&mut self.all_opened(work)?, work)
     }
 }
 
 impl Cuda {
+    fn all_opened(&mut self, work: &LinkWork) -> Result<Vec<CudaGpu>, DeviceError> {
+        (0..work.gpus).map(|gpu| self.opened(gpu)).collect()
+    }
+
     fn opened(&mut self, gpu: u32) -> Result<CudaGpu, DeviceError> {
         let error = |kind, what| DeviceError { gpu, kind, what };
         let nvml = self

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use market::fabric::Internode;
 use market::verification::{
-    DeviceKind, Digest, GpuClaim, GpuFacts, Inventory, NodeFacts, Step, Trouble, TroubleKind,
-    Word64,
+    CollectiveRate, DeviceKind, Digest, GpuClaim, GpuFacts, Inventory, NodeFacts, Step, Trouble,
+    TroubleKind, Word64,
 };
 use serde::{Deserialize, Serialize};
 
@@ -179,6 +179,11 @@ pub trait Surroundings: Send {
 
     /// Measures the links between its GPUs; nothing where it cannot, or not by then.
     fn links(&mut self, _work: &LinkWork, _deadline: Instant) -> Option<LinkRates> {
+        None
+    }
+
+    /// Sums over its GPUs by the vendor's library; nothing where it cannot, or not by then.
+    fn library_sum(&mut self, _work: &LinkWork, _deadline: Instant) -> Option<CollectiveRate> {
         None
     }
 }

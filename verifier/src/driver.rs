@@ -10,7 +10,7 @@ mod remote;
 mod serve;
 mod wire;
 
-use market::verification::{GpuClaim, LibraryFacts, TroubleKind};
+use market::verification::{CollectiveRate, GpuClaim, LibraryFacts, TroubleKind};
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceError};
@@ -84,4 +84,10 @@ pub trait Driver {
     ///
     /// Errors: [`DeviceError`] of the first that did not do its part.
     fn links(&mut self, work: &LinkWork) -> Result<LinkRates, DeviceError>;
+
+    /// Opens all GPUs at once and has the vendor's library sum over them; nothing where the node has
+    /// none.
+    ///
+    /// Errors: [`DeviceError`] of the first that did not do its part.
+    fn library_sum(&mut self, work: &LinkWork) -> Result<Option<CollectiveRate>, DeviceError>;
 }

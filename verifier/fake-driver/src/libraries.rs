@@ -1,5 +1,5 @@
-//! The parts of `libcublasLt.so` and of `libnccl.so` that the agent calls. Products take their time and
-//! are not computed: nobody looks at them.
+//! The parts of `libcublasLt.so` that the agent calls. Products take their time and are not computed:
+//! nobody looks at them.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,9 +9,8 @@ const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 7;
 const NOT_SUPPORTED: c_int = 15;
 
-/// 12.9.1 and 2.28.9, as the libraries say it.
+/// 12.9.1, as the library says it.
 const MATRICES_VERSION: usize = 120_901;
-const COLLECTIVES_VERSION: c_int = 22_809;
 
 const REAL_16BF: c_int = 14;
 const REAL_8F_E4M3: c_int = 28;
@@ -49,11 +48,6 @@ fn layout<'a>(handle: *mut c_void) -> &'a Layout {
 #[unsafe(no_mangle)]
 extern "C" fn cublasLtGetVersion() -> usize {
     MATRICES_VERSION
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
-    give(version, COLLECTIVES_VERSION)
 }
 
 #[unsafe(no_mangle)]

@@ -119,6 +119,8 @@ pub enum Fault {
     Unrepeatable,
     /// What it adds of another card's memory has a wrong bit in its last word.
     AddsWrongly,
+    /// What the vendor's library sums has a wrong bit in its last word on this card.
+    ReducesWrongly,
     /// Every product has the same wrong entry.
     WrongEntry,
     /// Memory is not filled, and comparing it finds nothing.

@@ -1,5 +1,5 @@
-//! What the vendor's libraries make of the same work, where the node has them: a comparison, never a
-//! demand. They are looked for by name when they are wanted; nothing is built against them.
+//! What the vendor's library makes of the same products, where the node has it: a comparison, never a
+//! demand. It is looked for by name when it is wanted; nothing is built against it.
 
 use std::ffi::{c_int, c_void};
 
@@ -17,8 +17,6 @@ const MATRICES: [&str; 4] = [
     "libcublasLt.so.11",
     "libcublasLt.so",
 ];
-/// Names of NCCL.
-const COLLECTIVES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
 /// Memory that the library may use beside the matrices. Units: bytes.
 const WORKSPACE: usize = 32 << 20;
@@ -84,7 +82,7 @@ type Multiply = unsafe extern "C" fn(
 ) -> c_int;
 
 /// Loads the first of some names that there is.
-fn first(names: &[&'static str]) -> Option<(&'static str, Library)> {
+pub(super) fn first(names: &[&'static str]) -> Option<(&'static str, Library)> {
     names.iter().find_map(|name| {
         // SAFETY: it is the vendor's library, whose start-up code the node's owner installed to be run.
         let library = unsafe { Library::new(*name) }.ok()?;
@@ -223,35 +221,16 @@ impl<'a> Product<'a> {
     }
 }
 
-fn symbol<'a, T>(library: &'a Library, name: &str) -> Result<Symbol<'a, T>, String> {
+pub(super) fn symbol<'a, T>(library: &'a Library, name: &str) -> Result<Symbol<'a, T>, String> {
     // SAFETY: the types above are those of the functions' documentation.
     unsafe { library.get(name.as_bytes()) }.map_err(|_| format!("the library has no {name}"))
 }
 
-fn done(call: &str, answer: c_int) -> Result<(), String> {
+pub(super) fn done(call: &str, answer: c_int) -> Result<(), String> {
     match answer {
         SUCCESS => Ok(()),
         status => Err(format!("{call} answered {status}")),
     }
-}
-
-/// The version of the vendor's library for collective operations; none where it is not installed.
-pub(super) fn collectives() -> Option<String> {
-    let (name, library) = first(&COLLECTIVES)?;
-    let version: Symbol<unsafe extern "C" fn(*mut c_int) -> c_int> =
-        symbol(&library, "ncclGetVersion").ok()?;
-    let mut number = 0;
-    // SAFETY: it writes one number.
-    let answer = unsafe { version(&raw mut number) };
-    Some(match answer {
-        SUCCESS => format!(
-            "{name} {}.{}.{}",
-            number / 10_000,
-            number / 100 % 100,
-            number % 100
-        ),
-        _ => name.to_owned(),
-    })
 }
 
 impl CudaGpu {

@@ -1,10 +1,11 @@
-//! Copies between GPUs and the sum round a ring, by one process that opened all of them.
+//! Copies between GPUs and sums over all of them, by one process that opened them all.
 
 use std::ffi::c_int;
 
 use market::verification::{CollectiveAlgorithm, CollectiveRate, Digest, PairRate};
 
 use super::buffer::{Argument, Buffer};
+use super::collective::Joined;
 use super::gpu::CudaGpu;
 use super::{DriverError, result, sys};
 use crate::device::DeviceError;
@@ -35,6 +36,24 @@ pub(super) fn measure(gpus: &mut [CudaGpu], work: &LinkWork) -> Result<LinkRates
         None
     };
     Ok(LinkRates { pairs, collective })
+}
+
+/// Sums over all GPUs by the vendor's library, as it chooses to; nothing where the node has none.
+///
+/// Errors: the first GPU that did not do its part, or the first one where the library refused.
+pub(super) fn library_sum(
+    gpus: &mut [CudaGpu],
+    work: &LinkWork,
+) -> Result<Option<CollectiveRate>, DeviceError> {
+    let Some(joined) = Joined::of(gpus).map_err(|why| gpus[0].failed(&why))? else {
+        return Ok(None);
+    };
+    let bytes = work.ring_bytes.min(room(gpus)?);
+    let sum = |gpus: &mut [CudaGpu], held: &[Buffer], part_bytes: u64| {
+        let words = part_bytes * gpus.len() as u64 / 4;
+        joined.sum(held, words).map_err(|why| gpus[0].failed(&why))
+    };
+    timed_sum(gpus, bytes, CollectiveAlgorithm::NcclDefault, sum).map(Some)
 }
 
 /// Lets each GPU reach the others' memory. Gives whether each reaches that of the one before it.
@@ -118,8 +137,19 @@ fn pairs(gpus: &mut [CudaGpu], work: &LinkWork, bytes: u64) -> Result<Vec<PairRa
     Ok(rates)
 }
 
-/// Sums what all GPUs hold, and looks whether all of them have the sum.
+/// Sums round the ring of all GPUs.
 fn ring(gpus: &mut [CudaGpu], wanted_bytes: u64) -> Result<CollectiveRate, DeviceError> {
+    timed_sum(gpus, wanted_bytes, CollectiveAlgorithm::OwnRing, sum)
+}
+
+/// Sums what all GPUs hold, and looks whether all of them have the sum. `sum` starts one such sum of
+/// buffers that have one part for each GPU, of so many bytes.
+fn timed_sum(
+    gpus: &mut [CudaGpu],
+    wanted_bytes: u64,
+    algorithm: CollectiveAlgorithm,
+    sum: impl Fn(&mut [CudaGpu], &[Buffer], u64) -> Result<(), DeviceError>,
+) -> Result<CollectiveRate, DeviceError> {
     // No node has so many.
     let count = gpus.len() as u32;
     let part_bytes = wanted_bytes / u64::from(count) / 16 * 16;
@@ -132,9 +162,10 @@ fn ring(gpus: &mut [CudaGpu], wanted_bytes: u64) -> Result<CollectiveRate, Devic
     }
     wait(gpus)?;
     sum(gpus, &held, part_bytes)?;
+    wait(gpus)?;
     let one_by_one = wrong(gpus, &held, part_bytes)?;
     let wrong_elements = one_by_one.max(unlike_the_sum(gpus, &held, bytes)?);
-    // The first one's clock stands for all: nobody begins a step before everybody ended the last.
+    // The first one's clock stands for all: nobody is done with a sum before everybody has brought theirs.
     gpus[0].enter()?;
     let begin = gpus[0].mark()?;
     for _ in 0..LINK_ROUNDS {
@@ -145,7 +176,7 @@ fn ring(gpus: &mut [CudaGpu], wanted_bytes: u64) -> Result<CollectiveRate, Devic
     let elapsed_ms = gpus[0].between(begin, end)?;
     let once = u64::from(2 * (count - 1)) * bytes / u64::from(count);
     Ok(CollectiveRate {
-        algorithm: CollectiveAlgorithm::OwnRing,
+        algorithm,
         payload_bytes: bytes,
         bus_mb_per_s: gpus[0].rate(once * LINK_ROUNDS, elapsed_ms)?,
         wrong_elements,

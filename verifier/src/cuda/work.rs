@@ -7,7 +7,7 @@ use super::buffer::{Argument, Buffer};
 use super::gpu::{CudaGpu, THREADS};
 use super::images::Capability;
 use super::measure::{GEMM_TILE, exact_kernel};
-use super::{kind_of, library, result};
+use super::{collective, kind_of, result};
 use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
 use crate::memory::{Contents, hash_point};
@@ -196,7 +196,7 @@ impl Device for CudaGpu {
     }
 
     fn collective_library(&mut self) -> Result<Option<String>, DeviceError> {
-        Ok(library::collectives())
+        Ok(collective::version())
     }
 
     fn burn(&mut self, work: &BurnWork) -> Result<Option<Burned>, DeviceError> {

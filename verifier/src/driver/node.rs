@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use market::fabric::Internode;
 use market::verification::{
-    DeviceKind, Digest, DriverFacts, NodeFacts, Step, Trouble, TroubleKind,
+    CollectiveRate, DeviceKind, Digest, DriverFacts, NodeFacts, Step, Trouble, TroubleKind,
 };
 
 use super::remote::{RemoteDevice, Worker};
@@ -164,6 +164,10 @@ impl Surroundings for DriverSurroundings {
 
     fn links(&mut self, work: &LinkWork, deadline: Instant) -> Option<LinkRates> {
         Worker::start(&self.agent).ok()?.links(work, deadline)
+    }
+
+    fn library_sum(&mut self, work: &LinkWork, deadline: Instant) -> Option<CollectiveRate> {
+        Worker::start(&self.agent).ok()?.library_sum(work, deadline)
     }
 
     fn after(&mut self, facts: &mut NodeFacts) {

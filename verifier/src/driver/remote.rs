@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use market::verification::{Digest, GpuClaim, GpuFacts, TroubleKind, Word64};
+use market::verification::{CollectiveRate, Digest, GpuClaim, GpuFacts, TroubleKind, Word64};
 use serde::de::DeserializeOwned;
 
 use super::wire::{Frame, LastWords, Request};
@@ -52,6 +52,8 @@ impl Worker {
             .arg(WORKER_COMMAND)
             // The order of the bus, in which the system shows them too.
             .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+            // NCCL would talk in the midst of the answers.
+            .env_remove("NCCL_DEBUG")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -98,6 +100,17 @@ impl Worker {
         type Answer = Result<LinkRates, DeviceError>;
         let (measured, _) = self.call::<Answer>(&Request::Links(*work), deadline).ok()?;
         measured.ok()
+    }
+
+    /// Has it open all GPUs and sum over them by the vendor's library; nothing where the node has none,
+    /// or where that did not do it by then.
+    #[must_use]
+    pub fn library_sum(&mut self, work: &LinkWork, deadline: Instant) -> Option<CollectiveRate> {
+        type Answer = Result<Option<CollectiveRate>, DeviceError>;
+        let (measured, _) = self
+            .call::<Answer>(&Request::LibrarySum(*work), deadline)
+            .ok()?;
+        measured.ok().flatten()
     }
 
     fn call<T: DeserializeOwned>(

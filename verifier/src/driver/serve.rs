@@ -41,6 +41,7 @@ pub fn serve(
                 Frame::of(&opened, Vec::new())?
             }
             Request::Links(work) => Frame::of(&driver.links(&work), Vec::new())?,
+            Request::LibrarySum(work) => Frame::of(&driver.library_sum(&work), Vec::new())?,
             request => match &mut device {
                 Some(device) => work(device.as_mut(), &request)?,
                 None => Frame::of(&Err::<(), _>(not_open()), Vec::new())?,
@@ -63,7 +64,7 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
         Frame::of(result, Vec::new())
     }
     match request {
-        Request::Survey | Request::Open { .. } | Request::Links(_) => {
+        Request::Survey | Request::Open { .. } | Request::Links(_) | Request::LibrarySum(_) => {
             plain(&Err::<(), _>(not_open()))
         }
         Request::Multiply(inputs) => plain(&device.multiply(inputs)),

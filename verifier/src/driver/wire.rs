@@ -38,6 +38,7 @@ pub(super) enum Request {
     Observe,
     Xids,
     Links(LinkWork),
+    LibrarySum(LinkWork),
 }
 
 /// What a process says in place of an answer when it must end.

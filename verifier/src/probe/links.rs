@@ -1,6 +1,7 @@
-//! Copies between the GPUs of a node, and a sum over all of them round a ring.
+//! Copies between the GPUs of a node, and sums over all of them: round a ring of our own, and by the
+//! vendor's library where the node has it.
 //!
-//! A process of its own does it, which opens all GPUs. What it cannot do there is left out and named
+//! A process of its own does each, which opens all GPUs. What it cannot do there is left out and named
 //! in the attestation as not measured; the rules on links are in [`crate::rules`].
 
 use std::time::{Duration, Instant};
@@ -16,6 +17,8 @@ const PAIR_BYTES: u64 = 512 << 20;
 const RING_BYTES: u64 = 1 << 30;
 /// How long it may take: links that are so slow are not measured.
 const MOST: Duration = Duration::from_secs(20);
+/// How long of that the vendor's library may take to join the GPUs and to sum.
+const MOST_OF_LIBRARY: Duration = Duration::from_secs(10);
 /// How often for one figure.
 pub const LINK_ROUNDS: u64 = 16;
 
@@ -95,9 +98,18 @@ pub fn measure(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder
     let Some(surroundings) = &mut node.surroundings else {
         return;
     };
-    if let Some(rates) = surroundings.links(&work, Instant::now() + left.min(MOST)) {
-        facts.pairs = Some(rates.pairs);
-        facts.collectives.extend(rates.collective);
+    let until = Instant::now() + left.min(MOST);
+    let Some(rates) = surroundings.links(&work, until) else {
+        return;
+    };
+    facts.pairs = Some(rates.pairs);
+    facts.collectives.extend(rates.collective);
+    // A library that hangs costs no more than its own figure.
+    if work.every_pair {
+        let by = until.min(Instant::now() + MOST_OF_LIBRARY);
+        facts
+            .collectives
+            .extend(surroundings.library_sum(&work, by));
     }
 }
 

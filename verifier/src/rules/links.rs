@@ -2,7 +2,7 @@
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::gpu::GpuVendor;
-use market::verification::{CollectiveRate, Level, PairRate, PortFacts};
+use market::verification::{CollectiveAlgorithm, CollectiveRate, Level, PairRate, PortFacts};
 
 use super::rates::{Measured, against_floor};
 use super::seen::{Seen, Sight, not_applicable, plain};
@@ -132,6 +132,15 @@ pub(super) fn pair_rates(seen: &Seen<'_>) -> Finding {
     }
 }
 
+/// The rate of a sum, in words.
+const fn rate_of_sum(algorithm: CollectiveAlgorithm) -> &'static str {
+    match algorithm {
+        CollectiveAlgorithm::OwnRing => "The rate of the agent's own sum over all GPUs",
+        CollectiveAlgorithm::NcclDefault => "The rate of NCCL's sum over all GPUs",
+        CollectiveAlgorithm::NcclRing => "The rate of NCCL's sum round a ring of all GPUs",
+    }
+}
+
 pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
     let code = FindingCode::AllReduce;
     if seen.gpus() < 2 {
@@ -142,7 +151,13 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
         .map(|facts| facts.collectives.as_slice())
         .unwrap_or_default();
     if let Some(wrong) = runs.iter().find(|run| run.wrong_elements > 0) {
-        let note = format!("{} elements of the sum were wrong.", wrong.wrong_elements);
+        let note = match wrong.algorithm {
+            CollectiveAlgorithm::OwnRing => "Elements of the agent's own sum are wrong",
+            CollectiveAlgorithm::NcclDefault | CollectiveAlgorithm::NcclRing => {
+                "Elements of NCCL's sum are wrong"
+            }
+        };
+        let note = format!("{note}: {}.", wrong.wrong_elements);
         return Finding {
             unit: Some(Unit::Events),
             measured: Some(number(wrong.wrong_elements)),
@@ -156,7 +171,7 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
             code,
             metric: Metric::of_collective(run.algorithm),
             unit: Unit::MbPerS,
-            what: "The rate of the sum over all GPUs",
+            what: rate_of_sum(run.algorithm),
         };
         against_floor(seen, &measured, &[run.bus_mb_per_s])
     });

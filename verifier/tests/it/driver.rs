@@ -187,6 +187,31 @@ fn f04_links_that_are_slow_or_add_wrongly_are_measured() {
 }
 
 #[test]
+fn f04_the_vendors_library_sums_as_well_where_the_node_has_it() {
+    let verified = |fault: Fault, installed: bool, level: Level| {
+        let mut script = Script::default();
+        script.gpus[5].fault = fault;
+        let machine = Machine::new(&script);
+        if installed {
+            machine.install("libnccl.so.2");
+        }
+        machine.verify(&order(8, level))
+    };
+    assert_eq!(failures(&verified(Fault::None, true, Level::Standard)), []);
+    let wrong = verified(Fault::ReducesWrongly, true, Level::Standard);
+    assert_eq!(failures(&wrong), [FindingCode::AllReduce]);
+    let mut findings = wrong.findings.iter();
+    let sum = findings.find(|found| found.code == FindingCode::AllReduce);
+    let note = &sum.expect("the finding").note;
+    assert_eq!(note, "Elements of NCCL's sum are wrong: 1.");
+    // Nobody is asked who is not there, nor for a quick look.
+    for (installed, level) in [(false, Level::Standard), (true, Level::Quick)] {
+        let unasked = verified(Fault::ReducesWrongly, installed, level);
+        assert_eq!(failures(&unasked), [], "{level:?}");
+    }
+}
+
+#[test]
 fn f05_dying_memory_fails_by_each_of_its_counters() {
     let cases: [(Change, FindingCode); 5] = [
         (|card| card.ecc_uncorrected = (1, 0), FindingCode::HealthEcc),
