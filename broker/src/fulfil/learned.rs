@@ -1,5 +1,6 @@
 //! What one look at a lease taught us, before it is saved.
 
+use adapters::AdapterError;
 use chrono::{DateTime, TimeDelta, Utc};
 use market::lease::LeaseEvent;
 use market::money::Money;
@@ -26,8 +27,18 @@ pub(super) struct Learned {
     pub(super) alive: bool,
     /// Whether the order can be sent again as if it had never been.
     pub(super) not_sent: bool,
+    /// Whether the provider gave no answer.
+    pub(super) silent: bool,
     /// When to look again.
     pub(super) look_in: TimeDelta,
+}
+
+/// Whether an error means that no answer came.
+pub(super) fn is_silence(error: &AdapterError) -> bool {
+    matches!(
+        error,
+        AdapterError::Unreachable { .. } | AdapterError::OutcomeUnknown { .. }
+    )
 }
 
 impl Learned {

@@ -8,7 +8,7 @@ use store::StoreError;
 use store::leases::Lease;
 
 use super::compare::mismatch;
-use super::learned::Learned;
+use super::learned::{Learned, is_silence};
 use crate::app::{Broker, ProviderLink};
 use crate::metrics;
 
@@ -16,7 +16,7 @@ use crate::metrics;
 /// nothing was made.
 const LISTING_LAG: TimeDelta = TimeDelta::seconds(60);
 /// When to look again for an order whose outcome is unknown.
-const LOOK_AFTER_SILENCE: TimeDelta = TimeDelta::seconds(10);
+pub(super) const LOOK_AFTER_SILENCE: TimeDelta = TimeDelta::seconds(10);
 
 /// Sends the order of a lease. Called once for each lease whose intent has just been saved.
 pub(super) async fn send(broker: &Broker, link: &ProviderLink, order: &LeaseOrder) -> Learned {
@@ -31,6 +31,7 @@ pub(super) async fn send(broker: &Broker, link: &ProviderLink, order: &LeaseOrde
 fn refused_or_unknown(error: &AdapterError) -> Learned {
     if error.is_outcome_unknown() {
         return Learned {
+            silent: true,
             note: Some(error.to_string()),
             look_in: LOOK_AFTER_SILENCE,
             ..Learned::event(LeaseEvent::Unknown)
@@ -79,7 +80,10 @@ pub(super) async fn find(broker: &Broker, link: &ProviderLink, lease: &Lease) ->
             LeaseEvent::NotFound,
             "the provider made nothing of the order",
         ),
-        Err(error) => unknown_because(error.to_string()),
+        Err(error) => Learned {
+            silent: is_silence(&error),
+            ..unknown_because(error.to_string())
+        },
     }
 }
 

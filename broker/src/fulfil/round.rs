@@ -4,9 +4,10 @@
 mod look;
 mod push;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, TimeDelta, Utc};
+use market::ids::ProviderId;
 use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::{ReservationEvent, ReservationState};
 use store::change::{Change, LeaseFacts, LeaseUpdate, ReservationMove};
@@ -26,6 +27,9 @@ const SOONEST: TimeDelta = TimeDelta::seconds(1);
 /// Orders of one round at most: with the spacing that providers ask for, they end well before the
 /// claim does.
 const ORDERS_OF_A_ROUND: usize = 16;
+/// So many looks that a provider leaves without an answer end the looks at its leases in this round:
+/// each takes as long as all tries of a call, and the leases at other providers wait for it.
+const SILENCES_OF_A_ROUND: u32 = 2;
 /// Steps of one round at most: a state machine that runs in circles ends here, not never.
 const MOST_STEPS: usize = 64;
 
@@ -43,6 +47,8 @@ pub(super) struct Round<'a> {
     trouble: Option<String>,
     /// Orders sent in this round.
     orders_sent: usize,
+    /// Looks of this round that a provider left without an answer.
+    silences: HashMap<ProviderId, u32>,
 }
 
 /// Does everything for a claimed reservation that can be done now, and gives the claim back.
@@ -68,6 +74,7 @@ pub(super) async fn work_on(
         due_at: None,
         trouble: None,
         orders_sent: 0,
+        silences: HashMap::new(),
     };
     round.take_up_wishes().await?;
     // Before the looks, so that what fails is named when its time is over; after them, so that what

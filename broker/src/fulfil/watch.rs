@@ -6,7 +6,7 @@ use market::order::{ProviderLease, ProviderLeaseId, ProviderLeaseState};
 use store::leases::Lease;
 
 use super::compare::mismatch;
-use super::learned::Learned;
+use super::learned::{Learned, is_silence};
 use super::order::as_ordered;
 use crate::app::{Broker, ProviderLink};
 use crate::verify::push::is_pushed;
@@ -37,6 +37,7 @@ async fn read(link: &ProviderLink, id: &ProviderLeaseId) -> Result<ProviderLease
             "the provider knows it no more",
         )),
         Err(error) => Err(Learned {
+            silent: is_silence(&error),
             note: Some(error.to_string()),
             ..Learned::nothing(LOOK_AT_CHANGE)
         }),
@@ -153,6 +154,7 @@ pub(super) async fn releasing(
     if lease.release_accepted_at.is_none() {
         if let Err(error) = link.adapter.release_lease(&link.http, id).await {
             return Learned {
+                silent: is_silence(&error),
                 note: Some(error.to_string()),
                 ..learned
             };
@@ -175,7 +177,10 @@ pub(super) async fn releasing(
                 },
             }
         }
-        Err(error) => learned.note = Some(error.to_string()),
+        Err(error) => {
+            learned.silent = is_silence(&error);
+            learned.note = Some(error.to_string());
+        }
     }
     learned
 }

@@ -1,7 +1,7 @@
 //! The looks at the leases of a round: an order sent, an answer read, what was learnt saved.
 
 use chrono::TimeDelta;
-use market::ids::{LeaseId, VerificationId};
+use market::ids::{LeaseId, ProviderId, VerificationId};
 use market::lease::{LeaseEvent, LeaseState};
 use market::order::{LeaseOrder, ProviderLeaseId};
 use store::change::{Change, LeaseFacts, LeaseUpdate, NewAttempt};
@@ -9,9 +9,10 @@ use store::leases::Lease;
 use store::verifications::VerificationState;
 use tracing::{info, warn};
 
-use super::{LOOK_AGAIN, MOST_STEPS, ORDERS_OF_A_ROUND, Round};
+use super::{LOOK_AGAIN, MOST_STEPS, ORDERS_OF_A_ROUND, Round, SILENCES_OF_A_ROUND};
 use crate::app::{Broker, ProviderLink};
 use crate::fulfil::learned::Learned;
+use crate::fulfil::order::LOOK_AFTER_SILENCE;
 use crate::fulfil::{FulfilError, order, stated, unreachable, watch};
 use crate::verify::gang_seconds;
 use crate::verify::{self, Enrolment};
@@ -39,6 +40,10 @@ impl Round<'_> {
                     self.miss_provider(&lease);
                     return Ok(());
                 }
+                Some(_) if self.is_silent(&lease.offer.provider) => {
+                    self.look_in(LOOK_AFTER_SILENCE);
+                    return Ok(());
+                }
                 Some(_) if order::is_fresh(&lease) && self.orders_sent >= ORDERS_OF_A_ROUND => {
                     self.look_in(TimeDelta::zero());
                     return Ok(());
@@ -58,12 +63,22 @@ impl Round<'_> {
                     None => look(broker, &link, &lease).await,
                 },
             };
+            if learned.silent {
+                let provider = lease.offer.provider.clone();
+                *self.silences.entry(provider).or_default() += 1;
+            }
             let went_on = self.learn(id, learned).await?;
             if !went_on {
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    /// Whether the provider left too many looks of this round without an answer.
+    fn is_silent(&self, provider: &ProviderId) -> bool {
+        let silences = self.silences.get(provider);
+        silences.is_some_and(|silences| *silences >= SILENCES_OF_A_ROUND)
     }
 
     /// A provider was taken out of the configuration, and machines may run there: a person must
@@ -269,7 +284,14 @@ impl Round<'_> {
     }
 
     pub(in crate::fulfil) async fn look_at_every(&mut self) -> Result<(), FulfilError> {
-        let ids: Vec<_> = self.leases.iter().map(|lease| lease.id).collect();
+        let mut ids: Vec<_> = self.leases.iter().map(|lease| lease.id).collect();
+        // Where something went wrong last time, another lease is the first: none that its provider never
+        // answers for keeps the others there from being looked at.
+        if self.reservation.last_error.is_some() && !ids.is_empty() {
+            let turn = self.read_at.timestamp().unsigned_abs() as usize;
+            let first = turn % ids.len();
+            ids.rotate_left(first);
+        }
         self.look_at_all(&ids).await
     }
 }

@@ -10,7 +10,7 @@ use store::fixture::for_each_database;
 use store::leases::Lease;
 
 use super::scene::{Scene, fleet, training};
-use super::tap::{Fate, Op};
+use super::tap::{Call, Fate, Op};
 
 const A10: &str = "gpu_1x_a10";
 
@@ -104,6 +104,36 @@ async fn a_reservation_for_which_nothing_is_left_closes_and_charges_nothing() {
             assert_eq!(scene.charged(id).await, (0, Decimal::ZERO));
             scene.assert_settled().await;
         }
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_does_not_answer_is_asked_for_two_leases_of_a_round() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        let id = scene.reserve_until_active(fleet(4)).await;
+        let unanswered = |call: &Call| match call.op {
+            Op::Read => Fate::Fail,
+            _ => Fate::Forward,
+        };
+        scene.line.hook(unanswered);
+        let reads = || {
+            let calls = scene.line.calls();
+            calls.iter().filter(|call| call.op == Op::Read).count()
+        };
+        scene.turn(300).await;
+        assert_eq!(reads(), 2);
+        scene.turn(20).await;
+        assert_eq!(reads(), 4, "soon again");
+
+        scene.line.unhook();
+        scene.turn(20).await;
+        assert_eq!(reads(), 4, "each lease");
+        assert_eq!(in_use(&scene.leases(id).await).len(), 4);
+        scene.release_and_close(id).await;
+        scene.assert_settled().await;
         scene.close().await;
     })
     .await;
