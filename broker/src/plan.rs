@@ -2,14 +2,16 @@
 //!
 //! The same tenant, demand and supply give the same plan, from memory and without a write; on
 //! another replica it is found through hot state. The supply is a generation of the market together
-//! with how its providers stand: one that was switched off is in no plan from then on.
+//! with how its providers stand: one that was switched off is in no plan from then on. What a tenant
+//! set aside itself is in its next plan; what others did, once a plan is searched for again.
 //! A search is arithmetic, and runs where no other request waits for it; only so many run at once
 //! (`turns`).
 //! The next stage is [`crate::quote`].
 
 mod turns;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -85,9 +87,27 @@ pub struct PlanRecord {
 }
 
 /// The plans made lately, by what they answer.
-pub(crate) struct PlanMemory(Cache<PlanKey, Arc<PlanRecord>>);
+pub(crate) struct PlanMemory {
+    made: Cache<PlanKey, Arc<PlanRecord>>,
+    /// How often each tenant changed here what it holds, or met capacity that was gone.
+    holds: Mutex<HashMap<TenantId, u64>>,
+}
 
-type PlanKey = (Reach, SupplyMark, [u8; 32]);
+type PlanKey = (Reach, SupplyMark, u64, [u8; 32]);
+
+impl PlanMemory {
+    /// By what a tenant's plans of now are told from those before its last hold.
+    pub(crate) fn holds_of(&self, tenant: TenantId) -> u64 {
+        let holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        holds.get(&tenant).copied().unwrap_or_default()
+    }
+
+    /// Has the tenant's demands searched for anew: what is free is not what it was.
+    pub(crate) fn holds_changed(&self, tenant: TenantId) {
+        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        *holds.entry(tenant).or_default() += 1;
+    }
+}
 
 impl Default for PlanMemory {
     fn default() -> Self {
@@ -95,7 +115,10 @@ impl Default for PlanMemory {
             .max_capacity(KEPT_BYTES)
             .weigher(|_: &PlanKey, record: &Arc<PlanRecord>| weight(record))
             .time_to_live(LIFE);
-        Self(cache.build())
+        Self {
+            made: cache.build(),
+            holds: Mutex::default(),
+        }
     }
 }
 
@@ -117,12 +140,13 @@ pub async fn make_plan(
     demand.check(now).map_err(PlanError::Faulty)?;
     let (snapshot, mark) = broker.supply();
     let digest = blake3::hash(demand_text(&demand).as_bytes());
-    let key = (whose.clone(), mark, *digest.as_bytes());
-    let memory = &broker.plan_memory().0;
+    let holds = broker.plan_memory().holds_of(whose.tenant);
+    let key = (whose.clone(), mark, holds, *digest.as_bytes());
+    let memory = &broker.plan_memory().made;
     if let Some(known) = memory.get(&key).filter(|known| still_fresh(broker, known)) {
         return Ok(known);
     }
-    let shared = format!("plan:{whose}:{mark}:{}", digest.to_hex());
+    let shared = format!("plan:{whose}:{mark}-{holds}:{}", digest.to_hex());
     if let Some(known) = made_elsewhere(broker, whose, &shared).await {
         let known = Arc::new(known);
         memory.insert(key, Arc::clone(&known));

@@ -33,6 +33,18 @@ pub enum QuoteError {
         "offer {0} stands in a price list and cannot be ordered here; quote a candidate with `orderable: true`"
     )]
     NotOrderable(OfferId),
+    /// More nodes were planned than are sold of an offer whose provider does not count.
+    #[error(
+        "the provider of offer {offer} does not say how many nodes are free, so at most {most} of it are sold at once (`sales.soft_nodes_per_hold`), not {wanted}; quote a candidate with fewer nodes, or of an offer with a count"
+    )]
+    TooManyNodes {
+        /// The offer.
+        offer: OfferId,
+        /// How many were planned.
+        wanted: u32,
+        /// How many are sold at once.
+        most: u32,
+    },
     /// The offer changed since the plan was made.
     #[error("offer {0} is no longer what it was when the plan was made; plan again")]
     OfferChanged(OfferId),
@@ -74,7 +86,15 @@ pub async fn make_quote(
         .ok_or(QuoteError::NoSuchCandidate { rank, candidates })?;
     let (snapshot, now) = (broker.snapshot(), broker.now());
     let own = plan::own_capacity(broker, whose.tenant, now).await?;
-    for (offer, _) in candidate.placement() {
+    let most = broker.config().sales.soft_nodes_per_hold;
+    for (offer, nodes) in candidate.placement() {
+        if offer.availability.nodes.is_none() && nodes > most {
+            return Err(QuoteError::TooManyNodes {
+                offer: offer.offer_id,
+                wanted: nodes,
+                most,
+            });
+        }
         if !offer.orderable || broker.provider(&offer.provider).is_none() {
             return Err(QuoteError::NotOrderable(offer.offer_id));
         }

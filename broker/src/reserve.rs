@@ -130,8 +130,15 @@ impl From<IllegalReservationTransition> for ReserveError {
     fn from(illegal: IllegalReservationTransition) -> Self {
         use ReservationEvent as E;
         use ReservationState as S;
+        use market::reservation::CloseReason as Why;
         let instead = match (illegal.state, illegal.event) {
-            (S::Releasing(_) | S::Closed(_), _) => Some("it is over; nothing needs to be done"),
+            (S::Closed(Why::Expired), E::Confirm) => {
+                Some("its hold lapsed; plan and reserve again")
+            }
+            (S::Closed(_), _) => Some("it is over; nothing needs to be done"),
+            (S::Releasing(_), _) => {
+                Some("it is being ended; `broker watch` tells when its machines are gone")
+            }
             (S::Active | S::Repairing, E::Cancel) => {
                 Some("release it: `broker release`, or POST /v1/reservations/{id}/release")
             }
@@ -258,10 +265,14 @@ async fn take(
         .place_hold(new, now, completion)
         .await
         .inspect(|_| broker.ring_events())
+        .inspect(|_| broker.plan_memory().holds_changed(whose.tenant))
         .map_err(|error| match error {
             StoreError::Conflict(Conflict::QuoteTaken) => ReserveError::QuoteTaken(quote_id),
             StoreError::Conflict(Conflict::QuoteLapsed) => ReserveError::QuoteLapsed(quote_id),
-            out @ StoreError::OutOfStock { .. } => ReserveError::OutOfStock(out),
+            out @ StoreError::OutOfStock { .. } => {
+                broker.plan_memory().holds_changed(whose.tenant);
+                ReserveError::OutOfStock(out)
+            }
             StoreError::Conflict(
                 closed @ (Conflict::ProviderDisabled { .. } | Conflict::ProviderQuarantined { .. }),
             ) => ReserveError::ProviderClosed(closed),
@@ -291,6 +302,7 @@ pub async fn in_one_call(
             Ok(quote) => quote,
             Err(
                 QuoteError::NotOrderable(_)
+                | QuoteError::TooManyNodes { .. }
                 | QuoteError::OfferChanged(_)
                 | QuoteError::ProviderClosed(_)
                 | QuoteError::CommitmentUsed(_),

@@ -13,6 +13,7 @@ mod verdict;
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use market::attestation::Attestation;
 use market::ids::{AttestationId, VerificationId};
 use market::lease::LeaseState;
@@ -43,6 +44,10 @@ pub(crate) use script::{Enrolment, enrol};
 pub use verdict::{LeaseVerdict, verdict_of};
 
 use crate::app::Broker;
+
+/// How long after its verification a token still tells how that ended: it lies where the tenant reads it
+/// later on.
+const TOLD_FOR: TimeDelta = TimeDelta::minutes(10);
 
 /// Why a step was refused.
 #[derive(Debug, thiserror::Error)]
@@ -139,7 +144,9 @@ async fn of_token(
 ) -> Result<Verification, StepRefusal> {
     let all = broker.store().verifications().across_tenants();
     let verification = all.find(id).await?;
+    let oldest = broker.now() - TOLD_FOR;
     verification
+        .filter(|one| one.closed_at.is_none_or(|closed| closed > oldest))
         .filter(|one| script::is_token_of(token, one))
         .ok_or(StepRefusal::Token)
 }

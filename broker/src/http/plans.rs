@@ -49,6 +49,8 @@ type Asked = (Reach, [u8; 32]);
 
 struct KnownAnswer {
     snapshot: Weak<Snapshot>,
+    /// As of what change of the tenant's holds.
+    holds: u64,
     record: Arc<PlanRecord>,
     body: Bytes,
 }
@@ -69,17 +71,13 @@ impl PlanAnswers {
     fn find(&self, broker: &Broker, asked: &Asked) -> Option<Bytes> {
         let known = self.0.get(asked)?;
         // A weak handle keeps its address from being given to a later snapshot.
-        let same = known.snapshot.as_ptr() == Arc::as_ptr(&broker.snapshot());
+        let same = known.snapshot.as_ptr() == Arc::as_ptr(&broker.snapshot())
+            && known.holds == broker.plan_memory().holds_of(asked.0.tenant);
         (same && plan::still_answers(broker, &known.record)).then(|| known.body.clone())
     }
 
-    /// Keeps the answer that was found in this snapshot.
-    fn keep(&self, asked: Asked, snapshot: &Arc<Snapshot>, record: Arc<PlanRecord>, body: Bytes) {
-        let known = KnownAnswer {
-            snapshot: Arc::downgrade(snapshot),
-            record,
-            body,
-        };
+    /// Keeps an answer.
+    fn keep(&self, asked: Asked, known: KnownAnswer) {
         self.0.insert(asked, Arc::new(known));
     }
 }
@@ -143,12 +141,19 @@ pub(crate) async fn make_plan(
     if let Some(known) = answers.find(&broker, &asked) {
         return Ok(created(known));
     }
-    let snapshot = broker.snapshot();
+    let snapshot = Arc::downgrade(&broker.snapshot());
+    let holds = broker.plan_memory().holds_of(who.tenant);
     let record = plan::make_plan(&broker, &asked.0, body.parse()?).await?;
     let text = serde_json::to_vec(&PlanBody::try_from(&*record)?)
         .map_err(|error| ApiError::broken(&error))?;
     let text = Bytes::from(text);
-    answers.keep(asked, &snapshot, record, text.clone());
+    let known = KnownAnswer {
+        snapshot,
+        holds,
+        record,
+        body: text.clone(),
+    };
+    answers.keep(asked, known);
     Ok(created(text))
 }
 

@@ -92,7 +92,9 @@ impl From<QuoteError> for ApiError {
         match error {
             QuoteError::Plan(error) => error.into(),
             QuoteError::NoSuchCandidate { .. } => Self::unknown_reference(said),
-            QuoteError::NotOrderable(_) => Self::offer_not_orderable(said),
+            QuoteError::NotOrderable(_) | QuoteError::TooManyNodes { .. } => {
+                Self::offer_not_orderable(said)
+            }
             QuoteError::OfferChanged(_) => Self::offer_changed(said),
             QuoteError::ProviderClosed(conflict) | QuoteError::CommitmentUsed(conflict) => {
                 StoreError::from(conflict).into()

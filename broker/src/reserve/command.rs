@@ -173,6 +173,7 @@ async fn decide_for(
             Ok(done) => {
                 broker.nudge();
                 broker.ring_events();
+                broker.plan_memory().holds_changed(tenant);
                 return Ok(done);
             }
         }

@@ -107,6 +107,14 @@ async fn take(
 ) -> Result<GangAnswer, StepRefusal> {
     let verification = of_token(broker, id, token).await?;
     let all = broker.store().verifications().across_tenants();
+    // Before all of them are read: these calls are not counted.
+    if all
+        .node_by_key(id, call.agent_key.as_str())
+        .await?
+        .is_none()
+    {
+        return Err(StepRefusal::UnknownAgent);
+    }
     let sessions = all.nodes(id).await?;
     let alone = verdict_alone(&sessions, &call.agent_key)?;
     let check = all.gang_check(id).await?;

@@ -41,6 +41,10 @@ pub fn check_url(text: &str, simulation: bool) -> Result<Url, Refused> {
     if text.len() > MAX_URL {
         return refuse("is longer than 2000 bytes");
     }
+    // The parser would leave them out, and what is kept would be another text than what is called.
+    if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return refuse("must hold no space and no control character");
+    }
     let Ok(url) = Url::parse(text) else {
         return refuse("cannot be read; write it like `https://example.com/hooks`");
     };

@@ -87,6 +87,54 @@ async fn a_lapsed_quote_is_refused_and_nothing_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_tenant_holds_is_in_its_next_plan() {
+    let service = Service::start().await;
+    let key = service.key("acme", Role::Member).await;
+    let demand = orderable_demand(&service).await;
+    let plan = async || {
+        let made = service.with(&key).post("/v1/plans", &demand).await;
+        made.expect(201)["id"].clone()
+    };
+    let before = plan().await;
+    assert_eq!(plan().await, before);
+    let id = hold(&service, &key).await;
+    let held = plan().await;
+    assert_ne!(held, before);
+    assert_eq!(plan().await, held);
+    let cancel = format!("/v1/reservations/{id}/cancel");
+    let cancelled = service.with(&key).send("POST", &cancel, None).await;
+    cancelled.expect(200);
+    assert_ne!(plan().await, held);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_is_sold_at_once_without_a_count_is_not_quoted() {
+    let service = Service::start().await;
+    let key = service.key("acme", Role::Member).await;
+    ssh_key(&service, &key).await;
+    let caller = service.with(&key);
+    let demand = |nodes: u32| {
+        json!({
+            "kind": "gpus", "gpu": "H100-SXM", "count": 8, "nodes": nodes,
+            "policy": { "allow_providers": ["lambda"] },
+        })
+    };
+    let ask = async |nodes: u32| {
+        let plan = caller.post("/v1/plans", &demand(nodes)).await.expect(201);
+        let ask = json!({ "plan_id": plan["id"], "candidate": 1 });
+        caller.post("/v1/quotes", &ask).await
+    };
+    ask(16).await.expect(201);
+    let detail = ask(17).await.refused(409, "offer_not_orderable");
+    assert!(detail.contains("`sales.soft_nodes_per_hold`"), "{detail}");
+    let at_once = json!({ "demand": demand(17) });
+    let refused = caller.post("/v1/reservations", &at_once).await;
+    refused.refused(409, "nothing_matches");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lapsed_hold_cannot_be_confirmed() {
     let service = Service::start().await;
     let key = service.key("acme", Role::Member).await;

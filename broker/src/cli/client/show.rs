@@ -106,6 +106,7 @@ pub(super) fn summary(it: &Value) -> Vec<(&'static str, String)> {
         ("state", state(it)),
         ("what", in_words(it)),
         ("USD/h", usd_per_hour(it)),
+        ("ended by budget", text(it, "/stopped_by")),
         ("held until", held_until),
         ("ends", ends),
     ]

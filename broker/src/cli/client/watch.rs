@@ -131,6 +131,7 @@ fn verdict(it: &Value, until: Option<Until>) -> Option<Verdict> {
         }
         "closed" => {
             let wished = match it["reason"].as_str() {
+                _ if it["stopped_by"].is_string() => false,
                 Some("released" | "cancelled") => true,
                 Some("window_ended") => it["active_at"].is_string(),
                 _ => false,

@@ -5,6 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, post, web};
 use market::demand::{Ceiling, Demand};
 use market::identity::Reach;
 use market::ids::{ProjectId, QuoteId, SshKeyId};
+use market::reservation::ReservationState;
 use market::tags::{Attribution, Tags};
 use serde::Deserialize;
 use store::idempotency::Completion;
@@ -212,6 +213,14 @@ async fn place_and_confirm(
 ) -> Result<Reservation, ReserveError> {
     let held = place(broker, whose, wanted, particulars, None).await?;
     let confirmed = reserve::confirm(broker, whose.tenant, held.id, completion).await;
+    if confirmed.is_err() {
+        // It may have taken effect although the database's answer to it was lost.
+        let reservations = broker.store().reservations();
+        let stands = reservations.of(whose.tenant).find(held.id).await?;
+        if let Some(stands) = stands.filter(|one| one.state != ReservationState::Held) {
+            return Ok(stands);
+        }
+    }
     if confirmed.is_err()
         && let Err(error) = reserve::cancel(broker, whose.tenant, held.id, None).await
     {

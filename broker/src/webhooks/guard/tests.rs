@@ -95,6 +95,9 @@ fn public_hosts_are_called_by_https_alone() {
         "https://user@example.com/",
         "https://user:hunter2@example.com/",
         "https://example.com/#part",
+        "https://example.com/\u{0}",
+        " https://example.com/",
+        "https://exa\nmple.com/",
     ] {
         let refusal = check_url(bad, true).expect_err(bad);
         assert!(!refusal.to_string().contains("hunter2"), "{refusal}");
