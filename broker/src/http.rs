@@ -126,11 +126,8 @@ pub fn serve_with_workers(
             .app_data(
                 web::QueryConfig::default().error_handler(|error, _| parameter("query", &error)),
             )
-            .wrap(from_fn(audit::watch))
-            .wrap(from_fn(limits::limit))
-            .wrap(from_fn(request::finish_problems))
+            .wrap(from_fn(request::surround))
             .wrap(Compress::default())
-            .wrap(from_fn(request::identify))
             .into_utoipa_app()
             .configure(routes::routes)
             .default_service(web::to(unrouted::unrouted))

@@ -5,6 +5,11 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use mimalloc::MiMalloc;
+
+/// In place of the C library's, which an answer spends a tenth of its time in.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     // Every TLS connection uses this provider; it must be in place before the first one.

@@ -3,10 +3,8 @@
 pub(super) mod record;
 pub(super) mod refused;
 
-use actix_web::body::MessageBody;
-use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::middleware::Next;
-use actix_web::{Error, get, web};
+use actix_web::dev::ServiceResponse;
+use actix_web::{get, web};
 use chrono::{DateTime, Utc};
 use market::ids::{PrincipalId, TenantId};
 use serde::{Deserialize, Serialize};
@@ -18,15 +16,10 @@ use super::error::ApiError;
 use super::page::{Cursors, Page, limit};
 use crate::app::Broker;
 
-/// Looks at every answer for what belongs into the log and is not there yet.
-pub(super) async fn watch<B: MessageBody>(
-    request: ServiceRequest,
-    next: Next<B>,
-) -> Result<ServiceResponse<B>, Error> {
-    let response = next.call(request).await?;
-    record::record_rest(&response).await;
-    refused::note(&response).await;
-    Ok(response)
+/// Looks at an answer for what belongs into the log and is not there yet.
+pub(super) async fn watch<B>(response: &ServiceResponse<B>) {
+    record::record_rest(response).await;
+    refused::note(response).await;
 }
 
 /// An entry of the audit log.

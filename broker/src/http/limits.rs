@@ -10,12 +10,10 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use actix_web::body::{BoxBody, EitherBody, MessageBody};
-use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::dev::ServiceRequest;
 use actix_web::http::Method;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
-use actix_web::middleware::Next;
-use actix_web::{Error, HttpRequest, web};
+use actix_web::{HttpRequest, web};
 use ipnet::IpNet;
 
 use super::auth;
@@ -53,31 +51,49 @@ pub(super) fn counts(route: &str) -> bool {
     !UNCOUNTED.contains(&route)
 }
 
-/// Lets a call pass that is within its caller's quota, and refuses it otherwise.
-pub(super) async fn limit<B: MessageBody + 'static>(
-    request: ServiceRequest,
-    next: Next<B>,
-) -> Result<ServiceResponse<EitherBody<B>>, Error> {
-    let broker = request.app_data::<web::Data<Broker>>().cloned();
-    let counted = || counts(&request::route_of(request.request()));
-    let Some(broker) = broker.filter(|broker| broker.config().limits.enabled && counted()) else {
-        return Ok(next.call(request).await?.map_into_left_body());
-    };
+/// Where the caller of a counted call stands.
+pub(super) struct Counted {
+    check: RateCheck,
+    /// The kind of quota.
+    family: &'static str,
+}
+
+/// Counts a call against its caller's quota; `None` where it is not counted.
+pub(super) async fn count(request: &ServiceRequest) -> Option<Counted> {
+    let broker = request.app_data::<web::Data<Broker>>()?;
+    if !broker.config().limits.enabled || !counts(&request::route_of(request.request())) {
+        return None;
+    }
     let Caller {
         family,
         own,
         of_tenant,
-    } = caller(&broker, &request).await;
-    let check = check(&broker, own, of_tenant).await;
-    let mut response = if check.allowed {
-        next.call(request).await?.map_into_left_body()
-    } else {
-        metrics::rate_limited(family);
-        let refused = request.error_response(refusal(&check));
-        refused.map_body(|_, body: BoxBody| EitherBody::right(body))
-    };
-    tell(response.headers_mut(), &check);
-    Ok(response)
+    } = caller(broker, request).await;
+    let check = check(broker, own, of_tenant).await;
+    Some(Counted { check, family })
+}
+
+impl Counted {
+    /// What the caller is answered who has used up the quota; `None` within it.
+    pub(super) fn refusal(&self) -> Option<ApiError> {
+        if self.check.allowed {
+            return None;
+        }
+        metrics::rate_limited(self.family);
+        Some(refusal(&self.check))
+    }
+
+    /// Says where the caller stands.
+    pub(super) fn tell(&self, headers: &mut HeaderMap) {
+        let reset = self.check.reset_after.as_secs_f64().ceil() as u64;
+        for ((name, _), value) in [
+            (LIMIT, u64::from(self.check.limit)),
+            (REMAINING, u64::from(self.check.remaining)),
+            (RESET, reset),
+        ] {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from(value));
+        }
+    }
 }
 
 /// Under which names a call is counted, and how much each may.
@@ -192,18 +208,6 @@ fn refusal(check: &RateCheck) -> ApiError {
         "these were more calls than the quota allows; call again in {wait} s, and more slowly"
     ))
     .retry_after_seconds(wait)
-}
-
-/// Says where the caller stands.
-fn tell(headers: &mut HeaderMap, check: &RateCheck) {
-    let reset = check.reset_after.as_secs_f64().ceil() as u64;
-    for ((name, _), value) in [
-        (LIMIT, u64::from(check.limit)),
-        (REMAINING, u64::from(check.remaining)),
-        (RESET, reset),
-    ] {
-        headers.insert(HeaderName::from_static(name), HeaderValue::from(value));
-    }
 }
 
 #[cfg(test)]

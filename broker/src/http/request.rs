@@ -19,8 +19,8 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span, debug, info_span};
 
 use super::error::{ApiError, PROBLEM_JSON};
-use super::metrics;
 use super::unrouted::KnownPaths;
+use super::{audit, limits, metrics};
 use crate::spans;
 
 #[cfg(all(test, feature = "otel"))]
@@ -97,8 +97,12 @@ pub(super) fn route_of(request: &HttpRequest) -> Arc<str> {
     known.map_or_else(Arc::default, |known| Arc::clone(&known.route))
 }
 
-/// Gives the request its id and its span, and every answer its headers; counts and times it.
-pub(super) async fn identify<B: MessageBody + 'static>(
+/// The one layer around every route: gives the request its id and its span, counts it against the
+/// caller's quota, notes what belongs into the audit log, has every refusal leave as a problem document
+/// that names the request, and gives every answer its headers; counts and times it.
+///
+/// All of it is one layer, for each takes its part of the time of a quick answer.
+pub(super) async fn surround<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<Bytes, InSpan>>, Error> {
@@ -110,7 +114,7 @@ pub(super) async fn identify<B: MessageBody + 'static>(
     let method = metrics::word(request.method());
     let span = span(&request, &known);
     request.extensions_mut().insert(known.clone());
-    let outcome = next.call(request).instrument(span.clone()).await;
+    let outcome = within_quota(request, next).instrument(span.clone()).await;
     let status = match &outcome {
         Ok(response) => response.status(),
         Err(error) => error.as_response_error().status_code(),
@@ -118,14 +122,20 @@ pub(super) async fn identify<B: MessageBody + 'static>(
     span.record("http.status", status.as_u16());
     debug!(parent: &span, "Answered {status}");
     metrics::answered(method, &known.route, status, began.elapsed());
-    let mut response = outcome?.map_body(|_, body| match body.try_into_bytes() {
-        Ok(bytes) => EitherBody::left(bytes),
-        Err(body) => {
-            let body = BoxBody::new(body);
-            EitherBody::right(InSpan { body, span })
-        }
+    let response = outcome?;
+    let problem = problem_of(&response, &known.id);
+    let is_problem = problem.is_some();
+    let mut response = response.map_body(|_, body| match problem {
+        Some(problem) => EitherBody::left(Bytes::from(problem)),
+        None => match body {
+            EitherBody::Left { body } => in_span(body, span),
+            EitherBody::Right { body } => in_span(body, span),
+        },
     });
     let headers = response.headers_mut();
+    if is_problem {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+    }
     // A plain word is always a valid header.
     if let Ok(value) = HeaderValue::from_str(&known.id) {
         headers.insert(REQUEST_ID, value);
@@ -135,6 +145,37 @@ pub(super) async fn identify<B: MessageBody + 'static>(
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     Ok(response)
+}
+
+/// Has the route answer a request that is within its caller's quota.
+async fn within_quota<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+    let counted = limits::count(&request).await;
+    let mut response = match counted.as_ref().and_then(limits::Counted::refusal) {
+        Some(refusal) => request.error_response(refusal).map_into_right_body(),
+        None => {
+            let response = next.call(request).await?;
+            audit::watch(&response).await;
+            response.map_into_left_body()
+        }
+    };
+    if let Some(counted) = counted {
+        counted.tell(response.headers_mut());
+    }
+    Ok(response)
+}
+
+/// A body as it is, or one that is made while it is sent within the span.
+fn in_span<B: MessageBody + 'static>(body: B, span: Span) -> EitherBody<Bytes, InSpan> {
+    match body.try_into_bytes() {
+        Ok(bytes) => EitherBody::left(bytes),
+        Err(body) => {
+            let body = BoxBody::new(body);
+            EitherBody::right(InSpan { body, span })
+        }
+    }
 }
 
 /// The span that every line of a request's log stands in.
@@ -184,48 +225,34 @@ impl MessageBody for InSpan {
     }
 }
 
-/// The innermost layer: every refusal leaves as a problem document that names the request.
-pub(super) async fn finish_problems<B: MessageBody + 'static>(
-    request: ServiceRequest,
-    next: Next<B>,
-) -> Result<ServiceResponse<EitherBody<B>>, Error> {
-    let response = next.call(request).await?;
+/// The problem document that a refusal leaves as; `None` for any other answer, and for one that a
+/// handler wrote itself.
+fn problem_of<B>(response: &ServiceResponse<B>, id: &str) -> Option<String> {
     let status = response.status();
     if !status.is_client_error() && !status.is_server_error() {
-        return Ok(response.map_into_left_body());
+        return None;
     }
-    let id = response
-        .request()
-        .extensions()
-        .get::<Known>()
-        .map(|known| Arc::clone(&known.id));
     let said = response
         .response()
         .error()
         .and_then(|error| error.as_error::<ApiError>());
     let problem = match said {
-        Some(error) => error.problem(id.as_deref()),
-        // A handler may answer with a problem of its own; nothing but ours has this type.
+        Some(error) => error.problem(Some(id)),
+        // Nothing but ours has this type.
         None if response
             .headers()
             .get(CONTENT_TYPE)
             .is_some_and(|kind| kind == PROBLEM_JSON) =>
         {
-            return Ok(response.map_into_left_body());
+            return None;
         }
         None if status.is_client_error() => {
             ApiError::invalid_parameter(format!("the request was refused with {status}"))
-                .problem(id.as_deref())
+                .problem(Some(id))
         }
-        None => {
-            ApiError::internal("the request could not be done; try again").problem(id.as_deref())
-        }
+        None => ApiError::internal("the request could not be done; try again").problem(Some(id)),
     };
-    let mut response = response.map_body(|_, _| EitherBody::right(BoxBody::new(problem.to_json())));
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-    Ok(response)
+    Some(problem.to_json())
 }
 
 #[cfg(test)]
