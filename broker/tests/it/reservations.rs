@@ -109,6 +109,37 @@ async fn what_a_tenant_holds_is_in_its_next_plan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_another_tenant_took_meanwhile_is_refused_and_is_in_no_plan_after_that() {
+    let service = Service::start().await;
+    let [acme, globex] = [
+        service.key("acme", Role::Member).await,
+        service.key("globex", Role::Member).await,
+    ];
+    for key in [&acme, &globex] {
+        ssh_key(&service, key).await;
+    }
+    // Sold at two places, without a count: to one reservation at a time.
+    let demand = json!({
+        "kind": "gpus", "gpu": "A10", "count": 1, "policy": { "allow_providers": ["lambda"] },
+    });
+    let (mine, theirs) = (service.with(&globex), service.with(&acme));
+    let plan = mine.post("/v1/plans", &demand).await.expect(201);
+    assert_eq!(plan["eligible"], 2);
+    for _ in 0..2 {
+        let taken = theirs.post("/v1/reservations", &json!({ "demand": demand }));
+        taken.await.expect(201);
+    }
+    let ask = json!({ "plan_id": plan["id"], "candidate": 1 });
+    let quote = mine.post("/v1/quotes", &ask).await.expect(201);
+    let ask = json!({ "quote_id": quote["id"] });
+    let refused = mine.post("/v1/reservations", &ask).await;
+    refused.refused(409, "capacity_taken");
+    let again = mine.post("/v1/plans", &demand).await.expect(201);
+    assert_eq!(again["eligible"], 0, "{again}");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn more_than_is_sold_at_once_without_a_count_is_not_quoted() {
     let service = Service::start().await;
     let key = service.key("acme", Role::Member).await;

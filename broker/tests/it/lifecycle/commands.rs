@@ -219,7 +219,7 @@ async fn a_hold_that_lapses_frees_its_offer() {
         let held = [scene.hold(fleet(1)).await, scene.hold(fleet(1)).await];
         let refused = scene.try_hold(fleet(1)).await;
         assert!(
-            matches!(refused, Err(ReserveError::OutOfStock(_))),
+            matches!(refused, Err(ReserveError::NothingMatches { .. })),
             "{refused:?}"
         );
         scene.turn(899).await;
