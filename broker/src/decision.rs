@@ -53,6 +53,9 @@ struct RecordedOptions {
     orderable_only: bool,
     alternatives: bool,
     simulated: usize,
+    /// Records that do not say so were made before anything tied.
+    #[serde(default)]
+    ties: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -219,6 +222,7 @@ impl RecordedOptions {
             orderable_only,
             alternatives,
             simulated,
+            ties,
             own: _,
         } = options;
         Self {
@@ -226,6 +230,7 @@ impl RecordedOptions {
             orderable_only: *orderable_only,
             alternatives: *alternatives,
             simulated: *simulated,
+            ties: *ties,
         }
     }
 
@@ -235,6 +240,7 @@ impl RecordedOptions {
             orderable_only: self.orderable_only,
             alternatives: self.alternatives,
             simulated: self.simulated,
+            ties: self.ties,
             own,
         }
     }

@@ -199,12 +199,13 @@ pub(crate) async fn own_capacity(
     let store = broker.store();
     let mut commitments = store.commitments().of(tenant).list(now).await?;
     commitments.retain(|open| open.commitment.expires_at > now);
-    commitments.sort_by_key(|open| (open.commitment.expires_at, open.commitment.id));
     let accounts = store.provider_accounts().of(tenant).list().await?;
-    Ok(OwnCapacity {
+    let mut own = OwnCapacity {
         commitments,
         accounts,
-    })
+    };
+    own.use_in_order();
+    Ok(own)
 }
 
 /// The plan that another replica made for the same; where it cannot be had, a new one does as well.
@@ -234,7 +235,7 @@ fn search(
     };
     match demand {
         Demand::Hybrid(hybrid) => {
-            let options = options.without_commitments();
+            let options = options.of_half();
             let search = HybridSearch {
                 snapshot,
                 held,
@@ -263,6 +264,7 @@ fn find_within(
             orderable_only,
             alternatives: !orderable_only,
             simulated: SIMULATED,
+            ties: options.ties,
             own: Arc::clone(&options.own),
         };
         matcher::search_within(snapshot, demand, held, now, &options, budget)

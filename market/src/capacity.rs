@@ -344,6 +344,12 @@ impl OwnCapacity {
         self.commitments.is_empty() && self.accounts.is_empty()
     }
 
+    /// Puts what is paid for in the order in which it is used.
+    pub fn use_in_order(&mut self) {
+        let order = |open: &OpenCommitment| (open.commitment.expires_at, open.commitment.id);
+        self.commitments.sort_by_key(order);
+    }
+
     /// The agreed price of an offer at this time, and in whose book it stands.
     #[must_use]
     pub fn book_price(

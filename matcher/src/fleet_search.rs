@@ -1,10 +1,12 @@
 //! The search for fleets: what each offer carries, and which offers carry the load together at the
-//! least cost.
+//! least cost. What is shown of them is made in `shown`.
 //!
 //! Fleets of one offer are ranked like every candidate. Before them stands the cheapest fleet of
 //! several offers, where it is cheaper than any of one (or none of one carries the load). Where a
 //! loss is to be survived no single offer does, so all candidates are of several: the cheapest
 //! fleet, and for each failure domain that it stands in the cheapest one without it.
+
+mod shown;
 
 use std::collections::HashMap;
 
@@ -12,20 +14,18 @@ use market::capacity::Covered;
 use market::demand::Survive;
 use market::money::{Currency, Money, Rate};
 
-use crate::explain;
 use crate::filter::{Filter, free_nodes};
 use crate::fleet::{Column, FleetProblem, solve_within};
-use crate::launch::launches;
 use crate::own::Taken;
-use crate::perf::chip::Chip;
-use crate::perf::replica::tails::Arrivals;
-use crate::plan::{Candidate, CandidateLine, Plan};
+use crate::plan::Plan;
 use crate::ranking::Ranking;
 use crate::reason::ReasonCode;
-use crate::search::{Eligible, Figures, Query, Tally, first_hour};
-use crate::serve::{Load, ServeFit, ServeQuery};
-use crate::snapshot::{GroupRef, Row, RowId};
+use crate::search::{Figures, Query, Tally};
+use crate::serve::{ServeFit, ServeQuery};
+use crate::snapshot::{GroupRef, OfferRef, Row, RowId};
 use crate::walk::{HeldRows, OpenGroup, dear_from, walk};
+
+pub(crate) use shown::Waits;
 
 /// So many nodes of one offer, with what each carries.
 #[derive(Debug, Clone, Copy)]
@@ -101,59 +101,12 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
         generation: filter.snapshot.generation(),
         kind: filter.kind,
         eligible,
-        candidates: candidates(query, serve, filter, &parts, &found, ranking),
+        candidates: shown::candidates(query, serve, filter, &parts, &found, ranking),
         rejected: tally.rejections(),
         refused: tally.examples(query, filter),
         alternatives: Vec::new(),
         hybrid: None,
     }
-}
-
-/// The fleets of several offers, then those of one, as many as are shown.
-fn candidates(
-    query: &Query<'_>,
-    serve: &ServeQuery,
-    filter: &Filter<'_>,
-    parts: &Parts<'_>,
-    found: &[Choice],
-    ranking: Ranking<'_>,
-) -> Vec<Candidate> {
-    let limit = filter.options.limit;
-    let mut all: Vec<Candidate> = Vec::new();
-    let waits_of = |nth: usize, lines: &[FleetLine<'_>]| {
-        let simulates = nth < filter.options.simulated;
-        simulates.then(|| simulated(serve, lines)).flatten()
-    };
-    let mut add = |candidate: Candidate, waits: Option<Waits>| {
-        let mut candidate = Candidate {
-            rank: all.len() + 1,
-            ..candidate
-        };
-        if let Some(waits) = waits {
-            explain::add_waits(serve, &mut candidate, &waits);
-        }
-        all.push(candidate);
-        all.len()
-    };
-    let mut shown = 0;
-    for choice in found.iter().take(limit) {
-        let rows = parts.rows(filter, choice);
-        let mix = parts.mix(choice, &rows);
-        if let Some(candidate) = mix.candidate(serve, filter) {
-            shown = add(candidate, waits_of(shown, &mix.lines));
-        }
-    }
-    let left = limit - shown;
-    for (ranked, fit) in ranking.into_sorted().take(left) {
-        if let Some(single) = Eligible::at(filter, ranked.at, fit) {
-            let line = single.fleet_line();
-            let waits = line.and_then(|line| waits_of(shown, &[line]));
-            if let Some(candidate) = single.into_candidate(0, query, filter) {
-                shown = add(candidate, waits);
-            }
-        }
-    }
-    all
 }
 
 /// The cheapest fleet that survives, and the cheapest without each domain that it stands in.
@@ -192,43 +145,6 @@ fn surviving(
         *alone = all;
     }
     choices
-}
-
-/// What the requests to a fleet wait, of the percentile that the objective is for.
-pub(crate) struct Waits {
-    pub(crate) first_token_ms: f64,
-    pub(crate) per_token_ms: f64,
-}
-
-/// Simulates a copy of each line of a fleet, with its share of the load; the slowest line counts.
-fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
-    let capacity: f64 = (lines.iter())
-        .map(|line| line.node.capacity as f64 * f64::from(line.nodes))
-        .sum();
-    let of_line = |line: &FleetLine<'_>| {
-        let chip = Chip::of_spec(line.row.spec?)?;
-        let share = line.node.capacity as f64 / f64::from(line.node.replicas_per_node) / capacity;
-        let arrivals = match serve.load {
-            // The prediction's own time runs faster by the factor of a measured copy.
-            Load::RequestsPerSecond(rate) => Arrivals::PerSecond(rate * share / serve.speed()),
-            // The cast stops at the largest integer; the simulation counts far fewer.
-            Load::Concurrency(count) => Arrivals::InFlight((count * share).ceil() as u32),
-            Load::Pile(..) => return None,
-        };
-        let replica = &line.node.replica;
-        let tails = (serve.work).tails(serve.constants, &chip, replica, arrivals)?;
-        let percentile = serve.percentile();
-        Some(Waits {
-            first_token_ms: tails.first_token_seconds(percentile) / serve.speed() * 1e3
-                + line.node.network_ms.unwrap_or(0.0),
-            per_token_ms: tails.per_token_seconds(percentile) / serve.speed() * 1e3,
-        })
-    };
-    let waits: Option<Vec<_>> = lines.iter().map(of_line).collect();
-    waits?.into_iter().reduce(|a, b| Waits {
-        first_token_ms: a.first_token_ms.max(b.first_token_ms),
-        per_token_ms: a.per_token_ms.max(b.per_token_ms),
-    })
 }
 
 /// What all offers may add to a fleet, in the order of the snapshot.
@@ -341,6 +257,16 @@ impl<'a> Parts<'a> {
 
     fn group_of(&self, part: &Part) -> &(GroupRef<'a>, ServeFit) {
         &self.groups[part.group]
+    }
+
+    /// The offers of a fleet.
+    fn offers<'s>(
+        &self,
+        filter: &Filter<'s>,
+        choice: &Choice,
+    ) -> impl Iterator<Item = OfferRef<'s>> {
+        let lines = choice.lines.iter();
+        lines.map(|(at, _)| filter.snapshot.offer_at(self.all[*at].at))
     }
 
     /// The offers of a fleet in full, in the order in which they are shown.
@@ -475,27 +401,4 @@ fn domains(parts: &Parts<'_>, survive: Survive) -> Vec<u32> {
         *numbers.entry(key).or_insert(next)
     });
     numbered.collect()
-}
-
-impl Mix<'_> {
-    /// `None` for a fleet of nothing, or at no price: neither is ever made.
-    fn candidate(&self, serve: &ServeQuery, filter: &Filter<'_>) -> Option<Candidate> {
-        let lines = self.lines.iter().map(|line| CandidateLine {
-            offer: line.row.offer.clone(),
-            nodes: line.nodes,
-            covered: line.covered,
-        });
-        let lines: Vec<_> = lines.collect();
-        let first = lines.first()?;
-        Some(Candidate {
-            rank: 0,
-            half: None,
-            rate: first.starting_rate(first.offer.rate().ok()?),
-            cost_per_hour: first_hour(&lines)?,
-            lines,
-            facts: explain::fleet_facts(serve, &self.lines),
-            reasons: explain::fleet_reasons(serve, filter, self),
-            launch: launches(serve, &self.lines),
-        })
-    }
 }

@@ -26,6 +26,7 @@ mod reason;
 mod search;
 mod serve;
 pub mod snapshot;
+mod ties;
 mod train;
 mod walk;
 

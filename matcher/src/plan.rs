@@ -339,14 +339,16 @@ impl Candidate {
     ///
     /// Errors: [`MoneyError::Overflow`].
     pub fn offers_with_reasons(&self) -> Result<Vec<OfferWithReasons>, MoneyError> {
-        self.placement()
-            .map(|(offer, nodes)| {
+        let lines = self.lines.iter();
+        lines
+            .map(|line| {
                 Ok(OfferWithReasons {
                     part: self.half.map(|half| HybridPart {
                         half,
                         candidate: self.rank,
                     }),
-                    offer: offer.view(nodes)?,
+                    offer: line.offer.view(line.nodes)?,
+                    covered: line.covered,
                     reasons: self.reasons.clone(),
                 })
             })
@@ -418,9 +420,13 @@ pub struct OfferWithReasons {
     /// The half of a hybrid demand that it is for, and the rank of its candidate.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub part: Option<HybridPart>,
-    /// The offer for all nodes taken.
+    /// The offer for all nodes taken, at its own price.
     #[serde(flatten)]
     pub offer: OfferView,
+    /// By which commitment the nodes are paid for, at what rate, and until when; nothing where they
+    /// are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covered: Option<Covered>,
     /// Why it satisfies the demand and stands where it stands.
     pub reasons: Vec<String>,
 }

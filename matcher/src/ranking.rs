@@ -1,4 +1,7 @@
-//! The best so many of a search: a heap of them, and when a group can add nothing more.
+//! The best so many of a search: heaps of them, and when a group can add nothing more.
+//!
+//! What ties with the cheapest is known only once all were seen, so the best so many are kept of
+//! each class of certainty: the plan takes its own out of them ([`crate::ties`]).
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -7,15 +10,28 @@ use std::ops::Range;
 use crate::filter::Filter;
 use crate::search::{Fit, Key, Query};
 use crate::snapshot::{OfferRef, RowId};
+use crate::ties::{Certainty, Standing, is_tie};
 use crate::walk::OpenGroup;
 
 /// An eligible offer with its rank key: the smaller the better.
 pub(crate) struct Ranked<'s> {
     pub(crate) key: Key,
     pub(crate) at: RowId,
+    certainty: Certainty,
     /// The place of its group's fit among the ranking's.
     fit: usize,
     offer: OfferRef<'s>,
+}
+
+impl Ranked<'_> {
+    pub(crate) const fn standing(&self) -> Standing {
+        Standing::of(&self.key, self.certainty)
+    }
+
+    /// Who sells it, and what.
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.offer.provider(), self.offer.sku())
+    }
 }
 
 impl Ord for Ranked<'_> {
@@ -41,7 +57,7 @@ impl Eq for Ranked<'_> {}
 
 /// How a row was taken.
 enum Kept {
-    /// It is among the best.
+    /// It is among the best of its class.
     In,
     /// It is as good as the worst of the best, and comes after it.
     Equal,
@@ -49,11 +65,19 @@ enum Kept {
     Worse,
 }
 
+/// The best so many of one class of certainty; the worst of them on top.
+struct Best<'s> {
+    certainty: Certainty,
+    heap: BinaryHeap<Ranked<'s>>,
+}
+
 /// The best so many that were seen.
 pub(crate) struct Ranking<'s> {
     limit: usize,
-    /// The worst of them on top.
-    best: BinaryHeap<Ranked<'s>>,
+    /// One for each class that occurs: a few.
+    best: Vec<Best<'s>>,
+    /// Tier and cost of the cheapest that was seen.
+    least: Option<(u8, i128)>,
     /// The fits of the groups that an offer was taken of.
     fits: Vec<Fit>,
     /// How many offers were looked at for their rank.
@@ -64,7 +88,8 @@ impl<'s> Ranking<'s> {
     pub(crate) const fn new(limit: usize) -> Self {
         Self {
             limit,
-            best: BinaryHeap::new(),
+            best: Vec::new(),
+            least: None,
             fits: Vec::new(),
             scored: 0,
         }
@@ -72,8 +97,9 @@ impl<'s> Ranking<'s> {
 
     /// Takes in those of a group's rows that are among the best.
     ///
-    /// They come cheapest first, so the walk ends at the first one that is dearer than the worst of
-    /// the best; of several at one price, at the first that is no better.
+    /// They come cheapest first. Where all are of one class of certainty the walk ends at the first
+    /// one that is dearer than the worst of the best, and of several at one price at the first that
+    /// is no better; else where none can be in a tie any more either.
     pub(crate) fn take(
         &mut self,
         query: &Query<'_>,
@@ -88,9 +114,11 @@ impl<'s> Ranking<'s> {
         for row in group.own().iter().copied().filter(|row| rows.contains(row)) {
             if group.test(filter, row).is_ok() {
                 let key = group.own_key(query, filter, row);
-                self.offer(filter, group, (row, key), fit);
+                let certainty = group.certainty(filter, row);
+                self.offer(filter, group, (row, key, certainty), fit);
             }
         }
+        let one_class = group.certainty_of_all(filter);
         let prices = group.group.partition().prices(&rows);
         let mut next = 0;
         while let Some(price) = prices.get(next) {
@@ -100,35 +128,72 @@ impl<'s> Ranking<'s> {
                 continue;
             }
             let key = group.key(query, row);
-            match self.offer(filter, group, (row, key), fit) {
-                Kept::In => {}
-                Kept::Equal => next += prices[next..].partition_point(|other| other == price),
-                Kept::Worse => return,
+            let certainty = one_class.unwrap_or_else(|| group.certainty(filter, row));
+            let kept = self.offer(filter, group, (row, key, certainty), fit);
+            match (kept, one_class) {
+                (Kept::In, _) | (Kept::Equal, None) => {}
+                (Kept::Equal, Some(_)) => {
+                    next += prices[next..].partition_point(|other| other == price);
+                }
+                (Kept::Worse, Some(_)) => return,
+                (Kept::Worse, None) => {
+                    if self.is_of_no_use(&key) {
+                        return;
+                    }
+                }
             }
         }
     }
 
-    /// Takes in one row where it is among the best, and says how it compares with the worst of them.
+    /// Whether nothing at this rank can be shown, whatever its class: it ties with nothing, and
+    /// enough is better.
+    fn is_of_no_use(&self, key: &Key) -> bool {
+        let better = || {
+            let all = self.best.iter().flat_map(|best| &best.heap);
+            all.filter(|known| known.key < *key).count()
+        };
+        let ties = |least| is_tie((key.tier, key.cost), least);
+        !self.least.is_some_and(ties) && better() >= self.limit
+    }
+
+    /// Takes in one row where it is among the best of its class, and says how it compares with the
+    /// worst of them.
     fn offer(
         &mut self,
         filter: &Filter<'s>,
         group: &OpenGroup<'s>,
-        (row, key): (u32, Key),
+        (row, key, certainty): (u32, Key, Certainty),
         fit: usize,
     ) -> Kept {
         self.scored += 1;
         let ranked = Ranked {
             key,
             at: group.row_id(row),
+            certainty,
             fit,
             offer: filter.snapshot.offer_in(group.group, row),
         };
-        if self.best.len() < self.limit {
-            self.best.push(ranked);
+        let rank = (key.tier, key.cost);
+        self.least = Some(self.least.map_or(rank, |least| least.min(rank)));
+        let heap = match self
+            .best
+            .iter()
+            .position(|best| best.certainty == certainty)
+        {
+            Some(known) => &mut self.best[known].heap,
+            None => {
+                let heap = BinaryHeap::new();
+                self.best.push(Best { certainty, heap });
+                let last = self.best.len() - 1;
+                &mut self.best[last].heap
+            }
+        };
+        if heap.len() < self.limit {
+            heap.push(ranked);
             self.fits.resize(fit + 1, group.fit);
             return Kept::In;
         }
-        let Some(mut worst) = self.best.peek_mut() else {
+        let Some(mut worst) = heap.peek_mut() else {
             return Kept::Worse;
         };
         if ranked < *worst {
@@ -148,13 +213,17 @@ impl<'s> Ranking<'s> {
         self.scored
     }
 
-    /// The best, best first, each with how it would be taken.
-    pub(crate) fn into_sorted(self) -> impl Iterator<Item = (Ranked<'s>, Fit)> {
+    /// The best of every class, cheapest first, each with how it would be taken: all that a plan
+    /// may show, and mostly more.
+    pub(crate) fn into_sorted(self) -> Vec<(Ranked<'s>, Fit)> {
         let fits = self.fits;
-        let best = self.best.into_sorted_vec().into_iter();
-        best.map(move |ranked| {
+        let all = self.best.into_iter().flat_map(|best| best.heap);
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable();
+        let best = all.into_iter().map(|ranked| {
             let fit = fits[ranked.fit];
             (ranked, fit)
-        })
+        });
+        best.collect()
     }
 }

@@ -1,8 +1,10 @@
 //! The search: what is refused is counted, the eligible are ranked, the best are explained.
 //!
-//! `walk` goes over the snapshot's columns, `ranking` keeps the best. Nothing is allocated for an
-//! offer by itself: words and copies are made for the candidates that are shown and for one example
-//! of each rejection.
+//! `walk` goes over the snapshot's columns, `ranking` keeps the best, `ties` says which of them comes
+//! first, `eligible` makes candidates of them. Nothing is allocated for an offer by itself: words and
+//! copies are made for the candidates that are shown and for one example of each rejection.
+
+mod eligible;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,19 +22,20 @@ use crate::MatchError;
 use crate::explain;
 use crate::filter::{Among, Filter};
 use crate::fleet::Budget;
-use crate::fleet_search::{FleetLine, search_fleets};
+use crate::fleet_search::search_fleets;
 use crate::gpus::GpusQuery;
 use crate::hybrid::{HybridSearch, search_hybrid};
-use crate::launch::launches;
-use crate::own::{self, Cover, Taken};
 use crate::perf::serving::weight_format;
-use crate::plan::{Alternative, Candidate, CandidateLine, Plan, Refused, Rejections};
+use crate::plan::{Alternative, Plan, Refused, Rejections};
 use crate::ranking::Ranking;
 use crate::reason::ReasonCode;
 use crate::serve::{ServeFit, ServeQuery};
 use crate::snapshot::{PartitionKey, Row, RowId, Snapshot};
+use crate::ties::settle;
 use crate::train::{TrainFit, TrainQuery, run_cost_units};
 use crate::walk::{HeldRows, walk};
+
+pub(crate) use eligible::{Eligible, first_hour};
 
 /// Nodes of each offer that are held or leased already, by us.
 pub type Held = HashMap<OfferId, u32>;
@@ -51,6 +54,9 @@ pub struct SearchOptions {
     pub alternatives: bool,
     /// For how many of the best fleets requests are simulated, to see how long the slow ones wait.
     pub simulated: usize,
+    /// Whether what costs within a tenth of the cheapest ties with it, so that the surer price comes
+    /// first. In the halves of a hybrid demand nothing does: its pairs rank by what the whole costs.
+    pub ties: bool,
     /// What the tenant has of its own. Agreed prices are in the snapshot already
     /// ([`crate::at_own_prices`]); here they are told of.
     pub own: Arc<OwnCapacity>,
@@ -63,21 +69,24 @@ impl Default for SearchOptions {
             orderable_only: false,
             alternatives: false,
             simulated: 0,
+            ties: true,
             own: Arc::default(),
         }
     }
 }
 
 impl SearchOptions {
-    /// The same without what is paid for: both halves of a hybrid demand would take it.
+    /// The same for a half of a hybrid demand: without what is paid for, which both halves would
+    /// take, and with the cheapest first, whatever ties with it.
     #[must_use]
-    pub fn without_commitments(&self) -> Self {
+    pub fn of_half(&self) -> Self {
         let accounts = self.own.accounts.clone();
         Self {
             own: Arc::new(OwnCapacity {
                 commitments: Vec::new(),
                 accounts,
             }),
+            ties: false,
             ..self.clone()
         }
     }
@@ -86,8 +95,8 @@ impl SearchOptions {
 /// Finds what satisfies a demand.
 ///
 /// Every offer of the snapshot is either eligible or counted under exactly one reason, the first
-/// that applies in the order of [`ReasonCode::ALL`]. The order of candidates is total: ties go by
-/// provider, SKU, place and offer id.
+/// that applies in the order of [`ReasonCode::ALL`]. The order of candidates is total: what costs
+/// as much and is as sure goes by provider, SKU, place and offer id.
 /// Errors: [`MatchError`], for a demand that cannot be matched whatever is on sale.
 pub fn search(
     snapshot: &Snapshot,
@@ -113,7 +122,7 @@ pub fn search_within(
     let query = match Wanted::new(demand, now)? {
         Wanted::Query(query) => query,
         Wanted::Hybrid(demand) => {
-            let options = &options.without_commitments();
+            let options = &options.of_half();
             let search = HybridSearch {
                 snapshot,
                 held,
@@ -161,16 +170,28 @@ pub(crate) fn answer(query: &Query<'_>, filter: &Filter<'_>) -> Plan {
         eligible += count;
         ranking.take(query, filter, group, rows);
     });
-    let best = ranking.into_sorted();
+    let mut best = ranking.into_sorted();
+    let cheapest = settle(&mut best, |(ranked, _)| ranked.standing());
+    let told = cheapest.map(|at| {
+        let cheapest = &best[at].0;
+        let name = cheapest.name();
+        best[0].0.standing().before(&cheapest.standing(), &name)
+    });
+    best.truncate(filter.options.limit);
+    let best = best.into_iter();
     let best = best.map(|(ranked, fit)| Eligible::at(filter, ranked.at, fit));
+    let mut candidates: Vec<_> = (1..)
+        .zip(best)
+        .filter_map(|(rank, best)| best?.into_candidate(rank, query, filter))
+        .collect();
+    if let (Some(first), Some(told)) = (candidates.first_mut(), told) {
+        first.reasons.insert(0, told);
+    }
     Plan {
         generation: filter.snapshot.generation(),
         kind: filter.kind,
         eligible,
-        candidates: (1..)
-            .zip(best)
-            .filter_map(|(rank, best)| best?.into_candidate(rank, query, filter))
-            .collect(),
+        candidates,
         rejected: tally.rejections(),
         refused: tally.examples(query, filter),
         alternatives: Vec::new(),
@@ -392,106 +413,6 @@ pub(crate) fn most_nodes(nodes: f64) -> Option<u32> {
     (1.0..=f64::from(MAX_NODES))
         .contains(&nodes)
         .then_some(nodes as u32)
-}
-
-/// An eligible offer in full.
-pub(crate) struct Eligible {
-    row: Row,
-    fit: Fit,
-    rate: Rate,
-    cost_per_hour: Money,
-}
-
-impl Eligible {
-    /// The offer that stands here; `None` at a price that cannot be charged, which none has.
-    pub(crate) fn at(filter: &Filter<'_>, at: RowId, fit: Fit) -> Option<Self> {
-        let row = filter.snapshot.row(at);
-        let units = node_price_units(&row)?.checked_mul(i64::from(fit.nodes))?;
-        Some(Self {
-            rate: row.rate?,
-            cost_per_hour: Money::from_units(units, row.offer.price_per_node_hour.currency()),
-            fit,
-            row,
-        })
-    }
-
-    /// The fleet of this offer alone; `None` where it is none.
-    pub(crate) fn fleet_line(&self) -> Option<FleetLine<'_>> {
-        let Figures::Serve(node) = self.fit.figures else {
-            return None;
-        };
-        Some(FleetLine {
-            row: &self.row,
-            nodes: self.fit.nodes,
-            node,
-            covered: None,
-        })
-    }
-
-    /// `None` at a cost that no sum of money holds, which none has.
-    pub(crate) fn into_candidate(
-        mut self,
-        rank: usize,
-        query: &Query<'_>,
-        filter: &Filter<'_>,
-    ) -> Option<Candidate> {
-        let (own_rate, nodes) = (self.rate, self.fit.nodes);
-        let cover = self.cover(query, filter);
-        if let Some(cover) = &cover {
-            // All that is reckoned from a price is reckoned from the mean over the time wanted.
-            self.row.rate = Some(cover.mean);
-        }
-        let facts = explain::facts(query, &self.row, &self.fit);
-        let (row, fit) = (&self.row, &self.fit);
-        let mut reasons = explain::reasons(query, filter, row, fit, own_rate, self.cost_per_hour);
-        if let Some(cover) = &cover {
-            let told = cover.reasons(filter, nodes, own_rate);
-            reasons.splice(0..0, told);
-        }
-        let launch = match (query, self.fleet_line()) {
-            (Query::Serve(serve), Some(line)) => launches(serve, &[line]),
-            _ => Vec::new(),
-        };
-        let offer = self.row.offer;
-        let lines = match &cover {
-            Some(cover) => cover.lines(&offer, nodes),
-            None => vec![CandidateLine {
-                offer,
-                nodes,
-                covered: None,
-            }],
-        };
-        let first = lines.first()?;
-        Some(Candidate {
-            rank,
-            half: None,
-            rate: first.starting_rate(own_rate),
-            cost_per_hour: first_hour(&lines)?,
-            lines,
-            facts,
-            reasons,
-            launch,
-        })
-    }
-
-    /// What of it is paid for already.
-    fn cover(&self, query: &Query<'_>, filter: &Filter<'_>) -> Option<Cover> {
-        let seconds = own::wanted_seconds(query, &self.fit, filter);
-        let wanted = (self.fit.nodes, seconds);
-        own::cover(filter, &self.row.offer, self.rate, wanted, &Taken::new())
-    }
-}
-
-/// What the first hour of all lines costs; `None` where no sum of money holds it.
-pub(crate) fn first_hour(lines: &[CandidateLine]) -> Option<Money> {
-    let mut units = 0_i64;
-    for line in lines {
-        let rate = line.starting_rate(line.offer.rate().ok()?);
-        let gpus = i64::from(line.offer.gpus.as_whole()?) * i64::from(line.nodes);
-        let each = rate.money_per_gpu_hour().units();
-        units = units.checked_add(each.checked_mul(gpus)?)?;
-    }
-    Some(Money::usd_units(units))
 }
 
 /// Counts rejections and keeps the first offer of each reason, in the order of the snapshot.

@@ -15,6 +15,7 @@ use crate::own::{self, Cover, Taken};
 use crate::reason::ReasonCode;
 use crate::search::{Fit, Key, MAX_NODES, Query, Tally};
 use crate::snapshot::{GroupRef, RowId, Snapshot};
+use crate::ties::Certainty;
 
 /// A group of which offers may satisfy the demand.
 pub(crate) struct OpenGroup<'a> {
@@ -170,6 +171,19 @@ impl OpenGroup<'_> {
     /// Where an offer of it ranks.
     pub(crate) fn key(&self, query: &Query<'_>, row: u32) -> Key {
         query.key(&self.fit, self.group.partition().key(), self.price(row))
+    }
+
+    /// How sure the price of a row is.
+    pub(crate) fn certainty(&self, filter: &Filter<'_>, row: u32) -> Certainty {
+        let observed_at = self.group.partition().observed_at(row);
+        filter.certainty(self.group.orderable(), observed_at)
+    }
+
+    /// How sure all of its prices are; `None` where they are not alike.
+    pub(crate) fn certainty_of_all(&self, filter: &Filter<'_>) -> Option<Certainty> {
+        let (oldest, newest) = self.group.read_between();
+        let of = |observed_at| filter.certainty(self.group.orderable(), observed_at);
+        Some(of(oldest)).filter(|certainty| *certainty == of(newest))
     }
 
     /// The rows that a commitment of the tenant's means.

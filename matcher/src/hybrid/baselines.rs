@@ -135,6 +135,7 @@ impl Within<'_> {
         let options = SearchOptions {
             limit: 1,
             orderable_only: options.orderable_only,
+            ties: options.ties,
             ..SearchOptions::default()
         };
         let best = |demand: &Demand, query: &Query<'_>, provider| {
@@ -177,6 +178,7 @@ impl Within<'_> {
         let options = SearchOptions {
             limit,
             orderable_only: self.search.options.orderable_only,
+            ties: self.search.options.ties,
             ..SearchOptions::default()
         };
         let HybridSearch {

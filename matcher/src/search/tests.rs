@@ -10,6 +10,7 @@ mod own;
 mod reasons;
 mod scan;
 mod serve;
+mod ties;
 mod train;
 mod twin;
 
@@ -17,6 +18,7 @@ use ::market::offer::Offer;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::plan::Candidate;
 use crate::samples::{now, snapshot};
 
 /// A demand of this kind with these fields beside it.

@@ -4,11 +4,31 @@ use super::scan::query;
 use super::*;
 use crate::filter::Among;
 use crate::samples::{offer, provider};
+use crate::snapshot::ProviderView;
 
 const SELLERS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 /// So many H100 nodes of five sellers, and as many others; no two at one price.
 fn market(count: usize) -> Snapshot {
+    snapshot(offers(count))
+}
+
+/// The same, read at all times of a week.
+fn market_of_all_ages(count: usize) -> Snapshot {
+    let mut offers = offers(count);
+    for (nth, offer) in offers.iter_mut().enumerate() {
+        offer.observed_at = now() - chrono::TimeDelta::hours((nth as i64 * 31) % 168);
+    }
+    let view = ProviderView {
+        freshness_limit_seconds: Some(7 * 86_400),
+        stale: None,
+        quarantine: None,
+    };
+    let providers = SELLERS.map(|seller| (provider(seller), view.clone()));
+    Snapshot::new(7, now(), offers, providers.into())
+}
+
+fn offers(count: usize) -> Vec<Offer> {
     let offers = (0..count).map(|nth| {
         let gpu = if nth % 2 == 0 { "H100-SXM" } else { "L4" };
         let mut offer = offer(&nth.to_string(), gpu, 8, "1.00");
@@ -18,7 +38,7 @@ fn market(count: usize) -> Snapshot {
         offer.price_per_node_hour = Money::usd_units(price as i64 * 1_000_000);
         offer
     });
-    snapshot(offers.collect())
+    offers.collect()
 }
 
 /// How many offers a search for the ten best looks at for their rank.
@@ -73,5 +93,15 @@ fn a_search_scores_as_many_offers_in_a_large_market_as_in_a_small_one() {
                 "{found} of {count} offers for {demand:?}"
             );
         }
+    }
+}
+
+#[test]
+fn prices_of_all_ages_cost_a_search_no_more_in_a_large_market() {
+    let demand = demand("gpus", json!({"gpu": "H100-SXM", "count": 8}));
+    for count in [400, 4_000, 40_000] {
+        let found = scored(&market_of_all_ages(count), &demand);
+        // Ten are better than what follows in each of five groups, and one more is looked at.
+        assert!((10..=110).contains(&found), "{found} of {count}");
     }
 }

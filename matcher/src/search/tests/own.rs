@@ -301,7 +301,7 @@ proptest! {
             },
             node_seconds_left: None,
         }).collect();
-        let all = |own| SearchOptions { limit: 1_000, ..options(own) };
+        let all = |own| SearchOptions { limit: 1_000, ties: false, ..options(own) };
         let without = search(&snapshot, &demand, &held, now(), &all(vec![])).expect("a plan");
         let with = search(&snapshot, &demand, &held, now(), &all(own.clone())).expect("a plan");
         prop_assert_eq!(&with.rejected, &without.rejected);

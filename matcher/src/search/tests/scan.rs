@@ -8,6 +8,7 @@ use ::market::demand::Ceiling;
 use super::*;
 use crate::filter::Among;
 use crate::filter::check_stock;
+use crate::ties::Standing;
 
 /// The demand of one offer a candidate, made ready.
 pub fn query(demand: &Demand) -> Query<'_> {
@@ -45,6 +46,16 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
             .cmp(&b.key)
             .then_with(|| tie_order(&row.offer, &other.offer))
     });
+    let cheapest = eligible
+        .first()
+        .map(|(fit, row, _)| (fit.key, row.offer.clone()));
+    // Of what costs a tenth more at most, in the class of the cheapest, the surer come first.
+    let place = |fit: &Fit, offer: &Offer| {
+        let least = cheapest.as_ref().expect("one").0;
+        let ties = fit.key.tier == least.tier && 10 * (fit.key.cost - least.cost) <= least.cost;
+        (!ties, ties.then(|| sureness(offer)))
+    };
+    eligible.sort_by_key(|(fit, row, _)| place(fit, &row.offer));
     let best = eligible.iter().take(options.limit);
     Plan {
         generation: snapshot.generation(),
@@ -52,10 +63,22 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
         eligible: eligible.len(),
         candidates: (1..)
             .zip(best)
-            .map(|(rank, (fit, _, at))| {
+            .map(|(rank, (fit, _, at)): (usize, _)| {
                 let best = Eligible::at(&filter, *at, *fit).expect("a price");
                 let candidate = best.into_candidate(rank, &query, &filter);
-                candidate.expect("a cost")
+                let mut candidate = candidate.expect("a cost");
+                let (least, offer) = cheapest.as_ref().expect("one");
+                if rank == 1 && candidate.lines[0].offer.offer_id != offer.offer_id {
+                    let of = |key: &Key, offer: &Offer| {
+                        let certainty = filter.certainty(offer.orderable, offer.observed_at);
+                        Standing::of(key, certainty)
+                    };
+                    let name = format!("{} {}", offer.provider, offer.sku);
+                    let own = of(&fit.key, &candidate.lines[0].offer);
+                    let told = own.before(&of(least, offer), &name);
+                    candidate.reasons.insert(0, told);
+                }
+                candidate
             })
             .collect(),
         rejected: tally.rejections(),
@@ -63,6 +86,14 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
         alternatives: Vec::new(),
         hybrid: None,
     }
+}
+
+/// How sure the price of an offer is, the surest first.
+pub fn sureness(offer: &Offer) -> (bool, usize) {
+    let age = (now() - offer.observed_at).num_seconds();
+    let limits = [1, 24, 7 * 24, 30 * 24];
+    let past = limits.iter().filter(|hours| age > **hours * 3_600).count();
+    (!offer.orderable, past)
 }
 
 /// How one offer would be taken, or the first reason why it is not eligible.

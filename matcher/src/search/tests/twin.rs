@@ -9,8 +9,8 @@ mod told;
 
 use proptest::prelude::*;
 
-pub(super) use self::market::{any_market, any_shared};
-use self::market::{any_offer, mostly};
+use self::market::mostly;
+pub(super) use self::market::{any_market, any_offer, any_shared};
 use self::rules::{Twin, gpus_rules, serve_rules, train_rules};
 use super::scan::{scan, test};
 use super::*;

@@ -5,6 +5,7 @@ use market::gpu::GpuIdentity;
 use market::offer::AvailabilityLevel;
 use proptest::prelude::*;
 
+use super::super::scan::sureness;
 use super::super::*;
 use super::market::{any_market, any_shared, mostly};
 
@@ -86,6 +87,7 @@ impl Reader<'_> {
             let seconds = |text: &str| {
                 let (count, unit) = text.split_once(' ').expect("a span");
                 let unit = match unit {
+                    "days" => 86_400,
                     "s" => 1,
                     "min" => 60,
                     "h" => 3_600,
@@ -100,6 +102,10 @@ impl Reader<'_> {
         }
         if line.starts_with("It comes from a price list") {
             return !offer.orderable;
+        }
+        if let Some(listed) = line.strip_prefix("Listed on ") {
+            let date = offer.observed_at.format("%Y-%m-%d").to_string();
+            return self.limit(offer).is_none() && listed.starts_with(&date);
         }
         panic!("nobody can check: {line}");
     }
@@ -150,7 +156,10 @@ impl Reader<'_> {
             }
             R::Stale => {
                 let age = (now() - offer.observed_at).num_seconds() as u64;
-                self.limit(offer).is_none_or(|limit| age > limit)
+                self.snapshot.provider(&offer.provider).is_none()
+                    || self
+                        .limit(offer)
+                        .map_or(offer.orderable, |limit| age > limit)
             }
             R::SoldOut => stock.level == AvailabilityLevel::None,
             R::NotEnoughNodes => !stock.at_least && stock.nodes.is_some_and(|free| free < nodes),
@@ -196,6 +205,67 @@ impl Reader<'_> {
     }
 }
 
+/// Whether the first candidate tells why it stands before a cheaper one; what it tells is checked,
+/// and that it does so just where it must.
+#[track_caller]
+pub(super) fn tells_its_tie(plan: &Plan, rank: impl Fn(&Candidate) -> (u8, Money)) -> bool {
+    let Some(first) = plan.candidates.first() else {
+        return false;
+    };
+    let sure = |one: &Candidate| one.lines.iter().map(|line| sureness(&line.offer)).max();
+    let least = plan.candidates.iter().map(&rank).min().expect("one");
+    // Of several that cost the least, the others follow the surest.
+    let is_cheapest = rank(first) == least;
+    let Some(told) = first.reasons[0].strip_prefix("It costs ") else {
+        assert!(is_cheapest, "{first:?}");
+        return false;
+    };
+    let (more, told) = told
+        .split_once(" % more than the cheapest, ")
+        .expect("a share");
+    let (name, told) = told.split_once(": up to 10 % is a tie").expect("a name");
+    let units = |money: Money| money.units() as f64;
+    let is = (units(rank(first).1) / units(least.1).max(1.0) - 1.0) * 100.0;
+    assert!(
+        (more.parse::<f64>().expect("a share") - is).abs() < 0.051,
+        "{told}: {is}"
+    );
+    assert!(rank(first).0 == least.0 && is < 10.000_1);
+    let named = |one: &&Candidate| {
+        let of = |line: &crate::plan::CandidateLine| {
+            format!("{} {}", line.offer.provider, line.offer.sku)
+        };
+        let mut names: Vec<_> = one.lines.iter().map(of).collect();
+        let mut said: Vec<_> = name.split(" with ").map(str::to_owned).collect();
+        names.sort();
+        said.sort();
+        rank(one) == least && names == said
+    };
+    let surer = |one: &Candidate| {
+        let (own, other) = (sure(first).expect("a line"), sure(one).expect("a line"));
+        let ages = [
+            "within the hour",
+            "within a day",
+            "within a week",
+            "within 30 days",
+        ];
+        let age = |past: usize| ages.get(past).copied().unwrap_or("more than 30 days ago");
+        let words = if own.0 == other.0 {
+            format!(
+                "this one was read {}, that one {}",
+                age(own.1),
+                age(other.1)
+            )
+        } else {
+            "this one can be ordered, that one stands in a price list".to_owned()
+        };
+        own < other && told.ends_with(&words)
+    };
+    let mut cheapest = plan.candidates.iter().filter(named);
+    assert!(cheapest.any(surer), "{told}: {plan:?}");
+    true
+}
+
 proptest! {
     // S16
     #[test]
@@ -211,9 +281,11 @@ proptest! {
         let options = SearchOptions { limit: 100, ..SearchOptions::default() };
         let plan = search(&snapshot, &demand("gpus", fields.clone()), &held, now(), &options).expect("a plan");
         let reader = Reader { snapshot: &snapshot, held: &held, demand: fields };
+        let told = tells_its_tie(&plan, |one| (0, one.cost_per_hour));
         for candidate in &plan.candidates {
             prop_assert!(candidate.reasons.len() >= 3);
-            for line in &candidate.reasons {
+            let told = told && candidate.rank == 1;
+            for line in candidate.reasons.iter().skip(usize::from(told)) {
                 let of = (&candidate.lines[0].offer, nodes);
                 let cost = Some(candidate.cost_per_hour);
                 prop_assert!(reader.is_true(line, of, cost), "{line}: {candidate:?}");

@@ -36,7 +36,7 @@ pub fn any_offer() -> impl Strategy<Value = Offer> {
     );
     let count = mostly(vec![8_000_u32], vec![500, 1_000, 2_000, 4_000]);
     let place = mostly(vec!["us", "de"], vec![""]);
-    let seller = mostly(vec!["a", "b", "c"], vec!["unknown"]);
+    let seller = mostly(vec!["a", "b", "c", "d"], vec!["unknown"]);
     let sku = prop::sample::select(vec!["x", "y", "z"]);
     let how = (
         mostly(vec![BareMetal, Vm], vec![Container, Managed]),
@@ -46,8 +46,13 @@ pub fn any_offer() -> impl Strategy<Value = Offer> {
         prop::bool::weighted(0.8),
     );
     // Few prices, so that ties are common; zero among them.
-    let price = mostly(vec![1_i64, 2, 3, 4, 5, 6, 7], vec![0]);
-    let age = mostly(vec![0_i64, 60, 299], vec![300, 301, 600, 601, 900]);
+    let price = mostly(
+        vec![10_i64, 11, 12, 20, 21, 22, 23, 30, 40, 50, 60, 70],
+        vec![0],
+    );
+    let young = mostly(vec![0_i64, 60, 299], vec![300, 301, 600, 601]);
+    let old = vec![3_600_i64, 3_601, 86_401, 90_001, 7 * 86_400, 40 * 86_400];
+    let age = prop_oneof![3 => young, 1 => prop::sample::select(old)];
     (gpu, count, place, seller, sku, how, price, age).prop_map(
         |(gpu, count, place, seller, sku, how, price, age)| {
             let mut offer = crate::samples::offer(sku, gpu, 1, "1.00");
@@ -62,7 +67,7 @@ pub fn any_offer() -> impl Strategy<Value = Offer> {
                 offer.availability,
                 offer.orderable,
             ) = how;
-            offer.price_per_node_hour = Money::usd_units(price * 350_000_000);
+            offer.price_per_node_hour = Money::usd_units(price * 35_000_000);
             offer.observed_at = now() - chrono::TimeDelta::seconds(age);
             offer
         },
@@ -83,12 +88,21 @@ pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
             all.push(offer);
         }
         let view = |limit| ProviderView {
-            freshness_limit_seconds: Some(limit),
+            freshness_limit_seconds: limit,
             stale: None,
-            quarantine: (limit == 600).then_some(quarantine).flatten().map(ends_in),
+            quarantine: (limit == Some(600))
+                .then_some(quarantine)
+                .flatten()
+                .map(ends_in),
         };
-        let providers =
-            [("a", 300), ("b", 600), ("c", 899)].map(|(word, limit)| (provider(word), view(limit)));
+        // One reads once a day, and one sells by price lists.
+        let limits = [
+            ("a", Some(300)),
+            ("b", Some(600)),
+            ("c", Some(90_000)),
+            ("d", None),
+        ];
+        let providers = limits.map(|(word, limit)| (provider(word), view(limit)));
         (Snapshot::new(1, now(), all, providers.into()), held)
     })
 }

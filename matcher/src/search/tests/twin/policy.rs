@@ -28,7 +28,11 @@ fn breach(snapshot: &Snapshot, demand: &Value, line: &CandidateLine) -> Option<S
     let within = |list: &Value, word: Option<&str>| listed(list, word.unwrap_or("")) != Some(false);
     let age = now() - offer.observed_at;
     let view = snapshot.provider(&offer.provider)?;
-    let limit = view.freshness_limit_seconds.unwrap_or(0);
+    let stale = match view.freshness_limit_seconds {
+        Some(limit) => age > TimeDelta::seconds(i64::try_from(limit).expect("seconds")),
+        // Only price lists have none.
+        None => offer.orderable,
+    };
     let shut = (view.quarantine.as_ref()).is_some_and(|quarantine| now() < quarantine.until);
     let rate = offer.rate().expect("a rate").money_per_gpu_hour();
     let above = |limit: &Value, amount: Money| {
@@ -53,10 +57,7 @@ fn breach(snapshot: &Snapshot, demand: &Value, line: &CandidateLine) -> Option<S
         (!within(&demand["places"]["regions"], region), "region"),
         (!within(&demand["tenancy"], Some(tenancy)), "tenancy"),
         (shut, "quarantine"),
-        (
-            age > TimeDelta::seconds(i64::try_from(limit).expect("seconds")),
-            "age",
-        ),
+        (stale, "age"),
         (above(&demand["ceiling"]["usd_per_gpu_hour"], rate), "rate"),
         (!offer.price_per_node_hour.is_positive(), "no price"),
     ];

@@ -5,6 +5,7 @@ use market::fabric::Internode;
 use market::gpu::GpuIdentity;
 use market::offer::{AvailabilityLevel, Tenancy};
 
+use super::super::scan::sureness;
 use super::super::*;
 use crate::models::ModelFigures;
 use crate::perf::chip::Chip;
@@ -97,7 +98,10 @@ impl Twin<'_> {
                 tenancies.is_some_and(|all| !all.contains(&json!(offer.tenancy))),
                 ReasonCode::Tenancy,
             ),
-            (limit.is_none() || limit < Some(age), ReasonCode::Stale),
+            (
+                view.is_none() || limit.map_or(offer.orderable, |limit| limit < age),
+                ReasonCode::Stale,
+            ),
             (
                 offer.availability.level == AvailabilityLevel::None,
                 ReasonCode::SoldOut,
@@ -139,18 +143,18 @@ impl Twin<'_> {
     }
 
     /// Compares a plan with what the rules say of each offer: a rank key and nodes, or a reason.
-    pub fn check<K: Ord + Clone>(
+    pub fn check<K: Costs>(
         &self,
         plan: &Plan,
         of: impl Fn(&Offer) -> Result<(K, u32), ReasonCode>,
     ) {
-        self.check_first(10, plan, of);
+        self.check_beside(None, plan, of);
     }
 
-    /// The same of so many candidates.
-    fn check_first<K: Ord + Clone>(
+    /// The same of a plan whose cheapest candidate is a fleet of several offers.
+    fn check_beside<K: Costs>(
         &self,
-        limit: usize,
+        of_several: Option<&Candidate>,
         plan: &Plan,
         of: impl Fn(&Offer) -> Result<(K, u32), ReasonCode>,
     ) {
@@ -160,13 +164,13 @@ impl Twin<'_> {
             match of(&offer) {
                 Ok((key, nodes)) => {
                     let place = offer.place.clone();
-                    let tie = (
+                    let names = (
                         offer.provider.to_string(),
                         offer.sku.clone(),
                         place,
                         offer.offer_id,
                     );
-                    good.push(((key, tie), nodes));
+                    good.push(((key, names), nodes, sureness(&offer)));
                 }
                 Err(code) => *counts.entry(code).or_default() += 1,
             }
@@ -175,31 +179,37 @@ impl Twin<'_> {
         assert_eq!(plan.eligible, good.len());
         assert_eq!(plan.rejected.by_reason, counts);
         assert_eq!(plan.eligible + plan.rejected.total, self.snapshot.len());
-        let best: Vec<_> = good
-            .iter()
-            .take(limit)
-            .map(|((_, tie), nodes)| (tie.3, *nodes))
-            .collect();
-        let found: Vec<_> = plan
-            .candidates
-            .iter()
-            .map(|c| (c.lines[0].offer.offer_id, c.lines[0].nodes))
-            .collect();
+        let of_several = of_several.map(|fleet| {
+            let sure = fleet.lines.iter().map(|line| sureness(&line.offer)).max();
+            let cost = i128::from(fleet.cost_per_hour.units());
+            ((0, cost), sure.expect("a line"), taken(fleet))
+        });
+        let of_one = good.into_iter().map(|((key, names), nodes, sure)| {
+            let taken = vec![(names.3, nodes)];
+            (key.rank(), sure, taken)
+        });
+        let mut all: Vec<_> = of_several.into_iter().chain(of_one).collect();
+        // Whatever costs a tenth more than the cheapest at most goes by how sure it is.
+        if let Some((tier, least)) = all.first().map(|(rank, ..)| *rank) {
+            let ties = |(own, cost): (u8, i128)| own == tier && cost * 10 <= least * 11;
+            all.sort_by_key(|(rank, sure, _)| (!ties(*rank), ties(*rank).then_some(*sure)));
+        }
+        let best: Vec<_> = all.into_iter().take(10).map(|(.., taken)| taken).collect();
+        let found: Vec<_> = plan.candidates.iter().map(taken).collect();
         assert_eq!(found, best);
     }
-}
 
-impl Twin<'_> {
-    /// As [`Twin::check`], with a fleet of several offers before those of one where it is cheaper.
+    /// As [`Twin::check`], with a fleet of several offers beside those of one where it is cheaper.
     pub fn check_fleets(
         &self,
         plan: &Plan,
         of: impl Fn(&Offer) -> Result<((i128, u64), u32), ReasonCode>,
     ) {
-        let of_several = |c: &&Candidate| c.lines.len() > 1;
-        let Some(mix) = plan.candidates.first().filter(of_several) else {
+        let mut of_several = plan.candidates.iter().filter(|one| one.lines.len() > 1);
+        let Some(mix) = of_several.next() else {
             return self.check(plan, of);
         };
+        assert!(of_several.next().is_none(), "one is the cheapest");
         let of_one = self
             .snapshot
             .offers()
@@ -207,7 +217,6 @@ impl Twin<'_> {
         let cheapest = of_one.map(|((cost, _), _)| cost).min();
         assert!(cheapest.is_none_or(|cost| i128::from(mix.cost_per_hour.units()) < cost));
         let mut rest = plan.clone();
-        rest.candidates.remove(0);
         // An offer that carries a part alone is refused for what it lacks.
         for line in &mix.lines {
             if let Err(code) = of(&line.offer) {
@@ -220,7 +229,39 @@ impl Twin<'_> {
             assert!(free.may_hold(line.nodes + held) && (held == 0 || free.nodes.is_some()));
             assert_eq!(self.shared_reason(&line.offer), None);
         }
-        self.check_first(9, &rest, of);
+        self.check_beside(Some(mix), &rest, of);
+    }
+}
+
+/// The nodes that a candidate takes, by offer.
+fn taken(candidate: &Candidate) -> Vec<(OfferId, u32)> {
+    let lines = candidate.lines.iter();
+    lines
+        .map(|line| (line.offer.offer_id, line.nodes))
+        .collect()
+}
+
+/// A rank key of which it is known what in it is a cost.
+pub trait Costs: Ord + Clone {
+    /// The class of machine, and the cost. Units: 1e-8 US dollars.
+    fn rank(&self) -> (u8, i128);
+}
+
+impl Costs for i64 {
+    fn rank(&self) -> (u8, i128) {
+        (0, i128::from(*self))
+    }
+}
+
+impl Costs for (u8, i128) {
+    fn rank(&self) -> (u8, i128) {
+        *self
+    }
+}
+
+impl Costs for (i128, u64) {
+    fn rank(&self) -> (u8, i128) {
+        (0, self.0)
     }
 }
 

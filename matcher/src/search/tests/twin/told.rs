@@ -8,7 +8,7 @@ mod runs;
 use market::gpu::GpuSpec;
 
 use super::super::*;
-use super::explained::Reader;
+use super::explained::{Reader, tells_its_tie};
 
 /// The figure between two pieces of text.
 #[track_caller]

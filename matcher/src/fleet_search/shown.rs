@@ -1,0 +1,166 @@
+//! What is shown of the fleets that were found: which of them, in which order, and what their slow
+//! requests wait.
+
+use super::{Choice, FleetLine, Mix, Parts};
+use crate::explain;
+use crate::filter::Filter;
+use crate::launch::launches;
+use crate::perf::chip::Chip;
+use crate::perf::replica::tails::Arrivals;
+use crate::plan::{Candidate, CandidateLine};
+use crate::ranking::{Ranked, Ranking};
+use crate::search::{Eligible, Fit, Query, first_hour};
+use crate::serve::{Load, ServeQuery};
+use crate::ties::{Standing, settle};
+
+/// A fleet that may be shown.
+enum Found<'a, 's> {
+    OfSeveral(&'a Choice),
+    OfOne(&'a (Ranked<'s>, Fit)),
+}
+
+impl Found<'_, '_> {
+    fn standing(&self, filter: &Filter<'_>, parts: &Parts<'_>) -> Standing {
+        match self {
+            Self::OfSeveral(choice) => Standing {
+                tier: 0,
+                cost: i128::from(choice.cost.units()),
+                // It is as sure as its least sure line.
+                certainty: (parts.offers(filter, choice))
+                    .map(|offer| filter.certainty(offer.orderable(), offer.observed_at()))
+                    .max()
+                    .unwrap_or_default(),
+            },
+            Self::OfOne((ranked, _)) => ranked.standing(),
+        }
+    }
+
+    /// Who sells it, and what.
+    fn name(&self, filter: &Filter<'_>, parts: &Parts<'_>) -> String {
+        match self {
+            Self::OfSeveral(choice) => {
+                let offers = parts.offers(filter, choice);
+                let names = offers.map(|offer| format!("{} {}", offer.provider(), offer.sku()));
+                names.collect::<Vec<_>>().join(" with ")
+            }
+            Self::OfOne((ranked, _)) => ranked.name(),
+        }
+    }
+}
+
+/// The fleets of several offers and those of one, in the order of a plan, as many as are shown.
+///
+/// Those of several come cheapest first; one that stands beside those of one is cheaper than all.
+pub(super) fn candidates(
+    query: &Query<'_>,
+    serve: &ServeQuery,
+    filter: &Filter<'_>,
+    parts: &Parts<'_>,
+    found: &[Choice],
+    ranking: Ranking<'_>,
+) -> Vec<Candidate> {
+    let of_one = ranking.into_sorted();
+    let of_several = found.iter().map(Found::OfSeveral);
+    let mut fleets: Vec<_> = of_several.chain(of_one.iter().map(Found::OfOne)).collect();
+    let cheapest = settle(&mut fleets, |fleet| fleet.standing(filter, parts));
+    let told = cheapest.map(|at| {
+        let cheapest = &fleets[at];
+        let name = cheapest.name(filter, parts);
+        let standing = cheapest.standing(filter, parts);
+        fleets[0].standing(filter, parts).before(&standing, &name)
+    });
+    let mut all: Vec<Candidate> = Vec::new();
+    for fleet in fleets.iter().take(filter.options.limit) {
+        let simulates = all.len() < filter.options.simulated;
+        let waits_of =
+            |lines: &[FleetLine<'_>]| simulates.then(|| simulated(serve, lines)).flatten();
+        let (candidate, waits) = match fleet {
+            Found::OfSeveral(choice) => {
+                let rows = parts.rows(filter, choice);
+                let mix = parts.mix(choice, &rows);
+                (mix.candidate(serve, filter), waits_of(&mix.lines))
+            }
+            Found::OfOne((ranked, fit)) => {
+                let Some(single) = Eligible::at(filter, ranked.at, *fit) else {
+                    continue;
+                };
+                let waits = single.fleet_line().and_then(|line| waits_of(&[line]));
+                (single.into_candidate(0, query, filter), waits)
+            }
+        };
+        let Some(mut candidate) = candidate else {
+            continue;
+        };
+        if let Some(waits) = waits {
+            explain::add_waits(serve, &mut candidate, &waits);
+        }
+        all.push(Candidate {
+            rank: all.len() + 1,
+            ..candidate
+        });
+    }
+    if let (Some(first), Some(told)) = (all.first_mut(), told) {
+        first.reasons.insert(0, told);
+    }
+    all
+}
+
+/// What the requests to a fleet wait, of the percentile that the objective is for.
+pub(crate) struct Waits {
+    pub(crate) first_token_ms: f64,
+    pub(crate) per_token_ms: f64,
+}
+
+/// Simulates a copy of each line of a fleet, with its share of the load; the slowest line counts.
+fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
+    let capacity: f64 = (lines.iter())
+        .map(|line| line.node.capacity as f64 * f64::from(line.nodes))
+        .sum();
+    let of_line = |line: &FleetLine<'_>| {
+        let chip = Chip::of_spec(line.row.spec?)?;
+        let share = line.node.capacity as f64 / f64::from(line.node.replicas_per_node) / capacity;
+        let arrivals = match serve.load {
+            // The prediction's own time runs faster by the factor of a measured copy.
+            Load::RequestsPerSecond(rate) => Arrivals::PerSecond(rate * share / serve.speed()),
+            // The cast stops at the largest integer; the simulation counts far fewer.
+            Load::Concurrency(count) => Arrivals::InFlight((count * share).ceil() as u32),
+            Load::Pile(..) => return None,
+        };
+        let replica = &line.node.replica;
+        let tails = (serve.work).tails(serve.constants, &chip, replica, arrivals)?;
+        let percentile = serve.percentile();
+        Some(Waits {
+            first_token_ms: tails.first_token_seconds(percentile) / serve.speed() * 1e3
+                + line.node.network_ms.unwrap_or(0.0),
+            per_token_ms: tails.per_token_seconds(percentile) / serve.speed() * 1e3,
+        })
+    };
+    let waits: Option<Vec<_>> = lines.iter().map(of_line).collect();
+    waits?.into_iter().reduce(|a, b| Waits {
+        first_token_ms: a.first_token_ms.max(b.first_token_ms),
+        per_token_ms: a.per_token_ms.max(b.per_token_ms),
+    })
+}
+
+impl Mix<'_> {
+    /// `None` for a fleet of nothing, or at no price: neither is ever made.
+    fn candidate(&self, serve: &ServeQuery, filter: &Filter<'_>) -> Option<Candidate> {
+        let lines = self.lines.iter().map(|line| CandidateLine {
+            offer: line.row.offer.clone(),
+            nodes: line.nodes,
+            covered: line.covered,
+        });
+        let lines: Vec<_> = lines.collect();
+        let first = lines.first()?;
+        Some(Candidate {
+            rank: 0,
+            half: None,
+            rate: first.starting_rate(first.offer.rate().ok()?),
+            cost_per_hour: first_hour(&lines)?,
+            lines,
+            facts: explain::fleet_facts(serve, &self.lines),
+            reasons: explain::fleet_reasons(serve, filter, self),
+            launch: launches(serve, &self.lines),
+        })
+    }
+}
