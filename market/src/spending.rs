@@ -9,6 +9,7 @@
 use chrono::{DateTime, Months, NaiveDate, NaiveTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::capacity::Covered;
 use crate::ids::{BudgetId, ProjectId, TenantId};
 use crate::money::{Money, Rate, divide_half_even};
 
@@ -391,7 +392,10 @@ pub struct RunningGpus {
 pub struct OpenLine {
     /// The frozen rate.
     pub rate: Rate,
-    /// What was charged so far at this rate. Units: GPU-seconds.
+    /// What of it is paid for already: it costs that rate until then. What is not handed off yet is
+    /// reckoned as if it were now.
+    pub covered: Option<Covered>,
+    /// What was charged so far. Units: GPU-seconds.
     pub charged_gpu_seconds: i64,
     /// Its GPUs.
     pub running: Vec<RunningGpus>,
@@ -406,23 +410,30 @@ impl OpenLine {
     #[must_use]
     pub fn rest_within(&self, span: Span) -> i128 {
         let end = self.until.map_or(span.end, |until| until.min(span.end));
-        let rest: i128 = self
-            .running
-            .iter()
-            .map(|part| {
-                let left = end - part.from.max(span.start);
-                let left = self.longest.map_or(left, |longest| left.min(longest));
-                i128::from(part.gpus) * i128::from(left.num_seconds().max(0))
-            })
-            .sum();
+        let (mut paid, mut rest) = (0, 0);
+        for part in &self.running {
+            let begin = part.from.max(span.start);
+            let left = end - begin;
+            let left = self.longest.map_or(left, |longest| left.min(longest));
+            let left = left.num_seconds().max(0);
+            let covered = self.covered.map_or(0, |covered| {
+                (covered.until - begin).num_seconds().clamp(0, left)
+            });
+            paid += i128::from(part.gpus) * i128::from(covered);
+            rest += i128::from(part.gpus) * i128::from(left - covered);
+        }
         let charged = i128::from(self.charged_gpu_seconds);
-        self.cost_of(charged + rest) - self.cost_of(charged)
+        let paid_at = self
+            .covered
+            .map_or(self.rate, |covered| covered.rate_usd_gpu_hour);
+        cost_of(paid_at, paid) + cost_of(self.rate, charged + rest) - cost_of(self.rate, charged)
     }
+}
 
-    fn cost_of(&self, gpu_seconds: i128) -> i128 {
-        let units = i128::from(self.rate.money_per_gpu_hour().units());
-        divide_half_even(units * gpu_seconds, SECONDS_PER_HOUR)
-    }
+/// What so many GPU-seconds cost at a rate. Units: USD 1e-8.
+fn cost_of(rate: Rate, gpu_seconds: i128) -> i128 {
+    let units = i128::from(rate.money_per_gpu_hour().units());
+    divide_half_even(units * gpu_seconds, SECONDS_PER_HOUR)
 }
 
 /// How long `left` units last at `units_per_hour`. Units: hundredths of an hour, rounded down.

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use market::ids::{ProjectId, ReservationId, TenantId};
 use market::lease::LeaseState;
+use market::money::Rate;
 use market::quote::QuoteLine;
 use market::reservation::ReservationState;
 use market::spending::{BudgetPeriod, InUse, OpenLine, RunningGpus, Span};
@@ -287,10 +288,10 @@ fn open_reservation(
         let all = line.gpus().saturating_sub(given_up);
         let running: Vec<_> = of_line().filter_map(running_gpus).collect();
         let delivered: u32 = running.iter().map(|part| part.gpus).sum();
-        let rate = i128::from(line.rate.money_per_gpu_hour().units());
+        let units = |rate: Rate| i128::from(rate.money_per_gpu_hour().units());
         gpus += u64::from(all);
-        units_per_hour += rate * i128::from(all);
-        burns += rate * i128::from(delivered);
+        units_per_hour += units(line.rate) * i128::from(all);
+        burns += units(line.rate_at(now)) * i128::from(delivered);
         let waiting = RunningGpus {
             gpus: all.saturating_sub(delivered),
             from: now,
@@ -351,6 +352,7 @@ fn open_line(
     let ending = matches!(state, ReservationState::Releasing(_)).then_some(now);
     OpenLine {
         rate: line.rate,
+        covered: line.covered,
         charged_gpu_seconds,
         running,
         until: [until, asked.map(Moment::at), ending]

@@ -127,6 +127,42 @@ async fn what_is_paid_for_is_planned_first_quoted_as_paid_and_used_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_budget_counts_what_is_paid_for_at_what_it_still_costs() {
+    let service = Service::start().await;
+    let key = service.key("acme", Role::Member).await;
+    let caller = service.with(&key);
+    let admin = service.key("acme", Role::Admin).await;
+    let admin = service.with(&admin);
+    ssh_key(&service, &key).await;
+    let demand = orderable_demand(&service).await;
+    let ask = json!({ "period": "month", "cap_usd": "0.01", "mode": "block_new" });
+    admin.post("/v1/budgets", &ask).await.expect(201);
+    let take = async |quote: &Value| {
+        let ask = json!({ "quote_id": quote["id"] });
+        caller.post("/v1/reservations", &ask).await
+    };
+    let listed = plan(&service, &key, &demand).await;
+    let listed = quote(&service, &key, &listed).await;
+    take(&listed).await.refused(409, "budget_exceeded");
+
+    admin
+        .post("/v1/commitments", &paid_for(&demand, 1))
+        .await
+        .expect(201);
+    let paid = plan(&service, &key, &demand).await;
+    let paid = quote(&service, &key, &paid).await;
+    let held = take(&paid).await.expect(201);
+    let confirm = format!(
+        "/v1/reservations/{}/confirm",
+        held["id"].as_str().expect("an id")
+    );
+    caller.post(&confirm, &json!({})).await.expect(200);
+    let balance = caller.get("/v1/balance").await.expect(200);
+    assert!(is_free(&balance["open_this_month_usd"]), "{balance}");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agreed_price_stands_in_place_of_the_list_price_in_plan_and_quote() {
     let service = Service::start().await;
     let key = service.key("acme", Role::Member).await;

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
+use crate::ids::CommitmentId;
 
 fn at(text: &str) -> DateTime<Utc> {
     text.parse().expect("a moment")
@@ -156,6 +157,7 @@ fn a_line_costs_at_most_what_is_left_of_the_period_of_its_window_and_of_its_dura
     let line = |until: Option<&str>, hours: Option<i64>| {
         OpenLine {
             rate: Rate::per_gpu_hour(Money::usd_units(10)),
+            covered: None,
             charged_gpu_seconds: 0,
             running: vec![RunningGpus {
                 gpus: 2,
@@ -171,6 +173,38 @@ fn a_line_costs_at_most_what_is_left_of_the_period_of_its_window_and_of_its_dura
     assert_eq!(line(Some("2026-11-21T21:00:00Z"), None), 2 * 10);
     assert_eq!(line(None, Some(3)), 2 * 3 * 10);
     assert_eq!(line(Some("2026-11-21T19:00:00Z"), None), 0, "it is over");
+}
+
+#[test]
+fn what_is_paid_for_costs_its_own_rate_and_no_longer_than_it_is() {
+    let span = BudgetPeriod::Day.around(at("2026-11-21T12:00:00Z"));
+    let line = |until: &str, longest: Option<i64>| {
+        let covered = Covered {
+            commitment_id: CommitmentId::from_uuid(Uuid::from_u128(1)),
+            rate_usd_gpu_hour: Rate::per_gpu_hour(Money::usd_units(3)),
+            until: at(until),
+        };
+        let line = OpenLine {
+            rate: Rate::per_gpu_hour(Money::usd_units(10)),
+            covered: Some(covered),
+            charged_gpu_seconds: 0,
+            running: vec![RunningGpus {
+                gpus: 2,
+                from: at("2026-11-21T20:00:00Z"),
+            }],
+            until: None,
+            longest: longest.map(TimeDelta::hours),
+        };
+        line.rest_within(span)
+    };
+    assert_eq!(line("2026-11-21T21:00:00Z", None), 2 * (3 + 3 * 10));
+    assert_eq!(line("2026-11-25T00:00:00Z", None), 2 * 4 * 3);
+    assert_eq!(line("2026-11-21T21:00:00Z", Some(1)), 2 * 3);
+    assert_eq!(
+        line("2026-11-21T10:00:00Z", None),
+        2 * 4 * 10,
+        "it is used up"
+    );
 }
 
 #[test]
@@ -194,6 +228,7 @@ proptest! {
         let span = BudgetPeriod::Day.around(at("2026-11-21T00:00:00Z"));
         let line = |seconds: i64| OpenLine {
             rate: Rate::per_gpu_hour(Money::usd_units(rate)),
+            covered: None,
             charged_gpu_seconds: i64::from(gpus) * seconds,
             running: vec![RunningGpus { gpus, from: span.start + TimeDelta::seconds(seconds) }],
             until: None,
@@ -202,9 +237,10 @@ proptest! {
         let whole = line(0).rest_within(span);
         let (mut seconds, mut charged) = (0, 0);
         for slice in slices {
-            let before = line(seconds).cost_of(i128::from(gpus) * i128::from(seconds));
+            let cost = |seconds: i64| cost_of(line(0).rate, i128::from(gpus) * i128::from(seconds));
+            let before = cost(seconds);
             seconds += slice;
-            charged += line(seconds).cost_of(i128::from(gpus) * i128::from(seconds)) - before;
+            charged += cost(seconds) - before;
             prop_assert_eq!(charged + line(seconds).rest_within(span), whole);
         }
     }
