@@ -18,6 +18,7 @@ mod market;
 mod matching;
 mod migrate;
 mod openapi;
+mod own;
 pub(crate) mod plan_lines;
 mod predict;
 mod providers;

@@ -57,8 +57,11 @@ use actix_web::middleware::{Compress, from_fn};
 use actix_web::{App, HttpServer, web};
 use utoipa_actix_web::AppExt as _;
 
+pub(crate) use commitments::AddCommitment;
 pub(crate) use credential::TOKEN_LIFETIME;
+pub(crate) use names::name_fault;
 pub use openapi::Document;
+pub(crate) use provider_accounts::AddProviderAccount;
 
 use crate::app::Broker;
 use agents::AgentFile;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use adapters::pricesheet::{self, PriceSheets};
 use clap::Args;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::hybrid::told;
 use super::input::read_text;
+use super::own::read_own;
 use super::record::{replay, write_record};
 use super::table::{hanging, print_line, table};
 use super::{Ending, all_readable, plan_lines, read_sheets, why_unread};
@@ -36,6 +38,10 @@ pub(super) struct MatchArgs {
     /// {"kind":"gpus","gpu":"H100-SXM","count":8}.
     #[arg(long, required_unless_present = "replay", value_name = "FILE")]
     demand: Option<PathBuf>,
+    /// What is paid for already, and which prices were agreed, as JSON:
+    /// {"commitments": [...], "provider_accounts": [...]}, each as the service takes it.
+    #[arg(long, value_name = "FILE")]
+    own: Option<PathBuf>,
     /// How many candidates to show.
     #[arg(long, default_value_t = 10, value_name = "N")]
     top: usize,
@@ -44,7 +50,7 @@ pub(super) struct MatchArgs {
     record: Option<PathBuf>,
     /// Searches once more what a decision record holds, and says whether the answer is the same
     /// to the last bit.
-    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["offers", "demand", "record"])]
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["offers", "demand", "own", "record"])]
     replay: Option<PathBuf>,
     /// One JSON object on one line instead of a table.
     #[arg(long)]
@@ -88,11 +94,17 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
         .into_iter()
         .map(|id| (id, listed.clone()))
         .collect();
-    let snapshot = Snapshot::new(0, now, read.offers.clone(), views);
+    let own = match &args.own {
+        Some(file) => Arc::new(read_own(file, now)?),
+        None => Arc::default(),
+    };
+    let listed = Snapshot::new(0, now, read.offers.clone(), views);
+    let snapshot = matcher::at_own_prices(&listed, &own, now).unwrap_or(listed);
     let options = SearchOptions {
         limit: args.top,
         alternatives: true,
         simulated: SIMULATED,
+        own,
         ..SearchOptions::default()
     };
     let held = Held::new();
@@ -262,15 +274,21 @@ fn rows_of(candidate: &Candidate) -> impl Iterator<Item = Vec<String>> {
     candidate.lines.iter().map(|line| {
         let offer = &line.offer;
         // A price that cannot be shown is of a candidate whose sum could not be formed either.
-        let [price, rate] = offer
-            .view(line.nodes)
-            .map(|view| {
+        let [price, rate] = match line.covered {
+            None => (offer.view(line.nodes)).map(|view| {
                 [
-                    view.price_usd_hour.to_string(),
-                    view.price_usd_gpu_hour.to_string(),
+                    view.price_usd_hour,
+                    view.price_usd_gpu_hour.money_per_gpu_hour(),
                 ]
-            })
-            .unwrap_or_default();
+            }),
+            Some(covered) => {
+                let rate = covered.rate_usd_gpu_hour.money_per_gpu_hour();
+                let gpus = offer.gpus.as_whole().unwrap_or(0) * line.nodes;
+                rate.checked_mul(i64::from(gpus)).map(|price| [price, rate])
+            }
+        }
+        .map(|shown| shown.map(|amount| amount.to_string()))
+        .unwrap_or_default();
         vec![
             match candidate.half {
                 None => candidate.rank.to_string(),

@@ -5,19 +5,20 @@ use super::error::ApiError;
 /// The longest name. Units: characters.
 const MAX_CHARS: usize = 100;
 
-/// Checks a name that stands in the field `field`.
-///
-/// Errors: `invalid_body` for one that is blank, longer than 100 characters, or not printable.
-pub(crate) fn check_name(field: &str, name: &str) -> Result<(), ApiError> {
+/// What is wrong with a name that stands in the field `field`: blank, longer than 100 characters, or
+/// not printable.
+pub(crate) fn name_fault(field: &str, name: &str) -> Option<String> {
     let fits = !name.trim().is_empty()
         && name.chars().count() <= MAX_CHARS
         && !name.chars().any(char::is_control);
-    if fits {
-        return Ok(());
-    }
-    Err(ApiError::invalid_body(format!(
-        "`{field}` must be 1 to {MAX_CHARS} printable characters"
-    )))
+    (!fits).then(|| format!("`{field}` must be 1 to {MAX_CHARS} printable characters"))
+}
+
+/// Checks a name that stands in the field `field`.
+///
+/// Errors: `invalid_body`, where [`name_fault`] says what is wrong.
+pub(super) fn check_name(field: &str, name: &str) -> Result<(), ApiError> {
+    name_fault(field, name).map_or(Ok(()), |fault| Err(ApiError::invalid_body(fault)))
 }
 
 #[cfg(test)]

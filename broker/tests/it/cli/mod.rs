@@ -11,6 +11,7 @@ mod hybrid;
 mod keys;
 mod lists;
 mod matching;
+mod own;
 mod predict;
 mod providers;
 mod real_lists;
