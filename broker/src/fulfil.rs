@@ -11,6 +11,7 @@ mod follow;
 mod learned;
 mod order;
 mod replace;
+mod reported;
 mod round;
 mod settle;
 pub(crate) mod stated;

@@ -26,6 +26,7 @@ pub mod keys;
 mod logging;
 pub mod meter;
 pub mod metrics;
+pub mod node_reports;
 pub mod oidc;
 pub mod plan;
 pub mod providers;

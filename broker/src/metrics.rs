@@ -202,6 +202,13 @@ pub(crate) fn lease_learned(lease: &Lease, event: Option<LeaseEvent>, now: DateT
     }
 }
 
+/// A node showed GPUs that were seen in another lease, which fails it or not.
+pub(crate) fn gpu_seen_before(provider: &ProviderId, fails: bool) {
+    let outcome = if fails { "failed" } else { "warned" };
+    counter!(GPUS_SEEN_BEFORE.name, "provider" => provider.to_string(), "outcome" => outcome)
+        .increment(1);
+}
+
 /// Other leases took the place of these.
 pub(crate) fn leases_replaced(fallen: &[Lease]) {
     for lease in fallen {

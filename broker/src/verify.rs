@@ -7,6 +7,7 @@
 
 mod clock;
 mod gang;
+mod history;
 pub(crate) mod push;
 mod script;
 mod verdict;
@@ -216,7 +217,14 @@ pub async fn step(
                 now: broker.now(),
             };
             let session = beside_its_siblings(broker, &row, session).await?;
+            // What it shows is whole only with the report, and judged only once what is known of that is.
+            let shown = session.on_report(&report, judging, elapsed)?.session;
+            let known = history::of(broker, &verification, &shown).await?;
+            let session = session.remembering(known.history());
             let answered = session.on_report(&report, judging, elapsed)?;
+            if !answered.replayed {
+                known.tell(answered.session.attestation());
+            }
             finish(broker, &verification, &row, answered).await
         }
     }
@@ -410,6 +418,11 @@ fn next_step(
         from: row.step,
         to: row.step + 1,
         session: json(session)?,
+        sightings: match session.awaited() {
+            // Known from step 2 on, so that of two that show one GPU at once each finds the other.
+            Some(Step::Fill) | None => history::shown_by(session),
+            Some(_) => Vec::new(),
+        },
         attestation,
     })
 }

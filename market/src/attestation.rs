@@ -116,6 +116,8 @@ finding_codes! {
     InventoryIdentity, "inv.identity", Replace;
     /// No GPU is shown twice, by this node or by two nodes of one rental.
     InventoryUnique, "inv.unique", Replace;
+    /// No GPU is in another lease, has failed of late, or was seen before as something else.
+    InventoryHistory, "inv.history", Replace;
     /// Kernel, NVML, CUDA and the lease agree on the GPUs.
     InventorySources, "inv.sources", Replace;
     /// As many GPUs are there at the end as at the beginning.

@@ -113,6 +113,8 @@ event_types! {
     NodeReachable = "node.reachable",
     /// Who answers at a node's address has another SSH host key than the node.
     NodeHostKeyChanged = "node.host_key_changed",
+    /// The tenant reported a node that it has in use.
+    NodeReported = "node.reported",
     /// A message to try a webhook endpoint with.
     WebhookTest = "webhook.test",
     /// A webhook endpoint gets nothing any more, because it answered 410 or only ever failed.

@@ -147,6 +147,10 @@ uuid_id!(
     VerificationId, "ver_", "a verification id"
 );
 uuid_id!(
+    /// A report of a tenant on a node that it has in use.
+    NodeReportId, "nrp_", "a node report id"
+);
+uuid_id!(
     /// An attestation: the countersigned result for one node.
     AttestationId, "att_", "an attestation id"
 );

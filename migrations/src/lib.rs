@@ -40,6 +40,8 @@ mod m20261121_000030_required_tags;
 mod m20261122_000033_key_makers;
 mod m20261122_000034_pushed_agents;
 mod m20261122_000035_returned_leases;
+mod m20261122_000036_node_reports;
+mod m20261122_000037_gpu_sightings;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -81,6 +83,8 @@ impl MigratorTrait for Migrator {
             Box::new(m20261122_000033_key_makers::Migration),
             Box::new(m20261122_000034_pushed_agents::Migration),
             Box::new(m20261122_000035_returned_leases::Migration),
+            Box::new(m20261122_000036_node_reports::Migration),
+            Box::new(m20261122_000037_gpu_sightings::Migration),
         ]
     }
 }

@@ -51,6 +51,9 @@ pub enum FaultKind {
     SlowLink,
     /// The machine's last node is its first one again: it has no GPUs of its own.
     SameNodeTwice,
+    /// The machine's last node shows the GPUs of the last node with as many that was made before it, at
+    /// whichever provider.
+    GpusOfBefore,
     /// A rental of one node fewer than asked for, said so by the API and billed so.
     FewerNodes,
     /// No node of the machine runs its script.

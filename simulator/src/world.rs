@@ -136,6 +136,11 @@ impl World {
         {
             last.gpu_uuids.clone_from(&first.gpu_uuids);
         }
+        if fault == Some(&FaultKind::GpusOfBefore)
+            && let (Some(last), Some(before)) = (hosts.last_mut(), self.last_host(row.gpus))
+        {
+            last.gpu_uuids.clone_from(&before.gpu_uuids);
+        }
         let boot = match provider {
             Provider::Lambda => self.durations.lambda_boot,
             Provider::Runpod => self.durations.runpod_boot,
@@ -163,6 +168,14 @@ impl World {
         self.by_id.insert(record.id.clone(), self.records.len());
         self.records.push(record);
         Ok(&self.records[self.records.len() - 1])
+    }
+
+    /// The last node that was made with so many GPUs.
+    fn last_host(&self, gpus: u32) -> Option<&Host> {
+        let hosts = self.records.iter().rev().filter_map(|it| it.hosts.last());
+        hosts
+            .into_iter()
+            .find(|host| host.gpu_uuids.len() == gpus as usize)
     }
 
     /// Whether a launch comes too soon after the one before; if not, it counts as one.

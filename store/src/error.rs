@@ -61,6 +61,18 @@ pub enum Conflict {
         /// What makes room, in words.
         instead: &'static str,
     },
+    /// Nodes of the reservation were reported as often as they may be.
+    #[error(
+        "nodes of a reservation may be reported {most} times in {hours} hours; report again later"
+    )]
+    TooManyReports {
+        /// How many there may be.
+        most: u64,
+        /// Within how long. Units: hours.
+        hours: i64,
+        /// When there is room for another. Units: seconds from now.
+        again_in_seconds: u64,
+    },
     /// The tenant has as many budgets as it may.
     #[error("a tenant may have {most} budgets; delete one first")]
     TooManyBudgets {

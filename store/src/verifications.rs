@@ -24,8 +24,9 @@ use crate::entity::column::{Json, Moment, Text, Word};
 use crate::entity::{node_sessions, verifications};
 use crate::scope::tenant_scoped;
 use crate::sealed::{SealedColumn, SealedFor};
+use crate::sightings::NewSighting;
 use crate::tx::transaction;
-use crate::{Conflict, StoreError, reservations};
+use crate::{Conflict, StoreError, reservations, sightings};
 
 pub use attestations::{KeptAttestation, NewAttestation};
 pub use gangs::{GangCheck, GangStep};
@@ -159,6 +160,8 @@ pub struct NodeStep {
     pub session: Value,
     /// The signed result, when this ends the node's part.
     pub attestation: Option<NewAttestation>,
+    /// The GPUs that the node shows by now, where the step says something new of them.
+    pub sightings: Vec<NewSighting>,
 }
 
 impl TryFrom<verifications::Model> for Verification {
@@ -411,6 +414,7 @@ async fn advance(
     if written.rows_affected != 1 {
         return Err(StoreError::Stale);
     }
+    sightings::keep(tx, &verification.lease_id, node_index, &step.sightings, now).await?;
     match &step.attestation {
         Some(result) => attestations::append(tx, &verification, node_index, result, now).await,
         None => Ok(()),

@@ -6,6 +6,7 @@
 //! finished step, or a step out of order, is an error and changes nothing. A late answer is taken
 //! and the verdict will say so.
 
+mod history;
 mod refusal;
 mod siblings;
 

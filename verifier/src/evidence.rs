@@ -3,6 +3,8 @@
 //! Checking happens here, judging in [`crate::rules`]: evidence says "row 7 is wrong", a rule says
 //! what that means.
 
+use market::attestation::FindingCode;
+use market::ids::{OfferId, ProviderId};
 use market::verification::{
     AgentReport, BlockChoices, Choices, Commit, Digest, Filled, GpuOpenings, Inventory, MemoryWork,
     NodeFacts, OpenedBlock, Openings, ReportSubmission, Roots, Step, Trouble, VerificationOrder,
@@ -88,6 +90,60 @@ pub struct Sibling {
     pub serials: Vec<String>,
 }
 
+/// How a GPU is sold: by whom, and as which offer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listing {
+    /// The provider.
+    pub provider: ProviderId,
+    /// The offer.
+    pub offer: OfferId,
+}
+
+/// What was seen of a GPU in another lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sighting {
+    /// What it showed.
+    pub gpu: ShownGpu,
+    /// As what it was sold then.
+    pub listing: Listing,
+    /// What is known of it since.
+    pub standing: Standing,
+}
+
+/// What is known of a GPU that was seen in another lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// That lease stands: it is used, or about to be.
+    InUse,
+    /// Its node failed these checks then, and that is not long ago.
+    Quarantined(Vec<FindingCode>),
+    /// That lease is over.
+    Before,
+}
+
+/// What a GPU shows of itself, by which it is known again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownGpu {
+    /// Its id.
+    pub uuid: String,
+    /// The serial number of its board, where the driver tells and no other GPU has it too.
+    pub serial: Option<String>,
+    /// The name of its kind.
+    pub name: String,
+    /// Its memory, MiB.
+    pub memory_mib: u32,
+}
+
+/// What was seen of a node's GPUs in other leases.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct History {
+    /// As what the node is sold now.
+    pub listing: Listing,
+    /// What was seen, the latest first.
+    pub seen: Vec<Sighting>,
+}
+
 /// Everything known so far. What is absent was not answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
@@ -108,6 +164,9 @@ pub struct Evidence {
     /// The other nodes of the rental.
     #[serde(default)]
     pub siblings: Vec<Sibling>,
+    /// What was seen of its GPUs in other leases; absent where nobody keeps a history.
+    #[serde(default)]
+    pub history: Option<History>,
     /// The steps that were answered.
     pub times: Vec<StepTime>,
 }

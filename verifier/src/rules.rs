@@ -6,6 +6,7 @@
 
 mod burn;
 mod health;
+mod history;
 mod inventory;
 pub mod levels;
 mod links;
@@ -20,6 +21,7 @@ use market::verification::{Step, Trouble, TroubleKind, VerificationOrder};
 
 use crate::evidence::Evidence;
 use crate::floors::Floors;
+pub(crate) use history::condemned;
 pub use inventory::named_gpu;
 use seen::Seen;
 pub(crate) use seen::plain;
@@ -32,6 +34,7 @@ const RULES: &[Rule] = &[
     inventory::gpu_count,
     inventory::gpu_identity,
     unique::shown_once,
+    history::known_before,
     inventory::sources,
     inventory::recount,
     inventory::software,

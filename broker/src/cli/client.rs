@@ -79,7 +79,7 @@ pub(super) enum ClientCommand {
         #[command(subcommand)]
         command: commitments::CommitmentsCommand,
     },
-    /// Reports what was charged.
+    /// Reports what was charged, and nodes that fail.
     Report {
         #[command(subcommand)]
         command: report::ReportCommand,

@@ -115,9 +115,11 @@ codes! {
     invalid_webhook_url, 422, "Nothing is sent to this URL";
     invalid_ssh_key, 422, "The text is no public key that a machine gets";
     node_refused, 422, "The node cannot be verified";
+    result_refused, 422, "The result is not one about the node";
     too_many_leases, 422, "The reservation takes too many orders";
     unknown_reference, 422, "The body names something that is not there";
     rate_limited, 429, "These were too many calls";
+    too_many_reports, 429, "Nodes of the reservation were reported as often as they may be";
     too_many_streams, 429, "The tenant has as many streams open as it may";
     internal, 500, "Something broke on our side";
     busy, 503, "The service has too much to do just now";
@@ -240,6 +242,13 @@ impl From<store::StoreError> for ApiError {
             }
             E::Conflict(conflict @ store::Conflict::NoRoom { .. }) => {
                 Self::no_room(conflict.to_string())
+            }
+            E::Conflict(
+                conflict @ store::Conflict::TooManyReports {
+                    again_in_seconds, ..
+                },
+            ) => {
+                Self::too_many_reports(conflict.to_string()).retry_after_seconds(*again_in_seconds)
             }
             E::Conflict(conflict @ store::Conflict::EndpointDisabled) => {
                 Self::endpoint_disabled(conflict.to_string())

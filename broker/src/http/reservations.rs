@@ -5,6 +5,7 @@ mod change;
 mod list;
 mod nodes;
 mod place;
+mod reports;
 mod show;
 
 use chrono::{DateTime, Utc};
@@ -26,6 +27,7 @@ pub(crate) use change::{
 pub(crate) use list::list_reservations;
 pub(crate) use nodes::reservation_nodes;
 pub(crate) use place::place_reservation;
+pub(crate) use reports::{node_reports, report_node};
 pub(crate) use show::show_reservation;
 
 use super::error::ApiError;

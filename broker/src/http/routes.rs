@@ -87,6 +87,8 @@ fn table(part: &mut Part<'_, '_>) {
         .service(reservations::release_reservation)
         .service(reservations::extend_reservation)
         .service(reservations::reservation_nodes)
+        .service(reservations::report_node)
+        .service(reservations::node_reports)
         .service(reservations::reservation_access)
         // What happened.
         .service(events::list_events)

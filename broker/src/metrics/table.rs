@@ -101,6 +101,8 @@ metrics! {
         "Leases whose verification ended: passed, failed, timed_out, lost";
     VERIFICATION_DURATION = Histogram "broker_verification_duration_seconds" ["outcome"]
         "Time from the nodes' being up to the end of their verification";
+    GPUS_SEEN_BEFORE = Counter "broker_gpus_seen_before_total" ["provider", "outcome"]
+        "Nodes with GPUs that another lease has, that failed of late or were bought before as another offer: failed, warned";
     HANDOFF_DURATION = Histogram "broker_handoff_duration_seconds" ["kind"]
         "Time from the confirmation to the hand-off, by kind of demand";
     // Work.

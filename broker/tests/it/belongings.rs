@@ -132,7 +132,9 @@ impl Belongings {
     /// A route's path with the ids of these things; ids of what a tenant does not own name nothing.
     pub(crate) fn path(&self, path: &str) -> String {
         // Where nothing but a running machine has anything to show, the one that runs.
-        let of_a_machine = ["/nodes", "/access", "/extend", "/release"];
+        let of_a_machine = [
+            "/nodes", "/access", "/extend", "/release", "/report", "/reports",
+        ];
         let reservation = match of_a_machine.iter().any(|end| path.ends_with(end)) {
             true => &self.in_use,
             false => &self.reservation,
@@ -167,7 +169,8 @@ impl Belongings {
             Some(id) => path.replace("{id}", &id),
             None => path.to_owned(),
         };
-        path.replace("{n}", "1")
+        path.replace("/nodes/{n}/", "/nodes/0/")
+            .replace("{n}", "1")
             .replace("{gpu}", "H100-SXM")
             .replace("{sha256}", &"0".repeat(64))
             .replace("{delivery}", &self.delivery)
@@ -187,6 +190,7 @@ impl Belongings {
             "POST /v1/reservations" => json!({ "quote_id": self.quote }),
             "PATCH /v1/reservations/{id}" => json!({ "name": self.mark }),
             "POST /v1/reservations/{id}/extend" => json!({ "end": "2030-01-01T00:00:00Z" }),
+            "POST /v1/reservations/{id}/nodes/{n}/report" => json!({ "reason": self.mark }),
             "POST /v1/ssh-keys" => json!({ "name": "laptop", "public_key": SSH_LINE }),
             "POST /v1/api-keys" => json!({ "name": "ci", "role": "viewer" }),
             "POST /v1/api-keys/{id}/rotate" => json!({}),

@@ -10,6 +10,7 @@ mod faults;
 mod fleet;
 mod gang;
 mod happy;
+mod history;
 mod paid;
 mod push;
 pub(crate) mod scene;

@@ -31,6 +31,7 @@ mod limits;
 mod members;
 mod memory;
 mod metrics;
+mod node_reports;
 mod offers;
 mod oidc;
 mod openapi;

@@ -101,6 +101,18 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
         "+.",
     ),
     ("GET /v1/reservations/{id}/nodes", "+x++++", ".x....", "+."),
+    (
+        "POST /v1/reservations/{id}/nodes/{n}/report",
+        "+x+xxx",
+        ".x..xx",
+        "+.",
+    ),
+    (
+        "GET /v1/reservations/{id}/nodes/{n}/reports",
+        "+x++++",
+        ".x....",
+        "+.",
+    ),
     ("GET /v1/reservations/{id}/access", "+x++++", ".x....", "+."),
     ("GET /v1/reservations/{id}/events", "+x++++", ".x....", "+."),
     ("GET /v1/events", "+x++++", "+.....", "++"),

@@ -217,6 +217,28 @@ async fn a_node_that_is_another_one_again_shows_the_same_gpus() {
 }
 
 #[tokio::test]
+async fn a_node_shows_the_gpus_of_one_made_before_it() {
+    let stage = running().await;
+    let rent = async |kind: Option<FaultKind>| {
+        if let Some(kind) = kind {
+            let fault = Fault::new(Voltagepark, kind);
+            stage.simulator.break_next(fault).unwrap();
+        }
+        let id = stage
+            .rent(&but(rental("x", 2), "cloudinit_script", SHOW))
+            .await;
+        stage.clock.turn(900);
+        stage.simulator.settle().await;
+        [0, 1].map(|node| hardware(&stage, &id, node))
+    };
+    let [_, before] = rent(None).await;
+    let [first, last] = rent(Some(FaultKind::GpusOfBefore)).await;
+    assert_eq!(last["uuids"], before["uuids"]);
+    assert_ne!(last["host"], before["host"]);
+    assert_ne!(first["uuids"], before["uuids"]);
+}
+
+#[tokio::test]
 async fn nothing_is_run_for_a_foreign_credential_a_foreign_machine_a_silent_node_or_no_script() {
     let stage = running().await;
     stage

@@ -1,15 +1,17 @@
 mod extreme;
 mod fires;
+mod history;
 
 use market::attestation::Weight;
 use market::fabric::Internode;
 use market::gpu::Gpu;
+use market::ids::{OfferId, ProviderId};
 use market::verification::{
     Digest, Filled, GpuClaim, GpuFacts, Inventory, Level, NodeFacts, TroubleKind, Word64,
 };
 
 use super::*;
-use crate::evidence::{MemoryEvidence, ReportEvidence, StepTime};
+use crate::evidence::{History, Listing, MemoryEvidence, ReportEvidence, StepTime};
 use crate::order::{Mode, expected_node, order_for};
 use crate::pretend::{self, Dice, Kind};
 
@@ -88,6 +90,7 @@ fn good() -> Evidence {
             troubles: Vec::new(),
         }),
         siblings: Vec::new(),
+        history: Some(unseen()),
         times: Step::ALL[1..]
             .iter()
             .map(|step| StepTime {
@@ -96,6 +99,22 @@ fn good() -> Evidence {
                 deadline_ms: 60_000,
             })
             .collect(),
+    }
+}
+
+/// As what the node is sold.
+fn listing() -> Listing {
+    Listing {
+        provider: ProviderId::parse("lambda").expect("a provider"),
+        offer: OfferId::of_identity(&["lambda", "gpu_8x"]),
+    }
+}
+
+/// None of its GPUs was seen in another lease.
+fn unseen() -> History {
+    History {
+        listing: listing(),
+        seen: Vec::new(),
     }
 }
 

@@ -50,15 +50,15 @@ fn shown_by(sibling: &Sibling, uuid: &str, serial: Option<&str>) -> Option<Strin
     shared.then(|| format!("node {node} of the rental shows its board too, by the serial number"))
 }
 
-fn has_own_board(gpu: Gpu) -> bool {
+pub(super) fn has_own_board(gpu: Gpu) -> bool {
     !SEVERAL_ON_A_BOARD.contains(&gpu.name())
 }
 
 /// Drivers write zeros where a board has no number.
-fn says_something(serial: &str) -> bool {
+pub(super) fn says_something(serial: &str) -> bool {
     serial.contains(|c: char| c.is_ascii_alphanumeric() && c != '0')
 }
 
-fn is_same(one: &str, other: &str) -> bool {
+pub(super) fn is_same(one: &str, other: &str) -> bool {
     one.trim().eq_ignore_ascii_case(other.trim())
 }

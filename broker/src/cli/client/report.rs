@@ -1,4 +1,6 @@
-//! `broker report`: what was charged.
+//! `broker report`: what was charged, and nodes that fail.
+
+mod node;
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
@@ -17,6 +19,8 @@ use crate::cli::table::print_line;
 pub(in crate::cli) enum ReportCommand {
     /// Sums up what was charged, at the frozen rates.
     Costs(CostsArgs),
+    /// Reports a node in use that fails, so that it is replaced.
+    Node(node::NodeArgs),
 }
 
 /// Sums up what was charged, at the frozen rates.
@@ -43,7 +47,13 @@ pub(in crate::cli) struct CostsArgs {
 }
 
 pub(super) async fn run(command: ReportCommand) -> Result<(), Ending> {
-    let ReportCommand::Costs(args) = command;
+    match command {
+        ReportCommand::Costs(args) => costs(args).await,
+        ReportCommand::Node(args) => node::run(args).await,
+    }
+}
+
+async fn costs(args: CostsArgs) -> Result<(), Ending> {
     let session = Session::open(&args.service)?;
     let grouped = (!args.group_by.is_empty()).then(|| args.group_by.join(","));
     let form = if args.csv { "csv" } else { "json" };

@@ -44,6 +44,7 @@ routes! {
     ReleaseReservation, "POST", "/v1/reservations/{id}/release";
     ExtendReservation, "POST", "/v1/reservations/{id}/extend";
     ReservationNodes, "GET", "/v1/reservations/{id}/nodes";
+    ReportNode, "POST", "/v1/reservations/{id}/nodes/{n}/report";
     ReservationAccess, "GET", "/v1/reservations/{id}/access";
     ReservationEvents, "GET", "/v1/reservations/{id}/events";
     CostReport, "GET", "/v1/reports/costs";
@@ -81,6 +82,14 @@ pub(super) struct Target {
     pub(super) route: Route,
     /// The path, from `/v1` on.
     pub(super) path: String,
+}
+
+impl Target {
+    /// The path for one node of the thing.
+    pub(super) fn node(self, number: u32) -> Self {
+        let path = self.path.replace("{n}", &number.to_string());
+        Self { path, ..self }
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::{LOOK_AGAIN, MOST_STEPS, ORDERS_OF_A_ROUND, Round, SILENCES_OF_A_ROUN
 use crate::app::{Broker, ProviderLink};
 use crate::fulfil::learned::Learned;
 use crate::fulfil::order::LOOK_AFTER_SILENCE;
-use crate::fulfil::{FulfilError, order, stated, unreachable, watch};
+use crate::fulfil::{FulfilError, order, reported, stated, unreachable, watch};
 use crate::verify::gang_seconds;
 use crate::verify::{self, Enrolment};
 use crate::{meter, metrics, providers};
@@ -57,8 +57,7 @@ impl Round<'_> {
                         Err(why) => Learned::because(LeaseEvent::Refused, why),
                     }
                 }
-                Some(link) => match unreachable::given_up(broker, &self.reservation, &lease).await?
-                {
+                Some(link) => match self.given_up(&lease).await? {
                     Some(learned) => learned,
                     None => look(broker, &link, &lease).await,
                 },
@@ -79,6 +78,14 @@ impl Round<'_> {
     fn is_silent(&self, provider: &ProviderId) -> bool {
         let silences = self.silences.get(provider);
         silences.is_some_and(|silences| *silences >= SILENCES_OF_A_ROUND)
+    }
+
+    /// What follows where a lease in use is not to be waited for: it is silent, or was reported.
+    async fn given_up(&self, lease: &Lease) -> Result<Option<Learned>, FulfilError> {
+        match unreachable::given_up(self.broker, &self.reservation, lease).await? {
+            None => reported::given_up(self.broker, lease).await,
+            learned => Ok(learned),
+        }
     }
 
     /// A provider was taken out of the configuration, and machines may run there: a person must
@@ -251,7 +258,9 @@ impl Round<'_> {
         let alone = self.broker.config().verifier.verify_seconds;
         let seconds = i64::from(alone) + i64::from(gang_seconds(lease));
         let verify_seconds = TimeDelta::seconds(seconds);
-        let fell = learned.event.filter(|event| event.is_fall());
+        // What the tenant or we do not want any more fell too, and says why.
+        let is_over = |event: &LeaseEvent| event.is_fall() || *event == LeaseEvent::Unwanted;
+        let fell = learned.event.filter(is_over);
         LeaseFacts {
             provider_lease_id: learned.provider_lease_id.clone(),
             provider_nodes: learned.provider_nodes.clone(),

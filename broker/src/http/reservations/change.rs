@@ -26,7 +26,11 @@ fn render(row: &Reservation) -> store::idempotency::Answer {
 /// Lets pass whoever may change a reservation: who placed it, and administrators.
 ///
 /// Errors: `not_found`, also for another tenant's; `not_yours`.
-async fn may_change(broker: &Broker, who: &Principal, id: ReservationId) -> Result<(), ApiError> {
+pub(super) async fn may_change(
+    broker: &Broker,
+    who: &Principal,
+    id: ReservationId,
+) -> Result<(), ApiError> {
     let found = reserve::find(broker, &who.reach(), id).await?;
     who.may_change(found.created_by)
 }

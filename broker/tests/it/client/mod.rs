@@ -5,6 +5,7 @@ mod bad_input;
 mod faults;
 mod json;
 mod login;
+mod report;
 mod walk;
 
 use std::path::PathBuf;

@@ -23,7 +23,7 @@ use verifier::reference::NodeDescription;
 use super::scene::{Scene, container, training};
 
 /// The signed documents about a lease: per node in order, the last one after the earlier ones.
-async fn documents(scene: &Scene, lease: &Lease) -> Vec<Attestation> {
+pub(super) async fn documents(scene: &Scene, lease: &Lease) -> Vec<Attestation> {
     let all = scene.store().verifications();
     let kept = all.across_tenants().attestations_of(lease.id).await;
     let read = |jws: &str| {

@@ -4,8 +4,9 @@ use market::verification::{
     FabricState, GpuCounts, HealthCounters, HostLink, LibraryFacts, XidEvent,
 };
 
+use super::history::met_before;
 use super::*;
-use crate::evidence::Sibling;
+use crate::evidence::{Sibling, Standing};
 
 type Change = fn(&mut Evidence);
 
@@ -65,6 +66,12 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
         (Code::InventoryUnique, Failed, |e| beside(e, "GPU-6", "")),
         (Code::InventoryUnique, Failed, |e| {
             beside(e, "GPU-60", "1650522001234")
+        }),
+        (Code::InventoryHistory, Failed, |e| {
+            met_before(e, 3, ("runpod", "x"), Standing::InUse);
+        }),
+        (Code::InventoryHistory, Warned, |e| {
+            met_before(e, 3, ("runpod", "x"), Standing::Before);
         }),
         (Code::InventoryIdentity, Failed, |e| {
             gpu(e, 5).pci_id = Some("10de:2331".to_owned())

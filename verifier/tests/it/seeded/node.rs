@@ -128,6 +128,7 @@ impl Seeded {
                 troubles: Vec::new(),
             }),
             siblings: Vec::new(),
+            history: None,
             times: Step::ALL[1..]
                 .iter()
                 .map(|step| StepTime {

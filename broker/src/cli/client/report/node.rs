@@ -1,0 +1,115 @@
+//! `broker report node`: a node in use that fails.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use crate::cli::Ending;
+use crate::cli::client::Session;
+use crate::cli::client::api::{Call, OnceArgs};
+use crate::cli::client::connection::ServiceArgs;
+use crate::cli::client::reservations::{find, parse_reservation};
+use crate::cli::client::route::Route;
+use crate::cli::client::sheet::{cell, items, print_sheet, text};
+use crate::cli::input::read_text;
+use crate::cli::table::print_line;
+
+/// Reports a node in use. A result that fails has its machine replaced.
+#[derive(Debug, Args)]
+#[command(
+    group = clap::ArgGroup::new("said").required(true).multiple(true).args(["file", "reason"]),
+    after_help = "On the node: verifier run --json > result.json\nExample: broker report node rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 3 --file result.json"
+)]
+pub(in crate::cli) struct NodeArgs {
+    /// The reservation: its id, or how the id begins.
+    #[arg(value_name = "RESERVATION", value_parser = parse_reservation)]
+    id: String,
+    /// The node's number, as `broker access` shows it.
+    #[arg(value_name = "NODE")]
+    node: u32,
+    /// What `verifier run --json` printed on the node; `-` reads it from standard input.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// What is wrong, in words.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    #[command(flatten)]
+    once: OnceArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+pub(super) async fn run(args: NodeArgs) -> Result<(), Ending> {
+    let mut body = Map::new();
+    if let Some(file) = &args.file {
+        let result: Value =
+            serde_json::from_str(&read_text("the result", file)?).map_err(|error| {
+                Ending::wrong_input(format!(
+                    "{} is no JSON: {error}; give what `verifier run --json` printed",
+                    file.display()
+                ))
+            })?;
+        body.insert("result".to_owned(), result);
+    }
+    if let Some(reason) = &args.reason {
+        body.insert("reason".to_owned(), json!(reason));
+    }
+    let session = Session::open(&args.service)?;
+    let id = find(&session.api, &args.id).await?;
+    let call = Call::from(Route::ReportNode.of(&id).node(args.node))
+        .body(Value::Object(body))
+        .once(args.once.key());
+    let kept = session.api.send(call).await?;
+    session.show(&kept, |report| {
+        let failed = items(report, "failed").iter().filter_map(Value::as_str);
+        print_sheet(&[
+            ("report", text(report, "/id")),
+            ("node", cell(report, "/node")),
+            ("lease", text(report, "/lease_id")),
+            ("verdict", text(report, "/verdict")),
+            ("failed", failed.collect::<Vec<_>>().join(", ")),
+        ])?;
+        Ok(print_line(&in_words(
+            &text(report, "/follows"),
+            &id.to_string(),
+        ))?)
+    })
+}
+
+/// What follows, and what to do next.
+fn in_words(follows: &str, id: &str) -> String {
+    match follows {
+        "repair" => format!("Its machine is given up and replaced. Next: broker watch {id}"),
+        "nothing_failed" => "Kept; nothing follows, for it shows no failure. Run `verifier run \
+                             --json` on the node and report what it prints with --file."
+            .to_owned(),
+        "gang" => format!(
+            "Kept; nothing follows: the nodes of a gang are not replaced one by one. Next: broker \
+             release {id}, and reserve anew"
+        ),
+        "already" => "Kept; its machine is being replaced on an earlier report.".to_owned(),
+        "too_often" => {
+            "Kept; nothing follows: as many machines as may be were replaced on reports \
+                        within a day. Ask whoever runs the service."
+                .to_owned()
+        }
+        other => format!("Kept: {other}."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::node_reports::Follows;
+
+    use super::*;
+
+    #[test]
+    fn all_that_can_follow_is_said_in_words() {
+        for follows in Follows::ALL {
+            let word = serde_json::to_value(follows).expect("a word");
+            let words = in_words(word.as_str().expect("a text"), "rsv_1");
+            assert_ne!(words, format!("Kept: {}.", word.as_str().expect("a text")));
+        }
+    }
+}

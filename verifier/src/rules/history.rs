@@ -1,0 +1,177 @@
+//! The rule on what was seen of a node's GPUs before: in another lease that still stands, on a node that
+//! failed, or as something else.
+//!
+//! Ids are claims: a host may show those of another's GPUs. So what failed at one provider condemns
+//! nothing at another; but one GPU cannot serve two leases, wherever they are.
+
+use market::attestation::{Finding, FindingCode, Outcome, Remedy, Weight};
+
+use super::seen::{Seen, Sight};
+use super::unique::{has_own_board, is_same, says_something};
+use super::{finding, not_run};
+use crate::evidence::{History, ShownGpu, Sighting, Standing};
+
+pub(super) fn known_before(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::InventoryHistory;
+    let shown = shown(seen);
+    let Some(history) = &seen.evidence.history else {
+        return finding(
+            code,
+            Outcome::NotRun,
+            "Nobody kept what was seen of its GPUs before.",
+        );
+    };
+    if shown.is_empty() {
+        return not_run(code);
+    }
+    let (mut odd, mut bad) = (Vec::new(), Vec::new());
+    for (gpu, shown) in shown.iter().enumerate() {
+        // The worst of what was seen of it.
+        let sights = history
+            .seen
+            .iter()
+            .filter_map(|before| sight(shown, before, history));
+        let mut warned = None;
+        for sight in sights {
+            match sight {
+                Sight::Bad(what) => {
+                    bad.push(format!("GPU {gpu}: {what}"));
+                    break;
+                }
+                Sight::Odd(what) => warned = warned.or(Some(what)),
+                Sight::Good | Sight::Unseen => {}
+            }
+        }
+        odd.extend(warned.map(|what| format!("GPU {gpu}: {what}")));
+    }
+    bad.truncate(MOST_TOLD);
+    odd.truncate(MOST_TOLD);
+    match (bad.is_empty(), odd.is_empty()) {
+        (false, _) => finding(code, Outcome::Failed, format!("{}.", bad.join("; "))),
+        (true, false) => finding(code, Outcome::Warned, format!("{}.", odd.join("; "))),
+        (true, true) => finding(
+            code,
+            Outcome::Met,
+            "No GPU is in another lease, failed of late, or was seen as something else.",
+        ),
+    }
+}
+
+/// Of a node with many GPUs so many are named.
+const MOST_TOLD: usize = 8;
+
+/// What the GPUs of the node show, as it claimed and signed.
+fn shown(seen: &Seen<'_>) -> Vec<ShownGpu> {
+    seen.evidence.shown_gpus(seen.order.expected.gpu)
+}
+
+/// What an earlier sighting means for a GPU; `None` where it is of another one.
+fn sight(now: &ShownGpu, before: &Sighting, history: &History) -> Option<Sight> {
+    let same_id = is_same(&now.uuid, &before.gpu.uuid);
+    let serials = now.serial.as_deref().zip(before.gpu.serial.as_deref());
+    let same_board = serials.is_some_and(|(one, other)| is_same(one, other));
+    if !same_id && !same_board {
+        return None;
+    }
+    let (sold, was) = (&history.listing, &before.listing);
+    let listed = format!("{} of {}", was.offer, was.provider);
+    Some(match &before.standing {
+        Standing::InUse => Sight::Bad(format!("another lease has it just now, bought as {listed}")),
+        Standing::Quarantined(failed) if was.provider == sold.provider => {
+            Sight::Bad(format!("its node failed {} of late", words(failed)))
+        }
+        Standing::Quarantined(failed) => Sight::Odd(format!(
+            "a node with it failed {} of late, bought as {listed}",
+            words(failed)
+        )),
+        Standing::Before => match difference(now, &before.gpu, same_id, serials) {
+            Some(what) => Sight::Odd(what),
+            None if was == sold => Sight::Good,
+            None => Sight::Odd(format!(
+                "it was bought before as {listed}, and now as {} of {}",
+                sold.offer, sold.provider
+            )),
+        },
+    })
+}
+
+/// In what a GPU differs from what it was.
+fn difference(
+    now: &ShownGpu,
+    before: &ShownGpu,
+    same_id: bool,
+    serials: Option<(&str, &str)>,
+) -> Option<String> {
+    if !same_id {
+        return Some("the serial number of its board was seen with another id".to_owned());
+    }
+    if serials.is_some_and(|(one, other)| !is_same(one, other)) {
+        return Some("its id was seen on a board of another serial number".to_owned());
+    }
+    if !is_same(&now.name, &before.name) {
+        let (was, is) = (super::plain(&before.name), super::plain(&now.name));
+        return Some(format!("it was `{was}` before and is `{is}` now"));
+    }
+    (now.memory_mib != before.memory_mib).then(|| {
+        format!(
+            "it had {} MiB before and has {} now",
+            before.memory_mib, now.memory_mib
+        )
+    })
+}
+
+fn words(failed: &[FindingCode]) -> String {
+    let words: Vec<&str> = failed.iter().map(|code| code.as_str()).collect();
+    words.join(", ")
+}
+
+/// The failures of a node that put its GPUs into quarantine: those that only other hardware cures, and
+/// that are about this node alone.
+#[must_use]
+pub(crate) fn condemned(findings: &[Finding]) -> Vec<FindingCode> {
+    use FindingCode as C;
+    let is_its_own = |code: FindingCode| {
+        let about_others = matches!(
+            code,
+            C::InventoryHistory
+                | C::InventoryUnique
+                | C::NetworkPorts
+                | C::NetworkPairs
+                | C::NetworkAllReduce
+        );
+        let about_software = matches!(
+            code,
+            C::InventorySoftware | C::AgentSignature | C::AgentReport
+        );
+        !about_others && !about_software
+    };
+    let failed = findings.iter().filter(|found| {
+        found.outcome == Outcome::Failed
+            && found.weight != Weight::Shadow
+            && found.remedy == Some(Remedy::Replace)
+            && is_its_own(found.code)
+    });
+    failed.map(|found| found.code).collect()
+}
+
+impl crate::evidence::Evidence {
+    /// What each GPU of the node shows of itself, as far as it has claimed and signed.
+    ///
+    /// Serial numbers are left out where several GPUs of a kind share a board.
+    pub(crate) fn shown_gpus(&self, kind: market::gpu::Gpu) -> Vec<ShownGpu> {
+        let report = self.report.as_ref().filter(|report| report.is_signed());
+        let facts = report.and_then(|report| report.facts.as_deref());
+        let facts = facts.map_or(&[][..], |facts| &facts.gpus);
+        let claims = self.inventory.iter().flat_map(|inventory| &inventory.gpus);
+        let shown = claims.enumerate().map(|(gpu, claim)| {
+            let serial = facts.get(gpu).and_then(|facts| facts.serial.clone());
+            ShownGpu {
+                uuid: claim.uuid.clone(),
+                serial: serial.filter(|serial| has_own_board(kind) && says_something(serial)),
+                name: claim.name.clone(),
+                memory_mib: claim.memory_mib,
+            }
+        });
+        shown.collect()
+    }
+}

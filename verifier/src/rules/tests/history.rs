@@ -1,0 +1,171 @@
+//! What was seen of a node's GPUs in other leases, and what that means for it now.
+
+use super::*;
+use crate::evidence::{Sighting, Standing};
+
+type Change = fn(&mut Evidence);
+
+/// What was seen in another lease: this GPU, under this listing of this provider.
+pub(super) fn met_before<'a>(
+    evidence: &'a mut Evidence,
+    gpu: usize,
+    (provider, sku): (&str, &str),
+    standing: Standing,
+) -> &'a mut Sighting {
+    let shown = evidence.shown_gpus(order().expected.gpu)[gpu].clone();
+    let listing = Listing {
+        provider: ProviderId::parse(provider).expect("a provider"),
+        offer: OfferId::of_identity(&[provider, sku]),
+    };
+    let history = evidence.history.as_mut().expect("a history");
+    history.seen.push(Sighting {
+        gpu: shown,
+        listing,
+        standing,
+    });
+    history.seen.last_mut().expect("pushed")
+}
+
+fn slow_then() -> Standing {
+    Standing::Quarantined(vec![FindingCode::MemoryBandwidth])
+}
+
+const CASES: &[(Outcome, Change)] = {
+    use Outcome::{Failed, NotRun, Warned};
+    &[
+        (Failed, |e| {
+            met_before(e, 3, ("runpod", "x"), Standing::InUse);
+        }),
+        (Failed, |e| {
+            met_before(e, 3, ("lambda", "gpu_8x"), slow_then());
+        }),
+        (Failed, |e| {
+            gpu(e, 3).serial = Some("1650522001234".to_owned());
+            met_before(e, 3, ("runpod", "x"), Standing::InUse).gpu.uuid = "GPU-x".to_owned();
+        }),
+        (Warned, |e| {
+            met_before(e, 3, ("runpod", "x"), slow_then());
+        }),
+        (Warned, |e| {
+            met_before(e, 3, ("runpod", "x"), Standing::Before);
+        }),
+        (Warned, |e| {
+            met_before(e, 3, ("lambda", "gpu_1x"), Standing::Before);
+        }),
+        (Warned, |e| {
+            met_before(e, 3, ("lambda", "gpu_8x"), Standing::Before)
+                .gpu
+                .memory_mib = 40_000;
+        }),
+        (Warned, |e| {
+            let before = met_before(e, 3, ("lambda", "gpu_8x"), Standing::Before);
+            before.gpu.name = "NVIDIA H20".to_owned();
+        }),
+        (Warned, |e| {
+            gpu(e, 3).serial = Some("1650522001234".to_owned());
+            let before = met_before(e, 3, ("lambda", "gpu_8x"), Standing::Before);
+            before.gpu.serial = Some("1650522009999".to_owned());
+        }),
+        (Warned, |e| {
+            gpu(e, 3).serial = Some("1650522001234".to_owned());
+            let before = met_before(e, 3, ("lambda", "gpu_8x"), Standing::Before);
+            before.gpu.uuid = "GPU-x".to_owned();
+        }),
+        (NotRun, |e| e.history = None),
+    ]
+};
+
+#[test]
+fn what_was_seen_before_fails_a_node_only_where_nothing_else_explains_it() {
+    for (at, (outcome, change)) in CASES.iter().enumerate() {
+        let (unmet, verdict) = after(change);
+        assert_eq!(unmet, [(FindingCode::InventoryHistory, *outcome)], "{at}");
+        let expected = match outcome {
+            Outcome::Failed => Verdict::Fail,
+            Outcome::Warned => Verdict::PassWithWarnings,
+            _ => Verdict::Pass,
+        };
+        assert_eq!(verdict, expected, "{at}");
+    }
+}
+
+#[test]
+fn a_gpu_that_comes_back_as_it_was_is_no_news_and_neither_are_others() {
+    for change in [
+        |e: &mut Evidence| {
+            met_before(e, 3, ("lambda", "gpu_8x"), Standing::Before);
+        },
+        |e: &mut Evidence| {
+            let before = met_before(e, 3, ("runpod", "x"), Standing::InUse);
+            before.gpu.uuid = "GPU-of-another".to_owned();
+        },
+        |e: &mut Evidence| {
+            // Zeros are written where a board has no number.
+            gpu(e, 3).serial = Some("0".to_owned());
+            let before = met_before(e, 3, ("runpod", "x"), Standing::InUse);
+            (before.gpu.uuid, before.gpu.serial) = ("GPU-x".to_owned(), Some("0".to_owned()));
+        },
+    ] {
+        assert_eq!(after(change), (Vec::new(), Verdict::Pass));
+    }
+}
+
+#[test]
+fn both_listings_stand_in_the_warning_and_the_worst_sighting_counts() {
+    let note = |change: fn(&mut Evidence)| {
+        let (findings, _) = judged(change);
+        let code = FindingCode::InventoryHistory;
+        let found = findings.into_iter().find(|found| found.code == code);
+        found.expect("judged").note
+    };
+    let resold = note(|e| {
+        met_before(e, 3, ("runpod", "x"), Standing::Before);
+    });
+    let other = OfferId::of_identity(&["runpod", "x"]);
+    for part in [
+        "GPU 3",
+        &other.to_string(),
+        "runpod",
+        &listing().offer.to_string(),
+        "lambda",
+    ] {
+        assert!(resold.contains(part), "{part}: {resold}");
+    }
+    let worst = note(|e| {
+        met_before(e, 3, ("runpod", "x"), Standing::Before);
+        met_before(e, 3, ("lambda", "gpu_8x"), slow_then());
+        for gpu in 0..8 {
+            met_before(e, gpu, ("runpod", "x"), Standing::InUse);
+        }
+    });
+    assert!(
+        worst.contains("GPU 3: its node failed hbm.bw of late"),
+        "{worst}"
+    );
+    assert!(
+        worst.contains("GPU 7: another lease has it just now"),
+        "{worst}"
+    );
+}
+
+#[test]
+fn only_failures_of_the_hardware_itself_put_it_into_quarantine() {
+    let codes = |change: fn(&mut Evidence)| condemned(&judged(change).0);
+    assert_eq!(codes(|_| {}), []);
+    assert_eq!(
+        codes(|e| memory(e)[2].bad_words = 3),
+        [FindingCode::MemoryPattern]
+    );
+    // A reset cures it; a report that nobody signed is no word of the host; another's GPU is not its own.
+    assert_eq!(codes(|e| gpu(e, 3).mig_enabled = Some(true)), []);
+    assert_eq!(
+        codes(|e| report(e).signature_problem = Some("forged".to_owned())),
+        []
+    );
+    assert_eq!(
+        codes(|e| {
+            met_before(e, 3, ("runpod", "x"), Standing::InUse);
+        }),
+        []
+    );
+}
