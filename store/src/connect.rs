@@ -1,25 +1,21 @@
 //! Opening a database: two pools on SQLite, one on PostgreSQL.
 
+mod postgres;
+mod sqlite;
+
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use market::spending::SpendingLimits;
-use sea_orm::sqlx::postgres::PgConnectOptions;
-use sea_orm::sqlx::sqlite::{SqliteJournalMode, SqliteSynchronous};
-use sea_orm::{ConnectOptions, DatabaseConnection, DbErr, RuntimeErr};
+use sea_orm::{DatabaseConnection, DbErr, RuntimeErr, SqlxError};
 
 use crate::StoreError;
 use crate::stock::StockPolicy;
 
-/// Connections kept to PostgreSQL, and readers of an SQLite file.
-const PG_CONNECTIONS: u32 = 16;
-const SQLITE_READERS: u32 = 4;
-
 /// Which database to open.
 #[derive(Clone)]
 pub enum Database {
-    /// An SQLite file, made when it is absent.
+    /// An SQLite file, made when it is absent; only its owner reads it.
     Sqlite {
         /// Where the file is; its folder exists.
         path: PathBuf,
@@ -52,40 +48,24 @@ pub struct Store {
 impl Store {
     /// Opens a database. Its schema is whatever it is: see [`Store::migrate_up`].
     ///
-    /// Errors: [`StoreError::Database`] when it cannot be reached or opened.
+    /// Errors: [`StoreError::Unopened`] when it cannot be reached or opened,
+    /// [`StoreError::NoPostgresUrl`].
     pub async fn connect(database: Database) -> Result<Self, StoreError> {
-        match database {
-            Database::Sqlite { path } => {
-                // The writer comes first: it makes the file and sets the journal mode.
-                let write = sea_orm::Database::connect(sqlite(path.clone(), false)).await?;
-                let read = sea_orm::Database::connect(sqlite(path, true)).await?;
-                Ok(Self {
-                    read,
-                    write,
-                    stock: StockPolicy::default(),
-                    limits: SpendingLimits::default(),
-                    #[cfg(feature = "fixture")]
-                    gate: crate::fixture::Gate::default(),
-                })
-            }
+        let (write, read) = match database {
+            Database::Sqlite { path } => sqlite::open(path).await?,
             Database::Url(url) => {
-                check_url(&url)?;
-                let mut options = ConnectOptions::new(url);
-                options
-                    .max_connections(PG_CONNECTIONS)
-                    .test_before_acquire_if_idle_for(Duration::from_secs(30))
-                    .sqlx_logging(false);
-                let pool = sea_orm::Database::connect(options).await?;
-                Ok(Self {
-                    read: pool.clone(),
-                    write: pool,
-                    stock: StockPolicy::default(),
-                    limits: SpendingLimits::default(),
-                    #[cfg(feature = "fixture")]
-                    gate: crate::fixture::Gate::default(),
-                })
+                let pool = postgres::open(url).await?;
+                (pool.clone(), pool)
             }
-        }
+        };
+        Ok(Self {
+            read,
+            write,
+            stock: StockPolicy::default(),
+            limits: SpendingLimits::default(),
+            #[cfg(feature = "fixture")]
+            gate: crate::fixture::Gate::default(),
+        })
     }
 
     /// The same database under another rule about offers whose stock is not counted.
@@ -127,64 +107,20 @@ impl Store {
     }
 }
 
-/// Refuses what is no PostgreSQL URL before anyone else does: their words repeat the URL, and with
-/// it the password.
-fn check_url(url: &str) -> Result<(), StoreError> {
-    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-    let readable = url.parse::<PgConnectOptions>().is_ok();
-    if readable && matches!(scheme, "postgres" | "postgresql") {
-        return Ok(());
+/// Why a database could not be opened, once: each layer repeats what the one below it says.
+fn why(error: DbErr) -> String {
+    match error {
+        DbErr::Conn(RuntimeErr::SqlxError(cause))
+        | DbErr::Exec(RuntimeErr::SqlxError(cause))
+        | DbErr::Query(RuntimeErr::SqlxError(cause)) => words(&cause),
+        other => other.to_string(),
     }
-    let why = "its URL is not of the form postgres://user:password@host:port/name".to_owned();
-    Err(DbErr::Conn(RuntimeErr::Internal(why)).into())
 }
 
-/// One writer, because SQLite has one; readers beside it never wait for it (WAL).
-fn sqlite(path: PathBuf, reader: bool) -> ConnectOptions {
-    let mut options = ConnectOptions::new("sqlite://");
-    options
-        .max_connections(if reader { SQLITE_READERS } else { 1 })
-        .test_before_acquire_if_idle_for(Duration::from_secs(30))
-        .sqlx_logging(false)
-        .map_sqlx_sqlite_opts(move |sqlite| {
-            let sqlite = sqlite
-                .filename(&path)
-                .create_if_missing(!reader)
-                .journal_mode(SqliteJournalMode::Wal)
-                .synchronous(SqliteSynchronous::Normal)
-                .foreign_keys(true)
-                .busy_timeout(Duration::from_secs(10));
-            if reader {
-                sqlite.pragma("query_only", "ON")
-            } else {
-                sqlite
-            }
-        });
-    options
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_that_cannot_be_used_is_refused_without_its_password() {
-        for url in [
-            "mysql://user:canary@host/name",
-            "postgres://user:can ary@host:99999/name",
-            "sqlite://file?canary",
-            "canary",
-        ] {
-            let error = check_url(url).expect_err("no PostgreSQL URL");
-            let StoreError::Database { source } = error else {
-                panic!("{error:?}")
-            };
-            let words = source.to_string();
-            assert!(
-                words.contains("postgres://") && !words.contains("ary"),
-                "{words}"
-            );
-        }
-        check_url("postgres://user:password@host/name").expect("a usable URL");
+fn words(error: &SqlxError) -> String {
+    match error {
+        SqlxError::Database(refusal) => refusal.message().to_owned(),
+        SqlxError::Io(error) => error.to_string(),
+        other => other.to_string(),
     }
 }

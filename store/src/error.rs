@@ -171,6 +171,19 @@ pub enum StoreError {
         /// Which value, and why.
         detail: String,
     },
+    /// What is to name a PostgreSQL database does not. It is not shown: it may hold a password.
+    #[error(
+        "its URL is not of the form postgres://user:password@host:port/name; write special characters of a password as %XX"
+    )]
+    NoPostgresUrl,
+    /// The database could not be opened or reached in the first place.
+    #[error("{place} cannot be opened: {why}")]
+    Unopened {
+        /// Which database, and where, without user and password.
+        place: String,
+        /// Why, and what to look at.
+        why: String,
+    },
     /// The database refused or could not be reached.
     #[error("the database could not do it")]
     Database {

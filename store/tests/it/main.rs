@@ -8,6 +8,7 @@ mod catalog;
 mod commands;
 mod credits;
 mod events;
+mod files;
 mod given_up;
 mod holds;
 mod idempotency;
