@@ -10,6 +10,7 @@ mod backup;
 mod bench;
 mod catalogue;
 mod client;
+mod database;
 mod hybrid;
 mod input;
 mod keys;
@@ -208,7 +209,7 @@ pub fn run(cli: Cli) -> ExitCode {
             ExitCode::from(2)
         }
         Err(Ending::Broken(error)) => {
-            complain(&format!("{error:#}"));
+            complain(&crate::chain(error.as_ref()));
             ExitCode::from(1)
         }
     }
@@ -217,6 +218,11 @@ pub fn run(cli: Cli) -> ExitCode {
 /// Says on stderr why the exit status is what it is. Nobody may be listening there.
 fn complain(why: &str) {
     let _ = writeln!(std::io::stderr(), "error: {why}");
+}
+
+/// Says on stderr what was done beside what was asked for. Nobody may be listening there.
+pub(crate) fn note(what: &str) {
+    let _ = writeln!(std::io::stderr(), "note: {what}");
 }
 
 /// Reads the files of price lists. What stood in two of them would count twice, so each is taken

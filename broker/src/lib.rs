@@ -15,6 +15,7 @@ pub mod books;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod data_dir;
 pub mod decision;
 pub mod demo;
 pub mod feed;
@@ -47,14 +48,18 @@ pub mod sweep;
 pub mod verify;
 pub mod webhooks;
 
-/// An error with all its causes in one line, for the log.
+/// An error with all its causes in one line, for the log; each is said once.
 #[must_use]
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
+        let words = next.to_string();
+        // Errors of other crates often end in the words of their cause.
+        if !text.ends_with(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
         cause = next.source();
     }
     text

@@ -1,7 +1,8 @@
 //! Sealing: secrets lie in the database only under a key that lies elsewhere.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rand::RngCore as _;
@@ -25,32 +26,47 @@ impl std::fmt::Debug for SealingKey {
 }
 
 impl SealingKey {
-    /// The configured key; for the embedded database a missing one is made in its directory,
-    /// readable by its owner alone.
+    /// The configured key, where one is.
     ///
-    /// Errors: [`ConfigError::SealingKey`] when none is configured for a database of its own
-    /// server, or when what is configured is no key.
-    pub fn load(config: &SecretsConfig, embedded_dir: Option<&Path>) -> Result<Self, ConfigError> {
-        if let Some(key) = &config.key {
-            return Self::parse(key.expose_secret());
+    /// Errors: [`ConfigError::SealingKey`] when what is configured is no key.
+    pub fn configured(config: &SecretsConfig) -> Result<Option<Self>, ConfigError> {
+        match (&config.key, &config.key_file) {
+            (Some(key), _) => Self::parse(key.expose_secret()).map(Some),
+            (None, Some(file)) => Self::of_file(file).map(Some),
+            (None, None) => Ok(None),
         }
-        if let Some(file) = &config.key_file {
-            return Self::parse(&read(file)?);
-        }
-        let Some(dir) = embedded_dir else {
-            return Err(ConfigError::SealingKey("none is configured".into()));
-        };
-        Self::of_file(&dir.join("secret.key"))
     }
 
-    /// The key in a file; where there is none, one is made, readable by its owner alone.
+    /// The key in a file.
     ///
     /// Errors: [`ConfigError::SealingKey`].
     pub fn of_file(file: &Path) -> Result<Self, ConfigError> {
-        if !file.exists() {
-            make(file)?;
-        }
         Self::parse(&read(file)?)
+    }
+
+    /// Makes a key in a file, readable by its owner alone; `false` where there is one already.
+    ///
+    /// Errors: [`ConfigError::SealingKey`].
+    pub fn make(file: &Path) -> Result<bool, ConfigError> {
+        let mut key = [0; 32];
+        rand::rng().fill_bytes(&mut key);
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut made = match options.open(file) {
+            Ok(made) => made,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+            Err(error) => return Err(unusable(file, &error)),
+        };
+        // On the disk before anything is sealed with it.
+        let written = made
+            .write_all(hex::encode(key).as_bytes())
+            .and_then(|()| made.sync_all());
+        written.map_err(|error| {
+            // Half a key is none.
+            let _ = fs::remove_file(file);
+            unusable(file, &error)
+        })?;
+        Ok(true)
     }
 
     fn parse(text: &str) -> Result<Self, ConfigError> {
@@ -94,27 +110,11 @@ impl SealingKey {
 }
 
 fn read(file: &Path) -> Result<String, ConfigError> {
-    fs::read_to_string(file)
-        .map_err(|error| ConfigError::SealingKey(format!("{}: {error}", file.display())))
+    fs::read_to_string(file).map_err(|error| unusable(file, &error))
 }
 
-fn make(file: &Path) -> Result<(), ConfigError> {
-    let mut key = [0; 32];
-    rand::rng().fill_bytes(&mut key);
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options
-        .open(file)
-        .and_then(|mut made| made.write_all(hex::encode(key).as_bytes()));
-    match written {
-        // Another process made it first: its key is the one to use.
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        other => {
-            other.map_err(|error| ConfigError::SealingKey(format!("{}: {error}", file.display())))
-        }
-    }
+fn unusable(file: &Path, error: &io::Error) -> ConfigError {
+    ConfigError::SealingKey(format!("{}: {error}", file.display()))
 }
 
 #[cfg(test)]
@@ -122,7 +122,9 @@ mod tests {
     use super::*;
 
     fn key(dir: &Path) -> SealingKey {
-        SealingKey::load(&SecretsConfig::default(), Some(dir)).expect("a key")
+        let file = dir.join("a.key");
+        SealingKey::make(&file).expect("made, or there");
+        SealingKey::of_file(&file).expect("a key")
     }
 
     #[test]
@@ -140,21 +142,21 @@ mod tests {
     }
 
     #[test]
-    fn without_an_embedded_database_a_missing_key_stops_the_start() {
-        let error = SealingKey::load(&SecretsConfig::default(), None).expect_err("no key");
-        assert!(
-            error.to_string().contains("BROKER__SECRETS__KEY"),
-            "{error}"
-        );
+    fn a_key_is_made_once_and_never_written_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("a.key");
+        assert!(SealingKey::make(&file).expect("made"));
+        let first = fs::read(&file).expect("a key");
+        assert!(!SealingKey::make(&file).expect("left alone"));
+        assert_eq!(fs::read(&file).expect("a key"), first);
     }
 
-    #[cfg(unix)]
     #[test]
     fn the_made_key_is_readable_by_its_owner_alone() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().expect("a directory");
         key(dir.path());
-        let mode = fs::metadata(dir.path().join("secret.key"))
+        let mode = fs::metadata(dir.path().join("a.key"))
             .expect("made")
             .permissions()
             .mode();

@@ -4,7 +4,7 @@
 //! in the database, and loopback providers do not get a connection.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::app::{AgentDelivery, Broker, Parts, ProviderLink};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, ProviderConfig};
+use crate::data_dir;
 use crate::hot::{HotState, InProcess, Redis, RedisRefused};
 use crate::keys::{KeyError, Keys};
 use crate::oidc::Oidc;
@@ -53,6 +54,15 @@ pub enum StartError {
     /// Providers of a simulator outside a simulation.
     #[error("simulated providers were given to a production database; use a simulation database")]
     SimulatedInProduction,
+    /// Another service runs on the embedded database.
+    #[error(
+        "another service runs on the data directory {}; stop it, give this one another with --data-dir, or set DATABASE_URL to PostgreSQL, which several replicas share",
+        dir.display()
+    )]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// A file or directory cannot be used.
     #[error("{what} cannot be used")]
     File {
@@ -71,37 +81,40 @@ pub async fn open_store(config: &Config) -> Result<Store, StartError> {
     let database = match &config.database.url {
         Some(url) => Database::Url(url.expose_secret().to_owned()),
         None => {
-            make_dir(&config.data_dir)?;
+            data_dir::make(&config.data_dir)?;
             Database::Sqlite {
-                path: config.data_dir.join("broker.db"),
+                path: data_dir::database(&config.data_dir),
             }
         }
     };
     Ok(Store::connect(database).await?)
 }
 
-/// The key under which this database's secrets are sealed.
+/// The key under which this database's secrets are sealed. For an embedded database in which nothing
+/// is sealed yet one is made beside it.
 ///
 /// Errors: [`ConfigError::SealingKey`]; on a database of its own server a missing key is one.
-pub fn sealing_key(config: &Config) -> Result<SealingKey, ConfigError> {
-    let embedded = config
-        .database
-        .url
-        .is_none()
-        .then_some(config.data_dir.as_path());
-    SealingKey::load(&config.secrets, embedded)
-}
-
-fn make_dir(dir: &Path) -> Result<(), StartError> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    // It holds every tenant's rows and the sealing key: nobody else on this machine may read it.
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(dir).map_err(|source| StartError::File {
-        what: format!("the directory {}", dir.display()),
-        source,
-    })
+pub async fn sealing_key(config: &Config, store: &Store) -> Result<SealingKey, StartError> {
+    if let Some(key) = SealingKey::configured(&config.secrets)? {
+        return Ok(key);
+    }
+    if config.database.url.is_some() {
+        return Err(ConfigError::SealingKey("none is configured".into()).into());
+    }
+    let file = data_dir::sealing_key(&config.data_dir);
+    if !file.exists() {
+        // Another key in its place would open nothing, and look as if it were the right one.
+        if store.sealed().any().await? {
+            let why = format!(
+                "{} is missing, and secrets in the database are sealed with it: put it back from \
+                 where you keep it",
+                file.display()
+            );
+            return Err(ConfigError::SealingKey(why).into());
+        }
+        SealingKey::make(&file)?;
+    }
+    Ok(SealingKey::of_file(&file)?)
 }
 
 /// Puts a broker together for the given mode.
@@ -138,7 +151,8 @@ pub async fn with_store(
     let store = store.with_default_limits(config.spending.limits());
     store.settings().settle_mode(mode, clock.now()).await?;
     let oidc = Oidc::new(&config.oidc, mode)?;
-    let keys = Keys::load(&store, Arc::new(sealing_key(&config)?), clock.now()).await?;
+    let sealing = Arc::new(sealing_key(&config, &store).await?);
+    let keys = Keys::load(&store, sealing, clock.now()).await?;
     let hot = hot_state(&config, &store, clock.now()).await?;
     if mode == DatabaseMode::Production && !simulated.is_empty() {
         return Err(StartError::SimulatedInProduction);

@@ -69,6 +69,24 @@ pub type Anew<'a, E> = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, E> + Send + Sync +
 service_wide!(Sealed, sealed, "sealed secrets of all kinds");
 
 impl Sealed<'_> {
+    /// Whether any secret is sealed in this database, so that it needs the key that sealed it.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn any(&self) -> Result<bool, StoreError> {
+        for of in SEALED {
+            let mut query = Query::select();
+            query
+                .column(Alias::new(of.key))
+                .from(Alias::new(of.table))
+                .and_where(Expr::col(Alias::new(of.column)).is_not_null())
+                .limit(1);
+            if self.store.read.query_one(&query).await?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Puts `anew(purpose, sealed)` in place of every sealed secret, in one transaction with the
     /// audit entry; says how many there were.
     ///

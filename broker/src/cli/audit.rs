@@ -2,10 +2,10 @@
 
 use clap::{Args, Subcommand};
 
+use super::database::open;
 use super::table::{print_line, table};
 use super::{DatabaseArgs, Ending, block_on};
 use crate::config::Config;
-use crate::start;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {
@@ -30,9 +30,7 @@ pub(super) fn run(command: AuditCommand) -> Result<(), Ending> {
     let AuditCommand::Check(args) = command;
     let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
     block_on(async {
-        let store = start::open_store(&config)
-            .await
-            .map_err(Ending::cannot_start)?;
+        let store = open(&config).await?;
         let ends = store
             .audit()
             .check()

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use store::backup::BackupError;
 
-use super::ledger::open;
+use super::database::open;
 use super::table::print_line;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::config::Config;

@@ -33,6 +33,7 @@ use serde_json::Value;
 use self::api::{Api, Document};
 use self::connection::ServiceArgs;
 pub(super) use self::login::NewProfile;
+pub(super) use self::profile::parse_name;
 use super::table::print_line;
 use super::{Ending, block_on};
 

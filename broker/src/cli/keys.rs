@@ -104,10 +104,7 @@ pub(super) fn run(command: KeysCommand) -> Result<(), Ending> {
 
 async fn open(database: &DatabaseArgs) -> Result<(Config, Store), Ending> {
     let config = Config::load(database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
-    let store = start::open_store(&config)
-        .await
-        .map_err(Ending::cannot_start)?;
-    store.migrate_up().await?;
+    let store = super::database::open(&config).await?;
     Ok((config, store))
 }
 
@@ -146,7 +143,8 @@ fn list(args: &ListArgs) -> Result<(), Ending> {
 fn rotate(args: &RotateArgs) -> Result<(), Ending> {
     block_on(async {
         let (config, store) = open(&args.database).await?;
-        let sealing = start::sealing_key(&config).map_err(Ending::wrong_input)?;
+        let sealing = start::sealing_key(&config, &store).await;
+        let sealing = sealing.map_err(Ending::cannot_start)?;
         let now = SystemClock.now();
         let kid = keys::rotate(&store, &sealing, args.purpose.into(), now).await?;
         if args.json {
@@ -160,8 +158,10 @@ fn rotate(args: &RotateArgs) -> Result<(), Ending> {
 fn reseal(args: &ResealArgs) -> Result<(), Ending> {
     block_on(async {
         let (config, store) = open(&args.database).await?;
-        let old = start::sealing_key(&config).map_err(Ending::wrong_input)?;
+        let old = start::sealing_key(&config, &store).await;
+        let old = old.map_err(Ending::cannot_start)?;
         let file = &args.new_key_file;
+        let is_made = SealingKey::make(file).map_err(Ending::wrong_input)?;
         let new = SealingKey::of_file(file).map_err(Ending::wrong_input)?;
         let anew = |purpose: &str, sealed: &[u8]| {
             let secret = old.open(purpose, sealed)?;
@@ -174,9 +174,20 @@ fn reseal(args: &ResealArgs) -> Result<(), Ending> {
             .await
             .map_err(|error| match error {
                 unopened @ ResealError::Secret { .. } => {
+                    if is_made {
+                        // Nothing is sealed with it. What failed is said; its remains add nothing.
+                        let _ = std::fs::remove_file(file);
+                    }
                     Ending::WrongInput(crate::chain(&unopened))
                 }
-                broken @ ResealError::Store(_) => Ending::from(broken),
+                // The database may have taken it all the same before the connection broke.
+                broken @ ResealError::Store(_) => {
+                    let keep = format!(
+                        "keep {} until a start has shown which key the secrets are sealed with",
+                        file.display()
+                    );
+                    Ending::Broken(anyhow::Error::from(broken).context(keep))
+                }
             })?;
         if args.json {
             let resealed = serde_json::json!({ "secrets": count, "new_key_file": file });

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use store::Store;
 use store::ledger::Books;
 
+use super::database::open;
 use super::table::{print_line, table};
 use super::{DatabaseArgs, Ending, block_on};
 use crate::books::{self, Difference, MovedPrice};
 use crate::config::Config;
-use crate::start;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LedgerCommand {
@@ -55,31 +54,6 @@ pub(super) fn run(command: LedgerCommand) -> Result<(), Ending> {
             ))),
         }
     })
-}
-
-/// Opens a database that must be there already: books are never made by looking at them.
-pub(super) async fn open(config: &Config) -> Result<Store, Ending> {
-    let embedded = config.data_dir.join("broker.db");
-    if config.database.url.is_none() && !embedded.is_file() {
-        return Err(Ending::wrong_input(format!(
-            "there is no database at {}; name its directory with --data-dir",
-            embedded.display()
-        )));
-    }
-    let store = start::open_store(config)
-        .await
-        .map_err(Ending::cannot_start)?;
-    if store
-        .migration_status()
-        .await?
-        .iter()
-        .any(|change| !change.applied)
-    {
-        return Err(Ending::wrong_input(
-            "the schema of the database is older than this program; run `broker migrate up` first",
-        ));
-    }
-    Ok(store)
 }
 
 fn as_json(books: &Books, differences: &[Difference], moved: &[MovedPrice]) -> String {

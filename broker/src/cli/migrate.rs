@@ -3,10 +3,10 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::database::{open_any, open_or_make};
 use super::table::print_line;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::config::Config;
-use crate::start;
 
 /// Moves the schema of the database.
 #[derive(Debug, Args)]
@@ -37,13 +37,12 @@ enum Direction {
 pub(super) fn run(args: MigrateArgs) -> Result<(), Ending> {
     let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
     block_on(async {
-        let store = start::open_store(&config)
-            .await
-            .map_err(Ending::cannot_start)?;
-        match args.direction {
-            Direction::Up => store.migrate_up().await?,
-            Direction::Down { steps } => store.migrate_down(steps).await?,
-            Direction::Status => {}
+        let store = match args.direction {
+            Direction::Up => open_or_make(&config).await?,
+            Direction::Down { .. } | Direction::Status => open_any(&config).await?,
+        };
+        if let Direction::Down { steps } = args.direction {
+            store.migrate_down(steps).await?;
         }
         let changes = store.migration_status().await?;
         if args.json {

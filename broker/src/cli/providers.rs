@@ -18,11 +18,12 @@ use store::providers::{Cause, Provider, ProviderChange};
 use store::settings::DatabaseMode;
 use store::{Conflict, Store, StoreError};
 
-use super::ledger::open;
+use super::database::{open, open_or_make};
 use super::table::print_line;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
+use crate::secrets::SealingKey;
 use crate::start;
 
 #[derive(Debug, Subcommand)]
@@ -165,9 +166,7 @@ impl Desk {
     /// Makes the embedded database where there is none.
     async fn open_or_make(form: &FormArgs) -> Result<Self, Ending> {
         let config = load(form)?;
-        let store = start::open_store(&config).await;
-        let store = store.map_err(Ending::cannot_start)?;
-        store.migrate_up().await?;
+        let store = open_or_make(&config).await?;
         Self::over(config, store, form).await
     }
 
@@ -179,6 +178,11 @@ impl Desk {
             store,
             json: form.json,
         })
+    }
+
+    async fn sealing_key(&self) -> Result<SealingKey, Ending> {
+        let key = start::sealing_key(&self.config, &self.store).await;
+        key.map_err(Ending::cannot_start)
     }
 
     /// Whether the configuration connects a provider; it wins over what is entered.

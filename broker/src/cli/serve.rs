@@ -11,6 +11,7 @@ use tracing::warn;
 use super::market::{Market, keep_turning};
 use super::{DatabaseArgs, Ending, block_on, listen_at, read_sheets};
 use crate::config::Config;
+use crate::data_dir::Claim;
 use crate::spans::Spans;
 use crate::{background, http, ingest, start};
 
@@ -64,6 +65,11 @@ async fn serve(config: Config, simulate: bool) -> Result<(), Ending> {
     let mut stopped = Stopped::listen()?;
     let listener = listen_at(&config.server.listen)?;
     let address = listener.local_addr()?;
+    // Two services would take each other's machines for nobody's, each at its own providers.
+    let _claim = match config.database.url {
+        None => Some(Claim::take(&config.data_dir).map_err(Ending::cannot_start)?),
+        Some(_) => None,
+    };
     let public_url = config
         .server
         .public_url

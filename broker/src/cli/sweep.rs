@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::json;
 use store::settings::DatabaseMode;
 
-use super::ledger::open;
+use super::database::open;
 use super::market::Market;
 use super::table::print_line;
 use super::{DatabaseArgs, Ending, block_on};

@@ -12,13 +12,13 @@ use store::audit::{AuditNote, NewAuditEntry};
 use store::idempotency::{Answer, Completion};
 use store::tenants::Project;
 
-use super::client::NewProfile;
+use super::client::{NewProfile, parse_name};
+use super::database::open_or_make;
 use super::table::print_line;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
 use crate::http::api_keys::{NewSecret, default_scopes};
-use crate::start;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
@@ -51,6 +51,9 @@ pub(super) struct CreateArgs {
     /// need not run yet.
     #[arg(long, value_name = "URL", conflicts_with = "json")]
     login: Option<String>,
+    /// The profile to keep it in, with --login; the one logged in last, when nothing is said.
+    #[arg(long, value_name = "NAME", value_parser = parse_name, requires = "login")]
+    profile: Option<String>,
     /// One JSON object, for programs.
     #[arg(long)]
     json: bool,
@@ -86,13 +89,12 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
     for project in &args.projects {
         check_name("a project's name", project.trim())?;
     }
-    let profile = args.login.as_deref().map(NewProfile::of).transpose()?;
+    let profile = args.login.as_deref();
+    let profile = profile.map(|server| NewProfile::of(server, args.profile.as_deref()));
+    let profile = profile.transpose()?;
     let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
     block_on(async {
-        let store = start::open_store(&config)
-            .await
-            .map_err(Ending::cannot_start)?;
-        store.migrate_up().await?;
+        let store = open_or_make(&config).await?;
         let now = SystemClock.now();
         let tenant = store
             .tenants()
@@ -136,7 +138,9 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
         let keys = store.api_keys().of(tenant.id);
         keys.insert(key, Some(completion)).await?;
         if let Some(profile) = profile {
-            return Ok(print_line(&profile.keep(secret.reveal().into())?)?);
+            return Ok(print_line(
+                &profile.keep(secret.reveal().into(), tenant.id)?,
+            )?);
         }
         if args.json {
             return Ok(print_line(&made.to_string())?);

@@ -360,7 +360,8 @@ async fn a_rotated_signing_key_verifies_on_until_its_tokens_have_lapsed() {
     page.expect(200);
     let before = published().await;
     // Another process rotates.
-    let sealing = broker::start::sealing_key(broker.config()).expect("the sealing key");
+    let sealing = broker::start::sealing_key(broker.config(), broker.store()).await;
+    let sealing = sealing.expect("the sealing key");
     let purpose = store::signing_keys::KeyPurpose::Token;
     let kid = broker::keys::rotate(broker.store(), &sealing, purpose, broker.now())
         .await
@@ -398,7 +399,8 @@ async fn a_token_of_a_key_that_another_replica_made_has_the_keys_read_at_once() 
     let broker = service.world.broker();
     service.world.clock().advance(TimeDelta::seconds(61));
     service.with(&key).get("/v1/reservations").await.expect(200);
-    let sealing = std::sync::Arc::new(broker::start::sealing_key(broker.config()).expect("a key"));
+    let sealing = broker::start::sealing_key(broker.config(), broker.store()).await;
+    let sealing = std::sync::Arc::new(sealing.expect("a key"));
     let purpose = store::signing_keys::KeyPurpose::Token;
     broker::keys::rotate(broker.store(), &sealing, purpose, broker.now())
         .await

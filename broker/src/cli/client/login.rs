@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::Args;
+use market::ids::TenantId;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
@@ -17,8 +18,8 @@ use super::connection::{
 use super::profile::{self, Profile, Profiles, parse_name};
 use super::route::Route;
 use super::sheet::{print_sheet, text};
-use crate::cli::Ending;
 use crate::cli::table::print_line;
+use crate::cli::{Ending, note};
 
 /// Checks an API key against a service, and keeps both as a profile.
 ///
@@ -75,10 +76,13 @@ pub(super) async fn login(args: LoginArgs) -> Result<(), Ending> {
         server: connection.server.to_string(),
         key,
         insecure_http: args.insecure_http,
+        tenant: who["tenant"].as_str().map(str::to_owned),
     };
-    profiles.profiles.insert(name.clone(), profile);
-    profiles.default = Some(name.clone());
+    let replaced = profiles.keep(&name, profile);
     profiles.write(&file)?;
+    if let Some(replaced) = replaced {
+        note(&replaced);
+    }
     if args.json {
         return Ok(print_line(&who.to_string())?);
     }
@@ -100,34 +104,42 @@ pub(in crate::cli) struct NewProfile {
 }
 
 impl NewProfile {
-    /// The profile that is used where none is named, for the service at this address.
+    /// A profile for the service at this address; the one that is used where none is named, when
+    /// nothing is said.
     ///
     /// Errors: wrong input, for an address that keys may not travel to, or profiles that cannot be
     /// read.
-    pub(in crate::cli) fn of(server: &str) -> Result<Self, Ending> {
+    pub(in crate::cli) fn of(server: &str, name: Option<&str>) -> Result<Self, Ending> {
         let file = profile::file()?;
         let profiles = Profiles::read(&file)?;
         let server = Address::parse(server)?;
         server.check_encryption(false)?;
-        let name = profiles.default.clone();
+        let name = name.or(profiles.default.as_deref()).unwrap_or("default");
         Ok(Self {
-            name: name.unwrap_or_else(|| "default".to_owned()),
+            name: name.to_owned(),
             file,
             profiles,
             server,
         })
     }
 
-    /// Keeps the key, and says where.
-    pub(in crate::cli) fn keep(mut self, key: SecretString) -> Result<String, Ending> {
+    /// Keeps the key of this tenant, and says where.
+    pub(in crate::cli) fn keep(
+        mut self,
+        key: SecretString,
+        tenant: TenantId,
+    ) -> Result<String, Ending> {
         let profile = Profile {
             server: self.server.to_string(),
             key,
             insecure_http: false,
+            tenant: Some(tenant.to_string()),
         };
-        self.profiles.profiles.insert(self.name.clone(), profile);
-        self.profiles.default = Some(self.name.clone());
+        let replaced = self.profiles.keep(&self.name, profile);
         self.profiles.write(&self.file)?;
+        if let Some(replaced) = replaced {
+            note(&replaced);
+        }
         let (name, file) = (self.name, self.file.display());
         Ok(format!(
             "Kept the key for {} as profile {name} in {file}.",

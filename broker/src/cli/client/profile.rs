@@ -25,6 +25,16 @@ pub(super) struct Profile {
     /// Whether its user has agreed to send the key there unencrypted.
     #[serde(default)]
     pub(super) insecure_http: bool,
+    /// The tenant that the key is of; not known of one that an earlier release kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tenant: Option<String>,
+}
+
+impl Profile {
+    /// Whether it is for the same tenant at the same service.
+    fn is_of(&self, other: &Self) -> bool {
+        self.server == other.server && self.tenant.is_some() && self.tenant == other.tenant
+    }
 }
 
 fn expose<S: Serializer>(key: &SecretString, serializer: S) -> Result<S::Ok, S::Error> {
@@ -61,7 +71,7 @@ pub(super) fn file() -> Result<PathBuf, Ending> {
 }
 
 /// Checks the name of a profile.
-pub(super) fn parse_name(name: &str) -> Result<String, String> {
+pub(in crate::cli) fn parse_name(name: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if (1..=64).contains(&name.len()) && name.chars().all(plain) {
         return Ok(name.to_owned());
@@ -70,6 +80,26 @@ pub(super) fn parse_name(name: &str) -> Result<String, String> {
 }
 
 impl Profiles {
+    /// Keeps a profile as the one that is used where none is named. Gives what to tell when another
+    /// tenant's key, or one for another service, gives way to it.
+    pub(super) fn keep(&mut self, name: &str, profile: Profile) -> Option<String> {
+        self.default = Some(name.to_owned());
+        let old = self.profiles.insert(name.to_owned(), profile)?;
+        let new = &self.profiles[name];
+        if old.is_of(new) || old.key.expose_secret() == new.key.expose_secret() {
+            return None;
+        }
+        let tenant = match &old.tenant {
+            Some(id) => format!("tenant {id}"),
+            None => "a tenant that was not noted".to_owned(),
+        };
+        Some(format!(
+            "profile {name} held another key, for {tenant} at {}; it is forgotten here, and stays \
+             good there (--profile NAME keeps keys beside each other)",
+            old.server
+        ))
+    }
+
     /// Reads the file; none is as one without profiles.
     ///
     /// Errors: wrong input, for a file that others can read or that cannot be understood. What it
@@ -138,6 +168,7 @@ mod tests {
             server: "http://127.0.0.1:8080".into(),
             key: key.into(),
             insecure_http: false,
+            tenant: Some("ten_acme".into()),
         };
         Profiles {
             default: Some("here".into()),
@@ -173,6 +204,41 @@ mod tests {
         let refused = format!("{:?}", Profiles::read(&file).expect_err("refused"));
         assert!(refused.contains("line 3"), "{refused}");
         assert!(!refused.contains("canary"), "{refused}");
+    }
+
+    #[test]
+    fn a_key_that_gives_way_to_another_is_told_unless_it_is_of_the_same_tenant_there() {
+        let held = |server: &str, key: &str, tenant: Option<&str>| Profile {
+            server: server.into(),
+            key: key.into(),
+            insecure_http: false,
+            tenant: tenant.map(str::to_owned),
+        };
+        let here = "http://127.0.0.1:8080";
+        for (next, is_told) in [
+            (held(here, "gpb_canary", Some("ten_other")), false),
+            (held(here, "gpb_next", Some("ten_acme")), false),
+            (held(here, "gpb_next", Some("ten_other")), true),
+            (
+                held("http://127.0.0.1:9", "gpb_next", Some("ten_acme")),
+                true,
+            ),
+        ] {
+            let mut profiles = profiles("gpb_canary");
+            let told = profiles.keep("here", next);
+            assert_eq!(told.is_some(), is_told, "{told:?}");
+            let Some(told) = told else { continue };
+            for said in ["profile here", here, "ten_acme"] {
+                assert!(told.contains(said), "{told}");
+            }
+            assert!(!told.contains("gpb_"), "{told}");
+        }
+        let mut profiles = profiles("gpb_canary");
+        assert_eq!(profiles.keep("there", held(here, "gpb_next", None)), None);
+        assert_eq!(profiles.default.as_deref(), Some("there"));
+        let told = profiles.keep("there", held(here, "gpb_last", None));
+        let told = told.expect("whose it was is not known");
+        assert!(told.contains("not noted"), "{told}");
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(super) async fn add(args: &AddArgs) -> Result<(), Ending> {
     let credential = read_credential(&args.credential_file)?;
     let desk = Desk::open_or_make(&args.one.form).await?;
     desk.not_configured(id)?;
-    let sealing = start::sealing_key(&desk.config).map_err(Ending::wrong_input)?;
+    let sealing = desk.sealing_key().await?;
     let base_url = args.base_url.as_deref();
     let link = connect_entered(adapter, &credential, base_url, desk.mode);
     let checked = accepted(&link.map_err(Ending::wrong_input)?).await?;
@@ -89,7 +89,7 @@ pub(super) async fn check_one(args: &CheckArgs) -> Result<(), Ending> {
         let link = connect_entered(adapter, &credential, base_url, desk.mode);
         link.map_err(Ending::wrong_input)?
     } else {
-        connected(&desk, id, known)?
+        connected(&desk, id, known).await?
     };
     let checked = check(&link, SystemClock.now()).await;
     if desk.json {
@@ -110,7 +110,7 @@ pub(super) async fn check_one(args: &CheckArgs) -> Result<(), Ending> {
 }
 
 /// The connection that the service has to a provider.
-fn connected(
+async fn connected(
     desk: &Desk,
     id: &ProviderId,
     known: Option<Provider>,
@@ -122,7 +122,7 @@ fn connected(
         return link.map_err(Ending::cannot_start);
     }
     let row = known.ok_or_else(|| unknown(id))?;
-    let sealing = start::sealing_key(&desk.config).map_err(Ending::wrong_input)?;
+    let sealing = desk.sealing_key().await?;
     let link = connect_row(&sealing, &row, desk.mode).map_err(Ending::wrong_input)?;
     link.ok_or_else(|| match desk.mode {
         // What `serve --simulate` starts is connected in its own process alone.
@@ -144,7 +144,7 @@ pub(super) async fn rotate(args: &RotateArgs) -> Result<(), Ending> {
     let desk = Desk::open(&args.one.form).await?;
     desk.not_configured(id)?;
     let row = desk.find(id).await?;
-    let sealing = start::sealing_key(&desk.config).map_err(Ending::wrong_input)?;
+    let sealing = desk.sealing_key().await?;
     let link = adapter_of(id.as_str())
         .and_then(|adapter| {
             connect_entered(adapter, &credential, row.base_url.as_deref(), desk.mode)

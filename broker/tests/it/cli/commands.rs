@@ -20,7 +20,13 @@ fn read(place: &Place, adapter: &str, replay: &Path) -> Ended {
 fn token_create_prints_the_key_alone_and_keeps_the_database_where_it_was_told() {
     let place = Place::new();
     let created = place.broker(["token", "create", "--tenant", "acme", "--data-dir", "kept"]);
-    assert_eq!((created.status, created.stderr.as_str()), (Some(0), ""));
+    assert_eq!(created.status, Some(0), "{created:?}");
+    assert!(
+        created.stderr.starts_with("note: made a new database at ")
+            && created.stderr.contains("kept/broker.db; ")
+            && created.stderr.lines().count() == 1,
+        "{created:?}"
+    );
     let key = created.stdout.strip_suffix('\n').expect("one line");
     assert!(
         key.starts_with("gpb_") && key.len() > 40 && !key.contains(char::is_whitespace),
@@ -97,12 +103,18 @@ fn migrate_shows_applies_and_takes_back_the_changes_of_the_schema() {
             .copied();
         place.broker(args.collect::<Vec<_>>())
     };
-    let fresh = migrate(&["status"]);
+    let nothing = migrate(&["status"]);
+    assert!(nothing.refused().contains("no database"), "{nothing:?}");
+    let fresh = migrate(&["up"]);
     let count = states(&fresh).len();
     assert!(
-        count > 3 && states(&fresh).iter().all(|state| *state == "pending"),
+        count > 3 && states(&fresh).iter().all(|state| *state == "applied"),
         "{fresh:?}"
     );
+    let all = count.to_string();
+    let empty = migrate(&["down", "--steps", &all]);
+    assert_eq!(states(&empty), vec!["pending"; count]);
+    assert_eq!(states(&migrate(&["status"])), vec!["pending"; count]);
     assert_eq!(states(&migrate(&["up"])), vec!["applied"; count]);
     let mut after_down = vec!["applied"; count];
     after_down[count - 2..].fill("pending");

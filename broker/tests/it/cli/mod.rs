@@ -6,6 +6,7 @@ mod bench;
 mod books;
 mod catalogue;
 mod commands;
+mod data_dir;
 mod demo;
 mod hybrid;
 mod keys;

@@ -140,7 +140,7 @@ pub(super) async fn ask_until(
     }
 }
 
-fn simulated(place: &Place) -> Running {
+pub(super) fn simulated(place: &Place) -> Running {
     let args = [
         "serve",
         "--simulate",

@@ -90,6 +90,39 @@ async fn a_key_may_be_kept_where_it_is_made_before_the_service_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_profile_that_gives_way_to_another_tenants_is_told_and_one_of_another_name_stands_beside_it()
+ {
+    let shell = Shell::new();
+    let make = |tenant: &str, more: &str| {
+        format!("token create --tenant {tenant} --data-dir data --login http://127.0.0.1:9 {more}")
+    };
+    let made = async |tenant, more| {
+        let made = shell.run(&make(tenant, more)).await;
+        assert_eq!(made.status, Some(0), "{made:?}");
+        assert!(!made.stderr.contains("gpb_"), "{made:?}");
+        made.stderr
+    };
+    let kept = || std::fs::read_to_string(shell.profiles()).expect("profiles");
+    made("acme", "").await;
+    let acme = kept();
+    let tenant = acme.split('"').find(|word| word.starts_with("ten_"));
+    let tenant = tenant.expect("its tenant is kept");
+    assert_eq!(made("acme", "").await, "", "the same tenant's");
+    assert_eq!(made("other", "--profile other").await, "", "beside it");
+    assert!(kept().contains(tenant), "{}", kept());
+    assert_eq!(made("acme", "--profile default").await, "", "as before");
+    let told = made("other", "").await;
+    for said in ["profile default", "http://127.0.0.1:9", tenant, "--profile"] {
+        assert!(told.contains(said), "{said}: {told}");
+    }
+    assert!(!kept().contains(tenant), "{}", kept());
+    let alone = "token create --tenant acme --data-dir data --profile other";
+    let refused = shell.run(alone).await;
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("--login"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn profiles_stand_beside_each_other_and_the_last_login_is_the_usual_one() {
     let service = Service::start().await;
     let member = service.key("acme", Role::Member).await;

@@ -24,13 +24,14 @@ async fn a_kept_credential_goes_to_no_other_address_in_production() {
     install_tls();
     let dir = tempfile::tempdir().expect("a directory");
     let config = Config::embedded(dir.path()).expect("the defaults");
-    let sealing = start::sealing_key(&config).expect("a key");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let (mode, clock) = (DatabaseMode::Production, Arc::new(SystemClock) as Arc<_>);
     let broker = start(config, mode, clock, Vec::new(), url.clone()).await;
     let broker = broker.expect("a broker");
     let store = broker.store();
+    let sealing = start::sealing_key(broker.config(), store).await;
+    let sealing = sealing.expect("a key");
     let now = SystemClock.now();
 
     let lambda = ProviderId::parse("lambda").expect("an id");

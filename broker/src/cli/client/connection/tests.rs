@@ -9,6 +9,7 @@ fn profiles() -> Profiles {
         server: server.into(),
         key: key.into(),
         insecure_http,
+        tenant: None,
     };
     Profiles {
         default: Some("here".into()),

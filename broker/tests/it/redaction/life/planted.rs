@@ -67,7 +67,8 @@ pub(super) fn sealing_key(secrets: &Canaries) -> SealingKey {
         key: Some(SecretString::from(key)),
         key_file: None,
     };
-    SealingKey::load(&config, None).expect("a key")
+    let key = SealingKey::configured(&config).expect("a key");
+    key.expect("it is configured")
 }
 
 /// Notes the private halves of the service's own keys, which lie sealed.
@@ -97,7 +98,8 @@ pub(super) async fn reseal(life: &mut Life) {
         key: Some(SecretString::from(next)),
         key_file: None,
     };
-    let new = SealingKey::load(&config, None).expect("a key");
+    let new = SealingKey::configured(&config).expect("a key");
+    let new = new.expect("it is configured");
     let broker = life.service.world.broker();
     let entry = NewAuditEntry::of_command(None, "keys reseal", None, broker.now());
     let anew = |purpose: &str, sealed: &[u8]| {
