@@ -221,7 +221,7 @@ fn the_demands_and_the_settings_of_the_readme_are_read() {
     for text in settings {
         std::fs::write(folder.path().join("broker.toml"), &text).expect("the settings");
         let ended = std::process::Command::new(env!("CARGO_BIN_EXE_broker"))
-            .args(["migrate", "status"])
+            .args(["migrate", "up"])
             .current_dir(folder.path())
             .env_clear()
             .output()
