@@ -31,9 +31,6 @@ use crate::scope::tenant_scoped;
 pub(crate) use charged::{add_charges, charged_within};
 pub(crate) use check::{check_confirm, check_extension, check_hold, lock};
 
-/// For how long a hold that lapsed is still counted: its confirmation may have begun before.
-const CONFIRMING: TimeDelta = TimeDelta::seconds(10);
-
 /// What a tenant has open, and what it was charged this month.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Spending {
@@ -199,7 +196,7 @@ async fn in_use<C: ConnectionTrait>(
     let sum = |what: &str| Expr::cust(format!("CAST(COALESCE(SUM({what}), 0) AS BIGINT)"));
     let stands = Condition::any()
         .add(Column::State.ne("held"))
-        .add(Column::HoldExpiresAt.gt(Moment::from(now - CONFIRMING)));
+        .add(Column::HoldExpiresAt.gt(Moment::from(now)));
     let sums: Option<(i64, i64, i64, i64, i64)> = reservations::Entity::find()
         .select_only()
         .column_as(Column::Id.count(), "reservations")
@@ -270,7 +267,7 @@ fn open_reservation(
     now: DateTime<Utc>,
 ) -> Result<OpenReservation, StoreError> {
     let state = row.state()?;
-    let lapsed = state == ReservationState::Held && row.hold_expires_at.at() <= now - CONFIRMING;
+    let lapsed = state == ReservationState::Held && row.hold_expires_at.at() <= now;
     if lapsed || state.is_closed() {
         return Ok(OpenReservation {
             project: row.project_id.0,
