@@ -5,7 +5,6 @@ use actix_web::{HttpRequest, HttpResponse, post, web};
 use market::demand::{Ceiling, Demand};
 use market::identity::Reach;
 use market::ids::{ProjectId, QuoteId, SshKeyId};
-use market::reservation::ReservationState;
 use market::tags::{Attribution, Tags};
 use serde::Deserialize;
 use store::idempotency::Completion;
@@ -212,22 +211,23 @@ async fn place_and_confirm(
     completion: Option<Completion<'_, Reservation>>,
 ) -> Result<Reservation, ReserveError> {
     let held = place(broker, whose, wanted, particulars, None).await?;
-    let confirmed = reserve::confirm(broker, whose.tenant, held.id, completion).await;
-    if confirmed.is_err() {
-        // It may have taken effect although the database's answer to it was lost.
-        let reservations = broker.store().reservations();
-        let stands = reservations.of(whose.tenant).find(held.id).await?;
-        if let Some(stands) = stands.filter(|one| one.state != ReservationState::Held) {
-            return Ok(stands);
-        }
-    }
-    if confirmed.is_err()
-        && let Err(error) = reserve::cancel(broker, whose.tenant, held.id, None).await
-    {
+    let refused = match reserve::confirm(broker, whose.tenant, held.id, completion).await {
+        Ok(confirmed) => return Ok(confirmed),
+        Err(refused) => refused,
+    };
+    let reservations = broker.store().reservations();
+    let given_back = match reservations.of(whose.tenant).find(held.id).await {
+        // It took effect although the database's answer to it was lost.
+        Ok(Some(stands)) if stands.confirmed_at.is_some() => return Ok(stands),
+        Ok(_) => reserve::cancel(broker, whose.tenant, held.id, None).await,
+        // What became of it is not known: nothing is taken back.
+        Err(unknown) => Err(unknown.into()),
+    };
+    if let Err(error) = given_back {
         tracing::warn!(
             reservation.id = %held.id, error = %error,
             "Could not give an unconfirmed hold back; {} lapses by itself", held.id
         );
     }
-    confirmed
+    Err(refused)
 }
