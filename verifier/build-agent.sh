@@ -16,6 +16,9 @@ if ! "$tools/bin/python" -c 'import ziglang' 2>/dev/null; then
 fi
 
 target=x86_64-unknown-linux-gnu
+# Calibrations name what they were measured with.
+AGENT_COMMIT=$(git rev-parse HEAD 2>/dev/null || true)
+export AGENT_COMMIT
 PATH="$PWD/$tools/bin:$PATH" cargo-zigbuild rustc --locked --package verifier --bin verifier \
   --profile agent --target "$target.$oldest_glibc" -- -C "link-arg=-Wl,-T,$PWD/verifier/agent.ld"
 agent=target/$target/agent/verifier

@@ -370,6 +370,14 @@ impl Work<'_> {
                 failed.extend(probe::facts::rates(self.node, facts, work));
             }
             if failed.is_empty() {
+                failed.extend(probe::gemm::rates(
+                    self.node,
+                    facts,
+                    &self.nonce,
+                    &self.order,
+                ));
+            }
+            if failed.is_empty() {
                 failed.extend(probe::burn::burn(
                     self.node,
                     facts,

@@ -1,29 +1,36 @@
 //! `verifier calibrate`: what known-good GPUs show with these kernels, from which floors are made.
 //!
-//! It measures and compares with nothing: a card that gives a wrong or an unsteady result is no
-//! reference, and no floor is written then. [`page()`] tells people, [`floors`] are rows for
-//! `data/floors.csv`, the [`Calibration`] itself is the raw report.
+//! A card that gives a wrong or an unsteady result is no reference, and no floor is written then.
+//! [`page()`] tells people, [`floors`] are rows for `data/floors.csv`, the [`Calibration`] itself is the
+//! raw report, [`goals`] are what it is to show and [`missing`] what it could not.
 
+mod goals;
 mod measure;
 mod page;
+mod played;
 pub mod trials;
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use market::gpu::Gpu;
-use market::verification::{Digest, GpuClaim, GpuFacts, Pattern, Word64};
+use market::verification::{CollectiveRate, Digest, GpuClaim, GpuFacts, Level, Pattern, Word64};
 use serde::Serialize;
 
+use crate::agent::this_build;
 use crate::device::{DeviceError, Node};
 use crate::floors::Metric;
 use crate::probe::burn::Burned;
+use crate::probe::links::{LinkRates, LinkWork};
 use crate::rules::named_gpu;
 use crate::tensor::{Format, LibraryRun};
-use measure::measure_gpu;
-use trials::{Staged, Trial};
+use measure::{PATIENCE, measure_gpu};
+use trials::{CLEAN_RUNS, FAULT_RUNS, Staged, Trial};
 
-pub use page::page;
+pub use goals::{Goal, Reached, goals, missing};
+pub use page::{page, summary};
+pub use played::Played;
 
 /// How much is done.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -85,18 +92,35 @@ pub struct Calibration {
     pub measured_at: DateTime<Utc>,
     /// The agent's version.
     pub agent: &'static str,
+    /// The hash of the agent's file.
+    pub agent_sha256: Digest,
+    /// The commit that it was built from, where the build said so.
+    pub commit: Option<&'static str>,
     /// The hash of its kernels, by which floors are kept.
     pub kernels: Digest,
     /// The driver's version.
     pub driver: String,
+    /// The newest CUDA version that the driver serves: 1000 x major + 10 x minor.
+    pub cuda_version: Option<u32>,
     /// Whether anything of it is modelled.
     pub simulated: bool,
     /// How much was done.
     pub size: Size,
     /// Its GPUs.
     pub gpus: Vec<GpuCalibration>,
+    /// What was measured between them, where there are several.
+    pub links: Option<LinkCalibration>,
     /// Runs of the agent on them, with a fault staged and without.
     pub trials: Vec<Trial>,
+}
+
+/// What was measured between GPUs, as a run of the agent measures it.
+#[derive(Debug, Clone, Serialize)]
+pub struct LinkCalibration {
+    /// Copies between each pair and the sum round a ring; none where they were not measured in time.
+    pub rates: Option<LinkRates>,
+    /// NCCL's sum; none where it is not installed, or was not measured in time.
+    pub library: Option<CollectiveRate>,
 }
 
 /// What a GPU showed.
@@ -104,8 +128,12 @@ pub struct Calibration {
 pub struct GpuCalibration {
     /// What its driver says of it.
     pub claim: GpuClaim,
+    /// Why it was given up before its end: then what follows is as far as it came.
+    pub stopped: Option<String>,
+    /// The vectors that kernels and reference share, as it played them.
+    pub vectors: Vec<Played>,
     /// What its driver shows of it before the work.
-    pub facts: GpuFacts,
+    pub facts: Option<GpuFacts>,
     /// Memory that can be had in one piece. Units: MiB.
     pub allocatable_mib: u32,
     /// Each pattern over all of it.
@@ -132,6 +160,31 @@ pub struct GpuCalibration {
     pub collective_library: Option<String>,
     /// The load on the integer units, and memory that was held meanwhile.
     pub burned: Option<Burned>,
+}
+
+impl GpuCalibration {
+    /// Before anything was measured.
+    const fn of(claim: GpuClaim) -> Self {
+        Self {
+            claim,
+            stopped: None,
+            vectors: Vec::new(),
+            facts: None,
+            allocatable_mib: 0,
+            passes: Vec::new(),
+            digest_ms: 0,
+            copy_mb_per_s: Vec::new(),
+            driver_copy_mb_per_s: Vec::new(),
+            read_mb_per_s: Vec::new(),
+            triad_mb_per_s: Vec::new(),
+            from_host_mb_per_s: Vec::new(),
+            to_host_mb_per_s: Vec::new(),
+            exact: Vec::new(),
+            tensor: Vec::new(),
+            collective_library: None,
+            burned: None,
+        }
+    }
 }
 
 /// Memory filled with a pattern and compared with it.
@@ -185,6 +238,22 @@ pub enum NoReference {
     /// Less was done than a floor needs.
     #[error("less was done than a whole calibration; leave the sizes out")]
     Shortened,
+    /// A GPU was given up.
+    #[error("GPU {gpu} was given up: {why}")]
+    Stopped {
+        /// Which GPU.
+        gpu: usize,
+        /// Why.
+        why: String,
+    },
+    /// A vector came out otherwise than it must.
+    #[error("GPU {gpu}: the vector {name} came out wrong")]
+    Vector {
+        /// Which GPU.
+        gpu: usize,
+        /// The vector.
+        name: String,
+    },
     /// Memory did not hold what was written.
     #[error("GPU {gpu}: {bad_words} words of memory were not what had been written")]
     Memory {
@@ -223,6 +292,16 @@ pub enum NoReference {
         /// Why it was not.
         why: String,
     },
+    /// The agent was tried out too little.
+    #[error("{runs} runs with {} staged; floors need {wanted}", staged.words())]
+    TooFewRuns {
+        /// What was staged.
+        staged: Staged,
+        /// How many there were.
+        runs: u32,
+        /// How many there must be.
+        wanted: u32,
+    },
     /// It is none that the catalogue knows.
     #[error("GPU {gpu} is called `{name}`, which no GPU of the catalogue is")]
     Unknown {
@@ -234,22 +313,55 @@ pub enum NoReference {
 }
 
 impl Calibration {
-    /// Measures all GPUs of a node at once.
-    ///
-    /// Errors: the GPUs that did not do their work.
-    pub fn measure(node: &mut Node, kernels: Digest, size: Size) -> Result<Self, Vec<DeviceError>> {
-        let nothing = vec![(); node.devices.len()];
-        let gpus = node.on_all(nothing, |gpu, device, ()| measure_gpu(gpu, device, &size))?;
-        Ok(Self {
+    /// Measures all GPUs of a node at once, then the links between them. `keep` is given what is known
+    /// so far, again and again. A GPU that does not do its work is given up and says so.
+    pub fn measure(
+        node: &mut Node,
+        kernels: Digest,
+        size: Size,
+        keep: &(dyn Fn(&Self) + Sync),
+    ) -> Self {
+        let build = this_build();
+        let facts = node.surroundings.as_mut().map(|known| known.before());
+        let claims = node.inventory().gpus.into_iter();
+        let so_far = Mutex::new(Self {
             measured_at: Utc::now(),
             agent: env!("CARGO_PKG_VERSION"),
+            agent_sha256: build.sha256,
+            commit: option_env!("AGENT_COMMIT").filter(|commit| !commit.is_empty()),
             kernels,
             driver: node.driver.clone(),
+            cuda_version: facts.and_then(|facts| facts.driver.cuda_version),
             simulated: node.simulated,
             size,
-            gpus,
+            gpus: claims.map(GpuCalibration::of).collect(),
+            links: None,
             trials: Vec::new(),
-        })
+        });
+        let note = |gpu: u32, shown: &GpuCalibration| {
+            // One GPU's crash takes nothing from the others.
+            let mut all = so_far.lock().unwrap_or_else(PoisonError::into_inner);
+            all.gpus[gpu as usize].clone_from(shown);
+            keep(&all);
+        };
+        let nothing = vec![(); node.devices.len()];
+        let done = node.on_all(nothing, |gpu, device, ()| {
+            measure_gpu(gpu, device, &size, &|shown| note(gpu, shown));
+            Ok(())
+        });
+        let mut all = so_far.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for DeviceError { gpu, what, .. } in done.err().into_iter().flatten() {
+            all.gpus[gpu as usize].stopped = Some(what);
+        }
+        all.links = measure_links(node, &size);
+        keep(&all);
+        all
+    }
+
+    /// Whether every GPU came to its end.
+    #[must_use]
+    pub fn is_through(&self) -> bool {
+        self.gpus.iter().all(|gpu| gpu.stopped.is_none())
     }
 
     /// Whether floors may be made of it.
@@ -257,6 +369,9 @@ impl Calibration {
     /// Errors: [`NoReference`] names the first thing found wrong.
     pub fn check(&self) -> Result<(), NoReference> {
         for (gpu, shown) in self.gpus.iter().enumerate() {
+            if let Some(why) = shown.stopped.clone() {
+                return Err(NoReference::Stopped { gpu, why });
+            }
             let held = shown.burned.as_ref().map_or(0, |b| b.dwell_bad_words);
             let bad_words = shown.passes.iter().map(|pass| pass.bad_words).sum::<u64>() + held;
             if bad_words > 0 {
@@ -271,6 +386,10 @@ impl Calibration {
             if bf16.any(|tensor| tensor.checksum.as_ref() != of_integers) {
                 return Err(NoReference::Inexact { gpu });
             }
+            if let Some(vector) = shown.vectors.iter().find(|v| v.equal == Some(false)) {
+                let name = vector.name.clone();
+                return Err(NoReference::Vector { gpu, name });
+            }
             if named_gpu(&shown.claim.name).is_none() {
                 let name = shown.claim.name.clone();
                 return Err(NoReference::Unknown { gpu, name });
@@ -283,8 +402,39 @@ impl Calibration {
         if !self.size.is_full() {
             return Err(NoReference::Shortened);
         }
+        self.check_runs()
+    }
+
+    /// Whether there were as many runs of the agent as floors need.
+    ///
+    /// Errors: [`NoReference::TooFewRuns`] names the first thing of which there were fewer.
+    fn check_runs(&self) -> Result<(), NoReference> {
+        let faults = Staged::FAULTS.map(|fault| (fault, FAULT_RUNS));
+        for (staged, wanted) in [(Staged::Nothing, CLEAN_RUNS)].into_iter().chain(faults) {
+            let of_it = |trial: &&Trial| trial.staged == staged && trial.level == Level::Quick;
+            let runs = self.trials.iter().filter(of_it).map(|t| t.runs).sum();
+            if runs < wanted {
+                return Err(NoReference::TooFewRuns {
+                    staged,
+                    runs,
+                    wanted,
+                });
+            }
+        }
         Ok(())
     }
+}
+
+/// Measures between GPUs what a run of the agent measures; nothing where there is one.
+fn measure_links(node: &mut Node, size: &Size) -> Option<LinkCalibration> {
+    // No node has so many.
+    let gpus = node.devices.len() as u32;
+    let known = node.surroundings.as_mut().filter(|_| gpus > 1)?;
+    let work = LinkWork::on(gpus, size.memory_bytes);
+    Some(LinkCalibration {
+        rates: known.links(&work, Instant::now() + PATIENCE),
+        library: known.library_sum(&work, Instant::now() + PATIENCE),
+    })
 }
 
 impl Calibration {

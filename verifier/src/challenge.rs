@@ -242,7 +242,10 @@ impl Session {
         let memory = &order.memory;
         let gpus = 0..openings.gpus.len() as u32;
         let blocks = gpus
-            .map(|gpu| choose(&entropy, gpu, memory.opened_blocks, block_count(memory)))
+            .map(|gpu| {
+                let filled = block_count(&self.evidence.memory_work(memory, gpu));
+                choose(&entropy, gpu, memory.opened_blocks, filled)
+            })
             .collect();
         let reply = BlockChoices { blocks };
         let mut next = self.clone();

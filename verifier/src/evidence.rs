@@ -180,6 +180,16 @@ impl Evidence {
             .map_or(0, |inventory| inventory.gpus.len())
     }
 
+    /// What the order wants of a GPU's memory, as far as that says that so much can be had.
+    #[must_use]
+    pub fn memory_work(&self, ordered: &MemoryWork, gpu: u32) -> MemoryWork {
+        let filled = self.filled.iter().flatten().nth(gpu as usize);
+        filled.map_or_else(
+            || ordered.clone(),
+            |filled| memory::work_where(ordered, filled.allocatable_mib),
+        )
+    }
+
     /// Takes over what step 2 said.
     pub fn add_roots(&mut self, roots: &Roots) {
         self.inventory = Some(roots.inventory.clone());
@@ -220,7 +230,8 @@ impl Evidence {
             };
             let checked = check_product(&inputs, &vector, rows, answer);
             products.push(checked.err().map(|wrong| wrong.to_string()));
-            memory.push(memory_evidence(nonce, gpu, &order.memory, key, opened));
+            let work = self.memory_work(&order.memory, gpu);
+            memory.push(memory_evidence(nonce, gpu, &work, key, opened));
         }
         self.products = Some(products);
         self.memory = Some(memory);
@@ -235,11 +246,13 @@ impl Evidence {
         choices: &BlockChoices,
         submission: &ReportSubmission,
     ) {
-        let work = &order.memory;
-        let leased = order.expected.gpus as usize;
-        let memory = self.memory.iter_mut().flatten().take(leased);
+        let leased = order.expected.gpus;
+        let works: Vec<MemoryWork> = (0..leased)
+            .map(|gpu| self.memory_work(&order.memory, gpu))
+            .collect();
+        let memory = self.memory.iter_mut().flatten().zip(&works);
         let answers = memory.zip(&submission.blocks).zip(&choices.blocks).zip(0..);
-        for (((evidence, opened), chosen), gpu) in answers {
+        for ((((evidence, work), opened), chosen), gpu) in answers {
             let contents = Contents::derive(nonce, gpu, memory::proved_pattern(work));
             let root = evidence.root;
             evidence.problem = evidence
@@ -382,6 +395,9 @@ fn memory_evidence(
     key: &Digest,
     opened: &GpuOpenings,
 ) -> MemoryEvidence {
+    if work.pattern_bytes == 0 {
+        return claimed_memory(opened, Some("no block of it was filled".to_owned()));
+    }
     let contents = Contents::derive(nonce, gpu, memory::proved_pattern(work));
     let wrong = work.pattern_bytes <= RECOMPUTED_BYTES
         && memory::expected_root(&contents, work, key) != opened.memory_root;

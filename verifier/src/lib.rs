@@ -47,3 +47,4 @@ pub mod reference;
 pub mod rules;
 pub mod tensor;
 pub mod transcript;
+pub mod vectors;

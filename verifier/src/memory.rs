@@ -110,6 +110,30 @@ pub fn block_count(work: &MemoryWork) -> u64 {
     work.pattern_bytes / u64::from(work.block_bytes)
 }
 
+/// The least that drivers give memory in, with room for what is small. Units: bytes.
+const PIECE: u64 = 2 << 20;
+
+/// How much of an order's memory can be filled where so much can be had in one piece: hashing it takes
+/// a little beside it.
+///
+/// Units: bytes. Shape: a whole number of blocks, and never more than is ordered.
+#[must_use]
+fn fillable_bytes(work: &MemoryWork, allocatable_bytes: u64) -> u64 {
+    let block = u64::from(work.block_bytes);
+    let digests = block_count(work) * 8;
+    let beside = (digests.next_multiple_of(PIECE) + PIECE).min(allocatable_bytes / 100);
+    (allocatable_bytes - beside).min(work.pattern_bytes) / block * block
+}
+
+/// An order's work on a GPU of which so much can be had.
+#[must_use]
+pub fn work_where(work: &MemoryWork, allocatable_mib: u32) -> MemoryWork {
+    MemoryWork {
+        pattern_bytes: fillable_bytes(work, u64::from(allocatable_mib) << 20),
+        ..work.clone()
+    }
+}
+
 /// The digest that a block must have when memory holds the last fill.
 #[must_use]
 pub fn expected_digest(contents: &Contents, work: &MemoryWork, block: u64, key: &Digest) -> Word64 {
@@ -184,53 +208,6 @@ mod tests {
         assert!(pairs.into_iter().all(|(a, b)| a == !b));
     }
 
-    /// A row of the vectors that the kernels are held to as well (`kernels/emulated`).
-    #[derive(Debug, Deserialize)]
-    struct Vector {
-        pattern: Pattern,
-        stream: String,
-        point: String,
-        vectors: u64,
-        blocks: u64,
-        digests: String,
-    }
-
-    fn hex(digits: &str) -> u64 {
-        u64::from_str_radix(digits.trim_start_matches("0x"), 16).expect("a number")
-    }
-
-    #[test]
-    fn the_reference_gives_the_digests_that_the_kernels_give() {
-        let table = include_str!("../kernels/memory_vectors.csv");
-        let mut patterns = Vec::new();
-        for row in csv::Reader::from_reader(table.as_bytes()).deserialize() {
-            let row: Vector = row.expect("a row");
-            let word = |at: usize| hex(&row.stream[8 * at..8 * at + 8]) as u32;
-            let contents = Contents {
-                stream: Stream::from_parameters([word(0), word(1), word(2), word(3)]),
-                pattern: row.pattern,
-            };
-            let point = Element::from_canonical(hex(&row.point)).expect("an element");
-            let words = 4 * row.vectors;
-            let sum = (0..row.blocks).fold(0_u64, |sum, block| {
-                let mut held = Vec::new();
-                contents.for_words(block * words, words as usize, |_, word| held.push(word));
-                let digest = block_digest(held, point).0;
-                sum.wrapping_add(digest.wrapping_mul(block + 1))
-            });
-            assert_eq!(sum, hex(&row.digests), "{row:?}");
-            patterns.push(row.pattern);
-        }
-        for pattern in [
-            Pattern::Prf,
-            Pattern::Complement,
-            Pattern::Address,
-            Pattern::Slow,
-        ] {
-            assert!(patterns.contains(&pattern), "{pattern:?}");
-        }
-    }
-
     #[test]
     fn memory_that_was_filled_slowly_is_proved_as_such() {
         let mut work = MemoryWork {
@@ -257,6 +234,30 @@ mod tests {
             words(Pattern::Address, 7, 1),
             words(Pattern::Address, 7 + (1 << 32), 1)
         );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_filled_fits_beside_its_digests_and_is_all_that_is_ordered_where_there_is_room(
+            blocks in 1_u64..1 << 22, block in 1_u32..64, has in 0_u64..1 << 42,
+        ) {
+            let work = MemoryWork {
+                pattern_bytes: blocks * u64::from(block) * 1_024,
+                block_bytes: block * 1_024,
+                passes: vec![Pattern::Prf],
+                opened_blocks: 1,
+            };
+            let fills = fillable_bytes(&work, has);
+            prop_assert!(fills <= work.pattern_bytes);
+            prop_assert!(fills.is_multiple_of(u64::from(work.block_bytes)));
+            prop_assert!(fills + fills / u64::from(work.block_bytes) * 8 <= has);
+            if has >= work.pattern_bytes + work.pattern_bytes / 64 + 3 * PIECE {
+                prop_assert_eq!(fills, work.pattern_bytes);
+            }
+            // Never more than a hundredth is left, beside what is no whole block.
+            let least = (has - has / 100).min(work.pattern_bytes);
+            prop_assert!(fills + u64::from(work.block_bytes) > least);
+        }
     }
 
     #[test]

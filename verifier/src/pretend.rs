@@ -13,6 +13,7 @@ use market::verification::{
 
 use crate::board;
 use crate::floors::{Floors, Metric};
+use crate::tensor::Format;
 
 /// How much runs of one good card differ, as a share. Published runs of one kind lie within 4 %.
 const SCATTER: f64 = 0.01;
@@ -153,7 +154,8 @@ fn ports(kind: &Kind) -> Option<Vec<PortFacts>> {
         rate_gbps: Some(rate_gbps),
         downs: Some(1),
         downs_grown: Some(0),
-        loopback_mb_per_s: Some(u64::from(rate_gbps) * 118),
+        // No agent measures it.
+        loopback_mb_per_s: None,
     };
     Some((0..kind.gpus).map(port).collect())
 }
@@ -209,8 +211,18 @@ pub fn gpu(kind: &Kind, dice: &mut Dice) -> GpuFacts {
         pcie_replays: Some(0),
         nvlink_errors: Some(0),
     };
-    let rates = rates(kind, dice);
+    let mut rates = rates(kind, dice);
     let sustained = rates.gemm_16bit_gflops.last().copied().unwrap_or(1_000);
+    // What an agent measures, and no more.
+    let rated = |format: Format| format.is_rated_on(&spec.compute_capability);
+    for (format, samples) in [
+        (Format::Bf16, &mut rates.gemm_16bit_gflops),
+        (Format::Fp8, &mut rates.gemm_fp8_gflops),
+    ] {
+        if !rated(format) {
+            samples.clear();
+        }
+    }
     GpuFacts {
         serial: None,
         pci_id: spec.pci_device_ids.first().cloned(),

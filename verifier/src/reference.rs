@@ -333,7 +333,10 @@ impl Device for ReferenceDevice {
         };
         let run = |gflops: &u64| TensorRun {
             gflops: *gflops,
-            checksums: vec![expected_checksum(&work.inputs, work.format); work.checked as usize],
+            checksums: match work.checked {
+                0 => Vec::new(),
+                checked => vec![expected_checksum(&work.inputs, work.format); checked as usize],
+            },
         };
         Ok(samples.first().map(run))
     }

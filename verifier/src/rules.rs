@@ -332,7 +332,7 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
         limits.push("Anything about real hardware: the device was pretended.".to_owned());
     }
     limits.push(format!(
-        "That all memory is sound: {filled_mib} of {} MiB of each GPU were filled and checked.",
+        "That all memory is sound: at most {filled_mib} of {} MiB of each GPU were filled and checked.",
         order.expected.memory_mib
     ));
     limits.extend(

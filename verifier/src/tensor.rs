@@ -34,6 +34,31 @@ impl Format {
         }
     }
 
+    /// Whether the agent measures its rate on GPUs of this compute capability: where there are such
+    /// tensor units and kernels for them, and not on 10.x (`sm_100a`, `sm_103a`), whose kernels do not
+    /// reach what these parts are paid for and are not calibrated.
+    #[must_use]
+    pub fn is_rated_on(self, capability: &str) -> bool {
+        let mut numbers = capability.split('.').map(str::parse::<u32>);
+        let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+            return false;
+        };
+        let first = match self {
+            Self::Bf16 => (8, 0),
+            Self::Fp8 => (8, 9),
+        };
+        (major, minor) >= first && major != 10
+    }
+
+    /// Its usual name.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Bf16 => "BF16",
+            Self::Fp8 => "FP8",
+        }
+    }
+
     /// What an entry takes. Units: bytes.
     #[must_use]
     pub const fn entry_bytes(self) -> u32 {
@@ -74,6 +99,11 @@ pub enum LibraryRun {
     NotInstalled,
     /// The library has no way to compute such a product on this GPU.
     NoSuchProduct,
+    /// The library did not do it.
+    Failed {
+        /// What it answered.
+        why: String,
+    },
     /// It did.
     Measured {
         /// Its name and version.
@@ -119,65 +149,24 @@ pub fn entry(word: u32, most: u8) -> i32 {
 mod tests {
     use super::*;
     use crate::device::Device;
-    use crate::prf::Stream;
     use crate::reference::NodeDescription;
-
-    /// A row of the vectors that the kernels are held to as well (`kernels/emulated`).
-    #[derive(Debug, Deserialize)]
-    struct Vector {
-        kind: String,
-        n: u32,
-        k: u32,
-        most: u8,
-        left: String,
-        right: String,
-        checksum: String,
-    }
-
-    impl Vector {
-        fn inputs(&self) -> GemmInputs {
-            let stream = |digits: &str| {
-                let word = |at: usize| {
-                    u32::from_str_radix(&digits[8 * at..8 * at + 8], 16).expect("a word")
-                };
-                Stream::from_parameters([word(0), word(1), word(2), word(3)])
-            };
-            GemmInputs {
-                n: self.n,
-                k: self.k,
-                left: stream(&self.left),
-                right: stream(&self.right),
-            }
-        }
-    }
-
-    fn vectors() -> Vec<Vector> {
-        let table = include_str!("../kernels/vectors.csv");
-        csv::Reader::from_reader(table.as_bytes())
-            .deserialize()
-            .collect::<Result<_, _>>()
-            .expect("vectors")
-    }
+    use crate::vectors::products;
 
     #[test]
-    fn the_reference_gives_the_vectors_that_the_kernels_give() {
-        let mut seen = [0; 2];
-        for vector in vectors() {
-            assert_eq!(vector.kind, "product");
-            let at = Format::ALL
-                .iter()
-                .position(|format| format.most() == vector.most);
-            let at = at.expect("a format with such entries");
-            let sum = expected_checksum(&vector.inputs(), Format::ALL[at]);
-            assert_eq!(format!("0x{:x}", sum.0), vector.checksum, "{vector:?}");
-            seen[at] += 1;
-        }
-        assert!(seen.iter().all(|count| *count > 1), "{seen:?}");
+    fn rates_are_measured_where_there_are_units_and_kernels_that_reach_them() {
+        let rated = |format: Format| {
+            let all = [
+                "7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0", "", "gfx942",
+            ];
+            let rated = all.into_iter().filter(|of| format.is_rated_on(of));
+            rated.collect::<Vec<_>>()
+        };
+        assert_eq!(rated(Format::Bf16), ["8.0", "8.6", "8.9", "9.0", "12.0"]);
+        assert_eq!(rated(Format::Fp8), ["8.9", "9.0", "12.0"]);
     }
 
     #[test]
     fn as_bf16_the_product_is_that_of_the_integers() {
-        let vector = vectors().remove(1);
         let description = serde_json::json!({
             "schema": "simulated-node-1", "node_index": 0, "host": "127.0.0.1", "gpu": "H100-SXM",
             "gpus": 1, "memory_mib": 81_559, "vcpus": 8, "memory_gib": 64, "uuids": ["GPU-0"],
@@ -186,7 +175,7 @@ mod tests {
         let description = NodeDescription::parse(&description.to_string()).expect("a node");
         let mut node = description.node();
         let device: &mut dyn Device = node.devices[0].as_mut();
-        let inputs = vector.inputs();
+        let inputs = products()[1].inputs;
         assert_eq!(
             device.multiply(&inputs).expect("a product"),
             expected_checksum(&inputs, Format::Bf16)

@@ -52,7 +52,10 @@ extern "C" fn cublasLtGetVersion() -> usize {
 
 #[unsafe(no_mangle)]
 extern "C" fn cublasLtCreate(handle: *mut *mut c_void) -> c_int {
-    give(handle, std::ptr::without_provenance_mut(1))
+    match state().script.library {
+        SUCCESS => give(handle, std::ptr::without_provenance_mut(1)),
+        answer => answer,
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -15,6 +15,8 @@ pub struct Script {
     pub cuda_version: i32,
     /// What initialisation answers; 0 is success, 802 a fabric that is not ready.
     pub init: u32,
+    /// What the vendor's library for products answers when it is begun with; 0 is success.
+    pub library: i32,
     /// The GPUs that compute.
     pub gpus: Vec<Card>,
     /// The GPUs as the management library shows them, where that is something else.
@@ -147,6 +149,7 @@ impl Default for Script {
             version: "570.86.15".to_owned(),
             cuda_version: 12_080,
             init: 0,
+            library: 0,
             gpus: (0..8).map(Card::h100).collect(),
             managed: None,
         }

@@ -1,18 +1,22 @@
 //! The command.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use market::verification::Level;
+use serde::Serialize;
 
 use crate::cli::{NOT_PASSED, PASSED, WRONG_INPUT};
 use crate::cuda;
-use crate::device::DeviceError;
 use crate::driver::{NodeIdentity, open_node};
 
 use super::staged::Stage;
-use super::trials::{Staged, Trial};
-use super::{Calibration, Size, floors, page};
+use super::trials::{CLEAN_RUNS, FAULT_RUNS, Staged, Trial};
+use super::{Calibration, Goal, Size, floors, goals, missing, page, summary};
+
+/// The rows for `data/floors.csv`.
+const FLOORS: &str = "floors.csv";
 
 /// Arguments of `verifier calibrate`.
 #[derive(Debug, Clone, clap::Args)]
@@ -23,11 +27,11 @@ pub struct CalibrateArgs {
     /// The version of data/floors.csv that the new rows belong to
     #[arg(long, value_name = "N")]
     floors_version: u32,
-    /// Runs of the agent with nothing wrong, which must pass
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    /// Runs of the agent with nothing wrong, which must pass; with fewer than 50 no floor is made
+    #[arg(long, value_name = "N", default_value_t = CLEAN_RUNS, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     clean_runs: u32,
-    /// Runs with each fault, which must be noticed
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    /// Runs with each fault, which must be noticed; with fewer than 20 no floor is made
+    #[arg(long, value_name = "N", default_value_t = FAULT_RUNS, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     fault_runs: u32,
     #[command(flatten)]
     size: SizeArgs,
@@ -89,20 +93,23 @@ fn calibrate(args: &CalibrateArgs) -> Result<u8, String> {
         fabric_patience: Duration::from_secs(60),
         root: "/".into(),
     };
+    make_folder(&args.out)?;
+    // Floors of an earlier run are not this one's.
+    forget(&args.out, FLOORS)?;
     let mut node = open_node(&agent, identity.clone())
         .map_err(|why| format!("nothing can be calibrated here: {why}"))?;
     if let Some(trouble) = node.troubles.first() {
         return Err(format!("a GPU does not open: {}", trouble.detail));
     }
-    let measured = Calibration::measure(&mut node, kernels, args.size.size());
-    let mut calibration = measured.map_err(|errors| {
-        let words: Vec<String> = errors.iter().map(DeviceError::to_string).collect();
-        words.join("; ")
-    })?;
+    let keep = |so_far: &Calibration| {
+        if let Err(why) = write_raw(&args.out, so_far) {
+            eprintln!("{why}");
+        }
+    };
+    let mut calibration = Calibration::measure(&mut node, kernels, args.size.size(), &keep);
     let claims = node.inventory().gpus;
     // The runs begin on empty GPUs.
     drop(node);
-    make_folder(&args.out)?;
     let stage = Stage {
         agent: &agent,
         identity,
@@ -110,13 +117,19 @@ fn calibrate(args: &CalibrateArgs) -> Result<u8, String> {
         size: args.size.size(),
         folder: args.out.clone(),
     };
-    calibration.trials = trials(&stage, args);
-    let raw = serde_json::to_string_pretty(&calibration).map_err(|why| why.to_string())?;
-    write(&args.out, "calibration.json", &raw)?;
+    // A GPU that was given up would hold up each of them until its deadlines.
+    if calibration.is_through() {
+        for trial in trials(&stage, args) {
+            calibration.trials.push(trial);
+            keep(&calibration);
+        }
+    }
+    write_raw(&args.out, &calibration)?;
     write(&args.out, "calibration.md", &page(&calibration))?;
+    println!("{}", summary(&calibration).trim());
     match floors(&calibration, args.floors_version) {
         Ok(rows) => {
-            write(&args.out, "floors.csv", &rows)?;
+            write(&args.out, FLOORS, &rows)?;
             Ok(PASSED)
         }
         Err(why) => {
@@ -126,8 +139,31 @@ fn calibrate(args: &CalibrateArgs) -> Result<u8, String> {
     }
 }
 
+/// A calibration with what follows from it.
+#[derive(Serialize)]
+struct Raw<'a> {
+    #[serde(flatten)]
+    calibration: &'a Calibration,
+    goals: Vec<Goal>,
+    missing: Vec<String>,
+}
+
+/// Writes all that is known, in place of what was known before.
+fn write_raw(folder: &Path, calibration: &Calibration) -> Result<(), String> {
+    let raw = Raw {
+        calibration,
+        goals: goals(calibration),
+        missing: missing(calibration),
+    };
+    let text = serde_json::to_string_pretty(&raw).map_err(|why| why.to_string())?;
+    write(folder, "calibration.json", &text)
+}
+
 /// All runs: one at the standard level for its time, then the clean ones and those with faults.
-fn trials(stage: &Stage<'_>, args: &CalibrateArgs) -> Vec<Trial> {
+fn trials<'a>(
+    stage: &'a Stage<'_>,
+    args: &'a CalibrateArgs,
+) -> impl Iterator<Item = Trial> + use<'a> {
     let clean = [
         (Staged::Nothing, Level::Standard, args.clean_runs.min(1)),
         (Staged::Nothing, Level::Quick, args.clean_runs),
@@ -144,12 +180,22 @@ fn trials(stage: &Stage<'_>, args: &CalibrateArgs) -> Vec<Trial> {
             );
             stage.trial(staged, level, runs)
         })
-        .collect()
 }
 
 fn make_folder(folder: &Path) -> Result<(), String> {
     std::fs::create_dir_all(folder)
         .map_err(|why| format!("cannot make {}: {why}", folder.display()))
+}
+
+/// Removes a file, where it is there.
+fn forget(folder: &Path, name: &str) -> Result<(), String> {
+    let path = folder.join(name);
+    match std::fs::remove_file(&path) {
+        Err(why) if why.kind() != ErrorKind::NotFound => {
+            Err(format!("cannot remove {}: {why}", path.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<(), String> {

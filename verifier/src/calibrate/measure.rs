@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use market::verification::{Digest, Pattern};
 
+use super::played::play;
 use super::{GpuCalibration, Pass, Size, TensorCalibration};
 use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
@@ -18,22 +19,96 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1_800);
 /// Of the memory that can be had, what is filled: comparing and hashing it needs a little more.
 const FILLED_PERMILLE: u64 = 975;
 
+/// Measures a GPU part by part; `keep` is given what is known after each. One that does not do its work
+/// is given up, and says why.
 pub(super) fn measure_gpu(
     gpu: u32,
     device: &mut dyn Device,
     size: &Size,
-) -> Result<GpuCalibration, DeviceError> {
-    device.set_deadline(Instant::now() + PATIENCE);
-    // Nobody has to guess these inputs: whoever measures again gets the same checksums.
-    let secret = Digest([0x5A; 32]);
-    let claim = device.claim();
-    let facts = device.observe()?;
-    let allocatable_mib = device.allocatable_mib()?;
-    let block = u64::from(size.block_bytes);
-    let most = (u64::from(allocatable_mib) << 20) / 1_000 * FILLED_PERMILLE;
-    let bytes = most.min(size.memory_bytes) / block * block;
-    let mut passes = Vec::new();
-    let mut digest_ms = 0;
+    keep: &dyn Fn(&GpuCalibration),
+) -> GpuCalibration {
+    let mut shown = GpuCalibration::of(device.claim());
+    let work = Work {
+        gpu,
+        size,
+        // Nobody has to guess these inputs: whoever measures again gets the same checksums.
+        secret: Digest([0x5A; 32]),
+    };
+    for part in PARTS {
+        device.set_deadline(Instant::now() + PATIENCE + size.burn);
+        if let Err(error) = part(&work, device, &mut shown) {
+            shown.stopped = Some(error.what);
+            break;
+        }
+        keep(&shown);
+    }
+    keep(&shown);
+    shown
+}
+
+/// What the parts have in common.
+struct Work<'a> {
+    gpu: u32,
+    size: &'a Size,
+    secret: Digest,
+}
+
+type Part = fn(&Work<'_>, &mut dyn Device, &mut GpuCalibration) -> Result<(), DeviceError>;
+
+/// All parts, in their order: the load heats the card, so that it comes last.
+const PARTS: [Part; 8] = [
+    |_, device, shown| {
+        shown.facts = Some(device.observe()?);
+        shown.allocatable_mib = device.allocatable_mib()?;
+        Ok(())
+    },
+    passes,
+    rates,
+    |_, device, shown| play(device, &mut shown.vectors),
+    |work, device, shown| {
+        for _ in 0..work.size.samples {
+            shown.exact.push(device.multiply(&work.inputs())?);
+        }
+        Ok(())
+    },
+    |work, device, shown| {
+        for format in Format::ALL {
+            let of_format = tensor_products(device, work.inputs(), format, work.size)?;
+            shown.tensor.extend(of_format);
+        }
+        Ok(())
+    },
+    |_, device, shown| {
+        shown.collective_library = device.collective_library()?;
+        Ok(())
+    },
+    load,
+];
+
+impl Work<'_> {
+    fn inputs(&self) -> GemmInputs {
+        GemmInputs {
+            n: self.size.n,
+            k: self.size.n,
+            left: Stream::derive(&self.secret, Purpose::GemmLeft, self.gpu),
+            right: Stream::derive(&self.secret, Purpose::GemmRight, self.gpu),
+        }
+    }
+
+    /// How much memory is filled. Units: bytes.
+    fn filled_bytes(&self, shown: &GpuCalibration) -> u64 {
+        let block = u64::from(self.size.block_bytes);
+        let most = (u64::from(shown.allocatable_mib) << 20) / 1_000 * FILLED_PERMILLE;
+        most.min(self.size.memory_bytes) / block * block
+    }
+}
+
+fn passes(
+    work: &Work<'_>,
+    device: &mut dyn Device,
+    shown: &mut GpuCalibration,
+) -> Result<(), DeviceError> {
+    let bytes = work.filled_bytes(shown);
     for pattern in [
         Pattern::Prf,
         Pattern::Complement,
@@ -41,70 +116,56 @@ pub(super) fn measure_gpu(
         Pattern::MovingInversion,
         Pattern::Slow,
     ] {
-        let contents = Contents::derive(&secret, gpu, pattern);
+        let contents = Contents::derive(&work.secret, work.gpu, pattern);
         let (fill_ms, turned) = taking(|| fill(device, &contents, bytes))?;
         let (compare_ms, check) = taking(|| device.compare(&contents))?;
-        (digest_ms, _) = taking(|| device.digest_blocks(size.block_bytes, &secret))?;
-        passes.push(Pass {
+        let digests = || device.digest_blocks(work.size.block_bytes, &work.secret);
+        (shown.digest_ms, _) = taking(digests)?;
+        shown.passes.push(Pass {
             pattern,
             fill_ms,
             compare_ms,
             bad_words: turned.and(check).bad_words,
         });
     }
-    let copy = (0..size.samples).map(|sample| device.copy_mb_per_s(sample));
-    let copy_mb_per_s = copy.collect::<Result<_, _>>()?;
-    let mut rate = |rate| -> Result<Vec<u64>, DeviceError> {
-        let samples = (0..size.samples).map(|sample| device.rate_mb_per_s(rate, sample));
-        Ok(samples
-            .collect::<Result<Vec<_>, _>>()?
-            .into_iter()
-            .flatten()
-            .collect())
-    };
-    let driver_copy_mb_per_s = rate(Rate::DriverCopy)?;
-    let read_mb_per_s = rate(Rate::Read)?;
-    let triad_mb_per_s = rate(Rate::Triad)?;
-    let from_host_mb_per_s = rate(Rate::FromHost)?;
-    let to_host_mb_per_s = rate(Rate::ToHost)?;
+    Ok(())
+}
 
-    let inputs = GemmInputs {
-        n: size.n,
-        k: size.n,
-        left: Stream::derive(&secret, Purpose::GemmLeft, gpu),
-        right: Stream::derive(&secret, Purpose::GemmRight, gpu),
-    };
-    let exact = (0..size.samples).map(|_| device.multiply(&inputs));
-    let exact = exact.collect::<Result<_, _>>()?;
-    let mut tensor = Vec::new();
-    for format in Format::ALL {
-        tensor.extend(tensor_products(device, inputs, format, size)?);
+/// The rates of memory and of the host link. Memory is as the passes left it.
+fn rates(
+    work: &Work<'_>,
+    device: &mut dyn Device,
+    shown: &mut GpuCalibration,
+) -> Result<(), DeviceError> {
+    for sample in 0..work.size.samples {
+        shown.copy_mb_per_s.push(device.copy_mb_per_s(sample)?);
     }
-    let collective_library = device.collective_library()?;
-    device.set_deadline(Instant::now() + PATIENCE + size.burn);
-    let burned = device.burn(&BurnWork {
-        inputs,
-        contents: Contents::derive(&secret, gpu, Pattern::Prf),
-        held_bytes: bytes / 2 / 16 * 16,
-        lasts: size.burn,
+    for (rate, samples) in [
+        (Rate::DriverCopy, &mut shown.driver_copy_mb_per_s),
+        (Rate::Read, &mut shown.read_mb_per_s),
+        (Rate::Triad, &mut shown.triad_mb_per_s),
+        (Rate::FromHost, &mut shown.from_host_mb_per_s),
+        (Rate::ToHost, &mut shown.to_host_mb_per_s),
+    ] {
+        for sample in 0..work.size.samples {
+            samples.extend(device.rate_mb_per_s(rate, sample)?);
+        }
+    }
+    Ok(())
+}
+
+fn load(
+    work: &Work<'_>,
+    device: &mut dyn Device,
+    shown: &mut GpuCalibration,
+) -> Result<(), DeviceError> {
+    shown.burned = device.burn(&BurnWork {
+        inputs: work.inputs(),
+        contents: Contents::derive(&work.secret, work.gpu, Pattern::Prf),
+        held_bytes: work.filled_bytes(shown) / 2 / 16 * 16,
+        lasts: work.size.burn,
     })?;
-    Ok(GpuCalibration {
-        claim,
-        facts,
-        allocatable_mib,
-        passes,
-        digest_ms,
-        copy_mb_per_s,
-        driver_copy_mb_per_s,
-        read_mb_per_s,
-        triad_mb_per_s,
-        from_host_mb_per_s,
-        to_host_mb_per_s,
-        exact,
-        tensor,
-        collective_library,
-        burned,
-    })
+    Ok(())
 }
 
 /// Fills memory, and turns it both ways where the pattern wants it.

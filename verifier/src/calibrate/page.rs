@@ -2,29 +2,42 @@
 
 use std::fmt::Write as _;
 
-use super::{Calibration, GpuCalibration, figures, median};
+use super::goals::why_not;
+use super::{Calibration, GpuCalibration, figures, goals, median, missing};
 use crate::tensor::LibraryRun;
 
 /// What no run on one machine shows.
 const UNPROVEN: &str = "\
-Copies between GPUs, collective operations and the network between nodes were not measured, nor was
-any other architecture than that of the GPUs above: their floors stay `provisional`.
+The network between nodes was not measured, nor was any other architecture than that of the GPUs above:
+their floors stay `provisional`.
+";
+/// What a run on one GPU does not show either.
+const UNPROVEN_ALONE: &str = "\
+Copies between GPUs and collective operations stay unproven: there is one GPU.
 ";
 
 /// The page.
 #[must_use]
 pub fn page(calibration: &Calibration) -> String {
+    let cuda = calibration.cuda_version.map_or_else(
+        || "unknown".to_owned(),
+        |version| format!("{}.{}", version / 1_000, version % 1_000 / 10),
+    );
     let mut page = format!(
-        "# Calibration\n\nMeasured by `verifier calibrate` {} on {} with driver {}; kernels `{}`.\n",
+        "# Calibration\n\nMeasured by `verifier calibrate` {} on {} with driver {} (CUDA {cuda}).\n\n\
+         Kernels `{}`, agent `{}`, built from commit `{}`.\n",
         calibration.agent,
         calibration.measured_at.format("%Y-%m-%d"),
         calibration.driver,
         calibration.kernels,
+        calibration.agent_sha256,
+        calibration.commit.unwrap_or("unknown"),
     );
     if let Err(why) = calibration.check() {
         // Writing to a string does not fail, here and below.
         let _ = writeln!(page, "\nNo floor follows from it: {why}.");
     }
+    page.push_str(&summary(calibration));
     for (gpu, shown) in calibration.gpus.iter().enumerate() {
         let _ = writeln!(page, "\n## GPU {gpu}: {}\n", shown.claim.name);
         page.push_str("| figure | median | unit |\n|---|---|---|\n");
@@ -45,6 +58,21 @@ pub fn page(calibration: &Calibration) -> String {
             );
         }
         let _ = writeln!(page, "| hash of all memory | {} | ms |", shown.digest_ms);
+        let (vectors, equal) = (&shown.vectors, |equal| {
+            let same = |vector: &&super::Played| vector.equal == equal;
+            shown.vectors.iter().filter(same).count()
+        });
+        let _ = writeln!(
+            page,
+            "| shared vectors: equal bit for bit, different, not played, of {} | {}, {}, {} | |",
+            vectors.len(),
+            equal(Some(true)),
+            equal(Some(false)),
+            equal(None)
+        );
+        for vector in vectors.iter().filter(|v| v.equal == Some(false)) {
+            let _ = writeln!(page, "| differs: vector {} | | |", vector.name);
+        }
         for tensor in &shown.tensor {
             let _ = writeln!(
                 page,
@@ -76,9 +104,78 @@ pub fn page(calibration: &Calibration) -> String {
             }
         }
     }
+    page.push_str(&links(calibration));
     page.push_str(&trials(calibration));
     let _ = write!(page, "\n## What this does not show\n\n{UNPROVEN}");
+    if calibration.gpus.len() < 2 {
+        page.push_str(UNPROVEN_ALONE);
+    }
     page
+}
+
+/// Each goal with what was shown, and what is missing.
+#[must_use]
+pub fn summary(calibration: &Calibration) -> String {
+    let mut text = "\n## Goals\n\n| goal | shown | |\n|---|---|---|\n".to_owned();
+    for goal in goals(calibration) {
+        // Writing to a string does not fail, here and below.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} |",
+            goal.what,
+            goal.shown,
+            goal.reached.words()
+        );
+    }
+    text.push_str("\nMissing:\n\n");
+    let missing = missing(calibration);
+    for what in &missing {
+        let _ = writeln!(text, "- {what}");
+    }
+    if missing.is_empty() {
+        text.push_str("- nothing\n");
+    }
+    text
+}
+
+/// What was measured between GPUs.
+fn links(calibration: &Calibration) -> String {
+    let Some(links) = &calibration.links else {
+        return String::new();
+    };
+    let mut text = "\n## Between GPUs\n\n| figure | value | unit |\n|---|---|---|\n".to_owned();
+    let pairs = links.rates.iter().flat_map(|rates| &rates.pairs);
+    let slowest = pairs.clone().min_by_key(|pair| pair.mb_per_s);
+    if let Some(slowest) = slowest {
+        let all: Vec<u64> = pairs.map(|pair| pair.mb_per_s).collect();
+        // Writing to a string does not fail, here and below.
+        let _ = writeln!(
+            text,
+            "| copies of {} pairs: median; slowest, GPU {} to GPU {} | {}; {} | MB/s |",
+            all.len(),
+            slowest.from,
+            slowest.to,
+            median(&all).unwrap_or(0),
+            slowest.mb_per_s
+        );
+    }
+    let ring = links
+        .rates
+        .as_ref()
+        .and_then(|rates| rates.collective.as_ref());
+    for (what, sum) in [("own ring", ring), ("NCCL", links.library.as_ref())] {
+        let _ = match sum {
+            Some(sum) => writeln!(
+                text,
+                "| sum by {what}, {} MiB each, {} elements wrong | {} | MB/s |",
+                sum.payload_bytes >> 20,
+                sum.wrong_elements,
+                sum.bus_mb_per_s
+            ),
+            None => writeln!(text, "| sum by {what} | not measured | |"),
+        };
+    }
+    text
 }
 
 /// What the driver and the vendor's libraries show beside the kernels.
@@ -98,14 +195,13 @@ fn beside(shown: &GpuCalibration) -> String {
     );
     let mut rows = format!("| copy by the driver | {copies} | MB/s |\n");
     for tensor in &shown.tensor {
-        let run = tensor.library.first();
-        let said = match run {
+        let said = match tensor.library.first() {
             None | Some(LibraryRun::NotInstalled) => "not installed".to_owned(),
-            Some(LibraryRun::NoSuchProduct) => "has no such product".to_owned(),
             Some(LibraryRun::Measured { library, .. }) => {
                 let shares = share(median(&tensor.gflops), tensor.library_gflops());
                 format!("{library}: {shares}")
             }
+            Some(_) => why_not(tensor),
         };
         // Writing to a string does not fail.
         let _ = writeln!(

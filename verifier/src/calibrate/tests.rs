@@ -20,7 +20,32 @@ fn measured(bad_words: u32) -> Calibration {
         "bad_words": bad_words,
     });
     let description = NodeDescription::parse(&description.to_string()).expect("a node");
-    Calibration::measure(&mut description.node(), Digest([7; 32]), SMALL).expect("measured")
+    Calibration::measure(&mut description.node(), Digest([7; 32]), SMALL, &|_| {})
+}
+
+/// So many runs with the same thing staged, all of which ended as they should.
+fn right(staged: Staged, level: Level, runs: u32) -> Trial {
+    let spoke = match staged {
+        Staged::Nothing => None,
+        _ => Some(("mem.proof".to_owned(), runs)),
+    };
+    Trial {
+        runs,
+        right: runs,
+        spoke: spoke.into_iter().collect(),
+        elapsed_ms: vec![40_000; runs as usize],
+        ..Trial::new(staged, level)
+    }
+}
+
+/// As many runs as floors need.
+fn all_runs() -> Vec<Trial> {
+    let faults = Staged::FAULTS.map(|fault| right(fault, Level::Quick, FAULT_RUNS));
+    let clean = [
+        right(Staged::Nothing, Level::Standard, 1),
+        right(Staged::Nothing, Level::Quick, CLEAN_RUNS),
+    ];
+    clean.into_iter().chain(faults).collect()
 }
 
 #[test]
@@ -30,6 +55,15 @@ fn a_good_card_gives_rows_that_the_floors_take() {
     calibration.simulated = false;
     assert_eq!(floors(&calibration, 3), Err(NoReference::Shortened));
     calibration.size = Size::FULL;
+    assert_eq!(
+        floors(&calibration, 3),
+        Err(NoReference::TooFewRuns {
+            staged: Staged::Nothing,
+            runs: 0,
+            wanted: 50
+        })
+    );
+    calibration.trials = all_runs();
     let rows = floors(&calibration, 3).expect("rows");
     let head = "version,gpu,metric,kernel,expected,floor_permille,floor_of,calibration,source\n";
     let floors = Floors::read(&format!("{head}{rows}")).expect("a table");
@@ -66,6 +100,109 @@ fn a_card_with_wrong_results_gives_no_floor() {
     assert_eq!(floors(&inexact, 3), Err(NoReference::Inexact { gpu: 0 }));
     let page = page(&inexact);
     assert!(page.contains("No floor follows from it"), "{page}");
+}
+
+#[test]
+fn fewer_runs_than_are_wanted_give_no_floor_whichever_they_are() {
+    let mut calibration = measured(0);
+    (calibration.simulated, calibration.size) = (false, Size::FULL);
+    for at in 1..all_runs().len() {
+        calibration.trials = all_runs();
+        assert!(floors(&calibration, 3).is_ok());
+        let trial = &mut calibration.trials[at];
+        (trial.runs, trial.right) = (trial.runs - 1, trial.right - 1);
+        let fewer = trial.staged;
+        assert!(
+            matches!(floors(&calibration, 3), Err(NoReference::TooFewRuns { staged, .. }) if staged == fewer)
+        );
+    }
+}
+
+#[test]
+fn a_vector_that_comes_out_wrong_and_a_card_that_is_given_up_give_no_floor() {
+    let mut calibration = measured(0);
+    assert!(calibration.gpus[1].vectors.len() >= 12);
+    assert!(
+        calibration.gpus[1]
+            .vectors
+            .iter()
+            .all(|v| v.equal == Some(true))
+    );
+    calibration.gpus[1].vectors[3].equal = Some(false);
+    let name = calibration.gpus[1].vectors[3].name.clone();
+    assert_eq!(
+        floors(&calibration, 3),
+        Err(NoReference::Vector { gpu: 1, name })
+    );
+    let why = "it is lost".to_owned();
+    calibration.gpus[0].stopped = Some(why.clone());
+    assert_eq!(
+        floors(&calibration, 3),
+        Err(NoReference::Stopped { gpu: 0, why })
+    );
+    assert!(!calibration.is_through());
+    assert!(missing(&calibration).contains(&"GPU 0: it was given up: it is lost".to_owned()));
+}
+
+/// What is reached of each goal.
+fn reached(calibration: &Calibration) -> Vec<Reached> {
+    let goals = goals(calibration).into_iter();
+    goals.map(|goal| goal.reached).collect()
+}
+
+/// One GPU that shows exactly what is wanted.
+fn just_enough() -> Calibration {
+    let mut calibration = measured(0);
+    calibration.gpus.truncate(1);
+    calibration.trials = all_runs();
+    let shown = &mut calibration.gpus[0];
+    (shown.copy_mb_per_s, shown.driver_copy_mb_per_s) = (vec![970], vec![1_000]);
+    for (tensor, gflops) in shown.tensor.iter_mut().zip([900, 850]) {
+        tensor.gflops = vec![gflops];
+        tensor.library = vec![LibraryRun::Measured {
+            library: "cuBLASLt".to_owned(),
+            gflops: 1_000,
+        }];
+    }
+    calibration
+}
+
+#[test]
+fn each_goal_is_met_missed_or_not_measured() {
+    use Reached::{Met, Missed, NotMeasured};
+    assert_eq!(reached(&just_enough()), [Met; 7]);
+    let page = page(&just_enough());
+    assert!(page.contains("| 0.970 (GPU 0) | met |"), "{page}");
+    type Change = fn(&mut Calibration);
+    let cases: [(Change, usize, Reached); 14] = [
+        (|c| c.gpus[0].copy_mb_per_s = vec![969], 0, Missed),
+        (|c| c.gpus[0].driver_copy_mb_per_s.clear(), 0, NotMeasured),
+        (|c| c.gpus[0].tensor[0].gflops = vec![899], 1, Missed),
+        (|c| c.gpus[0].tensor[0].library.clear(), 1, NotMeasured),
+        (|c| c.gpus[0].tensor[1].gflops = vec![849], 2, Missed),
+        (|c| c.gpus[0].tensor.truncate(1), 2, NotMeasured),
+        (|c| c.trials[0].elapsed_ms = vec![60_000], 3, Missed),
+        (|c| drop(c.trials.remove(0)), 3, NotMeasured),
+        (|c| c.trials[7].spoke.clear(), 4, Missed),
+        (
+            |c| (c.trials[7].runs, c.trials[7].right) = (0, 0),
+            4,
+            NotMeasured,
+        ),
+        (|c| c.trials[2].right -= 1, 5, Missed),
+        (|c| c.trials.truncate(2), 5, NotMeasured),
+        (|c| c.trials[1].right -= 1, 6, Missed),
+        (
+            |c| (c.trials[1].runs, c.trials[1].right) = (40, 40),
+            6,
+            NotMeasured,
+        ),
+    ];
+    for (change, goal, wanted) in cases {
+        let mut calibration = just_enough();
+        change(&mut calibration);
+        assert_eq!(reached(&calibration)[goal], wanted, "goal {goal}");
+    }
 }
 
 #[test]

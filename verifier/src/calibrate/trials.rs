@@ -7,6 +7,11 @@ use market::attestation::{Attestation, Outcome, Weight};
 use market::verification::Level;
 use serde::Serialize;
 
+/// Runs with nothing staged, at level `quick`, without which no floor is made.
+pub const CLEAN_RUNS: u32 = 50;
+/// Runs with each fault without which no floor is made.
+pub const FAULT_RUNS: u32 = 20;
+
 /// What is done to a card, or to the agent on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

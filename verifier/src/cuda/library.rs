@@ -2,8 +2,10 @@
 //! demand. It is looked for by name when it is wanted; nothing is built against it.
 
 use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
 
 use libloading::{Library, Symbol};
+use market::verification::TroubleKind;
 
 use super::buffer::Buffer;
 use super::gpu::CudaGpu;
@@ -234,11 +236,25 @@ pub(super) fn done(call: &str, answer: c_int) -> Result<(), String> {
 }
 
 impl CudaGpu {
-    /// The rate of the vendor's library on the same inputs and the same shape.
+    /// The rate of the vendor's library on the same inputs and the same shape. That the library does not
+    /// do it is an answer of its own.
     pub fn library_products(&mut self, work: &TensorWork) -> Result<LibraryRun, DeviceError> {
+        match self.by_library(work) {
+            Err(DeviceError { kind, what, .. })
+                if !matches!(kind, TroubleKind::GpuLost | TroubleKind::GpuWithdrawn) =>
+            {
+                Ok(LibraryRun::Failed { why: what })
+            }
+            run => run,
+        }
+    }
+
+    fn by_library(&mut self, work: &TensorWork) -> Result<LibraryRun, DeviceError> {
         let Some((name, library)) = first(&MATRICES) else {
             return Ok(LibraryRun::NotInstalled);
         };
+        // The process ends soon; unloading what holds a context is asking for trouble.
+        let library = ManuallyDrop::new(library);
         let inputs = self.packed_inputs(work)?;
         let n = work.inputs.n;
         let to = self.buffer(u64::from(n) * u64::from(n) * 4)?;
@@ -261,8 +277,6 @@ impl CudaGpu {
             symbol(&library, "cublasLtGetVersion").map_err(|why| self.failed(&why))?;
         // SAFETY: it takes nothing and gives a number.
         let version = unsafe { version() };
-        // The process ends soon; unloading what holds a context is asking for trouble.
-        std::mem::forget(library);
         Ok(LibraryRun::Measured {
             library: format!("{name} {version}"),
             gflops,

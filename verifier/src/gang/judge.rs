@@ -21,6 +21,10 @@ const ODD_PERCENT: u64 = 70;
 /// Share of an adapter's wire rate that one connection over TCP carries at least. Units: percent.
 /// House rule: one core moves that much, and no network of another class does.
 const FABRIC_PERCENT: u64 = 2;
+/// Share of the slowest link's rate that the sum of all nodes reaches at least, on real networks. Units:
+/// percent. House rule: a node sums up on one core and one piece after the other, which good ones do many
+/// times as fast.
+const SUM_PERCENT: u64 = 2;
 /// The most rates of links that a finding shows.
 const MOST_SAMPLES: usize = 1_000;
 /// How much longer than usual a sum may take now and then. Units: thousandths.
@@ -368,15 +372,38 @@ fn all_reduce(gang: &Gang) -> Judged {
     let bytes = gang.work.ring_bytes * rails.unwrap_or(0) as u64;
     // Bytes per microsecond are 1e6 bytes per second.
     let bus = share(bytes, 2 * (nodes - 1), nodes * median_us);
-    let met = finding(
-        code,
-        Outcome::Met,
-        "All nodes sum up together, and rightly (own ring over TCP).",
-    );
+    let slowest = links(gang).and_then(|links| {
+        let slowest = links.measured.into_iter();
+        slowest.min_by_key(|link| link.mb_per_s)
+    });
+    let slowest = slowest.filter(|_| gang.mode == Mode::Real);
+    let floor = slowest.as_ref().map(|link| {
+        let rails = rails.unwrap_or(0) as u64;
+        share(link.mb_per_s.saturating_mul(rails), SUM_PERCENT, 100)
+    });
+    let found = match (slowest, floor) {
+        (Some(link), Some(floor)) if bus < floor => {
+            let note = format!(
+                "The sum of all nodes goes at {bus} MB/s, though the slowest link, from {} to {} over {}, \
+                 carries {} MB/s.",
+                name(gang, link.from),
+                name(gang, link.to),
+                plain(adapter(gang, link.from, link.rail).unwrap_or(HOST)),
+                link.mb_per_s
+            );
+            finding(code, Outcome::Failed, note)
+        }
+        _ => finding(
+            code,
+            Outcome::Met,
+            "All nodes sum up together, and rightly (own ring over TCP).",
+        ),
+    };
     let measured = Finding {
         unit: Some(Unit::MbPerS),
         measured: Some(number(bus)),
-        ..must(met)
+        floor: floor.map(number),
+        ..must(found)
     };
     measured.into()
 }

@@ -36,6 +36,8 @@ mod tests {
     use crate::floors::{Floors, Metric};
     use crate::order::{Mode, expected_node, order_for};
     use crate::probe::burn;
+    use crate::probe::gemm::SAMPLE_NS;
+    use crate::tensor::Format;
 
     /// What moving bytes takes at the rate below which the GPU would fail; where it has no floor, at
     /// the lowest of all GPUs.
@@ -70,7 +72,27 @@ mod tests {
             .sum();
         let link = at_floor(gpu, Metric::HostLink, HOST_COPY * HOST_ROUNDS * samples);
         // In, out, and in together.
-        streamed + link * gpus * 3
+        streamed + link * gpus * 3 + products(order)
+    }
+
+    /// The products whose rates are measured, at their floors.
+    fn products(order: &VerificationOrder) -> Duration {
+        let gpu = order.expected.gpu;
+        let (n, k) = (order.gemm.n, order.gemm.k);
+        let operations = 2 * u64::from(n) * u64::from(n) * u64::from(k);
+        let of = |(format, metric): (Format, Metric)| {
+            let is_rated = format.is_rated_on(&gpu.spec().compute_capability);
+            // As bytes are to 1e6 bytes, so are thousands of operations to 1e9.
+            let once = at_floor(gpu, metric, operations / 1_000);
+            // One to begin with, then as many as a sample takes.
+            let sample = once + once.max(Duration::from_nanos(SAMPLE_NS));
+            is_rated.then_some(sample * order.bandwidth.samples)
+        };
+        let formats = [
+            (Format::Bf16, Metric::Gemm16Bit),
+            (Format::Fp8, Metric::GemmFp8),
+        ];
+        formats.into_iter().filter_map(of).sum()
     }
 
     /// Memory filled and compared by each pattern, and hashed, at the floor of reads.

@@ -1,10 +1,18 @@
 //! The exact product: computed again and again, committed to, then opened where the broker asks.
 
-use market::verification::{Digest, GemmCommitment, GemmWork, OpenedRow, Word64};
+use market::verification::{
+    Digest, GemmCommitment, GemmWork, NodeFacts, OpenedRow, VerificationOrder, Word64,
+};
 
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, Node};
 use crate::gemm::{GemmInputs, freivalds_vector, row_leaf, row_times};
 use crate::merkle::Tree;
+use crate::tensor::{Format, TensorWork};
+
+/// How long the products of one sample of their rate take, about, but for the first; and how many they are
+/// at most. Units: nanoseconds.
+pub const SAMPLE_NS: u64 = 100_000_000;
+const MOST_PRODUCTS: f64 = 100.0;
 
 /// A product that was committed to.
 #[derive(Debug)]
@@ -48,6 +56,65 @@ pub fn commit(
             tree,
         },
     ))
+}
+
+/// Measures the rates of products on the tensor units, all GPUs at once, where the agent has kernels that
+/// reach them. Gives the GPUs that did not finish.
+pub fn rates(
+    node: &mut Node,
+    facts: &mut NodeFacts,
+    nonce: &Digest,
+    order: &VerificationOrder,
+) -> Vec<DeviceError> {
+    for format in Format::ALL {
+        let rated = facts.gpus.iter().map(|gpu| {
+            let capability = gpu.compute_capability.as_deref();
+            capability.is_some_and(|capability| format.is_rated_on(capability))
+        });
+        let measured = node.on_all(rated.collect(), |gpu, device, is_rated| {
+            let samples = if is_rated { order.bandwidth.samples } else { 0 };
+            let inputs = GemmInputs::derive(nonce, gpu, &order.gemm);
+            sampled(device, inputs, format, samples)
+        });
+        let measured: Vec<Vec<u64>> = match measured {
+            Ok(rates) => rates,
+            Err(errors) => return errors,
+        };
+        for (gpu, gflops) in facts.gpus.iter_mut().zip(measured) {
+            match format {
+                Format::Bf16 => gpu.rates.gemm_16bit_gflops = gflops,
+                Format::Fp8 => gpu.rates.gemm_fp8_gflops = gflops,
+            }
+        }
+    }
+    Vec::new()
+}
+
+/// Samples of the rate of products; nothing where the device has none of the format.
+fn sampled(
+    device: &mut dyn Device,
+    inputs: GemmInputs,
+    format: Format,
+    samples: u32,
+) -> Result<Vec<u64>, DeviceError> {
+    let operations = 2.0 * f64::from(inputs.n) * f64::from(inputs.n) * f64::from(inputs.k);
+    let mut work = TensorWork {
+        inputs,
+        format,
+        timed: 1,
+        checked: 0,
+    };
+    let mut rates = Vec::new();
+    for _ in 0..samples {
+        let Some(run) = device.tensor_products(&work)? else {
+            break;
+        };
+        // A rate of 1e9 a second is one in a nanosecond.
+        let in_time = run.gflops as f64 * SAMPLE_NS as f64 / operations.max(1.0);
+        work.timed = in_time.clamp(1.0, MOST_PRODUCTS) as u32;
+        rates.push(run.gflops);
+    }
+    Ok(rates)
 }
 
 impl CommittedProduct {

@@ -39,12 +39,20 @@ impl LinkWork {
     /// What an order wants of so many GPUs.
     #[must_use]
     pub fn of(order: &VerificationOrder, gpus: u32) -> Self {
-        let most = order.memory.pattern_bytes;
+        Self {
+            every_pair: order.level != Level::Quick,
+            ..Self::on(gpus, order.memory.pattern_bytes)
+        }
+    }
+
+    /// Everything that is measured between so many GPUs, in so much memory of each, bytes.
+    #[must_use]
+    pub fn on(gpus: u32, memory_bytes: u64) -> Self {
         Self {
             gpus,
-            every_pair: order.level != Level::Quick,
-            pair_bytes: PAIR_BYTES.min(most),
-            ring_bytes: RING_BYTES.min(most),
+            every_pair: true,
+            pair_bytes: PAIR_BYTES.min(memory_bytes),
+            ring_bytes: RING_BYTES.min(memory_bytes),
         }
     }
 

@@ -6,7 +6,8 @@ use crate::device::{Device, DeviceError, PatternCheck};
 use crate::memory::{self, Contents};
 use crate::merkle::Tree;
 
-/// Does all passes but the reading of the last, whose fill stays in place.
+/// Does all passes but the reading of the last, whose fill stays in place. Where less can be had than is
+/// ordered, that is filled: how much the node should have is for its broker to judge.
 ///
 /// Errors: [`DeviceError`] when the device does not fill or read.
 pub fn fill(
@@ -16,11 +17,12 @@ pub fn fill(
     work: &MemoryWork,
 ) -> Result<(Filled, PatternCheck), DeviceError> {
     let allocatable_mib = device.allocatable_mib()?;
+    let bytes = memory::work_where(work, allocatable_mib).pattern_bytes;
     let mut check = PatternCheck::default();
     let mut filled_bytes = 0;
     for (pass, &pattern) in work.passes.iter().enumerate() {
         let contents = Contents::derive(nonce, gpu, pattern);
-        filled_bytes = device.fill(&contents, work.pattern_bytes)?;
+        filled_bytes = device.fill(&contents, bytes)?;
         if pattern == Pattern::MovingInversion {
             let up = device.invert(&contents, false)?;
             check = check.and(up).and(device.invert(&contents.turned(), true)?);

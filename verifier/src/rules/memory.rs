@@ -4,6 +4,7 @@ use market::attestation::{Finding, FindingCode, Outcome, Unit};
 
 use super::seen::{Seen, Sight};
 use super::{not_run, number, per_gpu};
+use crate::memory::work_where;
 
 /// Share of the expected memory that must be allocatable. Units: percent.
 const ALLOCATABLE_MEMORY_PERCENT: u64 = 97;
@@ -15,14 +16,17 @@ pub(super) fn capacity(seen: &Seen<'_>) -> Finding {
         return not_run(code);
     };
     let least = u64::from(order.expected.memory_mib) * ALLOCATABLE_MEMORY_PERCENT / 100;
+    let ordered = order.memory.pattern_bytes;
+    let due = |allocatable_mib| work_where(&order.memory, allocatable_mib).pattern_bytes;
     let problem = |allocatable_mib: u32, filled_bytes: u64| {
         if u64::from(allocatable_mib) < least {
             Some(format!(
                 "only {allocatable_mib} MiB could be allocated, at least {least} must be"
             ))
-        } else if filled_bytes != order.memory.pattern_bytes {
+        } else if filled_bytes != due(allocatable_mib) {
+            let due = due(allocatable_mib);
             Some(format!(
-                "{filled_bytes} bytes were filled, not those that were ordered"
+                "{filled_bytes} bytes were filled, not the {due} that were ordered and could be"
             ))
         } else {
             None
@@ -32,7 +36,16 @@ pub(super) fn capacity(seen: &Seen<'_>) -> Finding {
         .iter()
         .map(|gpu| problem(gpu.allocatable_mib, gpu.filled_bytes))
         .collect();
-    let good = "As much memory could be allocated as there should be.";
+    let fewest = filled.iter().map(|gpu| gpu.filled_bytes).min();
+    let good = match fewest.filter(|bytes| *bytes < ordered) {
+        None => "As much memory could be allocated as there should be.".to_owned(),
+        Some(bytes) => format!(
+            "As much memory could be allocated as there should be; of the {} MiB that were ordered, \
+             {} were filled.",
+            ordered >> 20,
+            bytes >> 20
+        ),
+    };
     Finding {
         unit: Some(Unit::Mib),
         measured: filled
@@ -45,7 +58,7 @@ pub(super) fn capacity(seen: &Seen<'_>) -> Finding {
             .iter()
             .map(|gpu| i64::from(gpu.allocatable_mib))
             .collect(),
-        ..per_gpu(code, good, problems.iter().map(Option::as_ref))
+        ..per_gpu(code, &good, problems.iter().map(Option::as_ref))
     }
 }
 

@@ -288,12 +288,25 @@ pub(super) fn gemm_fp8(seen: &Seen<'_>) -> Finding {
     against_floor(seen, &measured, &rates)
 }
 
+/// The rate of each GPU at the end of the load; none where one was not loaded.
+fn loaded(seen: &Seen<'_>) -> Option<Vec<u64>> {
+    let gpus = seen.facts()?.gpus.iter();
+    gpus.map(|gpu| Some(gpu.burn.as_ref()?.last_third_gflops))
+        .collect()
+}
+
 pub(super) fn straggler(seen: &Seen<'_>) -> Finding {
     let code = FindingCode::GemmStraggler;
     if seen.gpus() < 2 {
         return not_applicable(code, "There is one GPU.");
     }
-    let rates = warm(rates_of(seen, |rates| &rates.gemm_16bit_gflops)).unwrap_or_default();
+    let products = rates_of(seen, |rates| &rates.gemm_16bit_gflops);
+    // Where no such products are measured, the load on the integer units tells the siblings apart.
+    let rates = match products.iter().all(|samples| samples.is_empty()) {
+        true => loaded(seen),
+        false => warm(products),
+    };
+    let rates = rates.unwrap_or_default();
     let Some(middle) = median(&rates).filter(|middle| *middle > 0) else {
         return not_run(code);
     };

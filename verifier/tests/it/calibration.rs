@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use fake_driver::script::{Card, Fault, Script, VARIABLE};
 use market::verification::{Digest, Pattern};
 use serde_json::Value;
+use sha2::Digest as _;
 use tempfile::TempDir;
 use verifier::gemm::GemmInputs;
 use verifier::prf::{Purpose, Stream};
@@ -15,6 +16,9 @@ use crate::machine::Machine;
 
 /// Rows and columns of the products: no multiple of any tile.
 const PRODUCT: u32 = 130;
+
+/// Sizes of which tensor units leave nothing idle.
+const LEAST: [&str; 6] = ["--samples", "1", "--products", "1", "--product", "128"];
 
 struct Calibrated {
     output: Output,
@@ -48,8 +52,7 @@ fn command(machine: &Machine, out: &Path) -> Command {
         .arg(out)
         // A shell's usual folders: the C compiler needs them.
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-        .args(["--memory-mib", "2", "--burn-seconds", "1"])
-        .args(["--product", &PRODUCT.to_string()]);
+        .args(["--memory-mib", "2", "--burn-seconds", "1"]);
     command
 }
 
@@ -58,7 +61,8 @@ fn calibrate(script: &Script) -> Calibrated {
 }
 
 fn calibrate_on(machine: &Machine) -> Calibrated {
-    let sizes = ["--samples", "3", "--products", "4"];
+    let product = PRODUCT.to_string();
+    let sizes = ["--samples", "3", "--products", "4", "--product", &product];
     run(machine, &sizes, (0, 0))
 }
 
@@ -236,6 +240,114 @@ fn a_card_that_errs_is_named_as_no_reference() {
 }
 
 #[test]
+fn what_was_measured_by_which_agent_is_written_with_every_vector_bit_for_bit() {
+    let done = calibrate(&one(|_| {}));
+    let json = done.json();
+    let agent = std::fs::read(env!("CARGO_BIN_EXE_verifier")).expect("the agent");
+    let hash: [u8; 32] = sha2::Sha256::digest(agent).into();
+    assert_eq!(json["agent_sha256"], serde_json::json!(Digest(hash)));
+    assert_eq!(json["cuda_version"], 12_080);
+    let page = done.text("calibration.md");
+    assert!(page.contains("with driver 570.86.15 (CUDA 12.8)"), "{page}");
+    let vectors = json["gpus"][0]["vectors"].as_array().expect("vectors");
+    assert_eq!(vectors.len(), 3 + 5 + 5, "integers, tensor units, memory");
+    assert!(vectors.iter().all(|v| v["equal"] == true), "{vectors:#?}");
+    // One GPU has no links.
+    assert_eq!(json["links"], Value::Null);
+    assert!(page.contains("stay unproven: there is one GPU"), "{page}");
+    // What is left open is said at the end, on the page and in the raw report.
+    let said = String::from_utf8_lossy(&done.output.stdout).into_owned();
+    for text in [&said, &page] {
+        assert!(text.contains("| no run | not measured |"), "{text}");
+        assert!(
+            text.contains("- GPU 0: BF16 by cuBLASLt: it is not installed"),
+            "{text}"
+        );
+    }
+    assert_eq!(json["goals"][0]["reached"], "met");
+    assert_eq!(json["goals"][6]["reached"], "not_measured");
+
+    let wrong = calibrate(&one(|card| card.fault = Fault::WrongEntry));
+    let page = wrong.text("calibration.md");
+    assert!(page.contains("differs: vector integers, 1 x 1"), "{page}");
+    assert!(page.contains("of 13 | 12, 1, 0 |"), "{page}");
+}
+
+#[test]
+fn a_library_that_fails_is_said_and_ends_nothing() {
+    let machine = Machine::new(&Script {
+        library: 1,
+        ..one(|_| {})
+    });
+    machine.install("libcublasLt.so.12");
+    let done = calibrate_on(&machine);
+    assert_eq!(done.output.status.code(), Some(1), "{}", done.said());
+    let json = done.json();
+    let gpu = &json["gpus"][0];
+    assert_eq!(gpu["stopped"], Value::Null);
+    let run = &gpu["tensor"][0]["library"][0];
+    assert_eq!(run["outcome"], "failed");
+    assert_eq!(run["why"], "cublasLtCreate answered 1");
+    assert!(
+        gpu["burned"]["dwell_bad_words"] == 0,
+        "the load came after it"
+    );
+    assert_eq!(json["goals"][1]["reached"], "not_measured");
+    let page = done.text("calibration.md");
+    assert!(
+        page.contains("cuBLASLt failed: cublasLtCreate answered 1"),
+        "{page}"
+    );
+}
+
+#[test]
+fn a_card_that_is_lost_in_the_middle_leaves_what_it_showed_and_no_floors_of_before() {
+    let machine = Machine::new(&one(|card| {
+        card.fault = Fault::LostIn("gemm_exact".to_owned());
+    }));
+    let folder = tempfile::tempdir().expect("a folder");
+    let floors = folder.path().join("floors.csv");
+    std::fs::write(&floors, "of an earlier run").expect("written");
+    let output = command(&machine, folder.path())
+        .args(["--samples", "2", "--products", "1", "--product", "128"])
+        .args(["--clean-runs", "2", "--fault-runs", "0"])
+        .output()
+        .expect("started");
+    let done = Calibrated { output, folder };
+    assert_eq!(done.output.status.code(), Some(1), "{}", done.said());
+    assert!(!floors.exists());
+    let json = done.json();
+    let gpu = &json["gpus"][0];
+    assert_eq!(gpu["copy_mb_per_s"].as_array().expect("samples").len(), 2);
+    assert_eq!(gpu["passes"].as_array().expect("passes").len(), 5);
+    assert!(gpu["stopped"].is_string(), "{gpu}");
+    assert_eq!(json["trials"], serde_json::json!([]));
+    assert!(
+        done.said().contains("GPU 0 was given up"),
+        "{}",
+        done.said()
+    );
+}
+
+#[test]
+fn links_and_sums_are_measured_where_there_are_several_gpus() {
+    let machine = Machine::new(&Script {
+        gpus: (0..2).map(Card::h100).collect(),
+        ..Script::default()
+    });
+    machine.install("libnccl.so.2");
+    let done = run(&machine, &LEAST, (0, 0));
+    let json = done.json();
+    let rates = &json["links"]["rates"];
+    assert_eq!(rates["pairs"].as_array().expect("pairs").len(), 2);
+    assert_eq!(rates["collective"]["wrong_elements"], 0);
+    assert_eq!(json["links"]["library"]["wrong_elements"], 0);
+    let page = done.text("calibration.md");
+    assert!(page.contains("| copies of 2 pairs"), "{page}");
+    assert!(!page.contains("stay unproven"), "{page}");
+}
+
+#[test]
 fn a_machine_without_gpus_is_told_in_one_sentence() {
     let folder = tempfile::tempdir().expect("a folder");
     let output = Command::new(env!("CARGO_BIN_EXE_verifier"))
@@ -256,8 +368,7 @@ fn small() -> Script {
 }
 
 fn with_runs(script: &Script, clean: u32, faults: u32) -> Calibrated {
-    let sizes = ["--samples", "1", "--products", "1"];
-    run(&Machine::new(script), &sizes, (clean, faults))
+    run(&Machine::new(script), &LEAST, (clean, faults))
 }
 
 #[test]

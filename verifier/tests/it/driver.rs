@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use fake_driver::script::{Card, Fault, Script};
 use market::attestation::{Attestation, FindingCode, Outcome, Verdict};
 use market::fabric::Internode;
+use market::gpu::Gpu;
 use market::verification::Level;
+use verifier::order::{Mode, expected_node, order_for};
 
 use crate::machine::*;
 use crate::stage::*;
@@ -335,6 +337,54 @@ fn f13_lies_about_what_is_there_are_refused() {
     assert_eq!(twice, [FindingCode::InventoryUnique]);
     let skipped = found(|card| card.fault = Fault::SkipsMemory);
     assert_eq!(skipped, [FindingCode::MemoryProof]);
+}
+
+/// What the agent finds, by an order as real ones are, on an H100 sold with 5 MiB of which so many can
+/// be had.
+fn found_with_memory(real_mib: u64) -> Attestation {
+    let mut expected = expected_node(Gpu::parse("H100-SXM").expect("known"), 1);
+    expected.memory_mib = 5;
+    let mut order = order_for(expected, 0, Level::Quick, Mode::Real);
+    (order.gemm.n, order.gemm.k) = (24, 128);
+    order.bandwidth.samples = 2;
+    let card = Card {
+        memory_mib: 5,
+        real_memory_mib: Some(real_mib),
+        ..Card::h100(0)
+    };
+    let script = Script {
+        gpus: vec![card],
+        ..Script::default()
+    };
+    Machine::new(&script).verify(&order)
+}
+
+fn note_of(attestation: &Attestation, code: FindingCode) -> &str {
+    let mut findings = attestation.findings.iter();
+    let found = findings.find(|found| found.code == code);
+    &found.expect("the finding").note
+}
+
+#[test]
+fn memory_between_the_floor_and_what_is_ordered_is_filled_as_far_as_it_goes() {
+    assert_eq!(failures(&found_with_memory(6)), []);
+    // 4 MiB must be had, and the order wants 4.8 filled.
+    let between = found_with_memory(4);
+    assert_eq!(failures(&between), [], "{between:#?}");
+    assert!(between.verdict.is_pass());
+    let note = note_of(&between, FindingCode::MemoryCapacity);
+    assert!(
+        note.contains("4 MiB that were ordered, 3 were filled"),
+        "{note}"
+    );
+}
+
+#[test]
+fn memory_of_which_half_is_not_there_fails_by_its_own_name_at_real_size() {
+    let half = found_with_memory(2);
+    assert_eq!(failures(&half), [FindingCode::MemoryCapacity]);
+    let note = note_of(&half, FindingCode::MemoryCapacity);
+    assert!(note.contains("only 2 MiB could be allocated"), "{note}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 
 use fake_driver::script::VARIABLE;
-use market::attestation::{Finding, FindingCode, Outcome, Verdict};
+use market::attestation::{Finding, FindingCode, Outcome, Verdict, Weight};
 use market::fabric::Internode;
 use market::verification::{GangAnswer, GangCall, GangWork, Level, Measure, Rail, Shown, Step};
 use serde_json::Value;
@@ -425,6 +425,119 @@ fn a_link_that_is_far_below_the_fabric_that_was_sold_fails_though_all_are_alike(
     assert_eq!(played(ndr, 1_000), (Verdict::Pass, Some(1_000)));
     // Nothing is known of plain Ethernet; the half of the others is left.
     assert_eq!(played(Internode::Ethernet, 100), (Verdict::Pass, Some(50)));
+}
+
+/// A gang of three whose repeats of the sum take so long.
+fn summed(repeats_us: &[u64]) -> (Verdict, Gang) {
+    let mut played = Played::new(3);
+    let verdict = played.play(|_, measure| match measure {
+        Measure::Ring { .. } => Shown::Ring {
+            repeats_us: repeats_us.to_vec(),
+            wrong_words: 0,
+        },
+        measure => well(measure),
+    });
+    (verdict, played.gang)
+}
+
+#[test]
+fn a_sum_that_hardly_goes_on_fails_with_the_slowest_link_named() {
+    let code = FindingCode::NetworkAllReduce;
+    // 256 MiB from three nodes, at 2 % of 10,000 MB/s.
+    let at_floor_us = 256 * (1 << 20) * 4 / 3 / 200;
+    let (verdict, gang) = summed(&[at_floor_us; 20]);
+    assert!(verdict.is_pass(), "{:#?}", gang.findings());
+    assert_eq!(found(&gang, code).floor, Some(200));
+    for slow_us in [at_floor_us + at_floor_us / 100, 60_000_000] {
+        let (verdict, gang) = summed(&[slow_us; 20]);
+        assert_eq!(verdict, Verdict::Fail);
+        let sum = found(&gang, code);
+        assert_eq!(sum.outcome, Outcome::Failed);
+        for named in [
+            "from node 1 (10.0.0.2)",
+            "over mlx5_0",
+            "carries 10000 MB/s",
+        ] {
+            assert!(sum.note.contains(named), "{}", sum.note);
+        }
+    }
+    // One repeat in twenty decides nothing.
+    let mut repeats = [20_000; 20];
+    repeats[7] = 60_000_000;
+    assert_eq!(found(&summed(&repeats).1, code).outcome, Outcome::Met);
+}
+
+#[test]
+fn a_sum_that_now_and_then_takes_far_longer_is_told_and_decides_nothing() {
+    let code = FindingCode::NetworkJitter;
+    let outcome_of = |longest_us| {
+        let mut repeats = [20_000; 20];
+        repeats[13] = longest_us;
+        let (verdict, gang) = summed(&repeats);
+        assert_eq!(verdict, Verdict::Pass);
+        let jitter = found(&gang, code);
+        assert_eq!(jitter.weight, Weight::Shadow);
+        assert_eq!((jitter.floor, jitter.samples.len()), (Some(3_000), 20));
+        (jitter.outcome, jitter.measured)
+    };
+    assert_eq!(outcome_of(20_000), (Outcome::Met, Some(1_000)));
+    assert_eq!(outcome_of(60_000), (Outcome::Met, Some(3_000)));
+    assert_eq!(outcome_of(60_020), (Outcome::Warned, Some(3_001)));
+    // A gang that is not through has no times.
+    let early = Played::new(3).gang;
+    assert_eq!(found(&early, code).outcome, Outcome::NotRun);
+}
+
+/// The checks that no level of one node has: each of them has a gang that makes it fire, and is met by a
+/// good one.
+#[test]
+fn every_check_of_a_gang_fires_on_its_own_evidence_and_is_met_by_a_good_one() {
+    type Show = fn(&Measure) -> Shown;
+    let fires: [(FindingCode, Show); 3] = [
+        (FindingCode::NetworkPairs, |measure| match measure {
+            Measure::Pair { sibling, .. } if sibling.node == 2 => Shown::Pair {
+                sent_mb_per_s: vec![900],
+                received_mb_per_s: vec![10_000],
+            },
+            measure => well(measure),
+        }),
+        (FindingCode::NetworkAllReduce, |measure| match measure {
+            Measure::Ring { .. } => Shown::Ring {
+                repeats_us: vec![20_000; 20],
+                wrong_words: 1,
+            },
+            measure => well(measure),
+        }),
+        (FindingCode::NetworkJitter, |measure| match measure {
+            Measure::Ring { .. } => Shown::Ring {
+                repeats_us: [vec![20_000; 19], vec![90_000]].concat(),
+                wrong_words: 0,
+            },
+            measure => well(measure),
+        }),
+    ];
+    let of_no_level = |code: &&FindingCode| {
+        let levels = [Level::Quick, Level::Standard, Level::Deep];
+        let demands = levels.map(|level| verifier::rules::levels::demand(**code, level));
+        demands.iter().all(|demand| demand.weight().is_none())
+    };
+    let of_gangs: Vec<FindingCode> = FindingCode::ALL
+        .iter()
+        .filter(of_no_level)
+        .copied()
+        .collect();
+    assert_eq!(fires.map(|(code, _)| code).as_slice(), of_gangs);
+    let unmet = |show: Show| {
+        let mut played = Played::new(4);
+        played.play(|_, measure| show(measure));
+        let findings = played.gang.findings().into_iter();
+        let unmet = findings.filter(|found| found.outcome != Outcome::Met);
+        unmet.map(|found| found.code).collect::<Vec<_>>()
+    };
+    assert_eq!(unmet(well), []);
+    for (code, show) in fires {
+        assert_eq!(unmet(show), [code]);
+    }
 }
 
 #[test]

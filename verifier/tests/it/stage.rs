@@ -54,7 +54,8 @@ pub fn opening(gpus: u32, level: Level, mode: Mode) -> Opening {
     order.memory.pattern_bytes = 64 * 1_024;
     order.memory.block_bytes = 1_024;
     order.gemm.n = 24;
-    order.gemm.k = 40;
+    // A whole row of what tensor units take at once, so that none of their work is on nothing.
+    order.gemm.k = 128;
     let lease_id = LeaseId::from_uuid(Uuid::from_u128(0x22));
     Opening {
         verification_id: verification_id(),

@@ -7,6 +7,7 @@ use market::verification::{
 use super::history::met_before;
 use super::*;
 use crate::evidence::{Sibling, Standing};
+use crate::memory::work_where;
 
 type Change = fn(&mut Evidence);
 
@@ -471,7 +472,7 @@ fn some_faults_show_in_several_rules() {
 }
 
 /// With the good node, on which every rule is met, each rule has a case that fires and one that
-/// does not.
+/// does not. Those on a gang have theirs in `tests/it/gang.rs`.
 #[test]
 fn no_rule_is_without_a_case_that_makes_it_fire() {
     let fired = |code: &FindingCode| {
@@ -509,7 +510,9 @@ fn the_least_that_is_accepted_is_accepted() {
     let (unmet, _) = after(|e| {
         claims(e)[1].memory_mib = 79_927;
         claims(e)[1].sm_count = None;
-        e.filled.as_mut().expect("filled")[1].allocatable_mib = 79_112;
+        let filled = &mut e.filled.as_mut().expect("filled")[1];
+        filled.allocatable_mib = 79_112;
+        filled.filled_bytes = work_where(&order().memory, 79_112).pattern_bytes;
         e.times[2].elapsed_ms = 60_000;
         driver(e, "525.60.13");
         gpu(e, 3).used_memory_mib = Some(815);

@@ -3,7 +3,7 @@
 
 use market::gpu::Gpu;
 use market::verification::{
-    FabricState, GpuRates, HostLink, Step, Trouble, TroubleKind, Word64, XidEvent,
+    FabricState, GpuFacts, HostLink, Step, Trouble, TroubleKind, Word64, XidEvent,
 };
 use verifier::board;
 use verifier::pretend::{self, Dice, Kind};
@@ -342,10 +342,14 @@ fn memory(node: &mut Seeded, dice: &mut Dice) -> String {
     }
 }
 
-/// All rates of a GPU that follow its clocks.
-fn slow_down(rates: &mut GpuRates, factor: f64) {
-    scale(&mut rates.gemm_16bit_gflops, factor);
-    scale(&mut rates.gemm_fp8_gflops, factor);
+/// All rates of a GPU that follow its clocks, as far as an agent measures them.
+fn slow_down(gpu: &mut GpuFacts, factor: f64) {
+    scale(&mut gpu.rates.gemm_16bit_gflops, factor);
+    scale(&mut gpu.rates.gemm_fp8_gflops, factor);
+    if let Some(burn) = &mut gpu.burn {
+        burn.first_third_gflops = (burn.first_third_gflops as f64 * factor) as u64;
+        burn.last_third_gflops = (burn.last_third_gflops as f64 * factor) as u64;
+    }
 }
 
 /// The whole node slower by a factor, which no counter and no sibling tells.
@@ -354,13 +358,9 @@ pub fn slow_down_all(node: &mut Seeded, factor: f64) {
         scale(rates, factor);
     }
     for gpu in &mut node.facts().gpus {
-        slow_down(&mut gpu.rates, factor);
+        slow_down(gpu, factor);
         scale(&mut gpu.rates.read_mb_per_s, factor);
         scale(&mut gpu.rates.triad_mb_per_s, factor);
-        if let Some(burn) = &mut gpu.burn {
-            burn.first_third_gflops = (burn.first_third_gflops as f64 * factor) as u64;
-            burn.last_third_gflops = (burn.last_third_gflops as f64 * factor) as u64;
-        }
     }
 }
 
@@ -375,7 +375,7 @@ fn slow(node: &mut Seeded, dice: &mut Dice) -> String {
             for (index, facts) in node.facts().gpus.iter_mut().enumerate() {
                 if everywhere || index == gpu {
                     facts.power_limit_w = Some((f64::from(tdp) * share) as u32);
-                    slow_down(&mut facts.rates, share.sqrt());
+                    slow_down(facts, share.sqrt());
                 }
             }
             format!("held at {share:.2} of its power")
@@ -384,7 +384,10 @@ fn slow(node: &mut Seeded, dice: &mut Dice) -> String {
         1 => {
             let alone = node.kind.gpus == 1;
             let factor = dice.between(0.25, if alone { 0.5 } else { 0.9 });
-            slow_down(&mut node.gpu(gpu).rates, factor);
+            slow_down(node.gpu(gpu), factor);
+            if alone && node.gpu(gpu).rates.gemm_16bit_gflops.is_empty() {
+                node.unseen = Some("one GPU alone whose products no agent rates");
+            }
             format!("one of {} at {factor:.2} of its rate", node.kind.gpus)
         }
         // Memory in a slow state.
@@ -482,11 +485,10 @@ fn port(node: &mut Seeded, dice: &mut Dice) -> String {
             format!("port {index} flapping")
         }
         _ => {
+            // Its state and its rate are those of a good one, and nothing sends through it.
             let factor = dice.between(0.1, 0.6);
-            port.loopback_mb_per_s = port
-                .loopback_mb_per_s
-                .map(|rate| (rate as f64 * factor) as u64);
-            format!("port {index} at {factor:.2} to itself")
+            node.unseen = Some("a port that is up at its rate and carries less");
+            format!("port {index} at {factor:.2} of its rate")
         }
     }
 }
@@ -675,8 +677,9 @@ fn fewer(node: &mut Seeded, dice: &mut Dice) -> String {
             .count();
         let share = 1.0 / sharers as f64;
         scale(&mut node.report().copy_mb_per_s[shown as usize], share);
-        let rates = &mut node.gpu(shown as usize).rates;
-        slow_down(rates, share);
+        let gpu = node.gpu(shown as usize);
+        slow_down(gpu, share);
+        let rates = &mut gpu.rates;
         scale(&mut rates.read_mb_per_s, share);
         scale(&mut rates.triad_mb_per_s, share);
     }

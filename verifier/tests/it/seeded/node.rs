@@ -50,6 +50,8 @@ pub struct Seeded {
     pub evidence: Evidence,
     /// What is wrong with it, in words.
     pub what: String,
+    /// Why nothing that an agent measures tells it, where that is so.
+    pub unseen: Option<&'static str>,
 }
 
 impl Seeded {
@@ -142,6 +144,7 @@ impl Seeded {
             kind,
             evidence,
             what: String::new(),
+            unseen: None,
         }
     }
 

@@ -1,0 +1,189 @@
+//! The vectors that kernels and reference are held to alike: small cases with the result that each must
+//! have, bit for bit. Kernels are played against them on a CPU (`kernels/emulated`), the reference in its
+//! tests, and a card in a calibration.
+
+use std::sync::LazyLock;
+
+use market::verification::{Digest, Pattern, Word64};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::field::Element;
+use crate::gemm::GemmInputs;
+use crate::memory::Contents;
+use crate::prf::Stream;
+use crate::tensor::Format;
+
+/// A product.
+#[derive(Debug, Clone, Copy)]
+pub struct ProductVector {
+    /// Sizes and streams.
+    pub inputs: GemmInputs,
+    /// The format whose entries it has.
+    pub format: Format,
+    /// The checksum that it must have.
+    pub checksum: Word64,
+}
+
+/// Memory that is filled and hashed.
+#[derive(Debug, Clone, Copy)]
+pub struct MemoryVector {
+    /// What it is filled with.
+    pub contents: Contents,
+    /// The key under which it is hashed.
+    pub key: Digest,
+    /// Of the blocks that are hashed. Units: bytes.
+    pub block_bytes: u32,
+    /// How many blocks.
+    pub blocks: u64,
+    /// What [`sum_of`] must make of their digests.
+    pub digests: Word64,
+}
+
+/// Digests as one word, each times its place, counted from one.
+#[must_use]
+pub fn sum_of(digests: &[Word64]) -> Word64 {
+    let times = |(digest, place): (&Word64, u64)| digest.0.wrapping_mul(place);
+    let sum = digests.iter().zip(1..).map(times);
+    Word64(sum.fold(0, u64::wrapping_add))
+}
+
+#[derive(Deserialize)]
+struct ProductRow {
+    n: u32,
+    k: u32,
+    most: u8,
+    left: String,
+    right: String,
+    checksum: String,
+}
+
+#[derive(Deserialize)]
+struct MemoryRow {
+    pattern: Pattern,
+    stream: String,
+    point: String,
+    vectors: u32,
+    blocks: u64,
+    digests: String,
+}
+
+/// All products.
+#[must_use]
+pub fn products() -> &'static [ProductVector] {
+    static ALL: LazyLock<Vec<ProductVector>> = LazyLock::new(|| {
+        let rows = rows(include_str!("../kernels/vectors.csv")).into_iter();
+        let of = |row: ProductRow| {
+            let format = Format::ALL.into_iter().find(|f| f.most() == row.most)?;
+            Some(ProductVector {
+                inputs: GemmInputs {
+                    n: row.n,
+                    k: row.k,
+                    left: stream(&row.left)?,
+                    right: stream(&row.right)?,
+                },
+                format,
+                checksum: Word64(number(&row.checksum)?),
+            })
+        };
+        // Here and below: the table is part of the build, and a test compares the count of its rows.
+        rows.filter_map(of).collect()
+    });
+    &ALL
+}
+
+/// All memories.
+#[must_use]
+pub fn memories() -> &'static [MemoryVector] {
+    static ALL: LazyLock<Vec<MemoryVector>> = LazyLock::new(|| {
+        let rows = rows(include_str!("../kernels/memory_vectors.csv")).into_iter();
+        let of = |row: MemoryRow| {
+            let point = Element::from_canonical(number(&row.point)?)?;
+            let mut key = Digest([0; 32]);
+            key.0[..8].copy_from_slice(&point.value().to_le_bytes());
+            Some(MemoryVector {
+                contents: Contents {
+                    stream: stream(&row.stream)?,
+                    pattern: row.pattern,
+                },
+                key,
+                block_bytes: row.vectors * 16,
+                blocks: row.blocks,
+                digests: Word64(number(&row.digests)?),
+            })
+        };
+        rows.filter_map(of).collect()
+    });
+    &ALL
+}
+
+fn rows<T: DeserializeOwned>(table: &str) -> Vec<T> {
+    let mut reader = csv::Reader::from_reader(table.as_bytes());
+    reader.deserialize().flatten().collect()
+}
+
+fn number(digits: &str) -> Option<u64> {
+    u64::from_str_radix(digits.trim_start_matches("0x"), 16).ok()
+}
+
+fn stream(digits: &str) -> Option<Stream> {
+    let word = |at: usize| u32::from_str_radix(digits.get(8 * at..8 * at + 8)?, 16).ok();
+    Some(Stream::from_parameters([
+        word(0)?,
+        word(1)?,
+        word(2)?,
+        word(3)?,
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{block_digest, hash_point};
+    use crate::tensor::expected_checksum;
+
+    #[test]
+    fn every_row_of_the_tables_is_read() {
+        let rows_of = |table: &str| table.lines().count() - 1;
+        let products_csv = include_str!("../kernels/vectors.csv");
+        let memories_csv = include_str!("../kernels/memory_vectors.csv");
+        assert_eq!(products().len(), rows_of(products_csv));
+        assert_eq!(memories().len(), rows_of(memories_csv));
+        for format in Format::ALL {
+            let of_format = products().iter().filter(|v| v.format == format);
+            assert!(of_format.count() > 1, "{format:?}");
+        }
+        for pattern in [
+            Pattern::Prf,
+            Pattern::Complement,
+            Pattern::Address,
+            Pattern::Slow,
+        ] {
+            let mut all = memories().iter();
+            assert!(all.any(|v| v.contents.pattern == pattern), "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn the_reference_gives_the_products_that_the_kernels_give() {
+        for vector in products() {
+            let sum = expected_checksum(&vector.inputs, vector.format);
+            assert_eq!(sum, vector.checksum, "{vector:?}");
+        }
+    }
+
+    #[test]
+    fn the_reference_gives_the_digests_that_the_kernels_give() {
+        for vector in memories() {
+            let words = vector.block_bytes as usize / 4;
+            let digest = |block: u64| {
+                let mut held = Vec::new();
+                let contents = vector.contents;
+                contents.for_words(block * words as u64, words, |_, word| held.push(word));
+                block_digest(held, hash_point(&vector.key))
+            };
+            let digests: Vec<Word64> = (0..vector.blocks).map(digest).collect();
+            assert_eq!(sum_of(&digests), vector.digests, "{vector:?}");
+        }
+    }
+}
