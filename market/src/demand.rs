@@ -111,7 +111,9 @@ macro_rules! demand {
         }
 
         impl $name {
-            fn shared(&self) -> Shared<'_> {
+            /// The fields that every kind has.
+            #[must_use]
+            pub fn shared(&self) -> Shared<'_> {
                 Shared {
                     window: self.window.as_ref(),
                     ceiling: self.ceiling.as_ref(),

@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::ids::string_schema;
 use crate::table::squeeze;
 use catalogue::CATALOGUE;
-pub use catalogue::{Certainty, GpuSpec, GpuVendor};
+pub use catalogue::{Certainty, GPU_TABLE, GpuSpec, GpuVendor};
 pub use names::{Resolution, resolve, resolve_product_name};
 
 /// The ending by which a family is written where a canonical GPU has the very same name.

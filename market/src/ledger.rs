@@ -67,6 +67,9 @@ pub enum Account {
     CogsPreHandoff(ProviderId),
     /// What a provider charges for leases that never served a tenant, or fell.
     CogsCompensation(ProviderId),
+    /// What a provider owes us back, until it grants or refuses that: what it charges for machines that
+    /// were shown not to be what was sold.
+    Disputed(ProviderId),
     /// GPU-seconds delivered under a reservation.
     Delivered(ReservationId),
     /// GPU-seconds used, over all reservations.
@@ -83,6 +86,7 @@ impl fmt::Display for Account {
             Self::CogsUsage(provider) => write!(f, "cogs/usage/{provider}"),
             Self::CogsPreHandoff(provider) => write!(f, "cogs/pre_handoff/{provider}"),
             Self::CogsCompensation(provider) => write!(f, "cogs/compensation/{provider}"),
+            Self::Disputed(provider) => write!(f, "disputed/{provider}"),
             Self::Delivered(reservation) => write!(f, "delivered/{reservation}"),
             Self::Used => f.write_str("used"),
         }
@@ -109,6 +113,7 @@ impl FromStr for Account {
             "cogs/usage" => Ok(Self::CogsUsage(provider()?)),
             "cogs/pre_handoff" => Ok(Self::CogsPreHandoff(provider()?)),
             "cogs/compensation" => Ok(Self::CogsCompensation(provider()?)),
+            "disputed" => Ok(Self::Disputed(provider()?)),
             "delivered" => Ok(Self::Delivered(owner.parse().map_err(|_| unknown())?)),
             "revenue" if owner == "usage" => Ok(Self::RevenueUsage),
             "used" if owner.is_empty() => Ok(Self::Used),
@@ -158,7 +163,7 @@ impl Posting {
 pub enum TransactionKind {
     /// A tenant's use, priced.
     Charge,
-    /// A provider's time, as a lease ran up.
+    /// A provider's time, as a lease ran up, or what is claimed back of it.
     ProviderCost,
     /// A credit given to a tenant.
     Credit,
@@ -330,7 +335,8 @@ mod tests {
             Account::Payable(provider.clone()),
             Account::CogsUsage(provider.clone()),
             Account::CogsPreHandoff(provider.clone()),
-            Account::CogsCompensation(provider),
+            Account::CogsCompensation(provider.clone()),
+            Account::Disputed(provider),
             Account::Delivered(reservation),
             Account::Used,
         ] {

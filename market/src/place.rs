@@ -134,9 +134,12 @@ struct RegionRow {
     lon: Option<f64>,
 }
 
+/// The table of the regions of providers, with what country and where each is.
+pub const REGION_TABLE: &str = include_str!("../data/regions.csv");
+
 static REGIONS: LazyLock<HashMap<String, HashMap<String, Located>>> = LazyLock::new(|| {
     let mut regions: HashMap<String, HashMap<String, Located>> = HashMap::new();
-    for row in table::rows::<RegionRow>(include_str!("../data/regions.csv")) {
+    for row in table::rows::<RegionRow>(REGION_TABLE) {
         let of_provider = regions.entry(row.provider).or_default();
         of_provider.insert(
             row.region_as_written.to_lowercase(),
@@ -148,7 +151,7 @@ static REGIONS: LazyLock<HashMap<String, HashMap<String, Located>>> = LazyLock::
 
 static POSITIONS: LazyLock<HashMap<String, HashMap<String, Position>>> = LazyLock::new(|| {
     let mut positions: HashMap<String, HashMap<String, Position>> = HashMap::new();
-    for row in table::rows::<RegionRow>(include_str!("../data/regions.csv")) {
+    for row in table::rows::<RegionRow>(REGION_TABLE) {
         if let (Some(latitude), Some(longitude)) = (row.lat, row.lon) {
             let at = Position {
                 latitude,

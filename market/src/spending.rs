@@ -3,8 +3,8 @@
 //! What is committed in a period is what was charged in it, and what open reservations will cost
 //! until the period ends, or until their own end where that comes first. Metering moves seconds
 //! from the second part to the first and changes no sum, so a cap that held when a reservation was
-//! placed holds to the end of its period. Sums are taken in `i128`; keeping them is the store's
-//! business.
+//! placed holds to the end of its period, and of the [`PERIODS_AHEAD`] after it. Sums are taken in
+//! `i128`; keeping them is the store's business.
 
 use chrono::{DateTime, Months, NaiveDate, NaiveTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,9 @@ const SECONDS_PER_HOUR: i128 = 3_600;
 
 /// The highest amount that a cap or a limit names. Units: USD 1e-8; a billion dollars.
 const MOST_UNITS: i64 = 100_000_000_000_000_000;
+/// Into how many periods after the present one a cap is looked after: what runs on into them costs
+/// something there, too.
+pub const PERIODS_AHEAD: usize = 31;
 /// How many thresholds a budget may have.
 pub const MAX_THRESHOLDS: usize = 10;
 /// The highest threshold. Units: percent of the cap.
@@ -69,6 +72,21 @@ impl BudgetPeriod {
             start: midnight(first),
             end: next.map_or(DateTime::<Utc>::MAX_UTC, midnight),
         }
+    }
+
+    /// The day or month that `at` lies in, and those after it that something reaches into which ends
+    /// at `end`, at most [`PERIODS_AHEAD`].
+    pub fn reached(
+        self,
+        at: DateTime<Utc>,
+        end: Option<DateTime<Utc>>,
+    ) -> impl Iterator<Item = Span> {
+        let first = self.around(at);
+        let next = move |span: &Span| {
+            let later = span.end < end.unwrap_or(DateTime::<Utc>::MAX_UTC);
+            later.then(|| self.around(span.end))
+        };
+        std::iter::successors(Some(first), next).take(1 + PERIODS_AHEAD)
     }
 }
 
@@ -203,11 +221,13 @@ impl Budget {
         spent * 100 >= i128::from(self.terms.cap.units()) * i128::from(percent)
     }
 
-    /// Lets `asked` more units be committed beside `committed`, or refuses it.
+    /// Lets `asked` more units be committed beside `committed` in the period that began at `began`,
+    /// or refuses it.
     ///
     /// Errors: [`BudgetExceeded`] for a budget that blocks.
     pub fn admit(
         &self,
+        began: DateTime<Utc>,
         charged: i128,
         committed: i128,
         asked: i128,
@@ -220,6 +240,7 @@ impl Budget {
             budget: self.id,
             project: self.project_id,
             period: self.terms.period,
+            began: began.date_naive(),
             cap,
             charged: money(charged),
             open: money(committed - charged),
@@ -241,7 +262,7 @@ fn scope(project: Option<&ProjectId>) -> String {
 /// A blocking cap would be passed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "budget {budget} lets {scope} spend {cap} USD in a {period}: {charged} are charged and {open} committed to what is open, and this could cost {asked} more until the {period} ends; take less or a shorter window, end something, or have the budget raised",
+    "budget {budget} lets {scope} spend {cap} USD in a {period}: in the one from {began} on {charged} are charged and {open} committed to what is open, and this could cost {asked} more until that {period} ends; take less or a shorter window, end something, or have the budget raised",
     scope = scope(.project.as_ref()),
     period = .period.as_str()
 )]
@@ -252,6 +273,8 @@ pub struct BudgetExceeded {
     pub project: Option<ProjectId>,
     /// Its period.
     pub period: BudgetPeriod,
+    /// The first day of the one that would cost too much: the present one, or one to come.
+    pub began: NaiveDate,
     /// Its cap.
     pub cap: Money,
     /// What is charged so far in this period.

@@ -1,6 +1,6 @@
 //! A usage record (a quantity over an interval) and the charge that prices it.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::demand::DemandKind;
@@ -60,4 +60,27 @@ pub struct Charge {
     pub tags: Tags,
     /// The fixed fields as they stood.
     pub attribution: Attribution,
+}
+
+/// Charges for use that began and ended on one day, summed up by all that a report groups by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DayCharges {
+    /// The day, UTC.
+    pub day: NaiveDate,
+    /// For which project.
+    pub project_id: ProjectId,
+    /// Of which reservation.
+    pub reservation_id: ReservationId,
+    /// At which provider it ran.
+    pub provider: ProviderId,
+    /// The GPU that ran.
+    pub gpu: String,
+    /// The kind of the demand.
+    pub workload: DemandKind,
+    /// The tags as they stood.
+    pub tags: Tags,
+    /// GPU-seconds of all of them.
+    pub gpu_seconds: i64,
+    /// What all of them charge.
+    pub amount: Money,
 }

@@ -9,6 +9,7 @@ mod training;
 use market::counted::counted;
 use market::money::{Money, Rate};
 use market::offer::Offer;
+use market::provider_facts::Operator;
 
 use crate::filter::Filter;
 use crate::fleet_search::FleetLine;
@@ -16,18 +17,18 @@ use crate::own;
 use crate::perf::calibration::{Calibration, Nearness};
 use crate::plan::Facts;
 use crate::search::{Figures, Fit, MAX_NODES, Query};
-use crate::snapshot::Row;
+use crate::walk::AllowedRow;
 
 pub(crate) use refusal::why_not;
 pub(crate) use serving::{add_waits, facts as fleet_facts, reasons_of_mix as fleet_reasons};
 
 /// The figures of a fit that go with its candidate.
-pub(crate) fn facts(query: &Query<'_>, row: &Row, fit: &Fit) -> Facts {
+pub(crate) fn facts(query: &Query<'_>, row: &AllowedRow, fit: &Fit) -> Facts {
     match fit.figures {
         Figures::Gpus => Facts::default(),
         Figures::Train(fit) => Facts {
-            memory_needed_gb: Some(gb(fit.needed_bytes)),
-            memory_available_gb: Some(gb(fit.available_bytes)),
+            memory_needed_gb: Some(gb(fit.needed_bytes())),
+            memory_available_gb: Some(gb(fit.available_bytes())),
             ..match query {
                 Query::Train(query) => training::facts(query, row, &fit.run),
                 Query::Gpus(_) | Query::Serve(_) => Facts::default(),
@@ -55,7 +56,7 @@ pub(crate) fn facts(query: &Query<'_>, row: &Row, fit: &Fit) -> Facts {
 pub(crate) fn reasons(
     query: &Query<'_>,
     filter: &Filter<'_>,
-    row: &Row,
+    row: &AllowedRow,
     fit: &Fit,
     rate: Rate,
     cost_per_hour: Money,
@@ -81,6 +82,7 @@ pub(crate) fn reasons(
     reasons.extend(own::book_reason(filter, offer));
     reasons.push(stock(filter, offer));
     reasons.push(freshness(filter, offer));
+    reasons.extend(on_record(filter, offer));
     if !offer.orderable {
         reasons.push("It comes from a price list: compared with, but not ordered here".to_owned());
     }
@@ -158,6 +160,26 @@ fn freshness(filter: &Filter<'_>, offer: &Offer) -> String {
         words.push_str(&format!("; the last reading changed nothing: {why}"));
     }
     words
+}
+
+/// What is on record of its provider, as far as the policy asks for it.
+fn on_record(filter: &Filter<'_>, offer: &Offer) -> Vec<String> {
+    let facts = (filter.snapshot.provider(&offer.provider)).map(|view| &view.facts);
+    let (Some(policy), Some(facts)) = (filter.shared.policy, facts) else {
+        return Vec::new();
+    };
+    let operator = (facts.operator.as_ref()).filter(|_| !policy.operator_countries.is_empty());
+    let operator = operator.map(|Operator { company, country }| {
+        format!("{company} operates it, under the law of {country}")
+    });
+    let certified = policy.certifications.iter().filter_map(|name| {
+        let one = facts.longest(name)?;
+        let (evidence, until) = (&one.evidence, one.valid_until);
+        Some(format!(
+            "It has {name} with evidence ({evidence}) valid until {until}"
+        ))
+    });
+    operator.into_iter().chain(certified).collect()
 }
 
 /// A span of time in the largest unit of which it has two, rounded down.

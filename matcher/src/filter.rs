@@ -6,6 +6,7 @@ use market::ids::ProviderId;
 use market::money::Money;
 use market::offer::{Availability, Tenancy, Terms};
 use market::place::Country;
+use market::provider_facts::FactsLack;
 
 use crate::fleet::Budget;
 use crate::reason::ReasonCode;
@@ -17,9 +18,9 @@ use crate::snapshot::{GroupRef, PartitionKey, ProviderView, Snapshot, is_past_li
 pub(crate) enum Among<'a> {
     /// All of them.
     All,
-    /// What one provider sells on demand. The rest is not there; of such a search the best candidates
-    /// are of use, and no counts.
-    OnDemandOf(&'a ProviderId),
+    /// What one provider sells on demand, in these regions where some are named. The rest is not
+    /// there; of such a search the best candidates are of use, and no counts.
+    OnDemandOf(&'a ProviderId, Option<&'a [Option<&'a str>]>),
 }
 
 /// The shared fields of a demand, with what they are tested against.
@@ -60,11 +61,14 @@ impl Among<'_> {
         matches!(self, Self::All) || terms == Terms::OnDemand
     }
 
-    /// Whether offers of this provider are searched.
-    pub(crate) fn has_provider(self, id: &ProviderId) -> bool {
+    /// Whether offers of this group are searched, on whatever terms.
+    pub(crate) fn has_group(self, group: GroupRef<'_>) -> bool {
         match self {
             Self::All => true,
-            Self::OnDemandOf(provider) => provider == id,
+            Self::OnDemandOf(provider, regions) => {
+                group.provider() == provider
+                    && regions.is_none_or(|regions| regions.contains(&group.region()))
+            }
         }
     }
 }
@@ -74,6 +78,15 @@ impl<'a> Filter<'a> {
         let view = self.snapshot.provider(id);
         let refused = if !self.allows_provider(id) {
             Some(ReasonCode::ProviderPolicy)
+        } else if let Err(lack) = self.check_facts(view) {
+            Some(match lack {
+                FactsLack::OperatorUnknown | FactsLack::OperatorElsewhere(_) => {
+                    ReasonCode::Operator
+                }
+                FactsLack::NoEvidence(_) | FactsLack::EvidenceEnds { .. } => {
+                    ReasonCode::Certification
+                }
+            })
         } else {
             let quarantine = view.and_then(|view| view.quarantine.as_ref());
             let holds = quarantine.is_some_and(|quarantine| self.now < quarantine.until);
@@ -108,6 +121,22 @@ impl<'a> Filter<'a> {
             let allowed = &policy.allow_providers;
             !policy.deny_providers.contains(id) && (allowed.is_empty() || allowed.contains(id))
         })
+    }
+
+    /// Whether a provider is, by what is on record of it, what the policy asks for as long as the
+    /// capacity may be wanted.
+    pub(crate) fn check_facts<'f>(
+        &'f self,
+        view: Option<&'f ProviderView>,
+    ) -> Result<(), FactsLack<'f>> {
+        let Some(policy) = self.shared.policy else {
+            return Ok(());
+        };
+        let end = self
+            .shared
+            .window
+            .and_then(|window| window.ends_by(self.now));
+        policy.check_facts(view.map(|view| &view.facts), end.unwrap_or(self.now))
     }
 
     fn allows_tenancy(&self, tenancy: Tenancy) -> bool {

@@ -48,6 +48,14 @@ impl Default for Budget {
 }
 
 impl Budget {
+    /// One of which nothing is left.
+    #[cfg(test)]
+    pub(crate) fn spent() -> Self {
+        Self {
+            nodes: Cell::new(0),
+        }
+    }
+
     /// Open problems that the next program may look at: half of what is left, so that the first
     /// ones leave something to those that follow.
     fn share(&self) -> usize {

@@ -22,15 +22,15 @@ use crate::ranking::Ranking;
 use crate::reason::ReasonCode;
 use crate::search::{Figures, Query, Tally};
 use crate::serve::{ServeFit, ServeQuery};
-use crate::snapshot::{GroupRef, OfferRef, Row, RowId};
-use crate::walk::{HeldRows, OpenGroup, dear_from, walk};
+use crate::snapshot::{GroupRef, OfferRef, RowId};
+use crate::walk::{Allowed, AllowedRow, HeldRows, OpenGroup, walk};
 
 pub(crate) use shown::Waits;
 
 /// So many nodes of one offer, with what each carries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FleetLine<'a> {
-    pub(crate) row: &'a Row,
+    pub(crate) row: &'a AllowedRow,
     pub(crate) nodes: u32,
     pub(crate) node: ServeFit,
     /// By which commitment the nodes are paid for.
@@ -45,6 +45,8 @@ pub(crate) struct Mix<'a> {
     pub(crate) lower_bound_units: i128,
     /// Offers that it was chosen from.
     pub(crate) chosen_from: usize,
+    /// Its own nodes, as the integer program knows them.
+    pub(crate) columns: &'a [Column],
 }
 
 /// Finds the fleets for a serving demand.
@@ -76,9 +78,20 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
                 let cost = i128::from(choice.cost.units());
                 choice.lines.len() > 1 && cheapest.is_none_or(|alone| cost < alone)
             };
-            choice.ok().filter(cheaper).into_iter().collect()
+            choice.map(|choice| Some(choice).filter(cheaper).into_iter().collect())
         }
         Some(survive) => surviving(&mut parts, survive, serve.need(), filter),
+    };
+    let (found, none) = match found {
+        Ok(found) => (found, None),
+        Err(none) => {
+            // What is refused alone is so for what it lacks, unless nothing is proved of all.
+            let unproved = none.code() == ReasonCode::CeilingUnproved;
+            if serve.survive.is_some() || (unproved && cheapest.is_none()) {
+                parts.settle(Err(none.code()));
+            }
+            (Vec::new(), Some(none))
+        }
     };
     for (at, _) in found.iter().flat_map(|choice| &choice.lines) {
         // What carries a part of a candidate satisfies the demand.
@@ -89,7 +102,7 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
     let offers = parts.all.chunk_by(|a, b| a.at == b.at);
     let used = offers.map(|parts| {
         let any = parts.iter().find(|part| part.alone.is_ok());
-        (parts[0].at, any.unwrap_or(&parts[0]).alone)
+        (parts[0].at.at(), any.unwrap_or(&parts[0]).alone)
     });
     for (at, outcome) in used.chain(parts.spare.iter().copied()) {
         match outcome {
@@ -103,48 +116,70 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
         eligible,
         candidates: shown::candidates(query, serve, filter, &parts, &found, ranking),
         rejected: tally.rejections(),
-        refused: tally.examples(query, filter),
+        refused: tally.examples(query, filter, none.as_ref()),
         alternatives: Vec::new(),
         hybrid: None,
     }
 }
 
+/// Why no fleet is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoFleet {
+    /// None carries the load.
+    Spread,
+    /// The cheapest found is dearer than the ceiling. Units: 1e-8 US dollars per hour.
+    Dear {
+        cost_units: i128,
+        /// What every fleet costs at least.
+        lower_bound_units: i128,
+        ceiling: Option<Money>,
+    },
+}
+
+impl NoFleet {
+    /// What is refused for it.
+    pub(crate) fn code(&self) -> ReasonCode {
+        // More than a sum of money can hold is above any ceiling.
+        let most = |ceiling: Option<Money>| ceiling.map_or(i64::MAX, Money::units);
+        match self {
+            Self::Spread => ReasonCode::Spread,
+            Self::Dear {
+                lower_bound_units,
+                ceiling,
+                ..
+            } if *lower_bound_units <= i128::from(most(*ceiling)) => ReasonCode::CeilingUnproved,
+            Self::Dear { .. } => ReasonCode::Ceiling,
+        }
+    }
+}
+
 /// The cheapest fleet that survives, and the cheapest without each domain that it stands in.
 ///
-/// Where none does, every offer that could have been a part is refused for it.
+/// Errors: why none does.
 fn surviving(
     parts: &mut Parts<'_>,
     survive: Survive,
     need: u64,
     filter: &Filter<'_>,
-) -> Vec<Choice> {
+) -> Result<Vec<Choice>, NoFleet> {
     let market = Market::new(parts, Some(survive));
-    let best = market.cheapest(need, filter, None);
-    let all = best.as_ref().map(|_| ()).map_err(|code| *code);
-    let mut choices = Vec::new();
-    if let Ok(best) = best {
-        let mut without: Vec<u32> = (best.lines.iter())
-            .map(|(at, _)| market.columns[*at].domain)
-            .collect();
-        without.sort_unstable();
-        without.dedup();
-        choices.push(best);
-        for domain in without {
-            if let Ok(other) = market.cheapest(need, filter, Some(domain))
-                && choices.iter().all(|known| known.lines != other.lines)
-            {
-                choices.push(other);
-            }
+    let best = market.cheapest(need, filter, None)?;
+    let mut without: Vec<u32> = (best.lines.iter())
+        .map(|(at, _)| market.columns[*at].domain)
+        .collect();
+    without.sort_unstable();
+    without.dedup();
+    let mut choices = vec![best];
+    for domain in without {
+        if let Ok(other) = market.cheapest(need, filter, Some(domain))
+            && choices.iter().all(|known| known.lines != other.lines)
+        {
+            choices.push(other);
         }
-        choices.sort_by_key(|choice| choice.cost.units());
     }
-    for part in &mut parts.all {
-        part.alone = all;
-    }
-    for (_, alone) in &mut parts.spare {
-        *alone = all;
-    }
-    choices
+    choices.sort_by_key(|choice| choice.cost.units());
+    parts.settle(Ok(()));
+    Ok(choices)
 }
 
 /// What all offers may add to a fleet, in the order of the snapshot.
@@ -162,7 +197,7 @@ struct Parts<'a> {
 
 /// What one offer may add to a fleet.
 struct Part {
-    at: RowId,
+    at: Allowed,
     /// The place of its group among those of the parts.
     group: usize,
     price_units: i64,
@@ -190,23 +225,26 @@ impl<'a> Parts<'a> {
             return;
         };
         let key = group.group.partition().key();
-        let dear_alone = dear_from(filter, group.group, 1);
         let number = self.groups.len();
         self.groups.push((group.group, node));
         let mut carried = 0_u64;
         for row in group.group.rows() {
-            let (at, alone) = (group.row_id(row), group.test(filter, row));
+            let alone = group.test(filter, row);
+            // What is eligible alone is a part.
+            let part = alone.ok().or_else(|| group.part(filter, row));
+            let alone = alone.map(|_| ());
             let (stock, held) = group.stock(row);
             let stock = free_nodes(&stock, held);
-            let may_be_one = alone != Err(ReasonCode::Stale) && stock > 0 && row < dear_alone;
             let price = group.price(row);
-            match alone {
-                // What is eligible alone is a part.
-                Err(code) if !may_be_one => tally.count(code, at),
-                _ if carried >= need && !group.own().contains(&row) => self.spare.push((at, alone)),
-                _ => {
+            match (alone, part) {
+                (Err(code), None) => tally.count(code, group.row_id(row)),
+                (Ok(()), None) => {}
+                (_, Some(at)) if carried >= need && !group.own().contains(&row) => {
+                    self.spare.push((at.at(), alone));
+                }
+                (_, Some(at)) => {
                     carried = carried.saturating_add(node.capacity.saturating_mul(stock.into()));
-                    let paid = self.take_paid(query, filter, group, (row, stock, number, alone));
+                    let paid = self.take_paid(query, filter, group, (at, stock, number, alone));
                     // A price that cannot be charged stands in no open group.
                     let price_units = key.node_price_units(price).unwrap_or(i64::MAX);
                     self.all.push(Part {
@@ -228,8 +266,9 @@ impl<'a> Parts<'a> {
         query: &Query<'_>,
         filter: &Filter<'_>,
         group: &OpenGroup<'a>,
-        (row, stock, number, alone): (u32, u32, usize, Result<(), ReasonCode>),
+        (at, stock, number, alone): (Allowed, u32, usize, Result<(), ReasonCode>),
     ) -> u32 {
+        let row = at.at().row;
         if !group.own().contains(&row) {
             return 0;
         }
@@ -244,7 +283,7 @@ impl<'a> Parts<'a> {
             paid += nodes;
             *self.taken.entry(covered.commitment_id).or_default() += nodes;
             self.all.push(Part {
-                at: group.row_id(row),
+                at,
                 group: number,
                 price_units: mean.money_per_gpu_hour().units().saturating_mul(gpus),
                 stock: nodes,
@@ -253,6 +292,16 @@ impl<'a> Parts<'a> {
             });
         }
         paid
+    }
+
+    /// Counts all of them as eligible, or as refused for one reason.
+    fn settle(&mut self, outcome: Result<(), ReasonCode>) {
+        for part in &mut self.all {
+            part.alone = outcome;
+        }
+        for (_, alone) in &mut self.spare {
+            *alone = outcome;
+        }
     }
 
     fn group_of(&self, part: &Part) -> &(GroupRef<'a>, ServeFit) {
@@ -266,28 +315,34 @@ impl<'a> Parts<'a> {
         choice: &Choice,
     ) -> impl Iterator<Item = OfferRef<'s>> {
         let lines = choice.lines.iter();
-        lines.map(|(at, _)| filter.snapshot.offer_at(self.all[*at].at))
+        lines.map(|(at, _)| filter.snapshot.offer_at(self.all[*at].at.at()))
     }
 
     /// The offers of a fleet in full, in the order in which they are shown.
-    fn rows(&self, filter: &Filter<'_>, choice: &Choice) -> Vec<(usize, u32, Row)> {
+    fn rows(&self, filter: &Filter<'_>, choice: &Choice) -> Vec<(usize, u32, AllowedRow)> {
         let lines = choice.lines.iter();
         let mut rows: Vec<_> = lines
-            .map(|(at, nodes)| (*at, *nodes, filter.snapshot.offer_at(self.all[*at].at)))
+            .map(|(at, nodes)| {
+                let offer = filter.snapshot.offer_at(self.all[*at].at.at());
+                (*at, *nodes, offer)
+            })
             .collect();
         rows.sort_by(|(_, _, a), (_, _, b)| a.tie_order(*b));
         let full = rows.into_iter();
         full.map(|(at, nodes, _)| {
             let part = &self.all[at];
-            let mut row = filter.snapshot.row(part.at);
+            let row = part.at.row(filter.snapshot);
             // What is reckoned from a price is reckoned from the mean over the time wanted.
-            row.rate = part.covered.map_or(row.rate, |(_, mean)| Some(mean));
+            let row = match part.covered {
+                Some((_, mean)) => row.at_rate(mean),
+                None => row,
+            };
             (at, nodes, row)
         })
         .collect()
     }
 
-    fn mix<'r>(&self, choice: &Choice, rows: &'r [(usize, u32, Row)]) -> Mix<'r> {
+    fn mix<'r>(&self, choice: &'r Choice, rows: &'r [(usize, u32, AllowedRow)]) -> Mix<'r> {
         let lines = rows.iter().map(|(at, nodes, row)| FleetLine {
             row,
             nodes: *nodes,
@@ -299,6 +354,7 @@ impl<'a> Parts<'a> {
             cost: choice.cost,
             lower_bound_units: choice.lower_bound_units,
             chosen_from: self.all.len() + self.spare.len(),
+            columns: &choice.columns,
         }
     }
 }
@@ -309,6 +365,8 @@ struct Choice {
     lines: Vec<(usize, u32)>,
     cost: Money,
     lower_bound_units: i128,
+    /// Those nodes as columns, of which there are no more.
+    columns: Vec<Column>,
 }
 
 /// The parts as columns of the integer program.
@@ -333,12 +391,14 @@ impl Market {
     }
 
     /// The cheapest fleet that carries the need, without one domain if so asked.
+    ///
+    /// Errors: why none is.
     fn cheapest(
         &self,
         need: u64,
         filter: &Filter<'_>,
         without: Option<u32>,
-    ) -> Result<Choice, ReasonCode> {
+    ) -> Result<Choice, NoFleet> {
         let stock = |column: &Column| match without == Some(column.domain) {
             true => 0,
             false => column.stock,
@@ -352,16 +412,27 @@ impl Market {
             need,
             kept: if self.survives { need } else { 0 },
         };
-        let fleet = solve_within(&problem, filter.budget).ok_or(ReasonCode::Spread)?;
-        let cost = i64::try_from(fleet.cost_units).map_err(|_| ReasonCode::Ceiling)?;
-        let cost = Money::from_units(cost, Currency::Usd);
+        let fleet = solve_within(&problem, filter.budget).ok_or(NoFleet::Spread)?;
         let ceiling = filter.shared.ceiling.and_then(|limit| limit.usd_per_hour);
+        let dear = NoFleet::Dear {
+            cost_units: fleet.cost_units,
+            lower_bound_units: fleet.lower_bound_units,
+            ceiling,
+        };
+        let cost = i64::try_from(fleet.cost_units).map_err(|_| dear)?;
+        let cost = Money::from_units(cost, Currency::Usd);
         if ceiling.is_some_and(|limit| cost > limit) {
-            return Err(ReasonCode::Ceiling);
+            return Err(dear);
         }
         let lines = fleet.counts.into_iter().enumerate();
+        let lines: Vec<_> = lines.filter(|(_, nodes)| *nodes > 0).collect();
+        let columns = lines.iter().map(|(at, nodes)| Column {
+            stock: *nodes,
+            ..self.columns[*at]
+        });
         Ok(Choice {
-            lines: lines.filter(|(_, nodes)| *nodes > 0).collect(),
+            columns: columns.collect(),
+            lines,
             cost,
             lower_bound_units: fleet.lower_bound_units,
         })

@@ -5,6 +5,7 @@ use market::gpu::GpuWanted;
 use market::money::Money;
 use market::offer::Terms;
 
+use crate::hardware::TrainingClass;
 use crate::reason::ReasonCode;
 use crate::search::{Figures, Fit, Key};
 use crate::snapshot::PartitionKey;
@@ -62,10 +63,10 @@ impl<'a> GpusQuery<'a> {
         Fit {
             nodes: self.demand.nodes,
             key: Key {
-                tier: 0,
                 cost: Self::cost(price),
                 then: (0, 0),
             },
+            class: TrainingClass::default(),
             figures: Figures::Gpus,
         }
     }

@@ -1,6 +1,12 @@
 //! What a node is good for, as far as it follows from the GPU's published form.
 
+use std::sync::LazyLock;
+
 use market::gpu::GpuSpec;
+use market::offer::Tenancy;
+use serde::Deserialize;
+
+use crate::perf::chip::Architecture;
 
 /// GPUs that a node must have to work in a gang with others.
 pub(crate) const GANG_NODE_GPUS: u32 = 4;
@@ -10,6 +16,34 @@ const WHOLE_NODE_GPUS: u32 = 8;
 
 /// Memory below which full training is done on better GPUs first. Units: GB.
 const TRAINING_MEMORY_GB: f64 = 80.0;
+
+/// What the boards of a generation join their GPUs by: below it a training node is warned of.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LinkFloor {
+    architecture: Architecture,
+    /// A GPU on such a board, for a reader.
+    pub(crate) board: String,
+    /// The links of one GPU, both directions together.
+    pub(crate) gb_s_bidirectional: f64,
+    // Read so that a row without a source is refused; shown to nobody but the reader of the file.
+    #[serde(rename = "source")]
+    _source: String,
+}
+
+static LINK_FLOORS: LazyLock<Vec<LinkFloor>> = LazyLock::new(|| {
+    csv::Reader::from_reader(include_str!("../data/link_floors.csv").as_bytes())
+        .into_deserialize()
+        .collect::<Result<_, _>>()
+        // The bytes are part of the program, and a test below reads all rows.
+        .unwrap_or_else(|error| panic!("the table of link floors cannot be read: {error}"))
+});
+
+/// The floor of a generation; `None` where none of its GPUs is built on such boards.
+pub(crate) fn link_floor(architecture: Architecture) -> Option<&'static LinkFloor> {
+    let mut floors = LINK_FLOORS.iter();
+    floors.find(|floor| floor.architecture == architecture)
+}
 
 /// Whether the GPUs of a node are joined all to all, not by PCI Express or bridges of two or four.
 ///
@@ -33,6 +67,56 @@ pub(crate) fn nvlink_domain_gpus(spec: &GpuSpec) -> u32 {
     }
 }
 
+/// The kind of machine that a training run stands on, the better the smaller. It decides only among
+/// runs that cost nearly the same, where a prediction's error is larger than the difference.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TrainingClass {
+    machine: Machine,
+    /// Whether full training stands on less than whole boards with memory enough.
+    small: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Machine {
+    #[default]
+    BareMetal,
+    Vm,
+    Other,
+    BareMetalOverEthernet,
+    OtherOverEthernet,
+}
+
+impl TrainingClass {
+    /// `joined` says that nothing which the run exchanges goes over plain Ethernet.
+    pub(crate) const fn of(tenancy: Tenancy, joined: bool, small: bool) -> Self {
+        let machine = match (joined, tenancy) {
+            (true, Tenancy::BareMetal) => Machine::BareMetal,
+            (true, Tenancy::Vm) => Machine::Vm,
+            (true, Tenancy::Container | Tenancy::Managed) => Machine::Other,
+            (false, Tenancy::BareMetal) => Machine::BareMetalOverEthernet,
+            (false, _) => Machine::OtherOverEthernet,
+        };
+        Self { machine, small }
+    }
+
+    /// What it is, after `stands on`.
+    pub(crate) fn words(self) -> String {
+        let machine = match self.machine {
+            Machine::BareMetal => "bare metal",
+            Machine::Vm => "virtual machines",
+            Machine::Other => "containers or a managed cluster",
+            Machine::BareMetalOverEthernet => "bare metal over Ethernet",
+            Machine::OtherOverEthernet => "other machines over Ethernet",
+        };
+        let boards = if self.small {
+            ", not whole boards of 80 GB and more"
+        } else {
+            ""
+        };
+        format!("{machine}{boards}")
+    }
+}
+
 /// Whether this is the class of node that full training is done on: eight GPUs joined all to all
 /// (or a tray of a larger such domain), with memory enough.
 pub(crate) fn is_training_class(spec: &GpuSpec, gpus: u32) -> bool {
@@ -45,6 +129,7 @@ mod tests {
     use market::gpu::Gpu;
 
     use super::*;
+    use crate::perf::chip::Chip;
 
     fn spec(name: &str) -> &'static GpuSpec {
         Gpu::parse(name).expect("a GPU").spec()
@@ -73,6 +158,31 @@ mod tests {
         ] {
             assert!(!joined_all_to_all(spec(name)), "{name}");
         }
+    }
+
+    // S24
+    #[test]
+    fn each_generation_has_the_floor_of_its_boards() {
+        for (name, published) in [
+            ("V100-SXM2-32", 300.0),
+            ("A100-SXM-80", 600.0),
+            ("H100-SXM", 900.0),
+            ("B200-SXM", 1_800.0),
+            ("MI300X", 896.0),
+            ("MI355X", 1_075.0),
+        ] {
+            let chip = Chip::of_spec(spec(name)).expect("a chip");
+            let floor = link_floor(chip.architecture).expect("a floor");
+            assert_eq!(floor.board, name);
+            assert_eq!(floor.gb_s_bidirectional, published);
+            assert_eq!(spec(name).nvlink_gbps_bidirectional, Some(published));
+            assert!(
+                2.0 * chip.link_bytes_per_second >= published * 1e9,
+                "{name}"
+            );
+        }
+        let ada = Chip::of_spec(spec("L40S")).expect("a chip").architecture;
+        assert_eq!(link_floor(ada), None);
     }
 
     #[test]

@@ -2,10 +2,9 @@
 //!
 //! Both halves are searched as demands of their own ([`crate::search()`]); every pair of what was
 //! found is then priced as a whole: the run, the time that its nodes wait while the weights leave
-//! them, the egress, and the fleet over one span that is the same for all pairs. Pairs rank by the
-//! class of the training machines, then by what the whole costs. The amounts are sums of
-//! `rate × GPU-seconds`, rounded half to even once for each line, so whoever has the answer can add
-//! them up again. What it is compared with stands in `baselines`.
+//! them, the egress, and the fleet over one span that is the same for all pairs. Pairs rank by
+//! what the whole costs. The amounts are sums of `rate × GPU-seconds`, rounded half to even once for
+//! each line, so whoever has the answer can add them up again. What it is compared with stands in `baselines`.
 
 mod baselines;
 mod bill;
@@ -203,18 +202,14 @@ pub fn search_hybrid(
     let mut runs = train.candidates;
     let mut fleets = serve.candidates;
     let plain = reckoning.cheapest_plain(&fleets);
-    let found = baselines(
-        search,
-        &reckoning,
-        &train_demand,
-        &serve_demand,
-        &runs,
-        plain,
-    );
+    let found = baselines(search, &reckoning, &train_demand, &serve_demand, plain);
     let mut pairs = reckoning.pairs(&runs, &fleets, plain);
     // A way under a restriction is a way: where it beats all pairs, it is one of them.
     for way in found.iter().filter_map(|baseline| baseline.way.as_ref()) {
-        if pairs.first().is_none_or(|best| way.key() < best.key) {
+        if pairs
+            .first()
+            .is_none_or(|best| way.total_usd() < best.bill.total_usd)
+        {
             let rank = |list: &mut Vec<Candidate>, taken: &Candidate| {
                 let known = list.iter().position(|known| known.lines == taken.lines);
                 known.unwrap_or_else(|| {

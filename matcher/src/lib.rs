@@ -43,22 +43,26 @@ pub use launch::EngineLaunch;
 pub use own::{at_own_prices, price_for};
 pub use plan::{
     Alternative, Candidate, CandidateLine, CandidateView, CoveredLine, Facts, HybridPart,
-    OfferWithReasons, Plan, PlanView, Refused, Rejections, RunLayout, RunStrategy,
+    OfferWithReasons, Placed, Plan, PlanView, Refused, Rejections, RunLayout, RunStrategy,
 };
 pub use reason::ReasonCode;
 pub use search::{Held, SearchOptions, search, search_within};
 pub use snapshot::{OfferRef, ProviderView, Quarantine, Snapshot};
 
 /// The texts of the tables that predictions and prices of staging follow from: models, chips,
-/// constants, places of users, egress. Whoever records a decision records their digest.
+/// constants, places of users, egress, link floors, published figures of GPUs, regions of providers.
+/// Whoever records a decision records their digest.
 #[must_use]
-pub const fn tables() -> [&'static str; 5] {
+pub const fn tables() -> [&'static str; 8] {
     [
         include_str!("../data/models.csv"),
         include_str!("../data/gpus.csv"),
         include_str!("../data/params.json"),
         include_str!("../data/user_places.csv"),
         include_str!("../data/egress.csv"),
+        include_str!("../data/link_floors.csv"),
+        market::gpu::GPU_TABLE,
+        market::place::REGION_TABLE,
     ]
 }
 
@@ -90,4 +94,28 @@ pub enum MatchError {
     /// The load of a serving demand is missing.
     #[error("a fleet cannot be sized without a load; give `requests_per_second` or `concurrency`")]
     LoadMissing,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// What a prediction reads and its record does not hold could change and the record still replay.
+    #[test]
+    fn every_table_that_a_prediction_reads_is_among_those_of_its_record() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for file in [
+            "matcher/data/models.csv",
+            "matcher/data/gpus.csv",
+            "matcher/data/params.json",
+            "matcher/data/user_places.csv",
+            "matcher/data/egress.csv",
+            "market/data/gpus.csv",
+            "market/data/regions.csv",
+        ] {
+            let text = std::fs::read_to_string(crates.join(file)).expect("a table");
+            assert!(text.len() > 100);
+            assert!(super::tables().contains(&text.as_str()), "{file}");
+        }
+    }
 }

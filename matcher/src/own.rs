@@ -19,6 +19,7 @@ use crate::filter::Filter;
 use crate::plan::CandidateLine;
 use crate::search::{Figures, Fit, Query};
 use crate::snapshot::{OfferRef, Snapshot};
+use crate::walk::AllowedRow;
 
 /// How the nodes that are taken of an offer are paid for.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,12 +129,8 @@ pub(crate) fn mean(
 
 impl Cover {
     /// The lines of a candidate that takes so many nodes of an offer: what is paid for first.
-    pub(crate) fn lines(&self, offer: &Offer, nodes: u32) -> Vec<CandidateLine> {
-        let line = |nodes, covered| CandidateLine {
-            offer: offer.clone(),
-            nodes,
-            covered,
-        };
+    pub(crate) fn lines(&self, row: &AllowedRow, nodes: u32) -> Vec<CandidateLine> {
+        let line = |nodes, covered| CandidateLine::new(row.clone(), nodes, covered);
         let parts = self.parts.iter();
         let mut lines: Vec<_> = parts
             .map(|(some, covered)| line(*some, Some(*covered)))

@@ -1,6 +1,7 @@
 //! A plan: the ranked candidates for a demand, and the count of what is none.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use market::capacity::Covered;
 use market::demand::{DemandKind, Half, Precision};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::hybrid::HybridPlan;
 use crate::launch::EngineLaunch;
 use crate::reason::ReasonCode;
+use crate::walk::AllowedRow;
 
 /// What a search found. The same snapshot, demand and overlay give the same plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,9 +74,34 @@ pub struct Alternative {
     pub saves_usd_hour: Money,
 }
 
-/// So many nodes of one offer.
+/// So many nodes of one offer that the demand's policy allows.
+///
+/// A search makes one of nothing but an offer that passed every rule of the demand, and nobody can
+/// make one otherwise:
+///
+/// ```compile_fail
+/// fn forged(placed: matcher::Placed) -> matcher::CandidateLine {
+///     matcher::CandidateLine(placed)
+/// }
+/// ```
+///
+/// nor change one:
+///
+/// ```compile_fail
+/// fn changed(line: &mut matcher::CandidateLine, offer: market::offer::Offer) {
+///     line.offer = offer;
+/// }
+/// ```
+///
+/// The one other way to it is to read a plan that was stored: what is read is believed to be what was
+/// written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CandidateLine {
+#[serde(transparent)]
+pub struct CandidateLine(Placed);
+
+/// What a candidate's line takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Placed {
     /// The offer as it was found.
     pub offer: Offer,
     /// Nodes of it.
@@ -84,9 +111,25 @@ pub struct CandidateLine {
     pub covered: Option<Covered>,
 }
 
+impl Deref for CandidateLine {
+    type Target = Placed;
+
+    fn deref(&self) -> &Placed {
+        &self.0
+    }
+}
+
 impl CandidateLine {
+    pub(crate) fn new(row: AllowedRow, nodes: u32, covered: Option<Covered>) -> Self {
+        Self(Placed {
+            offer: row.into(),
+            nodes,
+            covered,
+        })
+    }
+
     /// What a GPU of it costs an hour at the start, at an offer's own rate where nothing is paid for.
-    pub(crate) const fn starting_rate(&self, own: Rate) -> Rate {
+    pub(crate) fn starting_rate(&self, own: Rate) -> Rate {
         match self.covered {
             Some(covered) => covered.rate_usd_gpu_hour,
             None => own,
@@ -146,6 +189,16 @@ pub struct Facts {
     /// The interval between checkpoints that was reckoned with. Units: minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_interval_minutes: Option<f64>,
+    /// How long writing a checkpoint is taken to block the run. Units: seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_seconds: Option<f64>,
+    /// What the training run would cost less if it did one per cent more in the same time. Units: US
+    /// dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd_per_percent_efficiency: Option<Money>,
+    /// Spare nodes that the run is worth holding; they are in no price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spare_nodes: Option<u32>,
     /// Copies of the model in the fleet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
@@ -219,8 +272,13 @@ pub enum RunStrategy {
     FullShard,
     /// The optimiser alone (ZeRO-1).
     OptimiserShard,
-    /// Frozen weights over all GPUs; adapters exchange next to nothing.
+    /// A whole copy of frozen weights on the GPUs that share its matrices; adapters exchange next to
+    /// nothing.
     Adapters,
+    /// Frozen weights shared by the GPUs of each node, gathered for each pass.
+    FrozenInNode,
+    /// Frozen weights shared by all GPUs, gathered for each pass: no node holds them.
+    FrozenShard,
 }
 
 /// How many offers do not satisfy the demand, by reason.

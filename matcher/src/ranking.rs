@@ -1,7 +1,7 @@
 //! The best so many of a search: heaps of them, and when a group can add nothing more.
 //!
 //! What ties with the cheapest is known only once all were seen, so the best so many are kept of
-//! each class of certainty: the plan takes its own out of them ([`crate::ties`]).
+//! each precedence within a tie: the plan takes its own out of them ([`crate::ties`]).
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -9,15 +9,15 @@ use std::ops::Range;
 
 use crate::filter::Filter;
 use crate::search::{Fit, Key, Query};
-use crate::snapshot::{OfferRef, RowId};
-use crate::ties::{Certainty, Standing, is_tie};
-use crate::walk::OpenGroup;
+use crate::snapshot::OfferRef;
+use crate::ties::{Precedence, Standing, is_tie};
+use crate::walk::{Allowed, OpenGroup};
 
 /// An eligible offer with its rank key: the smaller the better.
 pub(crate) struct Ranked<'s> {
     pub(crate) key: Key,
-    pub(crate) at: RowId,
-    certainty: Certainty,
+    pub(crate) at: Allowed,
+    precedence: Precedence,
     /// The place of its group's fit among the ranking's.
     fit: usize,
     offer: OfferRef<'s>,
@@ -25,7 +25,10 @@ pub(crate) struct Ranked<'s> {
 
 impl Ranked<'_> {
     pub(crate) const fn standing(&self) -> Standing {
-        Standing::of(&self.key, self.certainty)
+        Standing {
+            cost: self.key.cost,
+            precedence: self.precedence,
+        }
     }
 
     /// Who sells it, and what.
@@ -65,9 +68,9 @@ enum Kept {
     Worse,
 }
 
-/// The best so many of one class of certainty; the worst of them on top.
+/// The best so many of one precedence; the worst of them on top.
 struct Best<'s> {
-    certainty: Certainty,
+    precedence: Precedence,
     heap: BinaryHeap<Ranked<'s>>,
 }
 
@@ -76,8 +79,8 @@ pub(crate) struct Ranking<'s> {
     limit: usize,
     /// One for each class that occurs: a few.
     best: Vec<Best<'s>>,
-    /// Tier and cost of the cheapest that was seen.
-    least: Option<(u8, i128)>,
+    /// The cost of the cheapest that was seen.
+    least: Option<i128>,
     /// The fits of the groups that an offer was taken of.
     fits: Vec<Fit>,
     /// How many offers were looked at for their rank.
@@ -97,7 +100,7 @@ impl<'s> Ranking<'s> {
 
     /// Takes in those of a group's rows that are among the best.
     ///
-    /// They come cheapest first. Where all are of one class of certainty the walk ends at the first
+    /// They come cheapest first. Where all are of one precedence the walk ends at the first
     /// one that is dearer than the worst of the best, and of several at one price at the first that
     /// is no better; else where none can be in a tie any more either.
     pub(crate) fn take(
@@ -112,24 +115,27 @@ impl<'s> Ranking<'s> {
         }
         let fit = self.fits.len();
         for row in group.own().iter().copied().filter(|row| rows.contains(row)) {
-            if group.test(filter, row).is_ok() {
+            if let Some(at) = group.taken(filter, row) {
                 let key = group.own_key(query, filter, row);
-                let certainty = group.certainty(filter, row);
-                self.offer(filter, group, (row, key, certainty), fit);
+                let precedence = group.precedence(filter, row);
+                self.offer(filter, group, (at, key, precedence), fit);
             }
         }
-        let one_class = group.certainty_of_all(filter);
+        let one_class = group.precedence_of_all(filter);
         let prices = group.group.partition().prices(&rows);
         let mut next = 0;
         while let Some(price) = prices.get(next) {
             let row = rows.start + next as u32;
             next += 1;
-            if group.own().contains(&row) || group.test(filter, row).is_err() {
+            if group.own().contains(&row) {
                 continue;
             }
+            let Some(at) = group.taken(filter, row) else {
+                continue;
+            };
             let key = group.key(query, row);
-            let certainty = one_class.unwrap_or_else(|| group.certainty(filter, row));
-            let kept = self.offer(filter, group, (row, key, certainty), fit);
+            let precedence = one_class.unwrap_or_else(|| group.precedence(filter, row));
+            let kept = self.offer(filter, group, (at, key, precedence), fit);
             match (kept, one_class) {
                 (Kept::In, _) | (Kept::Equal, None) => {}
                 (Kept::Equal, Some(_)) => {
@@ -152,7 +158,7 @@ impl<'s> Ranking<'s> {
             let all = self.best.iter().flat_map(|best| &best.heap);
             all.filter(|known| known.key < *key).count()
         };
-        let ties = |least| is_tie((key.tier, key.cost), least);
+        let ties = |least| is_tie(key.cost, least);
         !self.least.is_some_and(ties) && better() >= self.limit
     }
 
@@ -162,28 +168,27 @@ impl<'s> Ranking<'s> {
         &mut self,
         filter: &Filter<'s>,
         group: &OpenGroup<'s>,
-        (row, key, certainty): (u32, Key, Certainty),
+        (at, key, precedence): (Allowed, Key, Precedence),
         fit: usize,
     ) -> Kept {
         self.scored += 1;
         let ranked = Ranked {
             key,
-            at: group.row_id(row),
-            certainty,
+            at,
+            precedence,
             fit,
-            offer: filter.snapshot.offer_in(group.group, row),
+            offer: filter.snapshot.offer_in(group.group, at.at().row),
         };
-        let rank = (key.tier, key.cost);
-        self.least = Some(self.least.map_or(rank, |least| least.min(rank)));
+        self.least = Some(self.least.map_or(key.cost, |least| least.min(key.cost)));
         let heap = match self
             .best
             .iter()
-            .position(|best| best.certainty == certainty)
+            .position(|best| best.precedence == precedence)
         {
             Some(known) => &mut self.best[known].heap,
             None => {
                 let heap = BinaryHeap::new();
-                self.best.push(Best { certainty, heap });
+                self.best.push(Best { precedence, heap });
                 let last = self.best.len() - 1;
                 &mut self.best[last].heap
             }

@@ -37,6 +37,10 @@ pub enum ReasonCode {
     NotOrderable,
     /// The demand's policy excludes the provider.
     ProviderPolicy,
+    /// The provider's operator is not known to be under a law that the policy names.
+    Operator,
+    /// The provider is not known to have a certification that the policy asks for, for long enough.
+    Certification,
     /// The provider is in quarantine.
     Quarantined,
     /// Somewhere else than the demand allows.
@@ -73,11 +77,13 @@ pub enum ReasonCode {
     Held,
     /// Dearer than the ceiling.
     Ceiling,
+    /// Of no fleet under the ceiling, as far as was searched: that there is none is not proved.
+    CeilingUnproved,
 }
 
 impl ReasonCode {
     /// Every code, in the order in which offers are tested.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 29] = [
         Self::NoPrice,
         Self::Gpu,
         Self::GpuFormUnknown,
@@ -86,6 +92,8 @@ impl ReasonCode {
         Self::Terms,
         Self::NotOrderable,
         Self::ProviderPolicy,
+        Self::Operator,
+        Self::Certification,
         Self::Quarantined,
         Self::Place,
         Self::PlaceUnknown,
@@ -104,6 +112,7 @@ impl ReasonCode {
         Self::NotEnoughNodes,
         Self::Held,
         Self::Ceiling,
+        Self::CeilingUnproved,
     ];
 
     /// The word on the wire.
@@ -118,6 +127,8 @@ impl ReasonCode {
             Self::Terms => "terms",
             Self::NotOrderable => "not_orderable",
             Self::ProviderPolicy => "provider_policy",
+            Self::Operator => "operator",
+            Self::Certification => "certification",
             Self::Quarantined => "quarantined",
             Self::Place => "place",
             Self::PlaceUnknown => "place_unknown",
@@ -136,6 +147,7 @@ impl ReasonCode {
             Self::NotEnoughNodes => "not_enough_nodes",
             Self::Held => "held",
             Self::Ceiling => "ceiling",
+            Self::CeilingUnproved => "ceiling_unproved",
         }
     }
 
@@ -153,6 +165,12 @@ impl ReasonCode {
             Self::Terms => "It is sold on other terms (spot, reserved, a window, a bid floor).",
             Self::NotOrderable => "It comes from a price list and cannot be ordered.",
             Self::ProviderPolicy => "The demand's policy excludes its provider.",
+            Self::Operator => {
+                "Its provider's operator is not known to be under a law that the policy names."
+            }
+            Self::Certification => {
+                "Its provider is not known to have a certification of the policy for long enough."
+            }
             Self::Quarantined => "Its provider is in quarantine: nothing new is taken there.",
             Self::Place => "It stands elsewhere than the demand allows.",
             Self::PlaceUnknown => {
@@ -180,6 +198,10 @@ impl ReasonCode {
             Self::NotEnoughNodes => "The provider has fewer nodes of it than are needed.",
             Self::Held => "What the provider has of it is held or leased already.",
             Self::Ceiling => "It is dearer than the ceiling.",
+            Self::CeilingUnproved => {
+                "The cheapest fleet found is dearer than the ceiling; that none is cheaper is not \
+                 proved."
+            }
         }
     }
 }
@@ -202,6 +224,9 @@ mod tests {
             assert_eq!(json, format!("\"{code}\""));
         }
         // The enum's last code is the last of the table, so none is missing.
-        assert_eq!(ReasonCode::Ceiling as usize + 1, ReasonCode::ALL.len());
+        assert_eq!(
+            ReasonCode::CeilingUnproved as usize + 1,
+            ReasonCode::ALL.len()
+        );
     }
 }

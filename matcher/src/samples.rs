@@ -61,8 +61,7 @@ pub fn metal(sku: &str, gpu: &str, price: &str) -> Offer {
 pub fn snapshot(offers: Vec<Offer>) -> Snapshot {
     let view = ProviderView {
         freshness_limit_seconds: Some(600),
-        stale: None,
-        quarantine: None,
+        ..ProviderView::default()
     };
     let providers: HashMap<_, _> = offers
         .iter()

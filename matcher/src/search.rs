@@ -22,8 +22,9 @@ use crate::MatchError;
 use crate::explain;
 use crate::filter::{Among, Filter};
 use crate::fleet::Budget;
-use crate::fleet_search::search_fleets;
+use crate::fleet_search::{NoFleet, search_fleets};
 use crate::gpus::GpusQuery;
+use crate::hardware::TrainingClass;
 use crate::hybrid::{HybridSearch, search_hybrid};
 use crate::perf::serving::weight_format;
 use crate::plan::{Alternative, Plan, Refused, Rejections};
@@ -193,7 +194,7 @@ pub(crate) fn answer(query: &Query<'_>, filter: &Filter<'_>) -> Plan {
         eligible,
         candidates,
         rejected: tally.rejections(),
-        refused: tally.examples(query, filter),
+        refused: tally.examples(query, filter, None),
         alternatives: Vec::new(),
         hybrid: None,
     }
@@ -251,13 +252,14 @@ pub(crate) enum Query<'a> {
 pub(crate) struct Fit {
     pub(crate) nodes: u32,
     pub(crate) key: Key,
+    /// What a run stands on; the same for every other kind of demand.
+    pub(crate) class: TrainingClass,
     pub(crate) figures: Figures,
 }
 
 /// Where an eligible offer ranks: smaller is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    pub(crate) tier: u8,
     pub(crate) cost: i128,
     /// What decides between equals, before their names do.
     pub(crate) then: (u64, u64),
@@ -336,6 +338,15 @@ impl Query<'_> {
         }
     }
 
+    /// How an offer would be taken that has more nodes to take, where that costs less: the next
+    /// larger number that does.
+    pub(crate) fn larger(&self, fit: &Fit) -> Option<Fit> {
+        match (self, &fit.figures) {
+            (Self::Train(query), Figures::Train(train)) => query.larger(train),
+            _ => None,
+        }
+    }
+
     /// Where an offer at this price ranks that would be taken so.
     pub(crate) fn key(&self, fit: &Fit, partition: &PartitionKey, price: Money) -> Key {
         // A price that cannot be charged stands in no open group.
@@ -370,7 +381,7 @@ impl Query<'_> {
         Key { cost, ..fit.key }
     }
 
-    /// How the offer would be taken.
+    /// How the offer would be taken with the fewest nodes that will do.
     pub(crate) fn fit(&self, row: &Row) -> Result<Fit, ReasonCode> {
         match self {
             Self::Gpus(query) => Ok(query.fit(row.offer.price_per_node_hour)),
@@ -448,7 +459,13 @@ impl Tally {
         }
     }
 
-    pub(crate) fn examples(&self, query: &Query<'_>, filter: &Filter<'_>) -> Vec<Refused> {
+    /// An example of each reason; `none` says why no fleet is taken, where none is.
+    pub(crate) fn examples(
+        &self,
+        query: &Query<'_>,
+        filter: &Filter<'_>,
+        none: Option<&NoFleet>,
+    ) -> Vec<Refused> {
         let found = ReasonCode::ALL.into_iter().zip(self.first);
         found
             .filter_map(|(reason, at)| {
@@ -456,7 +473,7 @@ impl Tally {
                 Some(Refused {
                     half: None,
                     reason,
-                    why: explain::why_not(reason, query, filter, &row),
+                    why: explain::why_not(reason, query, filter, &row, none),
                     offer_id: row.offer.offer_id,
                     provider: row.offer.provider,
                     sku: row.offer.sku,

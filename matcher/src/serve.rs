@@ -19,6 +19,7 @@ use market::gpu::GpuSpec;
 use market::offer::{Offer, Terms};
 
 use crate::MatchError;
+use crate::hardware::TrainingClass;
 use crate::models::ModelFigures;
 use crate::network::Users;
 use crate::perf::calibration::Calibration;
@@ -234,7 +235,6 @@ impl ServeQuery {
         Ok(Fit {
             nodes,
             key: Key {
-                tier: 0,
                 cost: self.cost(&node, nodes, price),
                 // Of fleets that cost the same the nearer one, then the one with more to spare.
                 then: (
@@ -242,6 +242,7 @@ impl ServeQuery {
                     u64::MAX - node.capacity.saturating_mul(nodes.into()),
                 ),
             },
+            class: TrainingClass::default(),
             figures: Figures::Serve(node),
         })
     }

@@ -18,14 +18,16 @@ use market::gpu::GpuSpec;
 use market::ids::{OfferId, ProviderId};
 use market::money::{Money, Rate};
 use market::offer::{Offer, age_seconds};
+use market::provider_facts::ProviderFacts;
 
 use build::PartitionBuilder;
 use ids::IdIndex;
 pub use offer_ref::OfferRef;
 pub(crate) use partition::{GroupRef, Partition, PartitionKey};
 
-/// What a match must know of a provider.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a match must know of a provider. The default is one of price lists of which nothing else is
+/// known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProviderView {
     /// Past this age an offer of the provider is not matched; `None` where its offers stand in
     /// price lists, which say what was asked at their date and have no limit. Units: seconds.
@@ -36,6 +38,8 @@ pub struct ProviderView {
     pub stale: Option<String>,
     /// Why nothing new is to be taken there, and until when.
     pub quarantine: Option<Quarantine>,
+    /// What is on record of who operates it and of its certificates.
+    pub facts: ProviderFacts,
 }
 
 /// Why and until when nothing new is to be taken at a provider.
@@ -69,7 +73,7 @@ pub(crate) struct RowId {
 }
 
 /// An offer in full, and what every rule would otherwise compute again.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) offer: Offer,
     /// The rate; `None` where the price is unknown (zero, less, or absurd).

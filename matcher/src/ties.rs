@@ -1,19 +1,25 @@
 //! Near ties: what costs within a tenth of the cheapest counts as equal to it, since predictions err
-//! by as much. Of those the surer price comes first, then the lower one.
+//! by as much. Of those what can be ordered comes first, of training runs then the better class of
+//! machine, then the younger price, then the lower one.
 //!
 //! A tie is with the cheapest alone: what is within a tenth of another one of the tie is not in it
-//! for that. It ends at the tier of the cheapest, which says what kind of machine will do.
+//! for that.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::filter::Filter;
-use crate::search::Key;
+use crate::hardware::TrainingClass;
 
-/// How sure it is that an offer is had at its price; the smaller the surer.
+/// The rule of a tie where no machine is better than another.
+const SURER: &str = "the surer price comes first";
+
+/// What decides within a tie; the smaller comes first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Certainty {
+pub(crate) struct Precedence {
     /// Whether it stands in a price list: what can be ordered has its price frozen by a quote.
     listed: bool,
+    /// What a run stands on; the same for every other kind of demand.
+    class: TrainingClass,
     read: Read,
 }
 
@@ -31,10 +37,9 @@ enum Read {
 /// What of a candidate decides where it stands among others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Standing {
-    pub(crate) tier: u8,
     /// What ranks: a rate, or the cost of the whole. Units: 1e-8 US dollars.
     pub(crate) cost: i128,
-    pub(crate) certainty: Certainty,
+    pub(crate) precedence: Precedence,
 }
 
 impl Read {
@@ -59,53 +64,49 @@ impl Read {
 }
 
 impl Filter<'_> {
-    /// How sure the price of an offer is; the same for all where nothing ties.
-    pub(crate) fn certainty(&self, orderable: bool, observed_at: DateTime<Utc>) -> Certainty {
+    /// Where an offer comes within a tie; the same for all where nothing ties.
+    pub(crate) fn precedence(
+        &self,
+        orderable: bool,
+        class: TrainingClass,
+        observed_at: DateTime<Utc>,
+    ) -> Precedence {
         if !self.options.ties {
-            return Certainty::default();
+            return Precedence::default();
         }
-        Certainty {
+        Precedence {
             listed: !orderable,
+            class,
             read: Read::of(self.now - observed_at),
         }
     }
 }
 
-/// Whether a candidate ties with the cheapest.
-pub(crate) const fn is_tie((tier, cost): (u8, i128), cheapest: (u8, i128)) -> bool {
+/// Whether what costs so much ties with the cheapest.
+pub(crate) const fn is_tie(cost: i128, cheapest: i128) -> bool {
     // No cost is below zero, so the difference holds where ten times a cost may not.
-    tier == cheapest.0 && cost - cheapest.1 <= cheapest.1 / 10
+    cost - cheapest <= cheapest / 10
 }
 
 impl Standing {
-    pub(crate) const fn of(key: &Key, certainty: Certainty) -> Self {
-        Self {
-            tier: key.tier,
-            cost: key.cost,
-            certainty,
-        }
-    }
-
-    const fn rank(&self) -> (u8, i128) {
-        (self.tier, self.cost)
-    }
-
     /// Why it stands before the cheapest, with which it ties.
     pub(crate) fn before(&self, cheapest: &Self, name: &str) -> String {
         let more = (self.cost - cheapest.cost) as f64 / (cheapest.cost.max(1)) as f64 * 100.0;
-        let (own, other) = (self.certainty, cheapest.certainty);
-        let why = if own.listed == other.listed {
-            format!(
-                "this one was read {}, that one {}",
-                own.read.words(),
-                other.read.words()
-            )
+        let (own, other) = (self.precedence, cheapest.precedence);
+        let (first, why) = if own.listed != other.listed {
+            let why = "this one can be ordered, that one stands in a price list";
+            (SURER, why.to_owned())
+        } else if own.class != other.class {
+            let (own, other) = (own.class.words(), other.class.words());
+            let why = format!("this one stands on {own}, that one on {other}");
+            ("the better machine comes first", why)
         } else {
-            "this one can be ordered, that one stands in a price list".to_owned()
+            let (own, other) = (own.read.words(), other.read.words());
+            (SURER, format!("this one was read {own}, that one {other}"))
         };
         format!(
-            "It costs {more:.1} % more than the cheapest, {name}: up to 10 % is a tie, in which the \
-             surer price comes first; {why}"
+            "It costs {more:.1} % more than the cheapest, {name}: up to 10 % is a tie, in which \
+             {first}; {why}"
         )
     }
 }
@@ -114,9 +115,9 @@ impl Standing {
 /// the place of the cheapest.
 pub(crate) fn settle<T>(sorted: &mut [T], of: impl Fn(&T) -> Standing) -> Option<usize> {
     let cheapest = of(sorted.first()?);
-    let tied = sorted.partition_point(|one| is_tie(of(one).rank(), cheapest.rank()));
+    let tied = sorted.partition_point(|one| is_tie(of(one).cost, cheapest.cost));
     let tied = &mut sorted[..tied];
-    tied.sort_by_key(|one| of(one).certainty);
-    let at = tied.partition_point(|one| of(one).certainty < cheapest.certainty);
+    tied.sort_by_key(|one| of(one).precedence);
+    let at = tied.partition_point(|one| of(one).precedence < cheapest.precedence);
     (at > 0).then_some(at)
 }

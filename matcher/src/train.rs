@@ -1,31 +1,36 @@
 //! Demands of the kind `train`: a gang in one fabric, or one node, that holds the model and is
 //! done in time.
 //!
-//! Candidates rank by tier, then by the predicted cost of the run, which is dollars for the tokens
-//! that failures leave (`perf::run`). Offers of one shape are predicted once. The tiers are, best first:
-//! bare metal with RDMA between its nodes (or one node), virtual machines likewise, one node of
-//! another kind, bare metal over plain Ethernet, virtual machines over it. To adapters, which exchange
-//! next to nothing, Ethernet is as good as RDMA. Within each, full training takes whole boards of
-//! eight GPUs with 80 GB or more before smaller nodes.
+//! Candidates rank by the predicted cost of the run, which is dollars for the tokens that failures
+//! leave (`perf::run`). Only among those that cost nearly the same ([`crate::ties`]) the kind of
+//! machine decides: bare metal with RDMA between its nodes (or one node) before virtual machines
+//! likewise, one node of another kind, bare metal over plain Ethernet, and other machines over it;
+//! within each, for full training, whole boards of eight GPUs with 80 GB or more before smaller
+//! nodes. To adapters over weights that a node holds, Ethernet is as good as RDMA.
+//!
+//! Where the demand leaves the number of GPUs open, every number of nodes is tried (`perf::run::counts`)
+//! and of those that an offer has and the ceiling allows the one is taken on which the run costs least.
+//! Offers of one shape are predicted once.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use chrono::{DateTime, Utc};
 use market::demand::{Precision, TrainDemand, TrainMethod};
 use market::fabric::Internode;
-use market::gpu::{Gpu, GpuSpec};
+use market::gpu::GpuSpec;
 use market::money::{Rate, SECONDS_PER_HOUR};
 use market::offer::{Offer, Tenancy};
 
 use crate::MatchError;
-use crate::hardware::{GANG_NODE_GPUS, is_training_class, joined_all_to_all};
+use crate::hardware::{GANG_NODE_GPUS, TrainingClass, is_training_class, joined_all_to_all};
 use crate::models::ModelFigures;
 use crate::perf::calibration::Calibration;
 use crate::perf::constants::Constants;
 use crate::perf::memory::{TRAINING_FRACTION, TrainingMemory};
-use crate::perf::run::{Run, RunNodes, RunWork, peak_tflops};
-use crate::plan::CandidateLine;
+use crate::perf::run::{Counts, Run, RunNodes, RunWork, net_bytes_per_second, peak_tflops};
+use crate::perf::step_time::Strategy;
 use crate::reason::ReasonCode;
 use crate::search::{Figures, Fit, Key, MAX_NODES, most_nodes};
 use crate::snapshot::Row;
@@ -42,24 +47,80 @@ pub(crate) struct TrainQuery<'a> {
     allow_ethernet: bool,
     /// What is predicted already; offers of one shape differ in price alone.
     runs: RefCell<HashMap<Shape, Option<Run>>>,
+    /// By shape and the most nodes: the runs that are cheaper on ever more nodes.
+    curves: RefCell<HashMap<Shape, Rc<[Run]>>>,
 }
 
-/// What a prediction depends on: GPU, GPUs of a node, what joins nodes, nodes.
-type Shape = (&'static str, u32, Internode, u32);
+/// What a prediction depends on: GPU, GPUs of a node, nodes, and of what joins them whether it is
+/// RDMA and its rate, which one node does not use. Several names are one fabric.
+type Shape = (&'static str, u32, u32, bool, Option<u64>);
+
+fn shape(spec: &'static GpuSpec, gpus_per_node: u32, nodes: u32, internode: Internode) -> Shape {
+    let rate = net_bytes_per_second(internode, gpus_per_node).to_bits();
+    let name = spec.canonical.as_str();
+    let rate = (nodes > 1).then_some(rate);
+    (name, gpus_per_node, nodes, internode.is_rdma(), rate)
+}
 
 /// What a run on one offer comes to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct TrainFit {
     /// The run in its best layout.
     pub(crate) run: Run,
-    /// The least memory that it needs over all GPUs. Units: bytes.
-    pub(crate) needed_bytes: f64,
-    /// Memory that may be filled over all GPUs. Units: bytes.
-    pub(crate) available_bytes: f64,
     /// The peak of one GPU. Units: TFLOPS.
     pub(crate) peak_tflops: f64,
     /// The nodes that the memory alone needs.
     pub(crate) nodes_for_memory: u32,
+    /// The fewest nodes that will do: they hold it and finish in time.
+    pub(crate) fewest_nodes: u32,
+    memory: TrainingMemory,
+    machine: Machine,
+    /// The most nodes that were tried; nothing where the tenant settled their number.
+    at_most: Option<u32>,
+}
+
+/// The machine that a run stands on, whatever it costs and however many there are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Machine {
+    spec: &'static GpuSpec,
+    gpus_per_node: u32,
+    internode: Internode,
+    tenancy: Tenancy,
+}
+
+impl TrainFit {
+    /// The least memory that the run needs over all GPUs. Units: bytes.
+    pub(crate) fn needed_bytes(&self) -> f64 {
+        self.memory.total_bytes(self.run.gpus)
+    }
+
+    /// Memory that may be filled over all GPUs. Units: bytes.
+    pub(crate) fn available_bytes(&self) -> f64 {
+        let each = self.machine.spec.memory_gb * 1e9 * TRAINING_FRACTION;
+        each * f64::from(self.run.gpus)
+    }
+
+    fn nodes(&self) -> u32 {
+        self.run.gpus / self.machine.gpus_per_node
+    }
+
+    /// What the run stands on.
+    fn class(&self, method: TrainMethod) -> TrainingClass {
+        let Machine {
+            spec,
+            gpus_per_node,
+            internode,
+            tenancy,
+        } = self.machine;
+        // Adapters exchange next to nothing where each node holds the weights.
+        let exchanges = !matches!(
+            self.run.layout.strategy,
+            Strategy::Adapters | Strategy::FrozenInNode
+        );
+        let joined = self.nodes() == 1 || internode.is_rdma() || !exchanges;
+        let small = method == TrainMethod::Full && !is_training_class(spec, gpus_per_node);
+        TrainingClass::of(tenancy, joined, small)
+    }
 }
 
 impl<'a> TrainQuery<'a> {
@@ -74,10 +135,9 @@ impl<'a> TrainQuery<'a> {
                 precision,
             });
         }
-        let interval = demand
-            .checkpointing
-            .as_ref()
-            .and_then(|c| c.interval_minutes);
+        let checkpointing = demand.checkpointing.as_ref();
+        let interval = checkpointing.and_then(|c| c.interval_minutes);
+        let size_gb = checkpointing.and_then(|c| c.size_gb);
         let work = RunWork {
             model: ModelFigures::of(&demand.model)?,
             method,
@@ -86,6 +146,7 @@ impl<'a> TrainQuery<'a> {
             step_sequences: demand.global_batch_sequences,
             tokens: demand.tokens,
             checkpoint_interval_seconds: interval.map(|minutes| f64::from(minutes) * 60.0),
+            checkpoint_bytes: size_gb.map(|gb| gb * 1e9),
         };
         let step = demand.calibration.as_ref();
         let calibration = step.map(|step| Calibration::of_run(&work, step));
@@ -108,11 +169,12 @@ impl<'a> TrainQuery<'a> {
                 .as_ref()
                 .is_some_and(|policy| policy.allow_ethernet),
             runs: RefCell::default(),
+            curves: RefCell::default(),
         })
     }
 
-    /// Finds the nodes to take: as many as the tenant settled, else the fewest that hold the
-    /// model and finish in time.
+    /// How the offer is taken with as many nodes as the tenant settled, else with the fewest that
+    /// hold the model and finish in time; [`TrainQuery::larger`] has what more nodes come to.
     pub(crate) fn fit(
         &self,
         row: &Row,
@@ -131,30 +193,104 @@ impl<'a> TrainQuery<'a> {
             .ok_or(ReasonCode::Memory)?;
         let nodes_for_memory = most_nodes(gpus_for_memory / f64::from(gpus_per_node));
         let nodes_for_memory = nodes_for_memory.ok_or(ReasonCode::Memory)?;
-        let nodes = match settled {
+        let at_least = match settled {
             Some(nodes) if nodes < nodes_for_memory => return Err(ReasonCode::Memory),
             settled => settled.unwrap_or(nodes_for_memory),
         };
-        let nodes = self.nodes_in_time(offer, spec, gpus_per_node, nodes)?;
-        let run = self.run_on(spec, gpus_per_node, offer.internode, nodes);
-        let run = run.ok_or(ReasonCode::Memory)?;
-        let fit = TrainFit {
+        let gang = self.check_gang(offer, spec, gpus_per_node);
+        if at_least > 1 {
+            gang?;
+        }
+        if self.within_hours() <= 0.0 {
+            return Err(ReasonCode::Deadline);
+        }
+        let machine = Machine {
+            spec,
+            gpus_per_node,
+            internode: offer.internode,
+            tenancy: offer.tenancy,
+        };
+        let run_at_least = || {
+            let run = self.run_on(spec, gpus_per_node, offer.internode, at_least);
+            run.ok_or(ReasonCode::Memory)
+        };
+        let (run, at_most) = if settled.is_some() {
+            let run = run_at_least()?;
+            if !run.hours.is_finite() || run.hours > self.within_hours() {
+                return Err(ReasonCode::Deadline);
+            }
+            (run, None)
+        } else {
+            let at_most = if gang.is_ok() { MAX_NODES } else { 1 };
+            let curve = self.curve(&machine, at_least, at_most);
+            let Some(run) = curve.first() else {
+                run_at_least()?;
+                gang?;
+                return Err(ReasonCode::Deadline);
+            };
+            (*run, Some(at_most))
+        };
+        let train = TrainFit {
             run,
-            needed_bytes: memory.total_bytes(run.gpus),
-            available_bytes: spec.memory_gb * 1e9 * TRAINING_FRACTION * f64::from(run.gpus),
             peak_tflops: peak,
             nodes_for_memory,
+            fewest_nodes: run.gpus / gpus_per_node,
+            memory,
+            machine,
+            at_most,
         };
-        let key = Key {
-            tier: tier(self.demand.method, offer, spec, gpus_per_node, nodes),
-            cost: run_cost_units(row.rate, run.gpu_hours()),
-            then: (0, 0),
+        Ok(self.fit_of(train, run_cost_units(row.rate, run.gpu_hours())))
+    }
+
+    /// The next larger number of nodes on which the run costs less; `None` where none does.
+    pub(crate) fn larger(&self, train: &TrainFit) -> Option<Fit> {
+        let curve = self.curve(&train.machine, train.nodes_for_memory, train.at_most?);
+        let run = curve.iter().find(|run| run.gpus > train.run.gpus)?;
+        let train = TrainFit {
+            run: *run,
+            ..*train
         };
-        Ok(Fit {
-            nodes,
-            key,
-            figures: Figures::Train(fit),
-        })
+        // What it costs depends on the price of each offer.
+        Some(self.fit_of(train, 0))
+    }
+
+    fn fit_of(&self, train: TrainFit, cost: i128) -> Fit {
+        Fit {
+            nodes: train.nodes(),
+            key: Key { cost, then: (0, 0) },
+            class: train.class(self.demand.method),
+            figures: Figures::Train(train),
+        }
+    }
+
+    /// The runs in time that cost less on ever more nodes of this kind.
+    fn curve(&self, machine: &Machine, at_least: u32, at_most: u32) -> Rc<[Run]> {
+        let Machine {
+            spec,
+            gpus_per_node,
+            internode,
+            ..
+        } = *machine;
+        let shape = shape(spec, gpus_per_node, at_most, internode);
+        if let Some(known) = self.curves.borrow().get(&shape) {
+            return Rc::clone(known);
+        }
+        let counts = Counts {
+            at_least,
+            at_most,
+            within_hours: self.within_hours(),
+            speed: self.calibration.as_ref().map_or(1.0, Calibration::factor),
+        };
+        let kind = RunNodes::new(spec, gpus_per_node, internode);
+        let runs = kind.map(|kind| self.work.ever_cheaper(Constants::product(), &kind, &counts));
+        let runs: Rc<[Run]> = runs.unwrap_or_default().into();
+        let mut curves = self.curves.borrow_mut();
+        Rc::clone(curves.entry(shape).or_insert(runs))
+    }
+
+    /// In how many hours the run must be done.
+    fn within_hours(&self) -> f64 {
+        self.hours_available.unwrap_or(f64::INFINITY)
     }
 
     /// The memory of a run on nodes of this kind; only GPUs joined all to all split one sequence.
@@ -171,7 +307,7 @@ impl<'a> TrainQuery<'a> {
         internode: Internode,
         nodes: u32,
     ) -> Option<Run> {
-        let shape = (spec.canonical.as_str(), gpus_per_node, internode, nodes);
+        let shape = shape(spec, gpus_per_node, nodes, internode);
         if let Some(known) = self.runs.borrow().get(&shape) {
             return *known;
         }
@@ -183,34 +319,6 @@ impl<'a> TrainQuery<'a> {
         };
         self.runs.borrow_mut().insert(shape, run);
         run
-    }
-
-    /// The nodes with which the run is done in time, `nodes` or more, and fit to work together.
-    fn nodes_in_time(
-        &self,
-        offer: &Offer,
-        spec: &'static GpuSpec,
-        gpus_per_node: u32,
-        nodes: u32,
-    ) -> Result<u32, ReasonCode> {
-        if nodes > 1 {
-            self.check_gang(offer, spec, gpus_per_node)?;
-        }
-        let Some(available) = self.hours_available else {
-            return Ok(nodes);
-        };
-        if available <= 0.0 {
-            return Err(ReasonCode::Deadline);
-        }
-        let run_on = |count| self.run_on(spec, gpus_per_node, offer.internode, count);
-        if run_on(nodes).is_some_and(|run| run.hours <= available) {
-            return Ok(nodes);
-        }
-        if self.demand.gpus.is_some() {
-            return Err(ReasonCode::Deadline);
-        }
-        self.check_gang(offer, spec, gpus_per_node)?;
-        RunWork::fewest_in_time(run_on, nodes, MAX_NODES, available).ok_or(ReasonCode::Deadline)
     }
 
     /// Whether several nodes of this offer may work as one gang.
@@ -234,34 +342,6 @@ impl<'a> TrainQuery<'a> {
             Err(ReasonCode::Fabric)
         }
     }
-}
-
-/// The class of machine that a run stands on, best first.
-fn tier(method: TrainMethod, offer: &Offer, spec: &GpuSpec, gpus_per_node: u32, nodes: u32) -> u8 {
-    // Adapters exchange next to nothing, so no fabric is better for them than another.
-    let joined = nodes == 1 || offer.internode.is_rdma() || method != TrainMethod::Full;
-    let machine = match (joined, offer.tenancy) {
-        (true, Tenancy::BareMetal) => 0,
-        (true, Tenancy::Vm) => 1,
-        (true, Tenancy::Container | Tenancy::Managed) => 2,
-        (false, Tenancy::BareMetal) => 3,
-        (false, _) => 4,
-    };
-    let small = method == TrainMethod::Full && !is_training_class(spec, gpus_per_node);
-    machine * 2 + u8::from(small)
-}
-
-/// The class of machine that a candidate's line is; `None` where nothing is known of its GPU.
-pub(crate) fn tier_of(method: TrainMethod, line: &CandidateLine) -> Option<u8> {
-    let offer = &line.offer;
-    let spec = offer.gpu.known().map(Gpu::spec)?;
-    Some(tier(
-        method,
-        offer,
-        spec,
-        offer.gpus.as_whole()?,
-        line.nodes,
-    ))
 }
 
 /// What so many GPU-hours cost at an offer's rate. Units: 1e-8 US dollars.

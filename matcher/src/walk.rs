@@ -4,24 +4,34 @@
 //! refused there is counted as a whole. Groups that are left are *open*: their offers differ in age,
 //! stock and price alone, and stand cheapest first.
 
+mod allowed;
+
 use std::ops::Range;
 
 use market::capacity::Covered;
 use market::money::{Money, Rate};
 use market::offer::{Availability, Offer};
 
-use crate::filter::{Ages, CountrySet, Filter, Seller, check_stock};
+use crate::filter::{Ages, CountrySet, Filter, Seller, check_stock, free_nodes};
 use crate::own::{self, Cover, Taken};
 use crate::reason::ReasonCode;
 use crate::search::{Fit, Key, MAX_NODES, Query, Tally};
 use crate::snapshot::{GroupRef, RowId, Snapshot};
-use crate::ties::Certainty;
+use crate::ties::Precedence;
+
+pub(crate) use allowed::{Allowed, AllowedRow};
 
 /// A group of which offers may satisfy the demand.
+#[derive(Clone)]
 pub(crate) struct OpenGroup<'a> {
     pub(crate) group: GroupRef<'a>,
-    /// How each of its offers would be taken; the cost in it is the first one's.
+    /// How each of its offers would be taken that is not taken with more nodes; the cost in it is
+    /// the first one's.
     pub(crate) fit: Fit,
+    /// What is taken with more nodes where there are so many.
+    larger: Option<Larger>,
+    /// Whether it was visited before, with fewer nodes.
+    again: bool,
     partition: u32,
     seller: Seller<'a>,
     ages: Ages,
@@ -29,8 +39,18 @@ pub(crate) struct OpenGroup<'a> {
     held: &'a [(RowId, u32)],
     /// From this row on all offers are above the ceiling.
     dear_from: u32,
+    /// From this row on one node is.
+    dear_alone: u32,
     /// The rows that a commitment of the tenant's means.
     own: Vec<u32>,
+}
+
+/// More nodes, with which the work costs less.
+#[derive(Clone)]
+struct Larger {
+    nodes: u32,
+    /// From this row on so many are above the ceiling.
+    dear_from: u32,
 }
 
 /// What is held or leased already, by where the offers stand.
@@ -60,7 +80,8 @@ impl HeldRows {
 
 /// Counts what is refused as a whole, and visits each open group, in the order of the snapshot.
 ///
-/// A visitor counts each offer of its group itself.
+/// A visitor counts each offer of its group itself. Where more nodes cost less, a group is visited
+/// again for those of its offers that have them.
 pub(crate) fn walk<'a>(
     query: &Query<'_>,
     filter: &Filter<'a>,
@@ -80,7 +101,7 @@ pub(crate) fn walk<'a>(
             continue;
         }
         let mut last: Option<(GroupRef<'_>, Seller<'a>)> = None;
-        let among = |group: &GroupRef<'_>| filter.among.has_provider(group.provider());
+        let among = |group: &GroupRef<'_>| filter.among.has_group(*group);
         for group in columns.groups().filter(among) {
             let seller = match last {
                 Some((other, seller)) if other.same_provider(group) => seller,
@@ -114,17 +135,31 @@ pub(crate) fn walk<'a>(
                 }
                 Err(code) => refuse(code),
                 Ok(fit) => {
-                    let open = OpenGroup {
+                    let mut open = OpenGroup {
                         group,
                         fit,
+                        larger: None,
+                        again: false,
                         partition,
                         seller,
                         ages,
                         held: held.within(partition, &rows),
                         dear_from: dear_from(filter, group, fit.nodes),
+                        dear_alone: dear_from(filter, group, 1),
                         own: own_rows(filter, group),
                     };
-                    visit(&open, tally);
+                    loop {
+                        let next = query.larger(&open.fit);
+                        open.larger = next.map(|fit| Larger {
+                            nodes: fit.nodes,
+                            dear_from: dear_from(filter, group, fit.nodes),
+                        });
+                        visit(&open, tally);
+                        let (Some(fit), Some(larger)) = (next, open.larger.take()) else {
+                            break;
+                        };
+                        (open.fit, open.dear_from, open.again) = (fit, larger.dear_from, true);
+                    }
                 }
             }
         }
@@ -142,7 +177,7 @@ fn own_rows(filter: &Filter<'_>, group: GroupRef<'_>) -> Vec<u32> {
 }
 
 /// The first row of a group at whose price so many nodes are above the ceiling.
-pub(crate) fn dear_from(filter: &Filter<'_>, group: GroupRef<'_>, nodes: u32) -> u32 {
+fn dear_from(filter: &Filter<'_>, group: GroupRef<'_>, nodes: u32) -> u32 {
     let (columns, rows) = (group.partition(), group.rows());
     let is_dear = |price: i64| {
         let price = Money::usd_units(price);
@@ -173,17 +208,17 @@ impl OpenGroup<'_> {
         query.key(&self.fit, self.group.partition().key(), self.price(row))
     }
 
-    /// How sure the price of a row is.
-    pub(crate) fn certainty(&self, filter: &Filter<'_>, row: u32) -> Certainty {
+    /// Where a row comes within a tie.
+    pub(crate) fn precedence(&self, filter: &Filter<'_>, row: u32) -> Precedence {
         let observed_at = self.group.partition().observed_at(row);
-        filter.certainty(self.group.orderable(), observed_at)
+        filter.precedence(self.group.orderable(), self.fit.class, observed_at)
     }
 
-    /// How sure all of its prices are; `None` where they are not alike.
-    pub(crate) fn certainty_of_all(&self, filter: &Filter<'_>) -> Option<Certainty> {
+    /// Where all of its rows do; `None` where they are not alike.
+    pub(crate) fn precedence_of_all(&self, filter: &Filter<'_>) -> Option<Precedence> {
         let (oldest, newest) = self.group.read_between();
-        let of = |observed_at| filter.certainty(self.group.orderable(), observed_at);
-        Some(of(oldest)).filter(|certainty| *certainty == of(newest))
+        let of = |read| filter.precedence(self.group.orderable(), self.fit.class, read);
+        Some(of(oldest)).filter(|precedence| *precedence == of(newest))
     }
 
     /// The rows that a commitment of the tenant's means.
@@ -230,10 +265,11 @@ impl OpenGroup<'_> {
         Some(own::mean(&part, rate, (nodes, seconds), filter.now))
     }
 
-    /// Whether its first offers are all eligible, and all further ones above the ceiling.
-    fn is_plain(&self) -> bool {
+    /// Whether with so many nodes its first offers are all eligible, and all further ones above the
+    /// ceiling.
+    fn is_plain(&self, nodes: u32) -> bool {
         let (fewest, _) = self.group.stock();
-        let enough = self.fit.nodes <= fewest.min(MAX_NODES);
+        let enough = nodes <= fewest.min(MAX_NODES);
         self.ages == Ages::Fresh && self.held.is_empty() && enough
     }
 
@@ -245,23 +281,49 @@ impl OpenGroup<'_> {
         (self.group.partition().availability(row), nodes)
     }
 
-    /// Whether one of its offers is eligible, or the first reason why not.
-    pub(crate) fn test(&self, filter: &Filter<'_>, row: u32) -> Result<(), ReasonCode> {
-        if self.ages == Ages::Mixed {
+    /// Whether one of its offers is too old.
+    fn is_stale(&self, filter: &Filter<'_>, row: u32) -> bool {
+        self.ages == Ages::Mixed && {
             let observed_at = self.group.partition().observed_at(row);
-            if filter.is_stale(self.group, &self.seller, observed_at) {
-                return Err(ReasonCode::Stale);
-            }
+            filter.is_stale(self.group, &self.seller, observed_at)
         }
-        if self.fit.nodes > MAX_NODES {
+    }
+
+    /// One of its offers that is eligible, or the first reason why it is not.
+    pub(crate) fn test(&self, filter: &Filter<'_>, row: u32) -> Result<Allowed, ReasonCode> {
+        if self.is_stale(filter, row) {
+            return Err(ReasonCode::Stale);
+        }
+        self.test_nodes(row, self.fit.nodes, self.dear_from)
+    }
+
+    fn test_nodes(&self, row: u32, nodes: u32, dear_from: u32) -> Result<Allowed, ReasonCode> {
+        if nodes > MAX_NODES {
             return Err(ReasonCode::NotEnoughNodes);
         }
         let (stock, held) = self.stock(row);
-        check_stock(&stock, held, self.fit.nodes)?;
-        if row >= self.dear_from {
+        check_stock(&stock, held, nodes)?;
+        if row >= dear_from {
             return Err(ReasonCode::Ceiling);
         }
-        Ok(())
+        Ok(Allowed::new(self.row_id(row)))
+    }
+
+    /// One of its offers of which a node may be taken as a part of a whole; `None` where none may.
+    pub(crate) fn part(&self, filter: &Filter<'_>, row: u32) -> Option<Allowed> {
+        let (stock, held) = self.stock(row);
+        let may_be = free_nodes(&stock, held) > 0 && row < self.dear_alone;
+        (may_be && !self.is_stale(filter, row)).then(|| Allowed::new(self.row_id(row)))
+    }
+
+    /// One of its offers that is eligible, and not taken with more nodes; `None` for another.
+    pub(crate) fn taken(&self, filter: &Filter<'_>, row: u32) -> Option<Allowed> {
+        let larger = || {
+            let larger = self.larger.as_ref();
+            larger.is_some_and(|one| self.test_nodes(row, one.nodes, one.dear_from).is_ok())
+        };
+        let allowed = self.test(filter, row).ok()?;
+        (!larger()).then_some(allowed)
     }
 
     /// The rows that may be eligible, and the first that is.
@@ -271,25 +333,28 @@ impl OpenGroup<'_> {
         (rows, first)
     }
 
-    /// Counts what is refused of it, and says which rows may be eligible and how many are. Of a
-    /// plain group nothing but the count is looked at.
+    /// Counts what is refused of it, and says which rows may be taken so and how many are eligible,
+    /// each once. Of a plain group nothing but the count is looked at.
     pub(crate) fn count(&self, filter: &Filter<'_>, tally: &mut Tally) -> (Range<u32>, usize) {
         let rows = self.group.rows();
-        if self.is_plain() {
+        let larger = self.larger.as_ref().filter(|one| self.is_plain(one.nodes));
+        // In a plain group all but the dearest are taken with more nodes.
+        let taken = larger.map_or(rows.start, |one| one.dear_from)..self.dear_from;
+        if self.again {
+            return (taken, 0);
+        }
+        if self.is_plain(self.fit.nodes) {
             let dear = self.row_id(self.dear_from);
             tally.count_all(ReasonCode::Ceiling, dear, rows.end - self.dear_from);
-            return (
-                rows.start..self.dear_from,
-                (self.dear_from - rows.start) as usize,
-            );
+            return (taken, (self.dear_from - rows.start) as usize);
         }
         let mut eligible = 0;
-        for row in rows.clone() {
+        for row in rows {
             match self.test(filter, row) {
-                Ok(()) => eligible += 1,
+                Ok(_) => eligible += 1,
                 Err(code) => tally.count(code, self.row_id(row)),
             }
         }
-        (rows.start..self.dear_from, eligible)
+        (taken, eligible)
     }
 }

@@ -79,6 +79,8 @@ pub struct LeaseLife {
     pub use_ended_at: Option<DateTime<Utc>>,
     /// When the provider's clock stopped.
     pub gone_at: DateTime<Utc>,
+    /// Whether it was shown not to be what was sold.
+    pub failed: bool,
 }
 
 /// Which part of a lease's life a sum was paid for.
@@ -115,13 +117,15 @@ impl Segment {
 
 /// Books what a provider is owed for a lease that is gone.
 ///
-/// A lease that was never handed off is all compensation. One that was is split at the hand-off
+/// A lease that was never handed off is all compensation, and where it was shown not to be what was
+/// sold, all of that is claimed back: the cost is in dispute instead. One that was is split at the hand-off
 /// and at the end of use; the time before and after is `cogs/pre_handoff`, the time between is
 /// `cogs/usage`. Parts without a whole second are left out. The parts are differences of rounded
 /// running totals, so they sum to one rounding of the whole life.
 ///
 /// Units: whole seconds since the provider's start, times nodes, at a price per node and hour.
-/// Keys: `lease/{lease id}/{part}`. Each part is effective at its end.
+/// Keys: `lease/{lease id}/{part}`, for the claim `lease/{lease id}/claim`. Each part is effective at its
+/// end.
 /// Errors: [`PriceError::TimesOutOfOrder`] when the four times do not follow each other,
 /// [`PriceError::Money`] when a sum passes 64 bits, [`PriceError::Ledger`].
 pub fn provider_cost(
@@ -150,6 +154,18 @@ pub fn provider_cost(
                 Posting::credit(Account::Payable(lease.provider.clone()), currency, amount),
             ],
         )?);
+        if lease.failed && segment == Segment::Compensation {
+            transactions.push(Transaction::try_new(
+                new_id(),
+                format!("lease/{}/claim", lease.lease_id),
+                TransactionKind::ProviderCost,
+                until,
+                vec![
+                    Posting::debit(Account::Disputed(lease.provider.clone()), currency, amount),
+                    Posting::credit(segment.account(lease.provider.clone()), currency, amount),
+                ],
+            )?);
+        }
     }
     Ok(transactions)
 }

@@ -10,8 +10,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
+use market::demand::DemandKind;
+use market::ids::{ProjectId, ProviderId, ReservationId};
 use market::money::{Currency, Money, MoneyError, divide_half_even};
-use market::usage::Charge;
+use market::tags::Tags;
+use market::usage::{Charge, DayCharges};
 use serde::{Deserialize, Serialize};
 
 use crate::PriceError;
@@ -106,48 +109,94 @@ pub struct CostReport {
     pub total_usd: Money,
 }
 
-/// Sums charges up by `dimensions`; none of them gives one row, if there is any charge.
-///
-/// Errors: [`PriceError::Money`] when a sum passes 64 bits or currencies are mixed.
-pub fn cost_report<'a>(
-    charges: impl IntoIterator<Item = &'a Charge>,
-    dimensions: &[Dimension],
-) -> Result<CostReport, PriceError> {
-    let by_day = dimensions.contains(&Dimension::Day);
-    let mut sums: BTreeMap<Vec<Option<String>>, Sum> = BTreeMap::new();
-    let mut total = Sum::default();
-    for charge in charges {
-        let parts = if by_day {
+/// Charges summed up by dimensions, one after the other: however many there are, only the sums are
+/// kept.
+pub struct CostSums {
+    dimensions: Vec<Dimension>,
+    sums: BTreeMap<Vec<Option<String>>, Sum>,
+    total: Sum,
+}
+
+impl CostSums {
+    /// Nothing yet; no dimension at all gives one row, if there is any charge.
+    #[must_use]
+    pub fn by(dimensions: &[Dimension]) -> Self {
+        Self {
+            dimensions: dimensions.to_vec(),
+            sums: BTreeMap::new(),
+            total: Sum::default(),
+        }
+    }
+
+    /// Adds a charge.
+    ///
+    /// Errors: [`PriceError::Money`] when a sum passes 64 bits or currencies are mixed.
+    pub fn add(&mut self, charge: &Charge) -> Result<(), PriceError> {
+        let facts = Facts {
+            project: &charge.project_id,
+            provider: &charge.provider,
+            gpu: &charge.gpu,
+            workload: charge.workload,
+            reservation: &charge.usage.reservation_id,
+            tags: &charge.tags,
+        };
+        let parts = if self.dimensions.contains(&Dimension::Day) {
             split_by_day(charge)
         } else {
             vec![whole(charge)]
         };
-        for part in parts {
-            let group = dimensions
+        parts.iter().try_for_each(|part| self.add_part(facts, part))
+    }
+
+    /// Adds the charges of a day.
+    ///
+    /// Errors: as [`CostSums::add`].
+    pub fn add_day(&mut self, charges: &DayCharges) -> Result<(), PriceError> {
+        let facts = Facts {
+            project: &charges.project_id,
+            provider: &charges.provider,
+            gpu: &charges.gpu,
+            workload: charges.workload,
+            reservation: &charges.reservation_id,
+            tags: &charges.tags,
+        };
+        let part = Part {
+            day: charges.day,
+            gpu_seconds: charges.gpu_seconds,
+            amount: charges.amount,
+        };
+        self.add_part(facts, &part)
+    }
+
+    fn add_part(&mut self, facts: Facts<'_>, part: &Part) -> Result<(), PriceError> {
+        let group = self.dimensions.iter();
+        let group = group.map(|d| facts.value(d, part.day)).collect();
+        self.sums.entry(group).or_default().add(part)?;
+        Ok(self.total.add(part)?)
+    }
+
+    /// The report of what was added.
+    #[must_use]
+    pub fn report(self) -> CostReport {
+        let dimensions = self.dimensions;
+        let rows = self.sums.into_iter().map(|(values, sum)| CostRow {
+            group: dimensions
                 .iter()
-                .map(|d| value(d, charge, part.day))
-                .collect();
-            sums.entry(group).or_default().add(&part)?;
-            total.add(&part)?;
+                .zip(values)
+                .map(|(dimension, value)| GroupValue {
+                    dimension: dimension.to_string(),
+                    value,
+                })
+                .collect(),
+            gpu_seconds: sum.gpu_seconds,
+            amount_usd: sum.amount,
+        });
+        CostReport {
+            rows: rows.collect(),
+            total_gpu_seconds: self.total.gpu_seconds,
+            total_usd: self.total.amount,
         }
     }
-    let rows = sums.into_iter().map(|(values, sum)| CostRow {
-        group: dimensions
-            .iter()
-            .zip(values)
-            .map(|(dimension, value)| GroupValue {
-                dimension: dimension.to_string(),
-                value,
-            })
-            .collect(),
-        gpu_seconds: sum.gpu_seconds,
-        amount_usd: sum.amount,
-    });
-    Ok(CostReport {
-        rows: rows.collect(),
-        total_gpu_seconds: total.gpu_seconds,
-        total_usd: total.amount,
-    })
 }
 
 struct Sum {
@@ -228,15 +277,28 @@ fn next_midnight(day: NaiveDate) -> DateTime<Utc> {
         .unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
-fn value(dimension: &Dimension, charge: &Charge, day: NaiveDate) -> Option<String> {
-    match dimension {
-        Dimension::Project => Some(charge.project_id.to_string()),
-        Dimension::Provider => Some(charge.provider.to_string()),
-        Dimension::Gpu => Some(charge.gpu.clone()),
-        Dimension::Workload => Some(charge.workload.as_str().to_owned()),
-        Dimension::Day => Some(day.to_string()),
-        Dimension::Reservation => Some(charge.usage.reservation_id.to_string()),
-        Dimension::Tag(key) => charge.tags.get(key).cloned(),
+/// What charges are grouped by, beside the day.
+#[derive(Clone, Copy)]
+struct Facts<'a> {
+    project: &'a ProjectId,
+    provider: &'a ProviderId,
+    gpu: &'a str,
+    workload: DemandKind,
+    reservation: &'a ReservationId,
+    tags: &'a Tags,
+}
+
+impl Facts<'_> {
+    fn value(self, dimension: &Dimension, day: NaiveDate) -> Option<String> {
+        match dimension {
+            Dimension::Project => Some(self.project.to_string()),
+            Dimension::Provider => Some(self.provider.to_string()),
+            Dimension::Gpu => Some(self.gpu.to_owned()),
+            Dimension::Workload => Some(self.workload.as_str().to_owned()),
+            Dimension::Day => Some(day.to_string()),
+            Dimension::Reservation => Some(self.reservation.to_string()),
+            Dimension::Tag(key) => self.tags.get(key).cloned(),
+        }
     }
 }
 

@@ -139,6 +139,8 @@ impl Faults {
             for (field, items) in [
                 ("policy.deny_providers", policy.deny_providers.len()),
                 ("policy.allow_providers", policy.allow_providers.len()),
+                ("policy.operator_countries", policy.operator_countries.len()),
+                ("policy.certifications", policy.certifications.len()),
             ] {
                 self.at_most(prefix, field, items, MOST_ITEMS);
             }

@@ -1,8 +1,8 @@
 //! The two halves of a hybrid demand, each as a demand of its own.
 //!
 //! What the whole says holds for both halves, and a half may only narrow it: of ceilings the lower
-//! one, of places and kinds of machine those that both allow, of providers those that neither
-//! denies. A half keeps its own window; the end of the whole ends the fleet.
+//! one, of places, kinds of machine and laws of operators those that both allow, of providers those
+//! that neither denies, of certifications all. A half keeps its own window; the end of the whole ends the fleet.
 
 use super::check::DemandFault;
 use super::{
@@ -134,13 +134,13 @@ impl HybridDemand {
             {
                 nothing_left("tenancy");
             }
-            let allowed = narrowed.policy.unwrap_or_default().allow_providers;
-            if allowed.is_empty()
-                && own
-                    .policy
-                    .is_some_and(|own| !own.allow_providers.is_empty())
-            {
+            let policy = |policy: Option<&Policy>| policy.cloned().unwrap_or_default();
+            let (left, said) = (policy(narrowed.policy.as_ref()), policy(own.policy));
+            if left.allow_providers.is_empty() && !said.allow_providers.is_empty() {
                 nothing_left("policy.allow_providers");
+            }
+            if left.operator_countries.is_empty() && !said.operator_countries.is_empty() {
+                nothing_left("policy.operator_countries");
             }
         }
         faults
@@ -195,6 +195,8 @@ impl Narrowed {
 fn policy_of_both(whole: &Policy, own: &Policy) -> Policy {
     let mut deny_providers = whole.deny_providers.clone();
     deny_providers.extend(own.deny_providers.iter().cloned());
+    let mut certifications = whole.certifications.clone();
+    certifications.extend(own.certifications.iter().cloned());
     Policy {
         deny_providers,
         allow_providers: allowed_by_both(
@@ -202,6 +204,12 @@ fn policy_of_both(whole: &Policy, own: &Policy) -> Policy {
             &own.allow_providers,
             PartialEq::eq,
         ),
+        operator_countries: allowed_by_both(
+            &whole.operator_countries,
+            &own.operator_countries,
+            PartialEq::eq,
+        ),
+        certifications,
         // It allows something, so it holds where either says it.
         allow_ethernet: whole.allow_ethernet || own.allow_ethernet,
         on_unreachable: own.on_unreachable.or(whole.on_unreachable),
@@ -287,13 +295,19 @@ mod tests {
             json!({
                 "places": {"countries": ["DE", "FR"]},
                 "ceiling": {"usd_per_gpu_hour": "3.00", "usd_per_hour": "500"},
-                "policy": {"deny_providers": ["lambda"]},
+                "policy": {
+                    "deny_providers": ["lambda"], "operator_countries": ["DE", "FR"],
+                    "certifications": ["ISO 27001"],
+                },
                 "tags": {"team": "a", "stage": "x"},
                 "window": {"end": "2026-06-01T00:00:00Z"},
             }),
             json!({
                 "ceiling": {"usd_per_gpu_hour": "4.00", "usd_per_hour": "400"},
-                "policy": {"deny_providers": ["runpod"], "allow_ethernet": true},
+                "policy": {
+                    "deny_providers": ["runpod"], "allow_ethernet": true, "operator_countries": ["FR"],
+                    "certifications": ["c5"],
+                },
                 "tags": {"stage": "train"},
             }),
             json!({"places": {"countries": ["FR", "US"]}, "tenancy": ["vm"]}),
@@ -308,7 +322,10 @@ mod tests {
         );
         assert_eq!(
             train["policy"],
-            json!({"deny_providers": ["lambda", "runpod"], "allow_ethernet": true})
+            json!({
+                "deny_providers": ["lambda", "runpod"], "allow_ethernet": true,
+                "operator_countries": ["FR"], "certifications": ["iso27001", "c5"],
+            })
         );
         assert_eq!(train["tags"], json!({"team": "a", "stage": "train"}));
         assert_eq!(train["window"]["end"], "2026-06-01T00:00:00Z");
@@ -325,9 +342,9 @@ mod tests {
         let nowhere = hybrid(
             json!({
                 "places": {"countries": ["DE"], "regions": ["eu-1"]}, "tenancy": ["bare_metal"],
-                "policy": {"allow_providers": ["lambda"]},
+                "policy": {"allow_providers": ["lambda"], "operator_countries": ["DE"]},
             }),
-            json!({"places": {"countries": ["US"]}}),
+            json!({"places": {"countries": ["US"]}, "policy": {"operator_countries": ["US"]}}),
             json!({
                 "places": {"regions": ["EU-1"]}, "tenancy": ["vm"],
                 "policy": {"allow_providers": ["runpod"]},
@@ -337,6 +354,7 @@ mod tests {
             fields_at_fault(nowhere),
             [
                 "train.places",
+                "train.policy.operator_countries",
                 "serve.tenancy",
                 "serve.policy.allow_providers"
             ]

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::certification::CertificationName;
 use crate::ids::ProviderId;
 use crate::money::{Money, Rate};
 use crate::place::Country;
@@ -42,6 +43,14 @@ impl Window {
         let for_a_day = self.duration_hours.map(|_| held_at + LONGEST_WAIT);
         let waited_for = self.start_latest.or(for_a_day);
         [waited_for, self.end].into_iter().flatten().min()
+    }
+
+    /// The latest that capacity set aside at `held_at` can end; `None`: the end is open.
+    #[must_use]
+    pub fn ends_by(&self, held_at: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let handed_off_at = self.given_up_at(held_at).unwrap_or(held_at);
+        let starts_at = self.start_earliest.unwrap_or(held_at);
+        self.end_from(handed_off_at.max(starts_at))
     }
 
     /// When capacity that is handed off at `handed_off_at` is to end; `None`: the end is open.
@@ -93,6 +102,16 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 250)]
     pub allow_providers: Vec<ProviderId>,
+    /// Only from providers whose operator is known to be under the law of one of these countries
+    /// (ISO 3166 alpha-2), when any are named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 250)]
+    pub operator_countries: Vec<Country>,
+    /// Only from providers that are known to have all of these, with evidence that is valid to the
+    /// end of the window, or when the capacity is set aside where the end is open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 250)]
+    pub certifications: Vec<CertificationName>,
     /// Let several training nodes be joined by plain Ethernet.
     #[serde(default)]
     pub allow_ethernet: bool,
@@ -138,6 +157,25 @@ mod tests {
         );
         assert_eq!(window(None, None, Some(20)).end_from(at(3)), Some(at(20)));
         assert_eq!(window(Some(9), None, None).end_from(at(3)), None);
+    }
+
+    #[test]
+    fn the_latest_end_counts_from_the_latest_hand_off() {
+        for (window, ends) in [
+            (window(None, Some(10), None), Some(34)),
+            (window(Some(3), Some(10), None), Some(13)),
+            (window(None, Some(10), Some(20)), Some(20)),
+            (window(Some(3), None, Some(20)), Some(20)),
+            (window(Some(3), None, None), None),
+            (window(None, None, None), None),
+        ] {
+            assert_eq!(window.ends_by(at(0)), ends.map(at), "{window:?}");
+        }
+        let later = Window {
+            start_earliest: Some(at(100)),
+            ..window(None, Some(10), None)
+        };
+        assert_eq!(later.ends_by(at(0)), Some(at(110)));
     }
 
     #[test]

@@ -186,9 +186,12 @@ impl Catalogue {
     }
 }
 
+/// The table of what is published of each GPU.
+pub const GPU_TABLE: &str = include_str!("../../data/gpus.csv");
+
 /// The catalogue, read at first use.
 pub(super) static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| {
-    let specs: Vec<GpuSpec> = table::rows(include_str!("../../data/gpus.csv"));
+    let specs: Vec<GpuSpec> = table::rows(GPU_TABLE);
     let mut families: Vec<String> = Vec::new();
     let of_rules = names::families_left_open();
     for family in specs.iter().map(|spec| spec.family.clone()).chain(of_rules) {

@@ -4,6 +4,8 @@ use uuid::Uuid;
 use super::*;
 use crate::ids::CommitmentId;
 
+const TODAY: &str = "2026-11-21T00:00:00Z";
+
 fn at(text: &str) -> DateTime<Utc> {
     text.parse().expect("a moment")
 }
@@ -59,6 +61,31 @@ fn periods_are_calendar_days_and_months() {
 }
 
 #[test]
+fn what_runs_on_reaches_into_the_periods_up_to_its_end() {
+    let now = at("2026-11-30T23:00:00Z");
+    let starts = |period: BudgetPeriod, end: Option<&str>| -> Vec<String> {
+        let reached = period.reached(now, end.map(at));
+        reached
+            .map(|span| span.start.date_naive().to_string())
+            .collect()
+    };
+    let (day, month) = (BudgetPeriod::Day, BudgetPeriod::Month);
+    assert_eq!(starts(day, Some("2026-11-30T23:30:00Z")), ["2026-11-30"]);
+    let midnight = "2026-12-01T00:00:00Z";
+    assert_eq!(
+        starts(day, Some(midnight)),
+        ["2026-11-30"],
+        "nothing is left of it"
+    );
+    let (into, first) = ("2026-12-02T00:00:01Z", "2026-11-30");
+    assert_eq!(starts(day, Some(into)), [first, "2026-12-01", "2026-12-02"]);
+    assert_eq!(starts(month, Some(into)), ["2026-11-01", "2026-12-01"]);
+    for period in [day, month] {
+        assert_eq!(starts(period, None).len(), 1 + PERIODS_AHEAD);
+    }
+}
+
+#[test]
 fn what_cannot_be_a_budget_is_refused() {
     let refused = |change: fn(&mut BudgetTerms)| {
         let mut terms = terms(1, BudgetMode::Notify);
@@ -82,15 +109,16 @@ fn what_cannot_be_a_budget_is_refused() {
 fn a_refusal_says_which_cap_what_is_used_and_what_was_asked() {
     let blocking = budget(1_000_000_000, BudgetMode::BlockNew);
     blocking
-        .admit(0, 400_000_000, 600_000_000)
+        .admit(at(TODAY), 0, 400_000_000, 600_000_000)
         .expect("to the last unit");
     let refusal = blocking
-        .admit(100_000_000, 400_000_000, 600_000_001)
+        .admit(at(TODAY), 100_000_000, 400_000_000, 600_000_001)
         .expect_err("one unit more");
     let said = refusal.to_string();
     for part in [
         "bud_",
         "10.00 USD in a day",
+        "from 2026-11-21 on",
         "1.00 are charged",
         "3.00 committed",
         "6.00000001 more",
@@ -98,10 +126,10 @@ fn a_refusal_says_which_cap_what_is_used_and_what_was_asked() {
         assert!(said.contains(part), "{said}");
     }
     budget(1, BudgetMode::Notify)
-        .admit(9, 9, 9)
+        .admit(at(TODAY), 9, 9, 9)
         .expect("it only tells");
     blocking
-        .admit(0, i128::MAX / 2, 0)
+        .admit(at(TODAY), 0, i128::MAX / 2, 0)
         .expect("nothing is asked");
 }
 
@@ -252,7 +280,10 @@ proptest! {
     ) {
         let [low, high] = [caps[0].min(caps[1]), caps[0].max(caps[1])];
         for mode in [BudgetMode::BlockNew, BudgetMode::StopRunning] {
-            let admits = |cap| budget(cap, mode).admit(charged, charged + open, asked).is_ok();
+            let admits = |cap| {
+                let budget = budget(cap, mode);
+                budget.admit(at(TODAY), charged, charged + open, asked).is_ok()
+            };
             prop_assert!(admits(high) || !admits(low));
         }
         let admits = |gpus: i64| {

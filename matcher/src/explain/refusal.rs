@@ -2,15 +2,17 @@
 
 use chrono::SecondsFormat;
 use market::counted::counted;
+use market::money::Money;
 use market::offer::Terms;
 
 use super::gb;
 use crate::filter::Filter;
+use crate::fleet_search::NoFleet;
 use crate::perf::chip::Chip;
 use crate::perf::memory::TRAINING_FRACTION;
 use crate::perf::serving::{doublings, usable_bytes};
 use crate::reason::ReasonCode;
-use crate::search::{Query, known_node, most_nodes};
+use crate::search::{Query, known_node, most_nodes, node_price_units};
 use crate::snapshot::Row;
 
 /// The reason with the figures of this offer; the general sentence where there are none.
@@ -19,8 +21,9 @@ pub(crate) fn why_not(
     query: &Query<'_>,
     filter: &Filter<'_>,
     row: &Row,
+    none: Option<&NoFleet>,
 ) -> String {
-    figures(reason, query, filter, row).unwrap_or_else(|| reason.meaning().to_owned())
+    figures(reason, query, filter, row, none).unwrap_or_else(|| reason.meaning().to_owned())
 }
 
 fn figures(
@@ -28,6 +31,7 @@ fn figures(
     query: &Query<'_>,
     filter: &Filter<'_>,
     row: &Row,
+    none: Option<&NoFleet>,
 ) -> Option<String> {
     let offer = &row.offer;
     match reason {
@@ -48,6 +52,11 @@ fn figures(
             wanted_terms(query)
         )),
         ReasonCode::ProviderPolicy => Some(format!("The policy excludes {}", offer.provider)),
+        ReasonCode::Operator | ReasonCode::Certification => {
+            let view = filter.snapshot.provider(&offer.provider);
+            let lack = filter.check_facts(view).err()?;
+            Some(format!("Of {}: {lack}", offer.provider))
+        }
         ReasonCode::Quarantined => {
             let quarantine = filter.snapshot.quarantine(&offer.provider, filter.now)?;
             Some(format!(
@@ -96,14 +105,8 @@ fn figures(
             offer.provider
         )),
         ReasonCode::NotEnoughNodes | ReasonCode::Held => of_stock(query, filter, row),
-        ReasonCode::Ceiling => {
-            let needed = query.fit(row).ok()?.nodes;
-            Some(format!(
-                "{} at {} USD per GPU-hour are above the ceiling",
-                counted(needed, "node"),
-                row.rate?
-            ))
-        }
+        ReasonCode::Ceiling => of_ceiling(query, filter, row, none),
+        ReasonCode::CeilingUnproved => of_all_fleets(none?),
         ReasonCode::NotOrderable | ReasonCode::PlaceUnknown | ReasonCode::SoldOut => None,
     }
 }
@@ -214,12 +217,23 @@ fn of_latency(query: &Query<'_>, row: &Row) -> Option<String> {
     let network = query
         .network_ms(&row.offer)
         .map_or(String::new(), |ms| format!(", {ms:.0} ms for the network"));
+    let objective = &query.work.latency;
+    let allowed = [
+        (objective.first_token_ms)
+            .map(|ms| format!("{ms:.0} ms for the first token, network included")),
+        (objective.per_token_ms).map(|ms| {
+            let mean = ms * query.constants.objective_share;
+            format!("{mean:.1} ms for each other on the mean")
+        }),
+    ];
+    let allowed: Vec<_> = allowed.into_iter().flatten().collect();
     Some(format!(
         "On {widest} x {} even a lone request waits {:.0} ms for its first token{network} and {:.1} ms \
-         for each other",
+         for each other; the objective allows {}",
         row.offer.gpu,
         first * 1e3,
         per_token * 1e3,
+        allowed.join(" and "),
     ))
 }
 
@@ -234,4 +248,68 @@ fn of_stock(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<String>
             format!("{needed} are needed; {held} are held, and the provider publishes no count")
         }
     })
+}
+
+fn of_ceiling(
+    query: &Query<'_>,
+    filter: &Filter<'_>,
+    row: &Row,
+    none: Option<&NoFleet>,
+) -> Option<String> {
+    let survives = matches!(query, Query::Serve(serve) if serve.survive.is_some());
+    // Of a fleet that survives it would be a part, if one node of it is not too dear already.
+    let nodes = if survives {
+        1
+    } else {
+        query.fit(row).ok()?.nodes
+    };
+    let each = node_price_units(row)?;
+    let ceiling = filter.shared.ceiling.cloned().unwrap_or_default();
+    let rate = row.rate?;
+    if let Some(limit) = ceiling.usd_per_gpu_hour.filter(|limit| rate > *limit) {
+        return Some(format!(
+            "It costs {rate} USD per GPU-hour; the ceiling is {limit} USD per GPU-hour"
+        ));
+    }
+    let Some(cost) = each.checked_mul(i64::from(nodes)).map(Money::usd_units) else {
+        return Some(format!(
+            "{} at {rate} USD per GPU-hour cost more than a sum of money can hold",
+            counted(nodes, "node")
+        ));
+    };
+    match ceiling.usd_per_hour.filter(|limit| cost > *limit) {
+        Some(limit) => Some(format!(
+            "{} at {rate} USD per GPU-hour {} {cost} USD per hour; the ceiling is {limit} USD per hour",
+            counted(nodes, "node"),
+            if nodes == 1 { "costs" } else { "cost" },
+        )),
+        None => of_all_fleets(none?),
+    }
+}
+
+/// What the cheapest of all fleets costs, and how much of that is proved.
+fn of_all_fleets(none: &NoFleet) -> Option<String> {
+    let NoFleet::Dear {
+        cost_units,
+        lower_bound_units,
+        ceiling,
+    } = none
+    else {
+        return None;
+    };
+    let usd = |units: i128| i64::try_from(units).ok().map(Money::usd_units);
+    let (Some(cost), Some(least), Some(ceiling)) =
+        (usd(*cost_units), usd(*lower_bound_units), ceiling)
+    else {
+        return Some("The cheapest fleet found costs more than a sum of money can hold".to_owned());
+    };
+    let proved = match none.code() {
+        ReasonCode::Ceiling if cost == least => "and none less: proved".to_owned(),
+        ReasonCode::Ceiling => format!("and none less than {least}: proved"),
+        _ => format!("but one of {least} is not ruled out: the search was cut short"),
+    };
+    Some(format!(
+        "The cheapest fleet found costs {cost} USD per hour, {proved}; the ceiling is {ceiling} USD \
+         per hour"
+    ))
 }

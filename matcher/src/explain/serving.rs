@@ -7,6 +7,7 @@ use market::offer::Terms;
 
 use super::{gb, rounded};
 use crate::filter::Filter;
+use crate::fleet::{FleetProblem, solve_within};
 use crate::fleet_search::{FleetLine, Mix, Waits};
 use crate::own;
 use crate::perf::calibration::{Calibration, Nearness};
@@ -100,12 +101,14 @@ pub(crate) fn reasons_of_mix(
             "Whichever {word} is lost, what is left carries the whole load"
         ));
     }
+    reasons.extend(buffer_of_mix(query, filter, mix));
     for line in &mix.lines {
         let offer = &line.row.offer;
         let name = format!("{} {}", offer.provider, offer.sku);
         reasons.push(format!("{name}: {}", copy(query, line)));
         reasons.extend(measured(query, line).map(|words| format!("{name}: {words}")));
         reasons.extend(distance(line).map(|words| format!("{name}: {words}")));
+        reasons.extend(basis(line).map(|words| format!("{name}: {words}")));
         reasons.extend(unused_fabric(line).map(|words| format!("{name}: {words}")));
         if let Ok(rate) = offer.rate() {
             let paid = (line.covered.as_ref())
@@ -117,6 +120,8 @@ pub(crate) fn reasons_of_mix(
         }
         reasons.push(format!("{name}: {}", super::stock(filter, offer)));
         reasons.push(format!("{name}: {}", super::freshness(filter, offer)));
+        let on_record = super::on_record(filter, offer).into_iter();
+        reasons.extend(on_record.map(|words| format!("{name}: {words}")));
     }
     reasons
 }
@@ -279,15 +284,45 @@ fn buffer(query: &ServeQuery, line: &FleetLine<'_>) -> Option<String> {
     let Load::RequestsPerSecond(_) = query.load else {
         return None;
     };
-    let without = (query.need() as f64 * PLANNED_UTILISATION).ceil() as u64;
-    let fewer = line.nodes - u32::try_from(without.div_ceil(line.node.capacity)).ok()?;
+    let needed = need_without_buffer(query).div_ceil(line.node.capacity);
+    let fewer = line.nodes - u32::try_from(needed).ok()?;
     let price = i128::from(node_price_units(line.row)?) * i128::from(fewer);
-    let price = Money::from_units(i64::try_from(price).ok()?, Currency::Usd);
-    Some(format!(
-        "The warm buffer of {:.0} % is {} of them, {price} USD per hour",
+    Some(buffer_words("", fewer, price))
+}
+
+/// The same of a fleet of several offers: the dearest of its nodes that it could do without.
+fn buffer_of_mix(query: &ServeQuery, filter: &Filter<'_>, mix: &Mix<'_>) -> Option<String> {
+    let Load::RequestsPerSecond(_) = query.load else {
+        return None;
+    };
+    let need = need_without_buffer(query);
+    let own = FleetProblem {
+        columns: mix.columns.to_vec(),
+        need,
+        kept: query.survive.map_or(0, |_| need),
+    };
+    let least = solve_within(&own, filter.budget)?;
+    let nodes = |counts: &[u32]| counts.iter().sum::<u32>();
+    let all: u32 = mix.lines.iter().map(|line| line.nodes).sum();
+    let proved = if least.is_optimal() { "" } else { "at least " };
+    let price = i128::from(mix.cost.units()) - least.cost_units;
+    Some(buffer_words(proved, all - nodes(&least.counts), price))
+}
+
+/// What a fleet would have to carry that is planned at all that it can.
+fn need_without_buffer(query: &ServeQuery) -> u64 {
+    (query.need() as f64 * PLANNED_UTILISATION).ceil() as u64
+}
+
+/// Units: `price_units` in 1e-8 US dollars per hour.
+fn buffer_words(proved: &str, nodes: u32, price_units: i128) -> String {
+    // A part of a fleet's cost, which fits.
+    let price = Money::usd_units(i64::try_from(price_units).unwrap_or(i64::MAX));
+    format!(
+        "The warm buffer of {:.0} % is {} of them, {proved}{price} USD per hour",
         (1.0 - PLANNED_UTILISATION) * 100.0,
-        counted(fewer, "node"),
-    ))
+        counted(nodes, "node"),
+    )
 }
 
 fn basis(line: &FleetLine<'_>) -> Option<String> {

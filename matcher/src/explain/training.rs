@@ -7,11 +7,13 @@ use market::money::Money;
 use market::offer::Tenancy;
 
 use super::{gb, rounded};
+use crate::hardware::link_floor;
 use crate::perf::calibration::Calibration;
 use crate::perf::chip::{Basis, Chip};
 use crate::perf::constants::{Constants, TrainingGround};
+use crate::perf::goodput::{REPLACEMENT_SECONDS, Spares};
 use crate::perf::memory::TRAINING_FRACTION;
-use crate::perf::run::{CHECKPOINT_SECONDS, RESTART_SECONDS, Run};
+use crate::perf::run::{RESTART_SECONDS, Run, STORAGE_BYTES_PER_SECOND};
 use crate::perf::step_time::{Recompute, Strategy};
 use crate::plan::{Facts, RunLayout, RunStrategy};
 use crate::snapshot::Row;
@@ -32,6 +34,9 @@ pub(super) fn facts(query: &TrainQuery<'_>, row: &Row, run: &Run) -> Facts {
         exposed_communication: Some(run.step.exposed_share()),
         goodput: Some(run.goodput),
         checkpoint_interval_minutes: Some(run.checkpoint_interval_seconds / 60.0),
+        checkpoint_seconds: Some(run.interruptions().checkpoint_seconds),
+        usd_per_percent_efficiency: of_a_percent(row, run),
+        spare_nodes: spares(row, run).map(|spares| spares.nodes),
         ..Facts::default()
     }
 }
@@ -56,9 +61,9 @@ pub(super) fn reasons(
              {:.0} GB ({:.0} %)",
             query.work.model.name,
             demand.sequence_length,
-            gb(fit.needed_bytes),
+            gb(fit.needed_bytes()),
             counted(fit.run.gpus, "GPU"),
-            gb(fit.available_bytes),
+            gb(fit.available_bytes()),
             TRAINING_FRACTION * 100.0,
         ),
         why_nodes(query, nodes, fit),
@@ -66,14 +71,13 @@ pub(super) fn reasons(
     ];
     reasons.extend(measured(query, row, &fit.run));
     reasons.extend([laid_out(&fit.run), failures(&fit.run)]);
+    reasons.extend(of_a_percent(row, &fit.run).map(|saved| {
+        let saved = rounded(saved, 2);
+        format!("One per cent more efficiency would save {saved} USD on this run")
+    }));
+    reasons.extend(spares(row, &fit.run).map(|spares| spares_in_words(spares, nodes)));
+    reasons.extend(slow_links(row));
     reasons.extend(basis(row));
-    if demand
-        .checkpointing
-        .as_ref()
-        .is_some_and(|c| c.size_gb.is_some())
-    {
-        reasons.push("The size of checkpoints is not weighed yet".to_owned());
-    }
     reasons
 }
 
@@ -105,13 +109,16 @@ fn why_nodes(query: &TrainQuery<'_>, nodes: u32, fit: &TrainFit) -> String {
             counted(fit.run.gpus, "GPU"),
             if fit.run.gpus == 1 { "is" } else { "are" }
         )
-    } else if nodes > fit.nodes_for_memory {
+    } else {
+        let in_time = if query.hours_available.is_some() {
+            format!(", {} finish in time", fit.fewest_nodes)
+        } else {
+            String::new()
+        };
         format!(
-            "The fewest nodes that finish in time: {nodes}; that hold it: {}",
+            "Of all numbers of nodes that may be taken {nodes} cost least; {} hold it{in_time}",
             fit.nodes_for_memory
         )
-    } else {
-        format!("The fewest nodes that hold it: {nodes}")
     }
 }
 
@@ -165,7 +172,9 @@ fn laid_out(run: &Run) -> String {
     let strategy = match layout.strategy {
         RunStrategy::FullShard => "all state sharded",
         RunStrategy::OptimiserShard => "the optimiser sharded",
-        RunStrategy::Adapters => "frozen weights spread over all GPUs",
+        RunStrategy::Adapters => "frozen weights whole in each",
+        RunStrategy::FrozenInNode => "frozen weights shared within each node",
+        RunStrategy::FrozenShard => "frozen weights shared by all GPUs, since no node holds them",
     };
     format!(
         "Best laid out with {} to a matrix, {} and {} of the model, {strategy}, {} of {} a step and \
@@ -195,13 +204,71 @@ fn laid_out(run: &Run) -> String {
 
 fn failures(run: &Run) -> String {
     format!(
-        "Failures and checkpoints leave {:.1} % of the time, with one each {:.0} minutes ({:.0} s to \
-         write, {:.0} min to restart, assumed)",
+        "Failures and checkpoints leave {:.1} % of the time, with one each {:.0} minutes ({:.1} GB in \
+         {:.1} s at {:.0} GB/s, {:.0} min to restart, assumed)",
         run.goodput * 100.0,
         run.checkpoint_interval_seconds / 60.0,
-        CHECKPOINT_SECONDS,
+        gb(run.checkpoint_bytes),
+        run.interruptions().checkpoint_seconds,
+        gb(STORAGE_BYTES_PER_SECOND),
         RESTART_SECONDS / 60.0,
     )
+}
+
+/// What the run would cost less if it did one per cent more in the same time.
+fn of_a_percent(row: &Row, run: &Run) -> Option<Money> {
+    let (now, then) = (
+        cost(row, run.gpu_hours())?,
+        cost(row, run.gpu_hours() / 1.01)?,
+    );
+    Some(Money::from_units(
+        now.units() - then.units(),
+        now.currency(),
+    ))
+}
+
+fn spares(row: &Row, run: &Run) -> Option<Spares> {
+    let nodes = run.gpus / row.offer.gpus.as_whole()?;
+    let interval = run.checkpoint_interval_seconds;
+    Some(Spares::of(&run.interruptions(), interval, nodes))
+}
+
+fn spares_in_words(spares: Spares, nodes: u32) -> String {
+    let minutes = REPLACEMENT_SECONDS / 60.0;
+    let without = spares.waited_without * 100.0;
+    let cost = f64::from(spares.nodes.max(1)) / f64::from(nodes) * 100.0;
+    if spares.nodes == 0 {
+        format!(
+            "No spare node is worth holding: one costs {cost:.1} % of the run, and waiting {minutes:.0} \
+             min for another one at each failure (assumed) takes {without:.1} % of the time"
+        )
+    } else {
+        format!(
+            "{} worth holding, for {cost:.1} % of the run: waiting {minutes:.0} min for another one at \
+             each failure (assumed) takes {without:.1} % of the time without, {:.1} % with",
+            match spares.nodes {
+                1 => "1 spare node is".to_owned(),
+                several => format!("{several} spare nodes are"),
+            },
+            spares.waited_with * 100.0,
+        )
+    }
+}
+
+/// A warning where several GPUs of a node are joined by less than boards of their generation; what
+/// it costs is in the step time.
+fn slow_links(row: &Row) -> Option<String> {
+    let several = row.offer.gpus.as_whole()? > 1;
+    let chip = Chip::of_spec(row.spec?).filter(|_| several)?;
+    let floor = link_floor(chip.architecture)?;
+    let link = 2.0 * chip.link_bytes_per_second / 1e9;
+    (link < floor.gb_s_bidirectional).then(|| {
+        format!(
+            "Its GPUs are joined at {link:.0} GB/s, below the {:.0} GB/s of {} and other boards of its \
+             generation: the rate reckons with that",
+            floor.gb_s_bidirectional, floor.board,
+        )
+    })
 }
 
 fn basis(row: &Row) -> Option<String> {
@@ -229,6 +296,8 @@ fn layout(run: &Run) -> RunLayout {
         strategy: match layout.strategy {
             Strategy::OptimiserShard => RunStrategy::OptimiserShard,
             Strategy::Adapters => RunStrategy::Adapters,
+            Strategy::FrozenInNode => RunStrategy::FrozenInNode,
+            Strategy::FrozenShard => RunStrategy::FrozenShard,
             _ => RunStrategy::FullShard,
         },
         micro_batch: run.micro_batch as u32,

@@ -177,5 +177,10 @@ mod tests {
             widest * 100.0
         );
         assert!(2 * answered >= fleets, "too few answers to compare with");
+        // Where the solver proves nothing, its answer bounds the own fleet from above alone.
+        assert!(
+            3 * proved >= fleets,
+            "the solver proved {proved} of {fleets}: too few bounds to hold the own fleet to"
+        );
     }
 }

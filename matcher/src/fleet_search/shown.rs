@@ -4,6 +4,7 @@
 use super::{Choice, FleetLine, Mix, Parts};
 use crate::explain;
 use crate::filter::Filter;
+use crate::hardware::TrainingClass;
 use crate::launch::launches;
 use crate::perf::chip::Chip;
 use crate::perf::replica::tails::Arrivals;
@@ -23,11 +24,13 @@ impl Found<'_, '_> {
     fn standing(&self, filter: &Filter<'_>, parts: &Parts<'_>) -> Standing {
         match self {
             Self::OfSeveral(choice) => Standing {
-                tier: 0,
                 cost: i128::from(choice.cost.units()),
                 // It is as sure as its least sure line.
-                certainty: (parts.offers(filter, choice))
-                    .map(|offer| filter.certainty(offer.orderable(), offer.observed_at()))
+                precedence: (parts.offers(filter, choice))
+                    .map(|offer| {
+                        let class = TrainingClass::default();
+                        filter.precedence(offer.orderable(), class, offer.observed_at())
+                    })
                     .max()
                     .unwrap_or_default(),
             },
@@ -145,11 +148,9 @@ fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
 impl Mix<'_> {
     /// `None` for a fleet of nothing, or at no price: neither is ever made.
     fn candidate(&self, serve: &ServeQuery, filter: &Filter<'_>) -> Option<Candidate> {
-        let lines = self.lines.iter().map(|line| CandidateLine {
-            offer: line.row.offer.clone(),
-            nodes: line.nodes,
-            covered: line.covered,
-        });
+        let lines = self.lines.iter();
+        let lines =
+            lines.map(|line| CandidateLine::new(line.row.clone(), line.nodes, line.covered));
         let lines: Vec<_> = lines.collect();
         let first = lines.first()?;
         Some(Candidate {

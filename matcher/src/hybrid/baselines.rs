@@ -1,19 +1,17 @@
 //! What a hybrid plan is compared with: the cheapest way to do both halves under a restriction that
 //! tenants live with where nobody matches the halves apart.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod one_provider;
+mod one_shape;
 
 use market::demand::{Demand, ServeHalf, TrainDemand};
-use market::ids::ProviderId;
 use market::money::Money;
-use market::offer::{Offer, Terms};
 
-use super::bill::{PairKey, Reckoning};
+use super::bill::Reckoning;
 use super::{BaselineKind, BaselineWay, HybridBaseline, HybridBill, HybridSearch};
 use crate::filter::{Among, Filter};
-use crate::plan::{Candidate, Plan};
-use crate::search::{Query, SearchOptions, Wanted, answer, search_within};
-use crate::snapshot::Snapshot;
+use crate::plan::Candidate;
+use crate::search::{Query, SearchOptions, Wanted};
 
 /// The cheapest way under one restriction.
 pub(super) struct Found {
@@ -25,13 +23,12 @@ pub(super) struct Found {
 pub(super) struct Way {
     pub(super) train: Candidate,
     pub(super) serve: Candidate,
-    tier: u8,
     bill: HybridBill,
 }
 
 impl Way {
-    pub(super) fn key(&self) -> PairKey {
-        (self.tier, self.bill.total_usd)
+    pub(super) const fn total_usd(&self) -> Money {
+        self.bill.total_usd
     }
 }
 
@@ -63,137 +60,116 @@ impl Found {
     }
 }
 
-/// The baselines of a plan; `runs` are the training candidates that were found.
+/// The baselines of a plan.
 pub(super) fn baselines(
     search: &HybridSearch<'_>,
     reckoning: &Reckoning,
     train: &TrainDemand,
     serve: &ServeHalf,
-    runs: &[Candidate],
     plain: Option<Money>,
 ) -> Vec<Found> {
-    let within = Within {
-        search,
-        reckoning,
-        train: Demand::Train(train.clone()),
-        serve: serve.clone().into(),
-        plain,
-    };
+    let (train, serve) = (Demand::Train(train.clone()), serve.clone().into());
+    let within = Within::new(search, reckoning, (&train, &serve), plain);
     vec![
         Found {
             kind: BaselineKind::OneShape,
-            way: within.one_shape(runs),
+            way: within.as_ref().and_then(Within::one_shape),
         },
         Found {
             kind: BaselineKind::OneProvider,
-            way: within.one_provider(),
+            way: within.as_ref().and_then(Within::one_provider),
         },
     ]
 }
 
+/// Both halves, made ready to be searched under restrictions.
 struct Within<'a> {
     search: &'a HybridSearch<'a>,
     reckoning: &'a Reckoning,
-    train: Demand,
-    serve: Demand,
+    train: Searched<'a>,
+    serve: Searched<'a>,
+    options: SearchOptions,
     /// What the cheapest fleet without RDMA costs.
     plain: Option<Money>,
 }
 
-impl Within<'_> {
-    /// The cheapest run whose own offer also carries the fleet.
-    fn one_shape(&self, runs: &[Candidate]) -> Option<Way> {
-        let lines = runs.iter().flat_map(|run| &run.lines);
-        let offers: BTreeMap<_, _> = lines
-            .map(|line| (line.offer.offer_id, &line.offer))
-            .collect();
-        let offers: Vec<Offer> = offers.into_values().cloned().collect();
-        let fleets = self.find(&self.serve, offers, usize::MAX)?;
-        let mut ways = Vec::new();
-        for run in runs {
-            let trains = run.lines.first()?.offer.offer_id;
-            let own = fleets.candidates.iter().find(
-                |fleet| matches!(fleet.lines.as_slice(), [line] if line.offer.offer_id == trains),
-            );
-            ways.extend(own.and_then(|fleet| self.way(run, fleet)));
-        }
-        ways.into_iter().min_by_key(Way::key)
+/// A half.
+struct Searched<'a> {
+    demand: &'a Demand,
+    query: Box<Query<'a>>,
+}
+
+impl<'a> Within<'a> {
+    /// `None` for halves that cannot be matched, of which none gets here.
+    fn new(
+        search: &'a HybridSearch<'a>,
+        reckoning: &'a Reckoning,
+        (train, serve): (&'a Demand, &'a Demand),
+        plain: Option<Money>,
+    ) -> Option<Self> {
+        let searched = |demand| {
+            let query = Wanted::new(demand, search.now).ok()?.into_query()?;
+            Some(Searched { demand, query })
+        };
+        Some(Self {
+            search,
+            reckoning,
+            train: searched(train)?,
+            serve: searched(serve)?,
+            options: SearchOptions {
+                orderable_only: search.options.orderable_only,
+                ties: search.options.ties,
+                ..SearchOptions::default()
+            },
+            plain,
+        })
     }
 
-    /// The cheapest provider at which both can be had on demand.
-    fn one_provider(&self) -> Option<Way> {
-        let partitions = self.search.snapshot.partitions().iter();
-        let sold = partitions.filter(|partition| partition.key().terms == Terms::OnDemand);
-        let providers: BTreeSet<&ProviderId> = sold
-            .flat_map(|partition| partition.groups().map(|group| group.provider()))
-            .collect();
-        let HybridSearch { now, options, .. } = *self.search;
-        let (train, serve) = (
-            Wanted::new(&self.train, now).ok()?.into_query()?,
-            Wanted::new(&self.serve, now).ok()?.into_query()?,
-        );
-        let options = SearchOptions {
-            limit: 1,
-            orderable_only: options.orderable_only,
-            ties: options.ties,
-            ..SearchOptions::default()
-        };
-        let best = |demand: &Demand, query: &Query<'_>, provider| {
-            let HybridSearch {
-                snapshot,
-                held,
-                now,
-                budget,
-                ..
-            } = *self.search;
-            let filter = Filter {
-                shared: demand.shared(),
-                snapshot,
-                among: Among::OnDemandOf(provider),
-                held,
-                now,
-                options: &options,
-                kind: demand.kind(),
-                budget,
-            };
-            answer(query, &filter).candidates.pop()
-        };
-        let ways = providers.into_iter().filter_map(|provider| {
-            let run = best(&self.train, &train, provider)?;
-            let fleet = best(&self.serve, &serve, provider)?;
-            self.way(&run, &fleet)
-        });
-        ways.min_by_key(Way::key)
-    }
-
-    /// The best candidates among these offers alone.
-    fn find(&self, demand: &Demand, offers: Vec<Offer>, limit: usize) -> Option<Plan> {
-        let all = self.search.snapshot;
-        let providers = offers.iter().filter_map(|offer| {
-            let view = all.provider(&offer.provider)?;
-            Some((offer.provider.clone(), view.clone()))
-        });
-        let providers: HashMap<_, _> = providers.collect();
-        let some = Snapshot::new(all.generation(), all.taken_at(), offers, providers);
-        let options = SearchOptions {
-            limit,
-            orderable_only: self.search.options.orderable_only,
-            ties: self.search.options.ties,
-            ..SearchOptions::default()
-        };
+    fn filter<'f>(
+        &'f self,
+        half: &'f Searched<'_>,
+        among: Among<'f>,
+        options: &'f SearchOptions,
+    ) -> Filter<'f> {
         let HybridSearch {
-            held, now, budget, ..
+            snapshot,
+            held,
+            now,
+            budget,
+            ..
         } = *self.search;
-        search_within(&some, demand, held, now, &options, budget).ok()
+        Filter {
+            shared: half.demand.shared(),
+            snapshot,
+            among,
+            held,
+            now,
+            options,
+            kind: half.demand.kind(),
+            budget,
+        }
     }
 
     fn way(&self, run: &Candidate, fleet: &Candidate) -> Option<Way> {
-        let (tier, bill) = self.reckoning.bill(run, fleet, self.plain)?;
+        let bill = self.reckoning.bill(run, fleet, self.plain)?;
         Some(Way {
             train: run.clone(),
             serve: fleet.clone(),
-            tier,
             bill,
         })
+    }
+}
+
+/// Whether a pair that costs at least so much may be better than the best so far.
+fn may_beat(best: Option<&Way>, floor: Option<Money>) -> bool {
+    floor.is_some_and(|floor| best.is_none_or(|best| floor < best.total_usd()))
+}
+
+/// Takes a way where it is better than the best so far.
+fn take(best: &mut Option<Way>, way: Option<Way>) {
+    if let Some(way) = way
+        && may_beat(best.as_ref(), Some(way.total_usd()))
+    {
+        *best = Some(way);
     }
 }

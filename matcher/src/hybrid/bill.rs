@@ -1,24 +1,25 @@
 //! What a training candidate and a serving candidate cost together, and when each ends.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use market::demand::{HybridDemand, Model, Precision, ServeHalf, TrainDemand, TrainMethod, Window};
+use market::demand::{HybridDemand, Model, Precision, ServeHalf, TrainDemand, Window};
 use market::money::{Currency, Money};
 use pricing::rate::per_gpu_hour;
 
 use super::HybridBill;
-use super::staging::{legs, slowest_seconds};
+use super::staging::{self, legs, slowest_seconds};
 use crate::MatchError;
 use crate::models::ModelFigures;
 use crate::perf::memory::weight_bytes;
 use crate::plan::{Candidate, CandidateLine};
-use crate::train;
 
 /// The span of a fleet whose end the demand leaves open: a month. Units: seconds.
 const OPEN_SPAN_SECONDS: i64 = 730 * 3_600;
 
+/// What roundings may take of a pair's cost, or add to it: a ten-thousandth of a cent.
+const ROUNDING_UNITS: i64 = 100;
+
 /// What is the same for every pair.
 pub(super) struct Reckoning {
-    method: TrainMethod,
     weights_bytes: u64,
     /// When the run starts.
     starts_at: DateTime<Utc>,
@@ -36,9 +37,6 @@ enum Span {
     Pile { until: Option<DateTime<Utc>> },
 }
 
-/// Where a pair ranks: smaller is better.
-pub(super) type PairKey = (u8, Money);
-
 /// A pair with its bill.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Priced {
@@ -46,7 +44,6 @@ pub(super) struct Priced {
     pub(super) run: usize,
     /// The place of the serving candidate among those of its half.
     pub(super) fleet: usize,
-    pub(super) key: PairKey,
     pub(super) bill: HybridBill,
 }
 
@@ -116,7 +113,6 @@ impl Reckoning {
             }
         };
         Ok(Self {
-            method: demand.train.method,
             weights_bytes: weights_bytes_of(demand)?,
             starts_at,
             window,
@@ -157,18 +153,12 @@ impl Reckoning {
         let mut pairs = Vec::with_capacity(runs.len() * fleets.len());
         for (run, training) in runs.iter().enumerate() {
             for (fleet, serving) in fleets.iter().enumerate() {
-                if let Some((tier, bill)) = self.bill(training, serving, plain) {
-                    let key = (tier, bill.total_usd);
-                    pairs.push(Priced {
-                        run,
-                        fleet,
-                        key,
-                        bill,
-                    });
+                if let Some(bill) = self.bill(training, serving, plain) {
+                    pairs.push(Priced { run, fleet, bill });
                 }
             }
         }
-        pairs.sort_by_key(|pair| (pair.key, pair.run, pair.fleet));
+        pairs.sort_by_key(|pair| (pair.bill.total_usd, pair.run, pair.fleet));
         pairs
     }
 
@@ -178,13 +168,9 @@ impl Reckoning {
         run: &Candidate,
         fleet: &Candidate,
         plain: Option<Money>,
-    ) -> Option<(u8, HybridBill)> {
+    ) -> Option<HybridBill> {
         let line = run.lines.first()?;
-        let gpus = f64::from(run.gpus());
-        // As the run's own cost is reckoned: whole GPU-seconds, rounded up.
-        let train_gpu_seconds = (run.facts.run_hours? * gpus * 3_600.0).ceil() as i64;
-        let rate = per_gpu_hour(line.offer.price_per_node_hour, 3_600, line.offer.gpus).ok()?;
-        let train_usd = rate.cost_of(train_gpu_seconds).ok()?;
+        let (train_gpu_seconds, train_usd) = trained(run)?;
         let trained_at = later(self.starts_at, run_seconds(run)?)?;
 
         let staging = legs(self.weights_bytes, &line.offer, &fleet.lines)?;
@@ -210,7 +196,7 @@ impl Reckoning {
             Some(Money::zero(Currency::Usd))
         };
         let total_usd = sum([train_usd, staging_hold_usd, egress_usd, serve_usd])?;
-        let bill = HybridBill {
+        Some(HybridBill {
             train_gpu_seconds,
             train_usd,
             trained_at,
@@ -223,8 +209,43 @@ impl Reckoning {
             serve_usd,
             interconnect_premium_usd,
             total_usd,
-        };
-        Some((train::tier_of(self.method, line)?, bill))
+        })
+    }
+
+    /// What a pair costs at least whose run costs no less than this one and whose fleet no less
+    /// than this one, before any weights are moved.
+    ///
+    /// The orders of runs and of fleets go by costs that are not rounded to whole seconds yet.
+    pub(super) fn floor(&self, run: &Candidate, fleet: &Candidate) -> Option<Money> {
+        let (_, train_usd) = trained(run)?;
+        let seconds = self.serve_seconds(fleet)? - 1;
+        let least = sum([train_usd, cost(&fleet.lines, seconds.max(0))?])?;
+        Some(Money::from_units(
+            least.units() - ROUNDING_UNITS,
+            Currency::Usd,
+        ))
+    }
+
+    /// The same of fleets that stand in all of these regions of the run's provider.
+    pub(super) fn floor_in(
+        &self,
+        run: &Candidate,
+        fleet: &Candidate,
+        regions: &[Option<&str>],
+    ) -> Option<Money> {
+        let least = self.floor(run, fleet)?;
+        let from = &run.lines.first()?.offer;
+        let (waits, pays) = staging::least(self.weights_bytes, from, regions)?;
+        sum([least, cost(&run.lines, waits)?, pays])
+    }
+
+    /// What a fleet costs that costs so much an hour, or a pile that costs so much. Units: 1e-8 US
+    /// dollars.
+    pub(super) fn serve_cost_units(&self, ranked: i128) -> i128 {
+        match self.span {
+            Span::Fleet { seconds, .. } => ranked * i128::from(seconds) / 3_600,
+            Span::Pile { .. } => ranked,
+        }
     }
 
     fn serve_seconds(&self, fleet: &Candidate) -> Option<i64> {
@@ -245,6 +266,16 @@ impl Reckoning {
         };
         starts && ends
     }
+}
+
+/// The GPU-seconds of a run, and what they cost.
+fn trained(run: &Candidate) -> Option<(i64, Money)> {
+    let offer = &run.lines.first()?.offer;
+    let gpus = f64::from(run.gpus());
+    // As the run's own cost is reckoned: whole GPU-seconds, rounded up.
+    let gpu_seconds = (run.facts.run_hours? * gpus * 3_600.0).ceil() as i64;
+    let rate = per_gpu_hour(offer.price_per_node_hour, 3_600, offer.gpus).ok()?;
+    Some((gpu_seconds, rate.cost_of(gpu_seconds).ok()?))
 }
 
 /// Whether a fleet pays for RDMA between nodes.

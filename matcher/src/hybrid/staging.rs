@@ -75,28 +75,56 @@ pub(super) fn legs(bytes: u64, from: &Offer, fleet: &[CandidateLine]) -> Option<
 fn leg(bytes: u64, from: &Offer, to: &Offer) -> Option<StagingLeg> {
     let stays = same_site(from, to);
     let listed = EGRESS.listed.get(&from.provider).copied();
-    let usd_per_gb = if stays {
-        Money::zero(Currency::Usd)
-    } else {
-        listed.unwrap_or(EGRESS.dearest)
-    };
-    let units = divide_half_even(
-        i128::from(usd_per_gb.units()) * i128::from(bytes),
-        1_000_000_000,
-    );
+    let usd_per_gb = usd_per_gb(from, stays);
+    Some(StagingLeg {
+        provider: to.provider.clone(),
+        region: to.place.region.clone(),
+        seconds: seconds(bytes, stays),
+        usd_per_gb,
+        price_listed: stays || listed.is_some(),
+        usd: egress(bytes, usd_per_gb)?,
+    })
+}
+
+/// How long the weights take at least to offers of the same provider in each of these regions, and
+/// what they pay on the way. Units: seconds.
+///
+/// Where neither region is told, the offer itself may be meant. `None` where an amount passes what
+/// money can hold.
+pub(super) fn least(bytes: u64, from: &Offer, regions: &[Option<&str>]) -> Option<(i64, Money)> {
+    let (mut waits, mut pays) = (0, Money::zero(Currency::Usd));
+    for region in regions {
+        let stays = from.place.region.as_deref() == *region;
+        waits += seconds(bytes, stays);
+        let usd = egress(bytes, usd_per_gb(from, stays))?;
+        pays = pays.checked_add(usd).ok()?;
+    }
+    Some((waits, pays))
+}
+
+fn seconds(bytes: u64, stays: bool) -> i64 {
     let rate = if stays {
         WITHIN_SITE_BYTES_PER_SECOND
     } else {
         BETWEEN_SITES_BYTES_PER_SECOND
     };
-    Some(StagingLeg {
-        provider: to.provider.clone(),
-        region: to.place.region.clone(),
-        seconds: seconds_at(bytes, rate),
-        usd_per_gb,
-        price_listed: stays || listed.is_some(),
-        usd: Money::from_units(i64::try_from(units).ok()?, Currency::Usd),
-    })
+    seconds_at(bytes, rate)
+}
+
+fn usd_per_gb(from: &Offer, stays: bool) -> Money {
+    if stays {
+        return Money::zero(Currency::Usd);
+    }
+    let listed = EGRESS.listed.get(&from.provider).copied();
+    listed.unwrap_or(EGRESS.dearest)
+}
+
+fn egress(bytes: u64, usd_per_gb: Money) -> Option<Money> {
+    let units = divide_half_even(
+        i128::from(usd_per_gb.units()) * i128::from(bytes),
+        1_000_000_000,
+    );
+    Some(Money::from_units(i64::try_from(units).ok()?, Currency::Usd))
 }
 
 /// Whether two offers stand at one site: at one provider, in a region that both name.
@@ -131,12 +159,10 @@ mod tests {
         }
     }
 
+    /// As one is read from a plan that was stored.
     fn line(offer: Offer) -> CandidateLine {
-        CandidateLine {
-            offer,
-            nodes: 2,
-            covered: None,
-        }
+        let stored = serde_json::json!({"offer": offer, "nodes": 2});
+        serde_json::from_value(stored).expect("a line")
     }
 
     #[test]

@@ -29,15 +29,6 @@ impl Interruptions {
         }
     }
 
-    /// The same job on machines whose seller ends them so often besides. Units: 1 per second.
-    #[must_use]
-    pub fn with_evictions(self, per_second: f64) -> Self {
-        Self {
-            between_seconds: (self.between_seconds.recip() + per_second).recip(),
-            ..self
-        }
-    }
-
     /// The interval between checkpoints that loses least, by Daly's higher-order estimate; one
     /// failure's distance where a checkpoint takes twice as long as that. Units: seconds.
     #[must_use]
@@ -57,6 +48,63 @@ impl Interruptions {
         let lost = self.checkpoint_seconds / interval_seconds
             + (interval_seconds / 2.0 + self.restart_seconds) / self.between_seconds;
         (1.0 - lost).max(0.0)
+    }
+}
+
+/// How long a run is taken to wait for another node in place of one that failed, beside the time to
+/// restart, where no spare stands by. Units: seconds.
+pub const REPLACEMENT_SECONDS: f64 = 1_800.0;
+
+/// Spare nodes, and what each choice takes of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spares {
+    /// How many are worth holding: with so many the run costs least, the waiting for other nodes
+    /// counted.
+    pub nodes: u32,
+    /// The share of the time that waiting for other nodes takes without any.
+    pub waited_without: f64,
+    /// The share that it takes with so many.
+    pub waited_with: f64,
+}
+
+impl Spares {
+    /// Those of a run on so many nodes, with checkpoints at an interval (seconds), that is
+    /// interrupted so. A failed node is a spare again once another one took its place.
+    #[must_use]
+    pub fn of(run: &Interruptions, interval_seconds: f64, nodes: u32) -> Self {
+        // Nodes that are out at the same time, on the mean; how many there are is Poisson's.
+        let out = REPLACEMENT_SECONDS / run.between_seconds;
+        let useful = |no_spare: f64| {
+            let restart_seconds = run.restart_seconds + no_spare * REPLACEMENT_SECONDS;
+            let waiting = Interruptions {
+                restart_seconds,
+                ..*run
+            };
+            waiting.goodput(interval_seconds)
+        };
+        let never_waits = useful(0.0);
+        let waited = |no_spare: f64| never_waits - useful(no_spare);
+        let mut best = (f64::from(nodes) / useful(1.0), 0, 1.0);
+        // The chance that `spares` or more are out, and that just as many are.
+        let (mut no_spare, mut just) = (1.0, (-out).exp());
+        for spares in 1.. {
+            no_spare = f64::max(no_spare - just, 0.0);
+            just *= out / f64::from(spares);
+            let paid = f64::from(nodes) + f64::from(spares);
+            // Not even one that is always there is worth what so many cost.
+            if paid / never_waits >= best.0 || never_waits <= 0.0 {
+                break;
+            }
+            let cost = paid / useful(no_spare);
+            if cost < best.0 {
+                best = (cost, spares, no_spare);
+            }
+        }
+        Self {
+            nodes: best.1,
+            waited_without: waited(1.0),
+            waited_with: waited(best.2),
+        }
     }
 }
 
@@ -82,15 +130,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn evictions_come_on_top_of_failures() {
-        let alone = Interruptions::of_gpus(64.0, 60.0, 600.0);
-        let spot = alone.with_evictions(1.0 / 86_400.0);
-        assert!(spot.between_seconds < alone.between_seconds.min(86_400.0));
-        let interval = spot.best_interval_seconds();
-        assert!(spot.goodput(interval) < alone.goodput(interval));
-    }
-
     // S76
     #[test]
     fn checkpoints_that_outlast_the_machines_leave_nothing() {
@@ -99,7 +138,40 @@ mod tests {
         assert_eq!(job.goodput(job.best_interval_seconds()), 0.0);
     }
 
+    #[test]
+    fn spares_are_held_where_a_run_is_large_and_none_where_one_is_a_large_part_of_it() {
+        let of = |nodes: u32| {
+            let run = Interruptions::of_gpus(f64::from(nodes * 8), 60.0, 600.0);
+            Spares::of(&run, run.best_interval_seconds(), nodes)
+        };
+        assert_eq!(of(1).nodes, 0);
+        assert_eq!(of(8).nodes, 0);
+        // 2,048 nodes fail once in three hours, so that waiting takes a sixth of the time.
+        let large = of(2_048);
+        assert!((1..=4).contains(&large.nodes), "{large:?}");
+        assert!((large.waited_without - 1_800.0 * 16_384.0 / 51_000.0 / 3_600.0).abs() < 1e-9);
+        assert!(large.waited_with < large.waited_without / 10.0);
+    }
+
     proptest! {
+        // The oracle: each number by itself, with the chances added up from the terms.
+        #[test]
+        fn no_other_number_of_spares_is_cheaper(nodes in 1_u32..10_000, checkpoint in 1.0_f64..300.0) {
+            let run = Interruptions::of_gpus(f64::from(nodes * 8), checkpoint, 600.0);
+            let interval = run.best_interval_seconds();
+            let found = Spares::of(&run, interval, nodes);
+            let out = f64::from(nodes * 8) / 51_000.0 / 2.0;
+            let term = |count: u32| (1..=count).fold((-out).exp(), |term, k| term * out / f64::from(k));
+            let cost = |spares: u32| {
+                let enough: f64 = (0..spares).map(term).sum();
+                let restart_seconds = 600.0 + (1.0 - enough).max(0.0) * 1_800.0;
+                let left = Interruptions { restart_seconds, ..run }.goodput(interval);
+                f64::from(nodes + spares) / left
+            };
+            let least = (0..60).map(cost).fold(f64::INFINITY, f64::min);
+            prop_assert!(cost(found.nodes) <= least * (1.0 + 1e-9));
+        }
+
         // S76
         #[test]
         fn no_other_interval_is_much_better(

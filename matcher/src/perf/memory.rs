@@ -57,9 +57,31 @@ pub fn cache_bytes(model: &ModelFigures, precision: Precision, tokens: f64) -> f
 pub(crate) fn state_bytes_per_param(method: TrainMethod) -> f64 {
     match method {
         TrainMethod::Full => ADAM_BYTES,
-        TrainMethod::Lora => bytes_per_weight(Precision::Bf16) + ADAPTER_SHARE * ADAM_BYTES,
-        TrainMethod::Qlora => bytes_per_weight(Precision::Int4) + ADAPTER_SHARE * ADAM_BYTES,
+        TrainMethod::Lora | TrainMethod::Qlora => {
+            frozen_weight_bytes(method) + ADAPTER_SHARE * ADAM_BYTES
+        }
     }
+}
+
+/// Bytes of a weight that is not trained; nothing is frozen in full training.
+pub(crate) fn frozen_weight_bytes(method: TrainMethod) -> f64 {
+    match method {
+        TrainMethod::Full => 0.0,
+        TrainMethod::Lora => bytes_per_weight(Precision::Bf16),
+        TrainMethod::Qlora => bytes_per_weight(Precision::Int4),
+    }
+}
+
+/// Bytes of a checkpoint from which a run goes on: 16-bit weights and the optimiser's state of what
+/// is trained. Gradients are computed again, and frozen weights are where they came from.
+#[must_use]
+pub fn checkpoint_bytes(model: &ModelFigures, method: TrainMethod) -> f64 {
+    let trained = match method {
+        TrainMethod::Full => 1.0,
+        TrainMethod::Lora | TrainMethod::Qlora => ADAPTER_SHARE,
+    };
+    let each = bytes_per_weight(Precision::Bf16) + OPTIMISER_STATE_BYTES;
+    model.params_total * trained * each
 }
 
 /// Memory of a training run, apart into what is shared out and what each GPU bears.

@@ -5,10 +5,11 @@
 //! where RDMA joins the nodes, state sharded whole (without a pipeline) or the optimiser's alone, experts spread over a node or
 //! not, micro batches of up to sixteen sequences, activations kept or computed again.
 
+mod counts;
 mod layouts;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use market::demand::{Precision, TrainMethod};
 use market::fabric::Internode;
@@ -17,16 +18,19 @@ use market::gpu::GpuSpec;
 use super::chip::{Chip, Product};
 use super::constants::Constants;
 use super::goodput::Interruptions;
-use super::memory::{TRAINING_FRACTION, TrainingMemory};
+use super::memory::{TRAINING_FRACTION, TrainingMemory, checkpoint_bytes, frozen_weight_bytes};
 use super::step_time::{Cluster, Job, Layout, Recompute, Release, Stack, StepTime, step_time};
 use crate::hardware::joined_all_to_all;
 use crate::models::ModelFigures;
 
+pub use counts::Counts;
+
 /// Tokens of one optimiser step where the demand does not say: usual for runs of every size.
 pub const USUAL_STEP_TOKENS: f64 = 4_194_304.0;
 
-/// How long a checkpoint is taken to block a run. Units: seconds.
-pub const CHECKPOINT_SECONDS: f64 = 60.0;
+/// What the storage of a run is taken to write, whatever its size; a checkpoint blocks the run so
+/// long. Units: bytes per second.
+pub const STORAGE_BYTES_PER_SECOND: f64 = 10e9;
 
 /// How long a run is taken to need from a failure to its next useful step. Units: seconds.
 pub const RESTART_SECONDS: f64 = 600.0;
@@ -55,6 +59,8 @@ pub struct RunWork {
     pub tokens: u64,
     /// The interval between checkpoints, where it is settled. Units: seconds.
     pub checkpoint_interval_seconds: Option<f64>,
+    /// The size of a checkpoint, where it is settled. Units: bytes.
+    pub checkpoint_bytes: Option<f64>,
 }
 
 /// Nodes of one kind in one fabric.
@@ -94,6 +100,8 @@ pub struct Run {
     pub goodput: f64,
     /// The interval between checkpoints. Units: seconds.
     pub checkpoint_interval_seconds: f64,
+    /// The size of one. Units: bytes.
+    pub checkpoint_bytes: f64,
     /// Hours of the run, failures included.
     pub hours: f64,
 }
@@ -121,23 +129,41 @@ pub fn widest_tensor_group(model: &ModelFigures, gpus_per_node: u32, joined: boo
     }
 }
 
+/// What the network cards of a node are taken to move in one direction. Units: bytes per second.
+pub(crate) fn net_bytes_per_second(internode: Internode, gpus_per_node: u32) -> f64 {
+    let gpus = f64::from(gpus_per_node);
+    match (internode.gbps_per_gpu(), internode) {
+        (Some(gigabits), _) => f64::from(gigabits) * 1e9 / 8.0 * gpus,
+        (None, Internode::Proprietary) => PROPRIETARY_BYTES_PER_SECOND_GPU * gpus,
+        (None, _) => ETHERNET_BYTES_PER_SECOND,
+    }
+}
+
 impl RunNodes {
     /// Nodes of this kind; `None` where nothing is published that a rate could be taken from.
     #[must_use]
     pub fn new(spec: &GpuSpec, gpus_per_node: u32, internode: Internode) -> Option<Self> {
-        let gpus = f64::from(gpus_per_node);
-        let net_bytes_per_second = match (internode.gbps_per_gpu(), internode) {
-            (Some(gigabits), _) => f64::from(gigabits) * 1e9 / 8.0 * gpus,
-            (None, Internode::Proprietary) => PROPRIETARY_BYTES_PER_SECOND_GPU * gpus,
-            (None, _) => ETHERNET_BYTES_PER_SECOND,
-        };
         Some(Self {
             chip: Chip::of_spec(spec)?,
             gpus_per_node,
             joined: joined_all_to_all(spec),
             pipelines: internode.is_rdma(),
-            net_bytes_per_second,
+            net_bytes_per_second: net_bytes_per_second(internode, gpus_per_node),
         })
+    }
+
+    /// Memory of each GPU that a run may fill. Units: bytes.
+    fn room_bytes(&self) -> f64 {
+        self.chip.memory_bytes * TRAINING_FRACTION
+    }
+
+    fn cluster(&self, gpus: u32) -> Cluster<'_> {
+        Cluster {
+            chip: &self.chip,
+            gpus: f64::from(gpus),
+            domain_gpus: f64::from(self.gpus_per_node),
+            net_bytes_per_second: self.net_bytes_per_second,
+        }
     }
 }
 
@@ -153,66 +179,50 @@ impl RunWork {
     #[must_use]
     pub fn best_on(&self, constants: &Constants, nodes: &RunNodes, count: u32) -> Option<Run> {
         let gpus = nodes.gpus_per_node.checked_mul(count)?;
-        let room = nodes.chip.memory_bytes * TRAINING_FRACTION;
-        let cluster = Cluster {
-            chip: &nodes.chip,
-            gpus: f64::from(gpus),
-            domain_gpus: f64::from(nodes.gpus_per_node),
-            net_bytes_per_second: nodes.net_bytes_per_second,
-        };
-        let mut best: Option<(f64, layouts::Choice, StepTime)> = None;
+        let room = nodes.room_bytes();
+        let mut best: Option<Run> = None;
         for choice in layouts::choices(self, nodes, gpus) {
             if choice.bytes_per_gpu > room {
                 continue;
             }
-            let step = step_time(
-                &constants.training,
-                &cluster,
-                &self.job(&choice),
-                &choice.layout,
-            );
-            let rate =
-                self.step_sequences(&choice, gpus) * f64::from(self.sequence_length) / step.seconds;
-            if best.as_ref().is_none_or(|(fastest, ..)| rate > *fastest) {
-                best = Some((rate, choice, step));
+            let run = self.run_of(constants, nodes, gpus, &choice);
+            let faster = |best: &Run| run.tokens_per_second > best.tokens_per_second;
+            if best.as_ref().is_none_or(faster) {
+                best = Some(run);
             }
         }
-        best.map(|(rate, choice, step)| self.run(gpus, rate, &choice, step))
+        best
+    }
+
+    /// The run in one layout, whether it fits or not.
+    fn run_of(
+        &self,
+        constants: &Constants,
+        nodes: &RunNodes,
+        gpus: u32,
+        choice: &layouts::Choice,
+    ) -> Run {
+        let step = self.step(constants, nodes, gpus, choice);
+        let rate =
+            self.step_sequences(choice, gpus) * f64::from(self.sequence_length) / step.seconds;
+        self.run(gpus, rate, choice, step)
+    }
+
+    fn step(
+        &self,
+        constants: &Constants,
+        nodes: &RunNodes,
+        gpus: u32,
+        choice: &layouts::Choice,
+    ) -> StepTime {
+        let (cluster, job) = (nodes.cluster(gpus), self.job(choice));
+        step_time(&constants.training, &cluster, &job, &choice.layout)
     }
 
     /// Tokens of one optimiser step.
     #[must_use]
     pub fn tokens_of_a_step(&self) -> f64 {
         self.wanted_sequences() * f64::from(self.sequence_length)
-    }
-
-    /// The fewest nodes, `at_least` or more and `at_most` or fewer, that finish in so many hours.
-    ///
-    /// Found by doubling and halving, which is exact as long as more nodes are faster. Where the
-    /// rounding of batches makes them slower, what is found finishes in time all the same.
-    pub fn fewest_in_time(
-        run_on: impl Fn(u32) -> Option<Run>,
-        at_least: u32,
-        at_most: u32,
-        hours: f64,
-    ) -> Option<u32> {
-        let in_time = |count: u32| run_on(count).is_some_and(|run| run.hours <= hours);
-        let (mut late, mut count) = (at_least.saturating_sub(1), at_least);
-        while !in_time(count) {
-            if count >= at_most {
-                return None;
-            }
-            (late, count) = (count, count.saturating_mul(2).min(at_most));
-        }
-        while count - late > 1 {
-            let middle = late + (count - late) / 2;
-            if in_time(middle) {
-                count = middle;
-            } else {
-                late = middle;
-            }
-        }
-        Some(count)
     }
 
     /// Sequences that one optimiser step really learns from.
@@ -242,18 +252,31 @@ impl RunWork {
                 TrainMethod::Full => 6.0,
                 TrainMethod::Lora | TrainMethod::Qlora => 4.0,
             },
+            frozen_weight_bytes: frozen_weight_bytes(self.method),
             // Nothing is known of the tenant's software, so it is taken to be good.
             stack: Stack::Megatron,
             release: Release::Recent,
         }
     }
 
-    fn run(&self, gpus: u32, rate: f64, choice: &layouts::Choice, step: StepTime) -> Run {
-        let failures = Interruptions::of_gpus(f64::from(gpus), CHECKPOINT_SECONDS, RESTART_SECONDS);
+    /// The size of a checkpoint: what the demand says, else what the run goes on from. Units: bytes.
+    fn checkpoint_bytes(&self) -> f64 {
+        let state = || checkpoint_bytes(&self.model, self.method);
+        self.checkpoint_bytes.unwrap_or_else(state)
+    }
+
+    /// The interval between checkpoints on so many GPUs (seconds), and the share of the time that
+    /// failures and checkpoints leave.
+    fn goodput(&self, gpus: u32) -> (f64, f64) {
+        let failures = interruptions(gpus, self.checkpoint_bytes());
         let interval = self
             .checkpoint_interval_seconds
             .unwrap_or_else(|| failures.best_interval_seconds());
-        let goodput = failures.goodput(interval);
+        (interval, failures.goodput(interval))
+    }
+
+    fn run(&self, gpus: u32, rate: f64, choice: &layouts::Choice, step: StepTime) -> Run {
+        let (interval, goodput) = self.goodput(gpus);
         Run {
             gpus,
             layout: choice.layout,
@@ -264,12 +287,24 @@ impl RunWork {
             tokens_per_second: rate,
             goodput,
             checkpoint_interval_seconds: interval,
+            checkpoint_bytes: self.checkpoint_bytes(),
             hours: self.tokens as f64 / (rate * goodput) / 3_600.0,
         }
     }
 }
 
+fn interruptions(gpus: u32, checkpoint_bytes: f64) -> Interruptions {
+    let checkpoint_seconds = checkpoint_bytes / STORAGE_BYTES_PER_SECOND;
+    Interruptions::of_gpus(f64::from(gpus), checkpoint_seconds, RESTART_SECONDS)
+}
+
 impl Run {
+    /// How it is interrupted and taken up again.
+    #[must_use]
+    pub fn interruptions(&self) -> Interruptions {
+        interruptions(self.gpus, self.checkpoint_bytes)
+    }
+
     /// Hours for so many tokens, failures included.
     #[must_use]
     pub fn hours_of(&self, tokens: f64) -> f64 {
@@ -291,6 +326,14 @@ impl Run {
     #[must_use]
     pub fn gpu_hours(&self) -> f64 {
         self.hours * f64::from(self.gpus)
+    }
+
+    /// The same as it is paid for: whole GPU-seconds, the last one begun. No sum holds one that never
+    /// ends, which is the largest.
+    #[must_use]
+    pub fn gpu_seconds(&self) -> i64 {
+        // The cast stops at the largest integer.
+        (self.gpu_hours() * 3_600.0).ceil() as i64
     }
 
     /// The part of the peak that the model's own work takes.

@@ -93,8 +93,12 @@ pub enum Strategy {
     OptimiserShard,
     /// Nothing: a whole copy on each.
     Replicated,
-    /// Adapters over frozen weights, which exchange next to nothing.
+    /// Adapters over a whole copy of frozen weights, which exchange next to nothing.
     Adapters,
+    /// Adapters over frozen weights that the GPUs of a node share.
+    FrozenInNode,
+    /// Adapters over frozen weights that all GPUs share.
+    FrozenShard,
 }
 
 /// What is trained, one micro batch at a time.
@@ -112,6 +116,8 @@ pub struct Job<'a> {
     pub recompute: Recompute,
     /// Operations for each parameter and token: 6, or 4 where most weights are frozen.
     pub flop_per_param: f64,
+    /// A frozen weight as GPUs that share it gather it. Units: bytes.
+    pub frozen_weight_bytes: f64,
     /// The software.
     pub stack: Stack,
     /// How old it is.
@@ -398,7 +404,9 @@ fn weight_traffic_seconds(
 
 fn overhead_ms(constants: &TrainingConstants, job: &Job<'_>, layout: &Layout) -> f64 {
     match (layout.strategy, job.stack) {
-        (Strategy::Adapters, _) => constants.step_overhead_adapters_ms,
+        (Strategy::Adapters | Strategy::FrozenInNode | Strategy::FrozenShard, _) => {
+            constants.step_overhead_adapters_ms
+        }
         (_, Stack::Megatron) => constants.step_overhead_ms,
         _ => constants.step_overhead_other_ms,
     }
@@ -422,7 +430,9 @@ fn exposed(constants: &TrainingConstants, sync_seconds: f64, passes: f64, layout
         Strategy::FullShard
         | Strategy::GradientShard
         | Strategy::HybridShard
-        | Strategy::Adapters => passes,
+        | Strategy::Adapters
+        | Strategy::FrozenInNode
+        | Strategy::FrozenShard => passes,
         Strategy::OptimiserInNode => passes / layout.micro_batches,
         Strategy::OptimiserShard | Strategy::Replicated => {
             passes / layout.micro_batches * layout.micro_batches.min(1.5)
@@ -434,7 +444,7 @@ fn exposed(constants: &TrainingConstants, sync_seconds: f64, passes: f64, layout
 
 fn optimiser_seconds(cluster: &Cluster<'_>, job: &Job<'_>, layout: &Layout) -> f64 {
     let holders = match layout.strategy {
-        Strategy::Adapters => return 0.0,
+        Strategy::Adapters | Strategy::FrozenInNode | Strategy::FrozenShard => return 0.0,
         Strategy::Replicated => layout.shards(),
         _ => cluster.gpus,
     };

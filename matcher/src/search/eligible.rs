@@ -9,20 +9,20 @@ use crate::fleet_search::FleetLine;
 use crate::launch::launches;
 use crate::own::{self, Cover, Taken};
 use crate::plan::{Candidate, CandidateLine};
-use crate::snapshot::{Row, RowId};
+use crate::walk::{Allowed, AllowedRow};
 
 /// An eligible offer in full.
 pub(crate) struct Eligible {
-    row: Row,
+    row: AllowedRow,
     fit: Fit,
     rate: Rate,
     cost_per_hour: Money,
 }
 
 impl Eligible {
-    /// The offer that stands here; `None` at a price that cannot be charged, which none has.
-    pub(crate) fn at(filter: &Filter<'_>, at: RowId, fit: Fit) -> Option<Self> {
-        let row = filter.snapshot.row(at);
+    /// An offer that is allowed; `None` at a price that cannot be charged, which none has.
+    pub(crate) fn at(filter: &Filter<'_>, at: Allowed, fit: Fit) -> Option<Self> {
+        let row = at.row(filter.snapshot);
         let units = node_price_units(&row)?.checked_mul(i64::from(fit.nodes))?;
         Some(Self {
             rate: row.rate?,
@@ -56,7 +56,7 @@ impl Eligible {
         let cover = self.cover(query, filter);
         if let Some(cover) = &cover {
             // All that is reckoned from a price is reckoned from the mean over the time wanted.
-            self.row.rate = Some(cover.mean);
+            self.row = self.row.at_rate(cover.mean);
         }
         let facts = explain::facts(query, &self.row, &self.fit);
         let (row, fit) = (&self.row, &self.fit);
@@ -69,14 +69,9 @@ impl Eligible {
             (Query::Serve(serve), Some(line)) => launches(serve, &[line]),
             _ => Vec::new(),
         };
-        let offer = self.row.offer;
         let lines = match &cover {
-            Some(cover) => cover.lines(&offer, nodes),
-            None => vec![CandidateLine {
-                offer,
-                nodes,
-                covered: None,
-            }],
+            Some(cover) => cover.lines(&self.row, nodes),
+            None => vec![CandidateLine::new(self.row, nodes, None)],
         };
         let first = lines.first()?;
         Some(Candidate {

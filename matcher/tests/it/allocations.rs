@@ -42,8 +42,7 @@ fn market(count: usize) -> Snapshot {
     });
     let view = ProviderView {
         freshness_limit_seconds: Some(600),
-        stale: None,
-        quarantine: None,
+        ..ProviderView::default()
     };
     Snapshot::new(1, now(), offers, HashMap::from([(seller.clone(), view)]))
 }

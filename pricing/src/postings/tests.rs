@@ -23,6 +23,7 @@ fn life(times: (i64, Option<i64>, Option<i64>, i64)) -> LeaseLife {
         handed_off_at: times.1.map(at),
         use_ended_at: times.2.map(at),
         gone_at: at(times.3),
+        failed: false,
     }
 }
 
@@ -89,6 +90,24 @@ fn a_lease_that_was_never_handed_off_is_all_compensation() {
     assert_eq!(amounts["cogs/compensation/lambda"], usd("23.92").units());
     assert_eq!(amounts["payable/lambda"], -usd("23.92").units());
     assert_eq!(amounts.len(), 2);
+}
+
+#[test]
+fn what_a_lease_that_failed_costs_is_claimed_back_and_owed_all_the_same() {
+    let failed = |times| LeaseLife {
+        failed: true,
+        ..life(times)
+    };
+    let booked = book(&failed((0, None, None, 1_800)));
+    let amounts = balances(&booked);
+    assert_eq!(amounts["disputed/lambda"], usd("23.92").units());
+    assert_eq!(amounts["payable/lambda"], -usd("23.92").units());
+    assert_eq!(amounts["cogs/compensation/lambda"], 0);
+    assert_eq!(amounts.len(), 3);
+    // What a tenant had is paid for.
+    let served = book(&failed((0, Some(900), Some(4_500), 4_590)));
+    assert!(!balances(&served).contains_key("disputed/lambda"));
+    assert_eq!(book(&failed((7, None, None, 7))), []);
 }
 
 #[test]

@@ -27,6 +27,17 @@ fn dimensions(words: &[&str]) -> Vec<Dimension> {
         .collect()
 }
 
+fn cost_report<'a>(
+    charges: impl IntoIterator<Item = &'a Charge>,
+    dimensions: &[Dimension],
+) -> Result<CostReport, PriceError> {
+    let mut sums = CostSums::by(dimensions);
+    for charge in charges {
+        sums.add(charge)?;
+    }
+    Ok(sums.report())
+}
+
 fn shown(report: &CostReport) -> Vec<(Vec<&str>, i64, String)> {
     fn word(group: &GroupValue) -> &str {
         group.value.as_deref().unwrap_or("null")

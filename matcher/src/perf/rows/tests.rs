@@ -1,6 +1,6 @@
 use std::fs::File;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::*;
 
@@ -21,6 +21,16 @@ fn check(what: &str, found: &RowPrediction, golden: f64) {
         "{what}: {} for {golden}",
         found.predicted
     );
+}
+
+/// Where the measured tables stand on machines that have them.
+fn measured() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/perf")
+}
+
+fn skip(words: &str) {
+    // Not a print macro: those of a passing test are kept from the reader.
+    let _ = writeln!(std::io::stderr(), "{words}");
 }
 
 fn column(text: &str, name: &str) -> Vec<f64> {
@@ -63,13 +73,9 @@ fn the_reference_constants_reproduce_the_golden_rows_kept_here() {
 
 #[test]
 fn the_reference_constants_reproduce_every_golden_row_of_the_measured_tables() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/perf");
+    let folder = measured();
     let Ok(golden) = std::fs::read_to_string(folder.join("golden_predictions.csv")) else {
-        // Not a print macro: those of a passing test are kept from the reader.
-        let _ = writeln!(
-            std::io::stderr(),
-            "skipped: needs the measured tables and golden predictions in ../shared/perf"
-        );
+        skip("skipped: needs the measured tables and golden predictions in ../shared/perf");
         return;
     };
     let mut compared = 0;
@@ -98,6 +104,48 @@ fn the_reference_constants_reproduce_every_golden_row_of_the_measured_tables() {
         }
     }
     assert!(compared >= 1_000, "only {compared} rows were compared");
+}
+
+/// Bytes of a weight as it lies in memory.
+fn bytes_of(precision: &str) -> f64 {
+    match precision {
+        "bf16" | "fp16" => 2.0,
+        "fp8" | "int8" => 1.0,
+        // Four bits; scales and the layers that are left wider come on top.
+        "fp4" | "int4_g" | "int4_k" => 0.5,
+        other => panic!("the bytes of {other}"),
+    }
+}
+
+// S09
+#[test]
+fn no_request_alone_was_measured_faster_than_its_active_weights_can_be_read() {
+    let table = measured().join("inference_measured.csv");
+    let Ok(text) = std::fs::read_to_string(table) else {
+        skip("skipped: needs the measured tables in ../shared/perf");
+        return;
+    };
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let headers = reader.headers().expect("a header").clone();
+    let mut compared = 0;
+    for record in reader.records() {
+        let record = record.expect("a row");
+        let cell = |name: &str| {
+            let at = headers.iter().position(|cell| cell == name);
+            &record[at.expect("the column")]
+        };
+        if cell("metric") != "single_stream_decode" {
+            continue;
+        }
+        let number = |name: &str| cell(name).parse::<f64>().expect("a number");
+        // GPUs that hold different layers read one after the other.
+        let bandwidth = chip(cell("gpu")).expect("a chip").memory_bytes_per_second * number("tp");
+        let read = number("active_b") * 1e9 * bytes_of(cell("weight_precision"));
+        let bound = bandwidth / read;
+        assert!(number("value") <= bound, "{record:?}: at most {bound}");
+        compared += 1;
+    }
+    assert!(compared >= 60, "only {compared} rows were compared");
 }
 
 const HEADER: &str = "model,params_b,active_b,layers,hidden,heads,seq,mbs,micro_batches,precision,\

@@ -137,6 +137,8 @@ impl Run {
             product: self.product,
             recompute: self.recompute,
             flop_per_param: self.flop_per_param,
+            // The reference counts no gathers of what is frozen.
+            frozen_weight_bytes: 0.0,
             stack: self.stack,
             release: self.release,
         };

@@ -36,19 +36,90 @@ pub(super) fn choices<'a>(
     nodes: &'a RunNodes,
     gpus: u32,
 ) -> impl Iterator<Item = Choice> + use<'a> {
-    splits(work, nodes, gpus).flat_map(move |split| {
-        let copies = gpus / (split.tensor * split.pipeline);
-        MICRO_BATCHES
-            .into_iter()
-            .filter(move |sequences| {
-                *sequences == 1
-                    || f64::from(copies) * f64::from(*sequences) <= work.wanted_sequences()
+    ways(work, nodes).filter_map(move |way| way.on(work, nodes, gpus))
+}
+
+/// All ways to lay a run out on any number of nodes, in the order in which equals are taken.
+pub(super) fn ways<'a>(
+    work: &'a RunWork,
+    nodes: &'a RunNodes,
+) -> impl Iterator<Item = Way> + use<'a> {
+    splits(work, nodes).flat_map(|split| {
+        MICRO_BATCHES.into_iter().flat_map(move |sequences| {
+            [Recompute::None, Recompute::Full].map(|recompute| Way {
+                split,
+                sequences,
+                recompute,
             })
-            .flat_map(move |sequences| {
-                [Recompute::None, Recompute::Full]
-                    .map(|recompute| split.choice(work, gpus, sequences, recompute))
-            })
+        })
     })
+}
+
+/// One way to lay a run out, on whatever number of GPUs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    split: Split,
+    sequences: u32,
+    recompute: Recompute,
+}
+
+impl Way {
+    /// The layout on so many GPUs; `None` where they cannot be shared so.
+    pub(super) fn on(self, work: &RunWork, nodes: &RunNodes, gpus: u32) -> Option<Choice> {
+        let shared = gpus.is_multiple_of(self.copy_gpus()) && !self.is_past(work, gpus);
+        shared.then(|| {
+            let micro_batches = self.micro_batches(work, gpus).ceil();
+            self.cut(work, nodes, gpus, micro_batches)
+        })
+    }
+
+    /// The same with a batch that is cut without a rest, into whatever part of a micro batch: no
+    /// whole number of micro batches takes less time or less memory.
+    pub(super) fn without_rest(self, work: &RunWork, nodes: &RunNodes, gpus: u32) -> Choice {
+        self.cut(work, nodes, gpus, self.micro_batches(work, gpus))
+    }
+
+    /// Memory of each of so many GPUs, which more of them never make more. Units: bytes.
+    pub(super) fn bytes_per_gpu(self, work: &RunWork, nodes: &RunNodes, gpus: u32) -> f64 {
+        let micro_batches = self.micro_batches(work, gpus).ceil();
+        self.cut(work, nodes, gpus, micro_batches).bytes_per_gpu
+    }
+
+    /// Whether a step has too few sequences for so many GPUs, and for any more.
+    pub(super) fn is_past(self, work: &RunWork, gpus: u32) -> bool {
+        let sequences = f64::from(gpus / self.copy_gpus()) * f64::from(self.sequences);
+        self.sequences > 1 && sequences > work.wanted_sequences()
+    }
+
+    fn copy_gpus(self) -> u32 {
+        self.split.tensor * self.split.pipeline
+    }
+
+    fn micro_batches(self, work: &RunWork, gpus: u32) -> f64 {
+        let copies = (f64::from(gpus) / f64::from(self.copy_gpus())).max(1.0);
+        work.wanted_sequences() / (copies * f64::from(self.sequences))
+    }
+
+    fn cut(self, work: &RunWork, nodes: &RunNodes, gpus: u32, micro_batches: f64) -> Choice {
+        let (split, micro_batch) = (self.split, f64::from(self.sequences));
+        let layout = Layout {
+            tensor: f64::from(split.tensor),
+            pipeline: f64::from(split.pipeline),
+            chunks: 1.0,
+            context: 1.0,
+            expert: f64::from(split.expert),
+            strategy: split.strategy,
+            micro_batches,
+        };
+        Choice {
+            layout,
+            micro_batch,
+            recompute: self.recompute,
+            bytes_per_gpu: state_bytes(work, nodes, gpus, &layout)
+                + activation_bytes(work, &layout, micro_batch, self.recompute)
+                + RUNTIME_BYTES,
+        }
+    }
 }
 
 /// How GPUs share the model, before the batch is cut.
@@ -60,26 +131,18 @@ struct Split {
     expert: u32,
 }
 
-fn splits<'a>(
-    work: &'a RunWork,
-    nodes: &'a RunNodes,
-    gpus: u32,
-) -> impl Iterator<Item = Split> + use<'a> {
+fn splits<'a>(work: &'a RunWork, nodes: &'a RunNodes) -> impl Iterator<Item = Split> + use<'a> {
     let model = &work.model;
     let widest = widest_tensor_group(model, nodes.gpus_per_node, nodes.joined);
     let tensors = (1..=widest).filter(move |tensor| widest.is_multiple_of(*tensor));
-    let strategies: &[Strategy] = match work.method {
-        TrainMethod::Full => &[Strategy::FullShard, Strategy::OptimiserShard],
-        TrainMethod::Lora | TrainMethod::Qlora => &[Strategy::Adapters],
-    };
+    let strategies = strategies(work, nodes);
     tensors.flat_map(move |tensor| {
         strategies.iter().flat_map(move |strategy| {
             let pipelines = PIPELINES.into_iter().filter(move |pipeline| {
                 *pipeline == 1
                     || (nodes.pipelines
                         && *strategy == Strategy::OptimiserShard
-                        && model.layers.is_multiple_of(*pipeline)
-                        && gpus.is_multiple_of(tensor * pipeline))
+                        && model.layers.is_multiple_of(*pipeline))
             });
             pipelines.flat_map(move |pipeline| {
                 experts(work, nodes, tensor)
@@ -96,6 +159,22 @@ fn splits<'a>(
     })
 }
 
+/// How state may be spread. Frozen weights leave a node only where none holds them.
+fn strategies(work: &RunWork, nodes: &RunNodes) -> &'static [Strategy] {
+    let in_node = || {
+        let memory = work.least_memory(nodes.gpus_per_node, nodes.joined);
+        let room = nodes.room_bytes() * f64::from(nodes.gpus_per_node);
+        memory.total_bytes(nodes.gpus_per_node) <= room
+    };
+    match work.method {
+        TrainMethod::Full => &[Strategy::FullShard, Strategy::OptimiserShard],
+        TrainMethod::Lora | TrainMethod::Qlora if in_node() => {
+            &[Strategy::Adapters, Strategy::FrozenInNode]
+        }
+        TrainMethod::Lora | TrainMethod::Qlora => &[Strategy::FrozenShard],
+    }
+}
+
 /// Experts all on each GPU, or spread over the GPUs of a node that hold different sequences.
 fn experts(work: &RunWork, nodes: &RunNodes, tensor: u32) -> [Option<u32>; 2] {
     let spread = nodes.gpus_per_node / tensor;
@@ -106,42 +185,23 @@ fn experts(work: &RunWork, nodes: &RunNodes, tensor: u32) -> [Option<u32>; 2] {
     [Some(1), divides.then_some(spread)]
 }
 
-impl Split {
-    fn choice(self, work: &RunWork, gpus: u32, sequences: u32, recompute: Recompute) -> Choice {
-        let copies = f64::from(gpus / (self.tensor * self.pipeline));
-        let micro_batch = f64::from(sequences);
-        let micro_batches = (work.wanted_sequences() / (copies * micro_batch)).ceil();
-        let layout = Layout {
-            tensor: f64::from(self.tensor),
-            pipeline: f64::from(self.pipeline),
-            chunks: 1.0,
-            context: 1.0,
-            expert: f64::from(self.expert),
-            strategy: self.strategy,
-            micro_batches,
-        };
-        Choice {
-            layout,
-            micro_batch,
-            recompute,
-            bytes_per_gpu: state_bytes(work, gpus, &layout)
-                + activation_bytes(work, &layout, micro_batch, recompute)
-                + RUNTIME_BYTES,
-        }
-    }
-}
-
 /// Weights, gradients and optimiser on one GPU. Source: Rajbhandari et al. 2020 (ZeRO).
-fn state_bytes(work: &RunWork, gpus: u32, layout: &Layout) -> f64 {
+fn state_bytes(work: &RunWork, nodes: &RunNodes, gpus: u32, layout: &Layout) -> f64 {
     let model = &work.model;
     let gpus = f64::from(gpus);
-    if layout.strategy != Strategy::OptimiserShard {
-        return model.params_total * state_bytes_per_param(work.method) / gpus;
+    let all = model.params_total * state_bytes_per_param(work.method);
+    let held = || {
+        let experts = model.experts.map_or(0.0, |experts| experts.params);
+        (model.params_total - experts + experts / layout.expert) / (layout.tensor * layout.pipeline)
+    };
+    match layout.strategy {
+        Strategy::OptimiserShard => {
+            WEIGHT_AND_GRADIENT_BYTES * held() + OPTIMISER_STATE_BYTES * model.params_total / gpus
+        }
+        Strategy::Adapters => state_bytes_per_param(work.method) * held(),
+        Strategy::FrozenInNode => all / gpus.min(f64::from(nodes.gpus_per_node)),
+        _ => all / gpus,
     }
-    let experts = model.experts.map_or(0.0, |experts| experts.params);
-    let held = (model.params_total - experts + experts / layout.expert)
-        / (layout.tensor * layout.pipeline);
-    WEIGHT_AND_GRADIENT_BYTES * held + OPTIMISER_STATE_BYTES * model.params_total / gpus
 }
 
 /// Activations of the micro batches in flight: as many as there are stages, or as a step has.

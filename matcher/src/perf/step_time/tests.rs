@@ -37,6 +37,7 @@ fn job(model: &ModelFigures, micro_batch: f64) -> Job<'_> {
         product: Product::Bf16,
         recompute: Recompute::Full,
         flop_per_param: 6.0,
+        frozen_weight_bytes: 2.0,
         stack: Stack::PytorchFsdp,
         release: Release::Recent,
     }

@@ -142,6 +142,12 @@ pub(super) fn between_copies(
             rings.slower(6.0) + 2.0 * stage_layers * hop * copies
         }
         Strategy::Adapters => 0.0,
+        // Gather forward, gather backward; what is frozen has no gradients.
+        Strategy::FrozenInNode => batches * rings.within(2.0 * job.frozen_weight_bytes),
+        Strategy::FrozenShard => {
+            let gathered = rings.slower(2.0 * job.frozen_weight_bytes);
+            batches * (gathered + 2.0 * stage_layers * hop * copies)
+        }
     }
 }
 

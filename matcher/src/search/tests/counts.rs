@@ -21,8 +21,7 @@ fn market_of_all_ages(count: usize) -> Snapshot {
     }
     let view = ProviderView {
         freshness_limit_seconds: Some(7 * 86_400),
-        stale: None,
-        quarantine: None,
+        ..ProviderView::default()
     };
     let providers = SELLERS.map(|seller| (provider(seller), view.clone()));
     Snapshot::new(7, now(), offers, providers.into())

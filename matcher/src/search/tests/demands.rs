@@ -8,6 +8,7 @@ use market::place::{Country, Place};
 
 use super::*;
 use crate::samples::{metal, offer, provider};
+use crate::snapshot::ProviderView;
 
 /// What is on sale in three countries, at three sellers.
 fn supply() -> Vec<Offer> {
@@ -184,16 +185,60 @@ fn the_mixture_is_trained_in_one_fabric_by_the_step_that_was_measured() {
 
 #[test]
 fn the_sovereign_fleet_stands_in_europe_and_nowhere_else() {
-    let plan = planned("sovereign-eu.json");
+    let demand = example("sovereign-eu.json");
+    assert_eq!(demand.check(now()), Ok(()));
+    // One of them sells in Europe under another law, and of one nothing is on record.
+    let mut offers = supply();
+    let elsewhere = offers
+        .iter()
+        .filter(|offer| offer.provider == provider("b"));
+    let elsewhere = elsewhere.cloned().map(|offer| Offer {
+        offer_id: OfferId::of_identity(&["elsewhere", &offer.sku]),
+        provider: provider("d"),
+        ..offer
+    });
+    let elsewhere: Vec<_> = elsewhere.collect();
+    let unknown = elsewhere.iter().cloned().map(|offer| Offer {
+        offer_id: OfferId::of_identity(&["unknown", &offer.sku]),
+        provider: provider("e"),
+        ..offer
+    });
+    let unknown: Vec<_> = unknown.collect();
+    offers.extend(elsewhere.into_iter().chain(unknown));
+    let known = ["a", "b", "d", "lambda"].map(|seller| {
+        let country = if seller == "d" { "US" } else { "NL" };
+        let certified =
+            json!([{"name": "ISO 27001", "evidence": "seen", "valid_until": "2026-03-01"}]);
+        let operator = json!({"company": "Example", "country": country});
+        let facts = json!({"operator": operator, "certifications": certified});
+        (provider(seller), facts)
+    });
+    let views = offers.iter().map(|offer| {
+        let facts = known.iter().find(|(seller, _)| *seller == offer.provider);
+        let facts = facts.map(|(_, facts)| facts.clone()).unwrap_or(json!({}));
+        let view = ProviderView {
+            freshness_limit_seconds: Some(600),
+            facts: serde_json::from_value(facts).expect("facts"),
+            ..ProviderView::default()
+        };
+        (offer.provider.clone(), view)
+    });
+    let views = views.collect();
+    let market = Snapshot::new(7, now(), offers, views);
+    let options = SearchOptions::default();
+    let plan = search(&market, &demand, &Held::new(), now(), &options).expect("a plan");
     let europe = ["DE", "FR", "NL", "FI", "SE"].map(|code| Country::parse(code).expect("one"));
     for candidate in &plan.candidates {
         for line in &candidate.lines {
             assert!(europe.contains(&line.offer.place.country.expect("a country")));
+            assert_eq!(line.offer.provider, provider("b"));
         }
     }
     assert!(!plan.candidates.is_empty());
-    assert!(plan.rejected.by_reason[&ReasonCode::PlaceUnknown] > 0);
-    assert!(plan.rejected.by_reason[&ReasonCode::Place] > 0);
+    let refused = |code| plan.rejected.by_reason.get(&code).copied();
+    assert!(refused(ReasonCode::Operator) >= Some(10));
+    assert!(refused(ReasonCode::PlaceUnknown) > Some(0));
+    assert!(refused(ReasonCode::Place) > Some(0));
 }
 
 // S17

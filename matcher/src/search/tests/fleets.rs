@@ -4,7 +4,7 @@ use market::offer::Availability;
 use market::place::{Country, Place};
 
 use super::*;
-use crate::samples::{offer, provider};
+use crate::samples::{offer, provider, usd};
 
 fn chat(fields: Value) -> Demand {
     let mut all = json!({
@@ -62,6 +62,25 @@ fn a_mix_is_taken_where_it_costs_less_than_any_fleet_of_one_offer() {
         mix.reasons
     );
     assert_eq!(mix.facts.replicas, alone.facts.replicas);
+}
+
+#[test]
+fn a_mix_says_which_of_its_gpus_was_never_measured() {
+    let offers = vec![
+        few(offer("cheap", "H800-SXM", 1, "1.99"), 3),
+        offer("dear", "H100-SXM", 1, "2.99"),
+    ];
+    let plan = find(offers, &chat(json!({})));
+    assert_eq!(plan.candidates[0].lines.len(), 2);
+    let told = plan.candidates[0].reasons.iter();
+    let told: Vec<_> = told.filter(|line| line.contains("No serving on")).collect();
+    let [line] = told.as_slice() else {
+        panic!("one of both: {told:?}")
+    };
+    assert!(
+        line.starts_with("lambda cheap: No serving on H800-SXM was measured"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -129,6 +148,105 @@ fn a_mix_above_the_ceiling_is_none() {
     };
     assert!(at(&cost));
     assert!(!at("1.00"));
+}
+
+#[test]
+fn a_fleet_that_survives_above_the_ceiling_is_refused_at_what_it_costs() {
+    let boards = || {
+        vec![
+            of("a", offer("x", "H100-SXM", 8, "23.92")),
+            of("b", offer("y", "H100-SXM", 8, "23.92")),
+        ]
+    };
+    let within = |rate: u32, ceiling: Value| {
+        let fields =
+            json!({"survive": "provider", "requests_per_second": rate, "ceiling": ceiling});
+        find(boards(), &chat(fields))
+    };
+    let why = |rate: u32, ceiling: Value| {
+        let plan = within(rate, ceiling);
+        assert_eq!(
+            plan.rejected.by_reason,
+            BTreeMap::from([(ReasonCode::Ceiling, 2)])
+        );
+        plan.refused[0].why.clone()
+    };
+    assert!(within(1, json!({"usd_per_hour": "47.84"})).is_met());
+    assert_eq!(
+        why(1, json!({"usd_per_hour": "30.00"})),
+        "The cheapest fleet found costs 47.84 USD per hour, and none less: proved; the ceiling is \
+         30.00 USD per hour"
+    );
+    assert_eq!(
+        why(1, json!({"usd_per_hour": "20.00"})),
+        "1 node at 2.99 USD per GPU-hour costs 23.92 USD per hour; the ceiling is 20.00 USD per hour"
+    );
+    assert_eq!(
+        why(
+            1,
+            json!({"usd_per_gpu_hour": "2.00", "usd_per_hour": "20.00"})
+        ),
+        "It costs 2.99 USD per GPU-hour; the ceiling is 2.00 USD per GPU-hour"
+    );
+    // Where one seller's part alone is above the ceiling, it is the whole all the same.
+    let cost = within(600, json!({})).candidates[0].cost_per_hour;
+    assert!(cost > usd("47.84"), "{cost}");
+    let told = why(600, json!({"usd_per_hour": "30.00"}));
+    assert!(
+        told.contains(&format!("costs {cost} USD per hour, and none less")),
+        "{told}"
+    );
+}
+
+/// Of two nodes and a half that are needed the bound pays for the half alone.
+#[test]
+fn a_ceiling_between_the_bound_and_the_best_found_refuses_nothing_as_proved() {
+    let sellers = |stock: u32| {
+        vec![
+            of("a", few(offer("x", "H100-SXM", 1, "1.99"), stock)),
+            of("b", few(offer("y", "H100-SXM", 1, "2.49"), stock)),
+            of("c", few(offer("z", "H100-SXM", 1, "2.99"), stock)),
+        ]
+    };
+    let nodes = find(sellers(1_000), &chat(json!({}))).candidates[0].nodes();
+    let cases = [
+        (sellers(1_000), json!({"survive": "provider"})),
+        // No one of them carries it alone.
+        (sellers(nodes - 1), json!({})),
+    ];
+    for (offers, fields) in cases {
+        let cut_short = |ceiling: Option<&str>, budget: &Budget| {
+            let mut fields = fields.clone();
+            if let Some(limit) = ceiling {
+                fields["ceiling"] = json!({"usd_per_hour": limit});
+            }
+            let (market, held) = (snapshot(offers.clone()), Held::new());
+            let options = SearchOptions::default();
+            search_within(&market, &chat(fields), &held, now(), &options, budget).expect("a plan")
+        };
+        let found = cut_short(None, &Budget::spent());
+        let cost = found.candidates[0].cost_per_hour;
+        assert!(found.candidates[0].reasons[1].contains("% cheaper: proved"));
+        let just_under = Money::usd_units(cost.units() - 1_000_000).to_string();
+        let plan = cut_short(Some(&just_under), &Budget::spent());
+        assert_eq!(
+            plan.rejected.by_reason,
+            BTreeMap::from([(ReasonCode::CeilingUnproved, 3)])
+        );
+        let [refused] = plan.refused.as_slice() else {
+            panic!("one reason, one example")
+        };
+        for words in [
+            format!("found costs {cost} USD per hour, but one of "),
+            format!("is not ruled out: the search was cut short; the ceiling is {just_under} USD"),
+        ] {
+            assert!(refused.why.contains(&words), "{}", refused.why);
+        }
+        // A bound above the ceiling proves it, however little is searched.
+        let plan = cut_short(Some("1.00"), &Budget::spent());
+        let told = &plan.rejected.by_reason;
+        assert!(!told.contains_key(&ReasonCode::CeilingUnproved), "{told:?}");
+    }
 }
 
 // S88

@@ -1,13 +1,11 @@
 use std::collections::HashSet;
 
-use market::ids::ProviderId;
 use market::offer::{Availability, Tenancy};
 use market::place::Place;
 use market::quantity::GpuCount;
 
 use super::*;
-use crate::samples::{metal, offer, provider, usd};
-use crate::snapshot::{ProviderView, Quarantine};
+use crate::samples::{metal, offer, usd};
 
 /// One offer, one demand, and the reason why they do not meet.
 struct Case {
@@ -123,6 +121,18 @@ fn shared_cases() -> Vec<Case> {
                 },
             )
         },
+        case(
+            R::Operator,
+            "Of lambda: nothing is on record of who operates it",
+            one_h100(json!({"policy": {"operator_countries": ["DE"]}})),
+            eight(),
+        ),
+        case(
+            R::Certification,
+            "Of lambda: no evidence of iso27001 is on record",
+            one_h100(json!({"policy": {"certifications": ["ISO 27001"]}})),
+            eight(),
+        ),
         case(
             R::ProviderPolicy,
             "lambda",
@@ -355,8 +365,9 @@ fn kind_cases() -> Vec<Case> {
 // S16, S29
 #[test]
 fn every_reason_is_given_to_an_offer_that_it_alone_keeps_out() {
-    // The quarantine is the provider's, not the offer's: it has a test of its own.
-    let mut seen = HashSet::from([ReasonCode::Quarantined]);
+    // The quarantine is the provider's, not the offer's, and what is not proved is so of many offers:
+    // they have tests of their own.
+    let mut seen = HashSet::from([ReasonCode::Quarantined, ReasonCode::CeilingUnproved]);
     for case in shared_cases().into_iter().chain(kind_cases()) {
         let held = Held::from([(case.offer.offer_id, case.held)]);
         let options = SearchOptions {
@@ -390,104 +401,4 @@ fn every_reason_is_given_to_an_offer_that_it_alone_keeps_out() {
         .filter(|code| !seen.contains(code))
         .collect();
     assert_eq!(missing, []);
-}
-
-#[test]
-fn an_offer_of_a_provider_without_a_freshness_limit_is_not_matched() {
-    let all: HashMap<ProviderId, ProviderView> = HashMap::new();
-    let snapshot = Snapshot::new(1, now(), [eight()], all);
-    let plan = search(
-        &snapshot,
-        &one_h100(json!({})),
-        &Held::new(),
-        now(),
-        &SearchOptions::default(),
-    );
-    let rejected = plan.expect("a plan").rejected.by_reason;
-    assert_eq!(rejected, BTreeMap::from([(ReasonCode::Stale, 1)]));
-}
-
-#[test]
-fn an_offer_of_a_provider_in_quarantine_is_refused_with_its_reason_until_that_ends() {
-    let end = now() + chrono::TimeDelta::hours(1);
-    let view = ProviderView {
-        freshness_limit_seconds: Some(7_200),
-        stale: None,
-        quarantine: Some(Quarantine {
-            reason: "nodes come without InfiniBand".into(),
-            until: end,
-        }),
-    };
-    let views = HashMap::from([(provider("lambda"), view)]);
-    let snapshot = Snapshot::new(1, now(), [eight()], views);
-    let plan = |at| {
-        let options = SearchOptions::default();
-        let demand = one_h100(json!({}));
-        search(&snapshot, &demand, &Held::new(), at, &options).expect("a plan")
-    };
-    let kept_out = plan(now());
-    let rejected = BTreeMap::from([(ReasonCode::Quarantined, 1)]);
-    assert_eq!(kept_out.rejected.by_reason, rejected);
-    let why = &kept_out.refused[0].why;
-    assert!(
-        why.contains("lambda") && why.contains("nodes come without InfiniBand"),
-        "{why}"
-    );
-    assert_eq!(plan(end - chrono::TimeDelta::seconds(1)).eligible, 0);
-    assert_eq!(plan(end).eligible, 1);
-}
-
-#[test]
-fn an_offer_of_a_price_list_is_matched_however_old_and_says_how_old() {
-    let view = ProviderView {
-        freshness_limit_seconds: None,
-        stale: None,
-        quarantine: None,
-    };
-    let listed = |orderable| {
-        let mut old = eight();
-        old.observed_at = now() - chrono::TimeDelta::days(3_000);
-        old.orderable = orderable;
-        let views = HashMap::from([(provider("lambda"), view.clone())]);
-        let snapshot = Snapshot::new(1, now(), [old], views);
-        let demand = one_h100(json!({}));
-        let options = SearchOptions::default();
-        search(&snapshot, &demand, &Held::new(), now(), &options).expect("a plan")
-    };
-    let reasons = listed(false).candidates.remove(0).reasons;
-    assert!(
-        reasons
-            .iter()
-            .any(|reason| reason.starts_with("Listed on ") && reason.contains("3000 days ago")),
-        "{reasons:?}"
-    );
-    // What can be ordered is never without a limit.
-    let rejected = listed(true).rejected.by_reason;
-    assert_eq!(rejected, BTreeMap::from([(ReasonCode::Stale, 1)]));
-}
-
-#[test]
-fn an_offer_as_old_as_the_limit_is_matched_and_a_stale_provider_is_named() {
-    let mut old = eight();
-    old.observed_at = now() - chrono::TimeDelta::seconds(600);
-    let view = ProviderView {
-        freshness_limit_seconds: Some(600),
-        stale: Some("the list came back empty".into()),
-        quarantine: None,
-    };
-    let snapshot = Snapshot::new(1, now(), [old], HashMap::from([(provider("lambda"), view)]));
-    let plan = search(
-        &snapshot,
-        &one_h100(json!({})),
-        &Held::new(),
-        now(),
-        &SearchOptions::default(),
-    );
-    let reasons = plan.expect("a plan").candidates.remove(0).reasons;
-    assert!(
-        reasons
-            .iter()
-            .any(|reason| reason.contains("the list came back empty")),
-        "{reasons:?}"
-    );
 }

@@ -4,6 +4,7 @@
 use std::cmp::Ordering;
 
 use ::market::demand::Ceiling;
+use ::market::provider_facts::FactsLack;
 
 use super::*;
 use crate::filter::Among;
@@ -48,15 +49,32 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
     });
     let cheapest = eligible
         .first()
-        .map(|(fit, row, _)| (fit.key, row.offer.clone()));
-    // Of what costs a tenth more at most, in the class of the cheapest, the surer come first.
+        .map(|(fit, row, _)| (*fit, row.offer.clone()));
+    // Of what costs a tenth more at most the surer come first, and the better machines.
     let place = |fit: &Fit, offer: &Offer| {
-        let least = cheapest.as_ref().expect("one").0;
-        let ties = fit.key.tier == least.tier && 10 * (fit.key.cost - least.cost) <= least.cost;
-        (!ties, ties.then(|| sureness(offer)))
+        let least = cheapest.as_ref().expect("one").0.key;
+        let ties = 10 * (fit.key.cost - least.cost) <= least.cost;
+        let (listed, age) = sureness(offer);
+        (!ties, ties.then_some((listed, fit.class, age)))
     };
     eligible.sort_by_key(|(fit, row, _)| place(fit, &row.offer));
     let best = eligible.iter().take(options.limit);
+    // Only what the walk lets in can be made a candidate.
+    let mut allowed = HashMap::new();
+    let held_rows = HeldRows::of(&filter);
+    walk(
+        &query,
+        &filter,
+        &held_rows,
+        &mut Tally::default(),
+        |group, _| {
+            let rows = group
+                .group
+                .rows()
+                .filter_map(|row| group.test(&filter, row).ok());
+            allowed.extend(rows.map(|one| (one.at(), one)));
+        },
+    );
     Plan {
         generation: snapshot.generation(),
         kind: demand.kind(),
@@ -64,17 +82,20 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
         candidates: (1..)
             .zip(best)
             .map(|(rank, (fit, _, at)): (usize, _)| {
-                let best = Eligible::at(&filter, *at, *fit).expect("a price");
+                let best = Eligible::at(&filter, allowed[at], *fit).expect("a price");
                 let candidate = best.into_candidate(rank, &query, &filter);
                 let mut candidate = candidate.expect("a cost");
                 let (least, offer) = cheapest.as_ref().expect("one");
                 if rank == 1 && candidate.lines[0].offer.offer_id != offer.offer_id {
-                    let of = |key: &Key, offer: &Offer| {
-                        let certainty = filter.certainty(offer.orderable, offer.observed_at);
-                        Standing::of(key, certainty)
+                    let of = |fit: &Fit, offer: &Offer| {
+                        let read = offer.observed_at;
+                        Standing {
+                            cost: fit.key.cost,
+                            precedence: filter.precedence(offer.orderable, fit.class, read),
+                        }
                     };
                     let name = format!("{} {}", offer.provider, offer.sku);
-                    let own = of(&fit.key, &candidate.lines[0].offer);
+                    let own = of(fit, &candidate.lines[0].offer);
                     let told = own.before(&of(least, offer), &name);
                     candidate.reasons.insert(0, told);
                 }
@@ -82,7 +103,7 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
             })
             .collect(),
         rejected: tally.rejections(),
-        refused: tally.examples(&query, &filter),
+        refused: tally.examples(&query, &filter, None),
         alternatives: Vec::new(),
         hybrid: None,
     }
@@ -99,26 +120,34 @@ pub fn sureness(offer: &Offer) -> (bool, usize) {
 /// How one offer would be taken, or the first reason why it is not eligible.
 pub fn test(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Result<Fit, ReasonCode> {
     let rate = row.rate.ok_or(ReasonCode::NoPrice)?;
+    let key = PartitionKey {
+        priced: true,
+        gpu: row.offer.gpu.clone(),
+        gpus: row.offer.gpus,
+        terms: row.offer.terms,
+    };
     match query {
-        Query::Gpus(query) => {
-            let key = PartitionKey {
-                priced: true,
-                gpu: row.offer.gpu.clone(),
-                gpus: row.offer.gpus,
-                terms: row.offer.terms,
-            };
-            query.check_shape(&key)?;
-        }
+        Query::Gpus(query) => query.check_shape(&key)?,
         Query::Train(_) | Query::Serve(_) => drop(known_node(row)?),
     }
     if !query.takes(row.offer.terms) {
         return Err(ReasonCode::Terms);
     }
     check_offer(filter, row)?;
-    let fit = query.fit(row)?;
+    let mut fit = query.fit(row)?;
     let held = filter.held.get(&row.offer.offer_id).copied().unwrap_or(0);
-    check_stock(&row.offer.availability, held, fit.nodes)?;
-    check_cost(filter, row, rate, fit.nodes)?;
+    let may_have = |nodes: u32| {
+        check_stock(&row.offer.availability, held, nodes)?;
+        check_cost(filter, row, rate, nodes)
+    };
+    may_have(fit.nodes)?;
+    // More nodes where the work costs less on them.
+    while let Some(larger) = query.larger(&fit)
+        && may_have(larger.nodes).is_ok()
+    {
+        fit = larger;
+    }
+    fit.key = query.key(&fit, &key, row.offer.price_per_node_hour);
     Ok(fit)
 }
 
@@ -136,6 +165,15 @@ fn check_offer(filter: &Filter<'_>, row: &Row) -> Result<(), ReasonCode> {
         }
     }
     let snapshot = filter.snapshot;
+    match filter.check_facts(snapshot.provider(&offer.provider)) {
+        Ok(()) => {}
+        Err(FactsLack::OperatorUnknown | FactsLack::OperatorElsewhere(_)) => {
+            return Err(ReasonCode::Operator);
+        }
+        Err(FactsLack::NoEvidence(_) | FactsLack::EvidenceEnds { .. }) => {
+            return Err(ReasonCode::Certification);
+        }
+    }
     if snapshot.quarantine(&offer.provider, filter.now).is_some() {
         return Err(ReasonCode::Quarantined);
     }

@@ -24,8 +24,7 @@ fn market(offers: Vec<Offer>) -> Snapshot {
     let views = views.map(|(word, freshness_limit_seconds)| {
         let view = ProviderView {
             freshness_limit_seconds,
-            stale: None,
-            quarantine: None,
+            ..ProviderView::default()
         };
         (provider(word), view)
     });
@@ -152,28 +151,53 @@ fn a_seller_of_prices_of_all_ages_is_looked_through_as_far_as_a_tie_goes() {
 }
 
 #[test]
-fn a_run_on_machines_of_a_better_class_ties_with_none_of_a_worse() {
+fn of_the_runs_of_a_tie_what_can_be_ordered_comes_first_then_the_better_machine_then_the_younger_price()
+ {
     let run = demand(
         "train",
         json!({"model": "Llama 3 8B", "tokens": 1_000_000_000_u64, "gpus": 16}),
     );
-    let on_vms = Offer {
+    let hours_ago = |hours: i64, offer: Offer| Offer {
+        observed_at: now() - chrono::TimeDelta::hours(hours),
+        ..offer
+    };
+    let on_vms = |sku: &str, price: &str| Offer {
         tenancy: Tenancy::Vm,
-        ..metal("vms", "H100-SXM", "20.00")
+        ..metal(sku, "H100-SXM", price)
     };
     let offers = vec![
         listed(metal("list", "H100-SXM", "20.00"), 1),
-        metal("live", "H100-SXM", "21.00"),
-        on_vms,
+        hours_ago(30, metal("old", "H100-SXM", "21.00")),
+        hours_ago(2, metal("young", "H100-SXM", "21.50")),
+        on_vms("vms", "20.50"),
+        metal("dear", "H100-SXM", "22.10"),
     ];
     let plan = found(offers.clone(), &run, 10);
-    assert_eq!(skus(&plan), ["live", "list", "vms"]);
+    assert_eq!(skus(&plan), ["young", "old", "vms", "list", "dear"]);
     let reason = told(&plan).expect("a reason");
-    assert!(reason.starts_with("It costs 5.0 % more"), "{reason}");
-    let no_metal = offers.into_iter().filter(|offer| offer.sku != "live");
-    let plan = found(no_metal.collect(), &run, 10);
-    assert_eq!(skus(&plan), ["list", "vms"]);
-    assert_eq!(told(&plan), None);
+    assert!(
+        reason.ends_with("that one stands in a price list"),
+        "{reason}"
+    );
+    let ordered = offers.iter().filter(|offer| offer.orderable).cloned();
+    let plan = found(ordered.collect(), &run, 10);
+    // The cheapest is another one now, with which the dear one ties too.
+    assert_eq!(skus(&plan), ["dear", "young", "old", "vms"]);
+    let reason = told(&plan).expect("a reason");
+    assert!(
+        reason.ends_with("this one stands on bare metal, that one on virtual machines"),
+        "{reason}"
+    );
+    let metal = offers
+        .into_iter()
+        .filter(|offer| offer.tenancy == Tenancy::BareMetal);
+    let plan = found(metal.filter(|offer| offer.orderable).collect(), &run, 10);
+    assert_eq!(skus(&plan), ["dear", "young", "old"]);
+    let reason = told(&plan).expect("a reason");
+    assert!(
+        reason.ends_with("this one was read within the hour, that one within a week"),
+        "{reason}"
+    );
 }
 
 /// By price alone another GPU is ahead: what ties is what the run costs.

@@ -3,6 +3,7 @@
 
 use market::gpu::GpuIdentity;
 use market::offer::AvailabilityLevel;
+use market::provider_facts::ProviderFacts;
 use proptest::prelude::*;
 
 use super::super::scan::sureness;
@@ -21,11 +22,11 @@ impl Reader<'_> {
         self.demand[field].as_u64().expect("a number")
     }
 
-    fn offer(&self, id: &OfferId) -> Offer {
+    pub(super) fn offer(&self, id: &OfferId) -> Offer {
         self.snapshot.offer(id).expect("on sale").to_offer()
     }
 
-    fn held(&self, offer: &Offer) -> u32 {
+    pub(super) fn held(&self, offer: &Offer) -> u32 {
         self.held.get(&offer.offer_id).copied().unwrap_or(0)
     }
 
@@ -107,7 +108,50 @@ impl Reader<'_> {
             let date = offer.observed_at.format("%Y-%m-%d").to_string();
             return self.limit(offer).is_none() && listed.starts_with(&date);
         }
+        if let Some((company, law)) = line.split_once(" operates it, under the law of ") {
+            let operator = self.facts(offer).operator.as_ref();
+            return operator.is_some_and(|one| one.company == company)
+                && !self.lacks_operator(offer)
+                && operator.is_some_and(|one| one.country.to_string() == law);
+        }
+        if let Some(told) = line.strip_prefix("It has ") {
+            let (name, told) = told.split_once(" with evidence (").expect("a name");
+            let (evidence, until) = told.split_once(") valid until ").expect("evidence");
+            let until = until.parse().expect("a day");
+            let mut known = self.facts(offer).certifications.iter();
+            return !self.lacks_certification(offer)
+                && known.any(|one| {
+                    (one.name.as_str(), one.evidence.as_str()) == (name, evidence)
+                        && one.valid_until == until
+                });
+        }
         panic!("nobody can check: {line}");
+    }
+
+    /// What is on record of the provider of an offer.
+    fn facts(&self, offer: &Offer) -> &ProviderFacts {
+        let view = self.snapshot.provider(&offer.provider);
+        &view.expect("a provider of which something is known").facts
+    }
+
+    fn lacks_operator(&self, offer: &Offer) -> bool {
+        let laws = self.listed("policy", "operator_countries");
+        let view = self.snapshot.provider(&offer.provider);
+        let operator = view.and_then(|view| view.facts.operator.as_ref());
+        let law = operator.map(|one| one.country.to_string().to_lowercase());
+        !laws.is_empty() && law.is_none_or(|law| !laws.contains(&law))
+    }
+
+    fn lacks_certification(&self, offer: &Offer) -> bool {
+        let view = self.snapshot.provider(&offer.provider);
+        let known = view.map_or(&[][..], |view| &view.facts.certifications);
+        let hours = self.demand["window"]["duration_hours"].as_u64();
+        let wanted = chrono::TimeDelta::hours(hours.map_or(0, |hours| hours as i64 + 24));
+        let good = |name: &String| {
+            let mut days = known.iter().filter(|one| one.name.as_str() == name);
+            days.any(|one| one.valid_until >= (now() + wanted).date_naive())
+        };
+        !self.listed("policy", "certifications").iter().all(good)
     }
 
     /// Whether a reason for a refusal is true of the offer, whatever else keeps it out.
@@ -116,30 +160,65 @@ impl Reader<'_> {
         let wanted = self.demand["gpu"].as_str().expect("a GPU");
         let whole = offer.gpus.as_whole();
         let nodes = self.number("nodes") as u32;
-        let stock = &offer.availability;
-        let seller = offer.provider.to_string();
-        let quarantine = self
-            .snapshot
-            .provider(&offer.provider)
-            .and_then(|view| view.quarantine.clone());
         match code {
-            R::NoPrice => offer.price_per_node_hour.units() <= 0,
             R::Gpu => {
                 wanted != "any" && offer.gpu.to_string() != wanted && offer.gpu.family() != wanted
             }
-            R::GpuFormUnknown => matches!(offer.gpu, GpuIdentity::FamilyOnly(_)),
-            R::Slice => whole.is_none(),
             R::GpusPerNode => whole.is_some_and(|gpus| u64::from(gpus) != self.number("count")),
             R::Terms => {
                 (offer.terms == Terms::Spot) != (self.demand["spot"] == true)
                     || offer.terms == Terms::Floor
             }
+            R::NotEnoughNodes | R::Held => self.is_short(code, offer, nodes),
+            R::Ceiling => {
+                let node = offer.price_per_node_hour.units();
+                let gpus = i64::from(whole.expect("whole"));
+                (self.ceiling("usd_per_gpu_hour")).is_some_and(|most| node > most * gpus)
+                    || (self.ceiling("usd_per_hour"))
+                        .is_some_and(|most| node * i64::from(nodes) > most)
+            }
+            other => (self.rule_keeps_out(other, offer))
+                .unwrap_or_else(|| panic!("{other} is no reason of GPUs")),
+        }
+    }
+
+    /// A limit of the demand. Units: 1e-8 US dollars per hour.
+    pub(super) fn ceiling(&self, field: &str) -> Option<i64> {
+        let text = self.demand["ceiling"][field].as_str()?;
+        Some(crate::samples::usd(text).units())
+    }
+
+    /// Whether so many nodes are not to be had, for this reason.
+    pub(super) fn is_short(&self, code: ReasonCode, offer: &Offer, nodes: u32) -> bool {
+        let stock = &offer.availability;
+        let held = self.held(offer);
+        let fewer = |than: u32| !stock.at_least && stock.nodes.is_some_and(|free| free < than);
+        if code == ReasonCode::NotEnoughNodes {
+            return fewer(nodes);
+        }
+        held > 0 && (stock.nodes.is_none() || fewer(nodes + held))
+    }
+
+    /// Whether a reason that any kind of demand may give is true of the offer; `None` of others.
+    pub(super) fn rule_keeps_out(&self, code: ReasonCode, offer: &Offer) -> Option<bool> {
+        use ReasonCode as R;
+        let seller = offer.provider.to_string();
+        Some(match code {
+            R::NoPrice => offer.price_per_node_hour.units() <= 0,
+            R::GpuFormUnknown => matches!(offer.gpu, GpuIdentity::FamilyOnly(_)),
+            R::Slice => offer.gpus.as_whole().is_none(),
             R::ProviderPolicy => {
                 let allowed = self.listed("policy", "allow_providers");
                 self.listed("policy", "deny_providers").contains(&seller)
                     || (!allowed.is_empty() && !allowed.contains(&seller))
             }
-            R::Quarantined => quarantine.is_some_and(|one| now() < one.until),
+            R::Operator => self.lacks_operator(offer),
+            R::Certification => self.lacks_certification(offer),
+            R::Quarantined => {
+                let view = self.snapshot.provider(&offer.provider);
+                let quarantine = view.and_then(|view| view.quarantine.as_ref());
+                quarantine.is_some_and(|one| now() < one.until)
+            }
             R::Place => {
                 let place = |text: Option<String>| text.unwrap_or_default().to_lowercase();
                 let country = place(offer.place.country.map(|country| country.to_string()));
@@ -161,31 +240,13 @@ impl Reader<'_> {
                         .limit(offer)
                         .map_or(offer.orderable, |limit| age > limit)
             }
-            R::SoldOut => stock.level == AvailabilityLevel::None,
-            R::NotEnoughNodes => !stock.at_least && stock.nodes.is_some_and(|free| free < nodes),
-            R::Held => {
-                let held = self.held(offer);
-                held > 0
-                    && stock
-                        .nodes
-                        .is_none_or(|free| !stock.at_least && free < nodes + held)
-            }
-            R::Ceiling => {
-                let limit = |field: &str| {
-                    let text = self.demand["ceiling"][field].as_str()?;
-                    Some(crate::samples::usd(text).units())
-                };
-                let node = offer.price_per_node_hour.units();
-                let gpus = i64::from(whole.expect("whole"));
-                limit("usd_per_gpu_hour").is_some_and(|most| node > most * gpus)
-                    || limit("usd_per_hour").is_some_and(|most| node * i64::from(nodes) > most)
-            }
-            other => panic!("{other} is no reason of GPUs"),
-        }
+            R::SoldOut => offer.availability.level == AvailabilityLevel::None,
+            _ => return None,
+        })
     }
 
     /// Whether the words of a refusal name the figure of this very offer.
-    fn names_its_figure(&self, refused: &Refused, offer: &Offer) -> bool {
+    pub(super) fn names_its_figure(&self, refused: &Refused, offer: &Offer) -> bool {
         use ReasonCode as R;
         let figure = match refused.reason {
             R::NoPrice => offer.price_per_node_hour.to_string(),
@@ -193,7 +254,9 @@ impl Reader<'_> {
             R::GpuFormUnknown => offer.gpu.family().to_owned(),
             R::Slice => offer.gpus.to_string(),
             R::Terms => offer.terms.to_string(),
-            R::ProviderPolicy | R::Quarantined => offer.provider.to_string(),
+            R::ProviderPolicy | R::Operator | R::Certification | R::Quarantined => {
+                offer.provider.to_string()
+            }
             R::Tenancy => offer.tenancy.to_string(),
             R::Stale if self.limit(offer).is_some() => {
                 format!("{} s ago", (now() - offer.observed_at).num_seconds())
@@ -205,10 +268,19 @@ impl Reader<'_> {
     }
 }
 
+/// What is told apart by no class of machine.
+pub(super) fn one_class(_: &Candidate) -> (u8, String) {
+    (0, String::new())
+}
+
 /// Whether the first candidate tells why it stands before a cheaper one; what it tells is checked,
-/// and that it does so just where it must.
+/// and that it does so just where it must. Runs stand on one class of machine or another.
 #[track_caller]
-pub(super) fn tells_its_tie(plan: &Plan, rank: impl Fn(&Candidate) -> (u8, Money)) -> bool {
+pub(super) fn tells_its_tie(
+    plan: &Plan,
+    rank: impl Fn(&Candidate) -> Money,
+    class: impl Fn(&Candidate) -> (u8, String),
+) -> bool {
     let Some(first) = plan.candidates.first() else {
         return false;
     };
@@ -225,12 +297,12 @@ pub(super) fn tells_its_tie(plan: &Plan, rank: impl Fn(&Candidate) -> (u8, Money
         .expect("a share");
     let (name, told) = told.split_once(": up to 10 % is a tie").expect("a name");
     let units = |money: Money| money.units() as f64;
-    let is = (units(rank(first).1) / units(least.1).max(1.0) - 1.0) * 100.0;
+    let is = (units(rank(first)) / units(least).max(1.0) - 1.0) * 100.0;
     assert!(
         (more.parse::<f64>().expect("a share") - is).abs() < 0.051,
         "{told}: {is}"
     );
-    assert!(rank(first).0 == least.0 && is < 10.000_1);
+    assert!(is < 10.000_1);
     let named = |one: &&Candidate| {
         let of = |line: &crate::plan::CandidateLine| {
             format!("{} {}", line.offer.provider, line.offer.sku)
@@ -250,16 +322,19 @@ pub(super) fn tells_its_tie(plan: &Plan, rank: impl Fn(&Candidate) -> (u8, Money
             "within 30 days",
         ];
         let age = |past: usize| ages.get(past).copied().unwrap_or("more than 30 days ago");
-        let words = if own.0 == other.0 {
+        let (stands, beside) = (class(first), class(one));
+        let words = if own.0 != other.0 {
+            "this one can be ordered, that one stands in a price list".to_owned()
+        } else if stands.0 != beside.0 {
+            format!("this one stands on {}, that one on {}", stands.1, beside.1)
+        } else {
             format!(
                 "this one was read {}, that one {}",
                 age(own.1),
                 age(other.1)
             )
-        } else {
-            "this one can be ordered, that one stands in a price list".to_owned()
         };
-        own < other && told.ends_with(&words)
+        (own.0, stands.0, own.1) < (other.0, beside.0, other.1) && told.ends_with(&words)
     };
     let mut cheapest = plan.candidates.iter().filter(named);
     assert!(cheapest.any(surer), "{told}: {plan:?}");
@@ -281,7 +356,7 @@ proptest! {
         let options = SearchOptions { limit: 100, ..SearchOptions::default() };
         let plan = search(&snapshot, &demand("gpus", fields.clone()), &held, now(), &options).expect("a plan");
         let reader = Reader { snapshot: &snapshot, held: &held, demand: fields };
-        let told = tells_its_tie(&plan, |one| (0, one.cost_per_hour));
+        let told = tells_its_tie(&plan, |one| one.cost_per_hour, one_class);
         for candidate in &plan.candidates {
             prop_assert!(candidate.reasons.len() >= 3);
             let told = told && candidate.rank == 1;
@@ -295,7 +370,8 @@ proptest! {
                     code,
                     ReasonCode::NotOrderable | ReasonCode::PlaceUnknown | ReasonCode::Tenancy
                 );
-                let of_models = (ReasonCode::Precision..=ReasonCode::Spread).contains(&code);
+                let of_models = (ReasonCode::Precision..=ReasonCode::Spread).contains(&code)
+                    || code == ReasonCode::CeilingUnproved;
                 let form_known = code == ReasonCode::GpuFormUnknown && wanted == "H100";
                 let of_gpus = !(other || of_models || form_known);
                 let offer = &candidate.lines[0].offer;

@@ -3,6 +3,7 @@
 use market::fabric::Internode;
 use market::offer::{Availability, Tenancy};
 use market::place::Country;
+use market::provider_facts::ProviderFacts;
 use market::quantity::GpuCount;
 use proptest::prelude::*;
 
@@ -79,7 +80,8 @@ pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
     // Seconds until the quarantine of one of them ends; at the very moment it is over.
     let quarantine = mostly(vec![None], vec![Some(0_i64), Some(1)]);
     let offers = prop::collection::vec((any_offer(), taken), 0..80);
-    (offers, quarantine).prop_map(|(offers, quarantine)| {
+    let facts = prop::array::uniform4(any_facts());
+    (offers, quarantine, facts).prop_map(|(offers, quarantine, facts)| {
         let mut held = Held::new();
         let mut all = Vec::new();
         for (at, (mut offer, taken)) in offers.into_iter().enumerate() {
@@ -87,13 +89,14 @@ pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
             held.insert(offer.offer_id, taken);
             all.push(offer);
         }
-        let view = |limit| ProviderView {
+        let view = |limit, facts| ProviderView {
             freshness_limit_seconds: limit,
             stale: None,
             quarantine: (limit == Some(600))
                 .then_some(quarantine)
                 .flatten()
                 .map(ends_in),
+            facts,
         };
         // One reads once a day, and one sells by price lists.
         let limits = [
@@ -102,8 +105,31 @@ pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
             ("c", Some(90_000)),
             ("d", None),
         ];
-        let providers = limits.map(|(word, limit)| (provider(word), view(limit)));
-        (Snapshot::new(1, now(), all, providers.into()), held)
+        let of = limits.into_iter().zip(facts);
+        let providers = of.map(|((word, limit), facts)| (provider(word), view(limit, facts)));
+        (Snapshot::new(1, now(), all, providers.collect()), held)
+    })
+}
+
+/// What is on record of one of them: all that is asked for by the rules below, often.
+fn any_facts() -> impl Strategy<Value = ProviderFacts> {
+    let country = mostly(vec![Some("DE"), Some("US")], vec![None]);
+    // Days from now to the last on which the evidence is good.
+    let days = mostly(vec![2_i64, 30, 400], vec![-1, 0, 1]);
+    let name = prop::sample::select(vec!["iso27001", "iso27001", "soc2_type2", "c5"]);
+    let certified = prop::collection::vec((name, days), 0..5);
+    (country, certified).prop_map(|(country, certified)| {
+        let operator = country.map(|country| json!({"company": "One", "country": country}));
+        let certified = certified.into_iter().map(|(name, days)| {
+            let until = (now() + chrono::TimeDelta::days(days)).date_naive();
+            json!({"name": name, "evidence": "seen", "valid_until": until})
+        });
+        let certified: Vec<_> = certified.collect();
+        let mut facts = json!({"certifications": certified});
+        if let Some(operator) = operator {
+            facts["operator"] = operator;
+        }
+        serde_json::from_value(facts).expect("facts")
     })
 }
 
@@ -115,15 +141,41 @@ fn ends_in(seconds: i64) -> Quarantine {
 }
 
 pub fn any_shared() -> impl Strategy<Value = Value> {
-    let shared = vec![
+    prop::sample::select(rules())
+}
+
+/// Any of them together: what one leaves another may forbid.
+pub fn any_rules() -> impl Strategy<Value = Value> {
+    let rules = rules();
+    let most = rules.len().min(4);
+    prop::sample::subsequence(rules, 0..=most).prop_map(|some| {
+        let mut all = json!({});
+        for rule in some {
+            for (group, fields) in rule.as_object().expect("an object") {
+                match (all.get_mut(group), fields) {
+                    (Some(Value::Object(known)), Value::Object(fields)) => {
+                        known.extend(fields.clone());
+                    }
+                    _ => all[group] = fields.clone(),
+                }
+            }
+        }
+        all
+    })
+}
+
+fn rules() -> Vec<Value> {
+    vec![
         json!({}),
         json!({"places": {"countries": ["US"]}}),
         json!({"places": {"regions": ["DE", "us"]}}),
         json!({"tenancy": ["bare_metal", "vm"]}),
         json!({"policy": {"deny_providers": ["a"], "allow_ethernet": true}}),
         json!({"policy": {"allow_providers": ["a", "b"]}}),
+        json!({"policy": {"operator_countries": ["DE"]}}),
+        json!({"policy": {"certifications": ["iso27001"]}}),
+        json!({"policy": {"certifications": ["soc2_type2", "iso27001"], "operator_countries": ["US", "FR"]}}),
         json!({"ceiling": {"usd_per_gpu_hour": "3.50"}}),
         json!({"ceiling": {"usd_per_hour": "28.00"}}),
-    ];
-    prop::sample::select(shared)
+    ]
 }

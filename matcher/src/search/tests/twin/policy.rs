@@ -3,10 +3,26 @@
 //!
 //! `PLANS` says how many plans are looked at; `cargo xtask policy` looks at a million.
 
-use chrono::TimeDelta;
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
 use super::*;
 use crate::plan::CandidateLine;
+
+/// The last day for which capacity of a window may be wanted. The hand-off is waited for until the
+/// latest start, else a day.
+fn last_day(window: &Value) -> NaiveDate {
+    let time = |field: &str| -> Option<DateTime<Utc>> {
+        let text = window[field].as_str()?;
+        Some(text.parse().expect("a time"))
+    };
+    let hours = |hours: i64| TimeDelta::hours(hours);
+    let last = match (window["duration_hours"].as_i64(), time("end")) {
+        (Some(length), _) => time("start_latest").unwrap_or(now() + hours(24)) + hours(length),
+        (None, Some(end)) => end,
+        (None, None) => now(),
+    };
+    last.date_naive()
+}
 
 /// Why a line must not have been taken.
 fn breach(snapshot: &Snapshot, demand: &Value, line: &CandidateLine) -> Option<String> {
@@ -41,7 +57,23 @@ fn breach(snapshot: &Snapshot, demand: &Value, line: &CandidateLine) -> Option<S
             .and_then(|text| Money::parse(text, amount.currency()).ok());
         limit.is_some_and(|limit| amount > limit)
     };
+    let facts = serde_json::to_value(&view.facts).expect("json");
+    let law = facts["operator"]["country"].as_str();
+    let certified = |name: &Value| {
+        let known = facts["certifications"].as_array();
+        let last = last_day(&demand["window"]).to_string();
+        known
+            .into_iter()
+            .flatten()
+            .any(|one| one["name"] == *name && one["valid_until"].as_str() >= Some(last.as_str()))
+    };
+    let wanted = policy["certifications"].as_array();
     let rules = [
+        (!within(&policy["operator_countries"], law), "operator"),
+        (
+            !wanted.into_iter().flatten().all(certified),
+            "certification",
+        ),
         (
             listed(&policy["deny_providers"], provider) == Some(true),
             "denied",
@@ -127,6 +159,21 @@ fn any_kind() -> impl Strategy<Value = Value> {
     ])
 }
 
+/// When the capacity is wanted: from hours to many days, so that evidence ends before it or after.
+fn any_window() -> impl Strategy<Value = Value> {
+    let at = |hours: i64| (now() + TimeDelta::hours(hours)).to_rfc3339();
+    prop::sample::select(vec![
+        Value::Null,
+        Value::Null,
+        json!({"end": at(5)}),
+        json!({"end": at(20)}),
+        json!({"end": at(500)}),
+        json!({"duration_hours": 10}),
+        json!({"duration_hours": 20}),
+        json!({"start_latest": at(2), "duration_hours": 600}),
+    ])
+}
+
 fn plans() -> u32 {
     let given = std::env::var("PLANS").ok();
     given.map_or(120, |count| count.parse().expect("a number of plans"))
@@ -139,13 +186,17 @@ proptest! {
     fn no_plan_takes_what_the_policy_forbids(
         (snapshot, held) in any_market(),
         kind in any_kind(),
-        shared in any_shared(),
-        of_serve in any_shared(),
+        shared in any_rules(),
+        of_serve in any_rules(),
+        window in any_window(),
         simulated in prop::bool::weighted(0.02),
     ) {
         let mut body = with(kind, shared);
         if body["kind"] == "hybrid" {
             body["serve"] = with(body["serve"].clone(), of_serve);
+            body["serve"]["window"] = window;
+        } else if body["window"].is_null() {
+            body["window"] = window;
         }
         let demand: Demand = serde_json::from_value(body).expect("a demand");
         // A half that allows nothing of the whole is refused before any search.

@@ -1,8 +1,11 @@
 //! The rules of each kind of demand, written down once more: loops in place of closed forms.
 
+use std::cell::RefCell;
+
 use market::demand::{LatencyObjective, Model, Precision, TrainMethod};
 use market::fabric::Internode;
 use market::gpu::GpuIdentity;
+use market::ids::ProviderId;
 use market::offer::{AvailabilityLevel, Tenancy};
 
 use super::super::scan::sureness;
@@ -12,6 +15,7 @@ use crate::perf::chip::Chip;
 use crate::perf::constants::Constants;
 use crate::perf::memory::{TRAINING_FRACTION, TrainingMemory};
 use crate::perf::replica::{CacheFormat, CannotServe, WeightFormat};
+use crate::perf::run::tests::naive;
 use crate::perf::run::{RunNodes, RunWork};
 use crate::perf::serving::ServingWork;
 use crate::samples::usd;
@@ -36,6 +40,27 @@ impl Twin<'_> {
             .collect()
     }
 
+    /// Whether the operator is under none of the named laws, and whether a certification is lacking
+    /// on the last day for which it may be wanted.
+    fn lacks(&self, seller: &ProviderId) -> (bool, bool) {
+        let facts = self.snapshot.provider(seller).map(|view| &view.facts);
+        let laws = self.words("policy", "operator_countries");
+        let operator = facts.and_then(|facts| facts.operator.as_ref());
+        let law = operator.map(|operator| operator.country.to_string());
+        let wanted = self.shared["window"]["duration_hours"].as_i64();
+        // The hand-off is waited for a day.
+        let wanted = wanted.map_or(0, |hours| hours + 24);
+        let day = (now() + chrono::TimeDelta::hours(wanted)).date_naive();
+        let has = |name: &String| {
+            let mut known = facts.into_iter().flat_map(|facts| &facts.certifications);
+            known.any(|one| one.name.as_str() == name && day <= one.valid_until)
+        };
+        (
+            !laws.is_empty() && !law.is_some_and(|law| laws.contains(&law)),
+            !self.words("policy", "certifications").iter().all(has),
+        )
+    }
+
     pub fn shared_reason(&self, offer: &Offer) -> Option<ReasonCode> {
         let (deny, allow) = (
             self.words("policy", "deny_providers"),
@@ -46,6 +71,7 @@ impl Twin<'_> {
             self.words("places", "regions"),
         );
         let seller = offer.provider.to_string();
+        let (lacks_operator, lacks_certification) = self.lacks(&offer.provider);
         let country = offer.place.country.map(|country| country.to_string());
         let region = offer
             .place
@@ -77,6 +103,8 @@ impl Twin<'_> {
                 deny.contains(&seller) || !(allow.is_empty() || allow.contains(&seller)),
                 ReasonCode::ProviderPolicy,
             ),
+            (lacks_operator, ReasonCode::Operator),
+            (lacks_certification, ReasonCode::Certification),
             (quarantined, ReasonCode::Quarantined),
             (
                 !countries.is_empty() && country.is_none(),
@@ -170,7 +198,9 @@ impl Twin<'_> {
                         place,
                         offer.offer_id,
                     );
-                    good.push(((key, names), nodes, sureness(&offer)));
+                    let (listed, past) = sureness(&offer);
+                    let first = (listed, key.class(), past);
+                    good.push(((key.rank(), names), nodes, first));
                 }
                 Err(code) => *counts.entry(code).or_default() += 1,
             }
@@ -182,17 +212,19 @@ impl Twin<'_> {
         let of_several = of_several.map(|fleet| {
             let sure = fleet.lines.iter().map(|line| sureness(&line.offer)).max();
             let cost = i128::from(fleet.cost_per_hour.units());
-            ((0, cost), sure.expect("a line"), taken(fleet))
+            let (listed, past) = sure.expect("a line");
+            (cost, (listed, 0, past), taken(fleet))
         });
-        let of_one = good.into_iter().map(|((key, names), nodes, sure)| {
+        let of_one = good.into_iter().map(|(((cost, _), names), nodes, first)| {
             let taken = vec![(names.3, nodes)];
-            (key.rank(), sure, taken)
+            (cost, first, taken)
         });
         let mut all: Vec<_> = of_several.into_iter().chain(of_one).collect();
-        // Whatever costs a tenth more than the cheapest at most goes by how sure it is.
-        if let Some((tier, least)) = all.first().map(|(rank, ..)| *rank) {
-            let ties = |(own, cost): (u8, i128)| own == tier && cost * 10 <= least * 11;
-            all.sort_by_key(|(rank, sure, _)| (!ties(*rank), ties(*rank).then_some(*sure)));
+        // Whatever costs a tenth more than the cheapest at most goes by what can be ordered, what it
+        // stands on, and how old its price is.
+        if let Some(least) = all.first().map(|(cost, ..)| *cost) {
+            let ties = |cost: i128| cost * 10 <= least * 11;
+            all.sort_by_key(|(cost, first, _)| (!ties(*cost), ties(*cost).then_some(*first)));
         }
         let best: Vec<_> = all.into_iter().take(10).map(|(.., taken)| taken).collect();
         let found: Vec<_> = plan.candidates.iter().map(taken).collect();
@@ -241,27 +273,37 @@ fn taken(candidate: &Candidate) -> Vec<(OfferId, u32)> {
         .collect()
 }
 
-/// A rank key of which it is known what in it is a cost.
-pub trait Costs: Ord + Clone {
-    /// The class of machine, and the cost. Units: 1e-8 US dollars.
-    fn rank(&self) -> (u8, i128);
-}
+/// What is known of where an offer ranks.
+pub trait Costs {
+    /// What it costs (1e-8 US dollars), and what decides among equals.
+    fn rank(&self) -> (i128, u64);
 
-impl Costs for i64 {
-    fn rank(&self) -> (u8, i128) {
-        (0, i128::from(*self))
+    /// The class of machine, which decides within a tie.
+    fn class(&self) -> u8 {
+        0
     }
 }
 
-impl Costs for (u8, i128) {
-    fn rank(&self) -> (u8, i128) {
-        *self
+impl Costs for i64 {
+    fn rank(&self) -> (i128, u64) {
+        (i128::from(*self), 0)
+    }
+}
+
+/// What a run costs, and what it stands on.
+impl Costs for (i128, u8) {
+    fn rank(&self) -> (i128, u64) {
+        (self.0, 0)
+    }
+
+    fn class(&self) -> u8 {
+        self.1
     }
 }
 
 impl Costs for (i128, u64) {
-    fn rank(&self) -> (u8, i128) {
-        (0, self.0)
+    fn rank(&self) -> (i128, u64) {
+        *self
     }
 }
 
@@ -312,7 +354,7 @@ pub fn train_rules(
     gpus: Option<u32>,
     hours: Option<f64>,
     offer: &Offer,
-) -> Result<((u8, i128), u32), ReasonCode> {
+) -> Result<((i128, u8), u32), ReasonCode> {
     let model = ModelFigures::of(&Model::Named("Llama 3 70B".into())).expect("known");
     if !offer.price_per_node_hour.is_positive() {
         return Err(ReasonCode::NoPrice);
@@ -352,12 +394,10 @@ pub fn train_rules(
         step_sequences: None,
         tokens: 10_000_000_000,
         checkpoint_interval_seconds: None,
+        checkpoint_bytes: None,
     };
-    // Each offer is predicted anew: no shape is remembered.
     let kind = RunNodes::new(spec, per_node, offer.internode).expect("published");
-    let run_on = |nodes: u32| work.best_on(Constants::product(), &kind, nodes);
-    let run_hours = |nodes: u32| run_on(nodes).map_or(f64::INFINITY, |run| run.hours);
-    let in_time = |nodes: u32| hours.is_none_or(|hours| run_hours(nodes) <= hours);
+    let on = |nodes: u32| predicted(&work, &kind, offer.internode, nodes);
     let gang = || match () {
         () if offer.tenancy == Tenancy::Container || offer.tenancy == Tenancy::Managed => {
             Some(ReasonCode::GangTenancy)
@@ -368,54 +408,105 @@ pub fn train_rules(
         }
         () => None,
     };
-    let nodes = if let Some(gpus) = gpus {
-        if gpus % per_node != 0 {
-            return Err(ReasonCode::GpusDoNotDivide);
-        }
-        if !fits(gpus / per_node) {
-            return Err(ReasonCode::Memory);
-        }
-        gpus / per_node
-    } else {
-        let for_memory = (1..=MAX_NODES)
+    let fewest = match gpus {
+        Some(gpus) if gpus % per_node != 0 => return Err(ReasonCode::GpusDoNotDivide),
+        Some(gpus) if !fits(gpus / per_node) => return Err(ReasonCode::Memory),
+        Some(gpus) => gpus / per_node,
+        None => (1..=MAX_NODES)
             .find(|nodes| fits(*nodes))
-            .ok_or(ReasonCode::Memory)?;
-        if for_memory > 1
-            && let Some(code) = gang()
-        {
-            return Err(code);
-        }
-        // One node may be in time where two over Ethernet are not.
-        hours.map_or(for_memory, |hours| {
-            RunWork::fewest_in_time(run_on, for_memory, MAX_NODES, hours).unwrap_or(MAX_NODES)
-        })
+            .ok_or(ReasonCode::Memory)?,
     };
-    if nodes > 1
+    if fewest > 1
         && let Some(code) = gang()
     {
         return Err(code);
     }
-    if !in_time(nodes) {
-        return Err(ReasonCode::Deadline);
+    let most = match gpus {
+        Some(_) => fewest,
+        None if gang().is_some() => 1,
+        // More are above the ceiling at any price of the market.
+        None => MOST_NODES,
+    };
+    let rate = offer.rate().expect("it fits").money_per_gpu_hour().units();
+    // Each number of nodes by itself: what it costs, and why it will not do.
+    let mut refusal = None;
+    let mut best: Option<(i128, u32)> = None;
+    for nodes in fewest..=most {
+        let Some((gpu_hours, run_hours)) = on(nodes) else {
+            continue;
+        };
+        let late = hours.is_some_and(|hours| run_hours > hours);
+        if late {
+            continue;
+        }
+        if let Some(code) = twin.stock_and_cost_reason(offer, nodes) {
+            // With more nodes no other offer has enough of them, or is below the ceiling.
+            refusal.get_or_insert(code);
+            break;
+        }
+        let seconds = (gpu_hours * 3_600.0).ceil() as i64;
+        let cost = i128::from(rate) * i128::from(seconds) / 3_600;
+        if best.is_none_or(|(least, _)| cost < least) {
+            best = Some((cost, nodes));
+        }
     }
-    if let Some(code) = twin.stock_and_cost_reason(offer, nodes) {
-        return Err(code);
-    }
+    let Some((cost, nodes)) = best else {
+        let late = || match gpus {
+            None => gang().unwrap_or(ReasonCode::Deadline),
+            Some(_) => ReasonCode::Deadline,
+        };
+        return Err(refusal.unwrap_or_else(late));
+    };
     let machine = match offer.tenancy {
         Tenancy::BareMetal => 0,
         Tenancy::Vm => 1,
         _ => 2,
-    } + if nodes > 1 && !rdma { 3 } else { 0 };
+    };
+    // Over Ethernet no kind of machine but bare metal is told from another.
+    let over_ethernet = nodes > 1 && !rdma;
+    let machine = if over_ethernet {
+        3 + machine.min(1)
+    } else {
+        machine
+    };
     let small = u8::from(!(board && per_node == 8 && spec.memory_gb >= 80.0));
-    let seconds = (run_on(nodes).expect("it fits").gpu_hours() * 3_600.0).ceil() as i64;
-    let rate = offer.rate().expect("it fits").money_per_gpu_hour().units();
-    Ok((
-        (
-            machine * 2 + small,
-            i128::from(rate) * i128::from(seconds) / 3_600,
-        ),
-        nodes,
-    ))
+    Ok(((cost, machine * 2 + small), nodes))
+}
+
+/// The most nodes that the twin's demands may take of the cheapest node of its markets.
+const MOST_NODES: u32 = 115;
+
+/// GPU-hours and hours of the run on so many nodes, by plain loops over every layout, remembered
+/// from one random market to the next.
+fn predicted(
+    work: &RunWork,
+    kind: &RunNodes,
+    internode: Internode,
+    nodes: u32,
+) -> Option<(f64, f64)> {
+    type Shape = (String, u32, Internode, u32);
+    thread_local! {
+        static KNOWN: RefCell<HashMap<Shape, Option<(f64, f64)>>> = RefCell::default();
+    }
+    let shape = (kind.chip.name.clone(), kind.gpus_per_node, internode, nodes);
+    KNOWN.with_borrow_mut(|known| {
+        *known.entry(shape).or_insert_with(|| {
+            let gpus = f64::from(nodes * kind.gpus_per_node);
+            let rate = naive(work, kind, nodes)?;
+            let hours = work.tokens as f64 / (rate * useful_share(work, gpus)) / 3_600.0;
+            Some((hours * gpus, hours))
+        })
+    })
+}
+
+/// What failures and checkpoints leave of the time. Source: Daly 2006.
+fn useful_share(work: &RunWork, gpus: f64) -> f64 {
+    let between = 51_000.0 * 3_600.0 / gpus;
+    let written = work.model.params_total * 14.0 / 10e9;
+    let ratio = written / (2.0 * between);
+    let first = (2.0 * written * between).sqrt();
+    let interval = first * (1.0 + ratio.sqrt() / 3.0 + ratio / 9.0) - written;
+    1.0 - (written / interval + (interval / 2.0 + 600.0) / between)
 }
 
 /// The rules of a fleet of one offer for so many requests in flight, with the nodes found by

@@ -3,12 +3,13 @@
 //! A line that cannot be read is as wrong as one that is not true.
 
 mod fleets;
+mod refused;
 mod runs;
 
 use market::gpu::GpuSpec;
 
 use super::super::*;
-use super::explained::{Reader, tells_its_tie};
+use super::explained::{Reader, one_class, tells_its_tie};
 
 /// The figure between two pieces of text.
 #[track_caller]

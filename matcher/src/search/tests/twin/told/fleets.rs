@@ -25,6 +25,9 @@ impl Reader<'_> {
                 && (price * full * 3_600.0 / 1e6 - cost).abs() <= 0.0001 * full * 3_600.0 / 1e6
                 && self.carries(line, full);
         }
+        if lines.len() > 1 && line.starts_with("The warm buffer of 20 % is ") {
+            return self.could_be_left_out(line, candidate);
+        }
         if line.starts_with("No fleet of the ") || line.starts_with("The best found of the ") {
             let offers = number(line, " the ", " offer");
             return lines.len() as f64 <= offers && offers <= self.snapshot.len() as f64;
@@ -134,6 +137,63 @@ impl Reader<'_> {
             && tokens <= tokens_per_second * 0.8 * 1.000_001
     }
 
+    /// Whether so many nodes at this price could be left out of a fleet that wrote all it can, and no
+    /// dearer ones could.
+    fn could_be_left_out(&self, line: &str, candidate: &Candidate) -> bool {
+        let told: Vec<_> = (candidate.reasons.iter())
+            .filter(|line| line.contains(": A copy of "))
+            .collect();
+        let of = |field: &str| self.demand[field].as_f64().expect("a number");
+        let asked = of("requests_per_second") * of("output_tokens");
+        let survives = self.demand.get("survive").is_some();
+        let parts: Vec<_> = (candidate.lines.iter().zip(told))
+            .map(|(one, line)| {
+                let copies = f64::from(gpus(&one.offer) / width(line));
+                let writes = number(line, "writes about ", " tokens/s") * copies;
+                let rate = one.offer.rate().expect("a rate").money_per_gpu_hour();
+                (one, writes, rate.units() * i64::from(gpus(&one.offer)))
+            })
+            .collect();
+        let carries = |left: &[u32], slack: f64| {
+            let written = |lost: Option<&str>| -> f64 {
+                let standing = parts.iter().zip(left);
+                standing
+                    .filter(|((one, ..), _)| Some(one.offer.provider.as_str()) != lost)
+                    .map(|((_, writes, _), nodes)| writes * f64::from(*nodes))
+                    .sum()
+            };
+            let mut lost = parts
+                .iter()
+                .map(|(one, ..)| Some(one.offer.provider.as_str()));
+            written(None) >= asked * slack
+                && (!survives || lost.all(|lost| written(lost) >= asked * slack))
+        };
+        let (nodes, price) = (
+            number(line, "20 % is ", " node") as u32,
+            crate::samples::usd(figure(line, "of them, ", " USD per hour")).units(),
+        );
+        let (mut possible, mut dearest) = (false, 0);
+        let mut left: Vec<u32> = vec![0; parts.len()];
+        loop {
+            let out = parts.iter().zip(&left).map(|((one, _, each), left)| {
+                let out = one.nodes - left;
+                (out, each * i64::from(out))
+            });
+            let (out, saved) = out.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+            // Rates are told in whole tokens.
+            possible |= out == nodes && saved == price && carries(&left, 0.999);
+            if saved > dearest && carries(&left, 1.001) {
+                dearest = saved;
+            }
+            let Some(at) = (0..left.len()).find(|at| left[*at] < parts[*at].0.nodes) else {
+                break;
+            };
+            left[at] += 1;
+            left[..at].fill(0);
+        }
+        possible && dearest <= price
+    }
+
     /// Whether without any one provider the copies that are told of have room for the load.
     fn survives(&self, candidate: &Candidate) -> bool {
         let told = (candidate.reasons.iter()).filter(|line| line.contains(": A copy of "));
@@ -200,13 +260,19 @@ proptest! {
         let fields = with(with(fields, load), shared);
         let plan = told(&fields, "serve_realtime", &market);
         let reader = Reader { snapshot: &market.0, held: &market.1, demand: fields };
-        let told = tells_its_tie(&plan, |one| (0, one.cost_per_hour));
+        let told = tells_its_tie(&plan, |one| one.cost_per_hour, one_class);
         for candidate in &plan.candidates {
             prop_assert!(candidate.reasons.len() >= 5, "{candidate:?}");
             let told = told && candidate.rank == 1;
+            let buffers = candidate.reasons.iter().filter(|line| line.contains("warm buffer"));
+            let asked = reader.demand.get("requests_per_second").is_some();
+            prop_assert_eq!(buffers.count(), usize::from(asked), "{:?}", candidate);
             for line in candidate.reasons.iter().skip(usize::from(told)) {
                 prop_assert!(reader.is_true_of_fleet(line, candidate), "{line}: {candidate:?}");
             }
+        }
+        for refused in &plan.refused {
+            prop_assert!(reader.is_true_of_refused("serve_realtime", refused), "{refused:?}");
         }
     }
 }

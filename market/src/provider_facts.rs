@@ -1,0 +1,248 @@
+//! What whoever runs this service has on record of a provider: who operates it, and which
+//! certificates were seen. Nothing of it is taken from the provider's own word alone.
+
+use std::fmt;
+
+use chrono::{DateTime, NaiveDate, SecondsFormat, Utc};
+use serde::de::{Error as _, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::certification::CertificationName;
+use crate::demand::Policy;
+use crate::place::Country;
+
+/// The longest name of a company and the longest reference to evidence. Units: characters.
+const LONGEST: usize = 500;
+
+/// What is on record of a provider. The default is a provider of which nothing is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProviderFacts {
+    /// Who operates it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator: Option<Operator>,
+    /// What it is certified for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certifications: Vec<Certification>,
+}
+
+/// The company that operates a provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Operator {
+    /// The company that operates the provider; where none is known no policy on operators lets it in.
+    #[serde(deserialize_with = "printable")]
+    #[schema(min_length = 1, max_length = 500)]
+    pub company: String,
+    /// The country whose law that company is under, as two letters (ISO 3166).
+    pub country: Country,
+}
+
+/// A certification of a provider, with the evidence that was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Certification {
+    /// What it is certified for: `iso27001`, `soc2_type2`, `hipaa_baa`, `c5`, `secnumcloud` or another
+    /// name. However these are written, they mean the same.
+    pub name: CertificationName,
+    /// Where the certificate or contract is found: a URL or the id of a document.
+    #[serde(deserialize_with = "printable")]
+    #[schema(min_length = 1, max_length = 500)]
+    pub evidence: String,
+    /// The last day on which it is valid, such as `2027-03-31`; it ends with that day in UTC.
+    pub valid_until: NaiveDate,
+}
+
+impl Certification {
+    /// Whether it is valid at a time.
+    #[must_use]
+    pub fn is_valid_at(&self, time: DateTime<Utc>) -> bool {
+        time.date_naive() <= self.valid_until
+    }
+}
+
+/// Why a provider is not what a policy asks for, by what is on record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FactsLack<'a> {
+    /// Nothing says who operates it.
+    OperatorUnknown,
+    /// The law that its operator is under is none of those that are named.
+    OperatorElsewhere(&'a Operator),
+    /// Nothing is on record of a certification.
+    NoEvidence(&'a CertificationName),
+    /// What is on record ends too early.
+    EvidenceEnds {
+        /// That which is valid the longest.
+        certification: &'a Certification,
+        /// Until when it is wanted.
+        wanted_until: DateTime<Utc>,
+    },
+}
+
+impl fmt::Display for FactsLack<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OperatorUnknown => f.write_str("nothing is on record of who operates it"),
+            Self::OperatorElsewhere(Operator { company, country }) => {
+                write!(f, "{company} operates it, under the law of {country}")
+            }
+            Self::NoEvidence(name) => write!(f, "no evidence of {name} is on record"),
+            Self::EvidenceEnds {
+                certification,
+                wanted_until,
+            } => write!(
+                f,
+                "the evidence of {} ({}) is valid until {}, and it is wanted until {}",
+                certification.name,
+                certification.evidence,
+                certification.valid_until,
+                wanted_until.to_rfc3339_opts(SecondsFormat::Secs, true),
+            ),
+        }
+    }
+}
+
+impl Policy {
+    /// Whether a provider of which this is on record may be taken until a time; `None`: nothing is,
+    /// and what is not known is refused.
+    ///
+    /// Errors: the first thing that it lacks, the operator before the certifications.
+    pub fn check_facts<'a>(
+        &'a self,
+        facts: Option<&'a ProviderFacts>,
+        until: DateTime<Utc>,
+    ) -> Result<(), FactsLack<'a>> {
+        if !self.operator_countries.is_empty() {
+            let operator = facts.and_then(|facts| facts.operator.as_ref());
+            let operator = operator.ok_or(FactsLack::OperatorUnknown)?;
+            if !self.operator_countries.contains(&operator.country) {
+                return Err(FactsLack::OperatorElsewhere(operator));
+            }
+        }
+        for name in &self.certifications {
+            let best = facts.and_then(|facts| facts.longest(name));
+            let certification = best.ok_or(FactsLack::NoEvidence(name))?;
+            if !certification.is_valid_at(until) {
+                return Err(FactsLack::EvidenceEnds {
+                    certification,
+                    wanted_until: until,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ProviderFacts {
+    /// Of all that is on record of a certification, what is valid the longest.
+    #[must_use]
+    pub fn longest(&self, name: &CertificationName) -> Option<&Certification> {
+        let of_name = self.certifications.iter().filter(|one| one.name == *name);
+        of_name.max_by_key(|one| one.valid_until)
+    }
+}
+
+/// A text that a person can read: it stands in reasons and in errors.
+fn printable<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    let visible = !text.trim().is_empty() && !text.contains(char::is_control);
+    if visible && text.chars().count() <= LONGEST {
+        return Ok(text);
+    }
+    let wanted = "a text of 1 to 500 printable characters";
+    Err(D::Error::invalid_value(Unexpected::Str(&text), &wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(time: &str) -> DateTime<Utc> {
+        time.parse().expect("a time")
+    }
+
+    fn facts(certifications: serde_json::Value) -> ProviderFacts {
+        let operator = json!({"company": "Example GmbH", "country": "de"});
+        let body = json!({"operator": operator, "certifications": certifications});
+        serde_json::from_value(body).expect("facts")
+    }
+
+    fn iso(valid_until: &str) -> serde_json::Value {
+        json!({"name": "ISO 27001", "evidence": "doc 12", "valid_until": valid_until})
+    }
+
+    fn policy(body: serde_json::Value) -> Policy {
+        serde_json::from_value(body).expect("a policy")
+    }
+
+    fn lack(
+        policy: &Policy,
+        facts: Option<&ProviderFacts>,
+        until: DateTime<Utc>,
+    ) -> Option<String> {
+        let checked = policy.check_facts(facts, until);
+        checked.err().map(|lack| lack.to_string())
+    }
+
+    // S50
+    #[test]
+    fn evidence_is_good_to_the_end_of_its_last_day_and_the_longest_counts() {
+        let known = facts(json!([iso("2026-03-31"), iso("2025-01-01")]));
+        let policy = policy(json!({"certifications": ["iso27001"]}));
+        let told = |time| lack(&policy, Some(&known), at(time));
+        assert_eq!(told("2026-03-31T23:59:59Z"), None);
+        let expired = "the evidence of iso27001 (doc 12) is valid until 2026-03-31, and it is wanted \
+                       until 2026-04-01T00:00:00Z";
+        assert_eq!(told("2026-04-01T00:00:00Z").as_deref(), Some(expired));
+    }
+
+    // S50
+    #[test]
+    fn what_is_not_known_of_a_provider_is_refused() {
+        let known = facts(json!([iso("2026-03-31")]));
+        let time = at("2026-01-01T00:00:00Z");
+        for (asked, told) in [
+            (json!({}), None),
+            (json!({"operator_countries": ["DE", "FR"]}), None),
+            (
+                json!({"operator_countries": ["FR"]}),
+                Some("Example GmbH operates it, under the law of DE"),
+            ),
+            (
+                json!({"certifications": ["iso-27001", "c5"]}),
+                Some("no evidence of c5 is on record"),
+            ),
+        ] {
+            let policy = policy(asked.clone());
+            assert_eq!(
+                lack(&policy, Some(&known), time).as_deref(),
+                told,
+                "{asked}"
+            );
+            let asks = policy != Policy::default();
+            for nothing in [None, Some(&ProviderFacts::default())] {
+                assert_eq!(lack(&policy, nothing, time).is_some(), asks, "{asked}");
+            }
+        }
+    }
+
+    #[test]
+    fn facts_that_nobody_could_read_are_refused() {
+        let with = |company: &str| json!({"operator": {"company": company, "country": "FR"}});
+        for wrong in [
+            with(""),
+            with(" "),
+            with("a\nb"),
+            with(&"x".repeat(501)),
+            json!({"operator": {"company": "A", "country": "XX"}}),
+            json!({"certifications": [{"name": "c5", "evidence": "", "valid_until": "2026-01-01"}]}),
+            json!({"certifications": [{"name": "c5", "evidence": "a", "valid_until": "soon"}]}),
+            json!({"certifications": [{"name": "c5", "evidence": "a"}]}),
+        ] {
+            let read = serde_json::from_value::<ProviderFacts>(wrong.clone());
+            assert!(read.is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The cheapest way to do both halves on demand at one provider.
+//!
+//! The cheapest run and the cheapest fleet need not be the cheapest pair: where they stand decides
+//! what the weights pay on their way. So runs and fleets are taken in the order of their costs for as
+//! long as a pair of them may still be the cheapest. A fleet of several offers is the cheapest of all
+//! regions at first; within fewer of them there may be one that costs more and saves more on the
+//! way, so the cheapest within every few regions is looked for, as long as it may.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use market::ids::ProviderId;
+use market::offer::Terms;
+
+use super::{Searched, Way, Within, may_beat, take};
+use crate::filter::Among;
+use crate::plan::Candidate;
+use crate::search::{Query, SearchOptions, answer};
+
+/// How many times as many runs and fleets are looked at where the best few may not hold the cheapest
+/// pair.
+const STEP: usize = 8;
+
+/// Sets of regions that are looked at for each provider.
+const MOST_SETS: usize = 256;
+
+impl Within<'_> {
+    /// The cheapest pair at a provider that has both on demand.
+    pub(super) fn one_provider(&self) -> Option<Way> {
+        let partitions = self.search.snapshot.partitions().iter();
+        let sold = partitions.filter(|partition| partition.key().terms == Terms::OnDemand);
+        let mut providers: BTreeMap<&ProviderId, BTreeSet<Option<&str>>> = BTreeMap::new();
+        for group in sold.flat_map(|partition| partition.groups()) {
+            let regions = providers.entry(group.provider()).or_default();
+            regions.insert(group.region());
+        }
+        let mut best = None;
+        for (provider, regions) in providers {
+            let regions: Vec<_> = regions.into_iter().collect();
+            self.at_provider(provider, &regions, &mut best);
+        }
+        best
+    }
+
+    /// Takes the cheapest pair at this provider where it is better than the best so far. A region is
+    /// `None` for offers of which the provider does not say where they stand.
+    fn at_provider(&self, provider: &ProviderId, regions: &[Option<&str>], best: &mut Option<Way>) {
+        let mut limit = 1;
+        let (runs, cheapest) = loop {
+            let runs = self.best_at(&self.train, provider, None, limit);
+            if runs.is_empty() {
+                return;
+            }
+            let fleets = self.best_at(&self.serve, provider, None, limit);
+            let Some(cheapest) = fleets.first() else {
+                return;
+            };
+            let floor = |run: &Candidate, fleet| self.reckoning.floor(run, fleet);
+            if !may_beat(best.as_ref(), floor(&runs[0], cheapest)) {
+                return;
+            }
+            self.take_pairs(&runs, &fleets, best);
+            // Those that were not seen cost no less than the last that was.
+            let goes_on =
+                |seen: &[Candidate], floor| seen.len() >= limit && may_beat(best.as_ref(), floor);
+            let last = |seen: &[Candidate]| seen.len() - 1;
+            if !goes_on(&runs, floor(&runs[last(&runs)], cheapest))
+                && !goes_on(&fleets, floor(&runs[0], &fleets[last(&fleets)]))
+            {
+                break (runs, cheapest.clone());
+            }
+            limit *= STEP;
+        };
+        if matches!(&*self.serve.query, Query::Serve(serve) if !serve.is_pile()) {
+            self.within_regions(provider, regions, (&runs, &cheapest), best);
+        }
+    }
+
+    /// Takes pairs with the cheapest fleet within each set of some of the regions, the fewest first.
+    fn within_regions(
+        &self,
+        provider: &ProviderId,
+        regions: &[Option<&str>],
+        (runs, cheapest): (&[Candidate], &Candidate),
+        best: &mut Option<Way>,
+    ) {
+        let mut left = MOST_SETS;
+        for count in 1..regions.len() {
+            // A fleet that stands in more of them costs no less on the way.
+            let mut may = false;
+            let mut set: Vec<usize> = (0..count).collect();
+            loop {
+                let some: Vec<_> = set.iter().map(|at| regions[*at]).collect();
+                let floors = runs
+                    .iter()
+                    .map(|run| self.reckoning.floor_in(run, cheapest, &some));
+                if floors
+                    .into_iter()
+                    .any(|floor| may_beat(best.as_ref(), floor))
+                {
+                    may = true;
+                    let fleets = self.best_at(&self.serve, provider, Some(&some), 1);
+                    self.take_pairs(runs, &fleets, best);
+                }
+                left -= 1;
+                if left == 0 {
+                    return;
+                }
+                if !advance(&mut set, regions.len()) {
+                    break;
+                }
+            }
+            if !may {
+                return;
+            }
+        }
+    }
+
+    fn take_pairs(&self, runs: &[Candidate], fleets: &[Candidate], best: &mut Option<Way>) {
+        for run in runs {
+            for fleet in fleets {
+                if may_beat(best.as_ref(), self.reckoning.floor(run, fleet)) {
+                    take(best, self.way(run, fleet));
+                }
+            }
+        }
+    }
+
+    /// The best candidates for a half of what the provider sells on demand, in these regions where
+    /// some are named.
+    fn best_at(
+        &self,
+        half: &Searched<'_>,
+        provider: &ProviderId,
+        regions: Option<&[Option<&str>]>,
+        limit: usize,
+    ) -> Vec<Candidate> {
+        let options = SearchOptions {
+            limit,
+            ..self.options.clone()
+        };
+        let among = Among::OnDemandOf(provider, regions);
+        answer(&half.query, &self.filter(half, among, &options)).candidates
+    }
+}
+
+/// The next set of so many numbers below `most`, in the order of their digits; `false` behind the
+/// last.
+fn advance(set: &mut [usize], most: usize) -> bool {
+    let size = set.len();
+    let Some(at) = (0..size).rev().find(|at| set[*at] < most - size + at) else {
+        return false;
+    };
+    set[at] += 1;
+    for next in at + 1..size {
+        set[next] = set[next - 1] + 1;
+    }
+    true
+}
