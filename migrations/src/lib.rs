@@ -42,6 +42,9 @@ mod m20261122_000034_pushed_agents;
 mod m20261122_000035_returned_leases;
 mod m20261122_000036_node_reports;
 mod m20261122_000037_gpu_sightings;
+mod m20261123_000038_sales_of_tenants;
+mod m20261123_000039_spent_rates;
+mod m20261123_000044_reservations_by_age;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -85,6 +88,9 @@ impl MigratorTrait for Migrator {
             Box::new(m20261122_000035_returned_leases::Migration),
             Box::new(m20261122_000036_node_reports::Migration),
             Box::new(m20261122_000037_gpu_sightings::Migration),
+            Box::new(m20261123_000038_sales_of_tenants::Migration),
+            Box::new(m20261123_000039_spent_rates::Migration),
+            Box::new(m20261123_000044_reservations_by_age::Migration),
         ]
     }
 }

@@ -1,9 +1,12 @@
 //! Charges: usage priced at the frozen rate. Appended by `work`, never changed.
 
+mod days;
+
 use chrono::{DateTime, Utc};
 use market::ids::{ReservationId, TenantId};
 use market::money::{Currency, Money, Rate};
-use market::usage::{Charge, UsageRecord};
+use market::usage::{Charge, DayCharges, UsageRecord};
+use sea_orm::sea_query::Order;
 use sea_orm::{
     ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait, IntoActiveModel,
     QueryFilter, QueryOrder, QuerySelect,
@@ -11,6 +14,7 @@ use sea_orm::{
 
 use crate::entity::charges::{Column, Entity, Model};
 use crate::entity::column::{Json, Moment, Text, Word};
+use crate::entity::spent_rates;
 use crate::scope::tenant_scoped;
 use crate::{Conflict, Store, StoreError, spending};
 
@@ -65,6 +69,37 @@ impl TenantCharges<'_> {
     ) -> Result<Vec<Charge>, StoreError> {
         between(self.store, Some(self.tenant), from, to).await
     }
+
+    /// When the first and the last use began that was charged to the tenant; `None` where nothing was.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn time_of_use(&self) -> Result<Option<(DateTime<Utc>, DateTime<Utc>)>, StoreError> {
+        time_of_use(self.store, Some(self.tenant)).await
+    }
+
+    /// The tenant's charges for use that began within `[from, to)`, summed up by day; those over a
+    /// midnight are [`TenantCharges::over_midnight`].
+    ///
+    /// Errors: [`StoreError::Database`], also for a sum that passes 64 bits; [`StoreError::Corrupt`].
+    pub async fn by_day(
+        &self,
+        time: (DateTime<Utc>, DateTime<Utc>),
+    ) -> Result<Vec<DayCharges>, StoreError> {
+        days::by_day(self.store, Some(self.tenant), time).await
+    }
+
+    /// Up to `limit` of the tenant's charges for use that began within `[from, to)` and ended on
+    /// another day, in order of time, from behind `after` on: there may be many.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn over_midnight(
+        &self,
+        time: (DateTime<Utc>, DateTime<Utc>),
+        after: Option<&Charge>,
+        limit: u64,
+    ) -> Result<Vec<Charge>, StoreError> {
+        days::over_midnight(self.store, Some(self.tenant), time, after, limit).await
+    }
 }
 
 impl AllCharges<'_> {
@@ -77,6 +112,35 @@ impl AllCharges<'_> {
         to: DateTime<Utc>,
     ) -> Result<Vec<Charge>, StoreError> {
         between(self.store, None, from, to).await
+    }
+
+    /// As [`TenantCharges::time_of_use`], of everyone.
+    ///
+    /// Errors: as there.
+    pub async fn time_of_use(&self) -> Result<Option<(DateTime<Utc>, DateTime<Utc>)>, StoreError> {
+        time_of_use(self.store, None).await
+    }
+
+    /// As [`TenantCharges::by_day`], of everyone.
+    ///
+    /// Errors: as there.
+    pub async fn by_day(
+        &self,
+        time: (DateTime<Utc>, DateTime<Utc>),
+    ) -> Result<Vec<DayCharges>, StoreError> {
+        days::by_day(self.store, None, time).await
+    }
+
+    /// As [`TenantCharges::over_midnight`], of everyone.
+    ///
+    /// Errors: as there.
+    pub async fn over_midnight(
+        &self,
+        time: (DateTime<Utc>, DateTime<Utc>),
+        after: Option<&Charge>,
+        limit: u64,
+    ) -> Result<Vec<Charge>, StoreError> {
+        days::over_midnight(self.store, None, time, after, limit).await
     }
 
     /// The charges of a reservation, in order of time.
@@ -93,31 +157,22 @@ impl AllCharges<'_> {
     /// What was charged so far for one line of a reservation at one rate: the next charge is the
     /// difference of two running totals.
     ///
-    /// Errors: [`StoreError::Database`]; [`StoreError::Corrupt`] when the total passes 64 bits.
+    /// Errors: [`StoreError::Database`].
     pub async fn charged_so_far(
         &self,
         id: ReservationId,
         line: u32,
         rate: Rate,
     ) -> Result<ChargedSoFar, StoreError> {
-        let wanted = Condition::all()
-            .add(Column::ReservationId.eq(Text(id)))
-            .add(Column::Line.eq(i64::from(line)))
-            .add(Column::RateUnits.eq(rate.money_per_gpu_hour().units()));
-        let mut so_far = ChargedSoFar::default();
-        // Summed here: a sum in SQL is another type on each database, and may wrap or fail.
-        for row in Entity::find().filter(wanted).all(&self.store.read).await? {
-            let overflow = || StoreError::corrupt("a total of charges passes 64 bits");
-            so_far.gpu_seconds = so_far
-                .gpu_seconds
-                .checked_add(row.gpu_seconds)
-                .ok_or_else(overflow)?;
-            so_far.amount_units = so_far
-                .amount_units
-                .checked_add(row.amount_units)
-                .ok_or_else(overflow)?;
-        }
-        Ok(so_far)
+        let line = i32::try_from(line).map_err(StoreError::corrupt)?;
+        let rate = rate.money_per_gpu_hour().units();
+        let row = spent_rates::Entity::find_by_id((Text(id), line, rate))
+            .one(&self.store.read)
+            .await?;
+        Ok(row.map_or_else(ChargedSoFar::default, |row| ChargedSoFar {
+            gpu_seconds: row.gpu_seconds,
+            amount_units: row.amount_units,
+        }))
     }
 }
 
@@ -127,11 +182,34 @@ async fn between(
     from: DateTime<Utc>,
     to: DateTime<Utc>,
 ) -> Result<Vec<Charge>, StoreError> {
-    let wanted = Condition::all()
+    find(&store.read, begun_within(tenant, (from, to))).await
+}
+
+async fn time_of_use(
+    store: &Store,
+    tenant: Option<TenantId>,
+) -> Result<Option<(DateTime<Utc>, DateTime<Utc>)>, StoreError> {
+    let whose = tenant.map(|tenant| Column::TenantId.eq(Text(tenant)));
+    let ends = |order| {
+        let begun = Entity::find().select_only().column(Column::FromAt);
+        begun
+            .filter(Condition::all().add_option(whose.clone()))
+            .order_by(Column::FromAt, order)
+            .limit(1)
+            .into_tuple::<Moment>()
+            .one(&store.read)
+    };
+    let first = ends(Order::Asc).await?;
+    let last = ends(Order::Desc).await?;
+    Ok(first.map(Moment::at).zip(last.map(Moment::at)))
+}
+
+/// Use that began within `[from, to)`, of a tenant or of everyone.
+fn begun_within(tenant: Option<TenantId>, (from, to): (DateTime<Utc>, DateTime<Utc>)) -> Condition {
+    Condition::all()
         .add_option(tenant.map(|tenant| Column::TenantId.eq(Text(tenant))))
         .add(Column::FromAt.gte(Moment::from(from)))
-        .add(Column::FromAt.lt(Moment::from(to)));
-    find(&store.read, wanted).await
+        .add(Column::FromAt.lt(Moment::from(to)))
 }
 
 /// The charges wanted, in order of time.
@@ -200,6 +278,7 @@ pub(crate) async fn total_of(
     tx: &DatabaseTransaction,
     id: ReservationId,
 ) -> Result<Money, StoreError> {
+    use spent_rates::{Column, Entity};
     let amounts: Vec<i64> = Entity::find()
         .select_only()
         .column(Column::AmountUnits)

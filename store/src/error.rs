@@ -16,6 +16,9 @@ pub enum Conflict {
     /// The quote's time ran out.
     #[error("the quote has lapsed")]
     QuoteLapsed,
+    /// The hold lapsed, and what was placed since counts it no more.
+    #[error("the hold has lapsed")]
+    HoldLapsed,
     /// The ledger holds another transaction under this idempotency key.
     #[error("the ledger holds another transaction under the key `{key}`")]
     LedgerKey {

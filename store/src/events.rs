@@ -71,7 +71,7 @@ impl TryFrom<events::Model> for Event {
     }
 }
 
-tenant_scoped!(Events, events, TenantEvents, "events");
+tenant_scoped!(Events, events, TenantEvents, AllEvents, "events");
 
 impl TenantEvents<'_> {
     /// Appends events that tell of no change in the database.
@@ -142,6 +142,32 @@ impl TenantEvents<'_> {
     async fn counter(&self) -> Result<Option<event_counters::Model>, StoreError> {
         let counter = event_counters::Entity::find_by_id(Text(self.tenant));
         Ok(counter.one(&self.store.read).await?)
+    }
+}
+
+/// Tenants that one query names: a database takes so many values at once and no more.
+const NAMED_AT_ONCE: usize = 500;
+
+impl AllEvents<'_> {
+    /// The number of each tenant's last event, of those of `tenants` that have any.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn last_sequences(
+        &self,
+        tenants: &[TenantId],
+    ) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        let mut numbers = Vec::with_capacity(tenants.len());
+        for some in tenants.chunks(NAMED_AT_ONCE) {
+            let counters = event_counters::Entity::find()
+                .filter(event_counters::Column::TenantId.is_in(some.iter().copied().map(Text)))
+                .all(&self.store.read)
+                .await?;
+            for row in counters {
+                let last = u64::try_from(row.last_sequence).map_err(StoreError::corrupt)?;
+                numbers.push((row.tenant_id.0, last));
+            }
+        }
+        Ok(numbers)
     }
 }
 

@@ -6,10 +6,10 @@
 
 use chrono::{DateTime, Utc};
 use market::ids::{TenantId, WebhookDeliveryId};
-use sea_orm::sea_query::{Expr, ExprTrait};
+use sea_orm::sea_query::{Expr, ExprTrait, SimpleExpr};
 use sea_orm::{
     ColumnTrait, Condition, DatabaseTransaction, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
-    QueryTrait,
+    QueryTrait, Select,
 };
 
 use crate::StoreError;
@@ -141,6 +141,8 @@ impl Retention<'_> {
             .into_query();
         let gone = Entity::delete_many()
             .filter(Column::Id.in_subquery(lapsed))
+            // One that was taken meanwhile stays.
+            .filter(Column::State.eq(OPEN))
             .exec(&self.store.write)
             .await?;
         Ok(gone.rows_affected)
@@ -152,18 +154,11 @@ impl Retention<'_> {
     /// Errors: [`StoreError::Database`].
     pub async fn prune_plans(&self, before: DateTime<Utc>, limit: u64) -> Result<u64, StoreError> {
         use plans::{Column, Entity};
-        let quoted = quotes::Entity::find()
-            .select_only()
-            .column(quotes::Column::Id)
-            .filter(
-                Expr::col((quotes::Entity, quotes::Column::PlanId)).equals((Entity, Column::Id)),
-            )
-            .into_query();
         let old = Entity::find()
             .select_only()
             .column(Column::Id)
             .filter(Column::CreatedAt.lt(Moment::from(before)))
-            .filter(Expr::exists(quoted).not())
+            .filter(is_quoted().not())
             .order_by_asc(Column::CreatedAt)
             .limit(limit)
             .into_query();
@@ -172,6 +167,114 @@ impl Retention<'_> {
             .exec(&self.store.write)
             .await?;
         Ok(gone.rows_affected)
+    }
+
+    /// Lets up to `limit` of a tenant's quotes go that lapsed before `before` and of which it has `keep`
+    /// newer ones that lapsed and that no reservation took either; says how many.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn prune_surplus_quotes(
+        &self,
+        tenant: TenantId,
+        before: DateTime<Utc>,
+        keep: u64,
+        limit: u64,
+    ) -> Result<u64, StoreError> {
+        use quotes::{Column, Entity};
+        let lapsed = Entity::find()
+            .select_only()
+            .filter(Column::TenantId.eq(Text(tenant)))
+            .filter(Column::State.eq(OPEN))
+            .filter(Column::ExpiresAt.lt(Moment::from(before)));
+        let newest = lapsed.clone().order_by_desc(Column::ExpiresAt);
+        let Some(last_kept) = age_of_last(newest.column(Column::ExpiresAt), keep, self).await?
+        else {
+            return Ok(0);
+        };
+        let surplus = lapsed
+            .column(Column::Id)
+            .filter(Column::ExpiresAt.lt(last_kept))
+            .order_by_asc(Column::ExpiresAt)
+            .limit(limit)
+            .into_query();
+        let gone = Entity::delete_many()
+            .filter(Column::Id.in_subquery(surplus))
+            // One that was taken meanwhile stays.
+            .filter(Column::State.eq(OPEN))
+            .exec(&self.store.write)
+            .await?;
+        Ok(gone.rows_affected)
+    }
+
+    /// Lets up to `limit` of a tenant's plans go that were made within `[since, before)`, of which it has
+    /// `keep` newer ones there, and no quote; says how many.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn prune_surplus_plans(
+        &self,
+        tenant: TenantId,
+        (since, before): (DateTime<Utc>, DateTime<Utc>),
+        keep: u64,
+        limit: u64,
+    ) -> Result<u64, StoreError> {
+        use plans::{Column, Entity};
+        let old = Entity::find()
+            .select_only()
+            .filter(Column::TenantId.eq(Text(tenant)))
+            .filter(Column::CreatedAt.gte(Moment::from(since)))
+            .filter(Column::CreatedAt.lt(Moment::from(before)));
+        let newest = old.clone().order_by_desc(Column::CreatedAt);
+        let Some(last_kept) = age_of_last(newest.column(Column::CreatedAt), keep, self).await?
+        else {
+            return Ok(0);
+        };
+        let surplus = old
+            .column(Column::Id)
+            .filter(Column::CreatedAt.lt(last_kept))
+            .filter(is_quoted().not())
+            .order_by_asc(Column::CreatedAt)
+            .limit(limit)
+            .into_query();
+        let gone = Entity::delete_many()
+            .filter(Column::Id.in_subquery(surplus))
+            .exec(&self.store.write)
+            .await?;
+        Ok(gone.rows_affected)
+    }
+
+    /// Every tenant that has more than `keep` plans made since `since`, or more than as many quotes that
+    /// nobody took.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn tenants_with_surplus(
+        &self,
+        since: DateTime<Utc>,
+        keep: u64,
+    ) -> Result<Vec<TenantId>, StoreError> {
+        let many = Expr::cust("COUNT(*)").gt(keep);
+        let of_plans = plans::Entity::find()
+            .select_only()
+            .column(plans::Column::TenantId)
+            .filter(plans::Column::CreatedAt.gte(Moment::from(since)))
+            .group_by(plans::Column::TenantId)
+            .having(many.clone());
+        let of_quotes = quotes::Entity::find()
+            .select_only()
+            .column(quotes::Column::TenantId)
+            .filter(quotes::Column::State.eq(OPEN))
+            .group_by(quotes::Column::TenantId)
+            .having(many);
+        let mut ids: Vec<Text<TenantId>> = of_plans.into_tuple().all(&self.store.read).await?;
+        ids.extend(
+            of_quotes
+                .into_tuple::<Text<TenantId>>()
+                .all(&self.store.read)
+                .await?,
+        );
+        let mut tenants: Vec<TenantId> = ids.into_iter().map(|id| id.0).collect();
+        tenants.sort();
+        tenants.dedup();
+        Ok(tenants)
     }
 
     /// Forgets up to `limit` idempotency keys that are no longer replayed; says how many.
@@ -199,6 +302,28 @@ impl Retention<'_> {
             .await?;
         Ok(gone.rows_affected)
     }
+}
+
+/// Whether a quote of a plan is kept.
+fn is_quoted() -> SimpleExpr {
+    let plan = (plans::Entity, plans::Column::Id);
+    let quotes = quotes::Entity::find()
+        .select_only()
+        .column(quotes::Column::Id)
+        .filter(Expr::col((quotes::Entity, quotes::Column::PlanId)).equals(plan))
+        .into_query();
+    Expr::exists(quotes)
+}
+
+/// The age of the last of the `keep` newest rows, where there are as many. `newest` gives ages, the
+/// newest first.
+async fn age_of_last<E: EntityTrait>(
+    newest: Select<E>,
+    keep: u64,
+    retention: &Retention<'_>,
+) -> Result<Option<Moment>, StoreError> {
+    let last = newest.offset(keep.saturating_sub(1)).limit(1);
+    Ok(last.into_tuple().one(&retention.store.read).await?)
 }
 
 /// The first of a tenant's events up to `last` that a delivery refers to.

@@ -24,7 +24,7 @@ use sea_orm::{
 
 use crate::StoreError;
 use crate::entity::column::{Moment, Text};
-use crate::entity::{leases, reservations, spent_days, spent_lines};
+use crate::entity::{leases, reservations, spent_days, spent_rates};
 use crate::reservations::Wish;
 use crate::scope::tenant_scoped;
 
@@ -84,8 +84,8 @@ impl TenantSpending<'_> {
 }
 
 impl Spending {
-    /// What was charged for use that began within `span`, which lies in this month; of one project
-    /// or of all. Units: USD 1e-8.
+    /// What was charged for use that began within `span`, which lies in this month or later, where
+    /// nothing is charged yet; of one project or of all. Units: USD 1e-8.
     #[must_use]
     pub fn charged(&self, project: Option<ProjectId>, span: Span) -> i128 {
         let days = span.start.date_naive()..span.end.date_naive();
@@ -152,13 +152,14 @@ async fn read<C: ConnectionTrait>(
             .or_default()
             .push(lease);
     }
-    let charged: HashMap<_, _> = spent_lines::Entity::find()
-        .filter(spent_lines::Column::ReservationId.is_in(ids()))
+    let mut charged: HashMap<_, i64> = HashMap::new();
+    for row in spent_rates::Entity::find()
+        .filter(spent_rates::Column::ReservationId.is_in(ids()))
         .all(db)
         .await?
-        .into_iter()
-        .map(|row| ((row.reservation_id.0, row.line), row.gpu_seconds))
-        .collect();
+    {
+        *charged.entry((row.reservation_id.0, row.line)).or_default() += row.gpu_seconds;
+    }
     let open = rows
         .iter()
         .map(|row| {
@@ -339,10 +340,12 @@ fn open_line(
     } else {
         let window = row.demand.0.shared().window.cloned().unwrap_or_default();
         let hours = window.duration_hours;
-        (
-            window.end,
-            hours.map(|hours| TimeDelta::hours(i64::from(hours.get()))),
-        )
+        let longest = hours.map(|hours| TimeDelta::hours(i64::from(hours.get())));
+        let given_up_at = row.window_end.map(Moment::at);
+        let over_by = given_up_at
+            .zip(longest)
+            .and_then(|(given_up_at, longest)| given_up_at.checked_add_signed(longest));
+        ([window.end, over_by].into_iter().flatten().min(), longest)
     };
     // Use after the tenant asked for the end is not charged.
     let asked = (row.wish.0 != Wish::None).then_some(row.wish_at).flatten();

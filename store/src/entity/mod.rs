@@ -38,7 +38,7 @@ pub(crate) mod settings;
 pub(crate) mod signing_keys;
 pub(crate) mod spending_limits;
 pub(crate) mod spent_days;
-pub(crate) mod spent_lines;
+pub(crate) mod spent_rates;
 pub(crate) mod ssh_keys;
 pub(crate) mod tenants;
 pub(crate) mod transactions;

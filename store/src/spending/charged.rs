@@ -1,5 +1,5 @@
 //! What a tenant was charged, summed up as charges are appended: by project and day for budgets, by
-//! line for what is still to be metered at one rate.
+//! line and rate for what is still to be metered.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use sea_orm::{
 
 use crate::StoreError;
 use crate::entity::column::Text;
-use crate::entity::{spent_days, spent_lines};
+use crate::entity::{spent_days, spent_rates};
 
 /// What was charged for use that began within `span`, without a look at what is open.
 pub(crate) async fn charged_within<C: ConnectionTrait>(
@@ -41,7 +41,7 @@ pub(crate) async fn add_charges(
     charges: &[Charge],
 ) -> Result<(), StoreError> {
     let mut days: BTreeMap<(ProjectId, NaiveDate), (TenantId, Money)> = BTreeMap::new();
-    let mut lines: BTreeMap<(ReservationId, u32), i64> = BTreeMap::new();
+    let mut rates: BTreeMap<(ReservationId, u32, i64), (i64, i64)> = BTreeMap::new();
     for charge in charges {
         let usage = &charge.usage;
         let day = (charge.project_id, usage.from.date_naive());
@@ -50,7 +50,11 @@ pub(crate) async fn add_charges(
         *sum = sum
             .checked_add(charge.amount)
             .map_err(StoreError::corrupt)?;
-        *lines.entry((usage.reservation_id, usage.line)).or_default() += usage.gpu_seconds();
+        let rate = charge.rate.money_per_gpu_hour().units();
+        let at_rate = (usage.reservation_id, usage.line, rate);
+        let (gpu_seconds, amount) = rates.entry(at_rate).or_default();
+        *gpu_seconds += usage.gpu_seconds();
+        *amount += charge.amount.units();
     }
     for ((project, day), (tenant, amount)) in days {
         let row = spent_days::Model {
@@ -71,19 +75,24 @@ pub(crate) async fn add_charges(
             .exec_without_returning(tx)
             .await?;
     }
-    for ((reservation, line), gpu_seconds) in lines {
-        let row = spent_lines::Model {
+    for ((reservation, line, rate_units), (gpu_seconds, amount_units)) in rates {
+        let row = spent_rates::Model {
             reservation_id: Text(reservation),
             line: i32::try_from(line).map_err(StoreError::corrupt)?,
+            rate_units,
             gpu_seconds,
+            amount_units,
         };
-        use spent_lines::{Column, Entity};
-        let same = [Column::ReservationId, Column::Line];
-        let more = Expr::col((Entity, Column::GpuSeconds)).add(gpu_seconds);
+        use spent_rates::{Column, Entity};
+        let same = [Column::ReservationId, Column::Line, Column::RateUnits];
+        let more = |sum: Column, by: i64| (sum, Expr::col((Entity, sum)).add(by));
         Entity::insert(row.into_active_model())
             .on_conflict(
                 OnConflict::columns(same)
-                    .value(Column::GpuSeconds, more)
+                    .values([
+                        more(Column::GpuSeconds, gpu_seconds),
+                        more(Column::AmountUnits, amount_units),
+                    ])
                     .to_owned(),
             )
             .exec_without_returning(tx)

@@ -16,7 +16,7 @@ use sea_orm::{ColumnTrait, DatabaseTransaction, EntityTrait, QueryFilter, QueryS
 use super::{Spending, in_use, open_reservation, read};
 use crate::entity::column::Text;
 use crate::entity::{leases, reservations, tenants};
-use crate::{StoreError, budgets, limits};
+use crate::{Conflict, StoreError, budgets, limits};
 
 /// Makes whoever sells to a tenant queue up until the end of the transaction.
 ///
@@ -58,7 +58,10 @@ pub(crate) async fn check_hold(
 /// placed. Other holds are left out of account, for they may lapse; each is looked at when its own
 /// turn comes.
 ///
-/// Errors: [`StoreError::BudgetExceeded`].
+/// One that lapsed while it waited here was counted no more by a hold that was placed after that, and
+/// is confirmed no more.
+///
+/// Errors: [`StoreError::BudgetExceeded`]; [`Conflict::HoldLapsed`] for one that lapsed meanwhile.
 pub(crate) async fn check_confirm(
     tx: &DatabaseTransaction,
     held: &reservations::Model,
@@ -66,6 +69,13 @@ pub(crate) async fn check_confirm(
 ) -> Result<(), StoreError> {
     let (tenant, project) = (held.tenant_id.0, held.project_id.0);
     lock(tx, tenant).await?;
+    let placed_after = reservations::Entity::find()
+        .filter(reservations::Column::TenantId.eq(Text(tenant)))
+        .filter(reservations::Column::CreatedAt.gte(held.hold_expires_at))
+        .limit(1);
+    if placed_after.one(tx).await?.is_some() {
+        return Err(Conflict::HoldLapsed.into());
+    }
     if !is_capped(tx, tenant, project).await? {
         return Ok(());
     }
@@ -117,7 +127,8 @@ async fn is_capped(
     Ok(budgets.iter().any(binds))
 }
 
-/// Holds every budget over a project against what `new` lines cost beyond `old` ones.
+/// Holds every budget over a project against what `new` lines cost beyond `old` ones, in every period
+/// that they reach into.
 async fn check_budgets(
     tx: &DatabaseTransaction,
     spending: &Spending,
@@ -126,16 +137,22 @@ async fn check_budgets(
     new: &[OpenLine],
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
+    let ends = new.iter().map(|line| line.until);
+    let end = ends
+        .collect::<Option<Vec<_>>>()
+        .and_then(|ends| ends.into_iter().max());
     for budget in budgets::of_tenant(tx, tenant).await? {
-        if !budget.covers(project) {
+        if !budget.covers(project) || !budget.terms.mode.blocks() {
             continue;
         }
-        let span = budget.terms.period.around(now);
-        let rest =
-            |lines: &[OpenLine]| -> i128 { lines.iter().map(|line| line.rest_within(span)).sum() };
-        let charged = spending.charged(budget.project_id, span);
-        let committed = charged + spending.open_within(budget.project_id, span);
-        budget.admit(charged, committed, rest(new) - rest(old))?;
+        for span in budget.terms.period.reached(now, end) {
+            let rest = |lines: &[OpenLine]| -> i128 {
+                lines.iter().map(|line| line.rest_within(span)).sum()
+            };
+            let charged = spending.charged(budget.project_id, span);
+            let committed = charged + spending.open_within(budget.project_id, span);
+            budget.admit(span.start, charged, committed, rest(new) - rest(old))?;
+        }
     }
     Ok(())
 }

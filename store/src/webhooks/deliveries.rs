@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use market::event::{Event, EventType};
 use market::ids::{EventId, TenantId, WebhookDeliveryId, WebhookEndpointId};
+use sea_orm::sea_query::{Expr, ExprTrait};
 use sea_orm::{
     ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait, IntoActiveModel,
-    QueryFilter, QueryOrder, QuerySelect,
+    QueryFilter, QueryOrder, QuerySelect, QueryTrait,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -20,8 +21,16 @@ use crate::entity::webhook_deliveries::{Column, Entity, Model};
 use crate::entity::{events, webhook_attempts};
 use crate::events::{NewEvent, record};
 use crate::idempotency::{self, Completion};
+use crate::room::Room;
 use crate::tx::transaction;
 use crate::{Conflict, StoreError};
+
+/// How many tests of an endpoint may wait when another is sent: all wait for the same receiver.
+const TESTS: Room = Room {
+    what: "tests of this endpoint that wait",
+    most: 100,
+    instead: "wait until they were tried, or delete the endpoint",
+};
 
 /// Where a delivery stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -95,8 +104,8 @@ impl TenantWebhookEndpoints<'_> {
 
     /// Sends an event of the kind `webhook.test` to one endpoint.
     ///
-    /// Errors: [`StoreError::NotFound`]; [`Conflict::EndpointDisabled`]; [`StoreError::Stale`] when
-    /// `completion` was taken over.
+    /// Errors: [`StoreError::NotFound`]; [`Conflict::EndpointDisabled`]; [`Conflict::NoRoom`] where
+    /// many wait already; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn test(
         &self,
         endpoint: WebhookEndpointId,
@@ -105,6 +114,18 @@ impl TenantWebhookEndpoints<'_> {
     ) -> Result<Delivery, StoreError> {
         transaction!(self.store, |tx| {
             lock_enabled(tx, self.tenant, endpoint).await?;
+            let event = Expr::col((events::Entity, events::Column::Id));
+            let of_test = events::Entity::find()
+                .select_only()
+                .column(events::Column::Id)
+                .filter(event.equals((Entity, Column::EventId)))
+                .filter(events::Column::Kind.eq(Text(EventType::WebhookTest)))
+                .into_query();
+            let waiting = Entity::find()
+                .filter(Column::EndpointId.eq(Text(endpoint)))
+                .filter(Column::State.eq(Word(DeliveryState::Pending)))
+                .filter(Expr::exists(of_test));
+            TESTS.for_one_more(tx, self.tenant, waiting).await?;
             let test = NewEvent {
                 kind: EventType::WebhookTest,
                 reservation_id: None,

@@ -6,7 +6,7 @@ use market::tags::Attribution;
 use market::usage::{Charge, UsageRecord};
 use store::change::Change;
 use store::charges::ChargedSoFar;
-use store::fixture::for_each_database;
+use store::fixture::{count_rows, for_each_database};
 use store::reservations::Reservation;
 use store::{Conflict, StoreError};
 use uuid::Uuid;
@@ -79,6 +79,8 @@ async fn charges_add_up_by_line_and_read_back_as_they_were_made() {
             }
         );
         assert_eq!(so_far(1, rate).await, ChargedSoFar::default());
+        let sums = count_rows(store, "spent_rates").await;
+        assert_eq!(sums, 1, "one, however many charges");
         // What is covered for a while is charged at two rates on one line.
         let free = Rate::per_gpu_hour(Money::usd_units(0));
         assert_eq!(so_far(0, free).await, ChargedSoFar::default());
@@ -97,6 +99,17 @@ async fn charges_add_up_by_line_and_read_back_as_they_were_made() {
             all.of_reservation(reservation.id).await.expect("reads"),
             charges
         );
+        // The sums are made anew from the charges when their table is.
+        let changes = store.migration_status().await.expect("a status");
+        let since = changes
+            .iter()
+            .position(|change| change.name.ends_with("spent_rates"));
+        let back = changes.len() - since.expect("the change that makes it");
+        let back = u32::try_from(back).expect("a few");
+        store.migrate_down(back).await.expect("down");
+        store.migrate_up().await.expect("up");
+        let again = so_far(0, rate).await;
+        assert_eq!((again.gpu_seconds, again.amount_units), (960, 79_733_333));
         // The same time of the same lease is not billed twice, under whatever id.
         let again = Change {
             charges: vec![charge(whose, &reservation, lease, 160, 1)],
@@ -109,6 +122,70 @@ async fn charges_add_up_by_line_and_read_back_as_they_were_made() {
             matches!(&refusal, Err(StoreError::Conflict(conflict)) if *conflict == expected),
             "{refusal:?}"
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn charges_are_summed_up_by_day_but_those_over_a_midnight() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(2));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let whose = tenant(store, "acme").await;
+        let (other, _) = tenant(store, "other").await;
+        let (reservation, lease) = provisioning(store, whose, &offer).await;
+        // Each of a minute; the day of the first ends at 35200.
+        let mut charges: Vec<_> = [100, 160, 220, 35_150, 35_190, 35_200, 35_260]
+            .into_iter()
+            .zip(1..)
+            .map(|(from, amount)| charge(whose, &reservation, lease, from, amount))
+            .collect();
+        charges[1].tags.insert("team".into(), "speech".into());
+        let held = claim(store, reservation.id, at(5)).await;
+        let change = Change {
+            charges: charges.clone(),
+            keep_claim: true,
+            ..Change::default()
+        };
+        let charged = store.work().apply(&held.claim, &change, at(220)).await;
+        charged.expect("charged");
+        let time = (at(100), at(35_260));
+        let (own, all) = (
+            store.charges().of(whose.0),
+            store.charges().across_tenants(),
+        );
+        let mut days = own.by_day(time).await.expect("reads");
+        days.sort_by_key(|day| day.amount.units());
+        let told: Vec<_> = days
+            .iter()
+            .map(|day| (day.day.to_string(), day.amount.units(), day.gpu_seconds))
+            .collect();
+        let day = |day: &str, amount, gpu_seconds| (day.to_owned(), amount, gpu_seconds);
+        assert_eq!(
+            told,
+            [
+                day("2026-09-21", 2, 480),
+                day("2026-09-21", 4, 960),
+                day("2026-09-22", 6, 480),
+            ],
+            "two begin before midnight and end after it, and one begins too late"
+        );
+        let mut everyones = all.by_day(time).await.expect("reads");
+        everyones.sort_by_key(|day| day.amount.units());
+        assert_eq!(everyones, days);
+        let page = async |after| {
+            let own = own.over_midnight(time, after, 1).await.expect("reads");
+            let everyones = all.over_midnight(time, after, 1).await.expect("reads");
+            assert_eq!(everyones, own);
+            own
+        };
+        assert_eq!(page(None).await, charges[3..4]);
+        assert_eq!(page(Some(&charges[3])).await, charges[4..5]);
+        assert_eq!(page(Some(&charges[4])).await, []);
+        let others = store.charges().of(other);
+        assert_eq!(others.by_day(time).await.expect("reads"), []);
+        let none = others.over_midnight(time, None, 9).await;
+        assert_eq!(none.expect("reads"), []);
     })
     .await;
 }

@@ -168,3 +168,69 @@ async fn lapsed_quotes_go_with_their_plans_and_taken_ones_stay() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn of_plans_and_lapsed_quotes_a_tenant_keeps_the_newest() {
+    for_each_database(async |store| {
+        let offer = offer("a", Availability::exactly(10));
+        sell(store, std::slice::from_ref(&offer), at(0)).await;
+        let (acme, other) = (tenant(store, "acme").await, tenant(store, "other").await);
+        let taken = hold(store, acme, &offer, 1, at(1)).await.expect("a hold");
+        let mut of_acme = Vec::new();
+        for number in 1..=5 {
+            of_acme.push(quote_at(store, acme.0, &offer, 1, day(number)).await);
+            if number < 3 {
+                quote_at(store, other.0, &offer, 1, day(number)).await;
+            }
+        }
+        let retention = store.retention();
+        let surplus = async |keep| {
+            retention
+                .tenants_with_surplus(day(0), keep)
+                .await
+                .expect("reads")
+        };
+        assert_eq!(surplus(6).await, []);
+        assert_eq!(
+            surplus(5).await,
+            [acme.0],
+            "six plans, five quotes that nobody took"
+        );
+        assert_eq!(surplus(1).await.len(), 2);
+        let quotes = async |now, keep| {
+            let gone = retention.prune_surplus_quotes(acme.0, now, keep, 2).await;
+            gone.expect("prunes")
+        };
+        let plans = async |before, keep| {
+            let time = (day(0), before);
+            let gone = retention.prune_surplus_plans(acme.0, time, keep, 2).await;
+            gone.expect("prunes")
+        };
+        assert_eq!(plans(day(9), 1).await, 0, "their quotes keep them");
+        assert_eq!(quotes(day(1), 1).await, 0, "none has lapsed");
+        // Of the four that have lapsed the two newest stay.
+        let now = of_acme[3].expires_at + TimeDelta::seconds(1);
+        assert_eq!(quotes(now, 4).await, 0);
+        assert_eq!(quotes(now, 3).await, 1);
+        assert_eq!(quotes(now, 2).await, 1);
+        assert_eq!(quotes(now, 2).await, 0);
+        // Of six plans the first was reserved from, and the next two have no quote left.
+        assert_eq!(plans(day(1), 1).await, 0, "both are young");
+        assert_eq!(plans(day(9), 5).await, 0);
+        assert_eq!(plans(day(9), 4).await, 1);
+        assert_eq!(plans(day(9), 4).await, 0);
+        assert_eq!(plans(day(9), 3).await, 1);
+        assert_eq!(quotes(day(9), 1).await, 2, "a batch");
+        assert_eq!(quotes(day(9), 1).await, 0);
+        assert_eq!(plans(day(9), 1).await, 2);
+        let kept = (store.quotes().of(acme.0), store.plans().of(acme.0));
+        let last = &of_acme[4];
+        for (quote, plan) in [(taken.quote_id, taken.plan_id), (last.id, last.plan_id)] {
+            assert!(kept.0.find(quote).await.expect("reads").is_some());
+            assert!(kept.1.find(plan).await.expect("reads").is_some());
+        }
+        assert_eq!(count_rows(store, "quotes").await, 4, "two of the other's");
+        assert_eq!(count_rows(store, "plans").await, 4);
+    })
+    .await;
+}

@@ -314,6 +314,33 @@ async fn a_test_goes_to_its_endpoint_alone_whatever_it_wants() {
     .await;
 }
 
+#[tokio::test]
+async fn no_more_tests_are_sent_to_an_endpoint_than_wait_for_it() {
+    for_each_database(async |store| {
+        let whose = tenant(store, "acme").await.0;
+        let (one, other) = (
+            endpoint(store, whose, Vec::new()).await,
+            endpoint(store, whose, Vec::new()).await,
+        );
+        let mine = store.webhook_endpoints().of(whose);
+        // What happened waits as well, and keeps nobody from a test.
+        for _ in 0..100 {
+            happen(store, whose, T::LeaseGone, at(1)).await;
+        }
+        for _ in 0..100 {
+            mine.test(one.id, at(1), None).await.expect("sent");
+        }
+        let refused = mine.test(one.id, at(1), None).await;
+        let no_room = matches!(
+            &refused,
+            Err(StoreError::Conflict(Conflict::NoRoom { most: 100, .. }))
+        );
+        assert!(no_room, "{refused:?}");
+        mine.test(other.id, at(1), None).await.expect("another's");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn racing_requests_do_not_pass_the_limit_of_endpoints() {
     for_each_database(async |store| {

@@ -15,7 +15,7 @@ use store::fixture::for_each_database;
 use store::reservations::Reservation;
 use store::{Store, StoreError};
 
-use super::{Running, budget, hand_off, terms};
+use super::{Running, budget, hand_off, hold_until, terms};
 use crate::limits::{plenty, second_project};
 use crate::support::{at, tenant};
 
@@ -40,7 +40,8 @@ impl Life<'_> {
             0..=1 => {
                 let whose = *self.whose.choose(random).expect("some");
                 let nodes = random.random_range(1..4);
-                match hold_now(self.store, whose, &self.offer, nodes, now).await {
+                let month = (now, BudgetPeriod::Month.around(now).end);
+                match hold_until(self.store, whose, &self.offer, nodes, month).await {
                     Err(StoreError::BudgetExceeded(_)) => self.refused += 1,
                     held => self
                         .held
@@ -146,20 +147,6 @@ impl Life<'_> {
             });
         charged + held.sum::<i128>() + running.sum::<i128>()
     }
-}
-
-async fn hold_now(
-    store: &Store,
-    whose: (TenantId, ProjectId),
-    offer: &Offer,
-    nodes: u32,
-    now: DateTime<Utc>,
-) -> Result<Reservation, StoreError> {
-    let quote = crate::support::quote_at(store, whose.0, offer, nodes, now).await;
-    let mut new = crate::support::new_reservation(whose.1, &quote);
-    new.hold_expires_at = now + TimeDelta::seconds(300);
-    let mine = store.reservations().of(whose.0);
-    mine.place_hold(new, now, None).await
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What was charged on each line of a reservation, kept beside the charges.
+//! What was charged on each line of a reservation at each rate, kept beside the charges.
 
 use market::ids::ReservationId;
 use sea_orm::entity::prelude::{
@@ -9,13 +9,16 @@ use sea_orm::entity::prelude::{
 use super::column::Text;
 
 #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
-#[sea_orm(table_name = "spent_lines")]
+#[sea_orm(table_name = "spent_rates")]
 pub struct Model {
     #[sea_orm(primary_key, auto_increment = false)]
     pub reservation_id: Text<ReservationId>,
     #[sea_orm(primary_key, auto_increment = false)]
     pub line: i32,
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub rate_units: i64,
     pub gpu_seconds: i64,
+    pub amount_units: i64,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
