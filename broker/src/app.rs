@@ -9,6 +9,7 @@ use adapters::{Adapter, Http};
 use arc_swap::ArcSwap;
 use chrono::{DateTime, Utc};
 use market::ids::ProviderId;
+use market::provider_facts::ProviderFacts;
 use matcher::Snapshot;
 use store::Store;
 use store::providers::ProviderStanding;
@@ -23,11 +24,17 @@ use crate::hot::{HotState, Topic, WakeUps};
 use crate::ingest::Doubts;
 use crate::keys::Keys;
 use crate::oidc::Oidc;
-use crate::plan::{PlanMemory, Turns};
+use crate::plan::PlanMemory;
 use crate::providers::ProviderSet;
 use crate::pulse::Pulses;
+use crate::turns::Turns;
 use crate::verify::{GangClock, StepClock};
 use crate::webhooks::Post;
+
+/// Cost reports that are made at once.
+const REPORTS: usize = 2;
+/// Cost reports that wait for that.
+const REPORTS_WAITING: usize = 30;
 
 /// A provider that we read and order from.
 pub struct ProviderLink {
@@ -91,6 +98,7 @@ struct Inner {
     supply: ArcSwap<Supply>,
     plans: PlanMemory,
     plan_turns: Turns,
+    report_turns: Turns,
     work_to_do: AsyncMutex<WakeUps>,
     step_clock: StepClock,
     gang_clock: GangClock,
@@ -110,7 +118,7 @@ struct Supply {
 }
 
 /// By what two snapshots are known to sell the same, on whichever replica: the generation of the
-/// market, a digest of how the providers stand, and how often tenants changed what they have of
+/// market, a digest of how the providers stand and of what is on record of them, and how often tenants changed what they have of
 /// their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SupplyMark {
@@ -119,9 +127,17 @@ pub(crate) struct SupplyMark {
     own_changes: u64,
 }
 
+/// What is on record of providers, by their ids.
+type OnRecord<'a> = Vec<(&'a String, ProviderFacts)>;
+
 impl SupplyMark {
-    fn of(generation: u64, standings: &[ProviderStanding], own_changes: u64) -> Self {
-        let text = format!("{standings:?}");
+    fn of(
+        generation: u64,
+        standings: &[ProviderStanding],
+        on_record: &OnRecord<'_>,
+        own_changes: u64,
+    ) -> Self {
+        let text = format!("{standings:?}{on_record:?}");
         let mut digest = [0; 16];
         blake3::Hasher::new()
             .update(text.as_bytes())
@@ -153,7 +169,7 @@ impl Broker {
             snapshot: Arc::new(empty),
             standings: Vec::new(),
             own_changes: 0,
-            mark: SupplyMark::of(0, &[], 0),
+            mark: SupplyMark::of(0, &[], &Vec::new(), 0),
         };
         let work_to_do = parts.hot.subscribe(Topic::Work);
         let post = Post::new(parts.mode == DatabaseMode::Simulation);
@@ -163,7 +179,8 @@ impl Broker {
             replica: Uuid::now_v7().simple().to_string(),
             supply: ArcSwap::from_pointee(supply),
             plans: PlanMemory::default(),
-            plan_turns: Turns::default(),
+            plan_turns: Turns::by_core(),
+            report_turns: Turns::of(REPORTS, REPORTS_WAITING),
             work_to_do: AsyncMutex::new(work_to_do),
             step_clock: StepClock::default(),
             gang_clock: GangClock::default(),
@@ -295,8 +312,10 @@ impl Broker {
         standings: Vec<ProviderStanding>,
         own_changes: u64,
     ) {
+        let providers = self.config().providers.iter();
+        let on_record: OnRecord<'_> = providers.map(|(id, known)| (id, known.facts())).collect();
         let next = Arc::new(Supply {
-            mark: SupplyMark::of(snapshot.generation(), &standings, own_changes),
+            mark: SupplyMark::of(snapshot.generation(), &standings, &on_record, own_changes),
             snapshot: Arc::new(snapshot),
             standings,
             own_changes,
@@ -315,6 +334,11 @@ impl Broker {
     /// Whose turn it is to search for a plan.
     pub(crate) fn plan_turns(&self) -> &Turns {
         &self.0.plan_turns
+    }
+
+    /// Whose turn it is to have a report made.
+    pub(crate) fn report_turns(&self) -> &Turns {
+        &self.0.report_turns
     }
 
     /// Readings that are not believed at once.

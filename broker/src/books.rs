@@ -194,7 +194,8 @@ fn due(books: &Books, lines: &[Line], is: &Balances) -> Result<Balances, MoneyEr
     for ((account, unit), amount) in is {
         if let Account::CogsUsage(provider)
         | Account::CogsPreHandoff(provider)
-        | Account::CogsCompensation(provider) = account
+        | Account::CogsCompensation(provider)
+        | Account::Disputed(provider) = account
         {
             book(Account::Payable(provider.clone()), *unit, -amount);
         }
@@ -202,11 +203,14 @@ fn due(books: &Books, lines: &[Line], is: &Balances) -> Result<Balances, MoneyEr
     Ok(due)
 }
 
-/// Whether the account says what a provider charges: nothing else tells what it should hold.
+/// Whether the account says what a provider charges, or owes back of it: nothing else tells what it should hold.
 const fn is_cost(account: &Account) -> bool {
     matches!(
         account,
-        Account::CogsUsage(_) | Account::CogsPreHandoff(_) | Account::CogsCompensation(_)
+        Account::CogsUsage(_)
+            | Account::CogsPreHandoff(_)
+            | Account::CogsCompensation(_)
+            | Account::Disputed(_)
     )
 }
 

@@ -3,6 +3,8 @@
 //! Environment variables are `BROKER__SECTION__KEY`; `DATABASE_URL` stands for
 //! `BROKER__DATABASE__URL` and `REDIS_URL` for `BROKER__REDIS__URL`. Secrets are types whose `Debug` is stars.
 
+mod provider;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -14,11 +16,15 @@ use figment::providers::{Env, Format, Serialized, Toml};
 use ipnet::IpNet;
 use market::demand::OnUnreachable;
 use market::identity::Role;
+use market::ids::ProviderId;
 use market::money::Money;
+use market::provider_facts::ProviderFacts;
 use market::spending::SpendingLimits;
 use secrecy::SecretString;
 use serde::de::{Error as _, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
+
+pub use provider::ProviderConfig;
 
 /// Why the configuration was refused.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +69,12 @@ fn words_of(error: &figment::Error) -> String {
                 .next()
                 .filter(|line| line.starts_with("TOML parse error at line"));
             let place = place.map(|line| format!(": {line}")).unwrap_or_default();
-            format!("a source is not valid{place}; look for a missing quote or bracket")
+            match key.is_empty() {
+                true => {
+                    format!("a source is not valid{place}; look for a missing quote or bracket")
+                }
+                false => format!("`{key}` is not valid"),
+            }
         }
         _ => error.to_string(),
     }
@@ -348,18 +359,6 @@ impl OidcAlgorithm {
     }
 }
 
-/// One provider.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ProviderConfig {
-    /// Whether it is read and ordered from.
-    pub enabled: bool,
-    /// Its address, when it is not the documented one.
-    pub base_url: Option<String>,
-    /// The credential of our account there.
-    pub credential: Option<SecretString>,
-}
-
 impl Config {
     /// Reads `broker.toml` in the working directory, where there is one, and the environment.
     ///
@@ -380,6 +379,13 @@ impl Config {
         figment
             .extract()
             .map_err(|error| ConfigError::Unreadable(Box::new(error)))
+    }
+
+    /// What is on record of a provider.
+    #[must_use]
+    pub fn facts_of(&self, id: &ProviderId) -> ProviderFacts {
+        let settings = self.providers.get(id.as_str());
+        settings.map_or_else(ProviderFacts::default, ProviderConfig::facts)
     }
 
     /// The configuration with nothing set but where data is kept.

@@ -12,6 +12,7 @@ use market::capacity::OwnCapacity;
 use market::demand::Demand;
 use market::ids::{OfferId, ProviderId};
 use market::offer::Offer;
+use market::provider_facts::ProviderFacts;
 use matcher::{Held, MatchError, Plan, ProviderView, Quarantine, SearchOptions, Snapshot};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -64,6 +65,9 @@ struct RecordedProvider {
     freshness_limit_seconds: Option<u64>,
     stale: Option<String>,
     quarantine: Option<RecordedQuarantine>,
+    /// What was on record of it then.
+    #[serde(default)]
+    facts: ProviderFacts,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -123,8 +127,12 @@ pub struct Question<'a> {
 /// The digest of everything that predictions follow from beside the program itself.
 #[must_use]
 pub fn models_digest() -> String {
+    digest_of(&matcher::tables())
+}
+
+fn digest_of(tables: &[&str]) -> String {
     let mut hasher = blake3::Hasher::new();
-    for table in matcher::tables() {
+    for table in tables {
         // The length keeps two tables from passing as two others.
         hasher.update(&(table.len() as u64).to_le_bytes());
         hasher.update(table.as_bytes());
@@ -252,12 +260,14 @@ impl RecordedProvider {
             freshness_limit_seconds,
             stale,
             quarantine,
+            facts,
         } = view.clone();
         Self {
             freshness_limit_seconds,
             stale,
             quarantine: quarantine
                 .map(|Quarantine { reason, until }| RecordedQuarantine { reason, until }),
+            facts,
         }
     }
 
@@ -268,6 +278,7 @@ impl RecordedProvider {
             stale: self.stale.clone(),
             quarantine: quarantine
                 .map(|RecordedQuarantine { reason, until }| Quarantine { reason, until }),
+            facts: self.facts.clone(),
         }
     }
 }
@@ -320,6 +331,15 @@ mod tests {
     #[test]
     fn other_tables_have_another_digest() {
         assert_eq!(models_digest().len(), 64);
-        assert!(matcher::tables().iter().all(|table| table.len() > 100));
+        let tables = matcher::tables();
+        for at in 0..tables.len() {
+            let last = tables[at].trim_end().len() - 1;
+            let mut bytes = tables[at].as_bytes().to_vec();
+            bytes[last] = if bytes[last] == b'x' { b'y' } else { b'x' };
+            let changed = String::from_utf8(bytes).expect("plain letters at the end");
+            let mut others: [&str; 8] = tables;
+            others[at] = &changed;
+            assert_ne!(digest_of(&others), models_digest(), "table {at}");
+        }
     }
 }

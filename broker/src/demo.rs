@@ -24,7 +24,7 @@ pub use summary::{ReservationSummary, Summary, VerificationSummary};
 
 /// Sells and bills on a simulated market, and tells how; nothing to set up.
 ///
-/// Reads two simulated providers and a price list, plans a training run and a serving fleet,
+/// Reads three simulated providers and a price list, plans a training run and a serving fleet,
 /// reserves both, verifies every node (one fails and is replaced), hands off, lets days pass,
 /// releases, and prints the cost report. The story goes to stderr. Nothing is kept.
 #[derive(Debug, Args)]

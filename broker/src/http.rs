@@ -80,6 +80,20 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// How long requests under way may take once the server is told to stop. Units: seconds.
 const SHUTDOWN_SECONDS: u64 = 10;
 
+/// How long a client may leave what it is sent unread before its connection is cut: else as many as there
+/// may be would stand for as long as their clients like.
+const UNREAD: Duration = Duration::from_secs(120);
+
+/// Cuts connections of a listener on which what was sent stays unread for so long. Only Linux knows of that.
+fn cut_unread(listener: &TcpListener, after: Duration) -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        let after = u32::try_from(after.as_millis()).unwrap_or(u32::MAX);
+        rustix::net::sockopt::set_tcp_user_timeout(listener, after)?;
+    }
+    Ok(())
+}
+
 /// Starts the service on a listener. The server runs once it is awaited or spawned, and ends when
 /// its handle says so; signals are the caller's.
 ///
@@ -98,6 +112,7 @@ pub fn serve_with_workers(
     workers: NonZeroUsize,
 ) -> std::io::Result<Server> {
     crate::metrics::install();
+    cut_unread(&listener, UNREAD)?;
     let document = Document::of_routes();
     let known = web::Data::new(KnownPaths::of(&document));
     let docs = web::Data::new(docs::Page::of(&document));
@@ -148,4 +163,31 @@ pub fn serve_with_workers(
 /// A parameter that cannot be read.
 fn parameter(place: &str, error: &dyn std::fmt::Display) -> actix_web::Error {
     ApiError::invalid_parameter(format!("the {place} cannot be read: {error}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Write as _};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// The system's own clock: nothing of ours cuts it.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_client_that_reads_nothing_is_cut_off() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        cut_unread(&listener, Duration::from_millis(200)).expect("it is set");
+        let address = listener.local_addr().expect("an address");
+        let _reads_nothing = TcpStream::connect(address).expect("connected");
+        let (mut sent, _) = listener.accept().expect("accepted");
+        let patience = Some(Duration::from_secs(30));
+        sent.set_write_timeout(patience).expect("it is set");
+        let cut = loop {
+            if let Err(error) = sent.write_all(&[0; 1 << 16]) {
+                break error;
+            }
+        };
+        assert_eq!(cut.kind(), ErrorKind::TimedOut, "{cut}");
+    }
 }

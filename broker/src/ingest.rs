@@ -218,6 +218,7 @@ pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
                 reason: one.reason,
                 until: one.until,
             }),
+            facts: broker.config().facts_of(&row.id),
         };
         views.insert(row.id, view);
     }

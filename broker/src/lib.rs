@@ -45,6 +45,7 @@ mod spans;
 pub mod spending;
 pub mod start;
 pub mod sweep;
+mod turns;
 pub mod verify;
 pub mod webhooks;
 

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use chrono::{DateTime, Utc};
 use market::ids::{TransactionId, UsageId};
+use market::lease::LeaseEvent;
 use market::ledger::Transaction;
 use market::money::{Money, Rate};
 use market::usage::UsageRecord;
@@ -145,6 +146,10 @@ pub(crate) fn provider_cost(
             .and(lease.metered_to)
             .map(|at| at.min(gone_at)),
         gone_at,
+        failed: matches!(
+            lease.fall_reason.or(facts.fall_reason),
+            Some(LeaseEvent::Failed | LeaseEvent::Mismatched)
+        ),
     };
     book_provider_cost(&life, || TransactionId::from_uuid(broker.new_uuid()))
 }

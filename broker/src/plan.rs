@@ -5,13 +5,12 @@
 //! with how its providers stand: one that was switched off is in no plan from then on. What a tenant
 //! set aside itself is in its next plan; what others did, once a plan is searched for again.
 //! A search is arithmetic, and runs where no other request waits for it; only so many run at once
-//! (`turns`).
+//! (`crate::turns`).
 //! The next stage is [`crate::quote`].
 
-mod turns;
-
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::cell::LazyCell;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -19,7 +18,7 @@ use market::capacity::OwnCapacity;
 use market::demand::Demand;
 use market::demand::check::DemandFault;
 use market::identity::Reach;
-use market::ids::{PlanId, TenantId};
+use market::ids::{PlanId, ProviderId, TenantId};
 use matcher::fleet::Budget;
 use matcher::{Candidate, Held, HybridSearch, MatchError, Plan, SearchOptions, Snapshot};
 use moka::sync::Cache;
@@ -29,8 +28,7 @@ use store::plans::NewPlan;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::app::{Broker, SupplyMark};
-
-pub(crate) use turns::Turns;
+use crate::turns::TooMany;
 
 /// How many of the best candidates a plan keeps.
 pub const CANDIDATES_KEPT: usize = 50;
@@ -42,7 +40,7 @@ pub const ORDERABLE_KEPT: usize = 10;
 pub const SIMULATED: usize = 3;
 
 /// How long a plan answers for its supply.
-const LIFE: Duration = Duration::from_secs(60);
+pub(crate) const LIFE: Duration = Duration::from_secs(60);
 /// How much of the plans made lately is kept. Units: bytes, by [`weight`].
 const KEPT_BYTES: u64 = 64 * 1024 * 1024;
 /// What a candidate takes with its lines and reasons, about: three times its text on the wire.
@@ -59,7 +57,7 @@ pub enum PlanError {
     Match(#[from] MatchError),
     /// As many are searched for as may be, and as many more wait.
     #[error("as many plans are searched for as may be")]
-    Busy,
+    Busy(#[from] TooMany),
     /// The search did not end.
     #[error("the search for the plan did not end")]
     Interrupted(#[from] JoinError),
@@ -89,23 +87,76 @@ pub struct PlanRecord {
 /// The plans made lately, by what they answer.
 pub(crate) struct PlanMemory {
     made: Cache<PlanKey, Arc<PlanRecord>>,
-    /// How often each tenant changed here what it holds, or met capacity that was gone.
-    holds: Mutex<HashMap<TenantId, u64>>,
+    holds: Mutex<HashMap<TenantId, HoldsMark>>,
 }
 
-type PlanKey = (Reach, SupplyMark, u64, [u8; 32]);
+type PlanKey = (Reach, SupplyMark, HoldsMark, [u8; 32]);
+
+/// By what a tenant's plans of now are told from those before it held or gave back something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) struct HoldsMark {
+    /// The number of its last event that is known here: whatever it does is an event.
+    events: u64,
+    /// How often it met capacity here since then that was gone, of which no event tells.
+    met_gone: u64,
+}
 
 impl PlanMemory {
-    /// By what a tenant's plans of now are told from those before its last hold.
-    pub(crate) fn holds_of(&self, tenant: TenantId) -> u64 {
-        let holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
-        holds.get(&tenant).copied().unwrap_or_default()
+    /// As of what change of its holds a tenant's plans are made now; `None` for one that has neither
+    /// planned nor held anything here.
+    pub(crate) fn holds_of(&self, tenant: TenantId) -> Option<HoldsMark> {
+        self.marks().get(&tenant).copied()
+    }
+
+    /// The tenants that planned or held something here.
+    pub(crate) fn tenants(&self) -> Vec<TenantId> {
+        self.marks().keys().copied().collect()
+    }
+
+    /// Has the demands of those tenants searched for anew to which more has happened than was known, by
+    /// the numbers of their last events.
+    pub(crate) fn follow(&self, happened: &[(TenantId, u64)]) {
+        let mut marks = self.marks();
+        for (tenant, events) in happened {
+            let mark = marks.entry(*tenant).or_default();
+            if *events > mark.events {
+                *mark = HoldsMark {
+                    events: *events,
+                    met_gone: 0,
+                };
+            }
+        }
     }
 
     /// Has the tenant's demands searched for anew: what is free is not what it was.
-    pub(crate) fn holds_changed(&self, tenant: TenantId) {
-        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
-        *holds.entry(tenant).or_default() += 1;
+    pub(crate) fn met_gone(&self, tenant: TenantId) {
+        self.marks().entry(tenant).or_default().met_gone += 1;
+    }
+
+    fn marks(&self) -> MutexGuard<'_, HashMap<TenantId, HoldsMark>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// As of what change of its holds a tenant's plans are made now.
+///
+/// Errors: the database's, which is asked where nothing is known yet.
+pub(crate) async fn holds_of(broker: &Broker, tenant: TenantId) -> Result<HoldsMark, StoreError> {
+    if let Some(known) = broker.plan_memory().holds_of(tenant) {
+        return Ok(known);
+    }
+    let last = broker.store().events().of(tenant).last_sequence().await?;
+    broker.plan_memory().follow(&[(tenant, last)]);
+    let known = broker.plan_memory().holds_of(tenant);
+    Ok(known.unwrap_or_default())
+}
+
+/// Has a tenant's demands searched for anew once it holds or gives back something.
+pub(crate) async fn holds_changed(broker: &Broker, tenant: TenantId) {
+    match broker.store().events().of(tenant).last_sequence().await {
+        Ok(last) => broker.plan_memory().follow(&[(tenant, last)]),
+        // It is done and stays so; only its number is not known.
+        Err(_) => broker.plan_memory().met_gone(tenant),
     }
 }
 
@@ -123,7 +174,7 @@ impl Default for PlanMemory {
 }
 
 /// What a plan takes in memory, about. Units: bytes.
-fn weight(record: &PlanRecord) -> u32 {
+pub(crate) fn weight(record: &PlanRecord) -> u32 {
     let candidates = record.plan.candidates.len() + 1;
     u32::try_from(candidates * CANDIDATE_BYTES).unwrap_or(u32::MAX)
 }
@@ -139,20 +190,26 @@ pub async fn make_plan(
     let now = broker.now();
     demand.check(now).map_err(PlanError::Faulty)?;
     let (snapshot, mark) = broker.supply();
+    check_providers_known(&demand, &snapshot)?;
     let digest = blake3::hash(demand_text(&demand).as_bytes());
-    let holds = broker.plan_memory().holds_of(whose.tenant);
+    let holds = holds_of(broker, whose.tenant).await?;
     let key = (whose.clone(), mark, holds, *digest.as_bytes());
     let memory = &broker.plan_memory().made;
     if let Some(known) = memory.get(&key).filter(|known| still_fresh(broker, known)) {
         return Ok(known);
     }
-    let shared = format!("plan:{whose}:{mark}-{holds}:{}", digest.to_hex());
-    if let Some(known) = made_elsewhere(broker, whose, &shared).await {
+    let shared = format!("plan:{whose}:{mark}-{}:{}", holds.events, digest.to_hex());
+    // What was found gone here is not known elsewhere.
+    let elsewhere = match holds.met_gone {
+        0 => made_elsewhere(broker, whose, &shared).await,
+        _ => None,
+    };
+    if let Some(known) = elsewhere {
         let known = Arc::new(known);
         memory.insert(key, Arc::clone(&known));
         return Ok(known);
     }
-    let turn = broker.plan_turns().take().await?;
+    let turn = broker.plan_turns().take(Some(whose.tenant)).await?;
     // Whoever searched for the same meanwhile has found it.
     if let Some(known) = memory.get(&key).filter(|known| still_fresh(broker, known)) {
         return Ok(known);
@@ -186,6 +243,45 @@ pub async fn make_plan(
     let record = Arc::new(record);
     memory.insert(key, Arc::clone(&record));
     Ok(record)
+}
+
+/// Refuses names in a policy that are nobody's: who denies a misspelt provider has denied none.
+///
+/// Errors: [`PlanError::Faulty`].
+fn check_providers_known(demand: &Demand, snapshot: &Snapshot) -> Result<(), PlanError> {
+    let mut shared = vec![("", demand.shared())];
+    if let Demand::Hybrid(hybrid) = demand {
+        shared.push(("train.", hybrid.train.shared()));
+        shared.push(("serve.", hybrid.serve.shared()));
+    }
+    // Price lists are of providers that have no adapter.
+    let listed = LazyCell::new(|| -> HashSet<&ProviderId> {
+        snapshot.offers().map(|offer| offer.provider()).collect()
+    });
+    let is_known = |name: &ProviderId| {
+        adapters::registry::by_id(name).is_some()
+            || snapshot.provider(name).is_some()
+            || listed.contains(name)
+    };
+    let mut faults = Vec::new();
+    for (prefix, shared) in shared {
+        let policy = shared.policy.into_iter();
+        let lists = policy.flat_map(|policy| {
+            let (allow, deny) = (&policy.allow_providers, &policy.deny_providers);
+            [("allow_providers", allow), ("deny_providers", deny)]
+        });
+        for (list, names) in lists {
+            let unknown = names.iter().filter(|name| !is_known(name));
+            faults.extend(unknown.map(|name| DemandFault {
+                field: format!("{prefix}policy.{list}"),
+                detail: format!("names `{name}`, which is no provider here; see GET /v1/offers"),
+            }));
+        }
+    }
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(PlanError::Faulty(faults)),
+    }
 }
 
 /// What a tenant has of its own just now: what ends first is used first.

@@ -1,14 +1,21 @@
-//! The cost report: charges of a time, summed up by what finance asks for.
+//! The cost report: charges of a time, summed up by what finance asks for. The database sums up each
+//! day, and few reports are made at once: a year of a fleet is millions of charges.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::identity::Reach;
 use market::ids::TenantId;
 use market::money::{Currency, Money};
 use pricing::PriceError;
-use pricing::report::{CostReport, Dimension, cost_report, csv_text};
+use pricing::report::{CostReport, CostSums, Dimension, csv_text};
 use store::StoreError;
 
 use crate::app::Broker;
+use crate::turns::TooMany;
+
+/// Charges that are read at once.
+const PAGE: u64 = 2_000;
+/// The time of which days are read at once.
+const AT_ONCE: TimeDelta = TimeDelta::days(31);
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +26,9 @@ pub enum ReportError {
     /// The time ends before it begins.
     #[error("`to` must lie after `from`")]
     EmptyTime,
+    /// As many reports are made as may be, and some more wait.
+    #[error("many reports are made just now; ask again in a moment")]
+    Busy(#[from] TooMany),
     /// The database did not answer.
     #[error("the charges could not be read")]
     Store(#[from] StoreError),
@@ -69,16 +79,51 @@ pub async fn costs(
     query: &CostQuery,
 ) -> Result<CostReport, ReportError> {
     let (from, to) = query.time(broker.now())?;
+    let tenant = whose.map(|whose| whose.tenant);
+    let _turn = broker.report_turns().take(tenant).await?;
     let charges = broker.store().charges();
-    let charges = match whose {
-        Some(whose) => {
-            let mut charges = charges.of(whose.tenant).between(from, to).await?;
-            charges.retain(|charge| whose.projects.has(charge.project_id));
-            charges
-        }
-        None => charges.across_tenants().between(from, to).await?,
+    let within = |project| whose.is_none_or(|whose| whose.projects.has(project));
+    let mut sums = CostSums::by(&query.group_by);
+    let used = match tenant {
+        Some(tenant) => charges.of(tenant).time_of_use().await?,
+        None => charges.across_tenants().time_of_use().await?,
     };
-    Ok(cost_report(&charges, &query.group_by)?)
+    let Some((first, last)) = used else {
+        return Ok(sums.report());
+    };
+    let time = (from.max(first), to.min(last + TimeDelta::microseconds(1)));
+    let mut done = time.0;
+    while done < time.1 {
+        let part = (done, time.1.min(done + AT_ONCE));
+        let days = match tenant {
+            Some(tenant) => charges.of(tenant).by_day(part).await?,
+            None => charges.across_tenants().by_day(part).await?,
+        };
+        for day in days.iter().filter(|day| within(day.project_id)) {
+            sums.add_day(day)?;
+        }
+        done = part.1;
+    }
+    let mut last = None;
+    loop {
+        let after = last.as_ref();
+        let page = match tenant {
+            Some(tenant) => charges.of(tenant).over_midnight(time, after, PAGE).await?,
+            None => {
+                charges
+                    .across_tenants()
+                    .over_midnight(time, after, PAGE)
+                    .await?
+            }
+        };
+        for charge in page.iter().filter(|charge| within(charge.project_id)) {
+            sums.add(charge)?;
+        }
+        if (page.len() as u64) < PAGE {
+            return Ok(sums.report());
+        }
+        last = page.into_iter().next_back();
+    }
 }
 
 /// What a tenant was credited in the time of the query; what all tenants were, when none is given.

@@ -4,11 +4,12 @@
 //! What happens at the providers after `confirm` is [`crate::fulfil`].
 
 mod command;
+mod on_record;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
 use market::identity::{Projects, Reach};
-use market::ids::{PrincipalId, ProjectId, QuoteId, ReservationId, SshKeyId, TenantId};
+use market::ids::{PrincipalId, ProjectId, ProviderId, QuoteId, ReservationId, SshKeyId, TenantId};
 use market::offer::Offer;
 use market::quote::{Quote, QuoteLine};
 use market::reservation::{IllegalReservationTransition, ReservationEvent, ReservationState};
@@ -51,6 +52,14 @@ pub enum ReserveError {
     /// Nothing new is sold at one of the providers.
     #[error("{0}; plan again")]
     ProviderClosed(Conflict),
+    /// By what is on record of a provider it is not, or no longer, what the policy asks for.
+    #[error("of {provider}: {lack}; the policy lets nothing be taken there, so plan again")]
+    OutsidePolicy {
+        /// The provider.
+        provider: ProviderId,
+        /// What it lacks, in words.
+        lack: String,
+    },
     /// No candidate of the inline demand can be ordered under the ceiling.
     #[error(
         "no offer that can be ordered satisfies the demand; {rejected} offers were refused, see POST /v1/plans for the reasons"
@@ -236,6 +245,9 @@ async fn take(
     tags.extend(particulars.tags);
     check_tags(&tags)?;
     carries_required(broker, whose.tenant, &tags, Some(&particulars.attribution)).await?;
+    let wanted_until = shared.window.and_then(|window| window.ends_by(now));
+    let sellers = quote.lines.iter().map(|line| &line.offer.provider);
+    on_record::check(broker, &demand, sellers, wanted_until.unwrap_or(now))?;
     let window_end = shared.window.and_then(|window| window.given_up_at(now));
     let ceiling = particulars.ceiling.or_else(|| shared.ceiling.cloned());
     if let Some(ceiling) = &ceiling {
@@ -258,26 +270,24 @@ async fn take(
         hold_expires_at: now + TimeDelta::seconds(broker.config().sales.hold_seconds.into()),
         demand,
     };
-    broker
-        .store()
-        .reservations()
-        .of(whose.tenant)
-        .place_hold(new, now, completion)
-        .await
-        .inspect(|_| broker.ring_events())
-        .inspect(|_| broker.plan_memory().holds_changed(whose.tenant))
-        .map_err(|error| match error {
-            StoreError::Conflict(Conflict::QuoteTaken) => ReserveError::QuoteTaken(quote_id),
-            StoreError::Conflict(Conflict::QuoteLapsed) => ReserveError::QuoteLapsed(quote_id),
-            out @ StoreError::OutOfStock { .. } => {
-                broker.plan_memory().holds_changed(whose.tenant);
-                ReserveError::OutOfStock(out)
-            }
-            StoreError::Conflict(
-                closed @ (Conflict::ProviderDisabled { .. } | Conflict::ProviderQuarantined { .. }),
-            ) => ReserveError::ProviderClosed(closed),
-            other => ReserveError::Store(other),
-        })
+    let mine = broker.store().reservations().of(whose.tenant);
+    let placed = mine.place_hold(new, now, completion).await;
+    if placed.is_ok() {
+        broker.ring_events();
+        plan::holds_changed(broker, whose.tenant).await;
+    }
+    placed.map_err(|error| match error {
+        StoreError::Conflict(Conflict::QuoteTaken) => ReserveError::QuoteTaken(quote_id),
+        StoreError::Conflict(Conflict::QuoteLapsed) => ReserveError::QuoteLapsed(quote_id),
+        out @ StoreError::OutOfStock { .. } => {
+            broker.plan_memory().met_gone(whose.tenant);
+            ReserveError::OutOfStock(out)
+        }
+        StoreError::Conflict(
+            closed @ (Conflict::ProviderDisabled { .. } | Conflict::ProviderQuarantined { .. }),
+        ) => ReserveError::ProviderClosed(closed),
+        other => ReserveError::Store(other),
+    })
 }
 
 /// Plans a demand, quotes its best candidate that can be ordered, and sets it aside: the way in
@@ -313,6 +323,7 @@ pub async fn in_one_call(
             Err(
                 out @ (ReserveError::OutOfStock(_)
                 | ReserveError::ProviderClosed(_)
+                | ReserveError::OutsidePolicy { .. }
                 | ReserveError::Store(StoreError::Conflict(Conflict::CommitmentUsed {
                     ..
                 }))),

@@ -15,13 +15,19 @@ use crate::background::Stop;
 use crate::hot::turn::keep_turns;
 
 /// How often what is old is looked for.
-const INTERVAL: Duration = Duration::from_secs(10 * 60);
+const INTERVAL: Duration = Duration::from_secs(2 * 60);
 /// Rows that one transaction lets go.
 const BATCH: u64 = 500;
 /// How long a quote is kept after it lapsed.
 const QUOTE_DAYS: u32 = 30;
 /// How long a plan is kept after it was made, where nobody took a quote of it: anyone makes many.
 const PLAN_DAYS: u32 = 2;
+
+/// How many of a tenant's plans, and of its lapsed quotes that nobody took, are kept in any case; older
+/// ones go: as many as are written in days must not fill a disk.
+const KEPT_OF_TENANT: u64 = 2_000;
+/// How long a plan is kept however many newer ones there are: it may just have been answered with.
+const YOUNG: TimeDelta = TimeDelta::minutes(10);
 
 /// How many rows were let go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -72,15 +78,29 @@ pub async fn prune(broker: &Broker) -> Pruned {
     })
     .await;
     let (lapsed, made) = (before(QUOTE_DAYS), before(PLAN_DAYS));
-    let quotes = every_batch(&mut failures, "quotes", None, || {
+    let mut quotes = every_batch(&mut failures, "quotes", None, || {
         store.prune_quotes(lapsed, BATCH)
     })
     .await;
     // A quote keeps its plan.
-    let plans = every_batch(&mut failures, "plans", None, || {
+    let mut plans = every_batch(&mut failures, "plans", None, || {
         store.prune_plans(made, BATCH)
     })
     .await;
+    let surplus = store.tenants_with_surplus(made, KEPT_OF_TENANT).await;
+    for tenant in surplus.unwrap_or_else(|failure| {
+        note(&mut failures, "surplus", None, &failure);
+        Vec::new()
+    }) {
+        quotes += every_batch(&mut failures, "surplus quotes", Some(tenant), || {
+            store.prune_surplus_quotes(tenant, now, KEPT_OF_TENANT, BATCH)
+        })
+        .await;
+        plans += every_batch(&mut failures, "surplus plans", Some(tenant), || {
+            store.prune_surplus_plans(tenant, (made, now - YOUNG), KEPT_OF_TENANT, BATCH)
+        })
+        .await;
+    }
     let old = before(ages.webhook_deliveries_days);
     let deliveries = every_batch(&mut failures, "deliveries", None, || {
         store.prune_deliveries(old, BATCH)

@@ -4,6 +4,7 @@
 //! in the database, and loopback providers do not get a connection.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use store::settings::DatabaseMode;
 use store::{Database, StockPolicy, Store, StoreError};
 use tracing::warn;
 use uuid::Uuid;
+use verifier::address::BrokerUrl;
 
 use crate::app::{AgentDelivery, Broker, Parts, ProviderLink};
 use crate::clock::Clock;
@@ -54,6 +56,11 @@ pub enum StartError {
     /// Providers of a simulator outside a simulation.
     #[error("simulated providers were given to a production database; use a simulation database")]
     SimulatedInProduction,
+    /// An address of ours at which no machine reaches us.
+    #[error(
+        "the machines that are verified call the service, and cannot at {0}; set server.public_url (BROKER__SERVER__PUBLIC_URL) to its https address, or take verifier.agent_path out"
+    )]
+    PublicUrl(String),
     /// Another service runs on the embedded database.
     #[error(
         "another service runs on the data directory {}; stop it, give this one another with --data-dir, or set DATABASE_URL to PostgreSQL, which several replicas share",
@@ -128,6 +135,7 @@ pub async fn start(
     simulated: Vec<ProviderLink>,
     public_url: String,
 ) -> Result<Broker, StartError> {
+    check_public_url(&config, mode, &public_url)?;
     let store = open_store(&config).await?;
     store.migrate_up().await?;
     with_store(store, config, mode, clock, simulated, public_url).await
@@ -244,18 +252,36 @@ pub(crate) fn configured_link(
         .map_err(|error| refuse(error.to_string()))
 }
 
-/// Whether an address is one of this machine's own.
+/// Whether an address is one of the machine itself that calls it.
 pub(crate) fn is_loopback(url: &str) -> bool {
     let Ok(url) = reqwest::Url::parse(url) else {
         return false;
     };
-    match url.host_str().map(|host| host.trim_matches(['[', ']'])) {
-        Some("localhost") => true,
-        Some(host) => host
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_loopback()),
-        None => false,
+    let Some(host) = url.host_str() else {
+        return false;
+    };
+    let name = host.trim_end_matches('.');
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    name == "localhost"
+        || name.ends_with(".localhost")
+        || address.is_ok_and(|address| {
+            let address = address.to_canonical();
+            address.is_loopback() || address.is_unspecified()
+        })
+}
+
+/// Makes sure that machines can call us where an agent is to run on them: each would else call itself, and
+/// be paid for until it is given up.
+fn check_public_url(
+    config: &Config,
+    mode: DatabaseMode,
+    public_url: &str,
+) -> Result<(), StartError> {
+    let none_calls = mode == DatabaseMode::Simulation || config.verifier.agent_path.is_none();
+    if none_calls || (!is_loopback(public_url) && public_url.parse::<BrokerUrl>().is_ok()) {
+        return Ok(());
     }
+    Err(StartError::PublicUrl(public_url.to_owned()))
 }
 
 fn agent(config: &Config, mode: DatabaseMode) -> Result<AgentDelivery, StartError> {

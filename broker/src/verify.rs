@@ -12,7 +12,7 @@ pub(crate) mod push;
 mod script;
 mod verdict;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::TimeDelta;
 use market::attestation::Attestation;
@@ -152,6 +152,18 @@ async fn of_token(
         .ok_or(StepRefusal::Token)
 }
 
+/// The lease of a verification.
+///
+/// Errors: [`StepRefusal::Token`] where there is none, and the database's.
+pub(crate) async fn lease_of(
+    broker: &Broker,
+    verification: &Verification,
+) -> Result<Lease, StepRefusal> {
+    let leases = broker.store().leases().across_tenants();
+    let lease = leases.find(verification.lease_id).await?;
+    lease.ok_or(StepRefusal::Token)
+}
+
 /// Refuses a token that was not made for this verification; one that is over may still tell how it
 /// ended.
 ///
@@ -160,7 +172,8 @@ pub async fn knows(broker: &Broker, id: VerificationId, token: &str) -> Result<(
     of_token(broker, id, token).await.map(drop)
 }
 
-/// Takes one step of the conversation and gives the broker's answer to it.
+/// Takes one step of the conversation, whose message `arrived` whole then, and gives the broker's
+/// answer to it. What the message waited for here is not held against the node.
 ///
 /// Errors: [`StepRefusal`]; nothing is written then, but that [`StepRefusal::Interrupted`] may have
 /// ended the node's conversation and kept a trace of it.
@@ -169,7 +182,7 @@ pub async fn step(
     id: VerificationId,
     token: &str,
     number: u8,
-    body: Value,
+    (body, arrived): (Value, Instant),
 ) -> Result<Value, StepRefusal> {
     let all = broker.store().verifications().across_tenants();
     let verification = may_speak(broker, id, token).await?;
@@ -184,7 +197,7 @@ pub async fn step(
         .ok_or(StepRefusal::UnknownAgent)?;
     let session: Session =
         serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
-    let elapsed = time_of(broker, &row, &session, &key).await?;
+    let elapsed = time_of(broker, &row, &session, &key, arrived).await?;
     let entropy = rand::random();
     match step {
         Step::Commit => Err(StepRefusal::NoSuchStep),
@@ -247,8 +260,8 @@ async fn beside_its_siblings(
     Ok(session.beside(&others))
 }
 
-/// The time since the broker's answer before, by this process's own clock when it gave that answer,
-/// else by the database's.
+/// The time from the broker's answer before until a message arrived, by this process's own clock when it
+/// gave that answer, else by the database's.
 ///
 /// The latter counts in what a restart of ours took. A node that is late by it was perhaps not: what
 /// cannot be timed proves nothing, and the node may prove itself from the beginning. Not so once it was
@@ -259,13 +272,15 @@ async fn time_of(
     row: &NodeSession,
     session: &Session,
     key: &AgentKey,
+    arrived: Instant,
 ) -> Result<Duration, StepRefusal> {
     let id = row.verification_id;
+    let until_it_came = |elapsed: Duration| elapsed.saturating_sub(arrived.elapsed());
     if let Some(elapsed) = broker.step_clock().since_answer(id, key, row.step) {
-        return Ok(elapsed);
+        return Ok(until_it_came(elapsed));
     }
     let all = broker.store().verifications().across_tenants();
-    let shared = all.since_answer(id, key.as_str()).await?;
+    let shared = all.since_answer(id, key.as_str()).await?.map(until_it_came);
     let counts = |elapsed: &Duration| {
         session.awaited() == Some(Step::Report)
             || session.deadline().is_none_or(|limit| *elapsed <= limit)
@@ -465,7 +480,7 @@ async fn finish(
     row: &NodeSession,
     answered: Answered<ReportReply>,
 ) -> Result<Value, StepRefusal> {
-    let lease = gang::lease_of(broker, verification).await?;
+    let lease = lease_of(broker, verification).await?;
     let reply = json(&ReportReply {
         gang: answered.reply.verdict.is_pass() && gang::measures(&lease),
         ..answered.reply

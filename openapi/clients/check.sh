@@ -63,9 +63,17 @@ made_up_calls() { # with a key, and those of them that are named
     echo "the API and its document disagree; the calls are above" >&2
     exit 1
   }
-  tail -n 3 made-up.log
+  selected=$(sed -n 's|^ *Selected: *\([0-9]*\)/.*|\1|p' made-up.log)
+  total=$(sed -n 's|^ *Selected: *[0-9]*/||p' made-up.log)
+  tested=$(sed -n 's|^ *Tested: *||p' made-up.log)
+  if [ -z "$tested" ] || [ "$tested" != "$selected" ]; then
+    echo "of ${selected:-no} operations only ${tested:-none} were called" >&2
+    exit 1
+  fi
+  echo "made-up calls: $tested of $total operations, $(sed -n 's|^ *\([0-9]* generated\).*|\1|p' made-up.log)"
 }
 made_up_calls "$key"
+[ "$tested" = "$total" ] || { echo "a member's calls left operations out" >&2; exit 1; }
 # What a member is refused was tried only as far as the refusal: an administrator gets further.
 made_up_calls "$admin" --max-time 90 \
   --include-path-regex '^/(metrics$|v1/(audit|budgets|commitments|credits|limits|provider-accounts|providers|required-tags)(/|$))'

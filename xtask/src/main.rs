@@ -31,7 +31,7 @@ enum Habit {
     /// the crates with what is committed.
     Check,
     /// Rewrites what is generated: openapi/broker.json, the state grids, and the tables of
-    /// docs/metrics.md and docs/settings.md.
+    /// docs/identity.md, docs/metrics.md and docs/settings.md.
     Generate,
     /// Puts a thousand good and a thousand broken pretended nodes before the verification rules, and
     /// writes and prints the table by class of failure in docs/verification.md.

@@ -35,10 +35,11 @@ pub(crate) const VERIFICATION_TABLE: Named = named(
 /// What is generated from `market`.
 pub(crate) const GRIDS: Named = named("market", "state_grids");
 /// What is generated from `broker`.
-pub(crate) const GENERATED: [Named; 5] = [
+pub(crate) const GENERATED: [Named; 6] = [
     named("broker", "openapi::"),
     named("broker", "demands::"),
     named("broker", "predictions::"),
+    named("broker", "role_table::"),
     named("broker", "the_table_in_the_docs_is_the_one_in_the_code"),
     named(
         "broker",

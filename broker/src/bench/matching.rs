@@ -11,7 +11,7 @@ mod reprice;
 mod requests;
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use market::Market;
@@ -76,7 +76,7 @@ pub async fn measure_match(
     postgres: Option<&str>,
 ) -> anyhow::Result<MatchFigures> {
     let scene = Scene::new(offers, list)?;
-    let rss_mib = resident_mib()?;
+    let rss_mib = settled_mib()?;
     let requests = Requests::of(&scene.market, SEED)?;
     let expected = scene.check(&requests)?;
     let mut notes = Vec::new();
@@ -331,6 +331,16 @@ fn question(request: &Request) -> IndexedQuestion {
 }
 
 /// The memory that this process has. Units: MiB.
+/// The memory of the process at rest. The allocator keeps what was freed for some milliseconds, and gives
+/// it back as something else is freed.
+fn settled_mib() -> anyhow::Result<f64> {
+    const BLOCK_BYTES: usize = 64 << 20;
+    std::thread::sleep(Duration::from_millis(100));
+    drop(black_box(vec![0_u8; BLOCK_BYTES]));
+    std::thread::sleep(Duration::from_millis(100));
+    resident_mib()
+}
+
 fn resident_mib() -> anyhow::Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -15,6 +15,7 @@ mod offers;
 mod plan;
 mod problem;
 mod profile;
+mod projects;
 mod quote;
 mod report;
 mod reservations;
@@ -75,6 +76,11 @@ pub(super) enum ClientCommand {
         #[command(subcommand)]
         command: ssh_keys::SshKeysCommand,
     },
+    /// Lists and makes what reservations and costs are parted into.
+    Projects {
+        #[command(subcommand)]
+        command: projects::ProjectsCommand,
+    },
     /// Lists, adds and removes capacity that is paid for already.
     Commitments {
         #[command(subcommand)]
@@ -109,6 +115,7 @@ pub(super) fn run(command: ClientCommand) -> Result<(), Ending> {
             C::Watch(args) => watch::run(args).await,
             C::Access(args) => access::run(args).await,
             C::SshKeys { command } => ssh_keys::run(command).await,
+            C::Projects { command } => projects::run(command).await,
             C::Commitments { command } => commitments::run(command).await,
             C::Report { command } => report::run(command).await,
             C::Completions(args) => completions::run(&args),

@@ -59,7 +59,8 @@ pub(super) struct RotateArgs {
 /// nothing any more.
 #[derive(Debug, Args)]
 pub(super) struct ResealArgs {
-    /// The file of the new key, 64 hexadecimal digits; made when there is none.
+    /// The file of the new key, 64 hexadecimal digits; made when there is none, beside an embedded
+    /// database alone.
     #[arg(long, value_name = "FILE")]
     new_key_file: PathBuf,
     /// One JSON object, for programs.
@@ -102,8 +103,12 @@ pub(super) fn run(command: KeysCommand) -> Result<(), Ending> {
     }
 }
 
+fn load(database: &DatabaseArgs) -> Result<Config, Ending> {
+    Config::load(database.data_dir.as_deref()).map_err(Ending::wrong_input)
+}
+
 async fn open(database: &DatabaseArgs) -> Result<(Config, Store), Ending> {
-    let config = Config::load(database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
+    let config = load(database)?;
     let store = super::database::open(&config).await?;
     Ok((config, store))
 }
@@ -157,11 +162,23 @@ fn rotate(args: &RotateArgs) -> Result<(), Ending> {
 
 fn reseal(args: &ResealArgs) -> Result<(), Ending> {
     block_on(async {
-        let (config, store) = open(&args.database).await?;
+        let config = load(&args.database)?;
+        let file = &args.new_key_file;
+        // Another machine or container may start the service on this database, and one that is
+        // gone with this command would take a key that it made along.
+        let may_be_made = config.database.url.is_none();
+        if !may_be_made && matches!(file.try_exists(), Ok(false)) {
+            let file = file.display();
+            return Err(Ending::wrong_input(format!(
+                "there is no {file}, and no key is made beside a database on a server: make it where \
+                 you keep it, readable by its owner alone, with \
+                 `(umask 077; openssl rand -hex 32 > {file})`"
+            )));
+        }
+        let store = super::database::open(&config).await?;
         let old = start::sealing_key(&config, &store).await;
         let old = old.map_err(Ending::cannot_start)?;
-        let file = &args.new_key_file;
-        let is_made = SealingKey::make(file).map_err(Ending::wrong_input)?;
+        let is_made = may_be_made && SealingKey::make(file).map_err(Ending::wrong_input)?;
         let new = SealingKey::of_file(file).map_err(Ending::wrong_input)?;
         let anew = |purpose: &str, sealed: &[u8]| {
             let secret = old.open(purpose, sealed)?;
@@ -202,6 +219,11 @@ fn reseal(args: &ResealArgs) -> Result<(), Ending> {
                 "Put {} in place of {}, then start the service.",
                 file.display(),
                 config.data_dir.join("secret.key").display()
+            ),
+            // It comes before any file.
+            (_, Some(_), _) => format!(
+                "Start the service with what {} holds in BROKER__SECRETS__KEY.",
+                file.display()
             ),
             _ => format!(
                 "Start the service with BROKER__SECRETS__KEY_FILE={}.",

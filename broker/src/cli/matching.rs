@@ -9,6 +9,8 @@ use clap::Args;
 use market::catalog::Skipped;
 use market::counted::counted;
 use market::demand::Demand;
+use market::ids::ProviderId;
+use market::provider_facts::ProviderFacts;
 use matcher::{Candidate, Held, Plan, ProviderView, SearchOptions, Snapshot};
 use serde_json::{Value, json};
 
@@ -42,6 +44,11 @@ pub(super) struct MatchArgs {
     /// {"commitments": [...], "provider_accounts": [...]}, each as the service takes it.
     #[arg(long, value_name = "FILE")]
     own: Option<PathBuf>,
+    /// What is on record of providers, as JSON by their ids, each as the settings take it:
+    /// {"nebius": {"operator": {"company": …, "country": …}, "certifications": [{"name": …,
+    /// "evidence": …, "valid_until": …}]}}. A policy on either refuses whoever is not named.
+    #[arg(long, value_name = "FILE")]
+    facts: Option<PathBuf>,
     /// How many candidates to show.
     #[arg(long, default_value_t = 10, value_name = "N")]
     top: usize,
@@ -50,7 +57,7 @@ pub(super) struct MatchArgs {
     record: Option<PathBuf>,
     /// Searches once more what a decision record holds, and says whether the answer is the same
     /// to the last bit.
-    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["offers", "demand", "own", "record"])]
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["offers", "demand", "own", "facts", "record"])]
     replay: Option<PathBuf>,
     /// One JSON object on one line instead of a table.
     #[arg(long)]
@@ -85,15 +92,18 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
         .iter()
         .map(|offer| offer.provider.clone())
         .collect();
-    let listed = ProviderView {
-        freshness_limit_seconds: None,
-        stale: None,
-        quarantine: None,
+    let mut facts = match &args.facts {
+        Some(file) => read_facts(file)?,
+        None => BTreeMap::new(),
     };
-    let views: HashMap<_, _> = providers
-        .into_iter()
-        .map(|id| (id, listed.clone()))
-        .collect();
+    let views = providers.into_iter().map(|id| {
+        let view = ProviderView {
+            facts: facts.remove(&id).unwrap_or_default(),
+            ..ProviderView::default()
+        };
+        (id, view)
+    });
+    let views: HashMap<_, _> = views.collect();
     let own = match &args.own {
         Some(file) => Arc::new(read_own(file, now)?),
         None => Arc::default(),
@@ -138,6 +148,13 @@ fn read_demand(file: &Path) -> Result<Demand, Ending> {
     let text = read_text("the demand", file)?;
     serde_json::from_str(&text)
         .map_err(|error| Ending::wrong_input(format!("the demand {shown} is not valid: {error}")))
+}
+
+/// What is on record of providers.
+fn read_facts(file: &Path) -> Result<BTreeMap<ProviderId, ProviderFacts>, Ending> {
+    let text = read_text("what is on record of providers", file)?;
+    serde_json::from_str(&text)
+        .map_err(|error| Ending::wrong_input(format!("{} is not valid: {error}", file.display())))
 }
 
 fn as_json(read: &PriceSheets, plan: &Plan) -> Result<String, Ending> {

@@ -98,10 +98,9 @@ impl Told {
         command(&format!(
             "curl -H \"Authorization: Bearer $KEY\" '{url}/v1/reports/costs?group_by=day'"
         ));
-        command(&format!(
-            "curl '{url}/v1/offers?gpu=H100-SXM'   # needs no key"
-        ));
-        command(&format!("curl {url}/openapi.json   # all calls"));
+        say("Prices need no key. The last address has all calls.");
+        command(&format!("curl '{url}/v1/offers?gpu=H100-SXM'"));
+        command(&format!("curl {url}/openapi.json"));
         let work = background::start(self.world.broker());
         let live = async {
             loop {

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use chrono::TimeDelta;
-use market::demand::{Ceiling, Demand, GpusDemand};
+use chrono::{DateTime, TimeDelta, Utc};
+use market::demand::{Ceiling, Demand, GpusDemand, Window};
 use market::gpu::GpuWanted;
 use market::ids::{LeaseId, OfferId};
 use market::lease::LeaseEvent;
@@ -15,6 +15,7 @@ use market::reservation::{ReservationEvent, ReservationState};
 use matcher::{Held, SearchOptions};
 use store::change::{Change, NewLease, ReservationMove};
 use store::leases::Lease;
+use store::reservations::Reservation;
 use store::{Conflict, StoreError};
 use tracing::info;
 
@@ -187,7 +188,10 @@ async fn next_offers(
         count,
         nodes,
         spot: line.offer.terms == Terms::Spot,
-        window: None,
+        window: Some(Window {
+            end: wanted_until(&round.reservation),
+            ..Window::default()
+        }),
         ceiling: Some(ceiling(round, line, group)),
         places: shared.places.cloned(),
         tenancy: shared.tenancy.map(<[_]>::to_vec),
@@ -212,10 +216,21 @@ async fn next_offers(
         .into_iter()
         .flat_map(|candidate| candidate.lines);
     Ok(offers
-        .map(|candidate| candidate.offer)
+        .map(|candidate| candidate.offer.clone())
         .filter(|offer| !resting.contains(&offer.offer_id))
         .filter(|offer| !gang || serves_a_gang(broker, offer, &line.offer, group))
         .collect())
+}
+
+/// When what stands in for a fallen lease is to end, at the latest: so long its provider must be what
+/// the policy asks for. Before the hand-off the window of the reservation is that of waiting for it.
+fn wanted_until(reservation: &Reservation) -> Option<DateTime<Utc>> {
+    let given_up_or_ends = reservation.window_end?;
+    match reservation.state {
+        ReservationState::Repairing => Some(given_up_or_ends),
+        _ => (reservation.demand.shared().window)
+            .and_then(|window| window.end_from(given_up_or_ends)),
+    }
 }
 
 /// Whether an offer joins its nodes as the one that fell did, in no more rentals than fell.

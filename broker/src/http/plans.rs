@@ -21,7 +21,7 @@ use super::auth::{InProjects, May};
 use super::body::UnreadBody;
 use super::error::ApiError;
 use crate::app::Broker;
-use crate::plan::{self, PlanError, PlanRecord};
+use crate::plan::{self, HoldsMark, PlanError, PlanRecord};
 
 /// A plan: what was asked for, and what was found.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
@@ -37,7 +37,7 @@ pub(crate) struct PlanBody {
     created_at: DateTime<Utc>,
 }
 
-/// How much is kept. Units: bytes of answers.
+/// How much is kept. Units: bytes of answers and of the plans that they are of.
 const KEPT_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Plans as they were sent lately, by whose they are and by the demand as it was written: a demand
@@ -50,7 +50,7 @@ type Asked = (Reach, [u8; 32]);
 struct KnownAnswer {
     snapshot: Weak<Snapshot>,
     /// As of what change of the tenant's holds.
-    holds: u64,
+    holds: HoldsMark,
     record: Arc<PlanRecord>,
     body: Bytes,
 }
@@ -58,9 +58,13 @@ struct KnownAnswer {
 impl Default for PlanAnswers {
     fn default() -> Self {
         let weigh = |_: &Asked, known: &Arc<KnownAnswer>| {
-            u32::try_from(known.body.len()).unwrap_or(u32::MAX)
+            let body = u32::try_from(known.body.len()).unwrap_or(u32::MAX);
+            body.saturating_add(plan::weight(&known.record))
         };
-        let cache = Cache::builder().max_capacity(KEPT_BYTES).weigher(weigh);
+        let cache = Cache::builder()
+            .max_capacity(KEPT_BYTES)
+            .weigher(weigh)
+            .time_to_live(plan::LIFE);
         Self(cache.build())
     }
 }
@@ -72,7 +76,7 @@ impl PlanAnswers {
         let known = self.0.get(asked)?;
         // A weak handle keeps its address from being given to a later snapshot.
         let same = known.snapshot.as_ptr() == Arc::as_ptr(&broker.snapshot())
-            && known.holds == broker.plan_memory().holds_of(asked.0.tenant);
+            && broker.plan_memory().holds_of(asked.0.tenant) == Some(known.holds);
         (same && plan::still_answers(broker, &known.record)).then(|| known.body.clone())
     }
 
@@ -110,7 +114,7 @@ impl From<PlanError> for ApiError {
                 Self::invalid_demand(said.join("; ")).with_faults(faults)
             }
             PlanError::Match(error) => Self::invalid_demand(error.to_string()),
-            PlanError::Busy => {
+            PlanError::Busy(_) => {
                 Self::busy("many plans are searched for just now; send it again in a moment")
                     .retry_after_seconds(1)
             }
@@ -142,7 +146,7 @@ pub(crate) async fn make_plan(
         return Ok(created(known));
     }
     let snapshot = Arc::downgrade(&broker.snapshot());
-    let holds = broker.plan_memory().holds_of(who.tenant);
+    let holds = plan::holds_of(&broker, who.tenant).await?;
     let record = plan::make_plan(&broker, &asked.0, body.parse()?).await?;
     let text = serde_json::to_vec(&PlanBody::try_from(&*record)?)
         .map_err(|error| ApiError::broken(&error))?;
@@ -184,10 +188,11 @@ mod tests {
     use actix_web::ResponseError as _;
 
     use super::*;
+    use crate::turns::TooMany;
 
     #[test]
     fn whoever_comes_when_too_many_wait_is_told_when_to_come_again() {
-        let refused = ApiError::from(PlanError::Busy);
+        let refused = ApiError::from(PlanError::Busy(TooMany));
         assert_eq!(refused.code(), "busy");
         let refused = refused.error_response();
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);

@@ -13,6 +13,7 @@ use actix_web::{get, web};
 use chrono::{DateTime, Utc};
 use market::identity::{ResourceFamily, Scope};
 use market::ids::ProviderId;
+use market::provider_facts::{Certification, Operator, ProviderFacts};
 use matcher::Snapshot;
 use serde::{Deserialize, Serialize};
 use store::providers::{Provider, Quarantine, SealedCredential};
@@ -94,6 +95,11 @@ pub(crate) struct ProviderItem {
     credential: Option<CredentialMark>,
     /// For an administrator: where its interface is, when not where its adapter says; else `null`.
     base_url: Option<String>,
+    /// Who operates it, where that is on record here; else `null`, and no policy on operators lets it
+    /// in.
+    operator: Option<Operator>,
+    /// What it is certified for, as far as evidence is on record here.
+    certifications: Vec<Certification>,
     /// Why nothing new is sold there just now; `null` while it is.
     quarantine: Option<QuarantineView>,
     /// Whether its last complete reading is within its freshness limit. What was read to be ordered is
@@ -147,6 +153,10 @@ impl<'a> Shown<'a> {
                 .entry(skipped.reason.as_str().to_owned())
                 .or_default() += skipped.rows;
         }
+        let ProviderFacts {
+            operator,
+            certifications,
+        } = self.broker.config().facts_of(&provider.id);
         let for_admin = |base_url: Option<String>| base_url.filter(|_| self.to_admin);
         ProviderItem {
             fresh: is_fresh(&snapshot, &provider, now),
@@ -161,6 +171,8 @@ impl<'a> Shown<'a> {
                 .filter(|_| self.to_admin)
                 .map(CredentialMark::from),
             base_url: for_admin(provider.base_url),
+            operator,
+            certifications,
             id: provider.id,
             enabled: provider.enabled,
             last_attempt_at: provider.last_attempt_at,

@@ -61,6 +61,7 @@ impl From<ReportError> for ApiError {
             ReportError::Price(pricing::PriceError::UnknownDimension(_))
             | ReportError::EmptyTime => Self::invalid_parameter(said),
             ReportError::Price(_) => Self::broken(&error),
+            ReportError::Busy(_) => Self::busy(said).retry_after_seconds(1),
             ReportError::Store(error) => error.into(),
         }
     }

@@ -163,6 +163,7 @@ impl From<ReserveError> for ApiError {
             E::QuoteLapsed(_) => Self::quote_lapsed(said),
             E::QuoteTaken(_) => Self::quote_taken(said),
             E::OutOfStock(_) => Self::capacity_taken(said),
+            E::OutsidePolicy { .. } => Self::outside_policy(said),
             E::ProviderClosed(conflict) => StoreError::from(conflict).into(),
             E::NothingMatches { .. } => Self::nothing_matches(said),
             E::TwoReservations => Self::kind_not_supported(said),

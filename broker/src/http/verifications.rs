@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use actix_web::{post, web};
-use market::ids::VerificationId;
+use market::ids::{ProviderId, VerificationId};
 use market::verification::{GangAnswer, GangCall, Step};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -30,6 +31,8 @@ const LARGE_BYTES: usize = 8 << 20;
 const MOST_LARGE_STEPS: usize = 16;
 /// Those of one verification: nodes that send slowly keep no place from another's.
 const MOST_OF_ONE: usize = 4;
+/// Those of one provider, however many of its leases are verified.
+const MOST_OF_PROVIDER: usize = 12;
 /// Large messages that are judged at once. A parsed one takes some ten times its length.
 const MOST_JUDGED: usize = 4;
 
@@ -39,14 +42,14 @@ const fn is_large(step: Step) -> bool {
 
 /// The places for large messages.
 pub(crate) struct LargeSteps {
-    taken: Mutex<HashMap<VerificationId, usize>>,
+    taken: Mutex<HashMap<(ProviderId, VerificationId), usize>>,
     judging: Semaphore,
 }
 
 /// A place that is taken until this is dropped.
 struct Place<'a> {
     of: &'a LargeSteps,
-    id: VerificationId,
+    whose: (ProviderId, VerificationId),
 }
 
 impl Default for LargeSteps {
@@ -59,27 +62,31 @@ impl Default for LargeSteps {
 }
 
 impl LargeSteps {
-    /// A place for a large message of a verification.
-    fn place(&self, id: VerificationId) -> Result<Place<'_>, ApiError> {
+    /// A place for a large message of a verification at a provider.
+    fn place(&self, whose: (ProviderId, VerificationId)) -> Result<Place<'_>, ApiError> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = taken.values().sum();
-        let own = taken.get(&id).copied().unwrap_or_default();
-        if all >= MOST_LARGE_STEPS || own >= MOST_OF_ONE {
+        let of_provider = taken
+            .iter()
+            .filter(|((provider, _), _)| *provider == whose.0);
+        let of_provider: usize = of_provider.map(|(_, places)| places).sum();
+        let own = taken.get(&whose).copied().unwrap_or_default();
+        if all >= MOST_LARGE_STEPS || of_provider >= MOST_OF_PROVIDER || own >= MOST_OF_ONE {
             let said = "many nodes send large messages just now; send it again in a moment";
             return Err(ApiError::busy(said).retry_after_seconds(1));
         }
-        taken.insert(id, own + 1);
-        Ok(Place { of: self, id })
+        taken.insert(whose.clone(), own + 1);
+        Ok(Place { of: self, whose })
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut taken = self.of.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = taken.get_mut(&self.id) {
+        if let Some(own) = taken.get_mut(&self.whose) {
             *own -= 1;
             if *own == 0 {
-                taken.remove(&self.id);
+                taken.remove(&self.whose);
             }
         }
     }
@@ -139,24 +146,30 @@ pub(crate) async fn take_step(
     body: LateBody,
 ) -> Result<web::Json<Value>, ApiError> {
     let (id, number) = path.into_inner();
-    verify::may_speak(&broker, id, &token.0).await?;
+    let verification = verify::may_speak(&broker, id, &token.0).await?;
     let step = Step::from_number(number).ok_or(StepRefusal::NoSuchStep)?;
     if !is_large(step) {
-        let message = body::parse(&body.read(SMALL_BYTES).await?)?;
-        return Ok(web::Json(
-            verify::step(&broker, id, &token.0, number, message).await?,
-        ));
+        let bytes = body.read(SMALL_BYTES).await?;
+        let arrived = Instant::now();
+        let message = (body::parse(&bytes)?, arrived);
+        let reply = verify::step(&broker, id, &token.0, number, message).await?;
+        return Ok(web::Json(reply));
     }
     // Held until the answer is made: the message is in memory as long.
-    let _place = large_steps.place(id)?;
+    let provider = verify::lease_of(&broker, &verification)
+        .await?
+        .offer
+        .provider;
+    let _place = large_steps.place((provider, id))?;
     let bytes = body.read(LARGE_BYTES).await?;
+    let arrived = Instant::now();
     // It is never closed. Judging takes no longer than our own arithmetic, so this is no long wait.
     let judging = large_steps.judging.acquire().await;
     let _judging = judging.map_err(|error| ApiError::broken(&error))?;
     let message = web::block(move || body::parse(&bytes))
         .await
         .map_err(|error| ApiError::broken(&error))??;
-    let reply = verify::step(&broker, id, &token.0, number, message).await?;
+    let reply = verify::step(&broker, id, &token.0, number, (message, arrived)).await?;
     Ok(web::Json(reply))
 }
 
@@ -201,23 +214,41 @@ mod tests {
         );
     }
 
+    fn whose(provider: &str, number: usize) -> (ProviderId, VerificationId) {
+        let id = VerificationId::from_uuid(uuid::Uuid::from_u128(number as u128));
+        (ProviderId::parse(provider).expect("a provider"), id)
+    }
+
     #[test]
     fn one_verification_takes_few_of_the_places_and_all_are_given_back() {
         let places = LargeSteps::default();
-        let of = |number: u128| VerificationId::from_uuid(uuid::Uuid::from_u128(number));
         let mut taken: Vec<_> = (0..MOST_OF_ONE)
-            .map(|_| places.place(of(1)).expect("a place"))
+            .map(|_| places.place(whose("acme", 1)).expect("a place"))
             .collect();
-        let refused = places.place(of(1)).err().expect("no more of one");
+        let refused = places
+            .place(whose("acme", 1))
+            .err()
+            .expect("no more of one");
         let refused = refused.error_response();
         assert_eq!(refused.status(), 503);
         assert!(refused.headers().contains_key("retry-after"));
         for number in MOST_OF_ONE..MOST_LARGE_STEPS {
-            taken.push(places.place(of(number as u128)).expect("for another"));
+            let provider = if number % 2 == 0 { "acme" } else { "other" };
+            taken.push(places.place(whose(provider, number)).expect("for another"));
         }
-        assert!(places.place(of(99)).is_err(), "so many at once");
+        assert!(places.place(whose("third", 99)).is_err(), "so many at once");
         drop(taken);
         assert!(places.taken.lock().expect("sound").is_empty());
-        assert!(places.place(of(1)).is_ok());
+        assert!(places.place(whose("acme", 1)).is_ok());
+    }
+
+    #[test]
+    fn one_provider_leaves_places_to_the_others() {
+        let places = LargeSteps::default();
+        let _taken: Vec<_> = (0..MOST_OF_PROVIDER)
+            .map(|number| places.place(whose("acme", number)).expect("a place"))
+            .collect();
+        assert!(places.place(whose("acme", 99)).is_err());
+        assert!(places.place(whose("other", 99)).is_ok());
     }
 }

@@ -1,4 +1,5 @@
-//! The snapshot follows the database, whichever replica applied the reading.
+//! The snapshot follows the database, whichever replica applied the reading, and so does what is known
+//! of the tenants' holds.
 
 use std::time::Duration;
 
@@ -48,6 +49,10 @@ pub async fn catch_up(broker: &Broker) -> Result<bool, StoreError> {
     let store = broker.store();
     let generation = store.catalog().latest_generation().await?;
     let standings = store.providers().standings().await?;
+    let planning = broker.plan_memory().tenants();
+    let events = store.events().across_tenants();
+    let happened = events.last_sequences(&planning).await?;
+    broker.plan_memory().follow(&happened);
     let own_changes = own_changes(broker).await?;
     if broker.has_supply(generation.map_or(0, |last| last.0), &standings, own_changes) {
         return Ok(false);

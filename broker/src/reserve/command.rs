@@ -6,13 +6,14 @@ use chrono::{DateTime, Utc};
 use market::identity::Reach;
 use market::ids::{BudgetId, ReservationId, TenantId};
 use market::reservation::{ReservationEvent, ReservationState};
-use store::StoreError;
 use store::commands::Command;
 use store::idempotency::Completion;
 use store::reservations::{Reservation, Wish};
+use store::{Conflict, StoreError};
 
-use super::{ReserveError, find, is_early};
+use super::{ReserveError, find, is_early, on_record};
 use crate::app::Broker;
+use crate::plan;
 
 /// How often a command is decided anew before it is given up.
 const TRIES: usize = 5;
@@ -102,9 +103,10 @@ pub async fn stop(
     decide_for(broker, tenant, id, Asker::Budget(budget), choose).await
 }
 
-/// Moves the end of the window out.
+/// Moves the end of the window out, as far as the policy of the demand lets what runs there run.
 ///
-/// Errors: [`ReserveError::OpenEnd`], [`ReserveError::EndTooEarly`], [`ReserveError::Illegal`].
+/// Errors: [`ReserveError::OpenEnd`], [`ReserveError::EndTooEarly`], [`ReserveError::Illegal`],
+/// [`ReserveError::OutsidePolicy`].
 pub async fn extend(
     broker: &Broker,
     tenant: TenantId,
@@ -158,6 +160,9 @@ async fn decide_for(
         let now = broker.now();
         let reservation = find(broker, &Reach::whole(tenant), id).await?;
         let command = choose(&reservation, now)?;
+        if let Command::Extend(end) = command {
+            check_sellers(broker, tenant, &reservation, end).await?;
+        }
         let (mine, version) = (
             broker.store().reservations().of(tenant),
             reservation.version,
@@ -169,15 +174,34 @@ async fn decide_for(
         tries += 1;
         match done {
             Err(StoreError::Stale) if tries < TRIES => {}
+            Err(StoreError::Conflict(Conflict::HoldLapsed)) => {
+                return Err(ReserveError::HoldLapsed(reservation.hold_expires_at));
+            }
             Err(error) => return Err(error.into()),
             Ok(done) => {
                 broker.nudge();
                 broker.ring_events();
-                broker.plan_memory().holds_changed(tenant);
+                plan::holds_changed(broker, tenant).await;
                 return Ok(done);
             }
         }
     }
+}
+
+/// Makes sure that those who sell what the reservation has are what its policy asks for until `end`.
+///
+/// Errors: [`ReserveError::OutsidePolicy`].
+async fn check_sellers(
+    broker: &Broker,
+    tenant: TenantId,
+    reservation: &Reservation,
+    end: DateTime<Utc>,
+) -> Result<(), ReserveError> {
+    let leases = broker.store().leases().of(tenant);
+    let mut leases = leases.of_reservation(reservation.id).await?;
+    leases.retain(|lease| lease.state.is_standing());
+    let sellers = leases.iter().map(|lease| &lease.offer.provider);
+    on_record::check(broker, &reservation.demand, sellers, end)
 }
 
 /// What a wish means in the state that a worker finds.

@@ -65,16 +65,6 @@ pub(crate) fn gang_seconds(lease: &Lease) -> u32 {
     }
 }
 
-/// The lease of a verification.
-pub(super) async fn lease_of(
-    broker: &Broker,
-    verification: &Verification,
-) -> Result<Lease, StepRefusal> {
-    let leases = broker.store().leases().across_tenants();
-    let lease = leases.find(verification.lease_id).await?;
-    lease.ok_or(StepRefusal::Token)
-}
-
 /// Takes the call of a node that passed alone, and says what it does next.
 ///
 /// Errors: [`StepRefusal`]; nothing is written then.
@@ -129,7 +119,7 @@ async fn take(
     if verification.state != VerificationState::Open {
         return Err(StepRefusal::Token);
     }
-    let lease = lease_of(broker, &verification).await?;
+    let lease = super::lease_of(broker, &verification).await?;
     if !measures(&lease) {
         return Err(StepRefusal::NoGang);
     }

@@ -257,13 +257,13 @@ async fn a_hold_whose_budget_is_used_up_since_is_not_confirmed() {
         "it may still fit later"
     );
 
-    // Room for either of them, and not for both.
-    let open = service.with(&member).get("/v1/balance").await.expect(200);
-    let both: f64 = open["open_this_month_usd"]
+    // Room for either of them in the longest of months, and not for both: neither has an end.
+    let limits = service.with(&member).get("/v1/limits").await.expect(200);
+    let both: f64 = limits["in_use"]["usd_per_hour"]
         .as_str()
         .and_then(|sum| sum.parse().ok())
         .expect("a sum");
-    cap(&format!("{:.2}", both * 0.75)).await;
+    cap(&format!("{:.2}", both * 0.75 * 24.0 * 31.0)).await;
     confirm(&first).await.expect(200);
     confirm(&second).await.refused(409, "budget_exceeded");
     cap("1000000").await;

@@ -36,6 +36,7 @@ use simulator::{Fault, FaultKind, Provider};
 use store::events::EventFilter;
 use store::fixture::{self, TestDatabase};
 use store::leases::Lease;
+use store::reservations::ReservationFilter;
 use tokio::time::{sleep, timeout};
 
 use crate::eventually::eventually;
@@ -51,6 +52,8 @@ const KILLS: usize = 30;
 /// Between two kills. Units: milliseconds.
 const BETWEEN_KILLS: std::ops::Range<u64> = 200..1_400;
 const BUYERS: usize = 6;
+/// In at least so many states of a reservation something is killed.
+const MOMENTS: usize = 3;
 /// The world lives so much faster than the test: fast enough that a dead worker's claim runs out
 /// soon, and slow enough that a living one's does not while it waits for an answer.
 const TURN: TimeDelta = TimeDelta::seconds(5);
@@ -191,7 +194,10 @@ impl Scene {
 
     /// Kills what the seed says when the seed says, and starts it again each time; each at least
     /// once.
-    async fn kill(&mut self, kills: usize, random: &mut StdRng) {
+    ///
+    /// Gives the states in which open reservations were then.
+    async fn kill(&mut self, kills: usize, random: &mut StdRng) -> BTreeSet<&'static str> {
+        let mut struck = BTreeSet::new();
         let mut first = Victim::ALL;
         first.shuffle(random);
         for number in 0..kills {
@@ -205,6 +211,7 @@ impl Scene {
                 .get(number)
                 .copied()
                 .unwrap_or_else(|| Victim::draw(random));
+            struck.extend(self.open_states().await);
             match victim {
                 Victim::Redis => {
                     self.redis.kill();
@@ -226,6 +233,18 @@ impl Scene {
                 simulator.break_next(fault).expect("a fault that fits");
             }
         }
+        struck
+    }
+
+    /// The states of all reservations that are not closed.
+    async fn open_states(&self) -> BTreeSet<&'static str> {
+        let filter = ReservationFilter {
+            open_only: true,
+            ..ReservationFilter::default()
+        };
+        let all = self.database.store.reservations().across_tenants();
+        let open = all.list(&filter, None, 1_000).await.expect("reservations");
+        open.iter().map(|one| one.state.as_str()).collect()
     }
 
     /// Has a provider end a machine that somebody uses, and waits until another stands in its place.
@@ -456,7 +475,10 @@ async fn play(scene: &mut Scene, kills: usize, seed: u64) {
             tokio::spawn(buy(api.clone(), number, random, Arc::clone(&stop)))
         })
         .collect();
-    scene.kill(kills, &mut random).await;
+    let struck = scene.kill(kills, &mut random).await;
+    eprintln!("struck in the middle of {struck:?}");
+    let varied = kills < KILLS || struck.len() >= MOMENTS;
+    assert!(varied, "only in the middle of {struck:?}");
     // From here one replica is alone, with what it was in the middle of and what the other was.
     let survivor = random.random_range(0..scene.replicas.len());
     eventually("the replica that is to go on", async || {

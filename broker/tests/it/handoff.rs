@@ -2,7 +2,9 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::identity::Role;
+use market::money::Money;
 use serde_json::{Value, json};
+use store::fixture::execute_raw;
 use verifier::attest::verify_attestation;
 use verifier::jws::PublicKey;
 
@@ -120,6 +122,7 @@ async fn what_was_handed_off_is_reached_proved_extended_released_and_paid() {
         .await
         .refused(409, "not_handed_off");
     what_was_used_is_charged(&service, &key).await;
+    a_report_of_many_months_adds_up(&service, &key).await;
     service.stop().await;
 }
 
@@ -158,6 +161,41 @@ async fn proof_holds(service: &Service, key: &Key, node: &Value) {
         .get(&path)
         .await
         .refused(404, "not_found");
+}
+
+/// Of more days and charges over a midnight than are read at once.
+async fn a_report_of_many_months_adds_up(service: &Service, key: &Key) {
+    let moment = |day: &str, time: &str| {
+        let day = format!("strftime('%Y-%m-%dT{time}', charged_at, '-' || ({day}) || ' days')");
+        // No two at the same moment.
+        format!("{day} || printf('.%06d+00:00', n)")
+    };
+    // Forty a day that end the day after, for seventy days, and one that does not.
+    let charges = format!(
+        "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 2870)
+         INSERT INTO charges
+         SELECT substr(usage_id, 1, 24) || printf('%012x', n), tenant_id, project_id, reservation_id,
+             lease_id, line, provider_id, gpu, workload, gpus,
+             {from}, CASE n % 41 WHEN 0 THEN {same_day} ELSE {next_day} END,
+             gpus * CASE n % 41 WHEN 0 THEN 1740 ELSE 3600 END, rate_units, amount_units + n, currency, tags, attribution, charged_at
+         FROM (SELECT * FROM charges LIMIT 1), numbers",
+        from = moment("2 + n / 41", "23:30:00"),
+        same_day = moment("2 + n / 41", "23:59:00"),
+        next_day = moment("1 + n / 41", "00:30:00"),
+    );
+    let store = service.world.broker().store();
+    execute_raw(store, &charges).await.expect("charged");
+    let charges = store.charges().of(key.tenant);
+    let all = charges.between(DateTime::UNIX_EPOCH, service.world.broker().now());
+    let all = all.await.expect("reads");
+    assert!(all.len() > 2_870, "{}", all.len());
+    let gpu_seconds: i64 = all.iter().map(|charge| charge.usage.gpu_seconds()).sum();
+    let units: i64 = all.iter().map(|charge| charge.amount.units()).sum();
+    let costs = "/v1/reports/costs?group_by=provider";
+    let report = service.with(key).get(costs).await.expect(200);
+    assert_eq!(report["total_gpu_seconds"], gpu_seconds);
+    assert_eq!(report["total_usd"], json!(Money::usd_units(units)));
+    assert_eq!(report["rows"].as_array().map(Vec::len), Some(1), "{report}");
 }
 
 async fn what_was_used_is_charged(service: &Service, key: &Key) {

@@ -11,6 +11,7 @@ mod fleet;
 mod gang;
 mod happy;
 mod history;
+mod on_record;
 mod paid;
 mod push;
 pub(crate) mod scene;

@@ -8,16 +8,18 @@ use adapters::Adapter;
 use broker::app::{Broker, ProviderLink};
 use broker::background::{self, Background};
 use broker::config::Config;
+use broker::reserve::{self, Particulars};
 use broker::simulation::{World, WorldOptions, Wrap, simulated_links};
 use broker::{ingest, plan, start, sweep};
 use chrono::TimeDelta;
 use market::identity::Reach;
-use market::ids::{ProjectId, TenantId};
+use market::ids::{ProjectId, SshKeyId, TenantId};
 use secrecy::SecretString;
 use serde_json::json;
 use simulator::{Fault, FaultKind, NodeRunner, Provider};
 use store::fixture::TestDatabase;
 use store::settings::DatabaseMode;
+use store::ssh_keys::NewSshKey;
 
 use crate::eventually::eventually;
 use crate::hot::server::{AnyRedis, RedisServer};
@@ -251,6 +253,54 @@ async fn one_replica_polls_and_sweeps_and_the_other_takes_over_when_it_stops() {
     .await;
     second.0.stop().await;
     second.1.stop().await;
+    replicas.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_tenant_holds_at_one_replica_is_in_its_next_plan_at_the_other() {
+    let Some(redis) = AnyRedis::find() else {
+        return;
+    };
+    let Some(replicas) = Replicas::start(redis.url()).await else {
+        return;
+    };
+    let (one, two) = (&replicas.one, &replicas.two);
+    assert!(ingest::read_all(one).await.is_empty());
+    assert!(ingest::catch_up(two).await.expect("an answer"));
+    let acme = Reach::whole(tenant(two).await);
+    let key = NewSshKey {
+        id: SshKeyId::from_uuid(two.new_uuid()),
+        name: "laptop".to_owned(),
+        public_key: "ssh-ed25519 AAAA".to_owned(),
+        fingerprint: "SHA256:test".to_owned(),
+    };
+    let keys = two.store().ssh_keys().of(acme.tenant);
+    keys.add(key, two.now(), None).await.expect("added");
+    let demand = json!({ "kind": "gpus", "gpu": "A10", "count": 1 });
+    let demand: market::demand::Demand = serde_json::from_value(demand).expect("a demand");
+    let plan = async |broker| {
+        let made = plan::make_plan(broker, &acme, demand.clone()).await;
+        made.expect("a plan").id
+    };
+    let hold = async |broker| {
+        let particulars = Particulars::default();
+        let held = reserve::in_one_call(broker, &acme, demand.clone(), particulars, None);
+        held.await.expect("held");
+    };
+    let before = plan(two).await;
+    assert_eq!(plan(one).await, before, "one plan for both");
+    hold(one).await;
+    let after = plan(one).await;
+    assert_ne!(after, before);
+    assert_eq!(plan(two).await, before, "it has not looked yet");
+    ingest::catch_up(two).await.expect("an answer");
+    assert_eq!(plan(two).await, after);
+    // Each has placed one now, and neither answers with what was found before the second.
+    hold(two).await;
+    let last = plan(two).await;
+    assert!(last != before && last != after);
+    ingest::catch_up(one).await.expect("an answer");
+    assert_eq!(plan(one).await, last);
     replicas.close().await;
 }
 

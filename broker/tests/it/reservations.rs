@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 use market::identity::Role;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::service::{Service, hold, orderable_demand, quote, ssh_key};
 
@@ -105,6 +105,30 @@ async fn what_a_tenant_holds_is_in_its_next_plan() {
     let cancelled = service.with(&key).send("POST", &cancel, None).await;
     cancelled.expect(200);
     assert_ne!(plan().await, held);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_names_nobody_is_refused_and_says_where() {
+    let service = Service::start().await;
+    let key = service.key("acme", Role::Member).await;
+    let refused = async |demand: &Value| {
+        let made = service.with(&key).post("/v1/plans", demand).await;
+        made.refused(422, "invalid_demand")
+    };
+    for list in ["deny_providers", "allow_providers"] {
+        let mut demand = json!({ "kind": "gpus", "gpu": "A10", "count": 1 });
+        demand["policy"] = json!({ list: ["lambda", "lamda"] });
+        let said = refused(&demand).await;
+        let names_it = said.contains(&format!("`policy.{list}` names `lamda`"));
+        assert!(names_it && !said.contains("`lambda`"), "{said}");
+    }
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/demands/hybrid.json");
+    let hybrid = std::fs::read_to_string(file).expect("the demand");
+    let mut hybrid: Value = serde_json::from_str(&hybrid).expect("JSON");
+    hybrid["serve"]["policy"] = json!({ "deny_providers": ["lamda"] });
+    let said = refused(&hybrid).await;
+    assert!(said.contains("`serve.policy.deny_providers`"), "{said}");
     service.stop().await;
 }
 

@@ -111,6 +111,7 @@ fn settings(structs: &Structs, of: &Struct, place: &str, defaults: &Value) -> Ve
         let (inner, place) = match outer {
             "BTreeMap" => (within, format!("{name}.ID.")),
             "Vec" => (within, format!("{name}[].")),
+            "Option" => (within, format!("{name}.")),
             _ => (outer, format!("{name}.")),
         };
         if let Some(inner) = structs.get(inner) {
@@ -137,9 +138,13 @@ fn settings(structs: &Structs, of: &Struct, place: &str, defaults: &Value) -> Ve
 }
 
 fn every_setting() -> Vec<Setting> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config.rs");
-    let source = std::fs::read_to_string(source).expect("the configuration");
-    let structs = structs(&source);
+    let read = |source: &str| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+        structs(&std::fs::read_to_string(source).expect("a source of the configuration"))
+    };
+    let mut structs = read("src/config.rs");
+    structs.extend(read("src/config/provider.rs"));
+    structs.extend(read("../market/src/provider_facts.rs"));
     let defaults = broker::config::defaults();
     settings(&structs, &structs["Config"], "", &defaults)
 }

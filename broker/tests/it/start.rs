@@ -11,6 +11,8 @@ use broker::config::{Config, ProviderConfig};
 use broker::start::{StartError, start};
 use market::ids::ProviderId;
 use secrecy::SecretString;
+use store::Database;
+use store::fixture::TestDatabase;
 use store::settings::DatabaseMode;
 
 use crate::service::install_tls;
@@ -21,6 +23,7 @@ fn config(dir: &Path, base_url: Option<&str>) -> Config {
         enabled: true,
         base_url: base_url.map(str::to_owned),
         credential: Some(SecretString::from("canary")),
+        ..ProviderConfig::default()
     };
     config.providers.insert("lambda".into(), settings);
     config
@@ -98,6 +101,60 @@ async fn production_refuses_simulated_providers_and_addresses_of_this_machine() 
             "{url}: {refused:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn machines_are_not_ordered_to_call_themselves() {
+    install_tls();
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut with_agent = config(dir.path(), None);
+    with_agent.providers.clear();
+    let agent = dir.path().join("agent");
+    std::fs::write(&agent, "an agent").expect("a file");
+    with_agent.verifier.agent_path = Some(agent);
+    let at = async |url: &str| {
+        let (config, mode) = (with_agent.clone(), DatabaseMode::Production);
+        let started = start(config, mode, Arc::new(SystemClock), Vec::new(), url.into()).await;
+        started.err()
+    };
+    for url in [
+        "http://127.0.0.1:8080",
+        "https://localhost",
+        "https://[::1]:8080",
+        "https://0.0.0.0:8443",
+        "https://[::ffff:127.0.0.1]",
+        "https://broker.localhost.",
+        "http://broker.example.com",
+        "broker.example.com",
+    ] {
+        let refused = at(url).await;
+        assert!(
+            matches!(refused, Some(StartError::PublicUrl(_))),
+            "{url}: {refused:?}"
+        );
+    }
+    assert!(!dir.path().join("broker.db").exists(), "nothing is written");
+    let started = at("https://broker.example.com").await;
+    assert!(started.is_none(), "{started:?}");
+}
+
+/// Beside an embedded database a key is made; elsewhere nobody would keep it.
+#[tokio::test]
+async fn on_a_server_of_its_own_a_missing_sealing_key_stops_the_start() {
+    let Some(database) = TestDatabase::postgres().await else {
+        return;
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut plain = config(dir.path(), None);
+    plain.providers.clear();
+    let Database::Url(url) = &database.database else {
+        panic!("not on a server: {:?}", database.database)
+    };
+    plain.database.url = Some(SecretString::from(url.clone()));
+    let refused = refusal(plain, DatabaseMode::Simulation, Vec::new()).await;
+    let words = refused.expect("a refusal").to_string();
+    assert!(words.contains("none is configured"), "{words}");
+    database.remove().await;
 }
 
 #[tokio::test]

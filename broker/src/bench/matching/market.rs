@@ -160,8 +160,7 @@ impl Market {
     pub(super) fn providers(&self) -> HashMap<ProviderId, ProviderView> {
         let view = ProviderView {
             freshness_limit_seconds: Some(FRESHNESS_LIMIT),
-            stale: None,
-            quarantine: None,
+            ..ProviderView::default()
         };
         let sellers = self.read_at.keys();
         sellers

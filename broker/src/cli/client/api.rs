@@ -28,6 +28,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a person waits before they are shown that something goes on.
 const QUIET: Duration = Duration::from_millis(400);
+/// How often what is drawn at the bottom of a terminal moves.
+const TICK: Duration = Duration::from_millis(120);
 /// The most items of a page.
 const PAGE: &str = "200";
 
@@ -321,15 +323,25 @@ fn pause_before_retry(error: &CallError, call: &Call, tried: u32) -> Option<Dura
 }
 
 /// A spinner on stderr; nothing, where that is no terminal.
-pub(super) fn spinner(told: &str) -> ProgressBar {
-    // The template is a constant that can be read.
-    let style = ProgressStyle::with_template("{spinner} {wide_msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_spinner());
+fn spinner(told: &str) -> ProgressBar {
     let bar = ProgressBar::new_spinner()
-        .with_style(style)
+        .with_style(style("{spinner} {wide_msg}"))
         .with_message(told.to_owned());
-    bar.enable_steady_tick(Duration::from_millis(120));
+    bar.enable_steady_tick(TICK);
     bar
+}
+
+/// A bar on stderr that tells how far something is; nothing, where that is no terminal.
+pub(super) fn progress_bar() -> ProgressBar {
+    let style = style("{spinner} [{bar:20}] {wide_msg}").progress_chars("=> ");
+    let bar = ProgressBar::new(1).with_style(style);
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+fn style(template: &str) -> ProgressStyle {
+    // Templates are constants that can be read.
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
 #[cfg(test)]

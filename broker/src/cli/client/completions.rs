@@ -9,7 +9,7 @@ use crate::cli::{Cli, Ending};
 /// Prints what a shell needs to complete these commands.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  broker completions bash > ~/.local/share/bash-completion/completions/broker\n  broker completions zsh > ~/.zfunc/_broker\n  broker completions fish > ~/.config/fish/completions/broker.fish"
+    after_help = "Examples:\n  mkdir -p ~/.local/share/bash-completion/completions ~/.zfunc ~/.config/fish/completions\n  broker completions bash > ~/.local/share/bash-completion/completions/broker\n  broker completions zsh > ~/.zfunc/_broker\n  broker completions fish > ~/.config/fish/completions/broker.fish\n\nzsh finds them with this line in ~/.zshrc: fpath+=~/.zfunc; autoload -Uz compinit && compinit"
 )]
 pub(in crate::cli) struct CompletionsArgs {
     /// The shell.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
 use clap::Args;
+use market::certification::CertificationName;
 use market::demand::{Ceiling, Demand, GpusDemand, Places, Policy, Window};
 use market::gpu::GpuWanted;
 use market::ids::ProviderId;
@@ -58,6 +59,12 @@ pub(super) struct DemandArgs {
     /// Never from this provider; may be repeated.
     #[arg(long, value_name = "NAME", requires = "gpu", value_parser = word::<ProviderId>)]
     not_provider: Vec<ProviderId>,
+    /// Only from providers whose operator is under the law of this country; may be repeated.
+    #[arg(long, value_name = "CODE", requires = "gpu", value_parser = word::<Country>)]
+    operator_country: Vec<Country>,
+    /// Only from providers with this certification, such as `iso27001`; may be repeated.
+    #[arg(long, value_name = "NAME", requires = "gpu", value_parser = word::<CertificationName>)]
+    certification: Vec<CertificationName>,
     /// Lets several training nodes be joined by plain Ethernet.
     #[arg(long, requires = "gpu")]
     allow_ethernet: bool,
@@ -123,6 +130,8 @@ impl DemandArgs {
         let policy = Policy {
             allow_providers: self.provider.clone(),
             deny_providers: self.not_provider.clone(),
+            operator_countries: self.operator_country.clone(),
+            certifications: self.certification.clone(),
             allow_ethernet: self.allow_ethernet,
             on_unreachable: None,
         };
@@ -175,7 +184,8 @@ mod tests {
     #[test]
     fn short_flags_make_the_demand_that_a_file_would() {
         let line = "--gpu H100-SXM --count 8 --nodes 2 --hours 24 --max-usd-per-gpu-hour 3.50 \
-                    --country US --country CA --spot --tenancy bare_metal --not-provider lambda";
+                    --country US --country CA --spot --tenancy bare_metal --not-provider lambda \
+                    --operator-country FR --certification ISO-27001";
         let demand = parsed(line).expect("flags").read().expect("a demand");
         assert_eq!(
             demand,
@@ -185,7 +195,10 @@ mod tests {
                 "ceiling": { "usd_per_gpu_hour": "3.50" },
                 "places": { "countries": ["US", "CA"] },
                 "tenancy": ["bare_metal"],
-                "policy": { "deny_providers": ["lambda"], "allow_ethernet": false },
+                "policy": {
+                    "deny_providers": ["lambda"], "operator_countries": ["FR"],
+                    "certifications": ["iso27001"], "allow_ethernet": false,
+                },
             })
         );
         let least = parsed("--gpu any")

@@ -198,8 +198,16 @@ pub(super) async fn whoami(args: WhoamiArgs) -> Result<(), Ending> {
         ("tenant", text(&who, "/tenant")),
         ("role", text(&who, "/role")),
         ("may", scopes.join(", ")),
+        ("projects", names(&who["projects"])),
         ("API key", text(&who, "/api_key_id")),
     ])
+}
+
+/// What projects are called; where there are none, nothing.
+fn names(projects: &Value) -> String {
+    let projects = projects.as_array().into_iter().flatten();
+    let names = projects.filter_map(|project| project["name"].as_str());
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Whose key it is, from the token that the service trades it for. The token itself is dropped:
@@ -217,7 +225,11 @@ async fn identity(connection: &Connection) -> Result<Value, Ending> {
                        is it of another version than this command?";
             Ending::No(why.to_owned())
         })?;
+    // A provider's key, and one without the scope, have none to see.
+    let projects = api.list(Route::ListProjects.all().into(), true).await;
+    let projects = projects.ok().map(|mut answer| answer.value["items"].take());
     Ok(json!({
+        "projects": projects,
         "server": connection.server.as_str(),
         "profile": connection.profile,
         "tenant": claims["tenant"],

@@ -54,6 +54,8 @@ routes! {
     ListCommitments, "GET", "/v1/commitments";
     AddCommitment, "POST", "/v1/commitments";
     RemoveCommitment, "DELETE", "/v1/commitments/{id}";
+    ListProjects, "GET", "/v1/projects";
+    MakeProject, "POST", "/v1/projects";
     TradeToken, "POST", "/v1/tokens";
 }
 

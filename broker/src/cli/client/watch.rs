@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use market::ids::ReservationId;
 use serde_json::Value;
 
-use super::api::{Api, Call, Document, spinner};
+use super::api::{Api, Call, Document, progress_bar};
 use super::connection::ServiceArgs;
 use super::problem::CallError;
 use super::reservations::{find, parse_reservation, state};
@@ -65,7 +65,7 @@ pub(super) async fn follow(
 ) -> Result<(), Ending> {
     // The line at the bottom of the terminal is the watch's own.
     session.api.hush();
-    let bar = spinner("");
+    let bar = progress_bar();
     let followed = look_until_it_ends(&session, id, until, &bar).await;
     bar.finish_and_clear();
     let (last, charged, ended) = followed?;
@@ -104,6 +104,9 @@ async fn look_until_it_ends(
         if let Some(ended) = ended {
             return Ok((now, charged, ended));
         }
+        let (done, all) = progress(&now.value);
+        bar.set_length(all);
+        bar.set_position(done);
         bar.set_message(told.in_one_line(&now.value, &charged));
         nudges.next().await;
     }
@@ -198,15 +201,46 @@ impl Told {
         let elapsed =
             chrono::TimeDelta::seconds(i64::try_from(elapsed).unwrap_or(i64::MAX / 1_000));
         let mut parts = vec![format!("{} for {}", self.state, span(elapsed))];
-        let standing = items(it, "leases")
-            .iter()
-            .filter(|lease| lease["replaced_by"].is_null() && lease["state"] != "gone");
+        let standing = items(it, "leases").iter().filter(|lease| stands(lease));
         parts.extend(standing.map(|lease| format!("{} {}", named(lease), words(lease, "/state"))));
         if !charged.is_empty() {
             parts.push(format!("charged {charged}"));
         }
         parts.join("  |  ")
     }
+}
+
+/// Whether a lease is one that the reservation has or waits for.
+fn stands(lease: &Value) -> bool {
+    lease["replaced_by"].is_null() && lease["state"] != "gone"
+}
+
+/// How far it is, and how far it is to go: of the steps of every node from the order to the
+/// hand-off, or of the nodes that are to be given back.
+fn progress(it: &Value) -> (u64, u64) {
+    const STEPS: [&str; 5] = ["requested", "booting", "verifying", "passed", "handed_off"];
+    let leases = items(it, "leases").iter();
+    let nodes = |lease: &Value| lease["nodes"].as_u64().unwrap_or_default();
+    let mut sums = (0, 0);
+    if it["state"] == "releasing" {
+        for lease in leases {
+            let gone = if lease["state"] == "gone" {
+                nodes(lease)
+            } else {
+                0
+            };
+            sums = (sums.0 + gone, sums.1 + nodes(lease));
+        }
+    } else {
+        for lease in leases.filter(|lease| stands(lease)) {
+            let step = STEPS.iter().position(|step| lease["state"] == *step);
+            let step = u64::try_from(step.unwrap_or_default()).unwrap_or_default();
+            let last = STEPS.len() as u64 - 1;
+            sums = (sums.0 + nodes(lease) * step, sums.1 + nodes(lease) * last);
+        }
+    }
+    // Before anything is ordered there is all of it to go.
+    (sums.0, sums.1.max(1))
 }
 
 /// Whether the history tells of this state with its time.
@@ -358,6 +392,20 @@ mod tests {
             told.in_one_line(&fallen, "1.00 USD")
                 .starts_with("replacing for 0 s  |  2 nodes")
         );
+    }
+
+    #[test]
+    fn the_bar_fills_with_the_steps_of_the_nodes_that_stand_and_then_with_those_that_are_gone() {
+        let lease = |nodes: u32, state: &str| json!({ "nodes": nodes, "state": state });
+        let replaced = json!({ "nodes": 9, "state": "gone", "replaced_by": "lse_2" });
+        let of =
+            |state: &str, leases: &[Value]| progress(&json!({ "state": state, "leases": leases }));
+        assert_eq!(of("held", &[]), (0, 1));
+        let ordered = [lease(2, "requested"), lease(1, "verifying"), replaced];
+        assert_eq!(of("provisioning", &ordered), (2, 12));
+        assert_eq!(of("active", &[lease(3, "handed_off")]), (12, 12));
+        let ending = [lease(2, "gone"), lease(1, "releasing")];
+        assert_eq!(of("releasing", &ending), (2, 3));
     }
 
     #[test]

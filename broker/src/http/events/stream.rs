@@ -63,7 +63,7 @@ pub(super) fn open(
         checked_at: broker.now(),
         silent_since: Instant::now(),
         greeted: false,
-        _place: place,
+        place,
     };
     let parts = stream::unfold(follower, |mut follower| async move {
         let part = follower.next().await?;
@@ -103,7 +103,7 @@ struct Follower {
     checked_at: DateTime<Utc>,
     silent_since: Instant,
     greeted: bool,
-    _place: Place,
+    place: Place,
 }
 
 impl Follower {
@@ -114,7 +114,8 @@ impl Follower {
             return Some(Bytes::from_static(HELLO));
         }
         loop {
-            if self.listener.is_closed() || !self.may_still_read().await {
+            let stands = self.place.goes_on() && !self.listener.is_closed();
+            if !stands || !self.may_still_read().await {
                 return None;
             }
             match self.read().await {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Place;
+use super::{Ended, Place};
 
 #[test]
 fn keys_are_listed_rotated_and_sealed_anew_and_the_log_tells() {
@@ -76,6 +76,47 @@ fn keys_are_listed_rotated_and_sealed_anew_and_the_log_tells() {
         .collect();
     assert_eq!(entries, [Some(5), Some(1)], "{chains:?}");
     assert_eq!(chains[0]["chain"], "service");
+}
+
+/// Runs `keys reseal` with the new key in `new.key` and the old one in the environment.
+fn reseal_with_key_of_environment(place: &Place, database: (&str, &str)) -> Ended {
+    let mut command = place.command(["keys", "reseal", "--new-key-file", "new.key"]);
+    command
+        .env("BROKER__SECRETS__KEY", "7".repeat(64))
+        .env(database.0, database.1);
+    Ended::of(command.output().expect("the command runs"))
+}
+
+#[test]
+fn no_sealing_key_is_made_beside_a_database_on_a_server() {
+    let place = Place::new();
+    // Nobody listens there: the file is looked for first.
+    let server = ("DATABASE_URL", "postgres://robin:canary@127.0.0.1:1/books");
+    let missing = reseal_with_key_of_environment(&place, server);
+    let why = missing.refused();
+    assert!(
+        why.contains("no new.key") && why.contains("(umask 077; openssl rand -hex 32 > new.key)"),
+        "{why}"
+    );
+    assert!(!place.path().join("new.key").exists());
+    place.write("new.key", &"8".repeat(64));
+    let unreached = reseal_with_key_of_environment(&place, server);
+    assert!(unreached.refused().contains("refused"), "{unreached:?}");
+}
+
+#[test]
+fn a_sealing_key_of_the_environment_is_replaced_where_it_stands() {
+    let place = Place::new();
+    let up = place.broker(["migrate", "up", "--data-dir", "d"]);
+    assert_eq!(up.status, Some(0), "{up:?}");
+    let done = reseal_with_key_of_environment(&place, ("BROKER__DATA_DIR", "d"));
+    assert_eq!(done.status, Some(0), "{done:?}");
+    // The file would not be read beside it.
+    assert!(
+        done.stdout.contains("in BROKER__SECRETS__KEY.") && !done.stdout.contains("KEY_FILE"),
+        "{done:?}"
+    );
+    assert!(place.path().join("new.key").exists());
 }
 
 #[tokio::test]

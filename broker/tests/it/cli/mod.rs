@@ -8,6 +8,7 @@ mod catalogue;
 mod commands;
 mod data_dir;
 mod demo;
+mod facts;
 mod hybrid;
 mod keys;
 mod lists;

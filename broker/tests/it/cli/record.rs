@@ -15,6 +15,18 @@ fn a_decision_is_recorded_and_replays_to_the_last_bit_from_its_file_alone() {
             "kind": "serve_realtime", "model": "Llama 3.1 8B", "requests_per_second": 3.7,
             "input_tokens": 512, "output_tokens": 128, "users": [{"country": "DE", "share": 1.0}],
         }),
+        json!({
+            "kind": "serve_batch", "model": "Llama 3.1 8B", "requests": 1_000_000,
+            "input_tokens": 512, "output_tokens": 128, "window": {"duration_hours": 100},
+        }),
+        json!({
+            "kind": "hybrid",
+            "train": {"model": "Llama 3.1 8B", "tokens": 100_000_000, "gpus": 8},
+            "serve": {
+                "kind": "serve_realtime", "model": "Llama 3.1 8B", "requests_per_second": 5,
+                "input_tokens": 512, "output_tokens": 128, "window": {"duration_hours": 2000},
+            },
+        }),
     ] {
         let record = lists.place.path().join("record.json");
         let shown = record.to_str().expect("a path");

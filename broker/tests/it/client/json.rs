@@ -35,6 +35,7 @@ async fn with_json_each_command_prints_the_answer_of_the_api() {
             "/v1/reservations?state=closed".to_owned(),
         ),
         ("ssh-keys list", "/v1/ssh-keys".to_owned()),
+        ("projects list", "/v1/projects".to_owned()),
         ("commitments list", "/v1/commitments".to_owned()),
         (
             "report costs --group-by project,day",
@@ -101,6 +102,12 @@ async fn a_plan_counts_what_it_keeps_out_and_leads_to_a_quote_and_a_hold() {
         (&added["name"], &added["fingerprint"]),
         (&json!("ada@laptop"), &json!(SSH_FINGERPRINT))
     );
+    let made = shell.json("projects add vision").await;
+    assert_eq!(made["name"], "vision");
+    let listed = shell.told("projects list").await;
+    assert!(listed.contains("vision"), "{listed}");
+    let who = shell.told("whoami").await;
+    assert!(who.contains("vision, default"), "{who}");
     let told = shell.told("plan --gpu H100-SXM --count 8 --top 1").await;
     assert!(told.contains("Why the first:"), "{told}");
     assert!(

@@ -2,6 +2,7 @@
 //! home of its own and a clean environment.
 
 mod bad_input;
+mod fabric;
 mod faults;
 mod json;
 mod login;
@@ -77,6 +78,33 @@ impl Shell {
             .kill_on_drop(true)
             .spawn()
             .expect("the command starts")
+    }
+
+    /// Starts a command on a terminal of its own, which shows what it writes on standard output; `None`
+    /// where nothing makes one, unless that is required.
+    fn start_on_a_terminal(&self, line: &str) -> Option<Child> {
+        let command = format!("{} {line}", env!("CARGO_BIN_EXE_broker"));
+        let child = Command::new("script")
+            .args(["-qefc", &command, "/dev/null"])
+            .current_dir(self.home.path())
+            .env_clear()
+            .env("HOME", self.home.path())
+            .env("TERM", "xterm")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn();
+        if let Err(error) = &child {
+            let required = std::env::var("REQUIRE_SERVICES").is_ok_and(|set| set == "1");
+            assert!(
+                !required,
+                "REQUIRE_SERVICES=1, but `script` does not start: {error}"
+            );
+            eprintln!("skipped: needs `script` for what a terminal shows: {error}");
+        }
+        child.ok()
     }
 
     /// Runs a command to its end.

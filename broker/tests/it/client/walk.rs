@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
 use tokio::process::Child;
 use tokio::time::timeout;
 
@@ -60,6 +61,19 @@ async fn ended_by_now(watch: Child) -> Ended {
         .expect("the watch ends with what it watched for")
 }
 
+/// Waits until a command has drawn something on its terminal.
+async fn until_drawn(command: &mut Child, wanted: &str) {
+    let stdout = command.stdout.as_mut().expect("standard output");
+    let mut drawn = Vec::new();
+    let seen = async {
+        while !String::from_utf8_lossy(&drawn).contains(wanted) {
+            let more = stdout.read_buf(&mut drawn).await.expect("readable");
+            assert!(more > 0, "it ended: {}", String::from_utf8_lossy(&drawn));
+        }
+    };
+    timeout(PATIENCE, seen).await.expect("it is drawn in time");
+}
+
 async fn logged_in(service: &Service, key: &Key) -> Shell {
     let shell = Shell::new();
     let login = format!("login --server {}", service.world.base_url());
@@ -85,7 +99,16 @@ async fn a_member_walks_from_login_to_the_cost_report_with_the_client_alone() {
     until_confirmed(&caller, &mut watch).await;
     let page = shell.json("reservations --open").await;
     let id = page["items"][0]["id"].as_str().expect("an id").to_owned();
+    let mut on_a_terminal = shell.start_on_a_terminal(&format!("watch {id}"));
+    if let Some(watch) = &mut on_a_terminal {
+        until_drawn(watch, "[ ").await;
+    }
     turn_until(&service, &caller, &id, "active").await;
+    if let Some(watch) = on_a_terminal {
+        let drawn = ended_by_now(watch).await;
+        assert_eq!(drawn.status, Some(0), "{drawn:?}");
+        assert!(drawn.stdout.contains("[="), "it never moved: {drawn:?}");
+    }
     let watched = ended_by_now(watch).await;
     assert_eq!(watched.status, Some(0), "{watched:?}");
     for part in [

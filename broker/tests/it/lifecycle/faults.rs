@@ -304,10 +304,16 @@ async fn a_machine_that_is_not_what_was_sold_fails_its_verification_and_is_repla
             FaultKind::MissingGpu,
             FaultKind::WrongModel,
         ] {
+            let billed = scene.link(provider).adapter.profile().provider_id();
+            let claimed = scene.balance(&Account::Disputed(billed.clone())).await;
             scene.break_next(provider, kind.clone());
             let id = scene.reserve_until_active(training(8)).await;
             use_for_an_hour(&scene, id).await;
             assert_replaced(&scene, id, LeaseEvent::Failed).await;
+            let claims = scene.balance(&Account::Disputed(billed.clone())).await;
+            assert!(claims > claimed, "the provider owes it back: {claims}");
+            let ours = scene.balance(&Account::CogsCompensation(billed)).await;
+            assert_eq!(ours, Decimal::ZERO, "until it refuses");
             let leases = scene.leases(id).await;
             let all = store.verifications().across_tenants();
             let failed = all
