@@ -128,7 +128,7 @@ pub(crate) struct SupplyMark {
 }
 
 /// What is on record of providers, by their ids.
-type OnRecord<'a> = Vec<(&'a String, ProviderFacts)>;
+type OnRecord<'a> = Vec<(&'a ProviderId, ProviderFacts)>;
 
 impl SupplyMark {
     fn of(

@@ -109,7 +109,7 @@ pub struct Config {
     /// How long what is not accounted for is kept.
     pub retention: RetentionConfig,
     /// Providers by id.
-    pub providers: BTreeMap<String, ProviderConfig>,
+    pub providers: BTreeMap<ProviderId, ProviderConfig>,
     /// Price lists to read at start.
     pub pricesheets: Vec<PathBuf>,
     /// Outside issuers whose tokens are believed.
@@ -384,7 +384,7 @@ impl Config {
     /// What is on record of a provider.
     #[must_use]
     pub fn facts_of(&self, id: &ProviderId) -> ProviderFacts {
-        let settings = self.providers.get(id.as_str());
+        let settings = self.providers.get(id);
         settings.map_or_else(ProviderFacts::default, ProviderConfig::facts)
     }
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use market::ids::ProviderId;
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 use store::settings::DatabaseMode;
@@ -223,7 +224,7 @@ fn configured_providers(
         .iter()
         .filter(|(_, settings)| settings.enabled);
     enabled
-        .map(|(name, settings)| configured_link(name, settings, mode))
+        .map(|(id, settings)| configured_link(id, settings, mode))
         .collect()
 }
 
@@ -231,20 +232,20 @@ fn configured_providers(
 ///
 /// Errors: [`StartError::UnknownProvider`], [`StartError::Provider`].
 pub(crate) fn configured_link(
-    name: &str,
+    id: &ProviderId,
     settings: &ProviderConfig,
     mode: DatabaseMode,
 ) -> Result<ProviderLink, StartError> {
-    let adapter =
-        providers::adapter_of(name).map_err(|_| StartError::UnknownProvider(name.to_owned()))?;
+    let adapter = providers::adapter_of(id.as_str())
+        .map_err(|_| StartError::UnknownProvider(id.to_string()))?;
     let refuse = |why: String| StartError::Provider {
-        provider: name.to_owned(),
+        provider: id.to_string(),
         why,
     };
     let credential = settings.credential.clone().ok_or_else(|| {
         refuse(format!(
             "no credential; set BROKER__PROVIDERS__{}__CREDENTIAL",
-            name.to_uppercase()
+            id.as_str().to_uppercase()
         ))
     })?;
     let base_url = settings.base_url.as_deref();

@@ -107,7 +107,7 @@ impl LeaseState {
         match (self, event) {
             (S::Requested, E::Accepted) => Ok(S::Booting),
             (S::Requested | S::Withdrawn, E::Refused | E::NotFound) => Ok(S::Gone),
-            (S::Requested, E::Mismatched) => Ok(S::Releasing),
+            (S::Requested | S::Booting, E::Mismatched) => Ok(S::Releasing),
             (S::Requested, E::Unwanted) => Ok(S::Withdrawn),
             (S::Requested | S::Withdrawn, E::Unknown) => Ok(self),
             (S::Withdrawn, E::Accepted | E::Mismatched) => Ok(S::Releasing),

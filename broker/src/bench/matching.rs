@@ -330,17 +330,19 @@ fn question(request: &Request) -> IndexedQuestion {
     }
 }
 
-/// The memory that this process has. Units: MiB.
-/// The memory of the process at rest. The allocator keeps what was freed for some milliseconds, and gives
-/// it back as something else is freed.
+/// The memory of the process at rest. Units: MiB. The allocator keeps what was freed for a second, and
+/// gives it back as something else is freed.
 fn settled_mib() -> anyhow::Result<f64> {
     const BLOCK_BYTES: usize = 64 << 20;
-    std::thread::sleep(Duration::from_millis(100));
+    /// Longer than the second for which mimalloc keeps what was freed (its `purge_delay`).
+    const KEPT_FOR: Duration = Duration::from_millis(1_200);
+    std::thread::sleep(KEPT_FOR);
     drop(black_box(vec![0_u8; BLOCK_BYTES]));
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(KEPT_FOR);
     resident_mib()
 }
 
+/// The memory that this process has. Units: MiB.
 fn resident_mib() -> anyhow::Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

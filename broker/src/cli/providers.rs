@@ -187,7 +187,7 @@ impl Desk {
 
     /// Whether the configuration connects a provider; it wins over what is entered.
     fn is_configured(&self, id: &ProviderId) -> bool {
-        let settings = self.config.providers.get(id.as_str());
+        let settings = self.config.providers.get(id);
         settings.is_some_and(|settings| settings.enabled)
     }
 

@@ -61,7 +61,7 @@ mod tests {
         let nebius = ProviderId::parse("nebius").expect("a provider");
         let known = config.facts_of(&nebius);
         assert_eq!(known.certifications[0].name.as_str(), "iso27001");
-        assert!(!config.providers["nebius"].enabled);
+        assert!(!config.providers[&nebius].enabled);
         let nobody = config.facts_of(&ProviderId::parse("lambda").expect("a provider"));
         assert_eq!(nobody, Default::default());
         for (good, wrong, key) in [
@@ -69,6 +69,16 @@ mod tests {
             ("\"2027-03-31\"", "\"soon\"", "certifications.0.valid_until"),
             ("\"doc 7\"", "\"\"", "certifications.0.evidence"),
             ("\"ISO 27001\"", "\"--\"", "certifications.0.name"),
+            (
+                "[providers.nebius",
+                "[providers.Nebius",
+                "`Nebius` is not a provider id",
+            ),
+            (
+                "[[providers.nebius",
+                "[[providers.\"neb ius\"",
+                "`neb ius` is not a provider id",
+            ),
         ] {
             let told = read(&facts.replace(good, wrong)).expect_err("wrong");
             assert!(told.contains(key), "{key}: {told}");

@@ -74,7 +74,7 @@ pub(super) async fn booting(
 fn coming_up(lease: &Lease, seen: ProviderLease, overdue: bool) -> Learned {
     // The answer to an order may say little; what the provider lists must still be what was ordered.
     if let Some(words) = mismatch(&as_ordered(lease), &seen) {
-        return Learned::because(LeaseEvent::BootFailed, words);
+        return Learned::because(LeaseEvent::Mismatched, words);
     }
     let all_up = usize::try_from(lease.nodes).is_ok_and(|nodes| seen.nodes.len() == nodes);
     match seen.state {

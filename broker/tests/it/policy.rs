@@ -27,7 +27,8 @@ async fn before_midnight() -> Service {
                 certifications: facts.certifications.clone(),
                 ..ProviderConfig::default()
             };
-            config.providers.insert("voltagepark".into(), settings);
+            let id = "voltagepark".parse().expect("a provider");
+            config.providers.insert(id, settings);
             config.limits.enabled = false;
         }),
         ..WorldOptions::new(place.path())

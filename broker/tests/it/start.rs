@@ -25,7 +25,8 @@ fn config(dir: &Path, base_url: Option<&str>) -> Config {
         credential: Some(SecretString::from("canary")),
         ..ProviderConfig::default()
     };
-    config.providers.insert("lambda".into(), settings);
+    let id = "lambda".parse().expect("a provider");
+    config.providers.insert(id, settings);
     config
 }
 

@@ -115,10 +115,10 @@ async fn connected(
     id: &ProviderId,
     known: Option<Provider>,
 ) -> Result<ProviderLink, Ending> {
-    if let Some(settings) = desk.config.providers.get(id.as_str())
+    if let Some(settings) = desk.config.providers.get(id)
         && settings.enabled
     {
-        let link = start::configured_link(id.as_str(), settings, desk.mode);
+        let link = start::configured_link(id, settings, desk.mode);
         return link.map_err(Ending::cannot_start);
     }
     let row = known.ok_or_else(|| unknown(id))?;

@@ -350,7 +350,13 @@ async fn a_rental_of_fewer_nodes_than_ordered_is_ended_before_it_is_up_and_repla
         scene.until(id, S::Active).await;
         use_for_an_hour(&scene, id).await;
         // The answer to the order does not say how many there are; the first look at it does.
-        assert_replaced(&scene, id, LeaseEvent::BootFailed).await;
+        assert_replaced(&scene, id, LeaseEvent::Mismatched).await;
+        let provider = scene.link(Provider::Voltagepark).adapter.profile();
+        let claims = Account::Disputed(provider.provider_id());
+        assert!(
+            scene.balance(&claims).await > Decimal::ZERO,
+            "what it takes for another thing than was ordered is claimed back"
+        );
         scene.assert_ended().await;
         assert!(
             scene.payable(Provider::Voltagepark).await >= scene.billed_by(Provider::Voltagepark)

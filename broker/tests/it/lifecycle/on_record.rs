@@ -3,6 +3,7 @@
 use broker::config::ProviderConfig;
 use broker::reserve::{self, ReserveError};
 use chrono::{DateTime, Utc};
+use market::ids::ProviderId;
 use market::provider_facts::ProviderFacts;
 use serde_json::json;
 use simulator::Provider;
@@ -20,7 +21,8 @@ async fn with_evidence(scene: &mut Scene, until: &[(Provider, &str)]) {
             certifications: facts.certifications,
             ..ProviderConfig::default()
         };
-        (provider.as_str().to_owned(), settings)
+        let id = ProviderId::parse(provider.as_str()).expect("a provider");
+        (id, settings)
     });
     let settings: Vec<_> = settings.collect();
     scene
