@@ -61,7 +61,11 @@ fn words_of(error: &figment::Error) -> String {
                 known.join(", ")
             )
         }
-        Kind::MissingField(field) => format!("`{field}` is missing; give it a value"),
+        Kind::MissingField(field) => {
+            let path = error.path.iter().map(String::as_str);
+            let path: Vec<_> = path.chain([field.as_ref()]).collect();
+            format!("`{}` is missing; give it a value", path.join("."))
+        }
         // A parser shows the line that it stumbled over, and with it the secret that may stand there.
         Kind::Message(text) => {
             let place = text

@@ -8,8 +8,7 @@
 //! (`crate::turns`).
 //! The next stage is [`crate::quote`].
 
-use std::cell::LazyCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -254,14 +253,9 @@ fn check_providers_known(demand: &Demand, snapshot: &Snapshot) -> Result<(), Pla
         shared.push(("train.", hybrid.train.shared()));
         shared.push(("serve.", hybrid.serve.shared()));
     }
-    // Price lists are of providers that have no adapter.
-    let listed = LazyCell::new(|| -> HashSet<&ProviderId> {
-        snapshot.offers().map(|offer| offer.provider()).collect()
-    });
+    // Providers of price lists have no adapter; the snapshot knows them.
     let is_known = |name: &ProviderId| {
-        adapters::registry::by_id(name).is_some()
-            || snapshot.provider(name).is_some()
-            || listed.contains(name)
+        adapters::registry::by_id(name).is_some() || snapshot.provider(name).is_some()
     };
     let mut faults = Vec::new();
     for (prefix, shared) in shared {

@@ -99,7 +99,8 @@ event_types! {
     LeaseLost = "lease.lost",
     /// A node failed verification.
     LeaseFailedVerification = "lease.failed_verification",
-    /// A node did not finish verification in time.
+    /// Verification came to no result: a node did not finish it in time, or what it showed neither
+    /// proves nor refutes it.
     LeaseVerificationTimedOut = "lease.verification_timed_out",
     /// So much of a budget's cap is spent.
     BudgetThresholdReached = "budget.threshold_reached",

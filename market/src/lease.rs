@@ -65,7 +65,8 @@ pub enum LeaseEvent {
     Passed,
     /// A node failed verification.
     Failed,
-    /// A node did not finish verification in time.
+    /// Verification came to no result: a node did not finish it in time, or what it showed neither
+    /// proves nor refutes it.
     TimedOut,
     /// Access was delivered.
     HandedOff,
@@ -107,7 +108,7 @@ impl LeaseState {
         match (self, event) {
             (S::Requested, E::Accepted) => Ok(S::Booting),
             (S::Requested | S::Withdrawn, E::Refused | E::NotFound) => Ok(S::Gone),
-            (S::Requested | S::Booting, E::Mismatched) => Ok(S::Releasing),
+            (S::Requested, E::Mismatched) => Ok(S::Releasing),
             (S::Requested, E::Unwanted) => Ok(S::Withdrawn),
             (S::Requested | S::Withdrawn, E::Unknown) => Ok(self),
             (S::Withdrawn, E::Accepted | E::Mismatched) => Ok(S::Releasing),

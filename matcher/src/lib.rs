@@ -42,8 +42,8 @@ pub use hybrid::{
 pub use launch::EngineLaunch;
 pub use own::{at_own_prices, price_for};
 pub use plan::{
-    Alternative, Candidate, CandidateLine, CandidateView, CoveredLine, Facts, HybridPart,
-    OfferWithReasons, Placed, Plan, PlanView, Refused, Rejections, RunLayout, RunStrategy,
+    Alternative, Candidate, CandidateLine, CandidateView, CoveredLine, Facts, OfferWithReasons,
+    Placed, Plan, PlanView, Refused, Rejections, RunLayout, RunStrategy,
 };
 pub use reason::ReasonCode;
 pub use search::{Held, SearchOptions, search, search_within};

@@ -400,27 +400,19 @@ impl Candidate {
         let lines = self.lines.iter();
         lines
             .map(|line| {
+                let of_line = |launch: &&EngineLaunch| launch.offer_id == line.offer.offer_id;
                 Ok(OfferWithReasons {
-                    part: self.half.map(|half| HybridPart {
-                        half,
-                        candidate: self.rank,
-                    }),
+                    candidate: self.rank,
+                    half: self.half,
                     offer: line.offer.view(line.nodes)?,
                     covered: line.covered,
+                    launch: self.launch.iter().find(of_line).cloned(),
+                    facts: self.facts,
                     reasons: self.reasons.clone(),
                 })
             })
             .collect()
     }
-}
-
-/// Which candidate of a hybrid plan an offer is a line of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct HybridPart {
-    /// The half.
-    pub half: Half,
-    /// The candidate's rank, from 1.
-    pub candidate: usize,
 }
 
 /// The JSON form of a plan's findings.
@@ -472,12 +464,14 @@ pub struct CandidateView {
     pub launch: Vec<EngineLaunch>,
 }
 
-/// The one offer JSON, with reasons beside its fields.
+/// A line of a candidate: the one offer JSON, with what is said of the candidate beside its fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct OfferWithReasons {
-    /// The half of a hybrid demand that it is for, and the rank of its candidate.
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub part: Option<HybridPart>,
+    /// The rank of the candidate, from 1; lines of one candidate are taken together.
+    pub candidate: usize,
+    /// The half of a hybrid demand that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half: Option<Half>,
     /// The offer for all nodes taken, at its own price.
     #[serde(flatten)]
     pub offer: OfferView,
@@ -485,6 +479,11 @@ pub struct OfferWithReasons {
     /// are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covered: Option<Covered>,
+    /// How the engine of a fleet is started on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<EngineLaunch>,
+    /// The figures behind the reasons.
+    pub facts: Facts,
     /// Why it satisfies the demand and stands where it stands.
     pub reasons: Vec<String>,
 }

@@ -8,7 +8,7 @@ use adapters::pricesheet::{self, PriceSheets};
 use clap::Args;
 use market::catalog::Skipped;
 use market::counted::counted;
-use market::demand::Demand;
+use market::demand::{Demand, Half};
 use market::ids::ProviderId;
 use market::provider_facts::ProviderFacts;
 use matcher::{Candidate, Held, Plan, ProviderView, SearchOptions, Snapshot};
@@ -22,7 +22,7 @@ use super::table::{hanging, print_line, table};
 use super::{Ending, all_readable, plan_lines, read_sheets, why_unread};
 use crate::clock::{Clock as _, SystemClock};
 use crate::decision::{DecisionRecord, Question};
-use crate::plan::SIMULATED;
+use crate::plan::{CANDIDATES_KEPT, SIMULATED};
 
 /// Ranks the offers of price lists for a demand; no server, no database.
 ///
@@ -110,15 +110,20 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     };
     let listed = Snapshot::new(0, now, read.offers.clone(), views);
     let snapshot = matcher::at_own_prices(&listed, &own, now).unwrap_or(listed);
+    // The best pair of a hybrid demand may hold neither half's best.
+    let limit = match demand {
+        Demand::Hybrid(_) => args.top.max(CANDIDATES_KEPT),
+        _ => args.top,
+    };
     let options = SearchOptions {
-        limit: args.top,
+        limit,
         alternatives: true,
         simulated: SIMULATED,
         own,
         ..SearchOptions::default()
     };
     let held = Held::new();
-    let plan =
+    let mut plan =
         matcher::search(&snapshot, &demand, &held, now, &options).map_err(Ending::wrong_input)?;
     if let Some(file) = &args.record {
         let question = Question {
@@ -130,10 +135,14 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
         };
         write_record(file, &DecisionRecord::of(&question, &plan)?)?;
     }
+    if let Some(hybrid) = &mut plan.hybrid {
+        hybrid.pairs.truncate(args.top);
+    }
+    let shown = shown(&plan, args.top);
     let answer = if args.json {
-        as_json(&read, &plan)?
+        as_json(&read, &plan, &shown)?
     } else {
-        as_text(&read, &plan)
+        as_text(&read, &plan, &shown)
     };
     print_line(&answer)?;
     if !plan.is_met() {
@@ -157,9 +166,26 @@ fn read_facts(file: &Path) -> Result<BTreeMap<ProviderId, ProviderFacts>, Ending
         .map_err(|error| Ending::wrong_input(format!("{} is not valid: {error}", file.display())))
 }
 
-fn as_json(read: &PriceSheets, plan: &Plan) -> Result<String, Ending> {
+/// The candidates that are shown: so many of each half, and those of the pairs that are.
+fn shown(plan: &Plan, top: usize) -> Vec<&Candidate> {
+    let pairs = plan.hybrid.iter().flat_map(|hybrid| &hybrid.pairs);
+    let paired: BTreeSet<_> = pairs
+        .flat_map(|pair| [pair.train_candidate, pair.serve_candidate])
+        .collect();
+    let mut of_half: HashMap<Option<Half>, usize> = HashMap::new();
+    let candidates = plan.candidates.iter();
+    candidates
+        .filter(|candidate| {
+            let before = of_half.entry(candidate.half).or_default();
+            *before += 1;
+            *before <= top || paired.contains(&candidate.rank)
+        })
+        .collect()
+}
+
+fn as_json(read: &PriceSheets, plan: &Plan, shown: &[&Candidate]) -> Result<String, Ending> {
     let mut candidates = Vec::new();
-    for candidate in &plan.candidates {
+    for candidate in shown {
         candidates.extend(candidate.offers_with_reasons()?);
     }
     let mut answer = json!({
@@ -168,6 +194,8 @@ fn as_json(read: &PriceSheets, plan: &Plan) -> Result<String, Ending> {
         "eligible": plan.eligible,
         "candidates": candidates,
         "rejected": plan.rejected,
+        "refused": plan.refused,
+        "alternatives": plan.alternatives,
         "skipped": read.skipped.iter().map(skipped_as_json).collect::<Vec<_>>(),
     });
     if let Some(hybrid) = &plan.hybrid {
@@ -189,9 +217,9 @@ fn skipped_as_json(skipped: &Skipped) -> Value {
     })
 }
 
-fn as_text(read: &PriceSheets, plan: &Plan) -> String {
+fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate]) -> String {
     let mut lines = Vec::new();
-    if let Some(best) = plan.candidates.first() {
+    if let Some(best) = shown.first() {
         let headings = [
             "#",
             "provider",
@@ -203,7 +231,7 @@ fn as_text(read: &PriceSheets, plan: &Plan) -> String {
             "USD/GPU-h",
             "as of",
         ];
-        lines.push(table(&headings, plan.candidates.iter().flat_map(rows_of)));
+        lines.push(table(&headings, shown.iter().copied().flat_map(rows_of)));
         if best.lines.len() > 1 {
             lines.push(format!("The first in all: {} USD/h", best.cost_per_hour));
         }
@@ -249,6 +277,11 @@ fn as_text(read: &PriceSheets, plan: &Plan) -> String {
     for (reason, count) in &plan.rejected.by_reason {
         let words = format!("{reason}: {}", reason.meaning());
         lines.push(hanging(&format!("  {count:>6}  "), &words));
+        let examples = plan.refused.iter().filter(|one| one.reason == *reason);
+        lines.extend(examples.map(|one| {
+            let words = format!("such as {} {}: {}", one.provider, one.sku, one.why);
+            hanging("          ", &words)
+        }));
     }
     let mut without_offer: BTreeMap<&str, u64> = BTreeMap::new();
     for skipped in &read.skipped {

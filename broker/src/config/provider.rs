@@ -64,6 +64,11 @@ mod tests {
         assert!(!config.providers[&nebius].enabled);
         let nobody = config.facts_of(&ProviderId::parse("lambda").expect("a provider"));
         assert_eq!(nobody, Default::default());
+        let told = read(&facts.replace("evidence = \"doc 7\"", "")).expect_err("missing");
+        assert!(
+            told.contains("certifications.0.evidence` is missing"),
+            "{told}"
+        );
         for (good, wrong, key) in [
             ("\"NL\"", "\"XX\"", "operator.country"),
             ("\"2027-03-31\"", "\"soon\"", "certifications.0.valid_until"),
@@ -72,12 +77,12 @@ mod tests {
             (
                 "[providers.nebius",
                 "[providers.Nebius",
-                "`Nebius` is not a provider id",
+                "`providers.Nebius`",
             ),
             (
                 "[[providers.nebius",
                 "[[providers.\"neb ius\"",
-                "`neb ius` is not a provider id",
+                "`providers.neb ius`",
             ),
         ] {
             let told = read(&facts.replace(good, wrong)).expect_err("wrong");

@@ -74,7 +74,7 @@ pub(super) async fn booting(
 fn coming_up(lease: &Lease, seen: ProviderLease, overdue: bool) -> Learned {
     // The answer to an order may say little; what the provider lists must still be what was ordered.
     if let Some(words) = mismatch(&as_ordered(lease), &seen) {
-        return Learned::because(LeaseEvent::Mismatched, words);
+        return Learned::because(LeaseEvent::BootFailed, words);
     }
     let all_up = usize::try_from(lease.nodes).is_ok_and(|nodes| seen.nodes.len() == nodes);
     match seen.state {
@@ -103,6 +103,9 @@ pub(super) async fn verifying(
         Ok(LeaseVerdict::Passed) if is_pushed(link.adapter.profile()) => {}
         Ok(LeaseVerdict::Passed) => return Learned::event(LeaseEvent::Passed),
         Ok(LeaseVerdict::Failed(words)) => return Learned::because(LeaseEvent::Failed, words),
+        Ok(LeaseVerdict::Inconclusive(words)) => {
+            return Learned::because(LeaseEvent::TimedOut, words);
+        }
         Ok(LeaseVerdict::Open) => {}
         Err(error) => {
             return Learned {

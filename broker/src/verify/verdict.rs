@@ -16,8 +16,10 @@ pub enum LeaseVerdict {
     Open,
     /// Every node passed.
     Passed,
-    /// A node did not pass; why, in words.
+    /// A node failed; why, in words.
     Failed(String),
+    /// None failed and not all passed; why, in words.
+    Inconclusive(String),
 }
 
 /// What has come out of the verification of a lease so far.
@@ -42,10 +44,8 @@ pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, 
     // What failed says more than what could not be told.
     if let Some(bad) = failed.min_by_key(|bad| bad.verdict != Verdict::Fail) {
         let why = format!("node {} of the lease: {}", bad.node_index, bad.verdict);
-        return Ok(LeaseVerdict::Failed(format!(
-            "{why} (attestation {})",
-            bad.id
-        )));
+        let why = format!("{why} (attestation {})", bad.id);
+        return Ok(unproved(bad.verdict, why));
     }
     let passed: BTreeSet<_> = attestations
         .iter()
@@ -61,6 +61,14 @@ pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, 
     Ok(match together.and_then(|check| check.verdict) {
         None => LeaseVerdict::Open,
         Some(verdict) if verdict.is_pass() => LeaseVerdict::Passed,
-        Some(verdict) => LeaseVerdict::Failed(format!("its nodes together: {verdict}")),
+        Some(verdict) => unproved(verdict, format!("its nodes together: {verdict}")),
     })
+}
+
+/// What a verdict that is no pass says of the lease.
+fn unproved(verdict: Verdict, why: String) -> LeaseVerdict {
+    match verdict {
+        Verdict::Fail => LeaseVerdict::Failed(why),
+        _ => LeaseVerdict::Inconclusive(why),
+    }
 }

@@ -182,8 +182,13 @@ impl Faults {
                 self.add(prefix, field, format!("{} is in the past", rfc3339(time)));
             }
         }
-        if window.end.is_some_and(|end| end > latest_end(now)) {
-            self.add(prefix, "window.end", "must be within ten years");
+        for (field, time) in [
+            ("window.end", window.end),
+            ("window.start_latest", window.start_latest),
+        ] {
+            if time.is_some_and(|time| time > latest_end(now)) {
+                self.add(prefix, field, "must be within ten years");
+            }
         }
         let start = window.start_earliest.unwrap_or(now);
         if window.start_latest.is_some_and(|latest| latest < start) {

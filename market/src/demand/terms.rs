@@ -55,11 +55,14 @@ impl Window {
 
     /// When capacity that is handed off at `handed_off_at` is to end; `None`: the end is open.
     ///
-    /// The duration counts from there, and never past the end.
+    /// The duration counts from there, and never past the end, nor past the last moment there is.
     #[must_use]
     pub fn end_from(&self, handed_off_at: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let hours = self.duration_hours.map(|hours| i64::from(hours.get()));
-        let by_duration = hours.map(|hours| handed_off_at + TimeDelta::hours(hours));
+        let by_duration = hours.map(|hours| {
+            let ends_at = handed_off_at.checked_add_signed(TimeDelta::hours(hours));
+            ends_at.unwrap_or(DateTime::<Utc>::MAX_UTC)
+        });
         [by_duration, self.end].into_iter().flatten().min()
     }
 }
@@ -157,6 +160,10 @@ mod tests {
         );
         assert_eq!(window(None, None, Some(20)).end_from(at(3)), Some(at(20)));
         assert_eq!(window(Some(9), None, None).end_from(at(3)), None);
+        assert_eq!(
+            window(None, Some(24), None).end_from(DateTime::<Utc>::MAX_UTC),
+            Some(DateTime::<Utc>::MAX_UTC)
+        );
     }
 
     #[test]

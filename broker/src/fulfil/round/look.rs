@@ -250,11 +250,10 @@ impl Round<'_> {
 
     fn facts(&self, lease: &Lease, to: LeaseState, learned: &Learned) -> LeaseFacts {
         let now = self.now();
-        let accepted = lease.accepted_at.is_none()
-            && matches!(
-                learned.event,
-                Some(LeaseEvent::Accepted | LeaseEvent::Mismatched)
-            );
+        let accepted = matches!(
+            learned.event,
+            Some(LeaseEvent::Accepted | LeaseEvent::Mismatched)
+        );
         let nodes_up = learned.event == Some(LeaseEvent::NodesUp);
         let alone = self.broker.config().verifier.verify_seconds;
         let seconds = i64::from(alone) + i64::from(gang_seconds(lease));

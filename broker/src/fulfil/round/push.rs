@@ -90,6 +90,6 @@ async fn attend(broker: &Broker, lease: &Lease) -> Result<bool, PushError> {
     match verdict {
         LeaseVerdict::Open => push.start().await.map(|()| false),
         LeaseVerdict::Passed => push.clear().await.map(|()| true),
-        LeaseVerdict::Failed(_) => Ok(false),
+        LeaseVerdict::Failed(_) | LeaseVerdict::Inconclusive(_) => Ok(false),
     }
 }

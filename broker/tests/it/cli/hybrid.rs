@@ -57,6 +57,12 @@ fn a_hybrid_tells_its_pairs_dates_and_savings_and_adds_up() {
         let total = cents(&baseline["way"]["total_usd"]);
         assert_eq!(cents(&baseline["saves_usd"]), total - sum);
     }
+    let shortest = lists.answer(&hybrid, &["--top", "1"]);
+    let shown = shortest["hybrid"]["pairs"].as_array().expect("pairs");
+    assert_eq!(shown.len(), 1);
+    for field in ["train_candidate", "serve_candidate", "total_usd"] {
+        assert_eq!(shown[0][field], best[field], "however few are shown");
+    }
     let demand = lists.place.write("hybrid.json", &hybrid.to_string());
     let args = ["match", "--demand"].map(Into::into).into_iter();
     let args = args.chain([demand.into_os_string(), "--offers".into()]);

@@ -86,9 +86,11 @@ fn every_row_gave_an_offer_or_is_counted_by_one_skipped_entry() {
     assert_eq!(
         fields(&answer),
         [
+            "alternatives",
             "candidates",
             "eligible",
             "offers",
+            "refused",
             "rejected",
             "rows_read",
             "skipped"
@@ -182,7 +184,7 @@ fn candidates_are_the_offers_cheapest_first_and_all_others_are_counted() {
     );
     for candidate in answer["candidates"].as_array().expect("candidates") {
         let mut expected = OFFER_FIELDS.to_vec();
-        expected.push("reasons");
+        expected.extend(["candidate", "facts", "reasons"]);
         expected.sort_unstable();
         assert_eq!(fields(candidate), expected);
         assert_eq!(candidate["orderable"], false);
@@ -192,7 +194,11 @@ fn candidates_are_the_offers_cheapest_first_and_all_others_are_counted() {
                 .is_some_and(|reasons| !reasons.is_empty())
         );
     }
+    let refused = answer["refused"].as_array().expect("an example of each");
+    let reasons: Vec<_> = refused.iter().map(|one| &one["reason"]).collect();
+    assert_eq!(reasons, ["gpu", "gpus_per_node", "terms"]);
     let first = &answer["candidates"][0];
+    assert_eq!(first["candidate"], 1);
     assert_eq!(
         (
             &first["sku"],

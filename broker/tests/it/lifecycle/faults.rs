@@ -350,12 +350,11 @@ async fn a_rental_of_fewer_nodes_than_ordered_is_ended_before_it_is_up_and_repla
         scene.until(id, S::Active).await;
         use_for_an_hour(&scene, id).await;
         // The answer to the order does not say how many there are; the first look at it does.
-        assert_replaced(&scene, id, LeaseEvent::Mismatched).await;
-        let provider = scene.link(Provider::Voltagepark).adapter.profile();
-        let claims = Account::Disputed(provider.provider_id());
-        assert!(
-            scene.balance(&claims).await > Decimal::ZERO,
-            "what it takes for another thing than was ordered is claimed back"
+        assert_replaced(&scene, id, LeaseEvent::BootFailed).await;
+        let fallen = scene.leases(id).await.remove(0);
+        assert_eq!(
+            fallen.fall_note.as_deref(),
+            Some("2 nodes were ordered and 1 were made")
         );
         scene.assert_ended().await;
         assert!(
@@ -386,6 +385,12 @@ async fn a_node_that_never_calls_home_is_given_up_at_its_deadline_and_replaced()
         scene.until(id, S::Active).await;
         use_for_an_hour(&scene, id).await;
         assert_replaced(&scene, id, LeaseEvent::TimedOut).await;
+        // Nothing was shown of it: what it took is ours.
+        let provider = scene.link(Provider::Voltagepark).adapter.profile();
+        let [claims, ours] = [Account::Disputed, Account::CogsCompensation]
+            .map(|account| account(provider.provider_id()));
+        assert_eq!(scene.balance(&claims).await, Decimal::ZERO);
+        assert!(scene.balance(&ours).await > Decimal::ZERO);
         scene.assert_settled().await;
         scene.close().await;
     })

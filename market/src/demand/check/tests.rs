@@ -53,11 +53,18 @@ fn every_kind_parses_and_is_closed() {
 
 #[test]
 fn a_window_ends_within_ten_years() {
-    let ending = |end: &str| {
+    let with = |field: &str, time: &str| {
         faults(&format!(
-            r#"{{"kind":"gpus","gpu":"any","count":1,"window":{{"end":"{end}"}}}}"#
+            r#"{{"kind":"gpus","gpu":"any","count":1,"window":{{"{field}":"{time}"}}}}"#
         ))
     };
+    let ending = |end: &str| with("end", end);
+    let starting = |time| with("start_latest", time);
+    assert_eq!(starting("2036-11-18T12:00:00Z"), Vec::<String>::new());
+    assert_eq!(
+        starting("+262142-12-31T00:00:00Z"),
+        ["window.start_latest: must be within ten years"]
+    );
     assert_eq!(latest_end(now()).to_rfc3339(), "2036-11-18T12:00:00+00:00");
     assert_eq!(ending("2036-11-18T12:00:00Z"), Vec::<String>::new());
     for end in [
