@@ -20,6 +20,7 @@ check() {
 }
 
 play memory.cpp memory ../memory_vectors.csv
+play stream.cpp stream ../stream_vectors.csv
 for kernel in gemm_exact gemm_exact_back; do
   play exact.cpp "$kernel" ../vectors.csv -DKERNEL="$kernel" "-DFILE_OF_KERNEL=\"../$kernel.cu\""
 done
