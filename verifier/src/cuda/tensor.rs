@@ -164,3 +164,39 @@ impl CudaGpu {
         buffer.clear().map_err(|error| self.error(error))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::images::Capability;
+
+    #[test]
+    fn every_rate_that_is_measured_has_kernels_and_no_8_bit_kernel_is_left_unmeasured() {
+        let parts = [
+            (7, 0),
+            (7, 5),
+            (8, 0),
+            (8, 6),
+            (8, 9),
+            (9, 0),
+            (10, 0),
+            (10, 1),
+            (10, 3),
+            (11, 0),
+            (12, 0),
+            (12, 1),
+            (13, 0),
+        ];
+        for (major, minor) in parts {
+            for format in Format::ALL {
+                let part = Capability { major, minor };
+                let carries = |kernel: Kernel| images::image(kernel.name, part).is_some();
+                let carried = kernels(format).into_iter().any(carries);
+                let rated = format.is_rated_on(&format!("{major}.{minor}"));
+                let said = format!("{} on {major}.{minor}", format.words());
+                assert!(carried || !rated, "{said}");
+                assert!(rated || !carried || format == Format::Bf16, "{said}");
+            }
+        }
+    }
+}
