@@ -139,6 +139,7 @@ fn stream(digits: &str) -> Option<Stream> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gemm::checksum;
     use crate::memory::{block_digest, hash_point};
     use crate::tensor::expected_checksum;
 
@@ -184,6 +185,42 @@ mod tests {
             };
             let digests: Vec<Word64> = (0..vector.blocks).map(digest).collect();
             assert_eq!(sum_of(&digests), vector.digests, "{vector:?}");
+        }
+    }
+
+    /// Two arrays, and what becomes of them.
+    #[derive(Deserialize)]
+    struct StreamRow {
+        left: String,
+        right: String,
+        scale: u32,
+        vectors: usize,
+        sum: String,
+        copied: String,
+        triad: String,
+    }
+
+    #[test]
+    fn the_reference_gives_what_the_kernels_stream() {
+        let table = include_str!("../kernels/stream_vectors.csv");
+        let all: Vec<StreamRow> = rows(table);
+        assert_eq!(all.len(), table.lines().count() - 1);
+        for row in all {
+            let words = |digits: &str| {
+                let mut words = Vec::new();
+                let stream = stream(digits).expect("a stream");
+                stream.for_words(0, 4 * row.vectors, |_, word| words.push(word));
+                words
+            };
+            let signed = |words: &[u32]| words.iter().map(|w| w.cast_signed()).collect::<Vec<_>>();
+            let (left, right) = (words(&row.left), words(&row.right));
+            let triad = left.iter().zip(&right);
+            let triad = triad.map(|(a, b)| a.wrapping_add(row.scale.wrapping_mul(*b)));
+            let triad: Vec<u32> = triad.collect();
+            let sum: u64 = left.iter().copied().map(u64::from).sum();
+            assert_eq!(Some(sum), number(&row.sum));
+            assert_eq!(Some(checksum(&signed(&left)).0), number(&row.copied));
+            assert_eq!(Some(checksum(&signed(&triad)).0), number(&row.triad));
         }
     }
 }
