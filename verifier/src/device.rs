@@ -120,8 +120,13 @@ pub trait Device: Send {
     fn digest_blocks(&mut self, block_bytes: u32, key: &Digest)
     -> Result<Vec<Word64>, DeviceError>;
 
-    /// Copies within memory once and gives the rate, bytes read plus bytes written. The contents
-    /// are lost. Units: 1e6 bytes per second.
+    /// Whether filled memory is enough for the rates of memory: arrays that no cache keeps.
+    fn room_for_streams(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    /// Copies within memory and gives the rate, bytes read plus bytes written. The contents are lost.
+    /// A copy that is not what was copied is an error. Units: 1e6 bytes per second.
     fn copy_mb_per_s(&mut self, sample: u32) -> Result<u64, DeviceError>;
 
     /// Measures another rate once, where the device can. The contents of memory are lost.

@@ -73,7 +73,7 @@ const RULES: &[Rule] = &[
     burn::power,
     burn::temperature,
     links::network_ports,
-    |seen| product_repeats(seen.evidence, seen.order),
+    product_repeats,
     |seen| product_exact(seen.evidence),
     |seen| steps_in_time(seen.evidence),
     |seen| report_signature(seen.evidence),
@@ -190,8 +190,13 @@ pub(crate) fn share(value: u64, of: u64, whole: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-fn product_repeats(evidence: &Evidence, order: &VerificationOrder) -> Finding {
+fn product_repeats(seen: &Seen<'_>) -> Finding {
+    let (evidence, order) = (seen.evidence, seen.order);
     let code = FindingCode::SdcRepeat;
+    if let Some(said) = troubles::said(seen, TroubleKind::WrongResult) {
+        let note = format!("What was moved within memory is not what it was. {said}.");
+        return finding(code, Outcome::Failed, note);
+    }
     if evidence.checksums.is_empty() {
         return not_run(code);
     }

@@ -347,6 +347,8 @@ pub enum TroubleKind {
     TimedOut,
     /// Memory that should be free could not be had.
     OutOfMemory,
+    /// What was written or added up is not what it must be.
+    WrongResult,
     /// Another error of the driver.
     Driver,
     /// GPUs of a vendor that this agent cannot drive.

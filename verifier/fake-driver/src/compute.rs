@@ -19,6 +19,7 @@ const ILLEGAL_ADDRESS: c_uint = 700;
 const MULTIPROCESSOR_COUNT: c_uint = 16;
 const PCI_BUS: c_uint = 33;
 const PCI_SLOT: c_uint = 34;
+const CACHE_BYTES: c_uint = 38;
 const PCI_DOMAIN: c_uint = 50;
 const CAPABILITY_MAJOR: c_uint = 75;
 const CAPABILITY_MINOR: c_uint = 76;
@@ -75,6 +76,7 @@ extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device:
         // Buses are counted from one.
         PCI_BUS => state.managed_as(device as usize) as c_int + 1,
         PCI_SLOT | PCI_DOMAIN => 0,
+        CACHE_BYTES => card.cache_bytes,
         CAPABILITY_MAJOR => card.capability.0,
         CAPABILITY_MINOR => card.capability.1,
         _ => return INVALID_VALUE,

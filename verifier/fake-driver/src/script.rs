@@ -41,6 +41,9 @@ pub struct Card {
     pub sm_count: i32,
     /// Compute capability.
     pub capability: (i32, i32),
+    /// Its last cache before memory: as small beside a real one as the memory that tests fill. Units:
+    /// bytes.
+    pub cache_bytes: i32,
     /// Device and vendor of the PCI bus: `0x2330_10de`.
     pub pci_device: u32,
     /// Memory that others use.
@@ -119,6 +122,9 @@ pub enum Fault {
     /// The second product has another entry than the first, and so has one in seven on the tensor
     /// units.
     Unrepeatable,
+    /// Of what is to be streamed through memory by kernels whose names begin so, only the first half
+    /// is, in half of the time.
+    Halves(String),
     /// What it adds of another card's memory has a wrong bit in its last word.
     AddsWrongly,
     /// What the vendor's library sums has a wrong bit in its last word on this card.
@@ -174,6 +180,7 @@ impl Card {
             real_memory_mib: None,
             sm_count: 132,
             capability: (9, 0),
+            cache_bytes: 1 << 10,
             pci_device: 0x2330_10de,
             used_mib: 0,
             processes: 0,

@@ -197,8 +197,9 @@ impl State {
         self.clocks.get(&self.gpu).copied().unwrap_or(0.0)
     }
 
-    /// Moves bytes from an address to the card in use: over the link where they are another's.
-    pub fn fetch_bytes(&mut self, from: u64, bytes: u64) {
+    /// Moves bytes from an address to the card in use: over the link where they are another's, and says
+    /// whether they are.
+    pub fn fetch_bytes(&mut self, from: u64, bytes: u64) -> bool {
         let holds = self.allocations.range(..=from).next_back();
         let is_other = holds.is_some_and(|(_, allocation)| allocation.gpu != self.gpu);
         if is_other {
@@ -207,5 +208,6 @@ impl State {
         } else {
             self.stream_bytes(2 * bytes);
         }
+        is_other
     }
 }

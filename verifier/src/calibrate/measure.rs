@@ -137,6 +137,7 @@ fn rates(
     device: &mut dyn Device,
     shown: &mut GpuCalibration,
 ) -> Result<(), DeviceError> {
+    device.room_for_streams()?;
     for sample in 0..work.size.samples {
         shown.copy_mb_per_s.push(device.copy_mb_per_s(sample)?);
     }

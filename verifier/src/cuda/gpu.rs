@@ -64,6 +64,8 @@ pub(super) struct CudaGpu {
     pub claim: GpuClaim,
     pub capability: Capability,
     pub sm_count: u32,
+    /// Its last cache before memory. Units: bytes.
+    pub cache_bytes: u64,
     functions: BTreeMap<&'static str, sys::CUfunction>,
     pub memory: Option<Buffer>,
     pub product: Option<Product>,
@@ -100,6 +102,7 @@ impl CudaGpu {
             major: number(about::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             minor: number(about::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         };
+        let cache_bytes = u64::from(number(about::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?);
         // SAFETY: as above.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed)?;
         // SAFETY: it was just retained.
@@ -123,6 +126,7 @@ impl CudaGpu {
             claim,
             capability,
             sm_count,
+            cache_bytes,
             functions: BTreeMap::new(),
             memory: None,
             product: None,
@@ -248,6 +252,24 @@ impl CudaGpu {
 
     pub fn zeroed(&self, bytes: u64) -> Result<Buffer, DeviceError> {
         Buffer::zeroed(bytes).map_err(|error| self.error(error))
+    }
+
+    /// The checksum of so many words, which is that of [`crate::gemm::checksum`].
+    pub fn checksum(
+        &mut self,
+        address: sys::CUdeviceptr,
+        entries: u64,
+    ) -> Result<u64, DeviceError> {
+        let sum = self.zeroed(8)?;
+        let arguments = [
+            Argument::from(address),
+            Argument::from(entries),
+            Argument::from(&sum),
+        ];
+        self.launch("product_checksum", self.grid(entries), &arguments)?;
+        self.wait()?;
+        let sums = sum.read::<u64>(1).map_err(|error| self.error(error))?;
+        Ok(sums[0])
     }
 
     /// Puts the inputs on the GPU, unless they are there.

@@ -7,7 +7,7 @@ use super::gpu::{CudaGpu, Product};
 use super::{result, sys};
 use crate::device::DeviceError;
 use crate::gemm::GemmInputs;
-use crate::probe::bandwidth::{HOST_COPY, HOST_ROUNDS, STREAM_ROUNDS, STREAMED};
+use crate::probe::bandwidth::{HOST_COPY, HOST_ROUNDS};
 use crate::probe::burn::LoadSample;
 
 /// The tile of the product that one thread block computes.
@@ -58,45 +58,6 @@ impl CudaGpu {
             let _ = unsafe { result::event::destroy(event) };
         }
         elapsed.map(f64::from).map_err(|error| self.error(error))
-    }
-
-    /// Streams through memory and gives the rate. `arrays` is how many are touched: a single one is
-    /// read, of several the first is written from the others. Units: 1e6 bytes per second.
-    pub fn stream(&mut self, kernel: &'static str, arrays: u64) -> Result<u64, DeviceError> {
-        let memory = self.filled()?;
-        let bytes = (memory.bytes / arrays).min(STREAMED) / 16 * 16;
-        let addresses: Vec<u64> = (0..arrays).map(|at| memory.address + at * bytes).collect();
-        let mut arguments: Vec<Argument> = addresses.into_iter().map(Argument::from).collect();
-        let sum = self.zeroed(8)?;
-        match kernel {
-            "stream_triad" => arguments.extend([Argument::from(3_u32), Argument::from(bytes / 16)]),
-            "stream_read" => arguments.extend([Argument::from(bytes / 16), Argument::from(&sum)]),
-            _ => arguments.push(Argument::from(bytes / 16)),
-        }
-        let grid = self.grid(bytes / 16);
-        // The first run brings the kernel and wakes the clocks.
-        self.launch(kernel, grid, &arguments)?;
-        let elapsed_ms = self.timed(|gpu| {
-            (0..STREAM_ROUNDS).try_for_each(|_| gpu.launch(kernel, grid, &arguments))
-        })?;
-        self.rate(bytes * arrays * STREAM_ROUNDS, elapsed_ms)
-    }
-
-    /// Copies the first half of memory to the second by the driver's own call. Units: 1e6 bytes per
-    /// second, read plus written.
-    pub fn driver_copies(&mut self) -> Result<u64, DeviceError> {
-        let memory = self.filled()?;
-        let bytes = (memory.bytes / 2).min(STREAMED) / 16 * 16;
-        let (to, from) = (memory.address, memory.address + bytes);
-        let copy = |gpu: &mut Self| {
-            let stream = result::stream::null();
-            // SAFETY: both halves lie within the buffer, which lives until the copies are waited for.
-            let copied = unsafe { result::memcpy_dtod_async(to, from, bytes as usize, stream) };
-            copied.map_err(|error| gpu.error(error))
-        };
-        copy(self)?;
-        let elapsed_ms = self.timed(|gpu| (0..STREAM_ROUNDS).try_for_each(|_| copy(gpu)))?;
-        self.rate(2 * bytes * STREAM_ROUNDS, elapsed_ms)
     }
 
     /// So many bytes in so long. Units: 1e6 bytes per second.

@@ -77,18 +77,10 @@ impl Device for CudaGpu {
             Argument::from(product.pitch),
         ];
         self.launch(exact_kernel(inputs), (tiles, tiles), &arguments)?;
-        let sum = self.zeroed(8)?;
         let entries = u64::from(inputs.n) * u64::from(inputs.n);
-        let arguments = [
-            Argument::from(&product.product),
-            Argument::from(entries),
-            Argument::from(&sum),
-        ];
-        self.launch("product_checksum", self.grid(entries), &arguments)?;
-        self.wait()?;
-        let sums = sum.read::<u64>(1).map_err(|error| self.error(error))?;
+        let sum = self.checksum(product.product.address, entries)?;
         self.product = Some(product);
-        Ok(Word64(sums[0]))
+        Ok(Word64(sum))
     }
 
     fn read_product(&mut self) -> Result<Vec<i32>, DeviceError> {
@@ -172,14 +164,18 @@ impl Device for CudaGpu {
         Ok(digests.into_iter().map(Word64).collect())
     }
 
-    fn copy_mb_per_s(&mut self, _: u32) -> Result<u64, DeviceError> {
-        self.stream("stream_copy", 2)
+    fn room_for_streams(&mut self) -> Result<(), DeviceError> {
+        CudaGpu::room_for_streams(self)
     }
 
-    fn rate_mb_per_s(&mut self, rate: Rate, _: u32) -> Result<Option<u64>, DeviceError> {
+    fn copy_mb_per_s(&mut self, _: u32) -> Result<u64, DeviceError> {
+        self.copies()
+    }
+
+    fn rate_mb_per_s(&mut self, rate: Rate, sample: u32) -> Result<Option<u64>, DeviceError> {
         let measured = match rate {
-            Rate::Read => self.stream("stream_read", 1),
-            Rate::Triad => self.stream("stream_triad", 3),
+            Rate::Read => self.reads(),
+            Rate::Triad => self.triads(sample),
             Rate::FromHost => self.host_copies(false),
             Rate::ToHost => self.host_copies(true),
             Rate::DriverCopy => self.driver_copies(),

@@ -275,6 +275,10 @@ impl Device for RemoteDevice {
         Ok(values(&bytes, |word| Word64(u64::from_le_bytes(word))))
     }
 
+    fn room_for_streams(&mut self) -> Result<(), DeviceError> {
+        self.ask(&Request::RoomForStreams)
+    }
+
     fn copy_mb_per_s(&mut self, sample: u32) -> Result<u64, DeviceError> {
         self.ask(&Request::Copy { sample })
     }

@@ -77,6 +77,7 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
             let digests = device.digest_blocks(*block_bytes, key);
             with_body(digests, |digest: Word64| digest.0.to_le_bytes())
         }
+        Request::RoomForStreams => plain(&device.room_for_streams()),
         Request::Copy { sample } => plain(&device.copy_mb_per_s(*sample)),
         Request::Rate { rate, sample } => plain(&device.rate_mb_per_s(*rate, *sample)),
         Request::Tensor(work) => plain(&device.tensor_products(work)),

@@ -29,6 +29,7 @@ pub(super) enum Request {
     Compare(Contents),
     Invert { contents: Contents, down: bool },
     Digests { block_bytes: u32, key: Digest },
+    RoomForStreams,
     Copy { sample: u32 },
     Rate { rate: Rate, sample: u32 },
     Tensor(TensorWork),

@@ -4,9 +4,13 @@ use market::verification::BandwidthWork;
 
 use crate::device::{Device, DeviceError};
 
-/// Memory that is streamed through for a rate, for each array and at most: beyond any cache.
+/// What an array has that is streamed through for a rate, where 8 times the cache is less.
 /// Units: bytes.
-pub const STREAMED: u64 = 4 << 30;
+const STREAMED: u64 = 4 << 30;
+/// Of its cache, what an array must have: less could stay there from one round to the next.
+const CACHES: u64 = 8;
+/// Arrays of the rate that takes most of them.
+pub const MOST_ARRAYS: u64 = 3;
 /// How often memory is streamed through for one sample.
 pub const STREAM_ROUNDS: u64 = 20;
 /// What goes over the host link at once, at most. Units: bytes.
@@ -15,10 +19,26 @@ pub const HOST_COPY: u64 = 256 << 20;
 /// must leave time for the load.
 pub const HOST_ROUNDS: u64 = 4;
 
+/// The least that an array may have. Units: bytes.
+#[must_use]
+pub const fn least_array_bytes(cache_bytes: u64) -> u64 {
+    CACHES.saturating_mul(cache_bytes)
+}
+
+/// What each of so many arrays has: 4 GiB or 8 times the cache, whichever is more, and no more than
+/// there is memory for. Units: bytes.
+#[must_use]
+pub fn array_bytes(memory_bytes: u64, arrays: u64, cache_bytes: u64) -> u64 {
+    let wanted = STREAMED.max(least_array_bytes(cache_bytes));
+    wanted.min(memory_bytes / arrays.max(1)) / 16 * 16
+}
+
 /// The samples of one GPU. Units: 1e6 bytes per second, bytes read plus bytes written.
 ///
-/// Errors: [`DeviceError`] when the device does not copy.
+/// Errors: [`DeviceError`] when the device does not copy, copies wrongly, or has not the memory for any
+/// rate.
 pub fn measure(device: &mut dyn Device, work: &BandwidthWork) -> Result<Vec<u64>, DeviceError> {
+    device.room_for_streams()?;
     (0..work.samples)
         .map(|sample| device.copy_mb_per_s(sample))
         .collect()
@@ -53,6 +73,29 @@ mod tests {
         Duration::from_secs_f64(bytes as f64 / 1e6 / floor.expect("a floor") as f64)
     }
 
+    #[test]
+    fn an_array_is_larger_than_any_cache_and_fits_into_memory() {
+        const GIB: u64 = 1 << 30;
+        // Caches of 50 MiB and, as none has yet, of 1 GiB.
+        assert_eq!(array_bytes(78 * GIB, 3, 50 << 20), 4 * GIB);
+        assert_eq!(array_bytes(78 * GIB, 3, GIB), 8 * GIB);
+        assert_eq!(array_bytes(15 * GIB, 3, GIB), 5 * GIB);
+        assert_eq!(array_bytes(1_000, 3, 16), 320);
+        assert_eq!(least_array_bytes(50 << 20), 400 << 20);
+    }
+
+    /// What is moved for the samples of a rate, as many times an array: the rounds, the one before them,
+    /// and what the checks take. A copy clears one array and reads two; a sum of two arrays clears one,
+    /// and the first one is read, copied to, added to three times and read again; a read is done once more.
+    const fn moved(metric: Metric, samples: u64) -> u64 {
+        let rounds = STREAM_ROUNDS + 1;
+        match metric {
+            Metric::HbmCopy => (2 * rounds + 3) * samples,
+            Metric::HbmTriad => (3 * rounds + 1) * samples + 1 + 2 + 3 * 3 + 1,
+            _ => (rounds + 1) * samples,
+        }
+    }
+
     /// All rates of a node, at their floors. With all others at once a GPU gets its part of the
     /// link of one.
     fn rates(order: &VerificationOrder) -> Duration {
@@ -66,8 +109,8 @@ mod tests {
         let streamed: Duration = streams
             .into_iter()
             .map(|(metric, arrays)| {
-                let bytes = (order.memory.pattern_bytes / arrays).min(STREAMED) * arrays;
-                at_floor(gpu, metric, bytes * (STREAM_ROUNDS + 1) * samples)
+                let bytes = array_bytes(order.memory.pattern_bytes, arrays, 0);
+                at_floor(gpu, metric, bytes * moved(metric, samples))
             })
             .sum();
         let link = at_floor(gpu, Metric::HostLink, HOST_COPY * HOST_ROUNDS * samples);

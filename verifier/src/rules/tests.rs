@@ -261,6 +261,7 @@ fn no_report_with_a_trouble_passes_at_any_level() {
         TroubleKind::FabricNotReady,
         TroubleKind::TimedOut,
         TroubleKind::OutOfMemory,
+        TroubleKind::WrongResult,
         TroubleKind::Driver,
         TroubleKind::UnsupportedVendor,
     ];

@@ -14,7 +14,7 @@ pub(super) const XID_LOST: u32 = 79;
 const TELL_FABRIC: [&str; 3] = ["Hopper", "Blackwell", "Blackwell Ultra"];
 
 /// What the agent says of one kind of trouble, in a sentence.
-fn said(seen: &Seen<'_>, kind: TroubleKind) -> Option<String> {
+pub(super) fn said(seen: &Seen<'_>, kind: TroubleKind) -> Option<String> {
     let trouble = signed_troubles(seen.evidence).find(|trouble| trouble.kind == kind)?;
     let (who, detail) = (gpu_words(trouble.gpu), plain(&trouble.detail));
     Some(format!("{who}, at step {}: {detail}", trouble.step))

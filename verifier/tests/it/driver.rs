@@ -326,6 +326,43 @@ fn f12_silent_corruption_fails_whether_it_repeats_or_not() {
 }
 
 #[test]
+fn f12_memory_that_is_streamed_through_in_part_only_fails_by_what_came_of_it() {
+    for (kernel, said) in [
+        ("stream_copy", "is not what was copied"),
+        ("stream_read", "is not what its parts come to"),
+        ("stream_triad", "is not what they come to"),
+    ] {
+        let halves = broken(|card| card.fault = Fault::Halves(kernel.to_owned()));
+        let attestation = Machine::new(&halves).verify(&order(2, Level::Quick));
+        assert_eq!(
+            failures(&attestation),
+            [FindingCode::SdcRepeat],
+            "{kernel}: {attestation:#?}"
+        );
+        let note = note_of(&attestation, FindingCode::SdcRepeat);
+        assert!(note.contains("GPU 1") && note.contains(said), "{note}");
+    }
+}
+
+#[test]
+fn memory_of_which_the_cache_could_keep_an_array_is_not_taken_for_the_rates_of_memory() {
+    // Three arrays of 8 times as much are what the order has filled, or one byte of cache too few.
+    let verified = |cache_bytes: i32| {
+        let cached = broken(|card| card.cache_bytes = cache_bytes);
+        Machine::new(&cached).verify(&order(2, Level::Quick))
+    };
+    let filled = order(2, Level::Quick).memory.pattern_bytes;
+    let largest = i32::try_from(filled / 3 / 8).expect("a small cache");
+    assert_eq!(failures(&verified(largest)), []);
+    let attestation = verified(largest + 1);
+    assert_eq!(failures(&attestation), [FindingCode::AgentTrouble]);
+    let note = note_of(&attestation, FindingCode::AgentTrouble);
+    let said = "rates of memory take 3 arrays of 21848 bytes, each 8 times its cache, and 65536 bytes \
+                are filled";
+    assert!(note.contains(said), "{note}");
+}
+
+#[test]
 fn f13_lies_about_what_is_there_are_refused() {
     let smaller = found(|card| card.real_memory_mib = Some(40_960));
     assert_eq!(smaller, [FindingCode::MemoryCapacity]);

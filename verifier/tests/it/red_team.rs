@@ -109,6 +109,12 @@ const LIES: &[Lie] = &[
         codes: &[Code::SdcExact],
     },
     Lie {
+        test: "a_driver_that_streams_through_half_of_the_memory_is_refused",
+        what: "a driver that shrinks work",
+        how: "memory of half the rate shows the whole: of what is copied, read or added up half is",
+        codes: &[Code::SdcRepeat],
+    },
+    Lie {
         test: "an_agent_that_is_given_a_smaller_order_is_refused",
         what: "an agent that shrinks work",
         how: "somebody on the way writes half the memory and one repeat into the order",
@@ -415,6 +421,18 @@ fn an_agent_that_skips_the_product_is_refused() {
 fn an_agent_that_shrinks_the_product_is_refused() {
     let script = broken(|card| card.fault = Fault::HalvesProducts);
     refused("an_agent_that_shrinks_the_product_is_refused", &script);
+}
+
+#[test]
+fn a_driver_that_streams_through_half_of_the_memory_is_refused() {
+    let script = broken(|card| {
+        card.copy_mb_per_s /= 2.0;
+        card.fault = Fault::Halves("stream_".to_owned());
+    });
+    refused(
+        "a_driver_that_streams_through_half_of_the_memory_is_refused",
+        &script,
+    );
 }
 
 #[test]

@@ -118,6 +118,10 @@ impl Device for Patched {
         Ok(there.into_iter().cycle().take(said).collect())
     }
 
+    fn room_for_streams(&mut self) -> Result<(), DeviceError> {
+        self.inner.room_for_streams()
+    }
+
     fn copy_mb_per_s(&mut self, sample: u32) -> Result<u64, DeviceError> {
         self.inner.copy_mb_per_s(sample)
     }

@@ -382,6 +382,9 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
         (Code::NetworkPorts, NotRun, |e| facts(e).host.ports = None),
         (Code::SdcRepeat, Failed, |e| e.checksums[1][2] = Word64(7)),
         (Code::SdcRepeat, Failed, |e| e.checksums[0].truncate(2)),
+        (Code::SdcRepeat, Failed, |e| {
+            stop(e, TroubleKind::WrongResult)
+        }),
         (Code::SdcRepeat, NotRun, |e| e.checksums.clear()),
         (Code::SdcExact, Failed, |e| {
             e.products.as_mut().expect("products")[1] = Some("row 3 is wrong".to_owned());

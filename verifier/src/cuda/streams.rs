@@ -1,0 +1,207 @@
+//! Memory that is streamed through: how fast, and whether what came of it is right.
+//!
+//! A stream that does half of its work would only look fast. So what is written is compared, after the
+//! clock has stopped, with what other kernels or the driver's own copy make of the same arrays, and what
+//! is read with what its parts come to.
+
+use market::verification::TroubleKind;
+
+use super::buffer::Argument;
+use super::gpu::CudaGpu;
+use super::{result, sys};
+use crate::device::DeviceError;
+use crate::probe::bandwidth::{MOST_ARRAYS, STREAM_ROUNDS, array_bytes, least_array_bytes};
+
+/// What the second array is multiplied by before it is added to the first.
+const SCALE: u32 = 3;
+
+/// Arrays of one size that lie one after the other in filled memory.
+struct Arrays {
+    first: sys::CUdeviceptr,
+    /// Of each. Units: bytes.
+    bytes: u64,
+}
+
+impl Arrays {
+    const fn address(&self, number: u64) -> sys::CUdeviceptr {
+        self.first + number * self.bytes
+    }
+
+    const fn vectors(&self) -> u64 {
+        self.bytes / 16
+    }
+}
+
+impl CudaGpu {
+    /// Whether as many arrays as any rate needs lie in filled memory, each beyond the cache.
+    ///
+    /// Errors: [`DeviceError`] that says how much is missing.
+    pub fn room_for_streams(&self) -> Result<(), DeviceError> {
+        let (filled, least) = (self.filled()?.bytes, least_array_bytes(self.cache_bytes));
+        if filled / MOST_ARRAYS >= least {
+            return Ok(());
+        }
+        Err(DeviceError {
+            gpu: self.gpu,
+            kind: TroubleKind::OutOfMemory,
+            what: format!(
+                "rates of memory take {MOST_ARRAYS} arrays of {least} bytes, each 8 times its cache, \
+                 and {filled} bytes are filled"
+            ),
+        })
+    }
+
+    fn arrays(&self, count: u64) -> Result<Arrays, DeviceError> {
+        let memory = self.filled()?;
+        Ok(Arrays {
+            first: memory.address,
+            bytes: array_bytes(memory.bytes, count, self.cache_bytes),
+        })
+    }
+
+    /// Copies an array to another one. Units: 1e6 bytes per second, read plus written.
+    pub fn copies(&mut self) -> Result<u64, DeviceError> {
+        self.copied_by(|gpu, arrays| {
+            let arguments = [
+                Argument::from(arrays.address(0)),
+                Argument::from(arrays.address(1)),
+                Argument::from(arrays.vectors()),
+            ];
+            gpu.launch("stream_copy", gpu.grid(arrays.vectors()), &arguments)
+        })
+    }
+
+    /// Copies an array to another one by the driver's own call. Units: 1e6 bytes per second, read plus
+    /// written.
+    pub fn driver_copies(&mut self) -> Result<u64, DeviceError> {
+        self.copied_by(|gpu, arrays| gpu.driver_copy(arrays.address(0), arrays.address(1), arrays))
+    }
+
+    fn copied_by(
+        &mut self,
+        copy: impl Fn(&mut Self, &Arrays) -> Result<(), DeviceError>,
+    ) -> Result<u64, DeviceError> {
+        let arrays = self.arrays(2)?;
+        let elapsed_ms = self.written_in_rounds(&arrays, |gpu| copy(gpu, &arrays))?;
+        let is = self.checksum(arrays.address(0), arrays.bytes / 4)?;
+        if is != self.checksum(arrays.address(1), arrays.bytes / 4)? {
+            return Err(self.wrong("a copy within its memory is not what was copied"));
+        }
+        self.rate(2 * arrays.bytes * STREAM_ROUNDS, elapsed_ms)
+    }
+
+    /// Adds a multiple of an array to another one and writes a third, which is checked on the first
+    /// sample: that takes a fifth of the rounds' time, and where many GPUs are slow there is not so much
+    /// for each. Units: 1e6 bytes per second, read plus written.
+    pub fn triads(&mut self, sample: u32) -> Result<u64, DeviceError> {
+        let arrays = self.arrays(3)?;
+        let [to, left, right] = [0, 1, 2].map(|number| arrays.address(number));
+        let grid = self.grid(arrays.vectors());
+        let arguments = [
+            Argument::from(to),
+            Argument::from(left),
+            Argument::from(right),
+            Argument::from(SCALE),
+            Argument::from(arrays.vectors()),
+        ];
+        let elapsed_ms =
+            self.written_in_rounds(&arrays, |gpu| gpu.launch("stream_triad", grid, &arguments))?;
+        if sample == 0 {
+            self.check_triad([to, left, right], &arrays)?;
+        }
+        self.rate(3 * arrays.bytes * STREAM_ROUNDS, elapsed_ms)
+    }
+
+    /// Comes to the same in steps, by other kernels: words wrap, so that both are exact.
+    fn check_triad(
+        &mut self,
+        [to, left, right]: [sys::CUdeviceptr; 3],
+        arrays: &Arrays,
+    ) -> Result<(), DeviceError> {
+        let is = self.checksum(to, arrays.bytes / 4)?;
+        self.driver_copy(to, left, arrays)?;
+        let arguments = [
+            Argument::from(to),
+            Argument::from(right),
+            Argument::from(arrays.vectors()),
+        ];
+        let grid = self.grid(arrays.vectors());
+        for _ in 0..SCALE {
+            self.launch("ring_add", grid, &arguments)?;
+        }
+        if is == self.checksum(to, arrays.bytes / 4)? {
+            return Ok(());
+        }
+        Err(self.wrong("the sum of two arrays in its memory is not what they come to"))
+    }
+
+    /// Reads an array. Units: 1e6 bytes per second.
+    pub fn reads(&mut self) -> Result<u64, DeviceError> {
+        let arrays = self.arrays(1)?;
+        let sums = self.zeroed(16)?;
+        let read = |gpu: &mut Self, from: u64, vectors: u64, sum: u64| {
+            let arguments = [
+                Argument::from(from),
+                Argument::from(vectors),
+                Argument::from(sum),
+            ];
+            gpu.launch("stream_read", gpu.grid(vectors), &arguments)
+        };
+        let (from, vectors) = (arrays.address(0), arrays.vectors());
+        let once = |gpu: &mut Self| read(gpu, from, vectors, sums.address);
+        once(self)?;
+        let elapsed_ms = self.rounds(once)?;
+        // In parts of which neither is half of the whole.
+        let part = vectors / 3;
+        read(self, from, part, sums.address + 8)?;
+        read(self, from + 16 * part, vectors - part, sums.address + 8)?;
+        self.wait()?;
+        let sums = sums.read::<u64>(2).map_err(|error| self.error(error))?;
+        if sums[0] != sums[1].wrapping_mul(STREAM_ROUNDS + 1) {
+            return Err(self.wrong("what is read of its memory is not what its parts come to"));
+        }
+        self.rate(arrays.bytes * STREAM_ROUNDS, elapsed_ms)
+    }
+
+    /// Times the rounds of what writes the first array, which is empty when the clock starts.
+    fn written_in_rounds(
+        &mut self,
+        arrays: &Arrays,
+        once: impl Fn(&mut Self) -> Result<(), DeviceError>,
+    ) -> Result<f64, DeviceError> {
+        once(self)?;
+        // SAFETY: the array lies within the buffer that is filled, which lives on.
+        let cleared =
+            unsafe { result::memset_d8_sync(arrays.address(0), 0, arrays.bytes as usize) };
+        cleared.map_err(|error| self.error(error))?;
+        self.rounds(once)
+    }
+
+    /// Times the rounds of a stream. One before them brought the kernel and woke the clocks.
+    fn rounds(
+        &mut self,
+        once: impl Fn(&mut Self) -> Result<(), DeviceError>,
+    ) -> Result<f64, DeviceError> {
+        self.timed(|gpu| (0..STREAM_ROUNDS).try_for_each(|_| once(gpu)))
+    }
+
+    fn driver_copy(
+        &mut self,
+        to: sys::CUdeviceptr,
+        from: sys::CUdeviceptr,
+        arrays: &Arrays,
+    ) -> Result<(), DeviceError> {
+        let stream = result::stream::null();
+        // SAFETY: both arrays lie within the buffer, which lives until the copies are waited for.
+        let copied = unsafe { result::memcpy_dtod_async(to, from, arrays.bytes as usize, stream) };
+        copied.map_err(|error| self.error(error))
+    }
+
+    fn wrong(&self, what: &str) -> DeviceError {
+        DeviceError {
+            gpu: self.gpu,
+            kind: TroubleKind::WrongResult,
+            what: what.to_owned(),
+        }
+    }
+}
