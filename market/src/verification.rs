@@ -25,7 +25,8 @@ pub use facts::{
     Trouble, TroubleKind, XidEvent,
 };
 pub use gang::{
-    GangAnswer, GangCall, GangWork, MOST_RAILS, Measure, Rail, Round, RoundDone, Shown, Sibling,
+    GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, MOST_RAILS, Measure, Rail, Round, RoundDone,
+    Shown, Sibling,
 };
 pub use opaque::{AgentKey, Digest, InvalidOpaque, Word64};
 pub use order::{

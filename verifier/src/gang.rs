@@ -8,6 +8,7 @@
 //! access or NCCL is not measured.
 
 mod addresses;
+mod copies;
 mod judge;
 pub mod links;
 mod rounds;
@@ -20,8 +21,8 @@ use std::time::Duration;
 use market::attestation::{Finding, FindingCode, Outcome, Verdict, Weight};
 use market::fabric::Internode;
 use market::verification::{
-    AgentKey, Digest, GangAnswer, GangCall, GangWork, MOST_RAILS, Measure, Rail, Round, Shown,
-    Sibling,
+    AgentKey, Digest, GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, MOST_RAILS, Measure, Rail,
+    Round, Shown, Sibling,
 };
 use serde::{Deserialize, Serialize};
 
@@ -43,13 +44,14 @@ pub const MOST_NODES: usize = 128;
 ///
 /// In simulation as little as tells a slow pair on one machine, and so often that the best is not what
 /// the machine's other work left of it; otherwise enough that a pair at
-/// 400 Gb/s works for some tens of milliseconds on each rail, and that a round ends within a minute
-/// on a link of 1 Gb/s.
+/// 400 Gb/s works for some tens of milliseconds on each rail, over as many connections as keep an adapter
+/// busy, and that a round ends in time on a link of 1 Gb/s.
 #[must_use]
 pub const fn work_for(mode: Mode) -> GangWork {
     const MIB: u64 = 1 << 20;
     match mode {
         Mode::Simulation => GangWork {
+            pair_connections: 1,
             pair_bytes: MIB / 16,
             pair_repeats: 12,
             ring_bytes: MIB / 4,
@@ -57,6 +59,7 @@ pub const fn work_for(mode: Mode) -> GangWork {
             round_ms: 60_000,
         },
         Mode::Real => GangWork {
+            pair_connections: MOST_CONNECTIONS,
             pair_bytes: 1_024 * MIB,
             pair_repeats: 5,
             ring_bytes: 256 * MIB,
@@ -298,6 +301,7 @@ impl Gang {
             Measure::Pair {
                 sibling: sibling(if connects { second } else { first }),
                 connects,
+                connections: self.work.pair_connections,
                 bytes: self.work.pair_bytes,
                 repeats: self.work.pair_repeats,
             }

@@ -354,7 +354,7 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
             match findings.iter().any(measured_between_nodes) {
                 true => {
                     "That the fabric between nodes carries what was sold: it was measured over TCP, \
-                     one connection on each rail."
+                     one rail after the other."
                 }
                 false => "Anything about the network between nodes under load.",
             },

@@ -12,6 +12,13 @@ use crate::attestation::Verdict;
 
 /// The most addresses at which one node listens.
 pub const MOST_RAILS: usize = 16;
+/// The most connections that carry one copy together.
+pub const MOST_CONNECTIONS: u32 = 16;
+
+/// As many connections as there were before an order said how many.
+const fn one_connection() -> u32 {
+    1
+}
 
 /// One way of a node to the others: an adapter of the fabric, or the host's usual address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -135,12 +142,16 @@ pub struct Sibling {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Measure {
-    /// Copies between this node and one other.
+    /// Copies between this node and one other, on one rail after the other.
     Pair {
         /// The other node.
         sibling: Sibling,
         /// Whether this node connects and sends first; the other accepts.
         connects: bool,
+        /// How many connections carry a copy together, so that no single one of them limits it.
+        #[serde(default = "one_connection")]
+        #[schema(minimum = 1, maximum = 16)]
+        connections: u32,
         /// Bytes in each direction on each rail.
         #[schema(minimum = 1, maximum = 1_099_511_627_776_u64)]
         bytes: u64,
@@ -170,6 +181,9 @@ pub enum Measure {
 /// How much is measured between the nodes of a gang.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangWork {
+    /// How many connections carry a pair's copy together.
+    #[serde(default = "one_connection")]
+    pub pair_connections: u32,
     /// Bytes of a pair in each direction on each rail.
     pub pair_bytes: u64,
     /// How often a pair is repeated.

@@ -1,42 +1,23 @@
-//! What the rounds of a gang amount to.
+//! What the rounds of a gang amount to; what the pairs of nodes showed is in `pairs`.
+
+mod pairs;
 
 use std::collections::BTreeSet;
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit, Weight};
 use market::verification::Shown;
 
-use super::addresses::HOST;
-use super::rounds::pairs_of_round;
 use super::{Gang, Seen};
 use crate::order::Mode;
 use crate::rules::{finding, number, plain, share};
+use pairs::{adapter_words, links, pairs};
 
-/// Share of the median below which a link is slow. Units: percent. House rule: good links of one
-/// fabric lie within some per cent of each other, also over TCP.
-const SLOW_PERCENT: u64 = 50;
-/// As [`SLOW_PERCENT`] where one machine plays all nodes, whose processes wait for each other.
-const SLOW_PERCENT_SIMULATED: u64 = 2;
-/// Share of the median below which a link is worth watching. Units: percent.
-const ODD_PERCENT: u64 = 70;
-/// Share of an adapter's wire rate that one connection over TCP carries at least. Units: percent.
-/// House rule: one core moves that much, and no network of another class does.
-const FABRIC_PERCENT: u64 = 2;
 /// Share of the slowest link's rate that the sum of all nodes reaches at least, on real networks. Units:
-/// percent. House rule: a node sums up on one core and one piece after the other, which good ones do many
-/// times as fast.
-const SUM_PERCENT: u64 = 2;
-/// The most rates of links that a finding shows.
-const MOST_SAMPLES: usize = 1_000;
+/// thousandths. House rule: a node sums up each rail on one core, one connection and one piece after the
+/// other, which good ones do many times as fast.
+const SUM_PERMILLE: u64 = 5;
 /// How much longer than usual a sum may take now and then. Units: thousandths.
 const JITTER_PERMILLE: u64 = 3_000;
-
-/// One direction of one rail between two nodes.
-struct Link {
-    from: usize,
-    to: usize,
-    rail: usize,
-    mb_per_s: u64,
-}
 
 /// A finding about a gang, and whose fault it is.
 pub(super) struct Judged {
@@ -135,190 +116,11 @@ fn shown(seen: &Seen, round: usize) -> Option<&Shown> {
     seen.shown.get(round)?.as_ref()
 }
 
-/// What all pairs showed.
-#[derive(Default)]
-struct Links {
-    measured: Vec<Link>,
-    /// Pairs that could not be measured, and why.
-    broken: Vec<(usize, usize, String)>,
-}
-
-/// Every link; none while a pair has not been measured.
-fn links(gang: &Gang) -> Option<Links> {
-    let mut links = Links::default();
-    for round in 0..gang.rounds() - 1 {
-        for (a, b) in pairs_of_round(gang.members.len(), round) {
-            let both = [a, b].map(|node| shown(&gang.seen[node], round as usize));
-            let [Some(of_a), Some(of_b)] = both else {
-                return None;
-            };
-            let Some(rates) = rates(of_a, of_b) else {
-                let why = [of_a, of_b].into_iter().find_map(|shown| match shown {
-                    Shown::Failed { why } => Some(plain(why)),
-                    _ => None,
-                });
-                let why = why.unwrap_or_else(|| "they do not tell why".to_owned());
-                links.broken.push((a, b, why));
-                continue;
-            };
-            for (rail, (there, back)) in rates.into_iter().enumerate() {
-                for (from, to, mb_per_s) in [(a, b, there), (b, a, back)] {
-                    links.measured.push(Link {
-                        from,
-                        to,
-                        rail,
-                        mb_per_s,
-                    });
-                }
-            }
-        }
-    }
-    Some(links)
-}
-
-/// Per rail, the rates from the one to the other and back: the lesser of what both ends saw.
-fn rates(one: &Shown, other: &Shown) -> Option<Vec<(u64, u64)>> {
-    let (
-        Shown::Pair {
-            sent_mb_per_s: sent,
-            received_mb_per_s: received,
-        },
-        Shown::Pair {
-            sent_mb_per_s: sent_back,
-            received_mb_per_s: arrived,
-        },
-    ) = (one, other)
-    else {
-        return None;
-    };
-    let there = sent.iter().zip(arrived).map(|(a, b)| *a.min(b));
-    let back = sent_back.iter().zip(received).map(|(a, b)| *a.min(b));
-    let rates: Vec<_> = there.zip(back).collect();
-    (!rates.is_empty()).then_some(rates)
-}
-
 fn must(finding: Finding) -> Finding {
     Finding {
         weight: Weight::Must,
         ..finding
     }
-}
-
-/// The adapter over which a node sends on a rail; none where that is the host's usual address.
-fn adapter(gang: &Gang, node: usize, rail: usize) -> Option<&str> {
-    let rail = gang.seen[node].rails.get(rail)?;
-    (rail.name != HOST).then_some(rail.name.as_str())
-}
-
-/// What a link must carry at least, whatever the others do. Units: 1e6 bytes per second.
-fn floor_of_fabric(gang: &Gang, link: &Link) -> u64 {
-    let on_fabric = [link.from, link.to].map(|node| adapter(gang, node, link.rail).is_some());
-    match gang.sold_as.gbps_per_gpu() {
-        // 1 Gb/s is 125 MB/s.
-        Some(gbps) if gang.mode == Mode::Real && on_fabric == [true, true] => {
-            share(u64::from(gbps) * 125, FABRIC_PERCENT, 100)
-        }
-        _ => 0,
-    }
-}
-
-fn broken(gang: &Gang, pairs: &[(usize, usize, String)]) -> Option<Judged> {
-    let (a, b, why) = pairs.first()?;
-    let (one, other) = (name(gang, *a), name(gang, *b));
-    let more = match pairs.len() {
-        1 => String::new(),
-        pairs => format!("; {pairs} pairs did not"),
-    };
-    let said = format!("{one} and {other} did not get through to each other: {why}{more}.");
-    Some(Judged {
-        finding: must(finding(FindingCode::NetworkPairs, Outcome::Failed, said)),
-        to_blame: to_blame(&pairs.iter().map(|(a, b, _)| (*a, *b)).collect()),
-    })
-}
-
-fn pairs(gang: &Gang) -> Judged {
-    let code = FindingCode::NetworkPairs;
-    let Some(Links {
-        measured: links,
-        broken: without_a_way,
-    }) = links(gang)
-    else {
-        return undone(code).into();
-    };
-    if let Some(broken) = broken(gang, &without_a_way) {
-        return broken;
-    }
-    let mut sorted: Vec<u64> = links.iter().map(|link| link.mb_per_s).collect();
-    sorted.sort_unstable();
-    let Some(slowest) = links.iter().min_by_key(|link| link.mb_per_s) else {
-        return undone(code).into();
-    };
-    // The upper one of two, so that one slow direction of a single pair is seen.
-    let median = sorted[sorted.len() / 2];
-    let percent = match gang.mode {
-        Mode::Simulation => SLOW_PERCENT_SIMULATED,
-        Mode::Real => SLOW_PERCENT,
-    };
-    let floor = |link: &Link| share(median, percent, 100).max(floor_of_fabric(gang, link));
-    let slow: Vec<&Link> = links
-        .iter()
-        .filter(|link| link.mb_per_s < floor(link))
-        .collect();
-    let said = format!(
-        "{} sends to {} over {} at {} MB/s where the median of all links is {median} MB/s",
-        name(gang, slowest.from),
-        name(gang, slowest.to),
-        plain(adapter(gang, slowest.from, slowest.rail).unwrap_or(HOST)),
-        slowest.mb_per_s,
-    );
-    let found = if slow.is_empty() {
-        as_fast(gang, slowest, median, said)
-    } else {
-        let more = match slow.len() {
-            1 => String::new(),
-            slow => format!("; {slow} links are slow"),
-        };
-        finding(code, Outcome::Failed, format!("The slowest: {said}{more}."))
-    };
-    let slow_pairs = slow.iter().map(|link| {
-        let (from, to) = (link.from, link.to);
-        (from.min(to), from.max(to))
-    });
-    Judged {
-        finding: Finding {
-            weight: Weight::Must,
-            unit: Some(Unit::MbPerS),
-            measured: Some(number(slowest.mb_per_s)),
-            floor: Some(number(floor(slowest))),
-            expected: Some(number(median)),
-            samples: samples(&links, sorted),
-            ..found
-        },
-        to_blame: to_blame(&slow_pairs.collect()),
-    }
-}
-
-/// The rates of all links; of very many only the lowest, so that the document stays readable.
-fn samples(links: &[Link], sorted: Vec<u64>) -> Vec<i64> {
-    if links.len() <= MOST_SAMPLES {
-        return links.iter().map(|link| number(link.mb_per_s)).collect();
-    }
-    sorted.into_iter().take(MOST_SAMPLES).map(number).collect()
-}
-
-/// No link is slow; what is to be said all the same.
-fn as_fast(gang: &Gang, slowest: &Link, median: u64, said: String) -> Finding {
-    let code = FindingCode::NetworkPairs;
-    if gang.mode == Mode::Real && slowest.mb_per_s < share(median, ODD_PERCENT, 100) {
-        return finding(code, Outcome::Warned, format!("The slowest: {said}."));
-    }
-    let over_fabric = adapter(gang, slowest.from, slowest.rail).is_some();
-    let but = match gang.sold_as.is_rdma() && !over_fabric {
-        true => " The adapters of the fabric that was sold have no address: it was not measured.",
-        false => "",
-    };
-    let note = format!("Every pair of nodes is as fast as the others.{but}");
-    finding(code, Outcome::Met, note)
 }
 
 /// How long each repeat of the sum took the slowest node, microseconds; none where a node has not
@@ -379,7 +181,7 @@ fn all_reduce(gang: &Gang) -> Judged {
     let slowest = slowest.filter(|_| gang.mode == Mode::Real);
     let floor = slowest.as_ref().map(|link| {
         let rails = rails.unwrap_or(0) as u64;
-        share(link.mb_per_s.saturating_mul(rails), SUM_PERCENT, 100)
+        share(link.mb_per_s.saturating_mul(rails), SUM_PERMILLE, 1_000)
     });
     let found = match (slowest, floor) {
         (Some(link), Some(floor)) if bus < floor => {
@@ -388,7 +190,7 @@ fn all_reduce(gang: &Gang) -> Judged {
                  carries {} MB/s.",
                 name(gang, link.from),
                 name(gang, link.to),
-                plain(adapter(gang, link.from, link.rail).unwrap_or(HOST)),
+                adapter_words(gang, link.from, link.rail),
                 link.mb_per_s
             );
             finding(code, Outcome::Failed, note)

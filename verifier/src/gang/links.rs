@@ -1,8 +1,8 @@
 //! Connections between the nodes of a gang, and what is measured over them.
 //!
 //! A node listens on each of its rails. A connection begins with a greeting: the secret of the gang,
-//! the round, who comes, and over which rail; what comes with another greeting is left alone. All
-//! calls end at their deadline.
+//! the round, who comes, over which rail, and as which of its connections; what comes with another
+//! greeting is left alone. All calls end at their deadline.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -10,9 +10,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use market::verification::{Digest, Measure, Rail, Round, Shown, Sibling};
+use market::verification::{Digest, MOST_CONNECTIONS, Measure, Rail, Round, Shown, Sibling};
 
-use super::sum::{Sum, word};
+use super::copies::Copies;
+use super::sum::Sum;
 use crate::device::shortened;
 
 /// The most connections that wait for their round.
@@ -21,26 +22,27 @@ const MOST_WAITING: usize = 256;
 const GREETING: Duration = Duration::from_secs(5);
 /// How long between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(50);
-/// What is read or written at once. Units: bytes.
-const PIECE: usize = 256 << 10;
-/// What goes out at once over a bad link: a thousand times slower, by the work that it makes. Units:
-/// bytes.
-const SLOW_PIECE: usize = 1;
-/// What the receiver says when it has all.
-const THANKS: u8 = 0x55;
+
+/// One connection of a rail, by its numbers.
+#[derive(Clone, Copy)]
+struct Strand {
+    rail: usize,
+    connection: u32,
+}
 
 /// The first bytes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Greeting([u8; 44]);
+struct Greeting([u8; 48]);
 
 impl Greeting {
-    fn new(secret: &Digest, round: u32, node: u32, rail: usize) -> Self {
-        let mut bytes = [0; 44];
+    fn new(secret: &Digest, round: u32, node: u32, strand: Strand) -> Self {
+        let mut bytes = [0; 48];
         bytes[..32].copy_from_slice(&secret.0);
         bytes[32..36].copy_from_slice(&round.to_le_bytes());
         bytes[36..40].copy_from_slice(&node.to_le_bytes());
         // A node has at most 16 rails.
-        bytes[40..].copy_from_slice(&(rail as u32).to_le_bytes());
+        bytes[40..44].copy_from_slice(&(strand.rail as u32).to_le_bytes());
+        bytes[44..].copy_from_slice(&strand.connection.to_le_bytes());
         Self(bytes)
     }
 }
@@ -59,7 +61,7 @@ impl Lobby {
 
     fn admit(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_read_timeout(Some(GREETING))?;
-        let mut greeting = Greeting([0; 44]);
+        let mut greeting = Greeting([0; 48]);
         stream.read_exact(&mut greeting.0)?;
         let mut waiting = self.waiting();
         if waiting.len() >= MOST_WAITING {
@@ -90,6 +92,14 @@ fn left(deadline: Instant) -> io::Result<Duration> {
         true => Err(io::Error::new(io::ErrorKind::TimedOut, "the time was over")),
         false => Ok(left),
     }
+}
+
+/// The other node of a pair, and which of the two connects.
+#[derive(Clone, Copy)]
+struct Ends<'a> {
+    sibling: &'a Sibling,
+    connects: bool,
+    connections: u32,
 }
 
 /// A node's open ears. They close with the process.
@@ -151,9 +161,22 @@ impl Listener {
             Measure::Pair {
                 sibling,
                 connects,
+                connections,
                 bytes,
                 repeats,
-            } => self.pair(round, sibling, *connects, (*bytes, *repeats), deadline),
+            } => {
+                let copies = Copies::new(*bytes, deadline);
+                let copies = match self.slow_to == Some(sibling.node) {
+                    true => copies.slow(),
+                    false => copies,
+                };
+                let ends = Ends {
+                    sibling,
+                    connects: *connects,
+                    connections: *connections,
+                };
+                self.pair(round, ends, &copies, *repeats)
+            }
             Measure::Ring {
                 next,
                 nodes,
@@ -175,43 +198,56 @@ impl Listener {
         })
     }
 
+    /// One rail after the other, so that each shows what its adapter carries and not what a host does
+    /// with all of them at once.
     fn pair(
         &self,
         round: &Round,
-        sibling: &Sibling,
-        connects: bool,
-        (bytes, repeats): (u64, u32),
-        deadline: Instant,
+        ends: Ends<'_>,
+        copies: &Copies,
+        repeats: u32,
     ) -> io::Result<Shown> {
-        let rails = self.rails.len().min(sibling.rails.len());
-        let piece = match self.slow_to == Some(sibling.node) {
-            true => SLOW_PIECE,
-            false => PIECE,
-        };
-        let on_rail = |rail: usize| -> io::Result<(u64, u64)> {
-            let mut stream = if connects {
-                connect(round, sibling, rail, deadline)?
-            } else {
-                self.accept(round, sibling.node, rail, deadline)?
-            };
+        let rails = self.rails.len().min(ends.sibling.rails.len());
+        let (mut sent_mb_per_s, mut received_mb_per_s) = (Vec::new(), Vec::new());
+        for rail in 0..rails {
+            let mut strands = self.strands(round, ends, rail, copies.deadline())?;
             let (mut sent, mut received) = (0, 0);
             for _ in 0..repeats {
-                if connects {
-                    sent = sent.max(send(&mut stream, (bytes, piece), deadline)?);
-                    received = received.max(receive(&mut stream, bytes, deadline)?);
+                if ends.connects {
+                    sent = sent.max(copies.send(&mut strands)?);
+                    received = received.max(copies.receive(&mut strands)?);
                 } else {
-                    received = received.max(receive(&mut stream, bytes, deadline)?);
-                    sent = sent.max(send(&mut stream, (bytes, piece), deadline)?);
+                    received = received.max(copies.receive(&mut strands)?);
+                    sent = sent.max(copies.send(&mut strands)?);
                 }
             }
-            Ok((sent, received))
-        };
-        let rates = on_all_rails(rails, on_rail)?;
-        let (sent_mb_per_s, received_mb_per_s) = rates.into_iter().unzip();
+            sent_mb_per_s.push(sent);
+            received_mb_per_s.push(received);
+        }
         Ok(Shown::Pair {
             sent_mb_per_s,
             received_mb_per_s,
         })
+    }
+
+    /// All connections of a rail.
+    fn strands(
+        &self,
+        round: &Round,
+        ends: Ends<'_>,
+        rail: usize,
+        deadline: Instant,
+    ) -> io::Result<Vec<TcpStream>> {
+        let open = |connection: u32| {
+            let strand = Strand { rail, connection };
+            match ends.connects {
+                true => connect(round, ends.sibling, strand, deadline),
+                false => self.accept(round, ends.sibling.node, strand, deadline),
+            }
+        };
+        (0..ends.connections.clamp(1, MOST_CONNECTIONS))
+            .map(open)
+            .collect()
     }
 
     fn ring(
@@ -224,8 +260,12 @@ impl Listener {
     ) -> io::Result<Shown> {
         let before = (sum.node + sum.nodes - 1) % sum.nodes;
         let on_rail = |rail: usize| {
-            let to = connect(round, next, rail, deadline)?;
-            let from = self.accept(round, before, rail, deadline)?;
+            let strand = Strand {
+                rail,
+                connection: 0,
+            };
+            let to = connect(round, next, strand, deadline)?;
+            let from = self.accept(round, before, strand, deadline)?;
             sum.over(&round.secret, from, to, deadline)
         };
         let all = on_all_rails(rails, on_rail)?;
@@ -242,10 +282,10 @@ impl Listener {
         &self,
         round: &Round,
         from: u32,
-        rail: usize,
+        strand: Strand,
         deadline: Instant,
     ) -> io::Result<TcpStream> {
-        let greeting = Greeting::new(&round.secret, round.number, from, rail);
+        let greeting = Greeting::new(&round.secret, round.number, from, strand);
         let stream = self.lobby.take(greeting, deadline)?;
         stream.set_nodelay(true)?;
         Ok(stream)
@@ -273,10 +313,13 @@ fn on_all_rails<T: Send>(
 fn connect(
     round: &Round,
     sibling: &Sibling,
-    rail: usize,
+    strand: Strand,
     deadline: Instant,
 ) -> io::Result<TcpStream> {
-    let there = sibling.rails.get(rail).map(|rail| rail.address.parse());
+    let there = sibling
+        .rails
+        .get(strand.rail)
+        .map(|rail| rail.address.parse());
     let Some(Ok(there)) = there else {
         return Err(io::Error::other("the other node has no such address"));
     };
@@ -290,50 +333,8 @@ fn connect(
         }
     };
     stream.set_nodelay(true)?;
-    stream.write_all(&Greeting::new(&round.secret, round.number, round.node, rail).0)?;
+    stream.write_all(&Greeting::new(&round.secret, round.number, round.node, strand).0)?;
     Ok(stream)
-}
-
-/// 1e6 bytes per second.
-fn rate(bytes: u64, took: Duration) -> u64 {
-    (bytes as f64 / took.as_secs_f64().max(1e-9) / 1e6) as u64
-}
-
-/// Sends so many bytes, a piece at a time, and waits for thanks. Gives the rate.
-fn send(
-    stream: &mut TcpStream,
-    (bytes, piece): (u64, usize),
-    deadline: Instant,
-) -> io::Result<u64> {
-    let piece: Vec<u8> = (0..)
-        .flat_map(|at| word(at).to_le_bytes())
-        .take(piece)
-        .collect();
-    let began = Instant::now();
-    let mut sent = 0;
-    while sent < bytes {
-        let length = (bytes - sent).min(piece.len() as u64);
-        write(stream, &piece[..length as usize], deadline)?;
-        sent += length;
-    }
-    let mut thanks = [0];
-    read(stream, &mut thanks, deadline)?;
-    Ok(rate(bytes, began.elapsed()))
-}
-
-/// Receives so many bytes and says thanks. Gives the rate from the first of them.
-fn receive(stream: &mut TcpStream, bytes: u64, deadline: Instant) -> io::Result<u64> {
-    let mut piece = vec![0; PIECE];
-    read(stream, &mut piece[..1], deadline)?;
-    let began = Instant::now();
-    let mut received = 1;
-    while received < bytes {
-        let length = (bytes - received).min(PIECE as u64);
-        read(stream, &mut piece[..length as usize], deadline)?;
-        received += length;
-    }
-    write(stream, &[THANKS], deadline)?;
-    Ok(rate(bytes, began.elapsed()))
 }
 
 pub(super) fn read(
@@ -441,6 +442,7 @@ mod tests {
         let pair = |sibling, connects| Measure::Pair {
             sibling,
             connects,
+            connections: 3,
             bytes: 300_001,
             repeats: 2,
         };
@@ -466,12 +468,17 @@ mod tests {
     fn a_stranger_is_left_alone_and_a_silent_sibling_ends_the_round_in_time() {
         let own = listener();
         let mut stranger = TcpStream::connect(&own.rails()[0].address).expect("connected");
-        let greeting = Greeting::new(&Digest([1; 32]), 3, 1, 0);
+        let strand = Strand {
+            rail: 0,
+            connection: 0,
+        };
+        let greeting = Greeting::new(&Digest([1; 32]), 3, 1, strand);
         stranger.write_all(&greeting.0).expect("written");
         let gone = listener();
         let measure = Measure::Pair {
             sibling: sibling(1, &gone),
             connects: false,
+            connections: 1,
             bytes: 8,
             repeats: 1,
         };

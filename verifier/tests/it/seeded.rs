@@ -6,6 +6,7 @@
 mod broken;
 mod node;
 mod played;
+mod together;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,8 +23,14 @@ use node::Seeded;
 
 const NODES: u32 = 1_000;
 
+/// What is found of a node alone and then, where it passes, together with the others of its gang.
 fn judged(node: &Seeded, level: Level) -> (Vec<Finding>, Verdict) {
-    let findings = rules::findings(&node.evidence, &node.order_at(level), false);
+    let mut findings = rules::findings(&node.evidence, &node.order_at(level), false);
+    let alone = rules::verdict(&findings);
+    let Some(together) = node.together.as_ref().filter(|_| alone.is_pass()) else {
+        return (findings, alone);
+    };
+    findings.extend(together.findings(node));
     let verdict = rules::verdict(&findings);
     (findings, verdict)
 }
@@ -143,6 +150,35 @@ fn slow_table() -> String {
     text
 }
 
+/// How many of so many gangs do not pass, of which one port of one node carries this share of its rate.
+fn slow_ports_caught(percent: u32, gangs: usize) -> usize {
+    let of_gangs = (0..)
+        .map(Seeded::good)
+        .filter(|node| node.together.is_some());
+    let caught = |node: &mut Seeded| {
+        let together = node.together.as_mut().expect("a gang");
+        together.slow_down(3, f64::from(percent) / 100.0);
+        !judged(node, Level::Standard).1.is_pass()
+    };
+    of_gangs
+        .take(gangs)
+        .map(|mut node| caught(&mut node))
+        .filter(|caught| *caught)
+        .count()
+}
+
+/// What the nodes of a gang tell of a port that its node alone does not.
+fn port_table() -> String {
+    const GANGS: usize = 100;
+    let mut text =
+        String::from("| one port of a gang at this share of its rate | caught |\n|---|---|\n");
+    for percent in [100, 80, 60, 50, 40, 30, 20, 10] {
+        let caught = slow_ports_caught(percent, GANGS);
+        let _ = writeln!(text, "| {percent} % | {caught} of {GANGS} |");
+    }
+    text
+}
+
 #[test]
 fn calibrated_floors_find_what_loose_ones_let_through() {
     let tight = calibrated();
@@ -223,7 +259,7 @@ fn table() -> String {
     if sum.missed.is_empty() {
         let _ = writeln!(text, "- none");
     }
-    let _ = write!(text, "\n{}", slow_table());
+    let _ = write!(text, "\n{}\n{}", port_table(), slow_table());
     text
 }
 
@@ -251,14 +287,14 @@ fn of_a_thousand_good_nodes_at_most_five_are_rejected() {
     );
 }
 
-/// The goal of 990 is not reached: `docs/verification.md` has the figure and says what no agent measures.
+/// Why those that are missed are, is in `docs/verification.md`.
 #[test]
-fn of_a_thousand_broken_nodes_all_are_caught_but_those_that_nothing_measured_tells() {
+fn of_a_thousand_broken_nodes_at_least_990_are_caught() {
     let missed: Vec<Missed> = broken_tallies()
         .into_iter()
         .flat_map(|tally| tally.missed)
         .collect();
-    assert!(missed.len() <= 19, "{} missed: {missed:#?}", missed.len());
+    assert!(missed.len() <= 10, "{} missed: {missed:#?}", missed.len());
     let told: Vec<_> = missed.iter().filter(|m| m.unseen.is_none()).collect();
     assert!(told.is_empty(), "{told:#?}");
 }

@@ -485,9 +485,17 @@ fn port(node: &mut Seeded, dice: &mut Dice) -> String {
             format!("port {index} flapping")
         }
         _ => {
-            // Its state and its rate are those of a good one, and nothing sends through it.
+            // Its state and its rate are those of a good one: only what is sent through it tells.
             let factor = dice.between(0.1, 0.6);
-            node.unseen = Some("a port that is up at its rate and carries less");
+            node.unseen = Some(match &mut node.together {
+                Some(together) => {
+                    together.slow_down(index, factor);
+                    "a port that is up at its rate and carries less, but not much less than TCP does"
+                }
+                None => {
+                    "a port that is up at its rate and carries less, of a node that is leased alone"
+                }
+            });
             format!("port {index} at {factor:.2} of its rate")
         }
     }

@@ -11,6 +11,7 @@ use verifier::order::{Mode, expected_node, order_for};
 use verifier::pretend::{self, Dice, Kind};
 
 use super::broken::Class;
+use super::together::Together;
 
 /// What is leased: GPUs with the numbers in which they are sold, more often the common ones.
 const SOLD: &[(&str, &[u32])] = &[
@@ -48,6 +49,8 @@ pub struct Seeded {
     pub kind: Kind,
     /// What it leaves behind.
     pub evidence: Evidence,
+    /// The gang that it is leased with.
+    pub together: Option<Together>,
     /// What is wrong with it, in words.
     pub what: String,
     /// Why nothing that an agent measures tells it, where that is so.
@@ -61,6 +64,7 @@ impl Seeded {
         let kind = sold(&mut dice, |_| true);
         let mut node = Self::of(kind, &mut dice);
         node.age(&mut dice);
+        node.together = Together::of(&node.kind, &format!("good node {number}"));
         node
     }
 
@@ -70,6 +74,7 @@ impl Seeded {
         let kind = sold(&mut dice, class.befalls);
         let mut node = Self::of(kind, &mut dice);
         node.age(&mut dice);
+        node.together = Together::of(&node.kind, &format!("broken node {number}"));
         node.what = (class.befall)(&mut node, &mut dice);
         node
     }
@@ -143,6 +148,7 @@ impl Seeded {
         Self {
             kind,
             evidence,
+            together: None,
             what: String::new(),
             unseen: None,
         }

@@ -1,0 +1,326 @@
+//! What the pairs of nodes showed: no link may be slow beside the others, beside the other adapters of
+//! its two nodes, or for what was sold.
+
+use std::collections::BTreeMap;
+
+use market::attestation::{Finding, FindingCode, Outcome, Unit, Weight};
+use market::verification::Shown;
+
+use super::{Judged, must, name, shown, to_blame, undone};
+use crate::gang::Gang;
+use crate::gang::addresses::HOST;
+use crate::gang::rounds::pairs_of_round;
+use crate::order::Mode;
+use crate::rules::{finding, number, plain, share};
+
+/// Share of the median below which a link is slow. Units: percent. House rule: good links of one
+/// fabric lie within some per cent of each other, also over TCP.
+const SLOW_PERCENT: u64 = 50;
+/// As [`SLOW_PERCENT`] where one machine plays all nodes, whose processes wait for each other.
+const SLOW_PERCENT_SIMULATED: u64 = 2;
+/// Share of the median below which a link is worth watching. Units: percent.
+const ODD_PERCENT: u64 = 70;
+/// Share of what the adapters of a pair carry below which one of them is slow. Units: percent. House
+/// rule: they are measured one after the other between the same two hosts and with the same connections,
+/// so that what is left to tell them apart is the processor that they are nearer to.
+const SLOW_ADAPTER_PERCENT: u64 = 65;
+/// With fewer adapters than these, a slow one is too large a part of what they are held against.
+const LEAST_ADAPTERS: usize = 4;
+/// Share of an adapter's wire rate that its connections over TCP carry at least. Units: percent. House
+/// rule: one core moves 2 % of the fastest, sixteen connections more than twice that, also where IP over
+/// the fabric is slow; no network of another class does.
+const FABRIC_PERCENT: u64 = 5;
+/// The most rates of links that a finding shows.
+const MOST_SAMPLES: usize = 1_000;
+
+/// One direction of one rail between two nodes.
+pub(super) struct Link {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) rail: usize,
+    pub(super) mb_per_s: u64,
+}
+
+impl Link {
+    /// Its two nodes, the lower number first.
+    fn pair(&self) -> (usize, usize) {
+        (self.from.min(self.to), self.from.max(self.to))
+    }
+}
+
+/// What all pairs showed.
+#[derive(Default)]
+pub(super) struct Links {
+    pub(super) measured: Vec<Link>,
+    /// Pairs that could not be measured, and why.
+    broken: Vec<(usize, usize, String)>,
+}
+
+/// Every link; none while a pair has not been measured.
+pub(super) fn links(gang: &Gang) -> Option<Links> {
+    let mut links = Links::default();
+    for round in 0..gang.rounds() - 1 {
+        for (a, b) in pairs_of_round(gang.members.len(), round) {
+            let both = [a, b].map(|node| shown(&gang.seen[node], round as usize));
+            let [Some(of_a), Some(of_b)] = both else {
+                return None;
+            };
+            let Some(rates) = rates(of_a, of_b) else {
+                let why = [of_a, of_b].into_iter().find_map(|shown| match shown {
+                    Shown::Failed { why } => Some(plain(why)),
+                    _ => None,
+                });
+                let why = why.unwrap_or_else(|| "they do not tell why".to_owned());
+                links.broken.push((a, b, why));
+                continue;
+            };
+            for (rail, (there, back)) in rates.into_iter().enumerate() {
+                for (from, to, mb_per_s) in [(a, b, there), (b, a, back)] {
+                    links.measured.push(Link {
+                        from,
+                        to,
+                        rail,
+                        mb_per_s,
+                    });
+                }
+            }
+        }
+    }
+    Some(links)
+}
+
+/// Per rail, the rates from the one to the other and back: the lesser of what both ends saw.
+fn rates(one: &Shown, other: &Shown) -> Option<Vec<(u64, u64)>> {
+    let (
+        Shown::Pair {
+            sent_mb_per_s: sent,
+            received_mb_per_s: received,
+        },
+        Shown::Pair {
+            sent_mb_per_s: sent_back,
+            received_mb_per_s: arrived,
+        },
+    ) = (one, other)
+    else {
+        return None;
+    };
+    let there = sent.iter().zip(arrived).map(|(a, b)| *a.min(b));
+    let back = sent_back.iter().zip(received).map(|(a, b)| *a.min(b));
+    let rates: Vec<_> = there.zip(back).collect();
+    (!rates.is_empty()).then_some(rates)
+}
+
+/// The adapter over which a node sends on a rail; none where that is the host's usual address.
+fn adapter(gang: &Gang, node: usize, rail: usize) -> Option<&str> {
+    let rail = gang.seen[node].rails.get(rail)?;
+    (rail.name != HOST).then_some(rail.name.as_str())
+}
+
+/// The adapter over which a node sends on a rail, as a sentence names it.
+pub(super) fn adapter_words(gang: &Gang, node: usize, rail: usize) -> String {
+    plain(adapter(gang, node, rail).unwrap_or(HOST))
+}
+
+/// What a link is held against.
+#[derive(Clone, Copy)]
+enum Against {
+    /// The median of all links of the gang, 1e6 bytes per second.
+    Links(u64),
+    /// The median of all adapters of its two nodes, 1e6 bytes per second.
+    Adapters(u64),
+    /// The adapters that were sold, Gb/s.
+    Sold(u32),
+}
+
+impl Against {
+    /// What a good link shows, 1e6 bytes per second.
+    fn expected(self) -> u64 {
+        match self {
+            Self::Links(median) | Self::Adapters(median) => median,
+            // 1 Gb/s is 125 MB/s.
+            Self::Sold(gbps) => u64::from(gbps) * 125,
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::Links(median) => format!("where the median of all links is {median} MB/s"),
+            Self::Adapters(median) => {
+                format!("where the median of the adapters of the two is {median} MB/s")
+            }
+            Self::Sold(gbps) => format!("where adapters of {gbps} Gb/s were sold"),
+        }
+    }
+}
+
+/// The least that a link must carry, and what that follows from.
+#[derive(Clone, Copy)]
+struct Floor {
+    mb_per_s: u64,
+    against: Against,
+}
+
+/// The floors of the links of a gang.
+struct Floors<'a> {
+    gang: &'a Gang,
+    median: u64,
+    /// Per pair whose every rail is one of the fabric's adapters, of which it has several.
+    of_adapters: BTreeMap<(usize, usize), u64>,
+}
+
+/// The upper one of two, so that one slow direction of a single pair is seen.
+fn median(mut rates: Vec<u64>) -> u64 {
+    rates.sort_unstable();
+    rates.get(rates.len() / 2).copied().unwrap_or(0)
+}
+
+impl<'a> Floors<'a> {
+    fn new(gang: &'a Gang, links: &[Link]) -> Self {
+        let mut pairs: BTreeMap<(usize, usize), Vec<u64>> = BTreeMap::new();
+        for link in links.iter().filter(|link| is_on_fabric(gang, link)) {
+            pairs.entry(link.pair()).or_default().push(link.mb_per_s);
+        }
+        let several = |(pair, rates): ((usize, usize), Vec<u64>)| {
+            // Each adapter has two directions.
+            (rates.len() >= 2 * LEAST_ADAPTERS).then(|| (pair, median(rates)))
+        };
+        Self {
+            gang,
+            median: median(links.iter().map(|link| link.mb_per_s).collect()),
+            of_adapters: pairs.into_iter().filter_map(several).collect(),
+        }
+    }
+
+    /// The highest floor of a link.
+    fn of(&self, link: &Link) -> Floor {
+        let real = self.gang.mode == Mode::Real;
+        let percent = match real {
+            true => SLOW_PERCENT,
+            false => SLOW_PERCENT_SIMULATED,
+        };
+        let on_fabric = real && is_on_fabric(self.gang, link);
+        let adapters = self.of_adapters.get(&link.pair()).copied();
+        let sold = self.gang.sold_as.gbps_per_gpu();
+        let floors = [
+            Some((Against::Links(self.median), percent)),
+            adapters
+                .filter(|_| on_fabric)
+                .map(|median| (Against::Adapters(median), SLOW_ADAPTER_PERCENT)),
+            sold.filter(|_| on_fabric)
+                .map(|gbps| (Against::Sold(gbps), FABRIC_PERCENT)),
+        ];
+        let floors = floors
+            .into_iter()
+            .flatten()
+            .map(|(against, percent)| Floor {
+                mb_per_s: share(against.expected(), percent, 100),
+                against,
+            });
+        let highest = floors.max_by_key(|floor| floor.mb_per_s);
+        highest.unwrap_or(Floor {
+            mb_per_s: 0,
+            against: Against::Links(self.median),
+        })
+    }
+}
+
+/// Whether both ends of a link are adapters of the fabric.
+fn is_on_fabric(gang: &Gang, link: &Link) -> bool {
+    [link.from, link.to]
+        .into_iter()
+        .all(|node| adapter(gang, node, link.rail).is_some())
+}
+
+fn broken(gang: &Gang, pairs: &[(usize, usize, String)]) -> Option<Judged> {
+    let (a, b, why) = pairs.first()?;
+    let (one, other) = (name(gang, *a), name(gang, *b));
+    let more = match pairs.len() {
+        1 => String::new(),
+        pairs => format!("; {pairs} pairs did not"),
+    };
+    let said = format!("{one} and {other} did not get through to each other: {why}{more}.");
+    Some(Judged {
+        finding: must(finding(FindingCode::NetworkPairs, Outcome::Failed, said)),
+        to_blame: to_blame(&pairs.iter().map(|(a, b, _)| (*a, *b)).collect()),
+    })
+}
+
+pub(super) fn pairs(gang: &Gang) -> Judged {
+    let code = FindingCode::NetworkPairs;
+    let Some(Links {
+        measured: links,
+        broken: without_a_way,
+    }) = links(gang)
+    else {
+        return undone(code).into();
+    };
+    if let Some(broken) = broken(gang, &without_a_way) {
+        return broken;
+    }
+    let floors = Floors::new(gang, &links);
+    let slow: Vec<&Link> = links
+        .iter()
+        .filter(|link| link.mb_per_s < floors.of(link).mb_per_s)
+        .collect();
+    // What is to be told: of the slow ones the slowest, else of all.
+    let rate = |link: &&Link| link.mb_per_s;
+    let of_slow = slow.iter().copied().min_by_key(rate);
+    let Some(slowest) = of_slow.or_else(|| links.iter().min_by_key(rate)) else {
+        return undone(code).into();
+    };
+    let floor = floors.of(slowest);
+    let said = format!(
+        "{} sends to {} over {} at {} MB/s {}",
+        name(gang, slowest.from),
+        name(gang, slowest.to),
+        adapter_words(gang, slowest.from, slowest.rail),
+        slowest.mb_per_s,
+        floor.against.words(),
+    );
+    let found = if slow.is_empty() {
+        as_fast(gang, slowest, floors.median, said)
+    } else {
+        let more = match slow.len() {
+            1 => String::new(),
+            slow => format!("; {slow} links are slow"),
+        };
+        finding(code, Outcome::Failed, format!("The slowest: {said}{more}."))
+    };
+    Judged {
+        finding: Finding {
+            weight: Weight::Must,
+            unit: Some(Unit::MbPerS),
+            measured: Some(number(slowest.mb_per_s)),
+            floor: Some(number(floor.mb_per_s)),
+            expected: Some(number(floor.against.expected())),
+            samples: samples(&links),
+            ..found
+        },
+        to_blame: to_blame(&slow.iter().map(|link| link.pair()).collect()),
+    }
+}
+
+/// The rates of all links; of very many only the lowest, so that the document stays readable.
+fn samples(links: &[Link]) -> Vec<i64> {
+    let mut rates: Vec<u64> = links.iter().map(|link| link.mb_per_s).collect();
+    if rates.len() > MOST_SAMPLES {
+        rates.sort_unstable();
+        rates.truncate(MOST_SAMPLES);
+    }
+    rates.into_iter().map(number).collect()
+}
+
+/// No link is slow; what is to be said all the same.
+fn as_fast(gang: &Gang, slowest: &Link, median: u64, said: String) -> Finding {
+    let code = FindingCode::NetworkPairs;
+    if gang.mode == Mode::Real && slowest.mb_per_s < share(median, ODD_PERCENT, 100) {
+        return finding(code, Outcome::Warned, format!("The slowest: {said}."));
+    }
+    let over_fabric = adapter(gang, slowest.from, slowest.rail).is_some();
+    let but = match gang.sold_as.is_rdma() && !over_fabric {
+        true => " The adapters of the fabric that was sold have no address: it was not measured.",
+        false => "",
+    };
+    let note = format!("Every pair of nodes is as fast as the others.{but}");
+    finding(code, Outcome::Met, note)
+}
