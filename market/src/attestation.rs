@@ -164,6 +164,8 @@ finding_codes! {
     HealthXid, "health.xid", Replace;
     /// What the container let the agent see of the GPUs' health.
     HealthVisible, "health.visible", Monitor;
+    /// The vendor's own diagnostic found nothing, where the node has it.
+    HealthDiagnostic, "health.diagnostic", Replace;
     /// The host link has the lanes and the generation of the GPU's kind.
     HostLinkShape, "pcie.link", Replace;
     /// Data come from the host as fast as over the GPU's host link.

@@ -20,9 +20,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use facts::{
-    BurnFacts, CollectiveAlgorithm, CollectiveRate, DriverFacts, FabricState, GpuCounts, GpuFacts,
-    GpuRates, HealthCounters, HostFacts, HostLink, LibraryFacts, NodeFacts, PairRate, PortFacts,
-    Trouble, TroubleKind, XidEvent,
+    BurnFacts, CollectiveAlgorithm, CollectiveRate, DiagnosticEnd, DiagnosticFacts,
+    DiagnosticResult, DiagnosticTest, DriverFacts, FabricState, GpuCounts, GpuFacts, GpuRates,
+    HealthCounters, HostFacts, HostLink, LibraryFacts, MOST_DIAGNOSTIC_TESTS, NodeFacts, PairRate,
+    PortFacts, Trouble, TroubleKind, XidEvent,
 };
 pub use gang::{
     GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, MOST_RAILS, Measure, Rail, Round, RoundDone,

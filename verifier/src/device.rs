@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use market::fabric::Internode;
 use market::verification::{
-    CollectiveRate, DeviceKind, Digest, GpuClaim, GpuFacts, Inventory, NodeFacts, Step, Trouble,
-    TroubleKind, Word64,
+    CollectiveRate, DeviceKind, DiagnosticFacts, Digest, GpuClaim, GpuFacts, Inventory, NodeFacts,
+    Step, Trouble, TroubleKind, Word64,
 };
 use serde::{Deserialize, Serialize};
 
@@ -184,6 +184,11 @@ pub trait Surroundings: Send {
 
     /// Measures the links between its GPUs; nothing where it cannot, or not by then.
     fn links(&mut self, _work: &LinkWork, _deadline: Instant) -> Option<LinkRates> {
+        None
+    }
+
+    /// What the vendor's own diagnostic says by then; nothing where the node has none.
+    fn diagnostic(&mut self, _deadline: Instant) -> Option<DiagnosticFacts> {
         None
     }
 

@@ -143,6 +143,8 @@ pub fn surroundings(kind: &Kind, dice: &mut Dice) -> NodeFacts {
         recount: Some(counts),
         pairs: (kind.gpus > 1).then(|| pairs(kind, switched, dice)),
         collectives: collective(kind, dice).into_iter().collect(),
+        // No process runs on a model.
+        diagnostic: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod bandwidth;
 pub mod burn;
+pub mod diagnostic;
 pub mod facts;
 pub mod gemm;
 pub mod links;

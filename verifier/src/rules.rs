@@ -5,6 +5,7 @@
 //! check that the level demands and that was not done makes the verdict inconclusive, never a pass.
 
 mod burn;
+mod diagnostic;
 mod health;
 mod history;
 mod inventory;
@@ -58,6 +59,7 @@ const RULES: &[Rule] = &[
     health::growth,
     health::xid,
     health::visible,
+    diagnostic::diagnostic,
     rates::host_link_shape,
     rates::host_link_in,
     rates::host_link_out,

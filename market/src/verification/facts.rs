@@ -36,6 +36,9 @@ pub struct NodeFacts {
     /// Collective operations over all GPUs.
     #[schema(max_items = 16)]
     pub collectives: Vec<CollectiveRate>,
+    /// What the vendor's own diagnostic said; absent where the node has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diagnostic: Option<DiagnosticFacts>,
 }
 
 /// How many GPUs each source shows.
@@ -316,6 +319,67 @@ pub enum CollectiveAlgorithm {
     NcclRing,
     /// The agent's own ring of copies.
     OwnRing,
+}
+
+/// The most tests of a diagnostic that are told.
+pub const MOST_DIAGNOSTIC_TESTS: usize = 64;
+
+/// What the vendor's own diagnostic (`dcgmi diag`) said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiagnosticFacts {
+    /// How it ended.
+    pub ended: DiagnosticEnd,
+    /// Why, where it did not end as it should.
+    #[schema(max_length = 512)]
+    pub why: Option<String>,
+    /// Its tests, those that failed first.
+    #[schema(max_items = 64)]
+    pub tests: Vec<DiagnosticTest>,
+}
+
+/// How a diagnostic ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DiagnosticEnd {
+    /// It said what it found.
+    Done,
+    /// It did not end in its time.
+    TimedOut,
+    /// What it said is none of its answers.
+    Unreadable,
+}
+
+/// One test of a diagnostic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiagnosticTest {
+    /// Its name, as the diagnostic has it.
+    #[schema(max_length = 64)]
+    pub name: String,
+    /// The worst of its results.
+    pub result: DiagnosticResult,
+    /// The GPU that this is about, by the diagnostic's number, where it is one GPU's.
+    pub gpu: Option<u32>,
+    /// What it says of that.
+    #[schema(max_length = 512)]
+    pub detail: Option<String>,
+}
+
+/// The result of a test, the worst first.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum DiagnosticResult {
+    /// Something is wrong.
+    Failed,
+    /// Something is to be watched.
+    Warned,
+    /// It was done and found nothing.
+    Passed,
+    /// It was not done.
+    Skipped,
 }
 
 /// What kept an agent from going on.

@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use market::fabric::Internode;
 use market::verification::{
-    CollectiveRate, DeviceKind, Digest, DriverFacts, NodeFacts, Step, Trouble, TroubleKind,
+    CollectiveRate, DeviceKind, DiagnosticFacts, Digest, DriverFacts, NodeFacts, Step, Trouble,
+    TroubleKind,
 };
 
 use super::remote::{RemoteDevice, Worker};
 use super::{NoDriver, Survey};
 use crate::device::{Device, DeviceError, Node, Surroundings, shortened};
 use crate::host;
+use crate::probe::diagnostic;
 use crate::probe::links::{LinkRates, LinkWork};
 
 /// What a node is called and what its agent drives it with.
@@ -168,6 +170,10 @@ impl Surroundings for DriverSurroundings {
 
     fn library_sum(&mut self, work: &LinkWork, deadline: Instant) -> Option<CollectiveRate> {
         Worker::start(&self.agent).ok()?.library_sum(work, deadline)
+    }
+
+    fn diagnostic(&mut self, deadline: Instant) -> Option<DiagnosticFacts> {
+        diagnostic::said_by(diagnostic::TOOL.as_ref(), deadline)
     }
 
     fn after(&mut self, facts: &mut NodeFacts) {

@@ -7,7 +7,8 @@ use market::fabric::Internode;
 use market::gpu::Gpu;
 use market::ids::{OfferId, ProviderId};
 use market::verification::{
-    Digest, Filled, GpuClaim, GpuFacts, Inventory, Level, NodeFacts, TroubleKind, Word64,
+    DiagnosticEnd, DiagnosticFacts, DiagnosticResult, DiagnosticTest, Digest, Filled, GpuClaim,
+    GpuFacts, Inventory, Level, NodeFacts, TroubleKind, Word64,
 };
 
 use super::*;
@@ -86,7 +87,7 @@ fn good() -> Evidence {
             content_problem: None,
             simulated: false,
             copy_mb_per_s: vec![vec![2_990_000, 3_010_000]; count],
-            facts: Some(Box::new(pretend::node(&kind, &mut Dice::new(b"good")))),
+            facts: Some(Box::new(shown(&kind))),
             troubles: Vec::new(),
         }),
         siblings: Vec::new(),
@@ -99,6 +100,24 @@ fn good() -> Evidence {
                 deadline_ms: 60_000,
             })
             .collect(),
+    }
+}
+
+/// What a good node shows, one that has the vendor's diagnostic.
+fn shown(kind: &Kind) -> NodeFacts {
+    let passed = DiagnosticTest {
+        name: "Inforom".to_owned(),
+        result: DiagnosticResult::Passed,
+        gpu: None,
+        detail: None,
+    };
+    NodeFacts {
+        diagnostic: Some(DiagnosticFacts {
+            ended: DiagnosticEnd::Done,
+            why: None,
+            tests: vec![passed; 3],
+        }),
+        ..pretend::node(kind, &mut Dice::new(b"good"))
     }
 }
 

@@ -355,6 +355,23 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
             burn(e).mean_power_w = Some(300)
         }),
         (Code::BurnPower, NotRun, |e| burn(e).mean_power_w = None),
+        (Code::HealthDiagnostic, Failed, |e| {
+            diagnostic(e).tests[1].result = DiagnosticResult::Failed
+        }),
+        (Code::HealthDiagnostic, Warned, |e| {
+            diagnostic(e).tests[1].result = DiagnosticResult::Warned
+        }),
+        (Code::HealthDiagnostic, Warned, |e| {
+            diagnostic(e).ended = DiagnosticEnd::TimedOut
+        }),
+        (Code::HealthDiagnostic, Warned, |e| {
+            diagnostic(e).ended = DiagnosticEnd::Unreadable
+        }),
+        (Code::HealthDiagnostic, Warned, |e| {
+            for test in &mut diagnostic(e).tests {
+                test.result = DiagnosticResult::Skipped;
+            }
+        }),
         (Code::BurnTemperature, Failed, |e| {
             burn(e).highest_temperature_c = Some(83)
         }),
@@ -444,6 +461,10 @@ const MOST_REMAPPED_ROWS: u32 = 512;
 
 fn burn(evidence: &mut Evidence) -> &mut market::verification::BurnFacts {
     gpu(evidence, 3).burn.as_mut().expect("a load")
+}
+
+fn diagnostic(evidence: &mut Evidence) -> &mut DiagnosticFacts {
+    facts(evidence).diagnostic.as_mut().expect("a diagnostic")
 }
 
 fn port(evidence: &mut Evidence) -> &mut market::verification::PortFacts {
@@ -602,6 +623,29 @@ fn words_of_a_node_are_cut_and_cleaned_before_they_are_told() {
         .find(|found| found.code == FindingCode::AgentTrouble);
     let note = &found.expect("judged").note;
     assert!(note.len() < 400 && !note.contains('\u{1b}'), "{note}");
+}
+
+#[test]
+fn a_test_that_the_vendors_diagnostic_failed_is_told_by_name_and_a_node_without_it_is_left_alone() {
+    let told = |change: Change| {
+        let (findings, verdict) = judged(change);
+        let found = findings
+            .into_iter()
+            .find(|found| found.code == FindingCode::HealthDiagnostic)
+            .expect("judged");
+        assert_eq!((found.weight, verdict), (Weight::Shadow, Verdict::Pass));
+        (found.outcome, found.note)
+    };
+    let failed = told(|e| {
+        let test = &mut diagnostic(e).tests[1];
+        test.result = DiagnosticResult::Failed;
+        test.gpu = Some(3);
+        test.detail = Some("a row is pending".to_owned());
+        diagnostic(e).tests[2].result = DiagnosticResult::Failed;
+    });
+    let note = "The vendor's diagnostic (dcgmi): Inforom on GPU 3 (a row is pending); and 1 more.";
+    assert_eq!(failed, (Outcome::Failed, note.to_owned()));
+    assert_eq!(told(|e| facts(e).diagnostic = None).0, Outcome::Noted);
 }
 
 /// A container hides the kernel's log; that is said and fails nobody.

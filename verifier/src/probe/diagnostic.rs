@@ -1,0 +1,348 @@
+//! What the vendor's own diagnostic says (`dcgmi diag`), where the node has it.
+//!
+//! It is started as a process of its own, without the agent's environment, and ended with all that it
+//! started when its time is over. Versions of it differ in what they print: what looks like a test with
+//! results is one. Source: DCGM 3.3 and 4.2 documentation, `dcgmi diag --json`.
+
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use market::verification::{
+    DiagnosticEnd, DiagnosticFacts, DiagnosticResult, DiagnosticTest, Level, MOST_DIAGNOSTIC_TESTS,
+    NodeFacts, VerificationOrder,
+};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::device::{Node, shortened};
+
+/// Its name.
+pub const TOOL: &str = "dcgmi";
+/// What is asked of it: the tests of seconds, as JSON.
+const ARGUMENTS: [&str; 4] = ["diag", "-r", "1", "-j"];
+/// Where programs are looked for, where the environment does not say.
+const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// How long it may take.
+const MOST: Duration = Duration::from_secs(60);
+/// With less time than this it is not begun.
+const LEAST: Duration = Duration::from_secs(15);
+/// What is kept of the time for what follows it.
+const KEPT_BACK: Duration = Duration::from_secs(5);
+/// The most that is read of what it prints. Units: bytes.
+const LONGEST: u64 = 1 << 20;
+/// How long between two looks at whether it ended.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How deep its JSON is looked into.
+const DEEPEST: u32 = 16;
+
+/// Runs it and adds what it said to the facts; nothing at level `quick`, where the node has none, or
+/// where too little time is left.
+pub fn run(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder, left: Duration) {
+    let left = left.saturating_sub(KEPT_BACK).min(MOST);
+    if order.level == Level::Quick || left < LEAST {
+        return;
+    }
+    let until = Instant::now() + left;
+    if let Some(surroundings) = &mut node.surroundings {
+        facts.diagnostic = surroundings.diagnostic(until);
+    }
+}
+
+/// What this program says by then; nothing where there is no such program.
+#[must_use]
+pub fn said_by(tool: &OsStr, deadline: Instant) -> Option<DiagnosticFacts> {
+    let ended = |ended, why: &str| DiagnosticFacts {
+        ended,
+        why: Some(shortened(why)),
+        tests: Vec::new(),
+    };
+    let mut child = match start(tool) {
+        Ok(child) => child,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            let why = format!("it does not start: {error}");
+            return Some(ended(DiagnosticEnd::Unreadable, &why));
+        }
+    };
+    let printed = printed(&mut child, deadline);
+    end(&mut child);
+    Some(match printed {
+        None => ended(DiagnosticEnd::TimedOut, "it did not end in time"),
+        Some(text) => match tests_of(&text) {
+            tests if tests.is_empty() => {
+                let first = text.lines().find(|line| !line.trim().is_empty());
+                ended(
+                    DiagnosticEnd::Unreadable,
+                    first.unwrap_or("it said nothing"),
+                )
+            }
+            tests => DiagnosticFacts {
+                ended: DiagnosticEnd::Done,
+                why: None,
+                tests,
+            },
+        },
+    })
+}
+
+fn start(tool: &OsStr) -> io::Result<Child> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
+    Command::new(tool)
+        .args(ARGUMENTS)
+        // The token of the verification is nobody else's.
+        .env_clear()
+        .env("PATH", path)
+        .env("LC_ALL", "C")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+}
+
+/// What it printed until it ended; nothing where it did not by then. How it ended does not matter: it
+/// ends in failure where a test failed.
+fn printed(child: &mut Child, deadline: Instant) -> Option<String> {
+    let output = child.stdout.take()?;
+    let (sender, text) = mpsc::channel();
+    // It ends with the process, or when that is ended.
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let read = output.take(LONGEST).read_to_end(&mut bytes);
+        sender.send(read.map(|_| String::from_utf8_lossy(&bytes).into_owned()))
+    });
+    let left = deadline.saturating_duration_since(Instant::now());
+    let text = text.recv_timeout(left).ok()?.ok()?;
+    loop {
+        match child.try_wait() {
+            Ok(Some(_)) => return Some(text),
+            _ if Instant::now() >= deadline => return None,
+            _ => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// Ends it with all that it started.
+fn end(child: &mut Child) {
+    // A process id is positive and fits.
+    let group = Pid::from_raw(child.id() as i32);
+    // A group that is gone is what is wanted, and a child that has ended is waited for.
+    let _ = killpg(group, Signal::SIGKILL);
+    let _ = child.wait();
+}
+
+/// The tests in what it printed; none where that is not its JSON.
+fn tests_of(text: &str) -> Vec<DiagnosticTest> {
+    let json = text.find('{').map_or("", |at| &text[at..]);
+    let mut all = serde_json::Deserializer::from_str(json).into_iter::<Value>();
+    let mut tests = Vec::new();
+    if let Some(Ok(value)) = all.next() {
+        collect(&value, DEEPEST, &mut tests);
+    }
+    // What is wrong is told first, should there be too many.
+    tests.sort_by_key(|test| test.result != DiagnosticResult::Failed);
+    tests.truncate(MOST_DIAGNOSTIC_TESTS);
+    tests
+}
+
+fn collect(value: &Value, depth: u32, tests: &mut Vec<DiagnosticTest>) {
+    let Some(depth) = depth.checked_sub(1) else {
+        return;
+    };
+    match value {
+        Value::Array(all) => all.iter().for_each(|one| collect(one, depth, tests)),
+        Value::Object(fields) => match (fields.get("name"), fields.get("results")) {
+            (Some(Value::String(name)), Some(Value::Array(results))) => {
+                tests.push(test_of(name, results));
+            }
+            _ => fields.values().for_each(|one| collect(one, depth, tests)),
+        },
+        _ => {}
+    }
+}
+
+/// A test with the worst of its results.
+fn test_of(name: &str, results: &[Value]) -> DiagnosticTest {
+    let result_of = |result: &Value| {
+        let status = result["status"].as_str().unwrap_or_default();
+        match status.to_ascii_lowercase().as_str() {
+            "fail" | "failed" => DiagnosticResult::Failed,
+            "warn" | "warning" => DiagnosticResult::Warned,
+            "pass" | "passed" => DiagnosticResult::Passed,
+            _ => DiagnosticResult::Skipped,
+        }
+    };
+    let worst = results.iter().min_by_key(|result| result_of(result));
+    let result = worst.map_or(DiagnosticResult::Skipped, result_of);
+    let detail = worst.filter(|_| result != DiagnosticResult::Passed);
+    DiagnosticTest {
+        name: plain_name(name),
+        result,
+        gpu: worst.and_then(gpu_of),
+        detail: detail.and_then(|worst| warning_of(&worst["warnings"])),
+    }
+}
+
+/// The first GPU that a result is about: a list in words, or the number of an entity.
+fn gpu_of(result: &Value) -> Option<u32> {
+    let entity = result["entity_id"]
+        .as_u64()
+        .filter(|_| result["entity_group"] == "GPU");
+    let listed = result["gpu_ids"].as_str().or(result["gpu_id"].as_str());
+    let first = listed.and_then(|ids| ids.split(',').next()?.trim().parse().ok());
+    entity
+        .or_else(|| result["gpu_id"].as_u64())
+        .or(first)
+        .and_then(|gpu| u32::try_from(gpu).ok())
+}
+
+/// The first warning: text, or text under `warning`, alone or in a list.
+fn warning_of(warnings: &Value) -> Option<String> {
+    match warnings {
+        Value::String(text) => Some(shortened(text)),
+        Value::Array(all) => all.iter().find_map(warning_of),
+        Value::Object(fields) => warning_of(fields.get("warning")?),
+        _ => None,
+    }
+}
+
+fn plain_name(name: &str) -> String {
+    const LONGEST_NAME: usize = 64;
+    name.chars()
+        .filter(|c| !c.is_control())
+        .take(LONGEST_NAME)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use super::*;
+
+    /// What a program says that prints this and then does that.
+    fn said(printed: &str, then: &str, allowed: Duration) -> Option<DiagnosticFacts> {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("printed"), printed).expect("written");
+        let tool = folder.path().join("dcgmi");
+        let script = format!(
+            "#!/bin/sh\ncat {}/printed\n{then}\n",
+            folder.path().display()
+        );
+        let mut open = OpenOptions::new();
+        let mut file = open
+            .write(true)
+            .create(true)
+            .mode(0o755)
+            .open(&tool)
+            .expect("made");
+        file.write_all(script.as_bytes()).expect("written");
+        drop(file);
+        // Another test that starts a process in between holds the file open for a moment.
+        loop {
+            let said = said_by(tool.as_os_str(), Instant::now() + allowed);
+            let busy = |said: &DiagnosticFacts| {
+                said.why.as_deref().is_some_and(|why| why.contains("busy"))
+            };
+            if !said.as_ref().is_some_and(busy) {
+                return said;
+            }
+        }
+    }
+
+    const PATIENT: Duration = Duration::from_secs(30);
+
+    const OF_THREE: &str = r#"{"DCGM GPU Diagnostic":{"test_categories":[{"category":"Deployment","tests":[
+        {"name":"Denylist","results":[{"status":"Pass"}]},
+        {"name":"Page Retirement/Row Remap","results":[{"gpu_ids":"0,1,2","status":"PASS"},
+            {"gpu_ids":"3","status":"Fail","warnings":["GPU 3 has a row pending"]}]},
+        {"name":"Inforom","results":[{"status":"Skip","info":"not supported"}]}]}]}}"#;
+
+    const OF_FOUR: &str = r#"Starting
+        {"DCGM Diagnostic":{"test_categories":[{"category":"Deployment","tests":[
+        {"name":"software","results":[
+            {"entity_group":"GPU","entity_group_id":1,"entity_id":0,"status":"Pass"},
+            {"entity_group":"GPU","entity_group_id":1,"entity_id":5,"status":"Warn",
+             "warnings":[{"error_category":1,"error_id":2,"warning":"persistence mode is off"}]}],
+         "test_summary":{"status":"Warn"}}]}]},"metadata":{"version":"4.2.3"}}"#;
+
+    #[test]
+    fn what_either_version_prints_is_read() {
+        // A test that failed makes it end in failure.
+        let three = said(OF_THREE, "exit 226", PATIENT).expect("it is there");
+        assert_eq!(three.ended, DiagnosticEnd::Done);
+        let row = &three.tests[0];
+        assert_eq!(row.name, "Page Retirement/Row Remap");
+        assert_eq!((row.result, row.gpu), (DiagnosticResult::Failed, Some(3)));
+        assert_eq!(row.detail.as_deref(), Some("GPU 3 has a row pending"));
+        let others: Vec<_> = three.tests[1..].iter().map(|test| test.result).collect();
+        assert_eq!(
+            others,
+            [DiagnosticResult::Passed, DiagnosticResult::Skipped]
+        );
+        let four = said(OF_FOUR, "", PATIENT).expect("it is there");
+        let software = &four.tests[0];
+        assert_eq!(
+            (software.result, software.gpu),
+            (DiagnosticResult::Warned, Some(5))
+        );
+        assert_eq!(software.detail.as_deref(), Some("persistence mode is off"));
+    }
+
+    #[test]
+    fn a_node_without_it_says_nothing_of_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let nowhere = folder.path().join("dcgmi");
+        assert_eq!(said_by(nowhere.as_os_str(), Instant::now() + PATIENT), None);
+    }
+
+    #[test]
+    fn what_is_none_of_its_answers_is_told_as_unreadable() {
+        for (printed, why) in [
+            ("", "it said nothing"),
+            (
+                "Error: no connection to the host engine\n",
+                "Error: no connection",
+            ),
+            ("{\"a\": ", "{\"a\":"),
+            ("[1, 2]", "[1, 2]"),
+        ] {
+            let said = said(printed, "", PATIENT).expect("it is there");
+            assert_eq!(said.ended, DiagnosticEnd::Unreadable, "{printed}");
+            let told = said.why.expect("why");
+            assert!(told.starts_with(why), "{told}");
+        }
+        let deep = format!("{}{}", "[{\"a\":".repeat(60), "}]".repeat(60));
+        assert_eq!(tests_of(&deep), []);
+    }
+
+    #[test]
+    fn one_that_hangs_is_ended_in_time_with_all_that_it_started() {
+        let began = Instant::now();
+        let folder = tempfile::tempdir().expect("a folder");
+        let mark = folder.path().join("mark");
+        let late = format!("(sleep 1; touch {}) & sleep 60", mark.display());
+        let said = said(OF_THREE, &late, Duration::from_millis(300)).expect("it is there");
+        assert_eq!(
+            (said.ended, said.tests),
+            (DiagnosticEnd::TimedOut, Vec::new())
+        );
+        assert!(began.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(1_500));
+        assert!(!mark.exists(), "what it started went on");
+    }
+
+    #[test]
+    fn it_does_not_see_the_agents_environment() {
+        let name = "{\"name\":\"$(env | grep -c CARGO)\",\"results\":[{\"status\":\"pass\"}]}";
+        let said = said("", &format!("cat <<END\n{name}\nEND"), PATIENT).expect("it is there");
+        assert_eq!(said.tests[0].name, "0");
+    }
+}
