@@ -202,6 +202,10 @@ finding_codes! {
     NetworkAllReduce, "net.allreduce", Replace;
     /// The sum over the nodes takes as long every time.
     NetworkJitter, "net.jitter", Monitor;
+    /// Storage is read as fast as was promised.
+    StorageRead, "storage.read", Replace;
+    /// Storage is written as fast as was promised.
+    StorageWrite, "storage.write", Replace;
     /// The same product gave the same bits in every iteration.
     SdcRepeat, "sdc.repeat", Replace;
     /// The committed product is the true one.

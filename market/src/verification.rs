@@ -23,7 +23,7 @@ pub use facts::{
     BurnFacts, CollectiveAlgorithm, CollectiveRate, DiagnosticEnd, DiagnosticFacts,
     DiagnosticResult, DiagnosticTest, DriverFacts, FabricState, GpuCounts, GpuFacts, GpuRates,
     HealthCounters, HostFacts, HostLink, LibraryFacts, MOST_DIAGNOSTIC_TESTS, NodeFacts, PairRate,
-    PortFacts, Trouble, TroubleKind, XidEvent,
+    PortFacts, StorageFacts, Trouble, TroubleKind, XidEvent,
 };
 pub use gang::{
     GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, MOST_RAILS, Measure, Rail, Round, RoundDone,
@@ -32,7 +32,7 @@ pub use gang::{
 pub use opaque::{AgentKey, Digest, InvalidOpaque, Word64};
 pub use order::{
     BandwidthWork, ExpectedNode, GemmWork, Level, MemoryWork, Pattern, StepDeadlines,
-    VerificationOrder,
+    StoragePromise, VerificationOrder,
 };
 pub use report::{AgentBuild, AgentReport, DeviceKind, GpuReport, StepDuration};
 

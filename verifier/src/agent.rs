@@ -390,6 +390,8 @@ impl Work<'_> {
                 let left = allowed.saturating_sub(began.elapsed());
                 probe::links::measure(self.node, facts, &self.order, left);
                 let left = allowed.saturating_sub(began.elapsed());
+                probe::storage::measure(self.node, facts, &self.order, left);
+                let left = allowed.saturating_sub(began.elapsed());
                 probe::diagnostic::run(self.node, facts, &self.order, left);
             }
             failed.extend(probe::facts::after(self.node, facts, observed.elapsed()));

@@ -10,7 +10,7 @@ use std::time::Instant;
 use market::fabric::Internode;
 use market::verification::{
     CollectiveRate, DeviceKind, DiagnosticFacts, Digest, GpuClaim, GpuFacts, Inventory, NodeFacts,
-    Step, Trouble, TroubleKind, Word64,
+    Step, StorageFacts, Trouble, TroubleKind, Word64,
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,7 @@ use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::{BurnWork, Burned};
 use crate::probe::links::{LinkRates, LinkWork};
+use crate::probe::storage::StorageWork;
 use crate::tensor::{LibraryRun, TensorRun, TensorWork};
 
 /// Why a device could not do its work.
@@ -189,6 +190,11 @@ pub trait Surroundings: Send {
 
     /// What the vendor's own diagnostic says by then; nothing where the node has none.
     fn diagnostic(&mut self, _deadline: Instant) -> Option<DiagnosticFacts> {
+        None
+    }
+
+    /// How fast its storage is read and written by then; nothing where that cannot be measured.
+    fn storage(&mut self, _work: &StorageWork, _deadline: Instant) -> Option<StorageFacts> {
         None
     }
 

@@ -30,6 +30,7 @@ use crate::order::Mode;
 use crate::rules::finding;
 pub use addresses::rails_of;
 use rounds::{pairs_of_round, rounds_of_pairs};
+pub(crate) use sum::word;
 pub use take_part::{GangError, GangLine, Ways, take_part};
 
 /// How long a node that has nothing to do waits before it calls again.

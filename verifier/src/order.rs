@@ -5,7 +5,7 @@ use std::fmt;
 use market::gpu::Gpu;
 use market::verification::{
     BandwidthWork, ExpectedNode, GemmWork, Level, MemoryWork, Pattern, StepDeadlines,
-    VerificationOrder,
+    StoragePromise, VerificationOrder,
 };
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,7 @@ pub fn expected_node(gpu: Gpu, gpus: u32) -> ExpectedNode {
         vcpus: None,
         memory_gib: None,
         internode: None,
+        storage: None,
     }
 }
 
@@ -219,6 +220,10 @@ pub fn check_order(order: &VerificationOrder) -> Result<(), BadOrder> {
             "1 to 1024 rows are opened",
         ),
         (
+            order.expected.storage.is_none_or(is_a_promise),
+            "a promised rate of storage is 1 MB/s to 1 TB/s",
+        ),
+        (
             (1..=1_000).contains(&order.bandwidth.samples),
             "1 to 1000 bandwidth samples",
         ),
@@ -227,6 +232,13 @@ pub fn check_order(order: &VerificationOrder) -> Result<(), BadOrder> {
         Some((_, what)) => Err(BadOrder(what)),
         None => Ok(()),
     }
+}
+
+/// Whether each rate that is promised is one.
+fn is_a_promise(storage: StoragePromise) -> bool {
+    let rates = [storage.read_bytes_per_s, storage.write_bytes_per_s];
+    let is_rate = |rate: u64| (1_000_000..=1_000_000_000_000).contains(&rate);
+    rates.into_iter().flatten().all(is_rate)
 }
 
 impl fmt::Display for Mode {
@@ -301,5 +313,11 @@ mod tests {
         assert!(refused(|o| o.gemm.iterations = 0));
         assert!(refused(|o| o.gemm.opened_rows = 0));
         assert!(refused(|o| o.bandwidth.samples = 0));
+        assert!(refused(|o| {
+            o.expected.storage = Some(StoragePromise {
+                read_bytes_per_s: Some(0),
+                write_bytes_per_s: None,
+            });
+        }));
     }
 }

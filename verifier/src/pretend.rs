@@ -143,8 +143,9 @@ pub fn surroundings(kind: &Kind, dice: &mut Dice) -> NodeFacts {
         recount: Some(counts),
         pairs: (kind.gpus > 1).then(|| pairs(kind, switched, dice)),
         collectives: collective(kind, dice).into_iter().collect(),
-        // No process runs on a model.
+        // No process runs on a model, and it has no storage.
         diagnostic: None,
+        storage: None,
     }
 }
 

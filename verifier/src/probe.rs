@@ -7,3 +7,4 @@ pub mod facts;
 pub mod gemm;
 pub mod links;
 pub mod memory;
+pub mod storage;

@@ -14,6 +14,7 @@ mod links;
 mod memory;
 mod rates;
 mod seen;
+mod storage;
 mod troubles;
 mod unique;
 
@@ -75,6 +76,8 @@ const RULES: &[Rule] = &[
     burn::power,
     burn::temperature,
     links::network_ports,
+    storage::read,
+    storage::write,
     product_repeats,
     |seen| product_exact(seen.evidence),
     |seen| steps_in_time(seen.evidence),

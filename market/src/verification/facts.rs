@@ -39,6 +39,9 @@ pub struct NodeFacts {
     /// What the vendor's own diagnostic said; absent where the node has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diagnostic: Option<DiagnosticFacts>,
+    /// How fast storage was; absent where nothing was promised, or it could not be measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageFacts>,
 }
 
 /// How many GPUs each source shows.
@@ -319,6 +322,20 @@ pub enum CollectiveAlgorithm {
     NcclRing,
     /// The agent's own ring of copies.
     OwnRing,
+}
+
+/// What storage showed, one block after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StorageFacts {
+    /// Whether the system's memory was passed by; else it was flushed and emptied in between.
+    pub direct: bool,
+    /// How much was written, bytes.
+    pub bytes: u64,
+    /// Reading, 1e6 bytes per second.
+    pub read_mb_per_s: u64,
+    /// Writing until it had reached the device, 1e6 bytes per second.
+    pub write_mb_per_s: u64,
 }
 
 /// The most tests of a diagnostic that are told.

@@ -82,6 +82,23 @@ pub struct ExpectedNode {
     /// The network to its sibling nodes, where the offer says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub internode: Option<Internode>,
+    /// How fast its storage is, where that was promised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StoragePromise>,
+}
+
+/// How fast storage is to be, one block after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StoragePromise {
+    /// Reading, bytes per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1_000_000, maximum = 1_000_000_000_000_u64)]
+    pub read_bytes_per_s: Option<u64>,
+    /// Writing, bytes per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1_000_000, maximum = 1_000_000_000_000_u64)]
+    pub write_bytes_per_s: Option<u64>,
 }
 
 /// The memory checks of one GPU.

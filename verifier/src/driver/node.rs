@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use market::fabric::Internode;
 use market::verification::{
-    CollectiveRate, DeviceKind, DiagnosticFacts, Digest, DriverFacts, NodeFacts, Step, Trouble,
-    TroubleKind,
+    CollectiveRate, DeviceKind, DiagnosticFacts, Digest, DriverFacts, NodeFacts, Step,
+    StorageFacts, Trouble, TroubleKind,
 };
 
 use super::remote::{RemoteDevice, Worker};
@@ -15,6 +15,7 @@ use crate::device::{Device, DeviceError, Node, Surroundings, shortened};
 use crate::host;
 use crate::probe::diagnostic;
 use crate::probe::links::{LinkRates, LinkWork};
+use crate::probe::storage::{self, StorageWork};
 
 /// What a node is called and what its agent drives it with.
 #[derive(Debug, Clone)]
@@ -170,6 +171,10 @@ impl Surroundings for DriverSurroundings {
 
     fn library_sum(&mut self, work: &LinkWork, deadline: Instant) -> Option<CollectiveRate> {
         Worker::start(&self.agent).ok()?.library_sum(work, deadline)
+    }
+
+    fn storage(&mut self, work: &StorageWork, deadline: Instant) -> Option<StorageFacts> {
+        storage::measured(work, deadline)
     }
 
     fn diagnostic(&mut self, deadline: Instant) -> Option<DiagnosticFacts> {

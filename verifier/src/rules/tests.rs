@@ -8,7 +8,7 @@ use market::gpu::Gpu;
 use market::ids::{OfferId, ProviderId};
 use market::verification::{
     DiagnosticEnd, DiagnosticFacts, DiagnosticResult, DiagnosticTest, Digest, Filled, GpuClaim,
-    GpuFacts, Inventory, Level, NodeFacts, TroubleKind, Word64,
+    GpuFacts, Inventory, Level, NodeFacts, StorageFacts, StoragePromise, TroubleKind, Word64,
 };
 
 use super::*;
@@ -35,6 +35,10 @@ fn order_at(level: Level) -> VerificationOrder {
     expected.vcpus = Some(kind.vcpus);
     expected.memory_gib = Some(kind.memory_gib);
     expected.internode = Some(kind.internode);
+    expected.storage = Some(StoragePromise {
+        read_bytes_per_s: Some(6_000_000_000),
+        write_bytes_per_s: Some(3_000_000_000),
+    });
     order_for(expected, 0, level, Mode::Real)
 }
 
@@ -103,7 +107,7 @@ fn good() -> Evidence {
     }
 }
 
-/// What a good node shows, one that has the vendor's diagnostic.
+/// What a good node shows, one that has the vendor's diagnostic and storage of which a rate was promised.
 fn shown(kind: &Kind) -> NodeFacts {
     let passed = DiagnosticTest {
         name: "Inforom".to_owned(),
@@ -116,6 +120,12 @@ fn shown(kind: &Kind) -> NodeFacts {
             ended: DiagnosticEnd::Done,
             why: None,
             tests: vec![passed; 3],
+        }),
+        storage: Some(StorageFacts {
+            direct: true,
+            bytes: 8 << 30,
+            read_mb_per_s: 5_500,
+            write_mb_per_s: 2_800,
         }),
         ..pretend::node(kind, &mut Dice::new(b"good"))
     }

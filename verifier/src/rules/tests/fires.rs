@@ -397,6 +397,18 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
             });
         }),
         (Code::NetworkPorts, NotRun, |e| facts(e).host.ports = None),
+        (Code::StorageRead, Failed, |e| {
+            storage(e).read_mb_per_s = 2_999
+        }),
+        (Code::StorageRead, Warned, |e| {
+            storage(e).read_mb_per_s = 3_000
+        }),
+        (Code::StorageWrite, Failed, |e| {
+            storage(e).write_mb_per_s = 1_499
+        }),
+        (Code::StorageWrite, Warned, |e| {
+            storage(e).write_mb_per_s = 1_574
+        }),
         (Code::SdcRepeat, Failed, |e| e.checksums[1][2] = Word64(7)),
         (Code::SdcRepeat, Failed, |e| e.checksums[0].truncate(2)),
         (Code::SdcRepeat, Failed, |e| {
@@ -448,6 +460,8 @@ const FIRES_AMONG_OTHERS: &[(FindingCode, Outcome, Change)] = {
         (Code::GemmStraggler, NotRun, |e| {
             gpu(e, 3).rates.gemm_16bit_gflops.clear()
         }),
+        (Code::StorageRead, NotRun, |e| facts(e).storage = None),
+        (Code::StorageWrite, NotRun, |e| storage(e).bytes = 0),
         (Code::PowerLimit, NotRun, |e| gpu(e, 3).power_limit_w = None),
         (Code::BurnThrottle, NotRun, |e| gpu(e, 3).burn = None),
         (Code::BurnSustained, NotRun, |e| {
@@ -465,6 +479,10 @@ fn burn(evidence: &mut Evidence) -> &mut market::verification::BurnFacts {
 
 fn diagnostic(evidence: &mut Evidence) -> &mut DiagnosticFacts {
     facts(evidence).diagnostic.as_mut().expect("a diagnostic")
+}
+
+fn storage(evidence: &mut Evidence) -> &mut StorageFacts {
+    facts(evidence).storage.as_mut().expect("storage")
 }
 
 fn port(evidence: &mut Evidence) -> &mut market::verification::PortFacts {
@@ -646,6 +664,25 @@ fn a_test_that_the_vendors_diagnostic_failed_is_told_by_name_and_a_node_without_
     let note = "The vendor's diagnostic (dcgmi): Inforom on GPU 3 (a row is pending); and 1 more.";
     assert_eq!(failed, (Outcome::Failed, note.to_owned()));
     assert_eq!(told(|e| facts(e).diagnostic = None).0, Outcome::Noted);
+}
+
+#[test]
+fn storage_of_which_nothing_was_promised_is_held_against_nothing() {
+    let mut evidence = good();
+    facts(&mut evidence).storage = None;
+    let mut order = order();
+    let promise = order.expected.storage.as_mut().expect("a promise");
+    promise.read_bytes_per_s = None;
+    let outcomes = |order: &VerificationOrder| {
+        let findings = findings(&evidence, order, false);
+        [FindingCode::StorageRead, FindingCode::StorageWrite].map(|code| {
+            let found = findings.iter().find(|found| found.code == code);
+            found.expect("judged").outcome
+        })
+    };
+    assert_eq!(outcomes(&order), [Outcome::Noted, Outcome::NotRun]);
+    order.expected.storage = None;
+    assert_eq!(outcomes(&order), [Outcome::Noted; 2]);
 }
 
 /// A container hides the kernel's log; that is said and fails nobody.
