@@ -11,6 +11,7 @@ mod history;
 pub(crate) mod push;
 mod script;
 mod verdict;
+mod silence;
 
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,7 @@ pub use gang::measure_together;
 pub(crate) use script::{Enrolment, enrol};
 pub use verdict::{LeaseVerdict, verdict_of};
 
+pub(crate) use silence::judge_silent;
 use crate::app::Broker;
 
 /// How long after its verification a token still tells how that ended: it lies where the tenant reads it

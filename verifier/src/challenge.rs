@@ -344,6 +344,19 @@ impl Session {
         next
     }
 
+    /// Judges a node that has said nothing for this long since the broker's last answer. As
+    /// [`Self::abandon`], and a step whose deadline has passed meanwhile was not answered in time.
+    #[must_use]
+    pub fn fell_silent(&self, silence: Duration, judging: Judging) -> Self {
+        let mut silent = self.clone();
+        if let (Some(step), Some(deadline)) = (self.awaited(), self.deadline())
+            && silence > deadline
+        {
+            silent.time(step, silence);
+        }
+        silent.abandon(judging)
+    }
+
     /// The step that the broker waits for; none when the node was judged.
     #[must_use]
     pub fn awaited(&self) -> Option<Step> {

@@ -262,7 +262,7 @@ fn steps_in_time(evidence: &Evidence) -> Finding {
         ..base
     };
     if let Some(time) = late {
-        let note = format!("Step {} came after its deadline.", time.step);
+        let note = format!("Step {} was not answered by its deadline.", time.step);
         return Finding {
             measured: Some(number(time.elapsed_ms)),
             floor: Some(number(time.deadline_ms)),

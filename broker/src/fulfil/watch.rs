@@ -4,6 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use market::lease::LeaseEvent;
 use market::order::{ProviderLease, ProviderLeaseId, ProviderLeaseState};
 use store::leases::Lease;
+use tracing::warn;
 
 use super::compare::mismatch;
 use super::learned::{Learned, is_silence};
@@ -119,7 +120,7 @@ pub(super) async fn verifying(
         .is_some_and(|deadline| broker.now() >= deadline)
     {
         let note = "its nodes did not prove themselves in time";
-        return Learned::because(LeaseEvent::TimedOut, note);
+        return out_of_time(broker, lease, note.to_owned()).await;
     }
     match read(link, id).await {
         Ok(seen) if seen.state == ProviderLeaseState::Failed => Learned::because(
@@ -128,6 +129,28 @@ pub(super) async fn verifying(
         ),
         Ok(_) => Learned::nothing(LOOK_AT_PROOF),
         Err(learned) => learned,
+    }
+}
+
+/// Nodes that did not prove themselves in time. One that failed what it answered before it fell silent
+/// has failed, and was not only late.
+pub(super) async fn out_of_time(broker: &Broker, lease: &Lease, note: String) -> Learned {
+    match verify::judge_silent(broker, lease).await {
+        Ok(Some(silence)) if silence.has_failed => {
+            Learned::because(LeaseEvent::Failed, silence.words)
+        }
+        Ok(Some(silence)) => {
+            Learned::because(LeaseEvent::TimedOut, format!("{note}; {}", silence.words))
+        }
+        Ok(None) => Learned::because(LeaseEvent::TimedOut, note),
+        Err(error) => {
+            // The lease is over all the same; nobody waits for a document.
+            warn!(
+                lease.id = %lease.id, error = %crate::chain(&error),
+                "The nodes of lease {} that fell silent could not be judged", lease.id
+            );
+            Learned::because(LeaseEvent::TimedOut, note)
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod paid;
 mod push;
 pub(crate) mod scene;
 mod sshd;
+mod silent;
 mod stop;
 mod sweep;
 pub(crate) mod tap;

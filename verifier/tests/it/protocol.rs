@@ -326,6 +326,33 @@ fn a_node_that_falls_silent_never_passes_and_its_session_is_over() {
 }
 
 #[test]
+fn a_node_that_is_silent_past_a_deadline_failed_that_step_and_what_it_proved_stands() {
+    let recording = Recording::of_a_good_node();
+    let session = recording.after(Step::Openings);
+    let found = |silence| {
+        let over = session.fell_silent(silence, judging());
+        let attestation = over.attestation().expect("an attestation").clone();
+        let late = attestation.findings.iter();
+        let late = late.filter(|found| found.code == FindingCode::StepTimedOut);
+        let late: Vec<_> = late.cloned().collect();
+        assert_eq!(late.len(), 1);
+        assert_eq!(
+            outcome_of(&attestation, FindingCode::SdcExact),
+            Outcome::Met
+        );
+        (attestation.verdict, late[0].outcome, late[0].note.clone())
+    };
+    let note = "Step report was not answered by its deadline.".to_owned();
+    let late = found(Duration::from_millis(60_001));
+    assert_eq!(late, (Verdict::Fail, Outcome::Failed, note));
+    let note = "The node did not answer step report.".to_owned();
+    let in_time = found(Duration::from_millis(60_000));
+    assert_eq!(in_time, (Verdict::Inconclusive, Outcome::NotRun, note));
+    let judged = recording.after(Step::Report);
+    assert_eq!(&judged.fell_silent(Duration::MAX, judging()), judged);
+}
+
+#[test]
 fn a_node_that_fell_silent_after_it_was_caught_has_failed() {
     let mut description = description(2);
     description.gpus = 1;

@@ -15,6 +15,7 @@ use super::Round;
 use crate::app::Broker;
 use crate::fulfil::FulfilError;
 use crate::fulfil::learned::Learned;
+use crate::fulfil::watch::out_of_time;
 use crate::verify::push::{Push, PushError, is_pushed};
 use crate::verify::{LeaseVerdict, verdict_of};
 
@@ -70,9 +71,10 @@ async fn see_to(broker: &Broker, lease: &Lease) -> Learned {
         }
         Err(error) => {
             let is_over = |deadline| broker.now() >= deadline;
-            let over = lease.verify_deadline.is_some_and(is_over);
+            if lease.verify_deadline.is_some_and(is_over) {
+                return out_of_time(broker, lease, error.to_string()).await;
+            }
             Learned {
-                event: over.then_some(LeaseEvent::TimedOut),
                 note: Some(error.to_string()),
                 ..Learned::nothing(COME_AGAIN)
             }

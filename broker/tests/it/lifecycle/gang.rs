@@ -38,7 +38,10 @@ pub(super) async fn documents(scene: &Scene, lease: &Lease) -> Vec<Attestation> 
 }
 
 /// How each node's own part in a check came out; none in a document without it.
-fn outcomes(documents: &[Attestation], code: FindingCode) -> Vec<(u32, Option<Outcome>)> {
+pub(super) fn outcomes(
+    documents: &[Attestation],
+    code: FindingCode,
+) -> Vec<(u32, Option<Outcome>)> {
     let of = |document: &Attestation| {
         let found = document.findings.iter().find(|found| found.code == code);
         (document.node_index, found.map(|found| found.outcome))
@@ -173,7 +176,7 @@ async fn a_node_that_was_sold_alone_is_not_measured_with_others() {
 }
 
 /// What an order's start-up script lets its nodes say.
-fn access(script: &str) -> (VerificationId, Token) {
+pub(super) fn access(script: &str) -> (VerificationId, Token) {
     let after = |mark: &str| {
         let rest = script.split_once(mark).expect("it is there").1;
         rest.split_once('\'').expect("quoted").0.to_owned()

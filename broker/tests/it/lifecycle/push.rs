@@ -1,4 +1,5 @@
-//! Nodes that run no start-up script: the agent comes to them over SSH, by a real server.
+//! Nodes that run no start-up script: the agent comes to them over SSH, by a real server or by the one
+//! of a pretend node.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use market::reservation::ReservationState as S;
 use store::fixture::for_each_database;
 use store::leases::Lease;
 
-use super::scene::{Scene, fleet};
+use super::scene::{Scene, container, fleet};
 use super::sshd::Sshd;
 use super::tap::ServerPlace;
 
@@ -80,6 +81,28 @@ async fn a_node_gets_its_agent_over_ssh_and_nothing_of_ours_stays_on_it() {
         let reach = store.reach().across_tenants();
         let known = reach.of_lease(lease.id).await.expect("what is known");
         assert_eq!(known[0].first_contact_key, Some(sshd.host_key()));
+        scene.release_and_close(id).await;
+        scene.assert_settled().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_runs_no_script_gets_its_agent_over_ssh_and_is_handed_over() {
+    for_each_database(async |store| {
+        let scene = Scene::open_pushed(store).await;
+        let id = scene.reserve_until_active(container()).await;
+        assert_eq!(scene.line.scripts(), [""], "it is sent no script");
+        let leases = scene.leases(id).await;
+        assert_eq!(leases.len(), 1, "at the first try: {leases:?}");
+        let all = store.verifications().across_tenants();
+        let results = all.attestations_of(leases[0].id).await.expect("results");
+        assert_eq!(results.len(), 1);
+        assert!(results[0].verdict.is_pass());
+        let reach = store.reach().across_tenants();
+        let known = reach.of_lease(leases[0].id).await.expect("what is known");
+        assert!(known[0].first_contact_key.is_some(), "{known:?}");
         scene.release_and_close(id).await;
         scene.assert_settled().await;
         scene.close().await;

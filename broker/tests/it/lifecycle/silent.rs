@@ -1,0 +1,143 @@
+//! Nodes that begin to prove themselves and fall silent in the middle.
+
+use std::time::Duration;
+
+use market::attestation::{Attestation, Finding, FindingCode, Outcome, Verdict};
+use market::lease::{LeaseEvent, LeaseState};
+use market::reservation::ReservationState;
+use market::verification::Step;
+use serde_json::json;
+use simulator::{FaultKind, Provider};
+use store::fixture::for_each_database;
+use store::leases::Lease;
+use verifier::agent::{Transport, TransportError, converse};
+use verifier::http::HttpBroker;
+use verifier::jws::Signer;
+use verifier::reference::NodeDescription;
+
+use super::gang::{access, documents};
+use super::scene::{Scene, fleet};
+
+/// A line that falls silent after a step.
+struct Cut {
+    line: HttpBroker,
+    after: Step,
+}
+
+impl Transport for Cut {
+    fn send(&mut self, step: Step, body: &str) -> Result<String, TransportError> {
+        if step.number() > self.after.number() {
+            let last = "the line is cut".to_owned();
+            return Err(TransportError::GaveUp { step, last });
+        }
+        self.line.send(step, body)
+    }
+
+    fn is_private(&self) -> bool {
+        self.line.is_private()
+    }
+}
+
+/// A lease with one node that has this GPU, and says nothing after this step.
+async fn silent_after(scene: &Scene, after: Step, gpu: (&str, u32)) -> Lease {
+    scene.break_next(Provider::Lambda, FaultKind::NeverCallsHome);
+    let id = scene.reserve(fleet(1)).await;
+    scene.work().await;
+    scene.turn(300).await;
+    let lease = scene.leases(id).await.remove(0);
+    assert_eq!(lease.state, LeaseState::Verifying);
+    let scripts = scene.line.scripts();
+    let (verification, token) = access(scripts.last().expect("a script"));
+    let description = json!({
+        "schema": "simulated-node-1", "node_index": 0, "host": lease.provider_nodes[0].host,
+        "gpu": gpu.0, "gpus": 1, "memory_mib": gpu.1, "vcpus": lease.offer.vcpus,
+        "memory_gib": lease.offer.memory_gib, "uuids": [format!("GPU-of-{}", lease.id)],
+        "driver": "570.0", "internode": "none",
+    });
+    let description = NodeDescription::parse(&description.to_string()).expect("a description");
+    let url = scene.base_url().parse().expect("an address");
+    let talked = tokio::task::spawn_blocking(move || {
+        let line = HttpBroker::new(url, verification, token, Duration::from_secs(60));
+        let signer = Signer::from_seed(&rand::random());
+        let mut node = description.node();
+        converse(&mut node, verification, &signer, &mut Cut { line, after })
+    });
+    let talked = talked.await.expect("no panic");
+    assert!(talked.is_err(), "{talked:?}");
+    scene.work().await;
+    assert_eq!(scene.leases(id).await[0].state, LeaseState::Verifying);
+    scene.turn(601).await;
+    scene.leases(id).await.remove(0)
+}
+
+fn finding(document: &Attestation, code: FindingCode) -> &Finding {
+    let found = document.findings.iter().find(|found| found.code == code);
+    found.expect("every check is in a document")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_falls_silent_is_timed_out_in_that_step_and_what_it_proved_stands() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        let proved_by = |step| match step {
+            Step::Openings => (Outcome::Met, Step::Report),
+            Step::Fill => (Outcome::NotRun, Step::Openings),
+            Step::Roots => (Outcome::NotRun, Step::Fill),
+            _ => (Outcome::NotRun, Step::Roots),
+        };
+        for after in &Step::ALL[..4] {
+            let fallen = silent_after(&scene, *after, ("A10", 23_028)).await;
+            let (exact, silent) = proved_by(*after);
+            assert_eq!(fallen.fall_reason, Some(LeaseEvent::TimedOut), "{after}");
+            let document = documents(&scene, &fallen).await.remove(0);
+            let note = fallen.fall_note.as_deref().unwrap_or_default();
+            let words = format!(
+                "in time; node 0 of the lease fell silent in step {silent} (attestation {})",
+                document.id
+            );
+            assert!(note.ends_with(&words), "{note}");
+            assert_eq!(document.verdict, Verdict::Inconclusive, "{after}");
+            let late = finding(&document, FindingCode::StepTimedOut);
+            assert_eq!(late.outcome, Outcome::NotRun);
+            assert_eq!(late.note, format!("The node did not answer step {silent}."));
+            assert_eq!(finding(&document, FindingCode::SdcExact).outcome, exact);
+            let counted = match after {
+                Step::Commit => Outcome::NotRun,
+                _ => Outcome::Met,
+            };
+            let count = finding(&document, FindingCode::InventoryCount);
+            assert_eq!(count.outcome, counted, "{after}: {count:?}");
+            let id = fallen.reservation_id;
+            scene.until(id, ReservationState::Active).await;
+            assert_eq!(scene.leases(id).await.len(), 2, "another one stands in");
+            scene.release_and_close(id).await;
+        }
+        scene.assert_sound().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_falls_silent_after_it_was_caught_has_failed() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        let fallen = silent_after(&scene, Step::Roots, ("T4", 15_360)).await;
+        assert_eq!(fallen.fall_reason, Some(LeaseEvent::Failed));
+        let note = fallen.fall_note.as_deref().unwrap_or_default();
+        let words = "fell silent in step fill, after it had failed inv.identity";
+        assert!(note.contains(words), "{note}");
+        let document = documents(&scene, &fallen).await.remove(0);
+        assert_eq!(document.verdict, Verdict::Fail);
+        let all = store.verifications().across_tenants();
+        let judged = all.of_lease(fallen.id).await.expect("verifications");
+        let rows = all.nodes(judged[0].id).await.expect("its nodes");
+        assert_eq!(
+            rows[0].verdict,
+            Some(Verdict::Fail),
+            "and is not judged again"
+        );
+        scene.close().await;
+    })
+    .await;
+}
