@@ -20,6 +20,7 @@ use market::ids::ProviderId;
 use market::money::Money;
 use market::provider_facts::ProviderFacts;
 use market::spending::SpendingLimits;
+use market::verification::Level;
 use secrecy::SecretString;
 use serde::de::{Error as _, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -266,8 +267,13 @@ pub struct VerifierConfig {
     pub agent_path: Option<PathBuf>,
     /// How long a machine may take to come up.
     pub boot_seconds: u32,
-    /// How long its nodes may take to prove themselves once they are up.
+    /// How long its nodes may take to prove themselves once they are up; with a deeper verification than
+    /// `standard` as much longer as its steps may take longer.
     pub verify_seconds: u32,
+    /// How deeply nodes prove themselves where their demand says nothing: `quick`, `standard` or `deep`.
+    pub level: Level,
+    /// The least that holds for all of them, whatever a demand says.
+    pub least_level: Level,
 }
 
 /// Looking whether nodes in use can be reached.
@@ -430,7 +436,9 @@ pub fn defaults() -> serde_json::Value {
             "cooldown_seconds": 1800,
         },
         "spending": { "gpus": 4_096, "open_holds": 500, "reservations": 2_000 },
-        "verifier": { "boot_seconds": 2700, "verify_seconds": 600 },
+        "verifier": {
+            "boot_seconds": 2700, "verify_seconds": 600, "level": "standard", "least_level": "quick",
+        },
         "reach": {
             "probe_seconds": 60,
             "timeout_seconds": 10,

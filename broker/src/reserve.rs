@@ -27,6 +27,7 @@ use crate::app::Broker;
 use crate::metrics;
 use crate::plan::{self, PlanError};
 use crate::quote::{self, QuoteError};
+use crate::verify;
 
 /// The longest name of a reservation. Units: characters.
 pub const NAME_CHARS: usize = 100;
@@ -263,6 +264,7 @@ async fn take(
         lines: quote.lines,
         gang: falls_as_one(&demand),
         ceiling,
+        verification: verify::level_of(broker, &demand),
         ssh_public_keys: ssh_keys(broker, whose.tenant, particulars.ssh_key_ids).await?,
         tags,
         attribution: particulars.attribution,

@@ -8,10 +8,11 @@
 mod clock;
 mod gang;
 mod history;
+mod level;
 pub(crate) mod push;
 mod script;
-mod verdict;
 mod silence;
+mod verdict;
 
 use std::time::{Duration, Instant};
 
@@ -42,10 +43,11 @@ use verifier::order::{Mode, expected_node, order_for};
 pub(crate) use clock::{GangClock, StepClock};
 pub(crate) use gang::gang_seconds;
 pub use gang::measure_together;
+pub(crate) use level::{level_of, verify_seconds};
 pub(crate) use script::{Enrolment, enrol};
+pub(crate) use silence::judge_silent;
 pub use verdict::{LeaseVerdict, verdict_of};
 
-pub(crate) use silence::judge_silent;
 use crate::app::Broker;
 
 /// How long after its verification a token still tells how that ended: it lies where the tenant reads it
@@ -345,7 +347,8 @@ async fn commit(
         _ => return Err(StepRefusal::Token),
     }
     let node_index = node_of(&lease, &commit.host)?;
-    let opening = opening_of(broker, verification.id, &lease, node_index)?;
+    let level = level_at(broker, &lease).await?;
+    let opening = opening_of(broker, verification.id, &lease, (node_index, level))?;
     let answered = Session::open(opening, commit.clone(), rand::random())?;
     let enrolled = all
         .enrol(
@@ -373,19 +376,26 @@ async fn commit(
     }
 }
 
+/// How deeply the nodes of a lease prove themselves.
+async fn level_at(broker: &Broker, lease: &Lease) -> Result<Level, StepRefusal> {
+    let reservations = broker.store().reservations().across_tenants();
+    let reservation = reservations.find(lease.reservation_id).await?;
+    Ok(reservation.ok_or(StepRefusal::Token)?.verification)
+}
+
 /// What a node of the lease is asked to do.
 fn opening_of(
     broker: &Broker,
     verification_id: VerificationId,
     lease: &Lease,
-    node_index: u32,
+    (node_index, level): (u32, Level),
 ) -> Result<Opening, StepRefusal> {
     let mode = mode_of(broker);
     Ok(Opening {
         verification_id,
         lease_id: lease.id,
         mode,
-        order: order_for(expected(lease)?, node_index, Level::Standard, mode),
+        order: order_for(expected(lease)?, node_index, level, mode),
     })
 }
 

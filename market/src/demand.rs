@@ -22,6 +22,7 @@ pub use terms::{Ceiling, OnUnreachable, Places, Policy, Window};
 use crate::gpu::GpuWanted;
 use crate::offer::Tenancy;
 use crate::tags::Tags;
+use crate::verification::Level;
 
 /// What a tenant asks for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -104,6 +105,10 @@ macro_rules! demand {
             /// Rules that hold whatever the price.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub policy: Option<Policy>,
+            /// How deeply its nodes prove themselves before they are handed over; as the service has
+            /// it, when nothing is said, and never less than the service demands of all.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub verification: Option<Level>,
             /// Free tags.
             #[serde(default, skip_serializing_if = "Tags::is_empty")]
             #[schema(value_type = std::collections::BTreeMap<String, String>)]
@@ -120,6 +125,7 @@ macro_rules! demand {
                     places: self.places.as_ref(),
                     tenancy: self.tenancy.as_deref(),
                     policy: self.policy.as_ref(),
+                    verification: self.verification,
                     tags: &self.tags,
                 }
             }
@@ -140,6 +146,8 @@ pub struct Shared<'a> {
     pub tenancy: Option<&'a [Tenancy]>,
     /// Rules that hold whatever the price.
     pub policy: Option<&'a Policy>,
+    /// How deeply its nodes prove themselves.
+    pub verification: Option<Level>,
     /// Free tags.
     pub tags: &'a Tags,
 }

@@ -45,6 +45,7 @@ mod m20261122_000037_gpu_sightings;
 mod m20261123_000038_sales_of_tenants;
 mod m20261123_000039_spent_rates;
 mod m20261123_000044_reservations_by_age;
+mod m20261123_000045_verification_levels;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -91,6 +92,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261123_000038_sales_of_tenants::Migration),
             Box::new(m20261123_000039_spent_rates::Migration),
             Box::new(m20261123_000044_reservations_by_age::Migration),
+            Box::new(m20261123_000045_verification_levels::Migration),
         ]
     }
 }

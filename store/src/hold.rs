@@ -10,6 +10,7 @@ use market::ids::{
 use market::quote::QuoteLine;
 use market::reservation::ReservationState;
 use market::tags::{Attribution, Tags};
+use market::verification::Level;
 use sea_orm::sea_query::Expr;
 use sea_orm::{ColumnTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter};
 
@@ -43,6 +44,8 @@ pub struct NewReservation {
     pub gang: bool,
     /// What must not be passed, also by a replacement.
     pub ceiling: Option<Ceiling>,
+    /// How deeply its nodes prove themselves.
+    pub verification: Level,
     /// The public SSH keys that its machines get, in OpenSSH form.
     pub ssh_public_keys: Vec<String>,
     /// Free tags.
@@ -166,6 +169,7 @@ impl NewReservation {
             stopped_by: None,
             gpus: in_use.map(|(gpus, _)| gpus),
             units_per_hour: in_use.map(|(_, units)| units),
+            verification: Some(Word(self.verification)),
         }
     }
 }

@@ -10,6 +10,7 @@ use market::ids::{BudgetId, PlanId, PrincipalId, ProjectId, QuoteId, Reservation
 use market::quote::QuoteLine;
 use market::reservation::{CloseReason, ReservationState};
 use market::tags::{Attribution, Tags};
+use market::verification::Level;
 use sea_orm::sea_query::{Expr, ExprTrait, SimpleExpr};
 use sea_orm::{
     ColumnTrait, Condition, DatabaseTransaction, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
@@ -69,6 +70,8 @@ pub struct Reservation {
     pub gang: bool,
     /// What must not be passed, also by a replacement.
     pub ceiling: Option<Ceiling>,
+    /// How deeply its nodes prove themselves.
+    pub verification: Level,
     /// The public SSH keys that its machines get, in OpenSSH form.
     pub ssh_public_keys: Vec<String>,
     /// Free tags.
@@ -119,6 +122,7 @@ impl TryFrom<Model> for Reservation {
             lines: row.lines.0,
             gang: row.gang,
             ceiling: row.ceiling.map(|ceiling| ceiling.0),
+            verification: row.verification.map_or(Level::Standard, |level| level.0),
             ssh_public_keys: row.ssh_public_keys.0,
             tags: row.tags.0,
             attribution: row.attribution.0,

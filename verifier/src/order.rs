@@ -137,7 +137,9 @@ fn real_work(expected: &ExpectedNode, level: Level) -> (MemoryWork, GemmWork) {
     )
 }
 
-fn deadlines(level: Level) -> StepDeadlines {
+/// How long each step of a verification at a level may take.
+#[must_use]
+pub fn deadlines(level: Level) -> StepDeadlines {
     match level {
         Level::Quick | Level::Standard => StepDeadlines {
             roots_ms: 60_000,

@@ -196,6 +196,7 @@ async fn next_offers(
         places: shared.places.cloned(),
         tenancy: shared.tenancy.map(<[_]>::to_vec),
         policy: shared.policy.cloned(),
+        verification: None,
         tags: std::collections::BTreeMap::new(),
     });
     let options = SearchOptions {

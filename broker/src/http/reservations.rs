@@ -13,6 +13,7 @@ use market::demand::{Ceiling, Demand, DemandKind};
 use market::ids::{BudgetId, PlanId, PrincipalId, ProjectId, QuoteId, ReservationId};
 use market::reservation::{CloseReason, ReservationState};
 use market::tags::{Attribution, Tags};
+use market::verification::Level;
 use serde::Serialize;
 use store::StoreError;
 use store::reservations::{Reservation, Wish};
@@ -75,6 +76,8 @@ pub(crate) struct ReservationView {
     gang: bool,
     /// What must not be passed, also by a replacement.
     ceiling: Option<Ceiling>,
+    /// How deeply its nodes prove themselves before they are handed over.
+    verification: Level,
     /// Free tags.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     tags: Tags,
@@ -116,6 +119,7 @@ impl From<&Reservation> for ReservationView {
             lines: row.lines.iter().filter_map(LineView::of).collect(),
             gang: row.gang,
             ceiling: row.ceiling.clone(),
+            verification: row.verification,
             tags: row.tags.clone(),
             attribution: row.attribution.clone(),
             window_end: row.window_end,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use market::attestation::Verdict;
 use market::fabric::Internode;
 use market::ids::{AttestationId, VerificationId};
-use market::verification::{AgentKey, GangAnswer, GangCall};
+use market::verification::{AgentKey, GangAnswer, GangCall, Level};
 use serde::{Deserialize, Serialize};
 use store::leases::Lease;
 use store::verifications::{
@@ -20,7 +20,7 @@ use verifier::attest::attest_together;
 use verifier::challenge::{Judging, Session, StepError, judge_silence};
 use verifier::gang::{Gang, MOST_NODES, Member, absence};
 
-use super::{StepRefusal, json, mode_of, of_token, opening_of, signed};
+use super::{StepRefusal, json, mode_of, of_token, opening_of, signed, verify_seconds};
 use crate::app::Broker;
 
 /// How often a call is taken up again when other nodes were faster.
@@ -184,7 +184,7 @@ impl Scene<'_> {
                     now = Together::Measuring(gang);
                     answer
                 }
-                None if lasted > self.patience() => {
+                None if lasted > self.patience()? => {
                     absent = Some(self.without_the_absent().await?);
                     GangAnswer::Over {
                         verdict: Verdict::Fail,
@@ -228,8 +228,15 @@ impl Scene<'_> {
     }
 
     /// How long nodes that passed wait for those that are still proving themselves.
-    fn patience(&self) -> Duration {
-        Duration::from_secs(self.broker.config().verifier.verify_seconds.into())
+    fn patience(&self) -> Result<Duration, StepRefusal> {
+        let seconds = verify_seconds(self.broker, self.level()?);
+        Ok(Duration::from_secs(seconds.into()))
+    }
+
+    /// How deeply the nodes proved themselves alone: whoever calls here has.
+    fn level(&self) -> Result<Level, StepRefusal> {
+        let first = self.sessions.first().ok_or(StepRefusal::UnknownAgent)?;
+        Ok(session_of(first)?.opening().order.level)
     }
 
     async fn keep(&self, step: &GangStep, stage_before: u32) -> Result<(), StepRefusal> {
@@ -290,7 +297,7 @@ impl Scene<'_> {
 
     /// The signed results of the nodes that never came so far as to be measured with the others.
     async fn without_the_absent(&self) -> Result<Vec<(u32, NewAttestation)>, StepRefusal> {
-        let mut results = Vec::new();
+        let (mut results, level) = (Vec::new(), self.level()?);
         for node_index in 0..self.lease.nodes {
             let judging = self.judging();
             let row = self
@@ -300,7 +307,8 @@ impl Scene<'_> {
             if row.is_some_and(|row| row.verdict.is_some()) {
                 continue;
             }
-            let opening = opening_of(self.broker, self.verification.id, self.lease, node_index)?;
+            let id = self.verification.id;
+            let opening = opening_of(self.broker, id, self.lease, (node_index, level))?;
             let known = match row {
                 Some(row) => session_of(row)?.abandon(judging).attestation().cloned(),
                 None => None,

@@ -22,7 +22,6 @@ use tracing::info;
 use verifier::address::Token;
 use verifier::push::{CLEAR, CLEARED, PushArgs, START, STARTED, clear_input, start_input};
 
-use super::gang_seconds;
 use super::script::{EnrolError, delivery_of, url_of};
 use crate::app::{AgentDelivery, Broker};
 use crate::reach::{LoginFailure, Session, line_of};
@@ -177,14 +176,14 @@ impl<'a> Push<'a> {
             }
             _ => Vec::new(),
         };
-        let verify_seconds = self.broker.config().verifier.verify_seconds;
+        let seconds = self.seconds_left();
         let input = |node: &ProviderNode| {
             start_input(&PushArgs {
                 broker: &url,
                 verification_id: self.id,
                 token: &self.token,
                 host: &node.host,
-                seconds: verify_seconds + gang_seconds(self.lease),
+                seconds,
                 delivery: &delivery,
                 file: &file,
             })
@@ -200,6 +199,13 @@ impl<'a> Push<'a> {
             Ok(())
         });
         first_failure(starts.collect()).await
+    }
+
+    /// Until the lease must have proved itself, and a second at least.
+    fn seconds_left(&self) -> u32 {
+        let deadline = self.lease.verify_deadline.unwrap_or(self.broker.now());
+        let left = (deadline - self.broker.now()).num_seconds().max(1);
+        u32::try_from(left).unwrap_or(u32::MAX)
     }
 
     /// Takes everything of ours off every node. One that lets our key in no more is done already.

@@ -6,12 +6,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::TimeDelta;
 use market::ids::VerificationId;
+use market::verification::Level;
 use store::leases::Lease;
 use store::verifications::{NewVerification, Verification};
 use verifier::address::{BrokerUrl, Token};
 use verifier::delivery::{Delivery, DeliveryError, ScriptArgs, startup_script};
 
 use super::push::PushSecret;
+use super::verify_seconds;
 use crate::app::{AgentDelivery, Broker};
 
 /// Why no script could be made: the lease is not ordered then.
@@ -71,6 +73,7 @@ pub(super) fn url_of(broker: &Broker) -> Result<BrokerUrl, EnrolError> {
 pub(crate) fn enrol(
     broker: &Broker,
     lease: &Lease,
+    level: Level,
     profile: &Profile,
 ) -> Result<Enrolment, EnrolError> {
     let delivery = delivery_of(broker)?;
@@ -87,8 +90,8 @@ pub(crate) fn enrol(
         delivery: &delivery,
     })?;
     let push = (profile.delivery == adapters::Delivery::SshPush).then(|| PushSecret::draw(token));
-    let config = &broker.config().verifier;
-    let deadline = i64::from(config.boot_seconds) + i64::from(config.verify_seconds);
+    let boot_seconds = broker.config().verifier.boot_seconds;
+    let deadline = i64::from(boot_seconds) + i64::from(verify_seconds(broker, level));
     let verification = NewVerification {
         id,
         lease_id: lease.id,

@@ -36,7 +36,15 @@ const TABLES: [(&str, &str); 17] = [
 ];
 
 /// The fields that every kind has: they are listed once.
-const SHARED: [&str; 6] = ["window", "ceiling", "places", "tenancy", "policy", "tags"];
+const SHARED: [&str; 7] = [
+    "window",
+    "ceiling",
+    "places",
+    "tenancy",
+    "policy",
+    "verification",
+    "tags",
+];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/demands")

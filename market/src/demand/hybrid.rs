@@ -2,7 +2,7 @@
 //!
 //! What the whole says holds for both halves, and a half may only narrow it: of ceilings the lower
 //! one, of places, kinds of machine and laws of operators those that both allow, of providers those
-//! that neither denies, of certifications all. A half keeps its own window; the end of the whole ends the fleet.
+//! that neither denies, of certifications all, of verifications the deeper one. A half keeps its own window; the end of the whole ends the fleet.
 
 use super::check::DemandFault;
 use super::{
@@ -10,6 +10,7 @@ use super::{
 };
 use crate::offer::Tenancy;
 use crate::tags::Tags;
+use crate::verification::Level;
 
 /// One half of a hybrid demand.
 #[derive(
@@ -46,6 +47,7 @@ struct Narrowed {
     places: Option<Places>,
     tenancy: Option<Vec<Tenancy>>,
     policy: Option<Policy>,
+    verification: Option<Level>,
     tags: Tags,
 }
 
@@ -61,6 +63,7 @@ impl HybridDemand {
             places: narrowed.places,
             tenancy: narrowed.tenancy,
             policy: narrowed.policy,
+            verification: narrowed.verification,
             tags: narrowed.tags,
             ..own.clone()
         }
@@ -79,6 +82,7 @@ impl HybridDemand {
                 half.places = narrowed.places;
                 half.tenancy = narrowed.tenancy;
                 half.policy = narrowed.policy;
+                half.verification = narrowed.verification;
                 half.tags = narrowed.tags;
                 half
             }};
@@ -187,6 +191,7 @@ impl Narrowed {
                 (whole, own) => own.or(whole).map(<[_]>::to_vec),
             },
             policy: both(whole.policy, own.policy, policy_of_both),
+            verification: whole.verification.max(own.verification),
             tags,
         }
     }
@@ -299,7 +304,7 @@ mod tests {
                     "deny_providers": ["lambda"], "operator_countries": ["DE", "FR"],
                     "certifications": ["ISO 27001"],
                 },
-                "tags": {"team": "a", "stage": "x"},
+                "tags": {"team": "a", "stage": "x"}, "verification": "standard",
                 "window": {"end": "2026-06-01T00:00:00Z"},
             }),
             json!({
@@ -308,9 +313,11 @@ mod tests {
                     "deny_providers": ["runpod"], "allow_ethernet": true, "operator_countries": ["FR"],
                     "certifications": ["c5"],
                 },
-                "tags": {"stage": "train"},
+                "tags": {"stage": "train"}, "verification": "quick",
             }),
-            json!({"places": {"countries": ["FR", "US"]}, "tenancy": ["vm"]}),
+            json!({
+                "places": {"countries": ["FR", "US"]}, "tenancy": ["vm"], "verification": "deep",
+            }),
         );
         assert_eq!(fields_at_fault(demand.clone()), Vec::<String>::new());
         let train = serde_json::to_value(demand.half(Half::Train)).expect("json");
@@ -329,10 +336,15 @@ mod tests {
         );
         assert_eq!(train["tags"], json!({"team": "a", "stage": "train"}));
         assert_eq!(train["window"]["end"], "2026-06-01T00:00:00Z");
+        assert_eq!(
+            train["verification"], "standard",
+            "no less than the whole says"
+        );
         let serve = serde_json::to_value(demand.half(Half::Serve)).expect("json");
         assert_eq!(serve["kind"], "serve_batch");
         assert_eq!(serve["places"]["countries"], json!(["FR"]));
         assert_eq!(serve["tenancy"], json!(["vm"]));
+        assert_eq!(serve["verification"], "deep");
         assert_eq!(serve["policy"]["deny_providers"], json!(["lambda"]));
         assert_eq!(serve["window"], json!({"end": "2026-06-01T00:00:00Z"}));
     }

@@ -5,6 +5,7 @@ use market::ids::{BudgetId, PlanId, PrincipalId, ProjectId, QuoteId, Reservation
 use market::quote::QuoteLine;
 use market::reservation::CloseReason;
 use market::tags::{Attribution, Tags};
+use market::verification::Level;
 use sea_orm::entity::prelude::{
     ActiveModelBehavior, DeriveEntityModel, DerivePrimaryKey, DeriveRelation, EntityTrait,
     EnumIter, PrimaryKeyTrait,
@@ -53,6 +54,8 @@ pub struct Model {
     /// `None`, as is the next: the row is of a release that did not count it.
     pub gpus: Option<i64>,
     pub units_per_hour: Option<i64>,
+    /// `None`: the row is of a release that knew `standard` only.
+    pub verification: Option<Word<Level>>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

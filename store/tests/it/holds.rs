@@ -2,6 +2,7 @@ use market::catalog::OfferDiff;
 use market::lease::LeaseState;
 use market::offer::{Availability, AvailabilityLevel, Offer};
 use market::reservation::{CloseReason, ReservationState};
+use market::verification::Level;
 use store::change::{Change, LeaseFacts, LeaseUpdate, NewLease};
 use store::commands::Command;
 use store::fixture::{TestDatabase, count_rows, for_each_database};
@@ -397,6 +398,34 @@ async fn a_replacement_is_saved_only_while_its_offer_has_nodes() {
         assert_eq!(leases[0].replaced_by, Some(replacement.id));
         assert_eq!(leases[1].replaces, Some(lease));
         assert_eq!(leases[1].offer, other);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reservation_keeps_how_deeply_it_is_verified_and_an_older_one_is_standard() {
+    for_each_database(async |store| {
+        let offers = [offer("a", Availability::exactly(9))];
+        sell(store, &offers, at(0)).await;
+        let whose = tenant(store, "buyer").await;
+        let held = hold(store, whose, &offers[0], 1, at(1))
+            .await
+            .expect("a hold");
+        assert_eq!(held.verification, Level::Deep);
+        let read = async || {
+            let all = store.reservations().across_tenants();
+            all.find(held.id)
+                .await
+                .expect("an answer")
+                .expect("it is there")
+                .verification
+        };
+        assert_eq!(read().await, Level::Deep);
+        let older = "UPDATE reservations SET verification = NULL";
+        store::fixture::execute_raw(store, older)
+            .await
+            .expect("written");
+        assert_eq!(read().await, Level::Standard);
     })
     .await;
 }

@@ -15,6 +15,7 @@ use market::place::Place;
 use market::quantity::GpuCount;
 use market::quote::{Quote, QuoteLine};
 use market::tags::Attribution;
+use market::verification::Level;
 use store::catalog::Generation;
 use store::change::{Change, NewLease, ReservationMove};
 use store::fixture::claim_one;
@@ -130,6 +131,7 @@ pub fn demand() -> Demand {
         places: None,
         tenancy: None,
         policy: None,
+        verification: None,
         tags: std::collections::BTreeMap::new(),
     })
 }
@@ -193,6 +195,7 @@ pub fn new_reservation(project_id: ProjectId, quote: &Quote) -> NewReservation {
         lines: quote.lines.clone(),
         gang: true,
         ceiling: None,
+        verification: Level::Deep,
         ssh_public_keys: vec!["ssh-ed25519 AAAA".to_owned()],
         tags: [("team".to_owned(), "vision".to_owned())].into(),
         attribution: Attribution {

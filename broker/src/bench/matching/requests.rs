@@ -125,6 +125,7 @@ impl Request {
             .filter(|_| !self.countries.is_empty()),
             tenancy: None,
             policy: None,
+            verification: None,
             tags: Tags::default(),
         })
     }

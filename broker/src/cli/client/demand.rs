@@ -13,6 +13,7 @@ use market::money::{Money, Rate};
 use market::offer::Tenancy;
 use market::place::Country;
 use market::tags::Tags;
+use market::verification::Level;
 use serde_json::Value;
 
 use super::word;
@@ -68,6 +69,9 @@ pub(super) struct DemandArgs {
     /// Lets several training nodes be joined by plain Ethernet.
     #[arg(long, requires = "gpu")]
     allow_ethernet: bool,
+    /// How deeply its nodes prove themselves before the hand-off: quick, standard, deep.
+    #[arg(long, value_name = "LEVEL", requires = "gpu", value_parser = word::<Level>)]
+    verification: Option<Level>,
     /// At most so many US dollars per GPU-hour, also for a replacement.
     #[arg(long, value_name = "USD", value_parser = word::<Rate>)]
     max_usd_per_gpu_hour: Option<Rate>,
@@ -145,6 +149,7 @@ impl DemandArgs {
             places: said(places),
             tenancy: said(self.tenancy.clone()),
             policy: said(policy),
+            verification: self.verification,
             tags: Tags::new(),
         })
     }
@@ -185,7 +190,7 @@ mod tests {
     fn short_flags_make_the_demand_that_a_file_would() {
         let line = "--gpu H100-SXM --count 8 --nodes 2 --hours 24 --max-usd-per-gpu-hour 3.50 \
                     --country US --country CA --spot --tenancy bare_metal --not-provider lambda \
-                    --operator-country FR --certification ISO-27001";
+                    --operator-country FR --certification ISO-27001 --verification deep";
         let demand = parsed(line).expect("flags").read().expect("a demand");
         assert_eq!(
             demand,
@@ -194,7 +199,7 @@ mod tests {
                 "window": { "duration_hours": 24 },
                 "ceiling": { "usd_per_gpu_hour": "3.50" },
                 "places": { "countries": ["US", "CA"] },
-                "tenancy": ["bare_metal"],
+                "tenancy": ["bare_metal"], "verification": "deep",
                 "policy": {
                     "deny_providers": ["lambda"], "operator_countries": ["FR"],
                     "certifications": ["iso27001"], "allow_ethernet": false,

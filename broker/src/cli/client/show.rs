@@ -124,6 +124,7 @@ fn print_reservation(it: &Value, nodes: &Value) -> Result<(), Ending> {
         ("kind", text(it, "/kind").replace('_', " ")),
         ("replaced", together.to_owned()),
         ("ceiling", ceiling(it)),
+        ("verification", text(it, "/verification")),
         ("tags", pairs(&it["tags"])),
         ("attribution", pairs(&it["attribution"])),
         ("project", text(it, "/project_id")),

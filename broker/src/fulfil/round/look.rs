@@ -107,7 +107,12 @@ impl Round<'_> {
             verification,
             script,
             ssh_public_key,
-        } = match verify::enrol(self.broker, lease, link.adapter.profile()) {
+        } = match verify::enrol(
+            self.broker,
+            lease,
+            self.reservation.verification,
+            link.adapter.profile(),
+        ) {
             Ok(enrolment) => enrolment,
             Err(error) => return Ok(Learned::because(LeaseEvent::Refused, error.to_string())),
         };
@@ -255,7 +260,7 @@ impl Round<'_> {
             Some(LeaseEvent::Accepted | LeaseEvent::Mismatched)
         );
         let nodes_up = learned.event == Some(LeaseEvent::NodesUp);
-        let alone = self.broker.config().verifier.verify_seconds;
+        let alone = verify::verify_seconds(self.broker, self.reservation.verification);
         let seconds = i64::from(alone) + i64::from(gang_seconds(lease));
         let verify_seconds = TimeDelta::seconds(seconds);
         // What the tenant or we do not want any more fell too, and says why.

@@ -1,0 +1,85 @@
+//! How deeply the nodes of a reservation prove themselves: as its demand says, and never less than is
+//! demanded of all.
+
+use chrono::TimeDelta;
+use market::identity::Role;
+use market::verification::Level;
+use serde_json::json;
+use store::fixture::for_each_database;
+
+use super::gang::documents;
+use super::scene::{Scene, fleet};
+use crate::service::{Service, orderable_demand};
+
+/// How deeply the node of this demand proves itself, and how long it has for that.
+async fn proved_at(scene: &Scene, wanted: Option<&str>) -> (Level, TimeDelta) {
+    let mut demand = fleet(1);
+    if let Some(wanted) = wanted {
+        demand["verification"] = json!(wanted);
+    }
+    let id = scene.reserve_until_active(demand).await;
+    let level = scene.reservation(id).await.verification;
+    let lease = scene.leases(id).await.remove(0);
+    let document = documents(scene, &lease).await.remove(0);
+    assert_eq!(document.level, level, "{wanted:?}");
+    let has = lease.verify_deadline.zip(lease.up_at);
+    let (deadline, up_at) = has.expect("its nodes came up");
+    scene.release_and_close(id).await;
+    (level, deadline - up_at)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
+    for_each_database(async |store| {
+        let mut scene = Scene::open(store).await;
+        let (usual, long) = (TimeDelta::seconds(600), TimeDelta::seconds(600 + 4_860));
+        for (wanted, proved, has) in [
+            (None, Level::Standard, usual),
+            (Some("quick"), Level::Quick, usual),
+            (Some("standard"), Level::Standard, usual),
+            (Some("deep"), Level::Deep, long),
+        ] {
+            assert_eq!(proved_at(&scene, wanted).await, (proved, has), "{wanted:?}");
+        }
+
+        // Whoever runs the service demands more of all, and more still of whoever says nothing.
+        let stricter = |config: &mut broker::config::Config| {
+            config.verifier.level = Level::Deep;
+            config.verifier.least_level = Level::Standard;
+        };
+        scene.restart_as(stricter, |_| true).await;
+        for (wanted, proved) in [
+            (None, Level::Deep),
+            (Some("quick"), Level::Standard),
+            (Some("deep"), Level::Deep),
+        ] {
+            assert_eq!(proved_at(&scene, wanted).await.0, proved, "{wanted:?}");
+        }
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_depth_that_is_not_known_is_refused_by_its_name_and_a_known_one_is_shown() {
+    let service = Service::start().await;
+    let key = service.key("acme", Role::Member).await;
+    crate::service::ssh_key(&service, &key).await;
+    let mut demand = orderable_demand(&service).await;
+    demand["verification"] = json!("thorough");
+    let ask = json!({ "demand": demand });
+    let answer = service.with(&key).post("/v1/reservations", &ask).await;
+    answer.refused(422, "invalid_body");
+    for word in ["thorough", "quick", "standard", "deep"] {
+        assert!(answer.text.contains(word), "{}", answer.text);
+    }
+    demand["verification"] = json!("deep");
+    let ask = json!({ "demand": demand });
+    let answer = service.with(&key).post("/v1/reservations", &ask).await;
+    let placed = answer.expect(201);
+    let path = format!("/v1/reservations/{}", placed["id"].as_str().expect("an id"));
+    let shown = service.with(&key).get(&path).await.expect(200);
+    assert_eq!(shown["verification"], "deep");
+    assert_eq!(shown["demand"]["verification"], "deep");
+    service.stop().await;
+}
