@@ -1,34 +1,39 @@
 //! Pretend nodes: each runs the start-up script of its order as a child process, with a clean
 //! environment, in a directory of its own, in a process group of its own, under a deadline.
 //!
-//! Only process groups that this module started are ever signalled, and only while their leader
+//! Over SSH a node runs what comes with the key that carries the mark of its order, in the same way.
+//!
+//! Only process groups that `process` started are ever signalled, and only while their leader
 //! has not been waited for, so that its number cannot have passed to anyone else. What a script
 //! leaves behind in its group ends with it: a script waits for what it starts.
 
+mod home;
+mod process;
+mod shell;
+
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-use tempfile::TempDir;
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{ChildStderr, ChildStdout};
+use rustix::process::Pid;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, watch};
 use tracing::warn;
 
+use self::home::{Workspace, make_home, write_hardware};
+use self::process::{Process, keep_tail, kill};
+pub(crate) use self::shell::Shell;
 use crate::SimulatorError;
 use crate::hardware::Hardware;
 use crate::machine::Record;
-use crate::ssh::{Port, SshServer};
+use crate::ssh::{Door, Port, SshServer};
 
-/// How much of each stream of a node is kept: its end.
-const KEPT_OUTPUT_BYTES: usize = 16 * 1024;
 /// How long the last output may take to arrive after the whole process group is dead.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 /// How long a simulator that is dropped waits for the processes it has just killed.
@@ -64,10 +69,11 @@ type Key = (String, usize);
 
 #[derive(Default)]
 struct Node {
-    /// The leader of the node's process group, from its start until it is waited for.
-    leader: Option<Pid>,
+    /// The leaders of the node's process groups, each from its start until it is waited for.
+    leaders: Vec<Pid>,
+    /// Absent where none could be made.
+    home: Option<PathBuf>,
     stopped: bool,
-    overran: bool,
     stdout: Arc<Mutex<Vec<u8>>>,
     stderr: Arc<Mutex<Vec<u8>>>,
     end: Option<NodeEnd>,
@@ -76,25 +82,18 @@ struct Node {
 }
 
 impl Node {
-    /// The leader has not been waited for while `leader` is set, so the group is still ours.
-    fn kill(&self) {
-        if let Some(leader) = self.leader {
-            let _ = kill_process_group(leader, Signal::KILL);
-        }
-    }
-
     /// Ends what runs on it and lets nothing more start.
     fn stop(&mut self) {
         self.stopped = true;
         self.ssh = None;
-        self.kill();
+        self.leaders.iter().copied().for_each(kill);
     }
 }
 
 struct Pool {
     nodes: HashMap<Key, Node>,
     /// Where the directories of the nodes are; absent once the simulator has stopped.
-    workspace: Option<TempDir>,
+    workspace: Option<Workspace>,
 }
 
 struct Shared {
@@ -102,6 +101,7 @@ struct Shared {
     reaped: Condvar,
     unfinished: watch::Sender<usize>,
     slots: Arc<Semaphore>,
+    commands: Arc<Semaphore>,
     at_once: u32,
     deadline: Duration,
 }
@@ -109,6 +109,24 @@ struct Shared {
 impl Shared {
     fn pool(&self) -> MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Kills a process of a node unless it has been waited for; says whether it did.
+    fn kill_running(&self, key: &Key, leader: Pid) -> bool {
+        let pool = self.pool();
+        let node = pool.nodes.get(key);
+        let is_ours = node.is_some_and(|node| node.leaders.contains(&leader));
+        if is_ours {
+            kill(leader);
+        }
+        is_ours
+    }
+
+    /// Where the output and the errors of a node are kept.
+    fn kept_output(&self, key: &Key) -> (Arc<Mutex<Vec<u8>>>, Arc<Mutex<Vec<u8>>>) {
+        let pool = self.pool();
+        let kept = |node: &Node| (Arc::clone(&node.stdout), Arc::clone(&node.stderr));
+        pool.nodes.get(key).map(kept).unwrap_or_default()
     }
 }
 
@@ -122,10 +140,7 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// Must be called within a Tokio runtime, on which the nodes are then looked after.
     pub(crate) fn try_new(deadline: Duration, at_once: u32) -> Result<Self, SimulatorError> {
-        let workspace = tempfile::Builder::new()
-            .prefix("simulator-")
-            .tempdir()
-            .map_err(SimulatorError::Workspace)?;
+        let workspace = Workspace::make().map_err(SimulatorError::Workspace)?;
         let shared = Shared {
             pool: Mutex::new(Pool {
                 nodes: HashMap::new(),
@@ -134,6 +149,7 @@ impl Nodes {
             reaped: Condvar::new(),
             unfinished: watch::Sender::new(0),
             slots: Arc::new(Semaphore::new(at_once.max(1) as usize)),
+            commands: Arc::new(Semaphore::new(shell::MOST_COMMANDS)),
             at_once: at_once.max(1),
             deadline,
         };
@@ -160,17 +176,21 @@ impl Nodes {
         let mut due = Vec::new();
         for (index, hardware) in record.hardware().into_iter().enumerate() {
             let key = (record.id.clone(), index);
-            let ssh = self.open_ssh(record, index, &hardware);
-            let hardware = match &ssh {
-                Some(server) => hardware.with_host_key(server.public_key()),
-                None => hardware,
+            let node = match self.make(record, &key, hardware) {
+                Ok(node) => node,
+                Err(error) => {
+                    warn!(machine.id = %record.id, %error, "A pretend node has no home");
+                    let end = Some(NodeEnd::NotStarted(error.to_string()));
+                    Node {
+                        end,
+                        ..Node::default()
+                    }
+                }
             };
-            let node = Node {
-                ssh,
-                ..Node::default()
-            };
-            self.shared.pool().nodes.insert(key.clone(), node);
-            due.push((key, hardware, Unfinished::count(&self.shared)));
+            if node.end.is_none() {
+                due.push((key.clone(), Unfinished::count(&self.shared)));
+            }
+            self.shared.pool().nodes.insert(key, node);
         }
         let slots = record.nodes().clamp(1, self.shared.at_once);
         let shared = Arc::clone(&self.shared);
@@ -180,8 +200,8 @@ impl Nodes {
                 return;
             };
             let slots = Arc::new(slots);
-            for (key, hardware, unfinished) in due {
-                let node = on_its_own(Arc::clone(&shared), key, script.clone(), hardware);
+            for (key, unfinished) in due {
+                let node = on_its_own(Arc::clone(&shared), key, script.clone());
                 let slots = Arc::clone(&slots);
                 tokio::spawn(async move {
                     node.await;
@@ -191,12 +211,44 @@ impl Nodes {
         });
     }
 
+    /// Makes a node with a home, in which stand the keys that it lets in and what it is made of.
+    fn make(&self, record: &Record, key: &Key, hardware: Hardware) -> io::Result<Node> {
+        let folder = {
+            let pool = self.shared.pool();
+            let workspace = pool.workspace.as_ref();
+            let gone = || io::Error::other("the simulator has stopped");
+            workspace.ok_or_else(gone)?.home_of(key)
+        };
+        let (home, keys) = make_home(folder, &record.order.authorized_keys)?;
+        let ssh = self.open_ssh(record, key, keys, &hardware);
+        let hardware = match &ssh {
+            Some(server) => hardware.with_host_key(server.public_key()),
+            None => hardware,
+        };
+        write_hardware(&home, &hardware)?;
+        Ok(Node {
+            home: Some(home),
+            ssh,
+            ..Node::default()
+        })
+    }
+
     /// Starts the SSH server of a node; without one it runs all the same.
-    fn open_ssh(&self, record: &Record, index: usize, hardware: &Hardware) -> Option<SshServer> {
-        let host = &record.hosts.get(index)?.public_ip;
-        let address = (host.as_str(), self.ssh_port());
-        let (user, keys) = (record.ssh_user(), &record.order.authorized_keys);
-        match SshServer::listen(address, user, keys, hardware, &self.runtime) {
+    fn open_ssh(
+        &self,
+        record: &Record,
+        key: &Key,
+        keys: PathBuf,
+        hardware: &Hardware,
+    ) -> Option<SshServer> {
+        let host = &record.hosts.get(key.1)?.public_ip;
+        let door = Door {
+            user: record.ssh_user().to_owned(),
+            keys,
+            mark: record.order.name.clone(),
+            shell: Shell::of(&self.shared, key.clone()),
+        };
+        match SshServer::listen((host, self.ssh_port()), door, hardware, &self.runtime) {
             Ok(server) => Some(server),
             Err(error) => {
                 warn!(machine.id = %record.id, %error, "A pretend node has no SSH server");
@@ -254,7 +306,7 @@ impl Nodes {
         for node in pool.nodes.values_mut() {
             node.stop();
         }
-        let alive = |pool: &mut Pool| pool.nodes.values().any(|node| node.leader.is_some());
+        let alive = |pool: &mut Pool| pool.nodes.values().any(|node| !node.leaders.is_empty());
         let waited = self
             .shared
             .reaped
@@ -287,11 +339,8 @@ impl Drop for Unfinished {
 }
 
 /// Runs one node and keeps how it ended.
-async fn on_its_own(shared: Arc<Shared>, key: Key, script: String, hardware: Hardware) {
-    let end = match serde_json::to_string_pretty(&hardware) {
-        Ok(hardware) => run(&shared, &key, &script, &hardware).await,
-        Err(error) => NodeEnd::NotStarted(error.to_string()),
-    };
+async fn on_its_own(shared: Arc<Shared>, key: Key, script: String) {
+    let end = run(&shared, &key, &script).await;
     if let NodeEnd::NotStarted(why) = &end {
         warn!(machine.id = %key.0, "A pretend node's script could not be started: {why}");
     }
@@ -301,138 +350,50 @@ async fn on_its_own(shared: Arc<Shared>, key: Key, script: String, hardware: Har
 }
 
 /// Runs one node's script to its end, its deadline or its machine's end.
-async fn run(shared: &Arc<Shared>, key: &Key, script: &str, hardware: &str) -> NodeEnd {
-    let mut child = match launch(shared, key, script, hardware) {
-        Ok(Some(child)) => child,
+async fn run(shared: &Arc<Shared>, key: &Key, script: &str) -> NodeEnd {
+    let started = write_script(shared, key, script).and_then(|path| {
+        let Some(path) = path else { return Ok(None) };
+        let words = [OsStr::new("/bin/sh"), path.as_os_str()];
+        Process::start(shared, key, &words, Stdio::null())
+    });
+    let mut process = match started {
+        Ok(Some(process)) => process,
         Ok(None) => return NodeEnd::Stopped,
         Err(error) => return NodeEnd::NotStarted(error.to_string()),
     };
-    let (stdout, stderr) = {
-        let pool = shared.pool();
-        let node = &pool.nodes[key];
-        (Arc::clone(&node.stdout), Arc::clone(&node.stderr))
-    };
-    let streams = (
-        child
-            .stdout
-            .take()
-            .and_then(|stream| ChildStdout::from_std(stream).ok()),
-        child
-            .stderr
-            .take()
-            .and_then(|stream| ChildStderr::from_std(stream).ok()),
-    );
+    let (stdout, stderr) = shared.kept_output(key);
+    let streams = (process.stdout.take(), process.stderr.take());
     let reading = tokio::spawn(async move {
         tokio::join!(keep_tail(streams.0, &stdout), keep_tail(streams.1, &stderr));
     });
-    let mut exit = wait_in_thread(shared, key, child);
-    let status = tokio::select! {
-        status = &mut exit => status,
-        () = tokio::time::sleep(shared.deadline) => {
-            if let Some(node) = shared.pool().nodes.get_mut(key).filter(|node| node.leader.is_some()) {
-                node.overran = true;
-                node.kill();
-            }
-            exit.await
-        }
-    };
+    let ended = process.ended(shared, key).await;
     let stop_reading = reading.abort_handle();
     if tokio::time::timeout(OUTPUT_GRACE, reading).await.is_err() {
         stop_reading.abort();
     }
-    let pool = shared.pool();
-    let node = &pool.nodes[key];
-    match status {
-        _ if node.stopped => NodeEnd::Stopped,
-        _ if node.overran => NodeEnd::DeadlinePassed,
-        Ok(Ok(status)) => match (status.code(), status.signal()) {
+    let was_stopped = shared.pool().nodes.get(key).is_none_or(|node| node.stopped);
+    match ended.status {
+        _ if was_stopped => NodeEnd::Stopped,
+        _ if ended.overran => NodeEnd::DeadlinePassed,
+        Some(Ok(status)) => match (status.code(), status.signal()) {
             (Some(code), _) => NodeEnd::Exited(code),
             (None, signal) => NodeEnd::Signalled(signal.unwrap_or_default()),
         },
-        Ok(Err(error)) => NodeEnd::NotStarted(error.to_string()),
-        Err(_) => NodeEnd::Stopped,
+        Some(Err(error)) => NodeEnd::NotStarted(error.to_string()),
+        None => NodeEnd::Stopped,
     }
 }
 
-/// Starts the process and notes its leader under one lock, so that whoever stops the machine
-/// sees either no process or one it can kill. None when the machine has been stopped meanwhile.
-fn launch(shared: &Shared, key: &Key, script: &str, hardware: &str) -> io::Result<Option<Child>> {
-    let mut pool = shared.pool();
-    let Pool { nodes, workspace } = &mut *pool;
-    let (Some(node), Some(workspace)) = (nodes.get_mut(key), workspace) else {
+/// Puts the script into its node's home; none when the machine has been stopped meanwhile.
+fn write_script(shared: &Shared, key: &Key, script: &str) -> io::Result<Option<PathBuf>> {
+    let pool = shared.pool();
+    let Some(home) = pool.nodes.get(key).and_then(|node| node.home.as_ref()) else {
         return Ok(None);
     };
-    if node.stopped {
+    if pool.workspace.is_none() {
         return Ok(None);
     }
-    let home = workspace.path().join(format!("{}-{}", key.0, key.1));
-    let (script_path, hardware_path) = write_files(&home, script, hardware)?;
-    let mut command = Command::new("/bin/sh");
-    command.arg(script_path).env_clear().current_dir(&home);
-    command
-        .env("HOME", &home)
-        .env("SIMULATED_NODE", hardware_path);
-    if let Some(path) = std::env::var_os("PATH") {
-        command.env("PATH", path);
-    }
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0);
-    let child = command.spawn()?;
-    node.leader = Some(Pid::from_child(&child));
-    Ok(Some(child))
-}
-
-fn write_files(home: &Path, script: &str, hardware: &str) -> io::Result<(PathBuf, PathBuf)> {
-    fs::create_dir(home)?;
-    let script_path = home.join("start-up-script");
-    fs::write(&script_path, script)?;
-    let hardware_path = home.join("simulated-node.json");
-    fs::write(&hardware_path, hardware)?;
-    Ok((script_path, hardware_path))
-}
-
-/// Waits for the leader in a thread of its own: first until it has exited, then, before anyone
-/// has taken its number back, kills what it left in its group, and only then waits for it.
-fn wait_in_thread(
-    shared: &Arc<Shared>,
-    key: &Key,
-    mut child: Child,
-) -> oneshot::Receiver<io::Result<ExitStatus>> {
-    let (sender, receiver) = oneshot::channel();
-    let (shared, key) = (Arc::clone(shared), key.clone());
-    std::thread::spawn(move || {
-        let leader = WaitId::Pid(Pid::from_child(&child));
-        let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        while matches!(waitid(leader.clone(), exited), Err(error) if error == rustix::io::Errno::INTR)
-        {
-        }
-        let mut pool = shared.pool();
-        let status = if let Some(node) = pool.nodes.get_mut(&key) {
-            node.kill();
-            node.leader = None;
-            child.wait()
-        } else {
-            child.wait()
-        };
-        drop(pool);
-        shared.reaped.notify_all();
-        // The receiver is gone when the runtime is.
-        let _ = sender.send(status);
-    });
-    receiver
-}
-
-/// Reads a stream to its end and keeps the last of it.
-async fn keep_tail(stream: Option<impl AsyncRead + Unpin>, kept: &Mutex<Vec<u8>>) {
-    let Some(mut stream) = stream else { return };
-    let mut chunk = [0; 4096];
-    while let Ok(read @ 1..) = stream.read(&mut chunk).await {
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend_from_slice(&chunk[..read]);
-        let excess = kept.len().saturating_sub(KEPT_OUTPUT_BYTES);
-        kept.drain(..excess);
-    }
+    let path = home.join("start-up-script");
+    fs::write(&path, script)?;
+    Ok(Some(path))
 }

@@ -1,5 +1,9 @@
 //! The SSH servers of pretend nodes: each with a host key of its own, letting in the public keys
-//! that its order installed and nothing else, answering a handful of commands.
+//! in the home of its node and nothing else, answering a handful of commands.
+//!
+//! One key gets a shell: the one that carries the mark of the node's order as its comment. Whoever
+//! placed the order had its start-up script run here just so. A tenant's key never does: it stands
+//! beside that mark without knowing it, and a shell of a pretend node is one of this machine.
 //!
 //! Each node has a loopback address of its own, and all of a simulator share one port: real nodes
 //! answer at port 22, which a simulator may not take. That port is bound on `127.0.0.1` for as long
@@ -9,6 +13,7 @@ mod session;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +32,7 @@ use tracing::debug;
 use self::session::Session;
 use crate::SimulatorError;
 use crate::hardware::Hardware;
+use crate::node::Shell;
 
 /// How long a connection may lie idle, in real time.
 const IDLE: Duration = Duration::from_secs(60);
@@ -56,23 +62,33 @@ impl Port {
     }
 }
 
-/// Who is let in, and what is answered.
+/// Who is let in where, and who gets a shell there.
+pub(crate) struct Door {
+    /// Under this name.
+    pub(crate) user: String,
+    /// The file of the public keys that are let in.
+    pub(crate) keys: PathBuf,
+    /// The comment of the key that gets a shell.
+    pub(crate) mark: String,
+    /// What runs its commands.
+    pub(crate) shell: Shell,
+}
+
+/// What is answered to those without a shell.
 #[derive(Debug)]
 struct Manner {
-    user: String,
-    authorized: Vec<PublicKey>,
     host_name: String,
     gpu_list: String,
 }
 
 /// Whether whoever comes is let as far as the host key, and which key that is.
 #[derive(Debug, Clone)]
-struct Door {
+struct Threshold {
     is_open: bool,
     config: Arc<Config>,
 }
 
-impl Door {
+impl Threshold {
     fn with_new_key() -> (Self, PublicKey) {
         // Whatever the seed of the simulator: a key that follows from it would be everybody's.
         let seed: [u8; 32] = rand::rng().random();
@@ -86,11 +102,11 @@ impl Door {
             nodelay: true,
             ..Config::default()
         };
-        let door = Self {
+        let threshold = Self {
             is_open: true,
             config: Arc::new(config),
         };
-        (door, public_key)
+        (threshold, public_key)
     }
 }
 
@@ -98,7 +114,7 @@ impl Door {
 #[derive(Debug)]
 pub(crate) struct SshServer {
     public_key: PublicKey,
-    door: watch::Sender<Door>,
+    threshold: watch::Sender<Threshold>,
     serving: JoinHandle<()>,
 }
 
@@ -108,8 +124,7 @@ impl SshServer {
     /// Errors: an address that is not loopback, or cannot be had.
     pub(crate) fn listen(
         (host, port): (&str, u16),
-        user: &str,
-        authorized_keys: &[String],
+        door: Door,
         hardware: &Hardware,
         runtime: &Handle,
     ) -> io::Result<Self> {
@@ -118,11 +133,6 @@ impl SshServer {
             return Err(io::Error::other("a pretend node is on loopback alone"));
         }
         let manner = Manner {
-            user: user.to_owned(),
-            authorized: authorized_keys
-                .iter()
-                .filter_map(|line| PublicKey::from_openssh(line).ok())
-                .collect(),
             host_name: hardware.host_name(),
             gpu_list: hardware.gpu_list(),
         };
@@ -130,12 +140,13 @@ impl SshServer {
         listener.set_nonblocking(true)?;
         let _entered = runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let (door, public_key) = Door::with_new_key();
-        let (door, at_door) = watch::channel(door);
+        let (threshold, public_key) = Threshold::with_new_key();
+        let (threshold, watched) = watch::channel(threshold);
+        let house = Arc::new((door, manner));
         Ok(Self {
             public_key,
-            door,
-            serving: runtime.spawn(accept(listener, at_door, Arc::new(manner))),
+            threshold,
+            serving: runtime.spawn(accept(listener, watched, house)),
         })
     }
 
@@ -148,14 +159,15 @@ impl SshServer {
 
     /// Hangs up on whoever is there and on whoever comes, or lets them come again.
     pub(crate) fn set_open(&mut self, is_open: bool) {
-        self.door.send_modify(|door| door.is_open = is_open);
+        self.threshold
+            .send_modify(|threshold| threshold.is_open = is_open);
     }
 
     /// Takes another host key, as a machine that was made anew does.
     pub(crate) fn change_host_key(&mut self) {
-        let (door, public_key) = Door::with_new_key();
+        let (threshold, public_key) = Threshold::with_new_key();
         self.public_key = public_key;
-        self.door.send_replace(door);
+        self.threshold.send_replace(threshold);
     }
 }
 
@@ -168,26 +180,26 @@ impl Drop for SshServer {
 /// Serves until it is dropped, and every connection with it.
 async fn accept(
     listener: tokio::net::TcpListener,
-    mut door: watch::Receiver<Door>,
-    manner: Arc<Manner>,
+    mut threshold: watch::Receiver<Threshold>,
+    house: Arc<(Door, Manner)>,
 ) {
     let mut sessions = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             // The sender lives as long as this task.
-            _ = door.changed() => {
+            _ = threshold.changed() => {
                 sessions.abort_all();
                 continue;
             }
         };
         let (is_open, config) = {
-            let door = door.borrow();
-            (door.is_open, Arc::clone(&door.config))
+            let threshold = threshold.borrow();
+            (threshold.is_open, Arc::clone(&threshold.config))
         };
         match accepted {
             Ok((stream, _)) if is_open => {
-                sessions.spawn(serve(stream, config, Arc::clone(&manner)));
+                sessions.spawn(serve(stream, config, Arc::clone(&house)));
             }
             Ok((stream, _)) => drop(stream),
             // Out of file handles: the next connection may find one.
@@ -197,10 +209,10 @@ async fn accept(
     }
 }
 
-async fn serve(stream: TcpStream, config: Arc<Config>, manner: Arc<Manner>) {
+async fn serve(stream: TcpStream, config: Arc<Config>, house: Arc<(Door, Manner)>) {
     let ended = async {
         let (stream, _cut) = cut_on_drop(stream)?;
-        run_stream(config, stream, Session::of(manner)).await?.await
+        run_stream(config, stream, Session::of(house)).await?.await
     };
     // Whoever only looks at the host key hangs up in the middle.
     if let Err(error) = ended.await {

@@ -1,5 +1,7 @@
 //! One SSH connection to a pretend node.
 
+use std::collections::HashMap;
+use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,38 +9,73 @@ use russh::keys::PublicKey;
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, VerifiedPublicKey};
 use russh::{Channel, ChannelId, Error};
 
-use super::Manner;
+use super::{Door, Manner};
 
 /// What a node says to whoever asks for a shell.
 const NO_SHELL: &str = "This is a pretend node: it answers `hostname`, `nvidia-smi -L`, `nvidia-smi dmon -c N`, `echo` and `true`.\r\n";
+/// Channels of one connection on which no command runs yet.
+const MOST_CHANNELS: usize = 8;
 /// The most looks at the load that are taken, a second each.
 const MOST_LOOKS: u32 = 60;
 
 pub(super) struct Session {
-    manner: Arc<Manner>,
+    house: Arc<(Door, Manner)>,
+    has_shell: bool,
+    /// Where no command runs yet, of whoever has a shell.
+    channels: HashMap<ChannelId, Channel<Msg>>,
+}
+
+/// What a key may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Right {
+    None,
+    Questions,
+    Shell,
 }
 
 impl Session {
-    pub(super) const fn of(manner: Arc<Manner>) -> Self {
-        Self { manner }
+    pub(super) fn of(house: Arc<(Door, Manner)>) -> Self {
+        Self {
+            house,
+            has_shell: false,
+            channels: HashMap::new(),
+        }
     }
 
-    fn lets_in(&self, user: &str, key: &PublicKey) -> bool {
-        let same = |known: &PublicKey| known.key_data() == key.key_data();
-        user == self.manner.user && self.manner.authorized.iter().any(same)
+    /// The file is read each time: who has a shell may take keys out of it.
+    fn right_of(&self, user: &str, key: &PublicKey) -> Right {
+        let door = &self.house.0;
+        if user != door.user {
+            return Right::None;
+        }
+        let lines = fs::read_to_string(&door.keys).unwrap_or_default();
+        right_in(&lines, &door.mark, key)
     }
 
     fn answer(&self, user: &str, key: &PublicKey) -> Auth {
-        if self.lets_in(user, key) {
-            Auth::Accept
-        } else {
-            Auth::reject()
+        match self.right_of(user, key) {
+            Right::None => Auth::reject(),
+            Right::Questions | Right::Shell => Auth::Accept,
         }
     }
 }
 
-/// What a command prints, and its exit status.
-fn run(manner: &Manner, command: &str) -> (String, u32) {
+/// What a key may do, by the lines of the keys that are let in.
+fn right_in(lines: &str, mark: &str, key: &PublicKey) -> Right {
+    let of_key = |line: &&str| {
+        let known = PublicKey::from_openssh(line);
+        known.is_ok_and(|known| known.key_data() == key.key_data())
+    };
+    let has_mark = |line: &str| !mark.is_empty() && line.split(' ').nth(2) == Some(mark);
+    match lines.lines().find(of_key) {
+        None => Right::None,
+        Some(line) if has_mark(line) => Right::Shell,
+        Some(_) => Right::Questions,
+    }
+}
+
+/// What a command of whoever has no shell prints, and its exit status.
+fn answer_to(manner: &Manner, command: &str) -> (String, u32) {
     let words: Vec<&str> = command.split_whitespace().collect();
     match words.as_slice() {
         ["hostname"] => (format!("{}\n", manner.host_name), 0),
@@ -101,15 +138,19 @@ impl Handler for Session {
         user: &str,
         key: VerifiedPublicKey<'_>,
     ) -> Result<Auth, Error> {
+        self.has_shell = self.right_of(user, key.public_key) == Right::Shell;
         Ok(self.answer(user, key.public_key))
     }
 
     async fn channel_open_session(
         &mut self,
-        _: Channel<Msg>,
+        channel: Channel<Msg>,
         reply: ChannelOpenHandle,
         _: &mut russh::server::Session,
     ) -> Result<(), Error> {
+        if self.has_shell && self.channels.len() < MOST_CHANNELS {
+            self.channels.insert(channel.id(), channel);
+        }
         reply.accept().await;
         Ok(())
     }
@@ -121,7 +162,21 @@ impl Handler for Session {
         session: &mut russh::server::Session,
     ) -> Result<(), Error> {
         let command = String::from_utf8_lossy(command);
-        let said = run(&self.manner, &command);
+        if let Some(opened) = self.channels.remove(&channel) {
+            session.channel_success(channel)?;
+            let (shell, command) = (self.house.0.shell.clone(), command.into_owned());
+            let caller = session.handle();
+            // It goes on when the caller hangs up, as it would on a real node.
+            tokio::spawn(async move {
+                let (status, _line) = shell.run(&command, opened.into_stream()).await;
+                // The caller may be gone by now.
+                let _ = caller.exit_status_request(channel, status).await;
+                let _ = caller.eof(channel).await;
+                let _ = caller.close(channel).await;
+            });
+            return Ok(());
+        }
+        let said = answer_to(&self.house.1, &command);
         // A look takes a second, as on a real one.
         tokio::time::sleep(Duration::from_secs(looks(&command).into())).await;
         finish(session, channel, said)
@@ -141,22 +196,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_answered_or_refused_and_never_run() {
+    fn without_a_shell_a_command_is_answered_or_refused_and_never_run() {
         let manner = Manner {
-            user: "ubuntu".into(),
-            authorized: Vec::new(),
             host_name: "node-7".into(),
             gpu_list: "GPU 0: H100-SXM (UUID: GPU-1)\n".into(),
         };
-        assert_eq!(run(&manner, "hostname"), ("node-7\n".into(), 0));
-        assert_eq!(run(&manner, "nvidia-smi -L"), (manner.gpu_list.clone(), 0));
-        assert_eq!(run(&manner, "echo  a b; id"), ("a b; id\n".into(), 0));
-        assert_eq!(run(&manner, "id").1, 127);
-        let (load, status) = run(&manner, "nvidia-smi dmon -c 2");
+        assert_eq!(answer_to(&manner, "hostname"), ("node-7\n".into(), 0));
+        assert_eq!(
+            answer_to(&manner, "nvidia-smi -L"),
+            (manner.gpu_list.clone(), 0)
+        );
+        assert_eq!(answer_to(&manner, "echo  a b; id"), ("a b; id\n".into(), 0));
+        assert_eq!(answer_to(&manner, "id").1, 127);
+        let (load, status) = answer_to(&manner, "nvidia-smi dmon -c 2");
         assert_eq!((load.lines().count(), status), (4, 0), "{load}");
         for none in ["0", "-1", "x"] {
-            assert_eq!(run(&manner, &format!("nvidia-smi dmon -c {none}")).1, 127);
+            assert_eq!(
+                answer_to(&manner, &format!("nvidia-smi dmon -c {none}")).1,
+                127
+            );
         }
         assert_eq!(looks("nvidia-smi dmon -c 4000000000"), MOST_LOOKS);
+    }
+
+    #[test]
+    fn only_the_key_with_the_mark_of_the_order_gets_a_shell() {
+        const OURS: &str =
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL/jvLoaH32TkoT3REDQJN2Kns8sKpmipKlobgQsB0mt";
+        const OTHER: &str =
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
+        let key = |line| PublicKey::from_openssh(line).expect("a key");
+        let lines = format!("{OTHER} laptop\n{OURS} gpub-1\n");
+        assert_eq!(right_in(&lines, "gpub-1", &key(OURS)), Right::Shell);
+        assert_eq!(right_in(&lines, "gpub-1", &key(OTHER)), Right::Questions);
+        assert_eq!(right_in(&lines, "gpub-2", &key(OURS)), Right::Questions);
+        assert_eq!(right_in(OTHER, "", &key(OTHER)), Right::Questions);
+        assert_eq!(right_in(OTHER, "gpub-1", &key(OURS)), Right::None);
     }
 }

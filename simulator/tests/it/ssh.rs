@@ -3,13 +3,15 @@
 use std::env;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::json;
 use simulator::NodeRunner;
 use simulator::Provider::Runpod;
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use crate::stage::{Stage, body, but, rental};
@@ -46,6 +48,12 @@ impl Pair {
     fn public(&self) -> String {
         std::fs::read_to_string(self.0.path().join("key.pub")).unwrap()
     }
+
+    /// The public half without its comment.
+    fn material(&self) -> String {
+        let public = self.public();
+        public.split(' ').take(2).collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// A node as a tenant sees it.
@@ -75,6 +83,10 @@ impl Node {
     }
 
     async fn ssh(&self, key: &Path, user: &str, command: &str) -> Output {
+        self.command(key, user, command).output().await.unwrap()
+    }
+
+    fn command(&self, key: &Path, user: &str, command: &str) -> Command {
         let known = self.known_hosts.path().join("known");
         let mut ssh = Command::new("ssh");
         ssh.args([
@@ -95,7 +107,8 @@ impl Node {
             &format!("{user}@{}", self.host),
             command,
         ]);
-        ssh.env_remove("SSH_AUTH_SOCK").output().await.unwrap()
+        ssh.env_remove("SSH_AUTH_SOCK").stdin(Stdio::null());
+        ssh
     }
 
     async fn says(&self, key: &Path, user: &str, command: &str) -> String {
@@ -177,25 +190,30 @@ async fn a_machine_drops_off_the_network_and_comes_back_and_may_change_its_host_
     stage.simulator.stop().await;
 }
 
+/// A pod of this name that lets in these keys, and is up.
+async fn pod(name: &str, keys: &str) -> (Stage, String) {
+    let stage = Stage::with(|config| config.node_runner = NodeRunner::Run).await;
+    let pod = json!({
+        "name": name, "cloud": "SECURE", "gpu": { "id": "NVIDIA H100 80GB HBM3", "count": 1 },
+        "image": "any:1", "disk": 50, "ports": ["22/tcp"], "dataCenterIds": ["US-KS-2"],
+        "env": { "PUBLIC_KEY": keys }, "args": "sh -c 'cat \"$SIMULATED_NODE\"'",
+    });
+    let request = stage.request(Runpod, Method::POST, "/v2/pods").json(&pod);
+    let made = body(request.send().await.unwrap(), 201).await;
+    stage.clock.turn(120);
+    stage.simulator.settle().await;
+    (stage, made["id"].as_str().unwrap().to_owned())
+}
+
 #[tokio::test]
 async fn a_pod_is_reached_where_its_provider_says() {
     let Some(key) = Pair::make().await else {
         return;
     };
-    let stage = Stage::with(|config| config.node_runner = NodeRunner::Run).await;
-    let pod = json!({
-        "name": "pod", "cloud": "SECURE", "gpu": { "id": "NVIDIA H100 80GB HBM3", "count": 1 },
-        "image": "any:1", "disk": 50, "ports": ["22/tcp"], "dataCenterIds": ["US-KS-2"],
-        "env": { "PUBLIC_KEY": key.public() }, "args": "sh -c 'cat \"$SIMULATED_NODE\"'",
-    });
-    let request = stage.request(Runpod, Method::POST, "/v2/pods").json(&pod);
-    let made = body(request.send().await.unwrap(), 201).await;
-    let id = made["id"].as_str().unwrap();
-    stage.clock.turn(120);
-    stage.simulator.settle().await;
+    let (stage, id) = pod("pod", &key.public()).await;
     let shown = stage.request(Runpod, Method::GET, &format!("/v2/pods/{id}"));
     let shown = body(shown.send().await.unwrap(), 200).await;
-    let node = Node::of(&stage, id, 0);
+    let node = Node::of(&stage, &id, 0);
     let direct = &shown["ssh"]["direct"];
     assert_eq!(
         (&direct["host"], &direct["port"]),
@@ -203,4 +221,50 @@ async fn a_pod_is_reached_where_its_provider_says() {
     );
     node.says(&key.private(), "root", "hostname").await;
     stage.simulator.stop().await;
+}
+
+#[tokio::test]
+async fn the_key_with_the_mark_of_its_order_has_a_shell_on_a_node_and_no_other_key_has() {
+    let (Some(ours), Some(tenants)) = (Pair::make().await, Pair::make().await) else {
+        return;
+    };
+    let marked = format!("{} gpub-7", ours.material());
+    let keys = format!("{}\n{marked}", tenants.public().trim());
+    let (stage, id) = pod("gpub-7", &keys).await;
+    let node = Node::of(&stage, &id, 0);
+    let said = node
+        .says(
+            &ours.private(),
+            "root",
+            "cd; pwd; wc -l < .ssh/authorized_keys; exit 0",
+        )
+        .await;
+    let home = format!("{id}-0\n2\n");
+    assert!(said.ends_with(&home), "{said}");
+    let failed = node.ssh(&ours.private(), "root", "cat >&2; exit 3").await;
+    assert_eq!(failed.status.code(), Some(3));
+    let refused = node.ssh(&tenants.private(), "root", "cd; pwd").await;
+    assert_eq!(refused.status.code(), Some(127), "{refused:?}");
+
+    // What runs when its caller has hung up runs on, and ends with its machine.
+    let began = Instant::now();
+    let stay = "echo $$; exec >/dev/null 2>&1 </dev/null; timeout 600 sleep 600";
+    let process = {
+        let mut ssh = node.command(&ours.private(), "root", stay);
+        let mut child = ssh.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        said.read_line(&mut line).await.unwrap();
+        child.kill().await.unwrap();
+        PathBuf::from("/proc").join(line.trim())
+    };
+    assert!(process.exists(), "{}", process.display());
+    let without_ours = "grep -v gpub-7 .ssh/authorized_keys > new; mv new .ssh/authorized_keys";
+    node.says(&ours.private(), "root", without_ours).await;
+    let refused = node.ssh(&ours.private(), "root", "true").await;
+    assert_eq!(refused.status.code(), Some(255), "a key that was taken out");
+    node.says(&tenants.private(), "root", "true").await;
+    stage.simulator.stop().await;
+    assert!(!process.exists(), "it ends with its machine");
+    assert!(began.elapsed() < Duration::from_secs(60));
 }

@@ -1,0 +1,85 @@
+//! Commands that come to a node over SSH, for whoever holds the key that carries the mark of its
+//! order: the order's own start-up script is run just so.
+
+use std::ffi::OsStr;
+use std::process::Stdio;
+use std::sync::{Arc, Weak};
+
+use tokio::io::{AsyncRead, AsyncWrite, WriteHalf, copy, split};
+use tokio::time::timeout;
+
+use super::process::{Process, keep_tail};
+use super::{Key, OUTPUT_GRACE, Shared, Unfinished};
+
+/// Commands that run at once, on all nodes together.
+pub(super) const MOST_COMMANDS: usize = 64;
+/// The exit status of a command that was not run, or did not end by itself.
+const NOT_RUN: u32 = 126;
+
+/// What runs commands on a node.
+#[derive(Clone)]
+pub(crate) struct Shell {
+    shared: Weak<Shared>,
+    key: Key,
+}
+
+impl Shell {
+    pub(super) fn of(shared: &Arc<Shared>, key: Key) -> Self {
+        Self {
+            shared: Arc::downgrade(shared),
+            key,
+        }
+    }
+
+    /// Runs a command until it ends, its deadline or its machine's end, with a connection as its
+    /// input and output; gives its exit status. Whoever calls may hang up before it ends.
+    ///
+    /// With the status comes the end of the connection that was written to: it hangs up when it is
+    /// dropped.
+    pub(crate) async fn run<C>(&self, command: &str, over: C) -> (u32, Option<WriteHalf<C>>)
+    where
+        C: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        let (mut heard, mut said) = split(over);
+        let Some(shared) = self.shared.upgrade() else {
+            return (NOT_RUN, Some(said));
+        };
+        let Ok(_place) = Arc::clone(&shared.commands).try_acquire_owned() else {
+            return (NOT_RUN, Some(said));
+        };
+        let _unfinished = Unfinished::count(&shared);
+        let words = ["/bin/sh", "-c", command].map(OsStr::new);
+        let started = Process::start(&shared, &self.key, &words, Stdio::piped());
+        let Ok(Some(mut process)) = started else {
+            return (NOT_RUN, Some(said));
+        };
+        let (_, kept) = shared.kept_output(&self.key);
+        let (stdin, stdout) = (process.stdin.take(), process.stdout.take());
+        let stderr = process.stderr.take();
+        let listening = tokio::spawn(async move {
+            if let Some(mut stdin) = stdin {
+                // It ends when the caller has said all, or the command hears no more.
+                let _ = copy(&mut heard, &mut stdin).await;
+            }
+        });
+        let speaking = tokio::spawn(async move {
+            let speak = async {
+                if let Some(mut stdout) = stdout {
+                    // Nobody may listen any more.
+                    let _ = copy(&mut stdout, &mut said).await;
+                }
+            };
+            tokio::join!(speak, keep_tail(stderr, &kept));
+            said
+        });
+        let ended = process.ended(&shared, &self.key).await;
+        listening.abort();
+        let stop_speaking = speaking.abort_handle();
+        let said = timeout(OUTPUT_GRACE, speaking).await;
+        stop_speaking.abort();
+        let status = ended.status.and_then(Result::ok);
+        let code = status.and_then(|status| status.code());
+        let code = code.and_then(|code| u32::try_from(code).ok());
+        (code.unwrap_or(NOT_RUN), said.ok().and_then(Result::ok))
+    }
+}
