@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod calibration;
 mod cheats;
 mod command;
