@@ -127,7 +127,8 @@ pub trait Device: Send {
     }
 
     /// Copies within memory and gives the rate, bytes read plus bytes written. The contents are lost.
-    /// A copy that is not what was copied is an error. Units: 1e6 bytes per second.
+    /// A copy that is not what was copied is an error. `sample` counts those of a rate from zero, here
+    /// and below. Units: 1e6 bytes per second.
     fn copy_mb_per_s(&mut self, sample: u32) -> Result<u64, DeviceError>;
 
     /// Measures another rate once, where the device can. The contents of memory are lost.

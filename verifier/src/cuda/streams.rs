@@ -60,8 +60,8 @@ impl CudaGpu {
     }
 
     /// Copies an array to another one. Units: 1e6 bytes per second, read plus written.
-    pub fn copies(&mut self) -> Result<u64, DeviceError> {
-        self.copied_by(|gpu, arrays| {
+    pub fn copies(&mut self, sample: u32) -> Result<u64, DeviceError> {
+        self.copied_by(sample, |gpu, arrays| {
             let arguments = [
                 Argument::from(arrays.address(0)),
                 Argument::from(arrays.address(1)),
@@ -73,16 +73,19 @@ impl CudaGpu {
 
     /// Copies an array to another one by the driver's own call. Units: 1e6 bytes per second, read plus
     /// written.
-    pub fn driver_copies(&mut self) -> Result<u64, DeviceError> {
-        self.copied_by(|gpu, arrays| gpu.driver_copy(arrays.address(0), arrays.address(1), arrays))
+    pub fn driver_copies(&mut self, sample: u32) -> Result<u64, DeviceError> {
+        self.copied_by(sample, |gpu, arrays| {
+            gpu.driver_copy(arrays.address(0), arrays.address(1), arrays)
+        })
     }
 
     fn copied_by(
         &mut self,
+        sample: u32,
         copy: impl Fn(&mut Self, &Arrays) -> Result<(), DeviceError>,
     ) -> Result<u64, DeviceError> {
         let arrays = self.arrays(2)?;
-        let elapsed_ms = self.written_in_rounds(&arrays, |gpu| copy(gpu, &arrays))?;
+        let elapsed_ms = self.written_in_rounds(sample, &arrays, |gpu| copy(gpu, &arrays))?;
         let is = self.checksum(arrays.address(0), arrays.bytes / 4)?;
         if is != self.checksum(arrays.address(1), arrays.bytes / 4)? {
             return Err(self.wrong("a copy within its memory is not what was copied"));
@@ -104,8 +107,9 @@ impl CudaGpu {
             Argument::from(SCALE),
             Argument::from(arrays.vectors()),
         ];
-        let elapsed_ms =
-            self.written_in_rounds(&arrays, |gpu| gpu.launch("stream_triad", grid, &arguments))?;
+        let elapsed_ms = self.written_in_rounds(sample, &arrays, |gpu| {
+            gpu.launch("stream_triad", grid, &arguments)
+        })?;
         if sample == 0 {
             self.check_triad([to, left, right], &arrays)?;
         }
@@ -136,7 +140,7 @@ impl CudaGpu {
     }
 
     /// Reads an array. Units: 1e6 bytes per second.
-    pub fn reads(&mut self) -> Result<u64, DeviceError> {
+    pub fn reads(&mut self, sample: u32) -> Result<u64, DeviceError> {
         let arrays = self.arrays(1)?;
         let sums = self.zeroed(16)?;
         let read = |gpu: &mut Self, from: u64, vectors: u64, sum: u64| {
@@ -149,7 +153,7 @@ impl CudaGpu {
         };
         let (from, vectors) = (arrays.address(0), arrays.vectors());
         let once = |gpu: &mut Self| read(gpu, from, vectors, sums.address);
-        once(self)?;
+        let rounds = STREAM_ROUNDS + u64::from(self.wake(sample, once)?);
         let elapsed_ms = self.rounds(once)?;
         // In parts of which neither is half of the whole.
         let part = vectors / 3;
@@ -157,7 +161,7 @@ impl CudaGpu {
         read(self, from + 16 * part, vectors - part, sums.address + 8)?;
         self.wait()?;
         let sums = sums.read::<u64>(2).map_err(|error| self.error(error))?;
-        if sums[0] != sums[1].wrapping_mul(STREAM_ROUNDS + 1) {
+        if sums[0] != sums[1].wrapping_mul(rounds) {
             return Err(self.wrong("what is read of its memory is not what its parts come to"));
         }
         self.rate(arrays.bytes * STREAM_ROUNDS, elapsed_ms)
@@ -166,10 +170,11 @@ impl CudaGpu {
     /// Times the rounds of what writes the first array, which is empty when the clock starts.
     fn written_in_rounds(
         &mut self,
+        sample: u32,
         arrays: &Arrays,
-        once: impl Fn(&mut Self) -> Result<(), DeviceError>,
+        once: impl Fn(&mut Self) -> Result<(), DeviceError> + Copy,
     ) -> Result<f64, DeviceError> {
-        once(self)?;
+        self.wake(sample, once)?;
         // SAFETY: the array lies within the buffer that is filled, which lives on.
         let cleared =
             unsafe { result::memset_d8_sync(arrays.address(0), 0, arrays.bytes as usize) };
@@ -177,7 +182,20 @@ impl CudaGpu {
         self.rounds(once)
     }
 
-    /// Times the rounds of a stream. One before them brought the kernel and woke the clocks.
+    /// Does one round before those of the first sample, which brings the kernel and wakes the clocks;
+    /// and says whether it did.
+    fn wake(
+        &mut self,
+        sample: u32,
+        once: impl Fn(&mut Self) -> Result<(), DeviceError>,
+    ) -> Result<bool, DeviceError> {
+        if sample == 0 {
+            once(self)?;
+        }
+        Ok(sample == 0)
+    }
+
+    /// Times the rounds of a stream.
     fn rounds(
         &mut self,
         once: impl Fn(&mut Self) -> Result<(), DeviceError>,

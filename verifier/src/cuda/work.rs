@@ -168,17 +168,17 @@ impl Device for CudaGpu {
         CudaGpu::room_for_streams(self)
     }
 
-    fn copy_mb_per_s(&mut self, _: u32) -> Result<u64, DeviceError> {
-        self.copies()
+    fn copy_mb_per_s(&mut self, sample: u32) -> Result<u64, DeviceError> {
+        self.copies(sample)
     }
 
     fn rate_mb_per_s(&mut self, rate: Rate, sample: u32) -> Result<Option<u64>, DeviceError> {
         let measured = match rate {
-            Rate::Read => self.reads(),
+            Rate::Read => self.reads(sample),
             Rate::Triad => self.triads(sample),
             Rate::FromHost => self.host_copies(false),
             Rate::ToHost => self.host_copies(true),
-            Rate::DriverCopy => self.driver_copies(),
+            Rate::DriverCopy => self.driver_copies(sample),
         };
         measured.map(Some)
     }

@@ -84,15 +84,16 @@ mod tests {
         assert_eq!(least_array_bytes(50 << 20), 400 << 20);
     }
 
-    /// What is moved for the samples of a rate, as many times an array: the rounds, the one before them,
-    /// and what the checks take. A copy clears one array and reads two; a sum of two arrays clears one,
-    /// and the first one is read, copied to, added to three times and read again; a read is done once more.
+    /// What is moved for the samples of a rate, as many times an array: the rounds, one before those of
+    /// the first sample, and what the checks take. A copy clears one array and reads two; a sum of two
+    /// arrays clears one, and the first one is read, copied to, added to three times and read again; a
+    /// read is done once more.
     const fn moved(metric: Metric, samples: u64) -> u64 {
-        let rounds = STREAM_ROUNDS + 1;
+        let rounds = STREAM_ROUNDS * samples + 1;
         match metric {
-            Metric::HbmCopy => (2 * rounds + 3) * samples,
-            Metric::HbmTriad => (3 * rounds + 1) * samples + 1 + 2 + 3 * 3 + 1,
-            _ => (rounds + 1) * samples,
+            Metric::HbmCopy => 2 * rounds + 3 * samples,
+            Metric::HbmTriad => 3 * rounds + samples + 1 + 2 + 3 * 3 + 1,
+            _ => rounds + samples,
         }
     }
 
