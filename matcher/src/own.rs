@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use market::capacity::{Covered, OfferTraits, OpenCommitment, OwnCapacity};
 use market::counted::counted;
 use market::ids::{CommitmentId, ProviderId};
@@ -127,6 +127,43 @@ pub(crate) fn mean(
     ))
 }
 
+/// So many nodes of one offer that a commitment pays for, by how long it does where no other offer
+/// takes of it: as long as it may for as many as its node-hours are left for, and no time for the
+/// others. Together they are paid for as long as when they share the node-hours.
+pub(crate) fn lasting(
+    filter: &Filter<'_>,
+    covered: Covered,
+    nodes: u32,
+    wanted_seconds: Option<i64>,
+) -> Vec<(u32, Covered)> {
+    let open = open(filter, covered.commitment_id);
+    let hours = open.and_then(|open| open.node_seconds_left.zip(open.covers(1, filter.now)));
+    let (Some(wanted), Some((left, until))) = (wanted_seconds, hours) else {
+        let alone = open.and_then(|open| open.covers(1, filter.now));
+        let until = alone.unwrap_or(covered.until);
+        return vec![(nodes, Covered { until, ..covered })];
+    };
+    let longest = (until - filter.now).num_seconds().clamp(1, wanted);
+    let whole = u32::try_from(left / longest).unwrap_or(u32::MAX).min(nodes);
+    let rest = TimeDelta::seconds(left % longest);
+    let one = 1.min(nodes - whole);
+    let parts = [
+        (whole, until),
+        (one, filter.now + rest),
+        (nodes - whole - one, filter.now),
+    ];
+    let parts = parts.into_iter().filter(|(nodes, _)| *nodes > 0);
+    parts
+        .map(|(nodes, until)| (nodes, Covered { until, ..covered }))
+        .collect()
+}
+
+/// A commitment of the tenant's.
+pub(crate) fn open<'f>(filter: &'f Filter<'_>, id: CommitmentId) -> Option<&'f OpenCommitment> {
+    let mut known = filter.options.own.commitments.iter();
+    known.find(|open| open.commitment.id == id)
+}
+
 impl Cover {
     /// The lines of a candidate that takes so many nodes of an offer: what is paid for first.
     pub(crate) fn lines(&self, row: &AllowedRow, nodes: u32) -> Vec<CandidateLine> {
@@ -157,9 +194,7 @@ pub(crate) fn reason(
     covered: &Covered,
     rate: Rate,
 ) -> Option<String> {
-    let commitments = &filter.options.own.commitments;
-    let mut known = commitments.iter();
-    let open = known.find(|open| open.commitment.id == covered.commitment_id)?;
+    let open = open(filter, covered.commitment_id)?;
     let hours = (covered.until - filter.now).num_minutes() as f64 / 60.0;
     Some(format!(
         "{some} of {} paid for already by {} ({}): {} USD per GPU-hour until {}, {hours:.1} h from \

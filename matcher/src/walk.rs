@@ -8,12 +8,11 @@ mod allowed;
 
 use std::ops::Range;
 
-use market::capacity::Covered;
-use market::money::{Money, Rate};
-use market::offer::{Availability, Offer};
+use market::money::Money;
+use market::offer::Availability;
 
 use crate::filter::{Ages, CountrySet, Filter, Seller, check_stock, free_nodes};
-use crate::own::{self, Cover, Taken};
+use crate::own::{self, Taken};
 use crate::reason::ReasonCode;
 use crate::search::{Fit, Key, MAX_NODES, Query, Tally};
 use crate::snapshot::{GroupRef, RowId, Snapshot};
@@ -229,40 +228,16 @@ impl OpenGroup<'_> {
     /// Where such an offer ranks, with what is paid for of it.
     pub(crate) fn own_key(&self, query: &Query<'_>, filter: &Filter<'_>, row: u32) -> Key {
         let offer = filter.snapshot.offer_in(self.group, row).to_offer();
-        let covered = self.cover(query, filter, &offer, self.fit.nodes, &Taken::new());
-        let gpus = offer.gpus.as_whole();
-        match covered.zip(gpus) {
+        let wanted = (
+            self.fit.nodes,
+            own::wanted_seconds(query, &self.fit, filter),
+        );
+        let covered = (offer.rate().ok())
+            .and_then(|rate| own::cover(filter, &offer, rate, wanted, &Taken::new()));
+        match covered.zip(offer.gpus.as_whole()) {
             Some((cover, gpus)) => query.key_at(&self.fit, cover.mean, gpus),
             None => self.key(query, row),
         }
-    }
-
-    /// What is paid for of so many nodes of an offer of it.
-    pub(crate) fn cover(
-        &self,
-        query: &Query<'_>,
-        filter: &Filter<'_>,
-        offer: &Offer,
-        nodes: u32,
-        taken: &Taken,
-    ) -> Option<Cover> {
-        let rate = offer.rate().ok()?;
-        let seconds = own::wanted_seconds(query, &self.fit, filter);
-        own::cover(filter, offer, rate, (nodes, seconds), taken)
-    }
-
-    /// What a GPU of a covered part costs an hour on the mean over the time wanted.
-    pub(crate) fn mean_of(
-        &self,
-        query: &Query<'_>,
-        filter: &Filter<'_>,
-        offer: &Offer,
-        (nodes, covered): (u32, Covered),
-    ) -> Option<Rate> {
-        let rate = offer.rate().ok()?;
-        let seconds = own::wanted_seconds(query, &self.fit, filter);
-        let part = [(nodes, covered)];
-        Some(own::mean(&part, rate, (nodes, seconds), filter.now))
     }
 
     /// Whether with so many nodes its first offers are all eligible, and all further ones above the

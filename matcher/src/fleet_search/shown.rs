@@ -1,7 +1,9 @@
 //! What is shown of the fleets that were found: which of them, in which order, and what their slow
 //! requests wait.
 
-use super::{Choice, FleetLine, Mix, Parts};
+use super::choice::Choice;
+use super::parts::Parts;
+use super::{FleetLine, Mix};
 use crate::explain;
 use crate::filter::Filter;
 use crate::hardware::TrainingClass;

@@ -8,6 +8,7 @@ mod fleets;
 mod golden;
 mod gpus;
 mod own;
+mod own_fleets;
 mod reasons;
 mod scan;
 mod sellers;

@@ -23,7 +23,7 @@ fn scope(sku: &str) -> OwnScope {
 }
 
 /// So many nodes, paid for at this price until so many hours from now.
-fn paid(sku: &str, nodes: u32, price: &str, hours: i64) -> OpenCommitment {
+pub fn paid(sku: &str, nodes: u32, price: &str, hours: i64) -> OpenCommitment {
     let id = format!("cmt_{nodes:016x}{hours:016x}");
     OpenCommitment {
         commitment: Commitment {

@@ -9,8 +9,9 @@ mod told;
 
 use proptest::prelude::*;
 
-pub(super) use self::market::{any_market, any_offer, any_shared};
+pub(super) use self::market::{any_commitments, any_market, any_offer, any_shared};
 use self::market::{any_rules, mostly};
+pub(super) use self::policy::audit_own;
 use self::rules::{Twin, gpus_rules, serve_rules, train_rules};
 use super::scan::{scan, test};
 use super::*;
@@ -96,6 +97,26 @@ proptest! {
         let twin = Twin { shared, snapshot: &snapshot, held: &held, orderable_only: false };
         twin.check_fleets(&plan, |offer| serve_rules(&twin, concurrency, offer));
     }
+
+    #[test]
+    fn the_columns_answer_as_a_scan_of_all_offers_does(
+        (snapshot, held) in any_market(),
+        shared in any_shared(),
+        (wanted, count, nodes) in (prop::sample::select(vec!["H100-SXM", "H100", "any"]), mostly(vec![8_u32], vec![1, 2]), 1_u32..4),
+        kind in 0..4_usize,
+        orderable_only in prop::bool::weighted(0.2),
+        limit in prop::sample::select(vec![0_usize, 1, 3, 10, 1_000]),
+    ) {
+        let demand = [
+            demand("gpus", with(json!({"gpu": wanted, "count": count, "nodes": nodes}), shared.clone())),
+            demand("train", with(json!({"model": "Llama 3 8B", "tokens": 1_000_000_000_u64}), shared.clone())),
+            demand("train", with(json!({"model": "Llama 3 70B", "tokens": 10_000_000_000_u64, "window": {"duration_hours": 200}}), shared.clone())),
+            demand("serve_batch", with(json!({"model": "Llama 3 8B", "requests": 1_000_000, "input_tokens": 512, "output_tokens": 256}), shared)),
+        ][kind].clone();
+        let options = SearchOptions { limit, orderable_only, ..SearchOptions::default() };
+        let plan = search(&snapshot, &demand, &held, now(), &options).expect("a plan");
+        prop_assert_eq!(plan, scan(&snapshot, &demand, &held, &options));
+    }
 }
 
 proptest! {
@@ -154,25 +175,5 @@ proptest! {
         }
         let after = plan(&offers);
         prop_assert_eq!(before, after);
-    }
-
-    #[test]
-    fn the_columns_answer_as_a_scan_of_all_offers_does(
-        (snapshot, held) in any_market(),
-        shared in any_shared(),
-        (wanted, count, nodes) in (prop::sample::select(vec!["H100-SXM", "H100", "any"]), mostly(vec![8_u32], vec![1, 2]), 1_u32..4),
-        kind in 0..4_usize,
-        orderable_only in prop::bool::weighted(0.2),
-        limit in prop::sample::select(vec![0_usize, 1, 3, 10, 1_000]),
-    ) {
-        let demand = [
-            demand("gpus", with(json!({"gpu": wanted, "count": count, "nodes": nodes}), shared.clone())),
-            demand("train", with(json!({"model": "Llama 3 8B", "tokens": 1_000_000_000_u64}), shared.clone())),
-            demand("train", with(json!({"model": "Llama 3 70B", "tokens": 10_000_000_000_u64, "window": {"duration_hours": 200}}), shared.clone())),
-            demand("serve_batch", with(json!({"model": "Llama 3 8B", "requests": 1_000_000, "input_tokens": 512, "output_tokens": 256}), shared)),
-        ][kind].clone();
-        let options = SearchOptions { limit, orderable_only, ..SearchOptions::default() };
-        let plan = search(&snapshot, &demand, &held, now(), &options).expect("a plan");
-        prop_assert_eq!(plan, scan(&snapshot, &demand, &held, &options));
     }
 }

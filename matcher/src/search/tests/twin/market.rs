@@ -1,6 +1,9 @@
 //! Random markets and random shared rules of a demand.
 
+use market::capacity::{Commitment, OpenCommitment, OwnCapacity, OwnScope};
 use market::fabric::Internode;
+use market::gpu::GpuIdentity;
+use market::ids::CommitmentId;
 use market::offer::{Availability, Tenancy};
 use market::place::Country;
 use market::provider_facts::ProviderFacts;
@@ -138,6 +141,59 @@ fn ends_in(seconds: i64) -> Quarantine {
         reason: "it lies".into(),
         until: now() + chrono::TimeDelta::seconds(seconds),
     }
+}
+
+/// What a tenant has paid for at some of them, in the order in which it is used.
+pub fn any_commitments() -> impl Strategy<Value = OwnCapacity> {
+    let seller = prop::sample::select(vec!["a", "b", "c", "d"]);
+    let thing = prop::sample::select(vec!["x", "y", "z", "H100-SXM", "MI300X"]);
+    let most = (0_u32..12, prop::option::of(1_i64..600));
+    let price = mostly(vec!["0", "0.80", "4.00"], vec!["12.00"]);
+    let one = (seller, thing, most, price, 1_i64..900);
+    prop::collection::vec(one, 0..5).prop_map(|all| {
+        type Drawn = (
+            &'static str,
+            &'static str,
+            (u32, Option<i64>),
+            &'static str,
+            i64,
+        );
+        let one = |(at, drawn): (usize, Drawn)| {
+            let (seller, thing, (nodes, hours), price, ends) = drawn;
+            let gpu = match GpuIdentity::parse(thing) {
+                Ok(GpuIdentity::Known(gpu)) => Some(gpu),
+                _ => None,
+            };
+            let id = format!("cmt_{at:032x}").parse::<CommitmentId>();
+            OpenCommitment {
+                commitment: Commitment {
+                    id: id.expect("an id"),
+                    name: format!("contract {at}"),
+                    provider: provider(seller),
+                    scope: OwnScope {
+                        sku: gpu.is_none().then(|| thing.to_owned()),
+                        gpu,
+                        gpus: None,
+                        country: None,
+                        region: None,
+                    },
+                    nodes: 12,
+                    node_hours: None,
+                    price_per_node_hour: crate::samples::usd(price),
+                    expires_at: now() + chrono::TimeDelta::hours(ends),
+                    created_at: now(),
+                },
+                nodes_left: nodes,
+                node_seconds_left: hours.map(|hours| hours * 3_600),
+            }
+        };
+        let mut own = OwnCapacity {
+            commitments: all.into_iter().enumerate().map(one).collect(),
+            accounts: Vec::new(),
+        };
+        own.use_in_order();
+        own
+    })
 }
 
 pub fn any_shared() -> impl Strategy<Value = Value> {

@@ -1,0 +1,280 @@
+//! What each offer may add to a fleet: nodes at its own price, and nodes that a commitment pays for.
+//!
+//! Nodes of a commitment go to the first offers in the order of the snapshot. How long each node is
+//! paid for depends on how many of the commitment are taken, which is known once a fleet is chosen
+//! (`choice`). What the nodes of one offer cost together is known before: as many are paid for as long
+//! as they can be as node-hours are left for, and all further ones cost what the offer costs. Each
+//! such number is a part of its own, and what is shared with other offers makes a fleet dearer, never
+//! cheaper: no fleet costs less than its parts.
+
+use std::collections::HashMap;
+
+use market::demand::Survive;
+use market::ids::CommitmentId;
+use market::money::Rate;
+
+use super::{FleetLine, Mix};
+use crate::filter::{Filter, free_nodes};
+use crate::own::{self, Taken};
+use crate::reason::ReasonCode;
+use crate::search::{Figures, Query, Tally};
+use crate::serve::ServeFit;
+use crate::snapshot::{GroupRef, OfferRef, RowId};
+use crate::walk::{Allowed, AllowedRow, OpenGroup};
+
+use super::choice::{Choice, ChosenLine};
+
+/// What all offers may add to a fleet, in the order of the snapshot.
+#[derive(Default)]
+pub(super) struct Parts<'a> {
+    pub(super) groups: Vec<(GroupRef<'a>, ServeFit)>,
+    pub(super) all: Vec<Part>,
+    /// Offers that could be parts and of which no cheapest fleet is made, and whether a fleet of
+    /// each alone is one.
+    pub(super) spare: Vec<(RowId, Result<(), ReasonCode>)>,
+    /// For how long the fleet is wanted. Units: seconds; `None` where that is open.
+    pub(super) wanted_seconds: Option<i64>,
+    /// Nodes of commitments that are parts already: the first offers in the order of the snapshot
+    /// have them.
+    taken: Taken,
+}
+
+/// What one offer may add to a fleet at one price.
+pub(super) struct Part {
+    pub(super) at: Allowed,
+    /// The place of its group among those of the parts.
+    pub(super) group: usize,
+    /// What a node costs an hour on the mean over the time wanted. Units: 1e-8 US dollars.
+    pub(super) price_units: i64,
+    /// What it costs once nothing is paid for. Units: the same.
+    pub(super) own_units: i64,
+    pub(super) stock: u32,
+    pub(super) paid: Option<Paid>,
+    /// Whether a fleet of it alone is one, or why not.
+    pub(super) alone: Result<(), ReasonCode>,
+}
+
+/// By what the nodes of a part are paid for.
+#[derive(Clone, Copy)]
+pub(super) struct Paid {
+    pub(super) commitment: CommitmentId,
+    /// What a GPU costs an hour while they are.
+    pub(super) rate: Rate,
+    /// What it costs after that.
+    pub(super) own_rate: Rate,
+    pub(super) gpus: u32,
+}
+
+impl<'a> Parts<'a> {
+    /// Takes in the offers of a group of which a node may be taken, and counts the others.
+    ///
+    /// They carry the same and fail together, and come cheapest first: once they carry the need,
+    /// a fleet has no use for those that follow.
+    pub(super) fn take(
+        &mut self,
+        query: &Query<'_>,
+        need: u64,
+        filter: &Filter<'_>,
+        group: &OpenGroup<'a>,
+        tally: &mut Tally,
+    ) {
+        let Figures::Serve(node) = group.fit.figures else {
+            return;
+        };
+        let key = group.group.partition().key();
+        let number = self.groups.len();
+        self.groups.push((group.group, node));
+        self.wanted_seconds = own::wanted_seconds(query, &group.fit, filter);
+        let mut carried = 0_u64;
+        for row in group.group.rows() {
+            let alone = group.test(filter, row);
+            // What is eligible alone is a part.
+            let part = alone.ok().or_else(|| group.part(filter, row));
+            let alone = alone.map(|_| ());
+            let (stock, held) = group.stock(row);
+            let stock = free_nodes(&stock, held);
+            match (alone, part) {
+                (Err(code), None) => tally.count(code, group.row_id(row)),
+                (Ok(()), None) => {}
+                (_, Some(at)) if carried >= need && !group.own().contains(&row) => {
+                    self.spare.push((at.at(), alone));
+                }
+                (_, Some(at)) => {
+                    carried = carried.saturating_add(node.capacity.saturating_mul(stock.into()));
+                    // A price that cannot be charged stands in no open group.
+                    let price = key.node_price_units(group.price(row)).unwrap_or(i64::MAX);
+                    let part = Part {
+                        at,
+                        group: number,
+                        price_units: price,
+                        own_units: price,
+                        stock,
+                        paid: None,
+                        alone,
+                    };
+                    let paid = self.take_paid(filter, group, &part);
+                    self.all.push(Part {
+                        stock: stock - paid,
+                        ..part
+                    });
+                }
+            }
+        }
+    }
+
+    /// Takes in the nodes of an offer that are paid for, and says how many they are.
+    fn take_paid(&mut self, filter: &Filter<'_>, group: &OpenGroup<'a>, part: &Part) -> u32 {
+        let row = part.at.at().row;
+        if !group.own().contains(&row) {
+            return 0;
+        }
+        let offer = filter.snapshot.offer_in(group.group, row).to_offer();
+        let (Some(gpus), Ok(own_rate)) = (offer.gpus.as_whole(), offer.rate()) else {
+            return 0;
+        };
+        let wanted = (part.stock, self.wanted_seconds);
+        let cover = own::cover(filter, &offer, own_rate, wanted, &self.taken);
+        let mut all_paid = 0;
+        for (nodes, covered) in cover.into_iter().flat_map(|cover| cover.parts) {
+            all_paid += nodes;
+            *self.taken.entry(covered.commitment_id).or_default() += nodes;
+            let paid = Paid {
+                commitment: covered.commitment_id,
+                rate: covered.rate_usd_gpu_hour,
+                own_rate,
+                gpus,
+            };
+            for (nodes, covered) in own::lasting(filter, covered, nodes, self.wanted_seconds) {
+                let mean = own::mean(
+                    &[(nodes, covered)],
+                    own_rate,
+                    (nodes, self.wanted_seconds),
+                    filter.now,
+                );
+                self.all.push(Part {
+                    price_units: paid.node_units(mean),
+                    stock: nodes,
+                    paid: Some(paid),
+                    ..*part
+                });
+            }
+        }
+        all_paid
+    }
+
+    /// Counts all of them as eligible, or as refused for one reason.
+    pub(super) fn settle(&mut self, outcome: Result<(), ReasonCode>) {
+        for part in &mut self.all {
+            part.alone = outcome;
+        }
+        for (_, alone) in &mut self.spare {
+            *alone = outcome;
+        }
+    }
+
+    pub(super) fn node_of(&self, group: usize) -> &ServeFit {
+        &self.groups[group].1
+    }
+
+    /// The offers of a fleet.
+    pub(super) fn offers<'s>(
+        &self,
+        filter: &Filter<'s>,
+        choice: &Choice,
+    ) -> impl Iterator<Item = OfferRef<'s>> {
+        let lines = choice.lines.iter();
+        lines.map(|line| filter.snapshot.offer_at(line.at.at()))
+    }
+
+    /// The offers of a fleet in full, in the order in which they are shown.
+    pub(super) fn rows<'c>(
+        &self,
+        filter: &Filter<'_>,
+        choice: &'c Choice,
+    ) -> Vec<(&'c ChosenLine, AllowedRow)> {
+        let lines = choice.lines.iter();
+        let mut rows: Vec<_> = lines
+            .map(|line| (line, filter.snapshot.offer_at(line.at.at())))
+            .collect();
+        rows.sort_by(|(_, a), (_, b)| a.tie_order(*b));
+        let full = rows.into_iter();
+        full.map(|(line, _)| {
+            let row = line.at.row(filter.snapshot);
+            // What is reckoned from a price is reckoned from the mean over the time wanted.
+            let row = match line.covered {
+                Some((_, mean)) => row.at_rate(mean),
+                None => row,
+            };
+            (line, row)
+        })
+        .collect()
+    }
+
+    pub(super) fn mix<'r>(
+        &self,
+        choice: &'r Choice,
+        rows: &'r [(&ChosenLine, AllowedRow)],
+    ) -> Mix<'r> {
+        let lines = rows.iter().map(|(line, row)| FleetLine {
+            row,
+            nodes: line.nodes,
+            node: *self.node_of(line.group),
+            covered: line.covered.map(|(covered, _)| covered),
+        });
+        Mix {
+            lines: lines.collect(),
+            cost: choice.cost,
+            lower_bound_units: choice.lower_bound_units,
+            chosen_from: self.offers_in_all(),
+            columns: &choice.columns,
+        }
+    }
+
+    /// How many offers there are to choose from.
+    fn offers_in_all(&self) -> usize {
+        self.all.chunk_by(|a, b| a.at == b.at).count() + self.spare.len()
+    }
+}
+
+impl Paid {
+    /// What a node costs an hour at this rate. Units: 1e-8 US dollars.
+    pub(super) fn node_units(&self, rate: Rate) -> i64 {
+        let each = rate.money_per_gpu_hour().units();
+        each.saturating_mul(i64::from(self.gpus))
+    }
+}
+
+/// The failure domain of each group: offers fail with their provider, or with their zone.
+///
+/// A zone is what the seller calls one, within its region. Where an offer of a region has no
+/// zone, it may stand in any of them, so the region counts as one; where an offer of a provider
+/// has no region, the provider does. Only groups that a part is of count.
+pub(super) fn domains(parts: &Parts<'_>, survive: Survive) -> Vec<u32> {
+    let mut used = vec![false; parts.groups.len()];
+    for part in &parts.all {
+        used[part.group] = true;
+    }
+    let groups = || parts.groups.iter().map(|(group, _)| group);
+    let mut zoned: HashMap<(&str, Option<&str>), bool> = HashMap::new();
+    let mut placed: HashMap<&str, bool> = HashMap::new();
+    for (group, _) in groups().zip(&used).filter(|(_, used)| **used) {
+        let provider = group.provider().as_str();
+        *placed.entry(provider).or_insert(true) &= group.region().is_some();
+        *zoned.entry((provider, group.region())).or_insert(true) &= group.zone().is_some();
+    }
+    let mut numbers: HashMap<(&str, Option<&str>, Option<&str>), u32> = HashMap::new();
+    let numbered = groups().map(|group| {
+        let provider = group.provider().as_str();
+        let holds = |known: Option<&bool>| known.copied().unwrap_or(true);
+        let by_region = survive == Survive::Zone && holds(placed.get(provider));
+        let by_zone = by_region && holds(zoned.get(&(provider, group.region())));
+        let key = (
+            provider,
+            group.region().filter(|_| by_region),
+            group.zone().filter(|_| by_zone),
+        );
+        let next = numbers.len() as u32;
+        *numbers.entry(key).or_insert(next)
+    });
+    numbered.collect()
+}
