@@ -200,6 +200,10 @@ pub fn search_hybrid(
     let reckoning = Reckoning::new(demand, search.now, &train.candidates)?;
 
     let mut runs = train.candidates;
+    let left_out = search.options.own.commitments.len();
+    if let Some(first) = runs.first_mut().filter(|_| left_out > 0) {
+        first.reasons.push(without_commitments(left_out));
+    }
     let mut fleets = serve.candidates;
     let plain = reckoning.cheapest_plain(&fleets);
     let found = baselines(search, &reckoning, &train_demand, &serve_demand, plain);
@@ -271,6 +275,19 @@ pub fn search_hybrid(
         alternatives: serve.alternatives,
         hybrid: Some(hybrid),
     })
+}
+
+/// What is said of commitments that no half takes ([`SearchOptions::of_half`]).
+fn without_commitments(left_out: usize) -> String {
+    format!(
+        "Nothing that is paid for already is taken here: {} left out, of which run and fleet would \
+         take the same; plan them apart to use {}",
+        match left_out {
+            1 => "1 commitment is".to_owned(),
+            all => format!("{all} commitments are"),
+        },
+        if left_out == 1 { "it" } else { "them" },
+    )
 }
 
 /// The best pairs, and behind them the best that can be ordered as a whole.

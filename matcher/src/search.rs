@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use market::capacity::OwnCapacity;
+use market::capacity::{OpenCommitment, OwnCapacity};
 use market::demand::{Demand, HybridDemand, Precision, ServeRealtimeDemand};
 use market::gpu::GpuSpec;
 use market::ids::OfferId;
@@ -55,8 +55,10 @@ pub struct SearchOptions {
     pub alternatives: bool,
     /// For how many of the best fleets requests are simulated, to see how long the slow ones wait.
     pub simulated: usize,
-    /// Whether what costs within a tenth of the cheapest ties with it, so that the surer price comes
-    /// first. In the halves of a hybrid demand nothing does: its pairs rank by what the whole costs.
+    /// Whether anything but the cost decides the order: what costs within a tenth of the cheapest ties
+    /// with it, so that the surer price comes first, and simulated fleets that miss their objective
+    /// come behind those that meet it. In the halves of a hybrid demand nothing does: its pairs rank
+    /// by what the whole costs.
     pub ties: bool,
     /// What the tenant has of its own. Agreed prices are in the snapshot already
     /// ([`crate::at_own_prices`]); here they are told of.
@@ -77,15 +79,19 @@ impl Default for SearchOptions {
 }
 
 impl SearchOptions {
-    /// The same for a half of a hybrid demand: without what is paid for, which both halves would
-    /// take, and with the cheapest first, whatever ties with it.
+    /// The same for a half of a hybrid demand: with nothing left of what is paid for, which both
+    /// halves would take, and with the cheapest first, whatever ties with it.
     #[must_use]
     pub fn of_half(&self) -> Self {
-        let accounts = self.own.accounts.clone();
+        let left = self.own.commitments.iter().filter(|one| one.nodes_left > 0);
+        let left_out = left.map(|one| OpenCommitment {
+            nodes_left: 0,
+            ..one.clone()
+        });
         Self {
             own: Arc::new(OwnCapacity {
-                commitments: Vec::new(),
-                accounts,
+                commitments: left_out.collect(),
+                accounts: self.own.accounts.clone(),
             }),
             ties: false,
             ..self.clone()
