@@ -20,7 +20,9 @@ use crate::search::{Figures, Fit, MAX_NODES, Query};
 use crate::walk::AllowedRow;
 
 pub(crate) use refusal::why_not;
-pub(crate) use serving::{add_waits, facts as fleet_facts, reasons_of_mix as fleet_reasons};
+pub(crate) use serving::{
+    add_waits, before_missing, facts as fleet_facts, reasons_of_mix as fleet_reasons,
+};
 
 /// The figures of a fit that go with its candidate.
 pub(crate) fn facts(query: &Query<'_>, row: &AllowedRow, fit: &Fit) -> Facts {

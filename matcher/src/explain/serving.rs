@@ -159,6 +159,16 @@ pub(crate) fn add_waits(query: &ServeQuery, candidate: &mut Candidate, waits: &W
     candidate.reasons.insert(second, words);
 }
 
+/// Why a fleet stands before so many others that cost less or are surer.
+pub(crate) fn before_missing(count: usize) -> String {
+    format!(
+        "It meets the objective in the simulation, and so stands before {} that would come first \
+         and {} it",
+        counted(count, "fleet"),
+        if count == 1 { "misses" } else { "miss" },
+    )
+}
+
 fn carried(query: &ServeQuery, lines: &[FleetLine<'_>]) -> String {
     let copies: u32 = lines.iter().map(FleetLine::replicas).sum();
     let nodes: u32 = lines.iter().map(|line| line.nodes).sum();

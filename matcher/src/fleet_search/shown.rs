@@ -75,6 +75,7 @@ pub(super) fn candidates(
         fleets[0].standing(filter, parts).before(&standing, &name)
     });
     let mut all: Vec<Candidate> = Vec::new();
+    let mut first_told = told;
     for fleet in fleets.iter().take(filter.options.limit) {
         let simulates = all.len() < filter.options.simulated;
         let waits_of =
@@ -99,15 +100,34 @@ pub(super) fn candidates(
         if let Some(waits) = waits {
             explain::add_waits(serve, &mut candidate, &waits);
         }
-        all.push(Candidate {
-            rank: all.len() + 1,
-            ..candidate
-        });
+        if let Some(told) = first_told.take() {
+            candidate.reasons.insert(0, told);
+        }
+        all.push(candidate);
     }
-    if let (Some(first), Some(told)) = (all.first_mut(), told) {
-        first.reasons.insert(0, told);
+    if filter.options.ties {
+        let simulated = filter.options.simulated.min(all.len());
+        put_missing_last(&mut all[..simulated]);
     }
-    all
+    (1..)
+        .zip(all)
+        .map(|(rank, candidate)| Candidate { rank, ..candidate })
+        .collect()
+}
+
+/// Puts the fleets that meet the objective in the simulation before those that miss it, each in
+/// their order. The first says so, where it was not first.
+fn put_missing_last(simulated: &mut [Candidate]) {
+    let misses = |one: &Candidate| one.facts.meets_objective == Some(false);
+    let before = simulated.iter().take_while(|one| misses(one)).count();
+    if before == simulated.len() {
+        return;
+    }
+    simulated.sort_by_key(misses);
+    if before > 0 {
+        let words = explain::before_missing(before);
+        simulated[0].reasons.insert(0, words);
+    }
 }
 
 /// What the requests to a fleet wait, of the percentile that the objective is for.

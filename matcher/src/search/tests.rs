@@ -16,6 +16,7 @@ mod serve;
 mod ties;
 mod train;
 mod twin;
+mod waits;
 
 use ::market::offer::Offer;
 use serde_json::{Value, json};

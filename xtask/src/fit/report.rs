@@ -17,6 +17,8 @@ struct Goals {
     median: f64,
     p90: f64,
     tau: f64,
+    /// The median that is aimed at beyond the goal.
+    aim: Option<f64>,
 }
 
 /// The goals of a table.
@@ -26,11 +28,13 @@ const fn goals(table: Table) -> Goals {
             median: 0.09,
             p90: 0.29,
             tau: 0.92,
+            aim: None,
         },
         Table::Inference => Goals {
             median: 0.13,
             p90: 0.33,
             tau: 0.92,
+            aim: Some(0.11),
         },
     }
 }
@@ -71,11 +75,8 @@ fn section(page: &mut String, judged: &Judged) -> Result<()> {
     let errors = &judged.cross_validated;
     writeln!(page, "\n## {}\n", judge::title(*table))?;
     header(page, "rows of")?;
-    line(
-        page,
-        "**all, cross-validated**",
-        &errors.score(rows, |_| true),
-    )?;
+    let all = errors.score(rows, |_| true);
+    line(page, "**all, cross-validated**", &all)?;
     writeln!(
         page,
         "| goal | | {:.1} % | {:.1} % | | {:.3} |",
@@ -113,6 +114,14 @@ fn section(page: &mut String, judged: &Judged) -> Result<()> {
          token uses, at the scale that suits the other folds best. Prices are medians of on-demand \
          lists (`xtask/data/prices.csv`); chips without one are left out of that line.\n\n",
     );
+    if let Some(aim) = goals.aim {
+        let (aim, median) = (aim * 100.0, all.median * 100.0);
+        let verdict = if median <= aim { "met" } else { "not met" };
+        writeln!(
+            page,
+            "Beyond the goal the aim for the median was {aim:.0} %: at {median:.1} % it is {verdict}.\n"
+        )?;
+    }
     header(page, "source")?;
     let sources: BTreeSet<&str> = rows.iter().map(|row| row.source.as_str()).collect();
     for source in sources {

@@ -286,52 +286,6 @@ fn of_fleets_at_one_price_the_nearest_to_the_users_comes_first() {
     assert!(plan.refused[0].why.contains("ms for the network"));
 }
 
-fn simulated(offers: Vec<Offer>, demand: &Demand) -> Plan {
-    let options = SearchOptions {
-        simulated: 1,
-        ..SearchOptions::default()
-    };
-    search(&snapshot(offers), demand, &Held::new(), now(), &options).expect("a plan")
-}
-
-// S12
-#[test]
-fn the_best_fleet_says_what_its_slow_requests_wait_and_whether_that_will_do() {
-    let market = || {
-        vec![
-            offer("x", "H100-SXM", 1, "1.99"),
-            offer("y", "L40S", 1, "1.99"),
-        ]
-    };
-    let fields = |first: u32| {
-        let latency = json!({"first_token_ms": first, "per_token_ms": 60, "percentile": 99});
-        chat(json!({"latency": latency}))
-    };
-    let plan = simulated(market(), &fields(2_000));
-    let best = &plan.candidates[0];
-    let (facts, tail) = (
-        best.facts,
-        best.facts.first_token_tail_ms.expect("simulated"),
-    );
-    assert_eq!(
-        (facts.percentile, facts.meets_objective),
-        (Some(99.0), Some(true))
-    );
-    assert!(tail > facts.first_token_ms.expect("a time") * 0.5);
-    assert!(facts.per_token_tail_ms <= Some(60.0));
-    assert!(
-        best.reasons[1].contains("meets the objective"),
-        "{:?}",
-        best.reasons
-    );
-    assert_eq!(plan.candidates[1].facts.percentile, None);
-    // Just above what a lone request takes there is no room for a queue.
-    let alone = facts.first_token_ms.expect("a time");
-    let close = simulated(market(), &fields((alone * 1.02) as u32));
-    assert_eq!(close.candidates[0].facts.meets_objective, Some(false));
-    assert_eq!(simulated(market(), &fields(2_000)), plan);
-}
-
 // S41
 #[test]
 fn a_pile_of_requests_is_answered_where_it_costs_least_and_spot_will_do() {
