@@ -54,7 +54,7 @@ enum Habit {
         #[arg(long, default_value_t = 300)]
         offers: u64,
         /// How long the solver may take for each. Units: seconds.
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
     /// Looks whether any of many random plans takes what its policy forbids.
@@ -157,6 +157,7 @@ fn fleets(count: u64, offers: u64, seconds: u64) -> Result<()> {
     cargo(
         &[
             "test",
+            "--release",
             "-p",
             package,
             "--features",
