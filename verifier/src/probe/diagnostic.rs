@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn it_does_not_see_the_agents_environment() {
-        let name = "{\"name\":\"$(env | grep -c CARGO)\",\"results\":[{\"status\":\"pass\"}]}";
+        let name = "{\"name\":\"$(env | grep -Evc '^(PATH|LC_ALL|PWD|OLDPWD|SHLVL|_)=')\",\"results\":[{\"status\":\"pass\"}]}";
         let said = said("", &format!("cat <<END\n{name}\nEND"), PATIENT).expect("it is there");
         assert_eq!(said.tests[0].name, "0");
     }
