@@ -132,7 +132,7 @@ const DRIVERS: [&str; 2] = ["verifier/src/lib.rs", "verifier/fake-driver/src/lib
 
 /// The files that are unsafe, each of them and no other: those that call the driver's C interface,
 /// and those of the driver that pretends to be one, which no agent that ships holds.
-const UNSAFE: [&str; 13] = [
+const UNSAFE: [&str; 14] = [
     "verifier/src/cuda.rs",
     "verifier/src/cuda/buffer.rs",
     "verifier/src/cuda/gpu.rs",
@@ -141,6 +141,7 @@ const UNSAFE: [&str; 13] = [
     "verifier/src/cuda/links.rs",
     "verifier/src/cuda/measure.rs",
     "verifier/src/cuda/nvml.rs",
+    "verifier/src/cuda/streams.rs",
     "verifier/fake-driver/src/collective.rs",
     "verifier/fake-driver/src/compute.rs",
     "verifier/fake-driver/src/kernels.rs",
