@@ -67,6 +67,9 @@ pub struct NodeOutput {
 
 type Key = (String, usize);
 
+/// What a node has written, up to a bound.
+type Kept = Arc<Mutex<Vec<u8>>>;
+
 #[derive(Default)]
 struct Node {
     /// The leaders of the node's process groups, each from its start until it is waited for.
@@ -74,8 +77,8 @@ struct Node {
     /// Absent where none could be made.
     home: Option<PathBuf>,
     stopped: bool,
-    stdout: Arc<Mutex<Vec<u8>>>,
-    stderr: Arc<Mutex<Vec<u8>>>,
+    stdout: Kept,
+    stderr: Kept,
     end: Option<NodeEnd>,
     /// Listens from the start of the node to its end.
     ssh: Option<SshServer>,
@@ -123,7 +126,7 @@ impl Shared {
     }
 
     /// Where the output and the errors of a node are kept.
-    fn kept_output(&self, key: &Key) -> (Arc<Mutex<Vec<u8>>>, Arc<Mutex<Vec<u8>>>) {
+    fn kept_output(&self, key: &Key) -> (Kept, Kept) {
         let pool = self.pool();
         let kept = |node: &Node| (Arc::clone(&node.stdout), Arc::clone(&node.stderr));
         pool.nodes.get(key).map(kept).unwrap_or_default()
