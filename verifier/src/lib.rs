@@ -46,5 +46,6 @@ pub mod push;
 pub mod reference;
 pub mod rules;
 pub mod tensor;
+mod threads;
 pub mod transcript;
 pub mod vectors;

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use super::links::{read, write};
 use super::sum::word;
+use crate::threads::on_each;
 
 /// The largest piece. Units: bytes.
 const PIECE: usize = 256 << 10;
@@ -130,22 +131,11 @@ impl Copies {
         connections: &mut [TcpStream],
         work: impl Fn(&mut TcpStream) -> io::Result<Busy> + Sync,
     ) -> io::Result<u64> {
-        let work = &work;
         if let [only] = connections {
             let busy = work(only)?;
             return Ok(self.rate_over(busy.from, busy.until));
         }
-        let busy = std::thread::scope(|scope| {
-            let running: Vec<_> = connections
-                .iter_mut()
-                .map(|stream| scope.spawn(move || work(stream)))
-                .collect();
-            let crashed = |_| io::Error::other("a thread crashed");
-            running
-                .into_iter()
-                .map(|thread| thread.join().map_err(crashed)?)
-                .collect::<io::Result<Vec<Busy>>>()
-        })?;
+        let busy = on_each(connections, work)?;
         let from = busy.iter().map(|busy| busy.from).min();
         let until = busy.iter().map(|busy| busy.until).max();
         let (Some(from), Some(until)) = (from, until) else {

@@ -15,6 +15,7 @@ use market::verification::{Digest, MOST_CONNECTIONS, Measure, Rail, Round, Shown
 use super::copies::Copies;
 use super::sum::Sum;
 use crate::device::shortened;
+use crate::threads::on_each;
 
 /// The most connections that wait for their round.
 const MOST_WAITING: usize = 256;
@@ -268,7 +269,7 @@ impl Listener {
             let from = self.accept(round, before, strand, deadline)?;
             sum.over(&round.secret, from, to, deadline)
         };
-        let all = on_all_rails(rails, on_rail)?;
+        let all = on_each(0..rails, on_rail)?;
         let slowest = |repeat: usize| all.iter().filter_map(|(times, _)| times.get(repeat)).max();
         Ok(Shown::Ring {
             repeats_us: (0..sum.repeats as usize)
@@ -290,24 +291,6 @@ impl Listener {
         stream.set_nodelay(true)?;
         Ok(stream)
     }
-}
-
-/// Does the same on every rail at once.
-fn on_all_rails<T: Send>(
-    rails: usize,
-    work: impl Fn(usize) -> io::Result<T> + Sync,
-) -> io::Result<Vec<T>> {
-    let work = &work;
-    std::thread::scope(|scope| {
-        let running: Vec<_> = (0..rails)
-            .map(|rail| scope.spawn(move || work(rail)))
-            .collect();
-        let crashed = |_| io::Error::other("a thread crashed");
-        running
-            .into_iter()
-            .map(|thread| thread.join().map_err(crashed)?)
-            .collect()
-    })
 }
 
 fn connect(

@@ -18,6 +18,7 @@ use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
 
 use crate::device::Node;
 use crate::gang::word;
+use crate::threads::on_each;
 
 /// What is written or read at once. Units: bytes.
 const BLOCK: usize = 4 << 20;
@@ -117,7 +118,7 @@ fn in_folder(folder: &Path, most: u64, deadline: Instant) -> io::Result<StorageF
     }
     let own = |thread: u64| thread * stretch * BLOCK as u64;
     let started = Instant::now();
-    let written = on_all(|thread| {
+    let written = on_each(0..THREADS, |thread| {
         let (mut memory, at) = aligned();
         let block = &mut memory[at..at + BLOCK];
         for (chunk, number) in block.chunks_mut(8).zip(0..) {
@@ -142,7 +143,7 @@ fn in_folder(folder: &Path, most: u64, deadline: Instant) -> io::Result<StorageF
         posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
     }
     let started = Instant::now();
-    let read = on_all(|thread| {
+    let read = on_each(0..THREADS, |thread| {
         let (mut memory, at) = aligned();
         let block = &mut memory[at..at + BLOCK];
         let mut done = 0;
@@ -193,21 +194,6 @@ fn aligned() -> (Vec<u8>, usize) {
     let memory = vec![0; BLOCK + ALIGNED];
     let at = memory.as_ptr().align_offset(ALIGNED);
     (memory, at.min(ALIGNED))
-}
-
-/// Does the same on all threads at once.
-fn on_all(work: impl Fn(u64) -> io::Result<u64> + Sync) -> io::Result<Vec<u64>> {
-    let work = &work;
-    std::thread::scope(|scope| {
-        let running: Vec<_> = (0..THREADS)
-            .map(|thread| scope.spawn(move || work(thread)))
-            .collect();
-        let crashed = |_| io::Error::other("a thread crashed");
-        running
-            .into_iter()
-            .map(|thread| thread.join().map_err(crashed)?)
-            .collect()
-    })
 }
 
 /// 1e6 bytes per second.
