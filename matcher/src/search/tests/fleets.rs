@@ -6,7 +6,7 @@ use market::place::{Country, Place};
 use super::*;
 use crate::samples::{offer, provider, usd};
 
-fn chat(fields: Value) -> Demand {
+pub(super) fn chat(fields: Value) -> Demand {
     let mut all = json!({
         "model": "Llama 3 8B", "requests_per_second": 200, "input_tokens": 512, "output_tokens": 256,
     });
@@ -16,7 +16,7 @@ fn chat(fields: Value) -> Demand {
     demand("serve_realtime", all)
 }
 
-fn few(offer: Offer, nodes: u32) -> Offer {
+pub(super) fn few(offer: Offer, nodes: u32) -> Offer {
     Offer {
         availability: Availability::exactly(nodes),
         ..offer

@@ -5,30 +5,22 @@ use std::sync::Arc;
 
 use ::market::capacity::{OpenCommitment, OwnCapacity};
 use ::market::demand::Ceiling;
-use ::market::offer::Availability;
 use ::pricing::quote::{check_ceiling, quote_lines};
 use proptest::prelude::*;
 
+use super::fleets::{chat, few};
 use super::own::paid;
 use super::twin::{any_commitments, any_market, any_shared, audit_own};
 use super::*;
 use crate::samples::{offer, provider, usd};
 
-fn chat(fields: Value) -> Demand {
-    let mut all = json!({
-        "model": "Llama 3 8B", "requests_per_second": 400, "input_tokens": 512, "output_tokens": 256,
-    });
+/// A chat that needs several offers.
+fn busy_chat(fields: Value) -> Demand {
+    let mut all = json!({"requests_per_second": 400});
     all.as_object_mut()
         .expect("an object")
         .extend(fields.as_object().expect("an object").clone());
-    demand("serve_realtime", all)
-}
-
-fn few(offer: Offer, nodes: u32) -> Offer {
-    Offer {
-        availability: Availability::exactly(nodes),
-        ..offer
-    }
+    chat(all)
 }
 
 fn find_with(offers: Vec<Offer>, demand: &Demand, commitments: Vec<OpenCommitment>) -> Plan {
@@ -56,7 +48,7 @@ fn lines_of(candidate: &Candidate) -> Vec<(&str, u32, Option<i64>)> {
 
 /// Nodes of eight L40S that carry the load.
 fn nodes_needed() -> u32 {
-    let plan = find(vec![offer("one", "L40S", 8, "4.00")], &chat(json!({})));
+    let plan = find(vec![offer("one", "L40S", 8, "4.00")], &busy_chat(json!({})));
     plan.candidates[0].nodes()
 }
 
@@ -69,7 +61,7 @@ fn a_fleet_that_is_paid_for_in_part_is_held_to_the_price_that_follows() {
     let nodes = nodes_needed();
     let market = || vec![offer("own", "L40S", 8, "6.00")];
     let within = |limit: u32| {
-        let demand = chat(json!({"ceiling": {"usd_per_hour": dollars(limit)}}));
+        let demand = busy_chat(json!({"ceiling": {"usd_per_hour": dollars(limit)}}));
         find_with(market(), &demand, vec![paid("own", 1, "0", 10_000)])
     };
     let plan = within(6 * nodes);
@@ -95,13 +87,13 @@ fn where_the_cheapest_fleet_is_too_dear_once_its_commitment_ends_another_is_foun
         ]
     };
     let own = || vec![paid("own", 1, "0", 10_000)];
-    let free = find_with(market(), &chat(json!({})), own());
+    let free = find_with(market(), &busy_chat(json!({})), own());
     assert_eq!(
         lines_of(&free.candidates[0]),
         [("cheap", nodes - 1, None), ("own", 1, Some(10_000))]
     );
     let least = 4 * (nodes - 1) + 5;
-    let within = |limit: u32| chat(json!({"ceiling": {"usd_per_hour": dollars(limit)}}));
+    let within = |limit: u32| busy_chat(json!({"ceiling": {"usd_per_hour": dollars(limit)}}));
     let plan = find_with(market(), &within(least), own());
     let best = &plan.candidates[0];
     assert_eq!(
@@ -133,7 +125,7 @@ fn node_hours_are_shared_by_the_nodes_that_are_taken_and_not_by_those_in_stock()
     // What two nodes carry, so that either seller's two will do alone.
     let load = 400 * nodes / nodes_needed();
     let all = |window: Value| {
-        chat(json!({"requests_per_second": load, "survive": "provider", "window": window}))
+        busy_chat(json!({"requests_per_second": load, "survive": "provider", "window": window}))
     };
     let own = || {
         let mut own = paid("own", 16, "0", 10_000);
@@ -301,13 +293,13 @@ proptest! {
             fields["window"] = json!({"duration_hours": hours});
         }
         fields["requests_per_second"] = json!(150);
-        let plenty = find(vec![offer("one", "H100-SXM", 1, "1.00")], &chat(fields.clone()));
+        let plenty = find(vec![offer("one", "H100-SXM", 1, "1.00")], &busy_chat(fields.clone()));
         let needed = plenty.candidates[0].nodes();
         prop_assert!((3..=12).contains(&needed), "{needed}");
         if let Some(limit) = limit {
             fields["ceiling"] = json!({"usd_per_hour": dollars(limit)});
         }
-        let plan = find_with(market, &chat(fields), own);
+        let plan = find_with(market, &busy_chat(fields), own);
         let mut best: Option<f64> = None;
         let mut counts = vec![0; offers.len()];
         loop {
