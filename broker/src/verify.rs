@@ -10,6 +10,7 @@ mod gang;
 mod history;
 mod level;
 pub(crate) mod push;
+mod refusal;
 mod script;
 mod silence;
 mod verdict;
@@ -36,7 +37,6 @@ use store::{Conflict, StoreError};
 use tracing::info;
 use verifier::attest::countersign;
 use verifier::challenge::{Answered, Judging, Opening, Session, StepError};
-use verifier::gang::CallRefused;
 use verifier::jws::Signer;
 use verifier::order::{Mode, expected_node, order_for};
 
@@ -44,6 +44,7 @@ pub(crate) use clock::{GangClock, StepClock};
 pub(crate) use gang::gang_seconds;
 pub use gang::measure_together;
 pub(crate) use level::{level_of, verify_seconds};
+pub use refusal::StepRefusal;
 pub(crate) use script::{Enrolment, enrol};
 pub(crate) use silence::judge_silent;
 pub use verdict::{LeaseVerdict, verdict_of};
@@ -53,78 +54,6 @@ use crate::app::Broker;
 /// How long after its verification a token still tells how that ended: it lies where the tenant reads it
 /// later on.
 const TOLD_FOR: TimeDelta = TimeDelta::minutes(10);
-
-/// Why a step was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum StepRefusal {
-    /// The token is not the one of this verification, or the verification is over.
-    #[error("the token is not valid for this verification, or the verification is over")]
-    Token,
-    /// The step's number is none.
-    #[error("there are steps 1 to 5")]
-    NoSuchStep,
-    /// The provider has not yet said that the nodes of the lease run.
-    #[error("the lease is not ready to be verified; ask again in a moment")]
-    NotReady,
-    /// The address is not one of the lease's nodes, or its node has enrolled already.
-    #[error("`{0}` is not the address of a node of this lease that has still to enrol")]
-    UnknownHost(String),
-    /// No node of this verification has committed to this key.
-    #[error("no node has committed to this key; begin with step 1")]
-    UnknownAgent,
-    /// The service was away in the middle, and what the node took cannot be told from that.
-    #[error("the conversation was interrupted on our side; begin anew with step 1 and a fresh key")]
-    Interrupted,
-    /// The node was interrupted so often that it gets no other challenge.
-    #[error(
-        "the conversation was interrupted too often; this node is not verified by this token any \
-         more, and its lease is replaced at the deadline"
-    )]
-    InterruptedTooOften,
-    /// The lease sells hardware that cannot be verified.
-    #[error("the hardware of this lease cannot be verified: {0}")]
-    Unverifiable(&'static str),
-    /// The body is not what this step sends.
-    #[error("the body is not what step {step} sends: {why}")]
-    Body {
-        /// The step.
-        step: u8,
-        /// What is wrong.
-        why: String,
-    },
-    /// The step does not fit the conversation.
-    #[error(transparent)]
-    Step(#[from] StepError),
-    /// The nodes of the lease are not measured together.
-    #[error("the nodes of this lease are not measured together")]
-    NoGang,
-    /// The call of a node does not fit the round.
-    #[error(transparent)]
-    Gang(#[from] CallRefused),
-    /// Other nodes were faster again and again.
-    #[error("too many nodes of the gang call just now; call again in a moment")]
-    Crowded,
-    /// Another message for the same step was faster.
-    #[error("another message for this step was faster; send it again")]
-    Raced,
-    /// The result could not be signed.
-    #[error("the result could not be signed")]
-    Signing(#[from] verifier::jws::JwsError),
-    /// The database did not answer.
-    #[error("the step could not be kept")]
-    Store(#[source] StoreError),
-}
-
-impl From<StoreError> for StepRefusal {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Stale | StoreError::Conflict(Conflict::Exists { .. }) => Self::Raced,
-            StoreError::Conflict(Conflict::VerificationClosed) => Self::Token,
-            StoreError::Conflict(Conflict::InterruptedTooOften { .. }) => Self::InterruptedTooOften,
-            other => Self::Store(other),
-        }
-    }
-}
 
 /// The verification that this token speaks for, while it is open.
 ///
