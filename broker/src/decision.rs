@@ -2,79 +2,41 @@
 //! the file and a program with the same models finds the same plan, bit for bit.
 //!
 //! The record holds the offers themselves, so that a replay needs neither the price lists nor the
-//! market of that day. What the performance models knew is held by its digest.
+//! market of that day. What the performance models knew is held by its digest. The plans of the
+//! service are kept without offers, of which the history has every one: `stored` puts both together.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+mod sources;
+mod stored;
 
 use chrono::{DateTime, Utc};
-use market::capacity::OwnCapacity;
 use market::demand::Demand;
-use market::ids::{OfferId, ProviderId};
+use market::ids::OfferId;
 use market::offer::Offer;
-use market::provider_facts::ProviderFacts;
-use matcher::{Held, MatchError, Plan, ProviderView, Quarantine, SearchOptions, Snapshot};
+use matcher::{MatchError, OfferVerdict, Plan};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+pub use sources::Sources;
+pub use stored::{StoredError, of_stored_plan};
+
+use crate::plan::Question;
+
 /// The form of the record that this program writes, and the only one that it reads.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What was decided, and from what.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionRecord {
     format: u32,
-    /// The program that decided.
-    program: String,
-    /// The digest of the models, chips and constants that it predicted with.
-    models: String,
-    decided_at: DateTime<Utc>,
     demand: Demand,
-    options: RecordedOptions,
-    generation: u64,
-    taken_at: DateTime<Utc>,
-    providers: BTreeMap<ProviderId, RecordedProvider>,
-    /// Nodes that were held or leased, by offer.
-    held: BTreeMap<OfferId, u32>,
-    /// What the tenant had of its own. Agreed prices stand in the offers already.
-    #[serde(default, skip_serializing_if = "OwnCapacity::is_empty")]
-    own: OwnCapacity,
-    /// Every offer that was looked at, in the order of the snapshot.
+    /// What decided beside the demand and the offers.
+    sources: Sources,
+    /// Every offer that was looked at, in the order of the snapshot, at the tenant's own prices.
     offers: Vec<Offer>,
     /// The plan, as it was written.
     plan: Box<RawValue>,
-}
-
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RecordedOptions {
-    limit: usize,
-    orderable_only: bool,
-    alternatives: bool,
-    simulated: usize,
-    /// Records that do not say so were made before anything tied.
-    #[serde(default)]
-    ties: bool,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RecordedProvider {
-    freshness_limit_seconds: Option<u64>,
-    stale: Option<String>,
-    quarantine: Option<RecordedQuarantine>,
-    /// What was on record of it then.
-    #[serde(default)]
-    facts: ProviderFacts,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RecordedQuarantine {
-    reason: String,
-    until: DateTime<Utc>,
 }
 
 /// Why a record does not replay.
@@ -109,21 +71,6 @@ pub enum ReplayError {
     Unwritable(#[source] serde_json::Error),
 }
 
-/// What a search takes in.
-#[derive(Debug)]
-pub struct Question<'a> {
-    /// What was asked for.
-    pub demand: &'a Demand,
-    /// The market.
-    pub snapshot: &'a Snapshot,
-    /// What of it is held or leased.
-    pub held: &'a Held,
-    /// When.
-    pub now: DateTime<Utc>,
-    /// How it is searched.
-    pub options: &'a SearchOptions,
-}
-
 /// The digest of everything that predictions follow from beside the program itself.
 #[must_use]
 pub fn models_digest() -> String {
@@ -145,30 +92,27 @@ impl DecisionRecord {
     ///
     /// Errors: [`ReplayError::Unwritable`].
     pub fn of(question: &Question<'_>, plan: &Plan) -> Result<Self, ReplayError> {
-        let snapshot = question.snapshot;
-        let offers: Vec<Offer> = snapshot.offers().map(|offer| offer.to_offer()).collect();
-        let providers = offers.iter().filter_map(|offer| {
-            let view = snapshot.provider(&offer.provider)?;
-            Some((offer.provider.clone(), RecordedProvider::of(view)))
-        });
+        let offers = question.snapshot.offers().map(|offer| offer.to_offer());
+        Self::put_together(
+            Sources::of(question),
+            question.demand.clone(),
+            offers.collect(),
+            plan,
+        )
+    }
+
+    fn put_together(
+        sources: Sources,
+        demand: Demand,
+        offers: Vec<Offer>,
+        plan: &Plan,
+    ) -> Result<Self, ReplayError> {
         Ok(Self {
             format: FORMAT,
-            program: concat!("broker ", env!("CARGO_PKG_VERSION")).to_owned(),
-            models: models_digest(),
-            decided_at: question.now,
-            demand: question.demand.clone(),
-            options: RecordedOptions::of(question.options),
-            generation: snapshot.generation(),
-            taken_at: snapshot.taken_at(),
-            providers: providers.collect(),
-            held: question
-                .held
-                .iter()
-                .map(|(id, held)| (*id, *held))
-                .collect(),
-            own: OwnCapacity::clone(&question.options.own),
-            plan: serde_json::value::to_raw_value(plan).map_err(ReplayError::Unwritable)?,
+            demand,
+            sources,
             offers,
+            plan: serde_json::value::to_raw_value(plan).map_err(ReplayError::Unwritable)?,
         })
     }
 
@@ -176,11 +120,15 @@ impl DecisionRecord {
     ///
     /// Errors: [`ReplayError::Unreadable`], [`ReplayError::Format`].
     pub fn parse(text: &str) -> Result<Self, ReplayError> {
-        let record: Self = serde_json::from_str(text).map_err(ReplayError::Unreadable)?;
-        if record.format == FORMAT {
-            Ok(record)
-        } else {
-            Err(ReplayError::Format(record.format))
+        /// What is the same in all forms.
+        #[derive(Deserialize)]
+        struct Form {
+            format: u32,
+        }
+        let form: Form = serde_json::from_str(text).map_err(ReplayError::Unreadable)?;
+        match form.format {
+            FORMAT => serde_json::from_str(text).map_err(ReplayError::Unreadable),
+            other => Err(ReplayError::Format(other)),
         }
     }
 
@@ -189,22 +137,9 @@ impl DecisionRecord {
     /// Errors: [`ReplayError::Models`], [`ReplayError::Match`], [`ReplayError::Differs`] with the path
     /// of the first difference.
     pub fn replay(&self) -> Result<Plan, ReplayError> {
-        let now = models_digest();
-        if self.models != now {
-            return Err(ReplayError::Models {
-                program: self.program.clone(),
-                then: self.models.clone(),
-                now,
-            });
-        }
-        let views: HashMap<_, _> = (self.providers.iter())
-            .map(|(id, provider)| (id.clone(), provider.view()))
-            .collect();
-        let offers = self.offers.iter().cloned();
-        let snapshot = Snapshot::new(self.generation, self.taken_at, offers, views);
-        let held: Held = self.held.iter().map(|(id, held)| (*id, *held)).collect();
-        let options = self.options.as_options(Arc::new(self.own.clone()));
-        let plan = matcher::search(&snapshot, &self.demand, &held, self.decided_at, &options)?;
+        self.sources.check_models()?;
+        let snapshot = self.sources.snapshot(self.offers.iter().cloned());
+        let plan = self.sources.search(&self.demand, &snapshot)?;
         let found = serde_json::to_string(&plan).map_err(ReplayError::Unwritable)?;
         if found == self.plan.get() {
             return Ok(plan);
@@ -216,70 +151,23 @@ impl DecisionRecord {
         Err(ReplayError::Differs(path.unwrap_or_else(|| "plan".into())))
     }
 
+    /// What became of one of its offers, and why; `None` where it was not on sale there.
+    ///
+    /// Errors: [`ReplayError::Models`], [`ReplayError::Match`].
+    pub fn ask(&self, offer: OfferId) -> Result<Option<Vec<OfferVerdict>>, ReplayError> {
+        self.sources.check_models()?;
+        let snapshot = self.sources.snapshot(self.offers.iter().cloned());
+        if snapshot.offer(&offer).is_none() {
+            return Ok(None);
+        }
+        let asked = self.sources.asking(offer);
+        Ok(Some(asked.search(&self.demand, &snapshot)?.verdicts(offer)))
+    }
+
     /// When it was decided.
     #[must_use]
     pub const fn decided_at(&self) -> DateTime<Utc> {
-        self.decided_at
-    }
-}
-
-impl RecordedOptions {
-    const fn of(options: &SearchOptions) -> Self {
-        let SearchOptions {
-            limit,
-            orderable_only,
-            alternatives,
-            simulated,
-            ties,
-            own: _,
-        } = options;
-        Self {
-            limit: *limit,
-            orderable_only: *orderable_only,
-            alternatives: *alternatives,
-            simulated: *simulated,
-            ties: *ties,
-        }
-    }
-
-    const fn as_options(self, own: Arc<OwnCapacity>) -> SearchOptions {
-        SearchOptions {
-            limit: self.limit,
-            orderable_only: self.orderable_only,
-            alternatives: self.alternatives,
-            simulated: self.simulated,
-            ties: self.ties,
-            own,
-        }
-    }
-}
-
-impl RecordedProvider {
-    fn of(view: &ProviderView) -> Self {
-        let ProviderView {
-            freshness_limit_seconds,
-            stale,
-            quarantine,
-            facts,
-        } = view.clone();
-        Self {
-            freshness_limit_seconds,
-            stale,
-            quarantine: quarantine
-                .map(|Quarantine { reason, until }| RecordedQuarantine { reason, until }),
-            facts,
-        }
-    }
-
-    fn view(&self) -> ProviderView {
-        let quarantine = self.quarantine.clone();
-        ProviderView {
-            freshness_limit_seconds: self.freshness_limit_seconds,
-            stale: self.stale.clone(),
-            quarantine: quarantine
-                .map(|RecordedQuarantine { reason, until }| Quarantine { reason, until }),
-            facts: self.facts.clone(),
-        }
+        self.sources.decided_at()
     }
 }
 

@@ -8,6 +8,8 @@
 //! (`crate::turns`).
 //! The next stage is [`crate::quote`].
 
+mod search;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,16 +19,17 @@ use market::capacity::OwnCapacity;
 use market::demand::Demand;
 use market::demand::check::DemandFault;
 use market::identity::Reach;
-use market::ids::{PlanId, ProviderId, TenantId};
-use matcher::fleet::Budget;
-use matcher::{Candidate, Held, HybridSearch, MatchError, Plan, SearchOptions, Snapshot};
+use market::ids::{OfferId, PlanId, ProviderId, TenantId};
+use matcher::{MatchError, OfferVerdict, Plan, SearchOptions, Snapshot};
 use moka::sync::Cache;
+pub use search::Question;
 use store::StoreError;
 use store::catalog::Generation;
 use store::plans::NewPlan;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::app::{Broker, SupplyMark};
+use crate::decision::{ReplayError, Sources, StoredError, of_stored_plan};
 use crate::turns::TooMany;
 
 /// How many of the best candidates a plan keeps.
@@ -60,6 +63,15 @@ pub enum PlanError {
     /// The search did not end.
     #[error("the search for the plan did not end")]
     Interrupted(#[from] JoinError),
+    /// What is kept of it does not tell what became of an offer.
+    #[error(transparent)]
+    Unrecorded(#[from] StoredError),
+    /// It cannot be searched again.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// The offer was not on sale in its market.
+    #[error("the offer {0} was not on sale when the plan was made")]
+    NotOnSale(OfferId),
     /// There is no such plan within the tenant.
     #[error("there is no plan {0}; make one with POST /v1/plans")]
     Unknown(PlanId),
@@ -216,11 +228,19 @@ pub async fn make_plan(
     let held = broker.store().catalog().held_nodes().await?;
     let own = Arc::new(own_capacity(broker, whose.tenant, now).await?);
     // A search goes on where its caller has gone, so its turn goes with it.
-    let (_turn, demand, found) = spawn_blocking(move || {
+    let (_turn, demand, found, sources) = spawn_blocking(move || {
         let priced = matcher::at_own_prices(&snapshot, &own, now);
-        let snapshot = priced.as_ref().unwrap_or(&snapshot);
-        let found = search(snapshot, &demand, &held, now, &own);
-        (turn, demand, found)
+        let question = Question {
+            demand: &demand,
+            snapshot: priced.as_ref().unwrap_or(&snapshot),
+            held: &held,
+            now,
+            options: &options_of(own),
+            orderable_kept: ORDERABLE_KEPT,
+        };
+        let found = question.answer();
+        let sources = Sources::of(&question);
+        (turn, demand, found, sources)
     })
     .await?;
     let plan = found?;
@@ -235,7 +255,7 @@ pub async fn make_plan(
         .store()
         .plans()
         .of(whose.tenant)
-        .insert(as_row(&record))
+        .insert(as_row(&record, &sources))
         .await?;
     let id = record.id.to_string();
     broker.hot().cache(&shared, id.as_bytes(), LIFE).await;
@@ -306,76 +326,15 @@ async fn made_elsewhere(broker: &Broker, whose: &Reach, shared: &str) -> Option<
     Some(known).filter(|known| still_fresh(broker, known))
 }
 
-/// The best candidates, and behind them the best that can be ordered where those are not among
-/// them: a plan that price lists fill to the end would be nothing to reserve from.
-fn search(
-    snapshot: &Snapshot,
-    demand: &Demand,
-    held: &Held,
-    now: DateTime<Utc>,
-    own: &Arc<OwnCapacity>,
-) -> Result<Plan, MatchError> {
-    let budget = Budget::default();
-    let options = SearchOptions {
-        own: Arc::clone(own),
+/// How a tenant's plans are searched.
+fn options_of(own: Arc<OwnCapacity>) -> SearchOptions {
+    SearchOptions {
+        limit: CANDIDATES_KEPT,
+        alternatives: true,
+        simulated: SIMULATED,
+        own,
         ..SearchOptions::default()
-    };
-    let find = |demand: &Demand, options: &SearchOptions| {
-        find_within(snapshot, demand, held, now, &budget, options)
-    };
-    match demand {
-        Demand::Hybrid(hybrid) => {
-            let options = options.of_half();
-            let search = HybridSearch {
-                snapshot,
-                held,
-                now,
-                options: &options,
-                budget: &budget,
-            };
-            matcher::search_hybrid(&search, hybrid, |half| find(half, &options))
-        }
-        demand => find(demand, &options),
     }
-}
-
-/// The candidates of a demand of one kind.
-fn find_within(
-    snapshot: &Snapshot,
-    demand: &Demand,
-    held: &Held,
-    now: DateTime<Utc>,
-    budget: &Budget,
-    options: &SearchOptions,
-) -> Result<Plan, MatchError> {
-    let find = |limit, orderable_only| {
-        let options = SearchOptions {
-            limit,
-            orderable_only,
-            alternatives: !orderable_only,
-            simulated: SIMULATED,
-            ties: options.ties,
-            own: Arc::clone(&options.own),
-        };
-        matcher::search_within(snapshot, demand, held, now, &options, budget)
-    };
-    let mut plan = find(CANDIDATES_KEPT, false)?;
-    let of_lists = |candidate: &Candidate| {
-        candidate.lines.len() > 1 && candidate.lines.iter().any(|line| !line.offer.orderable)
-    };
-    if plan.eligible > plan.candidates.len() || plan.candidates.iter().any(of_lists) {
-        for candidate in find(ORDERABLE_KEPT, true)?.candidates {
-            if plan
-                .candidates
-                .iter()
-                .all(|known| known.lines != candidate.lines)
-            {
-                let rank = plan.candidates.len() + 1;
-                plan.candidates.push(Candidate { rank, ..candidate });
-            }
-        }
-    }
-    Ok(plan)
 }
 
 /// Whether a plan still answers its own demand, as long as the supply is what it was searched in.
@@ -395,7 +354,7 @@ fn demand_text(demand: &Demand) -> String {
     serde_json::to_string(demand).unwrap_or_default()
 }
 
-fn as_row(record: &PlanRecord) -> NewPlan {
+fn as_row(record: &PlanRecord, sources: &Sources) -> NewPlan {
     // A plan is plain data with text keys: it has always a JSON form.
     let json = |value: Result<serde_json::Value, _>| value.unwrap_or_default();
     NewPlan {
@@ -406,6 +365,7 @@ fn as_row(record: &PlanRecord) -> NewPlan {
         rejections: json(serde_json::to_value(&record.plan.rejected)),
         created_at: record.created_at,
         projects: record.whose.projects.clone(),
+        decided_from: json(serde_json::to_value(sources)),
     }
 }
 
@@ -436,4 +396,21 @@ pub async fn find(broker: &Broker, whose: &Reach, id: PlanId) -> Result<PlanReco
         plan,
         created_at: row.created_at,
     })
+}
+
+/// What became of an offer in a plan within reach, and why: the plan is searched for once more, in its
+/// market as it was then.
+///
+/// Errors: [`PlanError::Unknown`], also for another tenant's plan; [`PlanError::NotOnSale`].
+pub async fn ask(
+    broker: &Broker,
+    whose: &Reach,
+    id: PlanId,
+    offer: OfferId,
+) -> Result<Vec<OfferVerdict>, PlanError> {
+    find(broker, whose, id).await?;
+    let turn = broker.plan_turns().take(Some(whose.tenant)).await?;
+    let record = of_stored_plan(broker.store(), id).await?;
+    let (_turn, told) = spawn_blocking(move || (turn, record.ask(offer))).await?;
+    told?.ok_or(PlanError::NotOnSale(offer))
 }

@@ -55,7 +55,7 @@ pub(crate) struct Mix<'a> {
 /// Finds the fleets for a serving demand.
 pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filter<'_>) -> Plan {
     let held = HeldRows::of(filter);
-    let mut tally = Tally::default();
+    let mut tally = Tally::new(filter);
     let mut ranking = Ranking::new(filter.options.limit);
     let mut cheapest: Option<i128> = None;
     let mut parts = Parts::default();
@@ -119,7 +119,7 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
         eligible,
         candidates: shown::candidates(query, serve, filter, &parts, &found, ranking),
         rejected: tally.rejections(),
-        refused: tally.examples(query, filter, none.as_ref()),
+        refused: tally.refused(query, filter, none.as_ref()),
         alternatives: Vec::new(),
         hybrid: None,
     }

@@ -28,6 +28,7 @@ mod serve;
 pub mod snapshot;
 mod ties;
 mod train;
+mod verdict;
 mod walk;
 
 #[cfg(test)]
@@ -48,6 +49,7 @@ pub use plan::{
 pub use reason::ReasonCode;
 pub use search::{Held, SearchOptions, search, search_within};
 pub use snapshot::{OfferRef, ProviderView, Quarantine, Snapshot};
+pub use verdict::{OfferOutcome, OfferVerdict};
 
 /// The texts of the tables that predictions and prices of staging follow from: models, chips,
 /// constants, places of users, egress, link floors, published figures of GPUs, regions of providers.

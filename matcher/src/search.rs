@@ -2,11 +2,13 @@
 //!
 //! `walk` goes over the snapshot's columns, `ranking` keeps the best, `ties` says which of them comes
 //! first, `eligible` makes candidates of them. Nothing is allocated for an offer by itself: words and
-//! copies are made for the candidates that are shown and for one example of each rejection.
+//! copies are made for the candidates that are shown, for one example of each rejection (`tally`) and for
+//! what is asked of by name.
 
 mod eligible;
+mod tally;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -19,15 +21,14 @@ use market::offer::Terms;
 use market::quantity::GpuCount;
 
 use crate::MatchError;
-use crate::explain;
 use crate::filter::{Among, Filter};
 use crate::fleet::Budget;
-use crate::fleet_search::{NoFleet, search_fleets};
+use crate::fleet_search::search_fleets;
 use crate::gpus::GpusQuery;
 use crate::hardware::TrainingClass;
 use crate::hybrid::{HybridSearch, search_hybrid};
 use crate::perf::serving::weight_format;
-use crate::plan::{Alternative, Plan, Refused, Rejections};
+use crate::plan::{Alternative, Plan};
 use crate::ranking::Ranking;
 use crate::reason::ReasonCode;
 use crate::serve::{ServeFit, ServeQuery};
@@ -37,6 +38,7 @@ use crate::train::{TrainFit, TrainQuery, run_cost_units};
 use crate::walk::{HeldRows, walk};
 
 pub(crate) use eligible::{Eligible, first_hour};
+pub(crate) use tally::Tally;
 
 /// Nodes of each offer that are held or leased already, by us.
 pub type Held = HashMap<OfferId, u32>;
@@ -63,6 +65,8 @@ pub struct SearchOptions {
     /// What the tenant has of its own. Agreed prices are in the snapshot already
     /// ([`crate::at_own_prices`]); here they are told of.
     pub own: Arc<OwnCapacity>,
+    /// Offers of which it is told why they are refused, where they are, beside one of each reason.
+    pub asked: Vec<OfferId>,
 }
 
 impl Default for SearchOptions {
@@ -74,6 +78,7 @@ impl Default for SearchOptions {
             simulated: 0,
             ties: true,
             own: Arc::default(),
+            asked: Vec::new(),
         }
     }
 }
@@ -169,7 +174,7 @@ pub(crate) fn answer(query: &Query<'_>, filter: &Filter<'_>) -> Plan {
         return search_fleets(query, serve, filter);
     }
     let held = HeldRows::of(filter);
-    let mut tally = Tally::default();
+    let mut tally = Tally::new(filter);
     let mut ranking = Ranking::new(filter.options.limit);
     let mut eligible = 0;
     walk(query, filter, &held, &mut tally, |group, tally| {
@@ -200,7 +205,7 @@ pub(crate) fn answer(query: &Query<'_>, filter: &Filter<'_>) -> Plan {
         eligible,
         candidates,
         rejected: tally.rejections(),
-        refused: tally.examples(query, filter, None),
+        refused: tally.refused(query, filter, None),
         alternatives: Vec::new(),
         hybrid: None,
     }
@@ -217,6 +222,7 @@ fn with_alternatives(mut plan: Plan, demand: &Demand, filter: &Filter<'_>) -> Pl
         limit: 1,
         alternatives: false,
         simulated: 0,
+        asked: Vec::new(),
         ..filter.options.clone()
     };
     for weights in [Bf16, Fp8, Int8, Fp4, Int4] {
@@ -430,63 +436,6 @@ pub(crate) fn most_nodes(nodes: f64) -> Option<u32> {
     (1.0..=f64::from(MAX_NODES))
         .contains(&nodes)
         .then_some(nodes as u32)
-}
-
-/// Counts rejections and keeps the first offer of each reason, in the order of the snapshot.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    counts: [usize; ReasonCode::ALL.len()],
-    first: [Option<RowId>; ReasonCode::ALL.len()],
-}
-
-impl Tally {
-    pub(crate) fn count(&mut self, code: ReasonCode, at: RowId) {
-        self.count_all(code, at, 1);
-    }
-
-    /// So many offers are refused for one reason, of which the first stands here.
-    pub(crate) fn count_all(&mut self, code: ReasonCode, first: RowId, offers: u32) {
-        if offers > 0 {
-            self.counts[code as usize] += offers as usize;
-            let known = &mut self.first[code as usize];
-            *known = Some(known.map_or(first, |known| known.min(first)));
-        }
-    }
-
-    pub(crate) fn rejections(&self) -> Rejections {
-        let by_reason: BTreeMap<_, _> = ReasonCode::ALL
-            .into_iter()
-            .zip(self.counts)
-            .filter(|(_, count)| *count > 0)
-            .collect();
-        Rejections {
-            total: self.counts.iter().sum(),
-            by_reason,
-        }
-    }
-
-    /// An example of each reason; `none` says why no fleet is taken, where none is.
-    pub(crate) fn examples(
-        &self,
-        query: &Query<'_>,
-        filter: &Filter<'_>,
-        none: Option<&NoFleet>,
-    ) -> Vec<Refused> {
-        let found = ReasonCode::ALL.into_iter().zip(self.first);
-        found
-            .filter_map(|(reason, at)| {
-                let row = filter.snapshot.row(at?);
-                Some(Refused {
-                    half: None,
-                    reason,
-                    why: explain::why_not(reason, query, filter, &row, none),
-                    offer_id: row.offer.offer_id,
-                    provider: row.offer.provider,
-                    sku: row.offer.sku,
-                })
-            })
-            .collect()
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod ids;
 mod offer_ref;
 mod partition;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -271,6 +271,13 @@ impl Snapshot {
     #[must_use]
     pub fn offer(&self, id: &OfferId) -> Option<OfferRef<'_>> {
         self.find(id).map(|at| self.offer_at(at))
+    }
+
+    /// Whose offers it holds.
+    #[must_use]
+    pub fn sellers(&self) -> BTreeSet<&ProviderId> {
+        let groups = self.partitions.iter().flat_map(|one| one.groups());
+        groups.map(GroupRef::provider).collect()
     }
 
     /// What is known of a provider.

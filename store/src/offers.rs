@@ -1,17 +1,20 @@
 //! Offers as they are, and what became of them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, Utc};
-use market::ids::OfferId;
+use market::ids::{OfferId, ProviderId};
 use market::offer::Offer;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 use crate::catalog::{Catalog, Generation};
-use crate::entity::column::{Moment, Text};
+use crate::entity::column::{Moment, Text, Word};
 use crate::entity::{offer_history, offers, providers, readings};
+
+/// Rows read by one statement; the databases bound how many values a statement may carry.
+const CHUNK: usize = 500;
 
 /// How a reading changed an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -116,6 +119,69 @@ impl Catalog<'_> {
             .map(|row| Generation::try_from(row.generation))
             .transpose()?;
         Ok(LiveOffers { generation, offers })
+    }
+
+    /// What these providers had on sale at a generation, out of the history, by id: each offer dated by
+    /// when it was last seen then, as [`Catalog::live_offers`] gave it at that generation.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn offers_at(
+        &self,
+        generation: Generation,
+        providers: &BTreeSet<ProviderId>,
+    ) -> Result<Vec<Offer>, StoreError> {
+        use offer_history::{Column, Entity};
+        let tx = self.store.snapshot().await?;
+        let number = generation.number()?;
+        // When each reading was made, and when each provider was last read.
+        let mut read_at = HashMap::new();
+        let mut last_read_at = HashMap::new();
+        let readings: Vec<(i64, Text<ProviderId>, Moment)> = readings::Entity::find()
+            .select_only()
+            .columns([
+                readings::Column::Generation,
+                readings::Column::ProviderId,
+                readings::Column::ReadAt,
+            ])
+            .filter(readings::Column::Generation.lte(number))
+            .order_by_asc(readings::Column::Generation)
+            .into_tuple()
+            .all(&tx)
+            .await?;
+        for (at, provider, moment) in readings {
+            read_at.insert(at, moment);
+            last_read_at.insert(provider.0, moment);
+        }
+        let last: Vec<i64> = Entity::find()
+            .select_only()
+            .column_as(Column::Id.max(), "last")
+            .filter(Column::Generation.lte(number))
+            .group_by(Column::OfferId)
+            .into_tuple()
+            .all(&tx)
+            .await?;
+        let mut found = Vec::new();
+        for chunk in last.chunks(CHUNK) {
+            let rows = Entity::find()
+                .filter(Column::Id.is_in(chunk.iter().copied()))
+                .filter(Column::Change.ne(Word(OfferChange::Withdrawn)))
+                .all(&tx)
+                .await?;
+            for row in rows {
+                let mut offer = row.body.0;
+                if !providers.contains(&offer.provider) {
+                    continue;
+                }
+                // Dated as its reading, it is as old as its provider's last reading from then on.
+                let of_reading = read_at.get(&row.generation) == Some(&row.observed_at);
+                let last_read_at = last_read_at.get(&offer.provider);
+                let seen_at = last_read_at.filter(|_| of_reading);
+                offer.observed_at = seen_at.unwrap_or(&row.observed_at).at();
+                found.push(offer);
+            }
+        }
+        found.sort_by_key(|offer| offer.offer_id);
+        Ok(found)
     }
 
     /// The last reading applied; `None` before the first.

@@ -31,6 +31,8 @@ pub struct NewPlan {
     pub created_at: DateTime<Utc>,
     /// In which projects the credential works that it was made with.
     pub projects: Projects,
+    /// What it was found in beside the offers, in the planner's own form.
+    pub decided_from: Value,
 }
 
 /// A plan as kept.
@@ -52,6 +54,9 @@ pub struct Plan {
     pub created_at: DateTime<Utc>,
     /// In which projects the credential works that it was made with.
     pub projects: Projects,
+    /// What it was found in beside the offers, in the planner's own form; `None` in rows of releases
+    /// that did not keep it.
+    pub decided_from: Option<Value>,
 }
 
 impl TryFrom<Model> for Plan {
@@ -67,11 +72,12 @@ impl TryFrom<Model> for Plan {
             rejections: row.rejections.0,
             created_at: row.created_at.at(),
             projects: row.projects.map(|named| named.0).into(),
+            decided_from: row.decided_from.map(|from| from.0),
         })
     }
 }
 
-tenant_scoped!(Plans, plans, TenantPlans, "plans");
+tenant_scoped!(Plans, plans, TenantPlans, AllPlans, "plans");
 
 impl TenantPlans<'_> {
     /// Keeps a plan; the same id again changes nothing.
@@ -87,6 +93,7 @@ impl TenantPlans<'_> {
             rejections: Json(plan.rejections),
             created_at: plan.created_at.into(),
             projects: plan.projects.named().cloned().map(Json),
+            decided_from: Some(Json(plan.decided_from)),
         };
         Entity::insert(row.into_active_model())
             .on_conflict(OnConflict::column(Column::Id).do_nothing().to_owned())
@@ -103,6 +110,16 @@ impl TenantPlans<'_> {
             .filter(Column::TenantId.eq(Text(self.tenant)))
             .one(&self.store.read)
             .await?;
+        row.map(Plan::try_from).transpose()
+    }
+}
+
+impl AllPlans<'_> {
+    /// The plan of this id, whosever it is.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn find(&self, id: PlanId) -> Result<Option<Plan>, StoreError> {
+        let row = Entity::find_by_id(Text(id)).one(&self.store.read).await?;
         row.map(Plan::try_from).transpose()
     }
 }

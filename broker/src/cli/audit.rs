@@ -1,16 +1,24 @@
-//! `broker audit check`: whether the audit log is what was written.
+//! `broker audit`: whether the audit log is what was written, and whether a plan is what its market
+//! gave.
+
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use market::ids::PlanId;
 
 use super::database::open;
+use super::record::{tell_replay, write_record};
 use super::table::{print_line, table};
 use super::{DatabaseArgs, Ending, block_on};
 use crate::config::Config;
+use crate::decision::{StoredError, of_stored_plan};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {
     /// Walks every chain of the audit log, and says where one breaks.
     Check(CheckArgs),
+    /// Searches once more for a plan, in the market as it was then.
+    Replay(ReplayArgs),
 }
 
 /// Walks every chain of the audit log; exit status 1 where one breaks.
@@ -26,8 +34,50 @@ pub(super) struct CheckArgs {
     database: DatabaseArgs,
 }
 
+/// Searches once more for a plan of the service, in the market as it was then; exit status 1 where
+/// another one is found.
+///
+/// The offers come out of the history, and what else decided is kept with the plan: when it was, how
+/// providers stood and what was on record of them, what was held, what the tenant had of its own.
+#[derive(Debug, Args)]
+pub(super) struct ReplayArgs {
+    /// The plan, whosever it is; a quote and a reservation name theirs.
+    #[arg(value_name = "PLAN")]
+    plan: PlanId,
+    /// Also writes the decision record, for `broker match --replay` on another machine.
+    #[arg(long, value_name = "FILE.json")]
+    record: Option<PathBuf>,
+    /// One JSON object, for programs.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
 pub(super) fn run(command: AuditCommand) -> Result<(), Ending> {
-    let AuditCommand::Check(args) = command;
+    match command {
+        AuditCommand::Check(args) => check(&args),
+        AuditCommand::Replay(args) => replay(&args),
+    }
+}
+
+fn replay(args: &ReplayArgs) -> Result<(), Ending> {
+    let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
+    let record = block_on(async {
+        let store = open(&config).await?;
+        let found = of_stored_plan(&store, args.plan).await;
+        found.map_err(|error| match error {
+            StoredError::Unknown(_) | StoredError::Unrecorded(_) => Ending::wrong_input(error),
+            broken => broken.into(),
+        })
+    })?;
+    if let Some(file) = &args.record {
+        write_record(file, &record)?;
+    }
+    tell_replay(&record, args.json)
+}
+
+fn check(args: &CheckArgs) -> Result<(), Ending> {
     let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
     block_on(async {
         let store = open(&config).await?;

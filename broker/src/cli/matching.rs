@@ -10,6 +10,7 @@ use market::catalog::Skipped;
 use market::counted::counted;
 use market::demand::{Demand, Half};
 use market::ids::ProviderId;
+use market::offer::Offer;
 use market::provider_facts::ProviderFacts;
 use matcher::{Candidate, Held, Plan, ProviderView, SearchOptions, Snapshot};
 use serde_json::{Value, json};
@@ -21,8 +22,8 @@ use super::record::{replay, write_record};
 use super::table::{hanging, print_line, table};
 use super::{Ending, all_readable, plan_lines, read_sheets, why_unread};
 use crate::clock::{Clock as _, SystemClock};
-use crate::decision::{DecisionRecord, Question};
-use crate::plan::{CANDIDATES_KEPT, SIMULATED};
+use crate::decision::DecisionRecord;
+use crate::plan::{CANDIDATES_KEPT, Question, SIMULATED};
 
 /// Ranks the offers of price lists for a demand; no server, no database.
 ///
@@ -49,6 +50,9 @@ pub(super) struct MatchArgs {
     /// "evidence": …, "valid_until": …}]}}. A policy on either refuses whoever is not named.
     #[arg(long, value_name = "FILE")]
     facts: Option<PathBuf>,
+    /// Also says what became of an offer, by its SKU or its id, and why; may be given often.
+    #[arg(long, value_name = "OFFER")]
+    why: Vec<String>,
     /// How many candidates to show.
     #[arg(long, default_value_t = 10, value_name = "N")]
     top: usize,
@@ -115,24 +119,26 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
         Demand::Hybrid(_) => args.top.max(CANDIDATES_KEPT),
         _ => args.top,
     };
+    let asked = named(&read.offers, &args.why)?;
     let options = SearchOptions {
         limit,
+        asked: asked.iter().map(|offer| offer.offer_id).collect(),
         alternatives: true,
         simulated: SIMULATED,
         own,
         ..SearchOptions::default()
     };
     let held = Held::new();
-    let mut plan =
-        matcher::search(&snapshot, &demand, &held, now, &options).map_err(Ending::wrong_input)?;
+    let question = Question {
+        demand: &demand,
+        snapshot: &snapshot,
+        held: &held,
+        now,
+        options: &options,
+        orderable_kept: 0,
+    };
+    let mut plan = question.answer().map_err(Ending::wrong_input)?;
     if let Some(file) = &args.record {
-        let question = Question {
-            demand: &demand,
-            snapshot: &snapshot,
-            held: &held,
-            now,
-            options: &options,
-        };
         write_record(file, &DecisionRecord::of(&question, &plan)?)?;
     }
     if let Some(hybrid) = &mut plan.hybrid {
@@ -140,9 +146,9 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     }
     let shown = shown(&plan, args.top);
     let answer = if args.json {
-        as_json(&read, &plan, &shown)?
+        as_json(&read, &plan, &shown, &asked)?
     } else {
-        as_text(&read, &plan, &shown)
+        as_text(&read, &plan, &shown, &asked)
     };
     print_line(&answer)?;
     if !plan.is_met() {
@@ -183,7 +189,28 @@ fn shown(plan: &Plan, top: usize) -> Vec<&Candidate> {
         .collect()
 }
 
-fn as_json(read: &PriceSheets, plan: &Plan, shown: &[&Candidate]) -> Result<String, Ending> {
+/// The offers of these names, each a SKU or the id of an offer.
+fn named<'a>(offers: &'a [Offer], names: &[String]) -> Result<Vec<&'a Offer>, Ending> {
+    let mut found = Vec::new();
+    for name in names {
+        let is_named = |offer: &&Offer| offer.sku == *name || offer.offer_id.to_string() == *name;
+        let before = found.len();
+        found.extend(offers.iter().filter(is_named));
+        if found.len() == before {
+            return Err(Ending::wrong_input(format!(
+                "--why {name}: no offer of these lists has that SKU or id"
+            )));
+        }
+    }
+    Ok(found)
+}
+
+fn as_json(
+    read: &PriceSheets,
+    plan: &Plan,
+    shown: &[&Candidate],
+    asked: &[&Offer],
+) -> Result<String, Ending> {
     let mut candidates = Vec::new();
     for candidate in shown {
         candidates.extend(candidate.offers_with_reasons()?);
@@ -201,6 +228,17 @@ fn as_json(read: &PriceSheets, plan: &Plan, shown: &[&Candidate]) -> Result<Stri
     if let Some(hybrid) = &plan.hybrid {
         answer["hybrid"] = serde_json::to_value(hybrid)?;
     }
+    if !asked.is_empty() {
+        let told = asked.iter().map(|offer| {
+            let (id, sku) = (offer.offer_id, &offer.sku);
+            let (region, verdicts) = (&offer.place.region, plan.verdicts(id));
+            json!({
+                "offer_id": id, "provider": offer.provider, "sku": sku, "region": region,
+                "verdicts": verdicts,
+            })
+        });
+        answer["asked"] = told.collect();
+    }
     Ok(answer.to_string())
 }
 
@@ -217,7 +255,7 @@ fn skipped_as_json(skipped: &Skipped) -> Value {
     })
 }
 
-fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate]) -> String {
+fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offer]) -> String {
     let mut lines = Vec::new();
     if let Some(best) = shown.first() {
         let headings = [
@@ -266,6 +304,16 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate]) -> String {
         lines.extend(told(hybrid, |rank| {
             let line = plan.candidates.get(rank - 1)?.lines.first()?;
             Some(format!("{rank} {}", line.offer.sku))
+        }));
+    }
+    for offer in asked {
+        let region = offer.place.region.as_deref().unwrap_or("an unknown region");
+        lines.push(format!("Of {} {} in {region}:", offer.provider, offer.sku));
+        lines.extend(plan.verdicts(offer.offer_id).iter().map(|told| {
+            let half = told.half.map(|half| format!("to {half}: "));
+            let reason = told.reason.map(|reason| format!("{reason}: "));
+            let words = [half.unwrap_or_default(), reason.unwrap_or_default()].concat();
+            hanging("  - ", &format!("{words}{}", told.why))
         }));
     }
     lines.push(format!(

@@ -1,4 +1,5 @@
-//! Decision records in files: written beside an answer of `broker match`, and replayed.
+//! Decision records: written beside an answer of `broker match` or for a plan of the service, and
+//! replayed.
 
 use std::path::Path;
 
@@ -26,6 +27,11 @@ pub(super) fn replay(file: &Path, json: bool) -> Result<(), Ending> {
     })?;
     let record = DecisionRecord::parse(&text)
         .map_err(|error| Ending::wrong_input(format!("{shown}: {error}")))?;
+    tell_replay(&record, json)
+}
+
+/// Replays a record and tells whether the answer is the same. Exit status 1 where it is another.
+pub(super) fn tell_replay(record: &DecisionRecord, json: bool) -> Result<(), Ending> {
     match record.replay() {
         Ok(plan) => {
             let decided_at = record.decided_at();

@@ -86,6 +86,7 @@ codes! {
     nothing_matches, 409, "Nothing that can be ordered satisfies the demand";
     offer_changed, 409, "The offer changed since the plan was made";
     offer_not_orderable, 409, "The offer cannot be ordered here";
+    plan_outdated, 409, "The plan is of another release";
     outside_policy, 409, "A provider is not what the policy asks for";
     own_capacity_full, 409, "The tenant has made known as much of its own as it may";
     provider_configured, 409, "The configuration says how the provider is connected";

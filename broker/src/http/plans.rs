@@ -10,8 +10,8 @@ use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use chrono::{DateTime, Utc};
 use market::demand::Demand;
 use market::identity::Reach;
-use market::ids::PlanId;
-use matcher::{PlanView, Snapshot};
+use market::ids::{OfferId, PlanId};
+use matcher::{OfferVerdict, PlanView, Snapshot};
 use moka::sync::Cache;
 use serde::Serialize;
 
@@ -21,6 +21,7 @@ use super::auth::{InProjects, May};
 use super::body::UnreadBody;
 use super::error::ApiError;
 use crate::app::Broker;
+use crate::decision::{ReplayError, StoredError};
 use crate::plan::{self, HoldsMark, PlanError, PlanRecord};
 
 /// A plan: what was asked for, and what was found.
@@ -119,7 +120,15 @@ impl From<PlanError> for ApiError {
                     .retry_after_seconds(1)
             }
             PlanError::Interrupted(error) => Self::broken(&error),
-            unknown @ PlanError::Unknown(_) => Self::not_found(unknown.to_string()),
+            unknown @ (PlanError::Unknown(_) | PlanError::NotOnSale(_)) => {
+                Self::not_found(unknown.to_string())
+            }
+            PlanError::Replay(ReplayError::Models { .. })
+            | PlanError::Unrecorded(StoredError::Unrecorded(_)) => Self::plan_outdated(
+                "the plan was made by another release of the service; make a new one with \
+                 POST /v1/plans",
+            ),
+            broken @ (PlanError::Replay(_) | PlanError::Unrecorded(_)) => Self::broken(&broken),
             PlanError::Store(error) => error.into(),
         }
     }
@@ -181,6 +190,42 @@ pub(crate) async fn show_plan(
 ) -> Result<web::Json<PlanBody>, ApiError> {
     let record = plan::find(&broker, &who.reach(), *id).await?;
     PlanBody::try_from(&record).map(web::Json)
+}
+
+/// What became of an offer in a plan.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct PlanOfferBody {
+    /// The plan.
+    plan_id: PlanId,
+    /// The offer.
+    offer_id: OfferId,
+    /// One verdict; of a hybrid plan one for each half.
+    verdicts: Vec<OfferVerdict>,
+}
+
+/// What became of one offer in a plan: in which candidate it stands, or why it is refused, with its own
+/// figures. It is asked of the market as it was when the plan was made.
+#[utoipa::path(
+    tag = "plans",
+    params(
+        ("id" = PlanId, Path, description = "The plan"),
+        ("offer" = OfferId, Path, description = "The offer"),
+    ),
+    responses((status = 200, description = "What became of it", body = PlanOfferBody))
+)]
+#[get("/v1/plans/{id}/offers/{offer}")]
+pub(crate) async fn show_plan_offer(
+    broker: web::Data<Broker>,
+    who: May<ReadPlans, InProjects>,
+    path: web::Path<(PlanId, OfferId)>,
+) -> Result<web::Json<PlanOfferBody>, ApiError> {
+    let (plan_id, offer_id) = path.into_inner();
+    let verdicts = plan::ask(&broker, &who.reach(), plan_id, offer_id).await?;
+    Ok(web::Json(PlanOfferBody {
+        plan_id,
+        offer_id,
+        verdicts,
+    }))
 }
 
 #[cfg(test)]

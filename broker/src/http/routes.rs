@@ -76,6 +76,7 @@ fn table(part: &mut Part<'_, '_>) {
         // From a demand to a reservation.
         .service(plans::make_plan)
         .service(plans::show_plan)
+        .service(plans::show_plan_offer)
         .service(quotes::make_quote)
         .service(quotes::show_quote)
         .service(reservations::place_reservation)

@@ -12,6 +12,7 @@ async fn entries(service: &Service, admin: &Key, query: &str) -> Vec<Value> {
     page.expect(200)["items"].as_array().expect("items").clone()
 }
 
+// S91
 #[tokio::test(flavor = "multi_thread")]
 async fn each_change_stands_in_the_log_once_with_who_what_and_from_where() {
     let service = Service::start().await;

@@ -174,6 +174,7 @@ impl Belongings {
             .replace("{gpu}", "H100-SXM")
             .replace("{sha256}", &"0".repeat(64))
             .replace("{delivery}", &self.delivery)
+            .replace("{offer}", &format!("off_{nothing}"))
     }
 
     /// A body that a route takes, naming these things where it names any; `None` for none.

@@ -16,6 +16,7 @@ mod conformance;
 mod credentials;
 mod credits;
 mod cross_tenant;
+mod decisions;
 mod demands;
 mod echo;
 mod events;

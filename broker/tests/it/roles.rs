@@ -70,6 +70,13 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ),
     ("POST /v1/plans", "+x++xx", "+.....", "++"),
     ("GET /v1/plans/{id}", "+x++x+", ".x..x.", "+."),
+    // No offer of the table's id is there.
+    (
+        "GET /v1/plans/{id}/offers/{offer}",
+        ".x..x.",
+        ".x..x.",
+        "..",
+    ),
     ("POST /v1/quotes", "+x++xx", ".x..xx", "+."),
     ("GET /v1/quotes/{id}", "+x++x+", ".x..x.", "+."),
     ("POST /v1/reservations", "+x++xx", ".x..xx", "+."),

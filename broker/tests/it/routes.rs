@@ -30,6 +30,7 @@ impl Route {
                 "{n}" => "1".to_owned(),
                 "{gpu}" => "H100-SXM".to_owned(),
                 "{delivery}" => format!("whd_{}", "0".repeat(32)),
+                "{offer}" => format!("off_{}", "0".repeat(32)),
                 "{sha256}" => "0".repeat(64),
                 "{id}" => format!("{}{}", self.prefix(), "0".repeat(32)),
                 other => other.to_owned(),

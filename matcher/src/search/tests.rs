@@ -18,11 +18,13 @@ mod train;
 mod twin;
 mod waits;
 
+use std::collections::BTreeMap;
+
 use ::market::offer::Offer;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::plan::Candidate;
+use crate::plan::{Candidate, Refused};
 use crate::samples::{now, snapshot};
 
 /// A demand of this kind with these fields beside it.

@@ -24,6 +24,7 @@ pub struct Model {
     pub rejections: Json<Value>,
     pub created_at: Moment,
     pub projects: Option<Json<BTreeSet<ProjectId>>>,
+    pub decided_from: Option<Json<Value>>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

@@ -122,6 +122,7 @@ async fn each_tenant_has_a_chain_that_holds_and_the_service_has_one() {
     .await;
 }
 
+// S91
 #[tokio::test]
 async fn whatever_is_done_to_the_audit_log_behind_its_back_is_found() {
     for_each_database(async |store| {

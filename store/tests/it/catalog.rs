@@ -1,4 +1,5 @@
-use market::catalog::OfferDiff;
+use market::catalog::{CatalogReading, OfferDiff};
+use market::ids::ProviderId;
 use market::money::{Currency, Money};
 use market::offer::{Availability, Offer};
 use store::audit::NewAuditEntry;
@@ -174,6 +175,84 @@ async fn an_offer_with_a_date_of_its_own_keeps_it_until_it_changes() {
             .expect("ok");
         let live = store.catalog().live_offers().await.expect("reads").offers;
         assert_eq!(live, [dated]);
+    })
+    .await;
+}
+
+// S91, S109
+#[tokio::test]
+async fn what_was_on_sale_at_a_generation_comes_out_of_the_history_as_it_was_read_then() {
+    for_each_database(async |store| {
+        let catalog = store.catalog();
+        let [seller, other] = ["acme", "other"].map(|id| ProviderId::parse(id).expect("an id"));
+        let mut then = Vec::new();
+        for second in 0..24 {
+            // What is sold changes from reading to reading, so that offers come, go and come again.
+            let of = if second % 3 == 2 { &other } else { &seller };
+            store.providers().ensure(of, at(0)).await.expect("there");
+            let known = catalog.known_offers(of).await.expect("reads");
+            let sold = (0..6).filter(|n| (second * 7 + n * 5) % 4 != 0);
+            let offers: Vec<Offer> = sold
+                .map(|n| {
+                    let dollars = 10 + (second / (n + 2)) % 5;
+                    let price = Money::parse(&format!("{dollars}.00"), Currency::Usd);
+                    let sku = format!("{of}-{n}");
+                    Offer {
+                        provider: of.clone(),
+                        price_per_node_hour: price.expect("a price"),
+                        // One of them says its own date.
+                        observed_at: if n == 3 { at(-second / 5) } else { at(second) },
+                        ..offer(
+                            &sku,
+                            Availability::exactly(u32::try_from(1 + n).expect("few")),
+                        )
+                    }
+                })
+                .collect();
+            let is_known = |offer: &Offer| {
+                let mut known = known.offers.iter();
+                known
+                    .find(|known| known.offer_id == offer.offer_id)
+                    .cloned()
+            };
+            let mut diff = OfferDiff::default();
+            for offer in &offers {
+                match is_known(offer) {
+                    None => diff.added.push(offer.clone()),
+                    Some(known) if known.price_per_node_hour != offer.price_per_node_hour => {
+                        diff.changed.push(offer.clone());
+                    }
+                    Some(_) => {}
+                }
+            }
+            let gone = known.offers.iter().map(|offer| offer.offer_id);
+            let gone = gone.filter(|id| offers.iter().all(|offer| offer.offer_id != *id));
+            diff.withdrawn = gone.collect();
+            let reading = CatalogReading {
+                provider: of.clone(),
+                offers,
+                ..reading(&[], at(second))
+            };
+            let generation = catalog
+                .apply_reading(&reading, &diff, known.generation, at(second))
+                .await
+                .expect("applied");
+            then.push((
+                generation,
+                catalog.live_offers().await.expect("reads").offers,
+            ));
+        }
+        let both = [seller.clone(), other].into();
+        for (generation, live) in &then {
+            let found = catalog.offers_at(*generation, &both).await.expect("reads");
+            assert_eq!(found, *live, "at generation {generation}");
+            let mut of_one = live.clone();
+            of_one.retain(|offer| offer.provider == seller);
+            let found = catalog
+                .offers_at(*generation, &[seller.clone()].into())
+                .await;
+            assert_eq!(found.expect("reads"), of_one, "at generation {generation}");
+        }
     })
     .await;
 }

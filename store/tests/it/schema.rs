@@ -57,6 +57,7 @@ async fn two_processes_migrating_at_once_both_succeed() {
     }
 }
 
+// S91, S109
 #[tokio::test]
 async fn history_refuses_to_be_rewritten_by_raw_sql() {
     for_each_database(async |store| {

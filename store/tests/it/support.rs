@@ -157,6 +157,7 @@ pub async fn quote_at(
         rejections: serde_json::json!({}),
         created_at: now,
         projects: Projects::All,
+        decided_from: serde_json::json!({"program": "a test"}),
     };
     let plan_id = plan.id;
     store.plans().of(tenant).insert(plan).await.expect("a plan");

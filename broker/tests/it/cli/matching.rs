@@ -81,6 +81,38 @@ pub(super) fn h100(count: u32) -> Value {
 }
 
 #[test]
+fn what_became_of_an_offer_is_said_by_its_name_with_its_own_figures() {
+    let lists = lists();
+    let why = |names: &[&str]| {
+        let args = names.iter().flat_map(|name| ["--why", name]);
+        lists.answer(&h100(8), &args.collect::<Vec<_>>())["asked"].clone()
+    };
+    let asked = why(&["h100-a", "h100-e", "l4"]);
+    let of = |sku: &str| -> Vec<&Value> {
+        let asked = asked.as_array().expect("asked");
+        let named = asked.iter().filter(|one| one["sku"] == sku);
+        named.map(|one| &one["verdicts"][0]).collect()
+    };
+    let outcomes =
+        |sku: &str| -> Vec<&Value> { of(sku).iter().map(|one| &one["outcome"]).collect() };
+    // On demand it is a candidate, its spot price is refused.
+    assert_eq!(outcomes("h100-a"), ["candidate", "refused"]);
+    assert_eq!(of("h100-a")[1]["reason"], "terms");
+    assert_eq!(of("h100-e")[0]["reason"], "gpus_per_node");
+    let said = of("h100-e")[0]["why"].as_str().expect("a sentence");
+    assert!(
+        said.contains("1 x H100-SXM") && said.contains("8 x H100-SXM"),
+        "{said}"
+    );
+    assert_eq!(outcomes("l4"), ["refused", "refused"]);
+    // Its id names the one offer.
+    let id = asked[0]["offer_id"].as_str().expect("an id");
+    assert_eq!(why(&[id]).as_array().expect("asked").len(), 1);
+    let ended = lists.try_match(&h100(8).to_string(), &["--why", "h100-z"]);
+    assert!(ended.refused().contains("h100-z"), "{ended:?}");
+}
+
+#[test]
 fn every_row_gave_an_offer_or_is_counted_by_one_skipped_entry() {
     let answer = lists().answer(&h100(8), &[]);
     assert_eq!(

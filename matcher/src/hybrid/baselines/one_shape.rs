@@ -30,7 +30,7 @@ impl Within<'_> {
         let held = HeldRows::of(&train);
         let first = |group: &OpenGroup<'_>| group.row_id(group.group.rows().start);
         let mut training: HashMap<_, Vec<_>> = HashMap::new();
-        let mut tally = Tally::default();
+        let mut tally = Tally::new(&train);
         walk(&self.train.query, &train, &held, &mut tally, |group, _| {
             training
                 .entry(first(group))

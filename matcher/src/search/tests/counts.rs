@@ -60,7 +60,7 @@ fn scored(snapshot: &Snapshot, demand: &Demand) -> usize {
         &query,
         &filter,
         &held,
-        &mut Tally::default(),
+        &mut Tally::new(&filter),
         |group, tally| {
             let (rows, _) = group.count(&filter, tally);
             ranking.take(&query, &filter, group, rows);

@@ -33,7 +33,7 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
         budget: &Budget::default(),
     };
     let mut eligible = Vec::new();
-    let mut tally = Tally::default();
+    let mut tally = Tally::new(&filter);
     for offer in snapshot.offers() {
         let at = snapshot.find(&offer.offer_id()).expect("where it stands");
         let row = snapshot.row(at);
@@ -66,7 +66,7 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
         &query,
         &filter,
         &held_rows,
-        &mut Tally::default(),
+        &mut Tally::new(&filter),
         |group, _| {
             let rows = group
                 .group
@@ -103,7 +103,7 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
             })
             .collect(),
         rejected: tally.rejections(),
-        refused: tally.examples(&query, &filter, None),
+        refused: tally.refused(&query, &filter, None),
         alternatives: Vec::new(),
         hybrid: None,
     }

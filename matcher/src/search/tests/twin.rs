@@ -106,6 +106,7 @@ proptest! {
         kind in 0..4_usize,
         orderable_only in prop::bool::weighted(0.2),
         limit in prop::sample::select(vec![0_usize, 1, 3, 10, 1_000]),
+        ask in any::<bool>(),
     ) {
         let demand = [
             demand("gpus", with(json!({"gpu": wanted, "count": count, "nodes": nodes}), shared.clone())),
@@ -113,8 +114,13 @@ proptest! {
             demand("train", with(json!({"model": "Llama 3 70B", "tokens": 10_000_000_000_u64, "window": {"duration_hours": 200}}), shared.clone())),
             demand("serve_batch", with(json!({"model": "Llama 3 8B", "requests": 1_000_000, "input_tokens": 512, "output_tokens": 256}), shared)),
         ][kind].clone();
-        let options = SearchOptions { limit, orderable_only, ..SearchOptions::default() };
+        // Of each offer by name, or of one for each reason.
+        let asked = snapshot.offers().map(OfferRef::offer_id).filter(|_| ask).collect();
+        let options = SearchOptions { limit, orderable_only, asked, ..SearchOptions::default() };
         let plan = search(&snapshot, &demand, &held, now(), &options).expect("a plan");
+        if ask {
+            prop_assert_eq!(plan.refused.len(), plan.rejected.total);
+        }
         prop_assert_eq!(plan, scan(&snapshot, &demand, &held, &options));
     }
 }
@@ -158,6 +164,7 @@ proptest! {
         prop_assert!(!worse(best(cheaper.collect()), before));
     }
 
+    // S91
     #[test]
     fn the_order_in_which_offers_are_given_changes_nothing((market, held) in any_market(), by in 1_usize..50) {
         let demand = demand("gpus", json!({"gpu": "any", "count": 8}));

@@ -1,0 +1,84 @@
+//! What became of one offer in a plan: a candidate, no candidate though it satisfies the demand, or
+//! refused, and why.
+
+use market::demand::Half;
+use market::ids::OfferId;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Plan;
+use crate::reason::ReasonCode;
+
+/// What became of an offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OfferOutcome {
+    /// It stands in a candidate.
+    Candidate,
+    /// It satisfies the demand, and what is kept of the candidates comes before it.
+    Eligible,
+    /// It does not satisfy the demand.
+    Refused,
+}
+
+/// What became of an offer in a plan, or in one half of a hybrid one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct OfferVerdict {
+    /// The half of a hybrid demand that this is about; nothing for other kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half: Option<Half>,
+    /// What became of it.
+    pub outcome: OfferOutcome,
+    /// The rank of the first candidate in which it stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub candidate: Option<usize>,
+    /// The first reason that refuses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<ReasonCode>,
+    /// In words, with the figures of this offer where it is refused.
+    pub why: String,
+}
+
+impl Plan {
+    /// What became of an offer of its market that the search was asked of
+    /// ([`SearchOptions::asked`](crate::SearchOptions::asked)): one verdict, or one for each half.
+    #[must_use]
+    pub fn verdicts(&self, offer: OfferId) -> Vec<OfferVerdict> {
+        let halves = match self.hybrid {
+            None => vec![None],
+            Some(_) => vec![Some(Half::Train), Some(Half::Serve)],
+        };
+        let verdict = |half| self.verdict(half, offer);
+        halves.into_iter().map(verdict).collect()
+    }
+
+    fn verdict(&self, half: Option<Half>, offer: OfferId) -> OfferVerdict {
+        let mut candidates = self.candidates.iter();
+        let first = candidates.find(|candidate| {
+            candidate.half == half
+                && (candidate.lines.iter()).any(|line| line.offer.offer_id == offer)
+        });
+        let mut refused = self.refused.iter();
+        let refused = refused.find(|refused| refused.half == half && refused.offer_id == offer);
+        let (outcome, why) = match (first, refused) {
+            (Some(first), _) => (
+                OfferOutcome::Candidate,
+                format!("It stands in candidate {}", first.rank),
+            ),
+            (None, Some(refused)) => (OfferOutcome::Refused, refused.why.clone()),
+            (None, None) => (
+                OfferOutcome::Eligible,
+                format!(
+                    "It satisfies the demand; the {} candidates that are kept come before it",
+                    self.candidates.len()
+                ),
+            ),
+        };
+        OfferVerdict {
+            half,
+            outcome,
+            candidate: first.map(|first| first.rank),
+            reason: (refused.filter(|_| first.is_none())).map(|refused| refused.reason),
+            why,
+        }
+    }
+}
