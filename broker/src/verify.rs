@@ -324,7 +324,7 @@ fn opening_of(
         verification_id,
         lease_id: lease.id,
         mode,
-        order: order_for(expected(lease)?, node_index, level, mode),
+        order: order_for(expected(broker, lease)?, node_index, level, mode),
     })
 }
 
@@ -346,8 +346,9 @@ fn mode_of(broker: &Broker) -> Mode {
 }
 
 /// What a node of the lease should be.
-fn expected(lease: &Lease) -> Result<ExpectedNode, StepRefusal> {
+fn expected(broker: &Broker, lease: &Lease) -> Result<ExpectedNode, StepRefusal> {
     let offer = &lease.offer;
+    let on_record = broker.config().facts_of(&offer.provider);
     let gpu = offer
         .gpu
         .known()
@@ -360,6 +361,7 @@ fn expected(lease: &Lease) -> Result<ExpectedNode, StepRefusal> {
         vcpus: offer.vcpus,
         memory_gib: offer.memory_gib,
         internode: Some(offer.internode),
+        storage: on_record.storage_of(&offer.sku),
         ..expected_node(gpu, gpus)
     })
 }

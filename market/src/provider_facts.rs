@@ -1,5 +1,5 @@
-//! What whoever runs this service has on record of a provider: who operates it, and which
-//! certificates were seen. Nothing of it is taken from the provider's own word alone.
+//! What whoever runs this service has on record of a provider: who operates it, which certificates were
+//! seen, and how fast it promised storage to be. Nothing of it is taken from the provider's own word alone.
 
 use std::fmt;
 
@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::certification::CertificationName;
 use crate::demand::Policy;
 use crate::place::Country;
+use crate::verification::StoragePromise;
 
 /// The longest name of a company and the longest reference to evidence. Units: characters.
 const LONGEST: usize = 500;
@@ -24,6 +25,9 @@ pub struct ProviderFacts {
     /// What it is certified for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certifications: Vec<Certification>,
+    /// How fast it promised the storage of its machines to be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub storage: Vec<StorageOnRecord>,
 }
 
 /// The company that operates a provider.
@@ -51,6 +55,33 @@ pub struct Certification {
     pub evidence: String,
     /// The last day on which it is valid, such as `2027-03-31`; it ends with that day in UTC.
     pub valid_until: NaiveDate,
+}
+
+/// How fast a provider promised the storage of its machines to be, one block after the other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StorageOnRecord {
+    /// The provider's own name of what it promised this for; all that it sells, where none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sku: Option<String>,
+    /// Reading, megabytes (1e6 bytes) per second; nothing where none was promised.
+    #[serde(default, deserialize_with = "rate")]
+    #[schema(minimum = 1, maximum = 1_000_000)]
+    pub read_mb_per_s: Option<u32>,
+    /// Writing, megabytes (1e6 bytes) per second; nothing where none was promised.
+    #[serde(default, deserialize_with = "rate")]
+    #[schema(minimum = 1, maximum = 1_000_000)]
+    pub write_mb_per_s: Option<u32>,
+}
+
+impl StorageOnRecord {
+    fn promise(&self) -> StoragePromise {
+        let bytes = |megabytes: Option<u32>| megabytes.map(|rate| u64::from(rate) * 1_000_000);
+        StoragePromise {
+            read_bytes_per_s: bytes(self.read_mb_per_s),
+            write_bytes_per_s: bytes(self.write_mb_per_s),
+        }
+    }
 }
 
 impl Certification {
@@ -140,6 +171,31 @@ impl ProviderFacts {
         let of_name = self.certifications.iter().filter(|one| one.name == *name);
         of_name.max_by_key(|one| one.valid_until)
     }
+
+    /// What was promised of the storage of what a provider sells by this name: by an entry for it, else
+    /// by one for all that it sells.
+    #[must_use]
+    pub fn storage_of(&self, sku: &str) -> Option<StoragePromise> {
+        let named = |name: Option<&str>| {
+            let mut entries = self.storage.iter();
+            entries.find(|entry| entry.sku.as_deref() == name)
+        };
+        let entry = named(Some(sku)).or_else(|| named(None))?;
+        Some(entry.promise())
+    }
+}
+
+/// A rate that a machine can have. Units: megabytes per second.
+fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let rate = Option::<u32>::deserialize(from)?;
+    let Some(wrong) = rate.filter(|rate| !(1..=1_000_000).contains(rate)) else {
+        return Ok(rate);
+    };
+    let wanted = "1 to 1000000 MB/s";
+    Err(D::Error::invalid_value(
+        Unexpected::Unsigned(u64::from(wrong)),
+        &wanted,
+    ))
 }
 
 /// A text that a person can read: it stands in reasons and in errors.
@@ -229,6 +285,22 @@ mod tests {
     }
 
     #[test]
+    fn storage_is_promised_by_name_before_what_is_promised_of_all() {
+        let known: ProviderFacts = serde_json::from_value(json!({"storage": [
+            {"read_mb_per_s": 500},
+            {"sku": "big", "read_mb_per_s": 7_000, "write_mb_per_s": 3_000},
+        ]}))
+        .expect("facts");
+        let rates = |sku| {
+            let promise = known.storage_of(sku).expect("a promise");
+            (promise.read_bytes_per_s, promise.write_bytes_per_s)
+        };
+        assert_eq!(rates("big"), (Some(7_000_000_000), Some(3_000_000_000)));
+        assert_eq!(rates("small"), (Some(500_000_000), None));
+        assert_eq!(ProviderFacts::default().storage_of("big"), None);
+    }
+
+    #[test]
     fn facts_that_nobody_could_read_are_refused() {
         let with = |company: &str| json!({"operator": {"company": company, "country": "FR"}});
         for wrong in [
@@ -240,6 +312,9 @@ mod tests {
             json!({"certifications": [{"name": "c5", "evidence": "", "valid_until": "2026-01-01"}]}),
             json!({"certifications": [{"name": "c5", "evidence": "a", "valid_until": "soon"}]}),
             json!({"certifications": [{"name": "c5", "evidence": "a"}]}),
+            json!({"storage": [{"read_mb_per_s": 0}]}),
+            json!({"storage": [{"write_mb_per_s": 1_000_001}]}),
+            json!({"storage": [{"read_bytes_per_s": 1_000_000}]}),
         ] {
             let read = serde_json::from_value::<ProviderFacts>(wrong.clone());
             assert!(read.is_err(), "{wrong}");

@@ -1,6 +1,6 @@
 //! The settings of one provider: how it is connected, and what is on record of it.
 
-use market::provider_facts::{Certification, Operator, ProviderFacts};
+use market::provider_facts::{Certification, Operator, ProviderFacts, StorageOnRecord};
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -19,6 +19,9 @@ pub struct ProviderConfig {
     pub operator: Option<Operator>,
     /// Certifications of which the evidence was seen; no other counts.
     pub certifications: Vec<Certification>,
+    /// How fast it promised the storage of its machines to be, by contract or on its pages: what was
+    /// promised is measured when a node proves itself, and nothing is where nothing was.
+    pub storage: Vec<StorageOnRecord>,
 }
 
 impl ProviderConfig {
@@ -28,6 +31,7 @@ impl ProviderConfig {
         ProviderFacts {
             operator: self.operator.clone(),
             certifications: self.certifications.clone(),
+            storage: self.storage.clone(),
         }
     }
 }

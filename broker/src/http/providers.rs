@@ -13,7 +13,7 @@ use actix_web::{get, web};
 use chrono::{DateTime, Utc};
 use market::identity::{ResourceFamily, Scope};
 use market::ids::ProviderId;
-use market::provider_facts::{Certification, Operator, ProviderFacts};
+use market::provider_facts::{Certification, Operator, ProviderFacts, StorageOnRecord};
 use matcher::Snapshot;
 use serde::{Deserialize, Serialize};
 use store::providers::{Provider, Quarantine, SealedCredential};
@@ -100,6 +100,8 @@ pub(crate) struct ProviderItem {
     operator: Option<Operator>,
     /// What it is certified for, as far as evidence is on record here.
     certifications: Vec<Certification>,
+    /// How fast it promised the storage of its machines to be, as far as that is on record here.
+    storage: Vec<StorageOnRecord>,
     /// Why nothing new is sold there just now; `null` while it is.
     quarantine: Option<QuarantineView>,
     /// Whether its last complete reading is within its freshness limit. What was read to be ordered is
@@ -156,6 +158,7 @@ impl<'a> Shown<'a> {
         let ProviderFacts {
             operator,
             certifications,
+            storage,
         } = self.broker.config().facts_of(&provider.id);
         let for_admin = |base_url: Option<String>| base_url.filter(|_| self.to_admin);
         ProviderItem {
@@ -173,6 +176,7 @@ impl<'a> Shown<'a> {
             base_url: for_admin(provider.base_url),
             operator,
             certifications,
+            storage,
             id: provider.id,
             enabled: provider.enabled,
             last_attempt_at: provider.last_attempt_at,

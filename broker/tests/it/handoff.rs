@@ -1,9 +1,15 @@
 //! From the hand-off on, through the API alone: access, nodes, proof, extension, release, cost.
 
+use std::path::Path;
+
+use broker::simulation::WorldOptions;
 use chrono::{DateTime, TimeDelta, Utc};
 use market::identity::Role;
+use market::ids::ProviderId;
 use market::money::Money;
+use market::provider_facts::ProviderFacts;
 use serde_json::{Value, json};
+use simulator::Provider;
 use store::fixture::execute_raw;
 use verifier::attest::verify_attestation;
 use verifier::jws::PublicKey;
@@ -123,6 +129,48 @@ async fn what_was_handed_off_is_reached_proved_extended_released_and_paid() {
         .refused(409, "not_handed_off");
     what_was_used_is_charged(&service, &key).await;
     a_report_of_many_months_adds_up(&service, &key).await;
+    service.stop().await;
+}
+
+// Its nodes are pretended and have no storage: what was promised is asked of them and not shown.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_promised_of_storage_is_asked_of_a_node() {
+    let promised = json!({ "storage": [{ "read_mb_per_s": 5_000 }] });
+    let facts: ProviderFacts = serde_json::from_value(promised).expect("facts");
+    let usual = WorldOptions::new(Path::new(""));
+    let configure = usual.configure;
+    let service = Service::start_as(WorldOptions {
+        configure: Box::new(move |config| {
+            configure(config);
+            for provider in Provider::ALL {
+                let id = ProviderId::parse(provider.as_str()).expect("a provider");
+                config.providers.entry(id).or_default().storage = facts.storage.clone();
+            }
+        }),
+        ..WorldOptions::new(Path::new(""))
+    })
+    .await;
+    let key = service.key("acme", Role::Member).await;
+    ssh_key(&service, &key).await;
+    let ask = json!({ "demand": orderable_demand(&service).await, "auto_confirm": true });
+    let placed = service.with(&key).post("/v1/reservations", &ask).await;
+    let placed = placed.expect(201);
+    let path = format!("/v1/reservations/{}", placed["id"].as_str().expect("an id"));
+    until(&service, &key, &path, "active").await;
+    let nodes = service.with(&key).get(&format!("{path}/nodes")).await;
+    let id = nodes.expect(200)["items"][0]["attestation_id"].clone();
+    let shown = format!("/v1/attestations/{}", id.as_str().expect("an attestation"));
+    let shown = service.with(&key).get(&shown).await.expect(200);
+    let document = &shown["document"];
+    let storage = &document["expected"]["storage"];
+    assert_eq!(storage, &json!({ "read_bytes_per_s": 5_000_000_000_u64 }));
+    let found = |code: &str| {
+        let findings = document["findings"].as_array().expect("findings");
+        let found = findings.iter().find(|found| found["code"] == code);
+        found.expect("a finding")["outcome"].clone()
+    };
+    assert_eq!(found("storage.read"), "not_run");
+    assert_eq!(found("storage.write"), "noted");
     service.stop().await;
 }
 

@@ -59,7 +59,7 @@ fn a_decision_replays_with_what_was_on_record_then() {
     assert_eq!(replay(&record).json(0)["same"], true);
     let text = std::fs::read_to_string(&record).expect("the record");
     let mut changed: Value = serde_json::from_str(&text).expect("JSON");
-    changed["providers"]["nebius"]["facts"]["certifications"] = json!([]);
+    changed["sources"]["providers"]["nebius"]["facts"]["certifications"] = json!([]);
     let other = place.write("other.json", &changed.to_string());
     let ended = replay(&other);
     assert_eq!(ended.status, Some(1), "{}", ended.stderr);
