@@ -20,6 +20,7 @@ pub mod identity;
 pub mod ids;
 pub mod lease;
 pub mod ledger;
+pub mod math;
 pub mod money;
 pub mod offer;
 pub mod order;

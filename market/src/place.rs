@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::ids::string_schema;
+use crate::math::{asin, cos, sin};
 use crate::table;
 
 /// A text that is no country code.
@@ -192,9 +193,9 @@ impl Position {
         const MEAN_RADIUS_KM: f64 = 6_371.0;
         let (a, b) = (self.latitude.to_radians(), other.latitude.to_radians());
         let east = (other.longitude - self.longitude).to_radians();
-        let haversine =
-            ((b - a) / 2.0).sin().powi(2) + a.cos() * b.cos() * (east / 2.0).sin().powi(2);
-        2.0 * MEAN_RADIUS_KM * haversine.sqrt().min(1.0).asin()
+        let (half_north, half_east) = (sin((b - a) / 2.0), sin(east / 2.0));
+        let haversine = half_north * half_north + cos(a) * cos(b) * half_east * half_east;
+        2.0 * MEAN_RADIUS_KM * asin(haversine.sqrt().min(1.0))
     }
 }
 

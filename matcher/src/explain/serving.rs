@@ -2,6 +2,7 @@
 
 use market::counted::counted;
 use market::demand::Survive;
+use market::math::exp;
 use market::money::{Currency, Money};
 use market::offer::Terms;
 
@@ -252,7 +253,7 @@ fn within_factor(query: &ServeQuery, line: &FleetLine<'_>) -> f64 {
     let widths = &Constants::product().interval_80_ln.inference;
     let without = widths.half_width(ground, basis);
     let nearness = nearness(query, line);
-    nearness.map_or(without, |near| near.of_copy(without)).exp()
+    exp(nearness.map_or(without, |near| near.of_copy(without)))
 }
 
 fn nearness(query: &ServeQuery, line: &FleetLine<'_>) -> Option<Nearness> {

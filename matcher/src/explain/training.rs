@@ -3,6 +3,7 @@
 use market::counted::counted;
 use market::demand::TrainMethod;
 use market::gpu::GpuSpec;
+use market::math::exp;
 use market::money::Money;
 use market::offer::Tenancy;
 
@@ -157,7 +158,7 @@ fn within_factor(query: &TrainQuery<'_>, row: &Row, run: &Run) -> f64 {
     let width = calibrated.map_or(without, |(calibration, spec)| {
         calibration.nearness(spec, run.gpus).of_run(without, widths)
     });
-    width.exp()
+    exp(width)
 }
 
 /// What a measured step changed, and how near it was.

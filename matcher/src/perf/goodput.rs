@@ -3,6 +3,8 @@
 //! Sources: Young 1974 and Daly 2006 (the best interval between checkpoints), Dubey et al. 2024
 //! (how often GPUs fail).
 
+use market::math::exp;
+
 /// GPU-hours between two unexpected interruptions: 419 in 54 days on 16,384 GPUs, as published for
 /// Llama 3 405B.
 pub const GPU_HOURS_PER_FAILURE: f64 = 51_000.0;
@@ -86,7 +88,7 @@ impl Spares {
         let waited = |no_spare: f64| never_waits - useful(no_spare);
         let mut best = (f64::from(nodes) / useful(1.0), 0, 1.0);
         // The chance that `spares` or more are out, and that just as many are.
-        let (mut no_spare, mut just) = (1.0, (-out).exp());
+        let (mut no_spare, mut just) = (1.0, exp(-out));
         for spares in 1.. {
             no_spare = f64::max(no_spare - just, 0.0);
             just *= out / f64::from(spares);
@@ -161,7 +163,7 @@ mod tests {
             let interval = run.best_interval_seconds();
             let found = Spares::of(&run, interval, nodes);
             let out = f64::from(nodes * 8) / 51_000.0 / 2.0;
-            let term = |count: u32| (1..=count).fold((-out).exp(), |term, k| term * out / f64::from(k));
+            let term = |count: u32| (1..=count).fold(exp(-out), |term, k| term * out / f64::from(k));
             let cost = |spares: u32| {
                 let enough: f64 = (0..spares).map(term).sum();
                 let restart_seconds = 600.0 + (1.0 - enough).max(0.0) * 1_800.0;

@@ -13,6 +13,7 @@ mod tests;
 use std::io::Read;
 
 use market::gpu::Gpu;
+use market::math::exp;
 use serde::Serialize;
 
 pub use columns::Column;
@@ -229,8 +230,8 @@ impl Case {
         Ok(Predicted {
             predicted: value,
             unit: self.unit().to_owned(),
-            low: value * (-half_width).exp(),
-            high: value * half_width.exp(),
+            low: value * exp(-half_width),
+            high: value * exp(half_width),
             note,
         })
     }

@@ -11,6 +11,8 @@ mod traffic;
 #[cfg(test)]
 mod tests;
 
+use market::math::{log2, pow};
+
 use super::chip::{Architecture, Chip, FittedFactor, Product};
 use super::constants::TrainingConstants;
 use crate::models::ModelFigures;
@@ -281,7 +283,7 @@ pub fn step_time(
     let sync = traffic::between_copies(constants, cluster, job, layout);
     let exposed_seconds = exposed(constants, sync, passes, layout);
     let domains = (cluster.gpus / cluster.domain_gpus).max(1.0);
-    let jitter = 1.0 + constants.jitter_per_doubling * (domains + 1.0).log2();
+    let jitter = 1.0 + constants.jitter_per_doubling * log2(domains + 1.0);
     let copies = layout.copies(cluster.gpus);
     StepTime {
         seconds: (passes + exposed_seconds) * jitter
@@ -327,7 +329,7 @@ fn micro_batch_seconds(
         chip.bf16_flops * attention_share(constants, chip.architecture, job.stack) * limited;
     let attention = tokens * attention_flop / layout.shards() / attention_rate;
     let elementwise = tokens * layers * elementwise_bytes(constants, job, extra)
-        / layout.tensor.powf(0.7)
+        / pow(layout.tensor, 0.7)
         / chip.memory_bytes_per_second;
     let launch = layers * constants.layer_launch_us * 1e-6;
     (matmul + attention + elementwise).max(launch) + LAUNCH_EXPOSED * launch
@@ -439,7 +441,9 @@ fn exposed(constants: &TrainingConstants, sync_seconds: f64, passes: f64, layout
         }
     };
     let power = 1.0 + constants.overlap_exponent;
-    (window.powf(power) + sync_seconds.powf(power)).powf(power.recip()) - window
+    // (window^p + sync^p)^(1/p) - window, with the window taken out.
+    let both = 1.0 + pow(sync_seconds / window, power);
+    window * (pow(both, power.recip()) - 1.0)
 }
 
 fn optimiser_seconds(cluster: &Cluster<'_>, job: &Job<'_>, layout: &Layout) -> f64 {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use market::math::{exp, ln};
 use matcher::perf::constants::{
     Constants, InferenceGround, InferenceIntervals, TrainingGround, TrainingIntervals,
 };
@@ -33,7 +34,7 @@ pub(crate) struct Score {
 
 /// Pairs of a measured value and the logarithm of what was predicted over it.
 pub(crate) fn score(pairs: &[(f64, f64)]) -> Score {
-    let errors: Vec<f64> = pairs.iter().map(|(_, ln)| (ln.exp() - 1.0).abs()).collect();
+    let errors: Vec<f64> = pairs.iter().map(|(_, ln)| (exp(*ln) - 1.0).abs()).collect();
     let logarithms: Vec<f64> = pairs.iter().map(|(_, ln)| *ln).collect();
     Score {
         rows: pairs.len(),
@@ -62,7 +63,7 @@ fn tau(pairs: &[(f64, f64)]) -> f64 {
                 continue;
             }
             compared += 1.0;
-            let predicted = left * left_ln.exp() - right * right_ln.exp();
+            let predicted = left * exp(*left_ln) - right * exp(*right_ln);
             if predicted != 0.0 {
                 agreed += predicted.signum() * (left - right).signum();
             }
@@ -252,7 +253,7 @@ pub(crate) fn baseline(
         .iter()
         .map(|row| {
             let known = figure(row)? * row.gpus / row.active_b;
-            Some((known / row.value).ln())
+            Some(ln(known / row.value))
         })
         .collect();
     let mut pairs = Vec::new();

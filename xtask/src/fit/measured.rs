@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use market::math::ln;
 use matcher::perf::constants::Constants;
 use matcher::perf::rows::{Case, Table, read};
 use serde::Deserialize;
@@ -47,8 +48,8 @@ impl Measured {
     /// The natural logarithm of the prediction over the measurement.
     pub(crate) fn error_ln(&self, constants: &Constants) -> f64 {
         match self.case.predict(constants) {
-            Ok(predicted) if predicted > 0.0 => (predicted / self.value).ln(),
-            _ => REFUSED_FACTOR.ln(),
+            Ok(predicted) if predicted > 0.0 => ln(predicted / self.value),
+            _ => ln(REFUSED_FACTOR),
         }
     }
 

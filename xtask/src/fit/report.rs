@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use anyhow::Result;
+use market::math::exp;
 use matcher::perf::constants::Constants;
 use matcher::perf::rows::Table;
 use serde::Deserialize;
@@ -209,7 +210,7 @@ fn intervals(page: &mut String, training: &Judged, inference: &Judged) {
         ("serving, other engines", serve.other_engine),
         ("serving, chips without a measured test", serve.family),
     ] {
-        let _ = writeln!(page, "| {name} | {:.2} |", width.exp());
+        let _ = writeln!(page, "| {name} | {:.2} |", exp(width));
     }
 }
 
@@ -234,7 +235,7 @@ fn line(page: &mut String, name: &str, score: &Score) -> Result<()> {
         score.rows,
         score.median * 100.0,
         score.p90 * 100.0,
-        (score.bias_ln.exp() - 1.0) * 100.0,
+        (exp(score.bias_ln) - 1.0) * 100.0,
     )?;
     Ok(())
 }

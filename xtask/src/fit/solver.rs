@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
+use market::math::{exp, ln, pow};
 use matcher::perf::constants::Constants;
 use matcher::perf::rows::Table;
 use nalgebra::{Cholesky, DMatrix, DVector};
@@ -93,7 +94,7 @@ impl<'a> Problem<'a> {
     ///
     /// Errors: a prior names no constant.
     pub(crate) fn fit(&self, rows: &[&Measured]) -> Result<Constants> {
-        let start = self.column(|prior| prior.start.ln());
+        let start = self.column(|prior| ln(prior.start));
         let mut at = start.clone();
         let crowd = crowding(rows);
         let mut damping = 1.0;
@@ -104,7 +105,7 @@ impl<'a> Problem<'a> {
                 crowd[row] * outlying.sqrt() / USUAL_ERROR
             });
             let slopes = self.slopes(rows, &at, &errors, &weights)?;
-            let pull = self.column(|prior| prior.width_ln.powi(-2));
+            let pull = self.column(|prior| (prior.width_ln * prior.width_ln).recip());
             let curvature = slopes.transpose() * &slopes + DMatrix::from_diagonal(&pull);
             let gradient = slopes.transpose() * errors.component_mul(&weights)
                 + (&at - &start).component_mul(&pull);
@@ -146,7 +147,7 @@ impl<'a> Problem<'a> {
         let mut value = self.base.clone();
         let part = &mut value[part(self.table)];
         for (prior, at) in self.priors.iter().zip(at) {
-            part[prior.constant.as_str()] = at.exp().into();
+            part[prior.constant.as_str()] = exp(*at).into();
         }
         serde_json::from_value(value).context("a prior names no constant")
     }
@@ -184,7 +185,7 @@ fn crowding(rows: &[&Measured]) -> Vec<f64> {
     }
     let weights = rows
         .iter()
-        .map(|row| counts[&row.combination()].powf(-CROWDING));
+        .map(|row| pow(counts[&row.combination()], -CROWDING));
     let weights: Vec<f64> = weights.collect();
     let mean = weights.iter().sum::<f64>() / weights.len() as f64;
     weights.into_iter().map(|weight| weight / mean).collect()

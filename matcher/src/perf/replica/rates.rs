@@ -1,5 +1,7 @@
 //! The time of one decoding step and of one token of a prompt, on one copy of a model.
 
+use market::math::{log2, pow};
+
 use super::{Engine, Setup, WeightFormat};
 use crate::perf::chip::{Architecture, FittedFactor, MemoryClass, ScaleUp};
 use crate::perf::constants::InferenceConstants;
@@ -130,7 +132,7 @@ impl<'a> Rates<'a> {
                 let pieces = (prompt_tokens / LLAMA_CPP_PIECE_TOKENS).max(1.0);
                 let stages = setup.pipeline;
                 let overlapped = (pieces + stages - 1.0) / (pieces * stages);
-                alone * stages * overlapped.powf(self.constants.llama_cpp_prompt_overlap)
+                alone * stages * pow(overlapped, self.constants.llama_cpp_prompt_overlap)
             }
             (true, _) => alone / self.pipelined(self.constants.pipeline_prompt_share),
         }
@@ -155,7 +157,7 @@ impl<'a> Rates<'a> {
             return dense * each;
         };
         let missed = 1.0 - f64::from(experts.per_token) / f64::from(experts.per_layer);
-        let touched = 1.0 - missed.powf(batch.max(1.0));
+        let touched = 1.0 - pow(missed, batch.max(1.0));
         (dense - experts.params) * each
             + experts.params * touched * each
                 / (self.constants.expert_read_share * self.width_share(experts.width))
@@ -182,7 +184,7 @@ impl<'a> Rates<'a> {
     fn layers_seconds(&self, batch: f64) -> f64 {
         let setup = self.setup;
         let launch = self.constants.layer_launch_us * 1e-6;
-        let latency = self.link_latency * setup.tensor.log2();
+        let latency = self.link_latency * log2(setup.tensor);
         let each = launch
             + batch * self.activation_seconds_per_token()
             + 2.0 * (latency + batch * self.reduce_seconds_per_token());
@@ -246,7 +248,7 @@ impl<'a> Rates<'a> {
 
     /// What is left of a rate that so much of is kept with each doubling of the stages.
     fn pipelined(&self, share: f64) -> f64 {
-        share.powf(self.setup.pipeline.log2())
+        pow(share, log2(self.setup.pipeline))
     }
 }
 
@@ -273,7 +275,7 @@ fn weight_bandwidth(constants: &InferenceConstants, setup: &Setup<'_>) -> f64 {
         // A slow engine reads weights better than it multiplies them.
         (engine, _) => {
             let share = constants.bandwidth_share
-                * stack(constants, engine).powf(0.3).min(1.1)
+                * pow(stack(constants, engine), 0.3).min(1.1)
                 * bandwidth_of_family(constants, setup);
             share.min(constants.most_bandwidth_share)
         }
@@ -303,7 +305,7 @@ fn matmul_flops(constants: &InferenceConstants, setup: &Setup<'_>) -> f64 {
         1.0
     };
     let peak = plain * accumulators;
-    share * LLAMA_CPP_PEAK * (peak / LLAMA_CPP_PEAK).powf(constants.llama_cpp_peak_exponent)
+    share * LLAMA_CPP_PEAK * pow(peak / LLAMA_CPP_PEAK, constants.llama_cpp_peak_exponent)
 }
 
 /// What engines reach of the bandwidth of a family of chips, against Hopper.
@@ -356,8 +358,6 @@ fn link(constants: &InferenceConstants, setup: &Setup<'_>) -> (f64, f64) {
         1.0
     };
     let rate = (constants.pcie_gb_s * 1e9 * generation).min(chip.link_bytes_per_second);
-    let contention = (4.0 / setup.tensor)
-        .powf(constants.pcie_contention_exponent)
-        .min(1.0);
+    let contention = pow(4.0 / setup.tensor, constants.pcie_contention_exponent).min(1.0);
     (rate * contention, constants.pcie_latency_us * 1e-6)
 }

@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use market::math::ln;
+
 /// Tokens of prompts that an engine reads between two steps at most, but for one prompt.
 const PROMPT_TOKENS_A_STEP: f64 = 8_192.0;
 
@@ -197,7 +199,7 @@ impl Source {
     /// Seconds between two that come by chance.
     fn gap(&mut self) -> f64 {
         match self.arrivals {
-            Arrivals::PerSecond(rate) => -(1.0 - self.uniform()).ln() / rate,
+            Arrivals::PerSecond(rate) => -ln(1.0 - self.uniform()) / rate,
             Arrivals::InFlight(_) => f64::INFINITY,
         }
     }
@@ -214,6 +216,8 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
+    use market::math::{exp, pow};
+
     use super::*;
 
     /// Every step takes as long, whatever is in it.
@@ -253,7 +257,7 @@ mod tests {
                 factorial *= k;
             }
             let x = utilisation * (k - t);
-            sum += x.powf(k) / factorial * (-x).exp();
+            sum += pow(x, k) / factorial * exp(-x);
         }
         (1.0 - utilisation) * sum
     }

@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use market::demand::Model;
+use market::math::ln;
 use serde::Deserialize;
 
 use super::*;
@@ -106,7 +107,7 @@ fn what_meets_the_limits_in_the_simulation_is_near_what_was_published() {
     let within = |limit: f64| {
         let near = factors
             .iter()
-            .filter(|factor| factor.ln().abs() <= limit.ln());
+            .filter(|factor| ln(**factor).abs() <= ln(limit));
         near.count()
     };
     println!(

@@ -1,5 +1,7 @@
 //! One measurement of the job puts its predictions right and narrows them.
 
+use market::math::exp;
+
 use super::*;
 use crate::samples::{metal, offer};
 
@@ -68,7 +70,7 @@ fn a_measured_step_rescales_the_run_everywhere_and_narrows_it_where_it_was_taken
         assert_eq!(was.facts.calibration_factor, None);
     }
     let within = |plan: &Plan, sku: &str| of(plan, sku).facts.within_factor.expect("a factor");
-    assert!(close(within(&after, "h100"), 0.05_f64.exp()));
+    assert!(close(within(&after, "h100"), exp(0.05)));
     assert!(within(&after, "h100") < within(&before, "h100"));
     // To another GPU a step carries badly, so nothing is narrower there.
     assert!(within(&after, "a100") >= within(&before, "a100"));
@@ -91,7 +93,7 @@ fn a_step_on_another_number_of_the_same_gpus_narrows_less() {
         within(&after),
         within(&before)
     );
-    assert!(within(&after) > 0.05_f64.exp());
+    assert!(within(&after) > exp(0.05));
     assert!(close(
         rate(of(&after, "h100")),
         0.9 * rate(of(&before, "h100"))

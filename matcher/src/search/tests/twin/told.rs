@@ -7,6 +7,7 @@ mod refused;
 mod runs;
 
 use market::gpu::GpuSpec;
+use market::math::pow;
 
 use super::super::*;
 use super::explained::{Reader, one_class, tells_its_tie};
@@ -32,7 +33,7 @@ fn number(line: &str, before: &str, after: &str) -> f64 {
 fn shows(line: &str, before: &str, after: &str, value: Option<f64>) -> bool {
     let text = figure(line, before, after);
     let places = text.split_once('.').map_or(0, |(_, part)| part.len());
-    let half = 0.5 / 10_f64.powi(places as i32);
+    let half = 0.5 / pow(10.0, places as f64);
     value.is_some_and(|value| (number(line, before, after) - value).abs() <= half * 1.000_001)
 }
 
