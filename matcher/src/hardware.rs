@@ -67,6 +67,16 @@ pub(crate) fn nvlink_domain_gpus(spec: &GpuSpec) -> u32 {
     }
 }
 
+/// GPUs of a node of so many that may share a matrix: those of one domain, and one where none joins
+/// them all to all.
+pub(crate) fn tensor_domain_gpus(spec: &GpuSpec, gpus_per_node: u32) -> u32 {
+    if joined_all_to_all(spec) {
+        nvlink_domain_gpus(spec).min(gpus_per_node)
+    } else {
+        1
+    }
+}
+
 /// The kind of machine that a training run stands on, the better the smaller. It decides only among
 /// runs that cost nearly the same, where a prediction's error is larger than the difference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -24,7 +24,9 @@ use market::money::{Rate, SECONDS_PER_HOUR};
 use market::offer::{Offer, Tenancy};
 
 use crate::MatchError;
-use crate::hardware::{GANG_NODE_GPUS, TrainingClass, is_training_class, joined_all_to_all};
+use crate::hardware::{
+    GANG_NODE_GPUS, TrainingClass, is_training_class, joined_all_to_all, tensor_domain_gpus,
+};
 use crate::models::ModelFigures;
 use crate::perf::calibration::Calibration;
 use crate::perf::constants::Constants;
@@ -293,10 +295,10 @@ impl<'a> TrainQuery<'a> {
         self.hours_available.unwrap_or(f64::INFINITY)
     }
 
-    /// The memory of a run on nodes of this kind; only GPUs joined all to all split one sequence.
+    /// The memory of a run on nodes of this kind; only GPUs of one domain split one sequence.
     pub(crate) fn memory(&self, spec: &GpuSpec, gpus_per_node: u32) -> TrainingMemory {
-        self.work
-            .least_memory(gpus_per_node, joined_all_to_all(spec))
+        let domain_gpus = tensor_domain_gpus(spec, gpus_per_node);
+        self.work.least_memory(gpus_per_node, domain_gpus)
     }
 
     /// The run in its best layout on so many nodes; `None` where none fits.

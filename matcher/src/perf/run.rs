@@ -1,9 +1,9 @@
 //! How a training run is best laid out on some nodes, and how long it then takes.
 //!
 //! All layouts of a small set are predicted by [`super::step_time`] and the fastest that fits in
-//! memory is kept. The set: tensor parallel inside a node, pipelines of up to sixteen stages
-//! where RDMA joins the nodes, state sharded whole (without a pipeline) or the optimiser's alone, experts spread over a node or
-//! not, micro batches of up to sixteen sequences, activations kept or computed again.
+//! memory is kept. The set: tensor parallel inside an NVLink domain of a node, pipelines of up to
+//! sixteen stages where RDMA joins the nodes, state sharded whole (without a pipeline) or the
+//! optimiser's alone, experts spread over a node or not, micro batches of up to sixteen sequences, activations kept or computed again.
 
 mod counts;
 mod layouts;
@@ -20,7 +20,7 @@ use super::constants::Constants;
 use super::goodput::Interruptions;
 use super::memory::{TRAINING_FRACTION, TrainingMemory, checkpoint_bytes, frozen_weight_bytes};
 use super::step_time::{Cluster, Job, Layout, Recompute, Release, Stack, StepTime, step_time};
-use crate::hardware::joined_all_to_all;
+use crate::hardware::tensor_domain_gpus;
 use crate::models::ModelFigures;
 
 pub use counts::Counts;
@@ -70,8 +70,8 @@ pub struct RunNodes {
     pub chip: Chip,
     /// GPUs of each.
     pub gpus_per_node: u32,
-    /// Whether those are joined all to all; others do not share a matrix.
-    pub joined: bool,
+    /// Those of one NVLink domain, which may share a matrix; one where none joins them all to all.
+    pub tensor_domain_gpus: u32,
     /// Whether stages may stand on different nodes. What they send each other is not modelled, so
     /// only over RDMA, where it is small.
     pub pipelines: bool,
@@ -117,16 +117,13 @@ pub fn peak_tflops(spec: &GpuSpec, precision: Precision) -> Option<f64> {
     }
 }
 
-/// GPUs of a node that share one sequence: a divisor of both its GPUs and the model's heads, and
-/// one where they are not joined all to all.
+/// The most GPUs that share one sequence: a divisor of those of a node, of those of a domain in it
+/// ([`RunNodes::tensor_domain_gpus`]) and of the model's heads.
 #[must_use]
-pub fn widest_tensor_group(model: &ModelFigures, gpus_per_node: u32, joined: bool) -> u32 {
-    let splits = |by: &u32| gpus_per_node.is_multiple_of(*by) && model.heads.is_multiple_of(*by);
-    if joined {
-        (1..=gpus_per_node).rev().find(splits).unwrap_or(1)
-    } else {
-        1
-    }
+pub fn widest_tensor_group(model: &ModelFigures, gpus_per_node: u32, domain_gpus: u32) -> u32 {
+    let all = [gpus_per_node, domain_gpus, model.heads];
+    let splits = |by: &u32| all.iter().all(|whole| whole.is_multiple_of(*by));
+    (1..=domain_gpus).rev().find(splits).unwrap_or(1)
 }
 
 /// What the network cards of a node are taken to move in one direction. Units: bytes per second.
@@ -146,7 +143,7 @@ impl RunNodes {
         Some(Self {
             chip: Chip::of_spec(spec)?,
             gpus_per_node,
-            joined: joined_all_to_all(spec),
+            tensor_domain_gpus: tensor_domain_gpus(spec, gpus_per_node),
             pipelines: internode.is_rdma(),
             net_bytes_per_second: net_bytes_per_second(internode, gpus_per_node),
         })
@@ -168,10 +165,11 @@ impl RunNodes {
 }
 
 impl RunWork {
-    /// The least memory in which the run can be laid out on nodes of this kind.
+    /// The least memory in which the run can be laid out on nodes of so many GPUs, of which the
+    /// domains hold so many.
     #[must_use]
-    pub fn least_memory(&self, gpus_per_node: u32, joined: bool) -> TrainingMemory {
-        let together = widest_tensor_group(&self.model, gpus_per_node, joined);
+    pub fn least_memory(&self, gpus_per_node: u32, domain_gpus: u32) -> TrainingMemory {
+        let together = widest_tensor_group(&self.model, gpus_per_node, domain_gpus);
         TrainingMemory::of(&self.model, self.method, self.sequence_length, together)
     }
 

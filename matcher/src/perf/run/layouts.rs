@@ -133,7 +133,7 @@ struct Split {
 
 fn splits<'a>(work: &'a RunWork, nodes: &'a RunNodes) -> impl Iterator<Item = Split> + use<'a> {
     let model = &work.model;
-    let widest = widest_tensor_group(model, nodes.gpus_per_node, nodes.joined);
+    let widest = widest_tensor_group(model, nodes.gpus_per_node, nodes.tensor_domain_gpus);
     let tensors = (1..=widest).filter(move |tensor| widest.is_multiple_of(*tensor));
     let strategies = strategies(work, nodes);
     tensors.flat_map(move |tensor| {
@@ -162,7 +162,7 @@ fn splits<'a>(work: &'a RunWork, nodes: &'a RunNodes) -> impl Iterator<Item = Sp
 /// How state may be spread. Frozen weights leave a node only where none holds them.
 fn strategies(work: &RunWork, nodes: &RunNodes) -> &'static [Strategy] {
     let in_node = || {
-        let memory = work.least_memory(nodes.gpus_per_node, nodes.joined);
+        let memory = work.least_memory(nodes.gpus_per_node, nodes.tensor_domain_gpus);
         let room = nodes.room_bytes() * f64::from(nodes.gpus_per_node);
         memory.total_bytes(nodes.gpus_per_node) <= room
     };

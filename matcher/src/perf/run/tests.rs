@@ -112,7 +112,7 @@ fn a_gpu_without_a_published_rate_has_no_peak() {
 fn the_tightest_layout_takes_what_the_memory_filter_says() {
     let llama = work("Llama 3 70B", TrainMethod::Full);
     let metal = nodes("H100-SXM", Internode::InfinibandNdr400);
-    let least = llama.least_memory(8, true);
+    let least = llama.least_memory(8, 8);
     let tightest = layouts::choices(&llama, &metal, 24)
         .map(|choice| choice.bytes_per_gpu)
         .fold(f64::INFINITY, f64::min);
@@ -121,6 +121,23 @@ fn the_tightest_layout_takes_what_the_memory_filter_says() {
     let enough = (fewest / 8.0).ceil() as u32;
     let on = |count| llama.best_on(Constants::product(), &metal, count);
     assert!(on(enough).is_some() && on(enough - 1).is_none());
+}
+
+// S04
+#[test]
+fn no_matrix_is_shared_by_gpus_that_nvlink_does_not_join() {
+    let llama = work("Llama 3 8B", TrainMethod::Full);
+    for (gpu, domain) in [("V100-SXM2-32", 4), ("A100-SXM-80", 8), ("L40S", 1)] {
+        let board = nodes(gpu, Internode::InfinibandNdr400);
+        let choices = layouts::choices(&llama, &board, 32);
+        let widest = choices
+            .map(|choice| choice.layout.tensor)
+            .fold(0.0, f64::max);
+        assert_eq!(widest, f64::from(domain), "{gpu}");
+        let least = llama.least_memory(8, board.tensor_domain_gpus);
+        let shared = TrainingMemory::of(&llama.model, TrainMethod::Full, 4_096, domain);
+        assert_eq!(least, shared, "{gpu}");
+    }
 }
 
 #[test]
@@ -165,7 +182,7 @@ proptest! {
     #[test]
     fn what_is_ever_cheaper_is_what_counting_up_finds(
         name in prop::sample::select(vec!["Llama 3 8B", "Llama 3 70B", "Mixtral 8x7B", "Qwen2.5 7B", "Llama 3.1 405B"]),
-        gpu in prop::sample::select(vec!["H100-SXM", "H200-SXM", "B200-SXM", "A100-SXM-80", "L40S"]),
+        gpu in prop::sample::select(vec!["H100-SXM", "H200-SXM", "B200-SXM", "A100-SXM-80", "V100-SXM2-32", "L40S"]),
         internode in prop::sample::select(vec![Internode::InfinibandNdr400, Internode::Ethernet]),
         method in prop::sample::select(vec![TrainMethod::Full, TrainMethod::Full, TrainMethod::Lora]),
         batch in prop::option::of(1_u32..3_000),
@@ -205,7 +222,7 @@ proptest! {
     #[test]
     fn no_layout_that_fits_is_faster_than_the_one_that_is_taken(
         name in prop::sample::select(vec!["Llama 3 8B", "Llama 3 70B", "Mixtral 8x7B", "Qwen2.5 7B"]),
-        gpu in prop::sample::select(vec!["H100-SXM", "H200-SXM", "A100-SXM-80", "L40S"]),
+        gpu in prop::sample::select(vec!["H100-SXM", "H200-SXM", "A100-SXM-80", "V100-SXM2-32", "L40S"]),
         internode in prop::sample::select(vec![Internode::InfinibandNdr400, Internode::Ethernet]),
         count in 1_u32..20,
         batch in prop::option::of(1_u32..3_000),
@@ -233,13 +250,12 @@ pub(crate) fn naive(work: &RunWork, nodes: &RunNodes, count: u32) -> Option<f64>
     let mut fastest = None;
     for tensor in 1..=each {
         // Llama 3 8B, 70B and Mixtral split over eight, Qwen's 28 heads over four.
-        let widest = if !nodes.joined {
-            1
-        } else if model.heads == 28 {
-            each.min(4)
-        } else {
-            each
-        };
+        let of_heads = if model.heads == 28 { 4 } else { 8 };
+        let widest = each.min(of_heads).min(match nodes.chip.name.as_str() {
+            "V100-SXM2-32" => 4,
+            "L40S" | "H100-PCIe" => 1,
+            _ => 8,
+        });
         if widest % tensor != 0 {
             continue;
         }

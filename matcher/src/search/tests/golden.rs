@@ -101,6 +101,22 @@ fn a_405b_at_8_bits_is_planned_within_one_node_however_many_there_are() {
     fits_on(&large, &whole, &half);
 }
 
+// S04
+#[test]
+fn a_sequence_that_takes_eight_joined_cards_is_not_trained_where_nvlink_joins_four() {
+    let body = json!({
+        "model": "Llama 3 8B", "tokens": 1_000_000_000_u64, "precision": "fp16",
+        "sequence_length": 400_000, "gpus": 64,
+    });
+    let demand = demand("train", body);
+    // 98 bytes for each token and hidden unit: 20 GB on each of eight cards, 40 GB of four.
+    let joined = find(vec![metal("board", "A100-SXM-40", "9.00")], &demand);
+    let layout = joined.candidates[0].facts.layout.as_ref();
+    assert_eq!(layout.expect("a layout").tensor_parallel, 8);
+    let by_fours = find(vec![metal("board", "V100-SXM2-32", "9.00")], &demand);
+    assert_eq!(by_fours.refused[0].reason, ReasonCode::Memory);
+}
+
 // S06
 #[test]
 fn a_405b_trains_on_64_cards_of_141_gb_and_not_of_80_gb() {
