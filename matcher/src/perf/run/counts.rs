@@ -173,3 +173,36 @@ impl RunWork {
         steps * step.seconds * f64::from(gpus) / goodput
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use market::demand::TrainMethod;
+    use market::fabric::Internode;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::perf::run::tests::{nodes, work};
+
+    proptest! {
+        // S32: what the search for the cheapest number of nodes leaves out on the strength of it.
+        #[test]
+        fn no_layout_trains_more_in_a_gpu_second_on_more_nodes(
+            name in prop::sample::select(vec!["Llama 3 8B", "Llama 3 70B", "Mixtral 8x7B", "Qwen2.5 7B"]),
+            gpu in prop::sample::select(vec!["H100-SXM", "B200-SXM", "A100-SXM-80", "V100-SXM2-32", "L40S"]),
+            internode in prop::sample::select(vec![Internode::InfinibandNdr400, Internode::Ethernet]),
+            method in prop::sample::select(vec![TrainMethod::Full, TrainMethod::Lora]),
+            batch in prop::option::of(1_u32..3_000),
+            (fewer, more) in (1_u32..600, 1_u32..600),
+        ) {
+            let work = RunWork { step_sequences: batch, ..work(name, method) };
+            let nodes = nodes(gpu, internode);
+            let seconds = |way, count| {
+                work.least_gpu_seconds(Constants::product(), &nodes, way, count * nodes.gpus_per_node)
+            };
+            for way in ways(&work, &nodes) {
+                let (on_few, on_more) = (seconds(way, fewer), seconds(way, fewer + more));
+                prop_assert!(on_more >= on_few * (1.0 - ROUNDING), "{way:?}: {on_few} {on_more}");
+            }
+        }
+    }
+}

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::perf::step_time::Strategy;
 
-fn work(name: &str, method: TrainMethod) -> RunWork {
+pub(super) fn work(name: &str, method: TrainMethod) -> RunWork {
     RunWork {
         model: ModelFigures::of(&Model::Named(name.into())).expect("a known model"),
         method,
@@ -18,7 +18,7 @@ fn work(name: &str, method: TrainMethod) -> RunWork {
     }
 }
 
-fn nodes(gpu: &str, internode: Internode) -> RunNodes {
+pub(super) fn nodes(gpu: &str, internode: Internode) -> RunNodes {
     let spec = Gpu::parse(gpu).expect("a GPU").spec();
     RunNodes::new(spec, 8, internode).expect("published rates")
 }
@@ -29,7 +29,7 @@ fn run(name: &str, gpu: &str, internode: Internode, count: u32) -> Run {
         .expect("it fits")
 }
 
-// S08
+// S08, S32
 #[test]
 fn on_256_gpus_plain_ethernet_costs_a_70b_most_of_its_rate() {
     let rdma = run("Llama 3 70B", "H100-SXM", Internode::InfinibandNdr400, 32);
@@ -140,6 +140,20 @@ fn no_matrix_is_shared_by_gpus_that_nvlink_does_not_join() {
     }
 }
 
+// S32
+#[test]
+fn one_node_of_eight_trains_nearly_eight_times_as_fast_as_one_gpu() {
+    let small = work("Llama 3.2 1B", TrainMethod::Full);
+    let spec = Gpu::parse("H100-SXM").expect("a GPU").spec();
+    let rate = |gpus| {
+        let nodes = RunNodes::new(spec, gpus, Internode::None).expect("published rates");
+        let run = small.best_on(Constants::product(), &nodes, 1);
+        run.expect("it fits").tokens_per_second
+    };
+    let efficiency = rate(8) / (8.0 * rate(1));
+    assert!((0.9..=1.0).contains(&efficiency), "{efficiency}");
+}
+
 #[test]
 fn a_step_of_fewer_sequences_than_copies_leaves_gpus_without_work() {
     let of_batch = |sequences| {
@@ -155,7 +169,7 @@ fn a_step_of_fewer_sequences_than_copies_leaves_gpus_without_work() {
     assert!(of_batch(4) < of_batch(64) / 4.0);
 }
 
-// Over the whole range, where a layout on few nodes and one on many are far apart.
+// S25, S32. Over the whole range, where a layout on few nodes and one on many are far apart.
 #[test]
 fn no_number_of_a_thousand_nodes_is_cheaper_than_what_is_found() {
     for (name, internode) in [
