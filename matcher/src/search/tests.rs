@@ -10,6 +10,7 @@ mod gpus;
 mod own;
 mod own_fleets;
 mod reasons;
+mod scaling;
 mod scan;
 mod sellers;
 mod serve;
