@@ -192,7 +192,7 @@ demand! {
         /// Which parameters are trained.
         #[serde(default)]
         method: TrainMethod,
-        /// GPUs in all, when the tenant has settled it; else the fewest that fit and finish.
+        /// GPUs in all, when the tenant has settled it; else the number on which the run costs least.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(minimum = 1, maximum = 100_000)]
         gpus: Option<u32>,
