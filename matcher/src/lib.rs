@@ -40,7 +40,7 @@ pub use hybrid::{
     BaselineKind, BaselineWay, HybridBaseline, HybridBill, HybridPair, HybridPlan, HybridSearch,
     StagingLeg, search_hybrid,
 };
-pub use launch::EngineLaunch;
+pub use launch::{EngineConfig, EngineLaunch};
 pub use own::{at_own_prices, price_for};
 pub use plan::{
     Alternative, Candidate, CandidateLine, CandidateView, CoveredLine, Facts, OfferWithReasons,

@@ -285,12 +285,14 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
             let mut lines_of_fleet = best.lines.iter().filter(|_| best.lines.len() > 1);
             let on = lines_of_fleet.find(|line| line.offer.offer_id == launch.offer_id);
             let on = on.map(|line| format!("{} {}", line.offer.provider, line.offer.sku));
-            lines.push(plan_lines::launch(
-                on.as_deref(),
-                &launch.engine,
-                &ports,
-                &launch.command,
-            ));
+            let config = launch.config.as_ref();
+            lines.push(plan_lines::launch(&plan_lines::Launch {
+                on: on.as_deref(),
+                engine: &launch.engine,
+                ports: &ports,
+                command: &launch.command,
+                config: config.map(|config| (config.file.as_str(), config.contents.as_str())),
+            }));
         }
         for other in &plan.alternatives {
             lines.push(plan_lines::alternative(

@@ -5,12 +5,38 @@ use market::counted::counted;
 
 use super::table::hanging;
 
-/// How an engine is started. `on` is what it is started on, where a fleet stands on several offers.
-pub(super) fn launch(on: Option<&str>, engine: &str, ports: &[String], command: &str) -> String {
-    let on = on.map(|offer| format!("on {offer}: ")).unwrap_or_default();
-    let word = if ports.len() == 1 { "port" } else { "ports" };
-    let told = format!("{on}{engine}, {word} {}: {command}", ports.join(" "));
-    hanging("  start ", &told)
+/// How an engine is started.
+pub(super) struct Launch<'a> {
+    /// What it is started on, where a fleet stands on several offers.
+    pub(super) on: Option<&'a str>,
+    pub(super) engine: &'a str,
+    pub(super) ports: &'a [String],
+    pub(super) command: &'a str,
+    /// The name and the text of the file that it reads.
+    pub(super) config: Option<(&'a str, &'a str)>,
+}
+
+/// How an engine is started, and behind it the file that it reads, to be copied as it stands.
+pub(super) fn launch(launch: &Launch<'_>) -> String {
+    let on = launch.on.map(|offer| format!("on {offer}: "));
+    let word = if launch.ports.len() == 1 {
+        "port"
+    } else {
+        "ports"
+    };
+    let told = format!(
+        "{}{}, {word} {}: {}",
+        on.unwrap_or_default(),
+        launch.engine,
+        launch.ports.join(" "),
+        launch.command,
+    );
+    let mut lines = vec![hanging("  start ", &told)];
+    if let Some((file, contents)) = launch.config {
+        lines.push(format!("  {file}:"));
+        lines.extend(contents.lines().map(|line| format!("    {line}")));
+    }
+    lines.join("\n")
 }
 
 /// What a fleet would cost with weights of another precision. `saves` is a sum in US dollars, below
@@ -51,15 +77,39 @@ mod tests {
         assert_eq!(verdict(1, 1), "1 offer satisfies the demand, 1 does not:");
         assert_eq!(verdict(0, 12), "0 offers satisfy the demand, 12 do not:");
         assert_eq!(verdict(3, 0), "3 offers satisfy the demand, 0 do not.");
-        let ports = ["8000".to_owned()];
+        let [first, second] = ["8000".to_owned(), "8001".to_owned()];
+        let one = Launch {
+            on: None,
+            engine: "vLLM",
+            ports: std::slice::from_ref(&first),
+            command: "x",
+            config: None,
+        };
+        assert_eq!(launch(&one), "  start vLLM, port 8000: x");
+        let two = Launch {
+            on: Some("lambda gpu_8x"),
+            ports: &[first.clone(), second],
+            ..one
+        };
         assert_eq!(
-            launch(None, "vLLM", &ports, "x"),
-            "  start vLLM, port 8000: x"
-        );
-        let ports = ["8000".to_owned(), "8001".to_owned()];
-        assert_eq!(
-            launch(Some("lambda gpu_8x"), "vLLM", &ports, "x"),
+            launch(&two),
             "  start on lambda gpu_8x: vLLM, ports 8000 8001: x"
+        );
+    }
+
+    #[test]
+    fn the_file_that_an_engine_reads_is_told_as_it_stands() {
+        let ports = ["8000".to_owned()];
+        let told = launch(&Launch {
+            on: None,
+            engine: "TensorRT-LLM",
+            ports: &ports,
+            command: "x",
+            config: Some(("engine.yaml", "a: true\nb:\n  c: fp8\n")),
+        });
+        assert_eq!(
+            told,
+            "  start TensorRT-LLM, port 8000: x\n  engine.yaml:\n    a: true\n    b:\n      c: fp8"
         );
     }
 

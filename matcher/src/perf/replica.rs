@@ -233,6 +233,16 @@ impl Setup<'_> {
         self.model.experts.is_some() && per_gpu.contains(&self.engine)
     }
 
+    /// How many schedulers share the sequences of a stage, each with a batch of its own.
+    #[must_use]
+    pub fn schedulers(&self) -> f64 {
+        if self.schedules_per_gpu() {
+            self.tensor
+        } else {
+            1.0
+        }
+    }
+
     /// The largest batch that the engine schedules.
     fn largest_batch(&self, constants: &InferenceConstants) -> f64 {
         let factor = if self.schedules_per_gpu() {

@@ -7,6 +7,7 @@ mod extremes;
 mod fleets;
 mod golden;
 mod gpus;
+mod launches;
 mod own;
 mod own_fleets;
 mod reasons;

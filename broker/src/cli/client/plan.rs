@@ -106,12 +106,20 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
                 .collect();
             let (engine, command) = (text(launch, "/engine"), text(launch, "/command"));
             let on = started_on(best, launch);
-            print_line(&plan_lines::launch(
-                on.as_deref(),
-                &engine,
-                &ports,
-                &command,
-            ))?;
+            let file = text(launch, "/config/file");
+            // Line by line, for what cleans a line takes its end for no character of it.
+            let contents = launch["config"]["contents"].as_str().unwrap_or_default();
+            let contents: Vec<_> = contents.lines().map(clean).collect();
+            let contents = contents.join("\n");
+            print_line(&plan_lines::launch(&plan_lines::Launch {
+                on: on.as_deref(),
+                engine: &engine,
+                ports: &ports,
+                command: &command,
+                config: launch
+                    .get("config")
+                    .map(|_| (file.as_str(), contents.as_str())),
+            }))?;
         }
         for other in items(plan, "alternatives") {
             print_line(&plan_lines::alternative(

@@ -84,11 +84,7 @@ impl<'a> Rates<'a> {
         if batch <= 1.0 {
             return pass;
         }
-        let schedulers = if setup.schedules_per_gpu() {
-            setup.tensor
-        } else {
-            1.0
-        };
+        let schedulers = setup.schedulers();
         let (step_us, sequence_us) = match setup.engine {
             Engine::LlamaCpp => (0.0, constants.sequence_overhead_us),
             Engine::TensorRtLlm10 => (

@@ -1,17 +1,11 @@
-use market::demand::Model;
-use market::gpu::Gpu;
 use market::offer::Availability;
 use proptest::prelude::*;
 
 use super::*;
-use crate::models::ModelFigures;
-use crate::perf::chip::Chip;
-use crate::perf::constants::Constants;
-use crate::perf::serving::usable_bytes;
 use crate::samples::{metal, offer};
 use crate::serve::PLANNED_UTILISATION;
 
-fn chat(model: &str, fields: Value) -> Demand {
+pub(super) fn chat(model: &str, fields: Value) -> Demand {
     let mut all = json!({"model": model, "input_tokens": 512, "output_tokens": 256});
     all.as_object_mut()
         .expect("an object")
@@ -132,37 +126,6 @@ fn a_405b_at_8_bits_takes_the_whole_of_a_node() {
             .all(|c| c.facts.gpus_per_replica <= Some(8) && c.facts.gpus_per_replica >= Some(4))
     );
     assert_eq!(plan.eligible, 2);
-}
-
-/// The number after a flag of a command line.
-fn flag(command: &str, name: &str) -> f64 {
-    let mut words = command.split_whitespace().skip_while(|word| *word != name);
-    let value = words.nth(1).expect("the flag and its value");
-    value.parse().expect("a number")
-}
-
-#[test]
-fn an_engine_is_given_the_memory_that_the_prediction_counts_on() {
-    let fields = json!({"requests_per_second": 1, "weights": "fp8", "kv_cache": "fp8"});
-    let command = |gpu: &str| {
-        let plan = find(
-            vec![offer("one", gpu, 1, "2.99")],
-            &chat("Llama 3 70B", fields.clone()),
-        );
-        plan.candidates[0].launch[0].command.clone()
-    };
-    let constants = &Constants::product().inference;
-    let near = |a: f64, b: f64| (a - b).abs() <= 5.1e-4;
-    // Of what is free beside the weights.
-    let nvidia = flag(&command("H100-SXM"), "--kv_cache_free_gpu_memory_fraction");
-    assert!(near(nvidia, constants.cache_memory_share), "{nvidia}");
-    // Of all: 71 GB of weights, the cache, and what else is needed.
-    let amd = flag(&command("MI300X"), "--gpu-memory-utilization");
-    let chip = Chip::of_spec(Gpu::parse("MI300X").expect("a GPU").spec()).expect("a chip");
-    let model = ModelFigures::of(&Model::Named("Llama 3 70B".into())).expect("a known model");
-    let free = usable_bytes(constants, &chip, 1) - model.params_total;
-    let unused = free * (1.0 - constants.cache_memory_share) / chip.reported_memory_bytes;
-    assert!(near(amd, constants.memory_share - unused), "{amd} {unused}");
 }
 
 #[test]
