@@ -21,7 +21,8 @@ use crate::walk::AllowedRow;
 
 pub(crate) use refusal::why_not;
 pub(crate) use serving::{
-    add_waits, before_missing, facts as fleet_facts, reasons_of_mix as fleet_reasons,
+    add_waits, before_missing, facts as fleet_facts, planned_wider,
+    reasons_of_mix as fleet_reasons, widened_in_vain,
 };
 
 /// The figures of a fit that go with its candidate.

@@ -74,6 +74,23 @@ impl Among<'_> {
 }
 
 impl<'a> Filter<'a> {
+    /// The same for a search that is run otherwise.
+    pub(crate) fn with<'b>(&self, options: &'b SearchOptions) -> Filter<'b>
+    where
+        'a: 'b,
+    {
+        Filter {
+            shared: self.shared,
+            snapshot: self.snapshot,
+            among: self.among,
+            held: self.held,
+            now: self.now,
+            options,
+            kind: self.kind,
+            budget: self.budget,
+        }
+    }
+
     pub(crate) fn seller(&self, id: &ProviderId) -> Seller<'a> {
         let view = self.snapshot.provider(id);
         let refused = if !self.allows_provider(id) {

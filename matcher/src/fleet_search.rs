@@ -1,6 +1,6 @@
 //! The search for fleets: what each offer carries, and which offers carry the load together at the
 //! least cost. What each may add is in `parts`, the integer program and what it comes to in `choice`,
-//! what is shown in `shown`.
+//! what is shown in `shown`, and what is done where all of that answers too slowly in `wider`.
 //!
 //! Fleets of one offer are ranked like every candidate. Before them stands the cheapest fleet of
 //! several offers, where it is cheaper than any of one (or none of one carries the load). Where a
@@ -10,6 +10,7 @@
 mod choice;
 mod parts;
 mod shown;
+mod wider;
 
 use market::capacity::Covered;
 use market::demand::Survive;
@@ -28,7 +29,7 @@ use self::choice::{Choice, Market};
 use self::parts::Parts;
 
 pub(crate) use choice::NoFleet;
-pub(crate) use shown::Waits;
+pub(crate) use shown::{Tail, Waits};
 
 /// So many nodes of one offer, with what each carries.
 #[derive(Debug, Clone, Copy)]
@@ -52,39 +53,26 @@ pub(crate) struct Mix<'a> {
     pub(crate) columns: &'a [Column],
 }
 
+/// What is found for a serving demand that is planned in one way.
+struct Round<'a> {
+    parts: Parts<'a>,
+    /// The fleets of several offers that are shown, or why there is none.
+    found: Result<Vec<Choice>, NoFleet>,
+    /// What the cheapest fleet of one offer costs.
+    cheapest: Option<i128>,
+    ranking: Ranking<'a>,
+}
+
 /// Finds the fleets for a serving demand.
 pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filter<'_>) -> Plan {
     let held = HeldRows::of(filter);
     let mut tally = Tally::new(filter);
-    let mut ranking = Ranking::new(filter.options.limit);
-    let mut cheapest: Option<i128> = None;
-    let mut parts = Parts::default();
-    walk(query, filter, &held, &mut tally, |group, tally| {
-        parts.take(query, serve.need(), filter, group, tally);
-        if serve.survive.is_some() {
-            return;
-        }
-        let (rows, alone) = group.eligible(filter);
-        if let Some(first) = alone {
-            let own = group.own().iter().filter(|row| rows.contains(row));
-            let own = own.filter(|row| group.test(filter, **row).is_ok());
-            let own = own.map(|row| group.own_key(query, filter, *row).cost);
-            let costs = own.chain([group.key(query, first).cost]);
-            cheapest = cheapest.into_iter().chain(costs).min();
-            ranking.take(query, filter, group, rows);
-        }
-    });
-    let found = match serve.survive {
-        None => {
-            let choice = Market::new(&parts, None).cheapest(serve.need(), filter, None);
-            let cheaper = |choice: &Choice| {
-                let cost = i128::from(choice.cost.units());
-                choice.is_of_several() && cheapest.is_none_or(|alone| cost < alone)
-            };
-            choice.map(|choice| Some(choice).filter(cheaper).into_iter().collect())
-        }
-        Some(survive) => surviving(&mut parts, survive, serve.need(), filter),
-    };
+    let Round {
+        mut parts,
+        found,
+        cheapest,
+        ranking,
+    } = Round::of(query, serve, filter, &held, &mut tally);
     let (found, none) = match found {
         Ok(found) => (found, None),
         Err(none) => {
@@ -96,10 +84,13 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
             (Vec::new(), Some(none))
         }
     };
+    let mut candidates = shown::candidates(query, serve, filter, &parts, &found, ranking);
+    let wider = wider::put_first(serve, filter, &held, &mut candidates);
     for line in found.iter().flat_map(|choice| &choice.lines) {
         // What carries a part of a candidate satisfies the demand.
         parts.all[line.part].alone = Ok(());
     }
+    parts.take_in(&wider);
     let mut eligible = 0;
     // An offer of which nodes are paid for is several parts next to each other.
     let offers = parts.all.chunk_by(|a, b| a.at == b.at);
@@ -117,11 +108,58 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
         generation: filter.snapshot.generation(),
         kind: filter.kind,
         eligible,
-        candidates: shown::candidates(query, serve, filter, &parts, &found, ranking),
+        candidates,
         rejected: tally.rejections(),
         refused: tally.refused(query, filter, none.as_ref()),
         alternatives: Vec::new(),
         hybrid: None,
+    }
+}
+
+impl<'a> Round<'a> {
+    /// Looks at all offers once.
+    fn of(
+        query: &Query<'_>,
+        serve: &ServeQuery,
+        filter: &Filter<'a>,
+        held: &'a HeldRows,
+        tally: &mut Tally,
+    ) -> Self {
+        let mut ranking = Ranking::new(filter.options.limit);
+        let mut cheapest: Option<i128> = None;
+        let mut parts = Parts::default();
+        walk(query, filter, held, tally, |group, tally| {
+            parts.take(query, serve.need(), filter, group, tally);
+            if serve.survive.is_some() {
+                return;
+            }
+            let (rows, alone) = group.eligible(filter);
+            if let Some(first) = alone {
+                let own = group.own().iter().filter(|row| rows.contains(row));
+                let own = own.filter(|row| group.test(filter, **row).is_ok());
+                let own = own.map(|row| group.own_key(query, filter, *row).cost);
+                let costs = own.chain([group.key(query, first).cost]);
+                cheapest = cheapest.into_iter().chain(costs).min();
+                ranking.take(query, filter, group, rows);
+            }
+        });
+        let found = match serve.survive {
+            None => {
+                let choice = Market::new(&parts, None).cheapest(serve.need(), filter, None);
+                let cheaper = |choice: &Choice| {
+                    let cost = i128::from(choice.cost.units());
+                    choice.is_of_several() && cheapest.is_none_or(|alone| cost < alone)
+                };
+                choice.map(|choice| Some(choice).filter(cheaper).into_iter().collect())
+            }
+            Some(survive) => surviving(&mut parts, survive, serve.need(), filter),
+        };
+        Self {
+            parts,
+            found,
+            cheapest,
+            ranking,
+        }
     }
 }
 

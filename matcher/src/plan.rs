@@ -30,7 +30,7 @@ pub struct Plan {
     pub rejected: Rejections,
     /// One rejected offer for each reason that occurs, in the order of the codes.
     pub refused: Vec<Refused>,
-    /// What a fleet would cost with weights of other precisions, cheapest first.
+    /// What a fleet would cost less with weights of other precisions, cheapest first.
     #[serde(default)]
     pub alternatives: Vec<Alternative>,
     /// How the halves of a hybrid demand go together; nothing for other kinds.
@@ -61,17 +61,23 @@ pub struct Candidate {
     pub launch: Vec<EngineLaunch>,
 }
 
-/// What the best candidate would cost with weights of another precision. It is shown, never chosen:
-/// what a narrower one does to the answers is for the tenant to judge.
+/// What the best candidate would cost with weights of another precision, where that is less. It is
+/// shown, never chosen: what a narrower one does to the answers is for the tenant to judge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Alternative {
     /// The precision of the weights.
     pub weights: Precision,
     /// US dollars per hour of the best candidate with it.
     pub price_usd_hour: Money,
-    /// US dollars per hour that it costs less than the best candidate as asked for; below zero
-    /// where it costs more.
+    /// US dollars per hour that it costs less than the best candidate as asked for.
     pub saves_usd_hour: Money,
+    /// What 1e6 output tokens are predicted to cost with it while the fleet writes all that it can.
+    /// Units: US dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd_per_million_tokens: Option<Money>,
+    /// The same of the best candidate as asked for. Units: US dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_usd_per_million_tokens: Option<Money>,
 }
 
 /// So many nodes of one offer that the demand's policy allows.
@@ -199,6 +205,10 @@ pub struct Facts {
     /// Spare nodes that the run is worth holding; they are in no price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spare_nodes: Option<u32>,
+    /// What of all that its copies can the fleet is planned at; the rest is a warm buffer. Units: a
+    /// share, 1 for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned_share: Option<f64>,
     /// Copies of the model in the fleet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
@@ -235,6 +245,19 @@ pub struct Facts {
     /// Mean time per further token that so many requests have at most. Units: milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_token_tail_ms: Option<f64>,
+    /// Time to the first token that 95 % of requests have at most, network and queueing included.
+    /// Units: milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_token_p95_ms: Option<f64>,
+    /// The same of 99 %. Units: milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_token_p99_ms: Option<f64>,
+    /// Mean time per further token that 95 % of requests have at most. Units: milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_token_p95_ms: Option<f64>,
+    /// The same of 99 %. Units: milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_token_p99_ms: Option<f64>,
     /// Whether the simulated times meet the latency objective.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meets_objective: Option<bool>,
@@ -430,7 +453,7 @@ pub struct PlanView {
     pub rejected: Rejections,
     /// One rejected offer for each reason that occurs.
     pub refused: Vec<Refused>,
-    /// What a fleet would cost with weights of other precisions, cheapest first.
+    /// What a fleet would cost less with weights of other precisions, cheapest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<Alternative>,
     /// How the halves of a hybrid demand go together.

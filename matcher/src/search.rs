@@ -211,13 +211,13 @@ pub(crate) fn answer(query: &Query<'_>, filter: &Filter<'_>) -> Plan {
     }
 }
 
-/// Adds what the best fleet would cost with weights of each other precision that can be served.
+/// Adds what the best fleet would cost with weights of each other precision with which it costs less,
+/// planned at the same share of what copies can.
 fn with_alternatives(mut plan: Plan, demand: &Demand, filter: &Filter<'_>) -> Plan {
     use Precision::{Bf16, Fp4, Fp8, Int4, Int8};
     let (Demand::ServeRealtime(asked), Some(best)) = (demand, plan.candidates.first()) else {
         return plan;
     };
-    let best = best.cost_per_hour;
     let options = SearchOptions {
         limit: 1,
         alternatives: false,
@@ -229,23 +229,29 @@ fn with_alternatives(mut plan: Plan, demand: &Demand, filter: &Filter<'_>) -> Pl
         if weight_format(weights) == weight_format(asked.weights) {
             continue;
         }
-        let other = Demand::ServeRealtime(ServeRealtimeDemand {
+        let other = ServeQuery::of_realtime(&ServeRealtimeDemand {
             weights,
             ..asked.clone()
         });
-        let (snapshot, held, now) = (filter.snapshot, filter.held, filter.now);
-        let found = search_within(snapshot, &other, held, now, &options, filter.budget);
-        let Some(first) = found
-            .ok()
-            .and_then(|plan| plan.candidates.into_iter().next())
-        else {
+        let Ok(other) = other else {
             continue;
         };
-        let saved = best.units() - first.cost_per_hour.units();
+        let share = best.facts.planned_share.unwrap_or(other.planned_share);
+        let query = Query::Serve(other.at_share(share));
+        let found = answer(&query, &filter.with(&options));
+        let Some(first) = found.candidates.into_iter().next() else {
+            continue;
+        };
+        let saved = best.cost_per_hour.units() - first.cost_per_hour.units();
+        if saved <= 0 {
+            continue;
+        }
         plan.alternatives.push(Alternative {
             weights,
             price_usd_hour: first.cost_per_hour,
-            saves_usd_hour: Money::from_units(saved, best.currency()),
+            saves_usd_hour: Money::from_units(saved, best.cost_per_hour.currency()),
+            usd_per_million_tokens: first.facts.usd_per_million_tokens,
+            asked_usd_per_million_tokens: best.facts.usd_per_million_tokens,
         });
     }
     plan.alternatives.sort_by_key(|other| other.price_usd_hour);

@@ -31,8 +31,8 @@ use crate::reason::ReasonCode;
 use crate::search::{Figures, Fit, Key, MAX_NODES, most_nodes, node_price_units};
 use crate::snapshot::Row;
 
-/// The share of its throughput that a fleet is planned to run at: the rest is the warm buffer that
-/// keeps queues short.
+/// The share of its throughput that a fleet for a rate of requests is planned to run at at first: the
+/// rest is the warm buffer that keeps queues short.
 pub(crate) const PLANNED_UTILISATION: f64 = 0.8;
 
 /// The share of requests that an objective is for, where the demand does not say. Units: percent.
@@ -42,12 +42,18 @@ pub(crate) const DEFAULT_PERCENTILE: f64 = 95.0;
 const PARTS: f64 = 1_000.0;
 
 /// What a serving demand asks of each offer.
+#[derive(Clone)]
 pub(crate) struct ServeQuery {
     /// The precision of the weights, as the demand has it.
     pub(crate) weights: Precision,
     pub(crate) survive: Option<Survive>,
     pub(crate) work: ServingWork,
-    pub(crate) load: Load,
+    /// The load as the demand has it.
+    pub(crate) asked: Load,
+    /// By what it may grow.
+    pub(crate) growth: f64,
+    /// What of all that its copies can a fleet is planned at.
+    pub(crate) planned_share: f64,
     pub(crate) constants: &'static InferenceConstants,
     /// The measured copy, where there is one.
     pub(crate) calibration: Option<Calibration>,
@@ -66,7 +72,7 @@ type Shape = (&'static str, u32, u32);
 /// One copy of the model, or why there is none.
 type Predicted = Result<Replica, CannotServe>;
 
-/// The load at the peak, growth included.
+/// The load at the peak.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Load {
     /// Requests that come in per second.
@@ -92,10 +98,10 @@ pub(crate) struct ServeFit {
 
 impl ServeQuery {
     pub(crate) fn of_realtime(demand: &ServeRealtimeDemand) -> Result<Self, MatchError> {
-        let growth = demand.growth.unwrap_or(1.0);
-        let load = match (demand.requests_per_second, demand.concurrency) {
-            (Some(rate), _) => Load::RequestsPerSecond(rate * growth),
-            (None, Some(count)) => Load::Concurrency(f64::from(count) * growth),
+        let (asked, planned_share) = match (demand.requests_per_second, demand.concurrency) {
+            (Some(rate), _) => (Load::RequestsPerSecond(rate), PLANNED_UTILISATION),
+            // So many are in flight and no more: nothing queues for a place.
+            (None, Some(count)) => (Load::Concurrency(count.into()), 1.0),
             (None, None) => return Err(MatchError::LoadMissing),
         };
         let work = ServingWork {
@@ -112,7 +118,9 @@ impl ServeQuery {
             weights: demand.weights,
             survive: demand.survive,
             work,
-            load,
+            asked,
+            growth: demand.growth.unwrap_or(1.0),
+            planned_share,
             constants,
             calibration,
             users: Users::of(&demand.users),
@@ -151,7 +159,10 @@ impl ServeQuery {
             survive: None,
             work,
             // The bounds of the schema keep it exact enough.
-            load: Load::Pile(demand.requests as f64, hours),
+            asked: Load::Pile(demand.requests as f64, hours),
+            growth: 1.0,
+            // Nobody waits, so there is no queue to keep short.
+            planned_share: 1.0,
             constants,
             calibration,
             users: None,
@@ -161,9 +172,27 @@ impl ServeQuery {
         })
     }
 
+    /// The same with fleets planned at so much of what their copies can. The copies are the same.
+    pub(crate) fn at_share(&self, planned_share: f64) -> Self {
+        Self {
+            planned_share,
+            nodes: RefCell::default(),
+            ..self.clone()
+        }
+    }
+
+    /// The load, growth included.
+    pub(crate) fn load(&self) -> Load {
+        match self.asked {
+            Load::RequestsPerSecond(rate) => Load::RequestsPerSecond(rate * self.growth),
+            Load::Concurrency(count) => Load::Concurrency(count * self.growth),
+            pile @ Load::Pile(..) => pile,
+        }
+    }
+
     /// Whether it is a pile of requests.
     pub(crate) const fn is_pile(&self) -> bool {
-        matches!(self.load, Load::Pile(..))
+        matches!(self.asked, Load::Pile(..))
     }
 
     /// Whether it buys on these terms.
@@ -173,7 +202,7 @@ impl ServeQuery {
 
     /// The hours that so many nodes take for the pile.
     pub(crate) fn pile_hours(&self, node: &ServeFit, nodes: u32) -> Option<f64> {
-        let Load::Pile(requests, _) = self.load else {
+        let Load::Pile(requests, _) = self.asked else {
             return None;
         };
         let copies = f64::from(node.replicas_per_node) * f64::from(nodes);
@@ -189,7 +218,12 @@ impl ServeQuery {
     /// What is to be carried, rounded up. Units: a thousandth of a token per second where the load
     /// is a rate, of a place in a batch where it is a number in flight.
     pub(crate) fn need(&self) -> u64 {
-        let parts = match self.load {
+        self.need_of(1.0)
+    }
+
+    /// The same of a part of the load.
+    pub(crate) fn need_of(&self, share: f64) -> u64 {
+        let parts = match self.load() {
             Load::RequestsPerSecond(rate) => rate * self.work.output_tokens,
             Load::Concurrency(count) => count,
             // Without a deadline one node will do, however long it takes.
@@ -200,7 +234,7 @@ impl ServeQuery {
         };
         // The bounds of the schema let a rate come to half the largest integer, and a pile to more:
         // the cast stops there, and no fleet carries so much.
-        (parts * PARTS).ceil().max(1.0) as u64
+        (parts * share * PARTS).ceil().max(1.0) as u64
     }
 
     /// Finds what a node carries, and the nodes of a fleet of this offer alone.
@@ -226,7 +260,7 @@ impl ServeQuery {
         gpus_per_node: u32,
     ) -> Result<Fit, ReasonCode> {
         let node = self.node(&row.offer, spec, gpus_per_node)?;
-        if matches!(self.load, Load::Pile(_, Some(hours)) if hours <= 0.0) {
+        if matches!(self.asked, Load::Pile(_, Some(hours)) if hours <= 0.0) {
             return Err(ReasonCode::Deadline);
         }
         let nodes = self.need().div_ceil(node.capacity);
@@ -278,8 +312,13 @@ impl ServeQuery {
 
     /// The round trip to the users that the percentile is of. Units: milliseconds.
     pub(crate) fn network_ms(&self, offer: &Offer) -> Option<f64> {
+        self.network_ms_of(offer, self.percentile())
+    }
+
+    /// The round trip that so many percent of the users have at most. Units: milliseconds.
+    pub(crate) fn network_ms_of(&self, offer: &Offer, percentile: f64) -> Option<f64> {
         let users = self.users.as_ref()?;
-        Some(users.round_trip_ms(offer, self.percentile()))
+        Some(users.round_trip_ms(offer, percentile))
     }
 
     fn node_of(
@@ -370,13 +409,11 @@ impl ServeQuery {
     /// By Little's law the requests in flight are those that come in times the time each takes, so
     /// a rate of requests needs tokens per second, and a number in flight needs places in batches.
     fn capacity(&self, replica: &Replica, replicas_per_node: u32) -> u64 {
-        let each = match self.load {
-            Load::RequestsPerSecond(_) => replica.tokens_per_second * PLANNED_UTILISATION,
+        let each = match self.asked {
             Load::Concurrency(_) => replica.batch.floor(),
-            // Nobody waits, so there is no queue to keep short.
-            Load::Pile(..) => replica.tokens_per_second,
+            Load::RequestsPerSecond(_) | Load::Pile(..) => replica.tokens_per_second,
         };
-        (each * PARTS * f64::from(replicas_per_node)) as u64
+        (each * self.planned_share * PARTS * f64::from(replicas_per_node)) as u64
     }
 }
 

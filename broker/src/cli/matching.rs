@@ -295,10 +295,16 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
             }));
         }
         for other in &plan.alternatives {
+            let tokens = [
+                other.asked_usd_per_million_tokens,
+                other.usd_per_million_tokens,
+            ];
+            let [asked, with] = tokens.map(|price| price.map(|price| price.to_string()));
             lines.push(plan_lines::alternative(
                 other.weights.as_str(),
                 &other.price_usd_hour.to_string(),
                 &other.saves_usd_hour.to_string(),
+                asked.as_deref().zip(with.as_deref()),
             ));
         }
     }

@@ -39,14 +39,21 @@ pub(super) fn launch(launch: &Launch<'_>) -> String {
     lines.join("\n")
 }
 
-/// What a fleet would cost with weights of another precision. `saves` is a sum in US dollars, below
-/// zero where it costs more.
-pub(super) fn alternative(weights: &str, price: &str, saves: &str) -> String {
-    let difference = match saves.strip_prefix('-') {
-        Some(more) => format!("{more} more"),
-        None => format!("{saves} less"),
-    };
-    format!("  with weights in {weights}: {price} USD per hour, {difference}; not taken")
+/// What a fleet would cost with weights of another precision. `saves` is a sum in US dollars,
+/// `per_million` what 1e6 output tokens cost as asked for and with it.
+pub(super) fn alternative(
+    weights: &str,
+    price: &str,
+    saves: &str,
+    per_million: Option<(&str, &str)>,
+) -> String {
+    let tokens = per_million.map(|(asked, with)| {
+        format!("; {with} in place of {asked} USD per 1e6 output tokens at full load")
+    });
+    format!(
+        "  with weights in {weights}: {price} USD per hour, {saves} less{}; not taken",
+        tokens.unwrap_or_default()
+    )
 }
 
 /// "1 offer satisfies", "2 offers satisfy".
@@ -114,16 +121,15 @@ mod tests {
     }
 
     #[test]
-    fn a_dearer_alternative_says_how_much_more() {
-        let told = alternative("fp8", "12.00", "-1.50");
+    fn an_alternative_says_what_it_saves_and_what_tokens_cost_before_and_after() {
         assert_eq!(
-            told,
-            "  with weights in fp8: 12.00 USD per hour, 1.50 more; not taken"
-        );
-        let told = alternative("fp8", "12.00", "3.25");
-        assert_eq!(
-            told,
+            alternative("fp8", "12.00", "3.25", None),
             "  with weights in fp8: 12.00 USD per hour, 3.25 less; not taken"
+        );
+        assert_eq!(
+            alternative("fp8", "12.00", "3.25", Some(("0.08", "0.05"))),
+            "  with weights in fp8: 12.00 USD per hour, 3.25 less; 0.05 in place of 0.08 USD per 1e6 \
+             output tokens at full load; not taken"
         );
     }
 }

@@ -1,4 +1,8 @@
-//! What is said of a serving fleet: its figures, and why it stands where it stands.
+//! What is said of a serving fleet: its figures, and why it stands where it stands. What is kept free in
+//! it is in [`room`], what its requests wait in [`waits`].
+
+mod room;
+mod waits;
 
 use market::counted::counted;
 use market::demand::Survive;
@@ -8,18 +12,21 @@ use market::offer::Terms;
 
 use super::{gb, rounded};
 use crate::filter::Filter;
-use crate::fleet::{FleetProblem, solve_within};
-use crate::fleet_search::{FleetLine, Mix, Waits};
+use crate::fleet_search::{FleetLine, Mix};
 use crate::own;
 use crate::perf::calibration::{Calibration, Nearness};
 use crate::perf::chip::{Basis, Chip};
 use crate::perf::constants::Constants;
 use crate::perf::replica::Engine;
 use crate::perf::serving::engine_of;
-use crate::plan::{Candidate, Facts};
+use crate::plan::Facts;
 use crate::search::node_price_units;
-use crate::serve::{Load, PLANNED_UTILISATION, ServeFit, ServeQuery};
+use crate::serve::{Load, ServeFit, ServeQuery};
 use crate::snapshot::Row;
+
+use self::room::{carried, room, room_of_mix};
+
+pub(crate) use self::waits::{add_waits, before_missing, planned_wider, widened_in_vain};
 
 /// The figures of a fleet: sums over its lines, and of times the slowest.
 pub(crate) fn facts(query: &ServeQuery, lines: &[FleetLine<'_>]) -> Facts {
@@ -41,6 +48,7 @@ pub(crate) fn facts(query: &ServeQuery, lines: &[FleetLine<'_>]) -> Facts {
             .iter()
             .map(|line| within_factor(query, line))
             .reduce(f64::max),
+        planned_share: (!query.is_pile()).then_some(query.planned_share),
         replicas: Some(lines.iter().map(FleetLine::replicas).sum()),
         gpus_per_replica: one.map(|replica| replica.gpus),
         sequences_per_replica: one.map(|replica| replica.batch),
@@ -72,7 +80,7 @@ pub(super) fn with_pile(facts: Facts, query: &ServeQuery, line: &FleetLine<'_>) 
 
 /// Why a fleet of one offer stands where it stands, most telling first.
 pub(super) fn reasons_of_one(query: &ServeQuery, line: &FleetLine<'_>) -> Vec<String> {
-    let mut reasons = vec![match query.load {
+    let mut reasons = vec![match query.asked {
         Load::Pile(requests, _) => pile(query, line, requests),
         _ => carried(query, std::slice::from_ref(line)),
     }];
@@ -80,7 +88,7 @@ pub(super) fn reasons_of_one(query: &ServeQuery, line: &FleetLine<'_>) -> Vec<St
     reasons.extend(measured(query, line));
     reasons.push(memory(query, line));
     reasons.extend(distance(line));
-    reasons.extend(buffer(query, line));
+    reasons.extend(room(query, line));
     reasons.extend(basis(line));
     reasons.extend(unused_fabric(line));
     reasons
@@ -102,7 +110,7 @@ pub(crate) fn reasons_of_mix(
             "Whichever {word} is lost, what is left carries the whole load"
         ));
     }
-    reasons.extend(buffer_of_mix(query, filter, mix));
+    reasons.extend(room_of_mix(query, filter, mix));
     for line in &mix.lines {
         let offer = &line.row.offer;
         let name = format!("{} {}", offer.provider, offer.sku);
@@ -125,82 +133,6 @@ pub(crate) fn reasons_of_mix(
         reasons.extend(on_record.map(|words| format!("{name}: {words}")));
     }
     reasons
-}
-
-/// Adds to a candidate what its requests wait in the simulation.
-pub(crate) fn add_waits(query: &ServeQuery, candidate: &mut Candidate, waits: &Waits) {
-    let latency = &query.work.latency;
-    let within = |ms: f64, limit: Option<f64>| limit.is_none_or(|limit| ms <= limit);
-    let meets = within(waits.first_token_ms, latency.first_token_ms)
-        && within(waits.per_token_ms, latency.per_token_ms);
-    let asked = latency.first_token_ms.is_some() || latency.per_token_ms.is_some();
-    let facts = &mut candidate.facts;
-    facts.percentile = Some(query.percentile());
-    facts.first_token_tail_ms = Some(waits.first_token_ms);
-    facts.per_token_tail_ms = Some(waits.per_token_ms);
-    facts.meets_objective = asked.then_some(meets);
-    let network = if facts.network_ms.is_some() {
-        "network and queueing"
-    } else {
-        "queueing"
-    };
-    let verdict = match (asked, meets) {
-        (false, _) => "",
-        (true, true) => "; that meets the objective",
-        (true, false) => "; that misses the objective",
-    };
-    let words = format!(
-        "Simulated, {} % of requests wait at most {:.0} ms for their first token, {network} included, \
-         and {:.1} ms for each other{verdict}",
-        query.percentile(),
-        waits.first_token_ms,
-        waits.per_token_ms,
-    );
-    let second = 1.min(candidate.reasons.len());
-    candidate.reasons.insert(second, words);
-}
-
-/// Why a fleet stands before so many others that cost less or are surer.
-pub(crate) fn before_missing(count: usize) -> String {
-    format!(
-        "It meets the objective in the simulation, and so stands before {} that would come first \
-         and {} it",
-        counted(count, "fleet"),
-        if count == 1 { "misses" } else { "miss" },
-    )
-}
-
-fn carried(query: &ServeQuery, lines: &[FleetLine<'_>]) -> String {
-    let copies: u32 = lines.iter().map(FleetLine::replicas).sum();
-    let nodes: u32 = lines.iter().map(|line| line.nodes).sum();
-    let tokens_per_second: f64 = lines.iter().map(FleetLine::tokens_per_second).sum();
-    let load = match query.load {
-        Load::RequestsPerSecond(rate) => format!(
-            "{rate} requests/s of {} tokens, planned at {:.0} % of what they can",
-            query.work.output_tokens,
-            PLANNED_UTILISATION * 100.0
-        ),
-        Load::Concurrency(count) => format!("{count} requests in flight"),
-        Load::Pile(requests, _) => format!("{requests} requests"),
-    };
-    let price = |tokens: f64| usd_per_million_tokens(cost_units(lines), tokens);
-    let words = |price: Option<Money>| {
-        price.map_or("an unknown price".to_owned(), |price| {
-            format!("{} USD", rounded(price, 4))
-        })
-    };
-    let mut text = format!(
-        "{} on {} {} {load}: {} per 1e6 output tokens at their full {tokens_per_second:.0} tokens/s",
-        counted(copies, "copy"),
-        counted(nodes, "node"),
-        if copies == 1 { "carries" } else { "carry" },
-        words(price(tokens_per_second)),
-    );
-    if let Load::RequestsPerSecond(rate) = query.load {
-        let asked = rate * query.work.output_tokens;
-        text.push_str(&format!(", {} at this load", words(price(asked))));
-    }
-    text
 }
 
 fn pile(query: &ServeQuery, line: &FleetLine<'_>, requests: f64) -> String {
@@ -288,52 +220,6 @@ fn distance(line: &FleetLine<'_>) -> Option<String> {
         "The network takes {ms:.0} ms of the time to the first token, reckoned from the distance to \
          the users"
     ))
-}
-
-/// What the share of the capacity that is kept free costs.
-fn buffer(query: &ServeQuery, line: &FleetLine<'_>) -> Option<String> {
-    let Load::RequestsPerSecond(_) = query.load else {
-        return None;
-    };
-    let needed = need_without_buffer(query).div_ceil(line.node.capacity);
-    let fewer = line.nodes - u32::try_from(needed).ok()?;
-    let price = i128::from(node_price_units(line.row)?) * i128::from(fewer);
-    Some(buffer_words("", fewer, price))
-}
-
-/// The same of a fleet of several offers: the dearest of its nodes that it could do without.
-fn buffer_of_mix(query: &ServeQuery, filter: &Filter<'_>, mix: &Mix<'_>) -> Option<String> {
-    let Load::RequestsPerSecond(_) = query.load else {
-        return None;
-    };
-    let need = need_without_buffer(query);
-    let own = FleetProblem {
-        columns: mix.columns.to_vec(),
-        need,
-        kept: query.survive.map_or(0, |_| need),
-    };
-    let least = solve_within(&own, filter.budget)?;
-    let nodes = |counts: &[u32]| counts.iter().sum::<u32>();
-    let all: u32 = mix.lines.iter().map(|line| line.nodes).sum();
-    let proved = if least.is_optimal() { "" } else { "at least " };
-    let price = i128::from(mix.cost.units()) - least.cost_units;
-    Some(buffer_words(proved, all - nodes(&least.counts), price))
-}
-
-/// What a fleet would have to carry that is planned at all that it can.
-fn need_without_buffer(query: &ServeQuery) -> u64 {
-    (query.need() as f64 * PLANNED_UTILISATION).ceil() as u64
-}
-
-/// Units: `price_units` in 1e-8 US dollars per hour.
-fn buffer_words(proved: &str, nodes: u32, price_units: i128) -> String {
-    // A part of a fleet's cost, which fits.
-    let price = Money::usd_units(i64::try_from(price_units).unwrap_or(i64::MAX));
-    format!(
-        "The warm buffer of {:.0} % is {} of them, {proved}{price} USD per hour",
-        (1.0 - PLANNED_UTILISATION) * 100.0,
-        counted(nodes, "node"),
-    )
 }
 
 fn basis(line: &FleetLine<'_>) -> Option<String> {

@@ -172,6 +172,20 @@ impl<'a> Parts<'a> {
         }
     }
 
+    /// Counts these offers as eligible, in whatever order they are.
+    pub(super) fn take_in(&mut self, offers: &[RowId]) {
+        for part in &mut self.all {
+            if offers.contains(&part.at.at()) {
+                part.alone = Ok(());
+            }
+        }
+        for (at, alone) in &mut self.spare {
+            if offers.contains(at) {
+                *alone = Ok(());
+            }
+        }
+    }
+
     pub(super) fn node_of(&self, group: usize) -> &ServeFit {
         &self.groups[group].1
     }

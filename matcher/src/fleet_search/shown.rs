@@ -130,10 +130,31 @@ fn put_missing_last(simulated: &mut [Candidate]) {
     }
 }
 
-/// What the requests to a fleet wait, of the percentile that the objective is for.
+/// What the requests to a fleet wait.
 pub(crate) struct Waits {
+    /// Of the percentile that the objective is for.
+    pub(crate) asked: Tail,
+    pub(crate) p95: Tail,
+    pub(crate) p99: Tail,
+}
+
+/// What so many percent of the requests wait at most. Units: milliseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Tail {
+    /// For their first token, network and queueing included.
     pub(crate) first_token_ms: f64,
+    /// For each further one, on the mean over a request.
     pub(crate) per_token_ms: f64,
+}
+
+impl Tail {
+    /// The longer of both.
+    fn or_slower(self, other: Self) -> Self {
+        Self {
+            first_token_ms: self.first_token_ms.max(other.first_token_ms),
+            per_token_ms: self.per_token_ms.max(other.per_token_ms),
+        }
+    }
 }
 
 /// Simulates a copy of each line of a fleet, with its share of the load; the slowest line counts.
@@ -144,7 +165,7 @@ fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
     let of_line = |line: &FleetLine<'_>| {
         let chip = Chip::of_spec(line.row.spec?)?;
         let share = line.node.capacity as f64 / f64::from(line.node.replicas_per_node) / capacity;
-        let arrivals = match serve.load {
+        let arrivals = match serve.load() {
             // The prediction's own time runs faster by the factor of a measured copy.
             Load::RequestsPerSecond(rate) => Arrivals::PerSecond(rate * share / serve.speed()),
             // The cast stops at the largest integer; the simulation counts far fewer.
@@ -153,17 +174,23 @@ fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
         };
         let replica = &line.node.replica;
         let tails = (serve.work).tails(serve.constants, &chip, replica, arrivals)?;
-        let percentile = serve.percentile();
-        Some(Waits {
+        let offer = &line.row.offer;
+        let tail = |percentile: f64| Tail {
             first_token_ms: tails.first_token_seconds(percentile) / serve.speed() * 1e3
-                + line.node.network_ms.unwrap_or(0.0),
+                + serve.network_ms_of(offer, percentile).unwrap_or(0.0),
             per_token_ms: tails.per_token_seconds(percentile) / serve.speed() * 1e3,
+        };
+        Some(Waits {
+            asked: tail(serve.percentile()),
+            p95: tail(95.0),
+            p99: tail(99.0),
         })
     };
     let waits: Option<Vec<_>> = lines.iter().map(of_line).collect();
     waits?.into_iter().reduce(|a, b| Waits {
-        first_token_ms: a.first_token_ms.max(b.first_token_ms),
-        per_token_ms: a.per_token_ms.max(b.per_token_ms),
+        asked: a.asked.or_slower(b.asked),
+        p95: a.p95.or_slower(b.p95),
+        p99: a.p99.or_slower(b.p99),
     })
 }
 

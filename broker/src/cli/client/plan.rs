@@ -122,10 +122,14 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
             }))?;
         }
         for other in items(plan, "alternatives") {
+            let tokens = ["asked_usd_per_million_tokens", "usd_per_million_tokens"];
+            let known = tokens.iter().all(|field| other[field].is_string());
+            let [asked, with] = tokens.map(|field| price(other, &format!("/{field}")));
             print_line(&plan_lines::alternative(
                 &words(other, "/weights"),
                 &price(other, "/price_usd_hour"),
                 &price(other, "/saves_usd_hour"),
+                known.then_some((asked.as_str(), with.as_str())),
             ))?;
         }
     }

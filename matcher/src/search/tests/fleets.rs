@@ -345,6 +345,7 @@ fn a_pile_of_requests_is_answered_where_it_costs_least_and_spot_will_do() {
     );
 }
 
+// S38
 #[test]
 fn other_precisions_are_priced_and_never_taken() {
     let options = SearchOptions {
@@ -371,4 +372,35 @@ fn other_precisions_are_priced_and_never_taken() {
     let plain = find(vec![offer("x", "H100-SXM", 1, "2.99")], &demand);
     assert_eq!(plain.candidates, plan.candidates);
     assert!(plain.alternatives.is_empty());
+}
+
+// S38, S58
+#[test]
+fn only_what_saves_is_an_alternative_and_says_what_a_million_tokens_cost_before_and_after() {
+    use market::demand::Precision;
+    let options = SearchOptions {
+        alternatives: true,
+        ..SearchOptions::default()
+    };
+    let plan = |weights: &str| {
+        let market = snapshot(vec![offer("x", "H100-SXM", 1, "2.99")]);
+        let demand = chat(json!({"weights": weights, "requests_per_second": 600}));
+        search(&market, &demand, &Held::new(), now(), &options).expect("a plan")
+    };
+    let (wide, narrow) = (plan("bf16"), plan("fp8"));
+    let [first, second] = [&wide, &narrow].map(|plan| &plan.candidates[0]);
+    assert!(second.cost_per_hour < first.cost_per_hour);
+    // With 16 bits it would cost more, so nothing is said of them.
+    let mut weights = narrow.alternatives.iter().map(|other| other.weights);
+    assert!(weights.all(|one| one != Precision::Bf16));
+    for other in wide.alternatives.iter().chain(&narrow.alternatives) {
+        assert!(other.saves_usd_hour.is_positive(), "{other:?}");
+    }
+    let mut saving = wide.alternatives.iter();
+    let told = saving.find(|other| other.weights == Precision::Fp8);
+    let told = told.expect("it saves");
+    let [before, after] = [first, second].map(|one| one.facts.usd_per_million_tokens);
+    assert_eq!(told.asked_usd_per_million_tokens, before);
+    assert_eq!(told.usd_per_million_tokens, after);
+    assert!(after < before);
 }

@@ -1,7 +1,11 @@
 //! What the slow requests of fleets wait in the simulation, and what that changes.
 
+use ::market::place::{Country, Place};
+use proptest::prelude::*;
+
 use super::*;
 use crate::samples::offer;
+use crate::serve::PLANNED_UTILISATION;
 
 fn chat(fields: Value) -> Demand {
     let mut all = json!({
@@ -52,11 +56,40 @@ fn the_best_fleet_says_what_its_slow_requests_wait_and_whether_that_will_do() {
         best.reasons
     );
     assert_eq!(plan.candidates[1].facts.percentile, None);
-    // Just above what a lone request takes there is no room for a queue.
-    let alone = facts.first_token_ms.expect("a time");
-    let close = simulated(market(), &fields((alone * 1.02) as u32));
-    assert_eq!(close.candidates[0].facts.meets_objective, Some(false));
+    // The 95th and the 99th percentile are told whichever is asked for.
+    let tails = [facts.first_token_p95_ms, facts.first_token_p99_ms];
+    assert_eq!(tails[1], facts.first_token_tail_ms);
+    assert_eq!(facts.per_token_p99_ms, facts.per_token_tail_ms);
+    let of_95 = chat(json!({
+        "latency": {"first_token_ms": 2_000, "per_token_ms": 60, "percentile": 95}
+    }));
+    let other = simulated(market(), &of_95).candidates[0].facts;
+    assert_eq!(other.first_token_tail_ms, tails[0]);
+    assert_eq!([other.first_token_p95_ms, other.first_token_p99_ms], tails);
+    assert!(tails[0] < tails[1], "{tails:?}");
     assert_eq!(simulated(market(), &fields(2_000)), plan);
+}
+
+/// The network is that of each percentile's own users: half of them are far away.
+#[test]
+fn each_percentile_has_the_network_of_its_own_users() {
+    let here = Offer {
+        place: Place {
+            country: Country::parse("DE").ok(),
+            ..Place::unknown()
+        },
+        ..offer("x", "H100-SXM", 1, "1.99")
+    };
+    let tails = |far: f64| {
+        let users = json!([{"country": "DE", "share": 1.0 - far}, {"country": "AU", "share": far}]);
+        let plan = simulated(vec![here.clone()], &chat(json!({"users": users})));
+        let facts = plan.candidates[0].facts;
+        [facts.first_token_p95_ms, facts.first_token_p99_ms].map(|ms| ms.expect("simulated"))
+    };
+    let (near, some) = (tails(0.0), tails(0.03));
+    // Three in a hundred are beyond the 95th percentile, and within the 99th.
+    assert!((near[0] - some[0]).abs() < 1.0, "{near:?} {some:?}");
+    assert!(some[1] > near[1] + 150.0, "{near:?} {some:?}");
 }
 
 /// The limit lies between what the slow requests of both wait.
@@ -110,5 +143,136 @@ fn a_fleet_that_meets_the_objective_comes_before_a_cheaper_one_that_misses_it() 
     );
     // Where both meet it, or one alone was looked at, nothing is moved.
     assert_eq!(skus(&both(2, true, 2_000)), ["near", "far"]);
-    assert_eq!(skus(&both(1, true, close)), ["near", "far"]);
+    assert_eq!(skus(&both(1, false, close)), ["near", "far"]);
+}
+
+/// A demand whose limit for the first token is four fifths of what slow requests wait without one.
+fn close_to(market: &[Offer]) -> Demand {
+    let with = |first: f64| {
+        chat(json!({
+            "latency": {"first_token_ms": first, "per_token_ms": 60, "percentile": 99}
+        }))
+    };
+    let plenty = simulated(market.to_vec(), &with(5_000.0)).candidates[0].facts;
+    with(plenty.first_token_tail_ms.expect("simulated") * 0.8)
+}
+
+// S12
+#[test]
+fn where_all_miss_a_fleet_with_more_room_is_planned_and_says_so() {
+    let market = [offer("near", "H100-SXM", 1, "1.99")];
+    let demand = close_to(&market);
+    let plan = simulated(market.to_vec(), &demand);
+    let [wider, first] = plan.candidates.as_slice() else {
+        panic!("two fleets: {plan:?}")
+    };
+    let met = [wider, first].map(|one| one.facts.meets_objective);
+    assert_eq!(met, [Some(true), Some(false)]);
+    assert_eq!([wider.rank, first.rank], [1, 2]);
+    assert!(wider.nodes() > first.nodes());
+    assert!(wider.facts.planned_share < first.facts.planned_share);
+    assert_eq!(first.facts.planned_share, Some(PLANNED_UTILISATION));
+    // Priced like every other, and no smaller than the share asks for.
+    let price = first.cost_per_hour.units() / i64::from(first.nodes());
+    let nodes = i64::from(wider.nodes());
+    assert_eq!(wider.cost_per_hour.units(), price * nodes);
+    let rate = first.facts.tokens_per_second.expect("a rate") / f64::from(first.nodes());
+    let share = wider.facts.planned_share.expect("a share");
+    let needed = 200.0 * 256.0 / (rate * share);
+    assert!(
+        needed <= nodes as f64 && needed > nodes as f64 - 1.0,
+        "{needed}"
+    );
+    assert!(
+        wider.reasons[0].starts_with(&format!("It is planned at {:.0} %", share * 100.0)),
+        "{:?}",
+        wider.reasons
+    );
+    assert_eq!((plan.eligible, plan.rejected.total), (1, 0));
+    assert_eq!(simulated(market.to_vec(), &demand), plan);
+}
+
+#[test]
+fn where_no_more_nodes_are_to_be_had_it_is_said_that_more_room_was_looked_for() {
+    let market = vec![offer("near", "H100-SXM", 1, "1.99")];
+    let demand = close_to(&market);
+    let nodes = simulated(market, &demand).candidates[1].nodes();
+    let all = vec![super::fleets::few(
+        offer("near", "H100-SXM", 1, "1.99"),
+        nodes,
+    )];
+    let plan = simulated(all, &demand);
+    let [only] = plan.candidates.as_slice() else {
+        panic!("one fleet: {plan:?}")
+    };
+    assert_eq!(only.facts.meets_objective, Some(false));
+    let last = only.reasons.last().expect("a reason");
+    assert!(last.starts_with("Planned at less, "), "{last}");
+}
+
+/// Offers that carry a part of a fleet with more room satisfy the demand.
+#[test]
+fn what_a_fleet_with_more_room_stands_on_is_counted_as_eligible() {
+    let cheap = || super::fleets::few(offer("cheap", "H100-SXM", 1, "1.99"), 3);
+    let alone = || super::fleets::few(offer("alone", "H100-SXM", 1, "1.50"), 100);
+    let demand = close_to(&[alone()]);
+    let nodes = simulated(vec![alone()], &demand).candidates[1].nodes();
+    let all = || super::fleets::few(offer("alone", "H100-SXM", 1, "1.50"), nodes);
+    let plan = simulated(vec![all(), cheap()], &demand);
+    let wider = &plan.candidates[0];
+    assert_eq!(wider.facts.meets_objective, Some(true), "{plan:?}");
+    assert_eq!(wider.lines.len(), 2);
+    assert_eq!((plan.eligible, plan.rejected.total), (2, 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Compared with the same plan without more room, as the halves of a hybrid are planned.
+    #[test]
+    fn more_room_never_makes_a_plan_worse_against_its_objective(
+        prices in prop::collection::vec(100_u32..400, 1..4),
+        stock in 1_u32..40,
+        load in prop_oneof![
+            (20_u32..300).prop_map(|rate| json!({"requests_per_second": rate})),
+            (20_u32..900).prop_map(|count| json!({"requests_per_second": null, "concurrency": count})),
+        ],
+        first in 40.0_f64..400.0,
+        further in 8.0_f64..60.0,
+    ) {
+        let gpus = ["H100-SXM", "L40S", "B200-SXM"];
+        let market = || {
+            let all = prices.iter().zip(gpus).map(|(cents, gpu)| {
+                let price = format!("{}.{:02}", cents / 100, cents % 100);
+                super::fleets::few(offer(gpu, gpu, 1, &price), stock)
+            });
+            all.collect::<Vec<_>>()
+        };
+        let mut fields = load;
+        fields["latency"] = json!({"first_token_ms": first, "per_token_ms": further, "percentile": 99});
+        let demand = chat(fields);
+        let with = |ties: bool| {
+            let options = SearchOptions { simulated: 3, ties, ..SearchOptions::default() };
+            search(&snapshot(market()), &demand, &Held::new(), now(), &options).expect("a plan")
+        };
+        let (plain, plan) = (with(false), with(true));
+        let meets = |one: &Candidate| one.facts.meets_objective == Some(true);
+        let wide = |one: &&Candidate| one.reasons[0].starts_with("It is planned at ");
+        let wider: Vec<_> = plan.candidates.iter().filter(wide).collect();
+        if plain.candidates.iter().take(3).any(meets) {
+            prop_assert!(wider.is_empty());
+            prop_assert!(meets(&plan.candidates[0]));
+        }
+        prop_assert!(wider.len() <= 1 && wider.iter().all(|one| one.rank == 1 && meets(one)));
+        let lines = |plan: &Plan| {
+            let mut all: Vec<_> = plan.candidates.iter().filter(|one| !wide(one)).map(|one| one.lines.clone()).collect();
+            all.sort_by_key(|lines| (lines[0].offer.offer_id, lines.len()));
+            all
+        };
+        prop_assert_eq!(lines(&plan), lines(&plain));
+        if let [wider] = wider.as_slice() {
+            let least = plain.candidates.iter().map(|one| one.cost_per_hour).min();
+            prop_assert!(Some(wider.cost_per_hour) >= least);
+        }
+    }
 }

@@ -54,8 +54,13 @@ fn dollars(money: Option<Money>) -> Option<f64> {
 }
 
 fn told(fields: &Value, kind: &str, market: &(Snapshot, Held)) -> Plan {
+    told_simulated(fields, kind, market, 0)
+}
+
+fn told_simulated(fields: &Value, kind: &str, market: &(Snapshot, Held), simulated: usize) -> Plan {
     let options = SearchOptions {
         limit: 100,
+        simulated,
         ..SearchOptions::default()
     };
     let (snapshot, held) = market;

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::super::market::{any_market, any_shared};
 use super::super::with;
 use super::*;
+use crate::plan::Facts;
 
 impl Reader<'_> {
     /// Whether a line of a fleet is true of it.
@@ -23,9 +24,24 @@ impl Reader<'_> {
                 && number(line, " on ", " node") == f64::from(nodes)
                 && shows(line, "at their full ", " tokens/s", Some(full))
                 && (price * full * 3_600.0 / 1e6 - cost).abs() <= 0.0001 * full * 3_600.0 / 1e6
-                && self.carries(line, full);
+                && self.carries(line, facts);
         }
-        if lines.len() > 1 && line.starts_with("The warm buffer of 20 % is ") {
+        if let Some(wait) = line.strip_prefix("Simulated, ") {
+            return self.waits(wait, facts);
+        }
+        if line.starts_with("It is planned at ") {
+            return self.is_planned_wider(line, candidate);
+        }
+        if line.starts_with("It meets the objective in the simulation, and so stands before ") {
+            return facts.meets_objective == Some(true);
+        }
+        if line.starts_with("Planned at less, ") {
+            return facts.meets_objective == Some(false);
+        }
+        if line.starts_with("No warm buffer is planned") {
+            return facts.planned_share == Some(1.0) && self.demand.get("concurrency").is_some();
+        }
+        if lines.len() > 1 && self.kept_free(line, facts).is_some() {
             return self.could_be_left_out(line, candidate);
         }
         if line.starts_with("No fleet of the ") || line.starts_with("The best found of the ") {
@@ -86,8 +102,8 @@ impl Reader<'_> {
                 && needed <= of_one * fewest
                 && (fewest == 1.0 || needed > of_one * fewest / 2.0);
         }
-        if line.starts_with("The warm buffer of 20 % is ") {
-            let kept = number(line, "20 % is ", " node");
+        if self.kept_free(line, facts).is_some() {
+            let kept = number(line, " is ", " node");
             let rate = candidate.rate.money_per_gpu_hour().units();
             let each = rate * i64::from(gpus(offer));
             let price = Money::usd_units(each * kept as i64);
@@ -125,16 +141,115 @@ impl Reader<'_> {
         self.is_true(line, (offer, nodes), cost_per_hour)
     }
 
-    /// Whether the load of the demand is told, and a rate is within four fifths of what is written.
-    fn carries(&self, line: &str, tokens_per_second: f64) -> bool {
+    fn growth(&self) -> f64 {
+        self.demand["growth"].as_f64().unwrap_or(1.0)
+    }
+
+    /// Whether the load of the demand is told, and a rate is within the share of what is written that
+    /// is planned with.
+    fn carries(&self, line: &str, facts: &Facts) -> bool {
+        let (growth, share) = (self.growth(), facts.planned_share.expect("a share"));
+        let grown = format!(", x {growth} for growth");
+        let percent = format!("planned at {:.0} % of", share * 100.0);
+        let told = line.contains(&grown) == (growth != 1.0)
+            && line.contains(&percent) == line.contains("planned at ");
         if let Some(count) = self.demand["concurrency"].as_u64() {
-            return line.contains(&format!(" {count} requests in flight"));
+            return told && line.contains(&format!(" {count} requests in flight"));
         }
         let rate = self.demand["requests_per_second"].as_f64().expect("a load");
-        let tokens = rate * self.demand["output_tokens"].as_f64().expect("tokens");
-        line.contains(&format!(" {rate} requests/s of "))
-            && line.contains("planned at 80 % of")
-            && tokens <= tokens_per_second * 0.8 * 1.000_001
+        let tokens = rate * growth * self.demand["output_tokens"].as_f64().expect("tokens");
+        told && line.contains(&format!(" {rate} requests/s of "))
+            && line.contains(&percent)
+            && tokens <= facts.tokens_per_second.expect("a rate") * share * 1.000_001
+    }
+
+    /// Whether what slow requests wait is what the facts have, and the verdict that of the demand.
+    fn waits(&self, line: &str, facts: &Facts) -> bool {
+        let tails = [
+            (
+                facts.percentile.expect("a percentile"),
+                facts.first_token_tail_ms,
+                facts.per_token_tail_ms,
+            ),
+            (95.0, facts.first_token_p95_ms, facts.per_token_p95_ms),
+            (99.0, facts.first_token_p99_ms, facts.per_token_p99_ms),
+        ];
+        let [asked, p95, p99] = tails;
+        let limit = |field: &str| self.demand["latency"][field].as_f64();
+        let (first, further) = (limit("first_token_ms"), limit("per_token_ms"));
+        let within =
+            |tail: Option<f64>, limit: Option<f64>| limit.is_none_or(|most| tail <= Some(most));
+        let meets = within(asked.1, first) && within(asked.2, further);
+        let verdict = (first.is_some() || further.is_some()).then_some(meets);
+        let words = match verdict {
+            None => "",
+            Some(true) => "; that meets the objective",
+            Some(false) => "; that misses the objective",
+        };
+        let parts: Vec<_> = line.split("; ").collect();
+        let of = |percentile: f64, (first, further): (Option<f64>, Option<f64>)| {
+            let before = format!("{percentile} % at most ");
+            let part = parts.iter().find_map(|part| part.strip_prefix(&before));
+            part.is_some_and(|part| {
+                let part = format!(" {part}.");
+                shows(&part, " ", " ms and", first) && shows(&part, "and ", " ms.", further)
+            })
+        };
+        let quick = if self.demand.get("users").is_some() {
+            "network and queueing"
+        } else {
+            "queueing"
+        };
+        asked.0 == limit("percentile").unwrap_or(95.0)
+            && line.starts_with(&format!("{} % of requests wait at most ", asked.0))
+            && line.contains(&format!("first token, {quick} included, and "))
+            && shows(line, "at most ", " ms for their first token", asked.1)
+            && shows(line, "included, and ", " ms for each other", asked.2)
+            && facts.meets_objective == verdict
+            && line.contains("the objective") == verdict.is_some()
+            && line.contains(words)
+            && p95.1 <= p99.1
+            && p95.2 <= p99.2
+            && [p95, p99].iter().all(|tail| {
+                let same = tail.0 == asked.0;
+                if same {
+                    *tail == asked
+                } else {
+                    of(tail.0, (tail.1, tail.2))
+                }
+            })
+    }
+
+    /// Whether a fleet that is planned at less than others says at what, and meets the objective.
+    fn is_planned_wider(&self, line: &str, candidate: &Candidate) -> bool {
+        let facts = &candidate.facts;
+        let first = match self.demand.get("concurrency") {
+            Some(_) => 1.0,
+            None => 0.8,
+        };
+        let percent = |share: Option<f64>| share.map(|share| share * 100.0);
+        facts.meets_objective == Some(true)
+            && facts.planned_share < Some(first)
+            && shows(
+                line,
+                "planned at ",
+                " % of what",
+                percent(facts.planned_share),
+            )
+            && shows(line, ": at ", " % ", percent(Some(first)))
+            && line.ends_with(&format!("this one costs {}", candidate.cost_per_hour))
+    }
+
+    /// The part of the load that a fleet would have to carry without what a line says is kept free of
+    /// it; `None` of other lines.
+    fn kept_free(&self, line: &str, facts: &Facts) -> Option<f64> {
+        let share = facts.planned_share?;
+        let free = format!("The warm buffer of {:.0} % is ", (1.0 - share) * 100.0);
+        if line.starts_with(&free) {
+            return Some(share);
+        }
+        let room = format!("The room to grow x {} is ", self.growth());
+        line.starts_with(&room).then(|| 1.0 / self.growth())
     }
 
     /// Whether so many nodes at this price could be left out of a fleet that wrote all it can, and no
@@ -143,13 +258,26 @@ impl Reader<'_> {
         let told: Vec<_> = (candidate.reasons.iter())
             .filter(|line| line.contains(": A copy of "))
             .collect();
-        let of = |field: &str| self.demand[field].as_f64().expect("a number");
-        let asked = of("requests_per_second") * of("output_tokens");
+        let facts = &candidate.facts;
+        let share = facts.planned_share.expect("a share");
+        let without = self.kept_free(line, facts).expect("what is kept free");
+        let of = |field: &str| self.demand[field].as_f64();
+        let in_flight = of("concurrency");
+        let load = in_flight.unwrap_or_else(|| {
+            let rate = of("requests_per_second").zip(of("output_tokens"));
+            rate.map(|(rate, tokens)| rate * tokens).expect("a load")
+        });
+        // Of what is written, or of the places in batches.
+        let asked = load * self.growth() * without / share;
         let survives = self.demand.get("survive").is_some();
         let parts: Vec<_> = (candidate.lines.iter().zip(told))
             .map(|(one, line)| {
                 let copies = f64::from(gpus(&one.offer) / width(line));
-                let writes = number(line, "writes about ", " tokens/s") * copies;
+                let each = match in_flight {
+                    Some(_) => number(line, "batches of ", " on "),
+                    None => number(line, "writes about ", " tokens/s"),
+                };
+                let writes = each * copies;
                 let rate = one.offer.rate().expect("a rate").money_per_gpu_hour();
                 (one, writes, rate.units() * i64::from(gpus(&one.offer)))
             })
@@ -169,7 +297,7 @@ impl Reader<'_> {
                 && (!survives || lost.all(|lost| written(lost) >= asked * slack))
         };
         let (nodes, price) = (
-            number(line, "20 % is ", " node") as u32,
+            number(line, " is ", " node") as u32,
             crate::samples::usd(figure(line, "of them, ", " USD per hour")).units(),
         );
         let (mut possible, mut dearest) = (false, 0);
@@ -202,15 +330,17 @@ impl Reader<'_> {
                 let copies = one.nodes * (gpus(&one.offer) / width(line));
                 let each = match self.demand["concurrency"].as_u64() {
                     Some(_) => number(line, "batches of ", " on "),
-                    None => number(line, "writes about ", " tokens/s") * 0.8,
+                    None => number(line, "writes about ", " tokens/s"),
                 };
-                (&one.offer.provider, each * f64::from(copies))
+                let share = candidate.facts.planned_share.expect("a share");
+                (&one.offer.provider, each * share * f64::from(copies))
             })
             .collect();
         let need = self.demand["concurrency"].as_f64().unwrap_or_else(|| {
             let of = |field: &str| self.demand[field].as_f64().expect("a number");
             of("requests_per_second") * of("output_tokens")
         });
+        let need = need * self.growth();
         // Rates are told in whole tokens.
         rooms.len() == candidate.lines.len()
             && rooms.iter().all(|(lost, _)| {
@@ -244,31 +374,48 @@ proptest! {
             (1_u32..60).prop_map(|rate| json!({"requests_per_second": rate})),
         ],
         survive in prop::bool::weighted(0.3),
-        limited in any::<bool>(),
+        limit in prop::option::of(prop::sample::select(vec![60.0, 300.0, 1_500.0])),
+        percentile in prop::option::of(prop::sample::select(vec![90.0, 95.0, 99.0])),
+        growth in prop::option::weighted(0.3, prop::sample::select(vec![1.3, 2.0])),
         near in any::<bool>(),
+        simulated in prop::sample::select(vec![0_usize, 3]),
     ) {
         let mut fields = json!({"model": "Llama 3 70B", "input_tokens": 512, "output_tokens": 256});
         if survive {
             fields["survive"] = json!("provider");
         }
-        if limited {
-            fields["latency"] = json!({"per_token_ms": 40.0, "first_token_ms": 1_500.0});
+        if let Some(limit) = limit {
+            fields["latency"] = json!({"per_token_ms": 40.0, "first_token_ms": limit});
+        }
+        if let Some(percentile) = percentile {
+            fields["latency"]["percentile"] = json!(percentile);
+        }
+        if let Some(growth) = growth {
+            fields["growth"] = json!(growth);
         }
         if near {
             fields["users"] = json!([{"country": "DE", "share": 1.0}]);
         }
         let fields = with(with(fields, load), shared);
-        let plan = told(&fields, "serve_realtime", &market);
+        let plan = told_simulated(&fields, "serve_realtime", &market, simulated);
         let reader = Reader { snapshot: &market.0, held: &market.1, demand: fields };
-        let told = tells_its_tie(&plan, |one| one.cost_per_hour, one_class);
-        for candidate in &plan.candidates {
+        let mut plan = plan;
+        // What has more room than the others is beside them, and ties with none.
+        let wider = |one: &Candidate| one.reasons[0].starts_with("It is planned at ");
+        let at = plan.candidates.iter().position(wider);
+        let more = at.map(|at| plan.candidates.remove(at));
+        // What meets the objective comes before what ties.
+        let moved = plan.candidates.iter().any(|one| one.reasons[0].starts_with("It meets the objective"));
+        let told = !moved && tells_its_tie(&plan, |one| one.cost_per_hour, one_class);
+        for candidate in more.iter().chain(&plan.candidates) {
             prop_assert!(candidate.reasons.len() >= 5, "{candidate:?}");
-            let told = told && candidate.rank == 1;
-            let buffers = candidate.reasons.iter().filter(|line| line.contains("warm buffer"));
-            let asked = reader.demand.get("requests_per_second").is_some();
-            prop_assert_eq!(buffers.count(), usize::from(asked), "{:?}", candidate);
-            for line in candidate.reasons.iter().skip(usize::from(told)) {
-                prop_assert!(reader.is_true_of_fleet(line, candidate), "{line}: {candidate:?}");
+            let has = |words: &str| candidate.reasons.iter().filter(|line| line.contains(words)).count();
+            prop_assert_eq!(has("warm buffer"), 1, "{:?}", candidate);
+            prop_assert_eq!(has("room to grow"), usize::from(growth.is_some()), "{:?}", candidate);
+            prop_assert_eq!(has("Simulated"), usize::from(candidate.facts.percentile.is_some()));
+            for line in &candidate.reasons {
+                let ties = (told || moved) && line.starts_with("It costs ");
+                prop_assert!(ties || reader.is_true_of_fleet(line, candidate), "{line}: {candidate:?}");
             }
         }
         for refused in &plan.refused {

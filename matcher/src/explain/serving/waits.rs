@@ -1,0 +1,103 @@
+//! What is said of how long the requests of a fleet wait in the simulation.
+
+use market::counted::counted;
+
+use crate::fleet_search::{Tail, Waits};
+use crate::plan::{Candidate, Facts};
+use crate::serve::ServeQuery;
+
+/// Adds to a candidate what its requests wait in the simulation.
+pub(crate) fn add_waits(query: &ServeQuery, candidate: &mut Candidate, waits: &Waits) {
+    let latency = &query.work.latency;
+    let asked = latency.first_token_ms.is_some() || latency.per_token_ms.is_some();
+    let within = |ms: f64, limit: Option<f64>| limit.is_none_or(|limit| ms <= limit);
+    let meets = within(waits.asked.first_token_ms, latency.first_token_ms)
+        && within(waits.asked.per_token_ms, latency.per_token_ms);
+    candidate.facts = Facts {
+        percentile: Some(query.percentile()),
+        first_token_tail_ms: Some(waits.asked.first_token_ms),
+        per_token_tail_ms: Some(waits.asked.per_token_ms),
+        first_token_p95_ms: Some(waits.p95.first_token_ms),
+        per_token_p95_ms: Some(waits.p95.per_token_ms),
+        first_token_p99_ms: Some(waits.p99.first_token_ms),
+        per_token_p99_ms: Some(waits.p99.per_token_ms),
+        meets_objective: asked.then_some(meets),
+        ..candidate.facts
+    };
+    let network = if candidate.facts.network_ms.is_some() {
+        "network and queueing"
+    } else {
+        "queueing"
+    };
+    let verdict = match (asked, meets) {
+        (false, _) => "",
+        (true, true) => "; that meets the objective",
+        (true, false) => "; that misses the objective",
+    };
+    let mut words = format!(
+        "Simulated, {} % of requests wait at most {:.0} ms for their first token, {network} included, \
+         and {:.1} ms for each other{verdict}",
+        query.percentile(),
+        waits.asked.first_token_ms,
+        waits.asked.per_token_ms,
+    );
+    for (percentile, tail) in [(95.0, &waits.p95), (99.0, &waits.p99)] {
+        if query.percentile() == percentile {
+            continue;
+        }
+        let Tail {
+            first_token_ms,
+            per_token_ms,
+        } = tail;
+        words.push_str(&format!(
+            "; {percentile} % at most {first_token_ms:.0} ms and {per_token_ms:.1} ms"
+        ));
+    }
+    let second = 1.min(candidate.reasons.len());
+    candidate.reasons.insert(second, words);
+}
+
+/// Why a fleet stands before so many others that cost less or are surer.
+pub(crate) fn before_missing(count: usize) -> String {
+    format!(
+        "It meets the objective in the simulation, and so stands before {} that would come first \
+         and {} it",
+        counted(count, "fleet"),
+        if count == 1 { "misses" } else { "miss" },
+    )
+}
+
+/// Why a fleet with more room stands before the others: these all miss the objective.
+pub(crate) fn planned_wider(
+    wider: &Candidate,
+    missing: &[Candidate],
+    shares: (f64, f64),
+) -> String {
+    let (planned, first) = shares;
+    let (count, verb) = match missing.len() {
+        1 => ("the fleet".to_owned(), "misses"),
+        more => (format!("all {}", counted(more, "fleet")), "miss"),
+    };
+    let cheapest = missing.iter().map(|one| one.cost_per_hour).min();
+    format!(
+        "It is planned at {:.0} % of what its copies can: at {:.0} % {count} that {} simulated {verb} \
+         the objective, at {} USD per hour and more where this one costs {}",
+        planned * 100.0,
+        first * 100.0,
+        if missing.len() == 1 { "was" } else { "were" },
+        cheapest.unwrap_or(wider.cost_per_hour),
+        wider.cost_per_hour,
+    )
+}
+
+/// What is said where fleets with more room miss the objective too, or there are none.
+pub(crate) fn widened_in_vain(shares: &[f64]) -> String {
+    let shares: Vec<_> = (shares.iter())
+        .map(|share| format!("{:.0} %", share * 100.0))
+        .collect();
+    format!(
+        "Planned at less, {} of what copies can, none of the cheapest fleets meets the objective \
+         either",
+        shares.join(" and then "),
+    )
+}
