@@ -8,7 +8,7 @@
 #define PATTERN_ADDRESS 2u
 #define PATTERN_SLOW 3u
 // How often the slow fill goes through the pseudo-random function.
-#define SLOW_LINKS 26u
+#define SLOW_LINKS 256u
 
 static __device__ __forceinline__ u32 address_word(u64 word) { return (u32)(word ^ (word >> 32)); }
 
@@ -21,6 +21,11 @@ static __device__ __forceinline__ uint4 slow_block(Stream s, u64 index) {
     block = philox(block, s.key0 + link, s.key1);
   }
   return block;
+}
+
+// Which of so many places comes at a step: from the highest on where `down`.
+static __device__ __forceinline__ u64 place_at(u64 step, u64 places, u32 down) {
+  return down != 0 ? places - 1 - step : step;
 }
 
 // Words 4 * index to 4 * index + 3 of the contents.

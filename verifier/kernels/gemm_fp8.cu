@@ -5,7 +5,8 @@
 #include "gemm_warps.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    gemm_fp8(const char *left, const char *right, int *product, u32 n, u32 depth) {
+    gemm_fp8(const char *left, const char *right, int *product, u32 n, u32 depth,
+             u32 walk) {
   extern __shared__ __align__(128) char shared[];
-  gemm_warps<Fp8>(shared, left, right, product, n, depth);
+  gemm_warps<Fp8>(shared, left, right, product, n, depth, walk);
 }

@@ -19,7 +19,7 @@
 #define SLACK 1024u
 #define THREADS 384u
 #define GROUP 128u
-#define COMPUTING_GROUPS 2u
+#define COMPUTING_WARPS 8u
 // Depth that one instruction takes. Units: bytes.
 #define STEP 32u
 // Rows of tiles that are computed together, so that their inputs stay in the cache.
@@ -35,7 +35,7 @@ DEVICE u64 matrix_at(u32 address) {
 
 struct Product {
   int *entries;
-  u32 n, rows, columns, stages;
+  u32 n, rows, columns, stages, walk;
 };
 
 // Brings the tiles of all products of this thread block, one stage after the other.
@@ -45,7 +45,7 @@ DEVICE void bring_tiles(const Product &product, const char *left, const char *ri
   u32 brought = 0;
   for (u32 tile = blockIdx.x; tile < product.rows * product.columns; tile += gridDim.x) {
     u32 row, column;
-    product_tile(tile, product.rows, product.columns, BAND, &row, &column);
+    product_tile(tile, product.rows, product.columns, BAND, product.walk, &row, &column);
     const char *a = left + row * along, *b = right + 2 * column * along;
     for (u32 stage = 0; stage < product.stages; ++stage, ++brought) {
       u32 place = brought % STAGES, to = base + place * STAGE_BYTES;
@@ -63,7 +63,8 @@ DEVICE void bring_tiles(const Product &product, const char *left, const char *ri
 template <class Format>
 DEVICE void compute_tiles(const Product &product, u32 base, u32 full, u32 empty) {
   u32 group = threadIdx.x / GROUP - 1, warp = threadIdx.x % GROUP / 32, lane = threadIdx.x % 32;
-  bool tells = threadIdx.x % GROUP == 0;
+  // Each warp tells for itself: that its own products are done says nothing of the others'.
+  bool tells = lane == 0;
   u32 taken = 0;
   for (u32 tile = blockIdx.x; tile < product.rows * product.columns; tile += gridDim.x) {
     float sums[32][4];
@@ -98,7 +99,7 @@ DEVICE void compute_tiles(const Product &product, u32 base, u32 full, u32 empty)
       barrier_arrive(empty + 8 * ((taken - 1) % STAGES));
     }
     u32 tile_row, tile_column;
-    product_tile(tile, product.rows, product.columns, BAND, &tile_row, &tile_column);
+    product_tile(tile, product.rows, product.columns, BAND, product.walk, &tile_row, &tile_column);
     u32 row = tile_row * BLOCK_ROWS + group * 64 + warp * 16 + lane / 4;
     u32 column = tile_column * BLOCK_COLUMNS + lane % 4 * 2;
 #pragma unroll
@@ -111,19 +112,19 @@ DEVICE void compute_tiles(const Product &product, u32 base, u32 full, u32 empty)
 
 template <class Format>
 DEVICE void gemm_groups(char *shared, u64 *barriers, const char *left, const char *right,
-                        int *entries, u32 n, u32 depth) {
+                        int *entries, u32 n, u32 depth, u32 walk) {
   u32 base = (shared_address(shared) + SLACK - 1) / SLACK * SLACK;
   u32 full = shared_address(barriers), empty = full + 8 * STAGES;
   if (threadIdx.x == 0) {
     for (u32 place = 0; place < STAGES; ++place) {
       barrier_init(full + 8 * place, 1);
-      barrier_init(empty + 8 * place, COMPUTING_GROUPS);
+      barrier_init(empty + 8 * place, COMPUTING_WARPS);
     }
     barriers_made();
   }
   __syncthreads();
   Product product = {entries, n, (n + BLOCK_ROWS - 1) / BLOCK_ROWS,
-                     (n + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS, depth / TILE_DEPTH};
+                     (n + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS, depth / TILE_DEPTH, walk};
   if (threadIdx.x >= GROUP) {
     compute_tiles<Format>(product, base, full, empty);
   } else if (threadIdx.x == 0) {

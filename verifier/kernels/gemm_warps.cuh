@@ -61,10 +61,10 @@ DEVICE void multiply_fragments(float (&sums)[4][8][4], const Fragments &by) {
 
 template <class Format>
 DEVICE void gemm_warps(char *shared, const char *left, const char *right, int *product, u32 n,
-                       u32 depth) {
+                       u32 depth, u32 walk) {
   u32 rows = (n + BLOCK_ROWS - 1) / BLOCK_ROWS, columns = (n + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
   u32 tile_row, tile_column;
-  product_tile(blockIdx.x, rows, columns, BAND, &tile_row, &tile_column);
+  product_tile(blockIdx.x, rows, columns, BAND, walk, &tile_row, &tile_column);
   u32 row0 = tile_row * BLOCK_ROWS, column0 = tile_column * BLOCK_COLUMNS;
 
   // Each thread brings the same chunk of every ROWS_AT_ONCE-th row. The rows that it brings are

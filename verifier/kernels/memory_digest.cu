@@ -1,7 +1,8 @@
 // The digest of each block of memory under a fresh key, as ../src/memory.rs defines it: the block's
 // words as coefficients of a polynomial at `point`, led by a one, modulo 2^61 - 1.
+// It begins with the last block where `down`.
 // Shape: one thread block of THREADS threads a memory block of `vectors` 16-byte vectors at a time.
-#include "philox.cuh"
+#include "contents.cuh"
 
 #define THREADS 256
 #define P 0x1FFFFFFFFFFFFFFFull
@@ -27,7 +28,8 @@ static __device__ u64 power(u64 base, u64 exponent) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    memory_digest(const uint4 *memory, u64 blocks, u32 vectors, u64 point, u64 *digests) {
+    memory_digest(const uint4 *memory, u64 blocks, u32 vectors, u64 point, u32 down,
+                  u64 *digests) {
   __shared__ u64 sums[THREADS];
   // Thread t takes vectors t, t + THREADS, ... of a block that is thought to be led by as many
   // empty vectors as make it a multiple of THREADS.
@@ -36,7 +38,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   u64 step = power(point, 4 * THREADS);
   u64 after = power(point, 4ull * (THREADS - 1 - threadIdx.x));
   u64 leading_one = power(point, 4ull * vectors);
-  for (u64 block = blockIdx.x; block < blocks; block += gridDim.x) {
+  for (u64 taken = blockIdx.x; taken < blocks; taken += gridDim.x) {
+    u64 block = place_at(taken, blocks, down);
     const uint4 *words = memory + block * vectors;
     u64 sum = 0;
     for (u32 round = 0; round < rounds; ++round) {

@@ -8,7 +8,7 @@ extern "C" __global__ void memory_invert(uint4 *memory, u64 blocks, Stream strea
   u64 stride = (u64)gridDim.x * blockDim.x;
   u64 bad = 0, lowest = ~0ull;
   for (u64 step = (u64)blockIdx.x * blockDim.x + threadIdx.x; step < blocks; step += stride) {
-    u64 at = down != 0 ? blocks - 1 - step : step;
+    u64 at = place_at(step, blocks, down);
     uint4 is = memory[at];
     count_differences(is, contents_block(stream, pattern, at), at, &bad, &lowest);
     memory[at] = make_uint4(~is.x, ~is.y, ~is.z, ~is.w);

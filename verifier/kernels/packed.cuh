@@ -21,13 +21,21 @@ DEVICE u64 packed_at(u32 row, u32 byte, u32 depth) {
 }
 
 // Which tile of the product a thread block computes: bands of `band` rows of tiles, each walked
-// column by column, so that the blocks that run together share their inputs.
-DEVICE void product_tile(u32 block, u32 rows, u32 columns, u32 band, u32 *row, u32 *column) {
+// column by column, so that the blocks that run together share their inputs. Bits of `walk` turn the
+// rows and the columns round: all walks are equally long and share as much.
+DEVICE void product_tile(u32 block, u32 rows, u32 columns, u32 band, u32 walk, u32 *row,
+                         u32 *column) {
   u32 first = block / (band * columns) * band;
   u32 high = rows - first < band ? rows - first : band;
   u32 within = block % (band * columns);
   *row = first + within % high;
   *column = within / high;
+  if ((walk & 1) != 0) {
+    *row = rows - 1 - *row;
+  }
+  if ((walk & 2) != 0) {
+    *column = columns - 1 - *column;
+  }
 }
 
 // A sum as it is written: the integer that it is. What is none, and so is no sum of these inputs, is

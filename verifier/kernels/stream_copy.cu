@@ -1,9 +1,18 @@
 // Copies memory. Bytes moved: 16 read and 16 written per vector.
-#include "philox.cuh"
+#include "stream.cuh"
 
-extern "C" __global__ void stream_copy(uint4 *to, const uint4 *from, u64 vectors) {
-  u64 stride = (u64)gridDim.x * blockDim.x;
-  for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < vectors; at += stride) {
-    to[at] = from[at];
-  }
+extern "C" __global__ void __launch_bounds__(STREAM_THREADS, STREAM_BLOCKS)
+    stream_copy(uint4 *__restrict__ to, const uint4 *__restrict__ from, u64 vectors, u64 turn) {
+  auto many = [&](const u64 (&at)[LOADS]) {
+    uint4 w[LOADS];
+#pragma unroll
+    for (u32 load = 0; load < LOADS; ++load) {
+      w[load] = from[at[load]];
+    }
+#pragma unroll
+    for (u32 load = 0; load < LOADS; ++load) {
+      to[at[load]] = w[load];
+    }
+  };
+  stream(turn, vectors, many, [&](u64 at) { to[at] = from[at]; });
 }

@@ -1,13 +1,25 @@
 // to = a + scale * b on words, modulo 2^32, so that the result is exact. Bytes moved: 32 read and
 // 16 written per vector.
-#include "philox.cuh"
+#include "stream.cuh"
 
-extern "C" __global__ void stream_triad(uint4 *to, const uint4 *a, const uint4 *b, u32 scale,
-                                        u64 vectors) {
-  u64 stride = (u64)gridDim.x * blockDim.x;
-  for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < vectors; at += stride) {
-    uint4 x = a[at], y = b[at];
-    to[at] = make_uint4(x.x + scale * y.x, x.y + scale * y.y, x.z + scale * y.z,
-                        x.w + scale * y.w);
-  }
+static __device__ __forceinline__ uint4 scaled_sum(uint4 x, uint4 y, u32 scale) {
+  return make_uint4(x.x + scale * y.x, x.y + scale * y.y, x.z + scale * y.z, x.w + scale * y.w);
+}
+
+extern "C" __global__ void __launch_bounds__(STREAM_THREADS, STREAM_BLOCKS)
+    stream_triad(uint4 *__restrict__ to, const uint4 *__restrict__ a, const uint4 *__restrict__ b,
+                 u32 scale, u64 vectors, u64 turn) {
+  auto many = [&](const u64 (&at)[LOADS]) {
+    uint4 x[LOADS], y[LOADS];
+#pragma unroll
+    for (u32 load = 0; load < LOADS; ++load) {
+      x[load] = a[at[load]];
+      y[load] = b[at[load]];
+    }
+#pragma unroll
+    for (u32 load = 0; load < LOADS; ++load) {
+      to[at[load]] = scaled_sum(x[load], y[load], scale);
+    }
+  };
+  stream(turn, vectors, many, [&](u64 at) { to[at] = scaled_sum(a[at], b[at], scale); });
 }

@@ -15,6 +15,7 @@ mod measure;
 mod nvml;
 mod streams;
 mod tensor;
+mod variants;
 mod work;
 
 use std::fs;
@@ -23,11 +24,14 @@ use std::path::Path;
 
 use cudarc::driver::{DriverError, result, sys};
 use market::verification::{CollectiveRate, DeviceKind, Digest, LibraryFacts, TroubleKind};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use nvml_wrapper::Nvml;
 use sha2::{Digest as _, Sha256};
 
 use crate::device::{Device, DeviceError};
 use crate::driver::{Driver, NoDriver, Opened, Survey};
+use crate::host;
 use crate::probe::links::{LinkRates, LinkWork};
 use gpu::CudaGpu;
 use nvml::Managed;
@@ -106,7 +110,13 @@ impl Driver for Cuda {
         })
     }
 
-    fn open(&mut self, gpu: u32) -> Result<Opened, DeviceError> {
+    fn open(&mut self, gpu: u32, root: &Path) -> Result<Opened, DeviceError> {
+        // Before anything is pinned: memory of the host comes from where the process runs.
+        if self.start().is_ok()
+            && let Ok(bus_id) = gpu::bus_id(gpu)
+        {
+            stay_near(&host::cpus_near(root, &bus_id));
+        }
         let device = self.opened(gpu)?;
         let claim = device.claim();
         Ok((Box::new(device), claim))
@@ -141,6 +151,16 @@ impl Cuda {
             error(kind, failed.to_string())
         })?;
         CudaGpu::open(gpu, managed)
+    }
+}
+
+/// Has this process, and what it starts from now on, run on these processors. Where it may not, it runs
+/// where it did.
+fn stay_near(cpus: &[usize]) {
+    let mut near = CpuSet::new();
+    let known = cpus.iter().filter(|cpu| near.set(**cpu).is_ok()).count();
+    if known > 0 {
+        let _ = sched_setaffinity(Pid::from_raw(0), &near);
     }
 }
 

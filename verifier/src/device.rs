@@ -5,7 +5,7 @@
 //! is in [`crate::probe`]. The CPU device is in [`crate::reference`], a device in a process of its
 //! own in [`crate::driver`].
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use market::fabric::Internode;
 use market::verification::{
@@ -134,6 +134,13 @@ pub trait Device: Send {
     /// Measures another rate once, where the device can. The contents of memory are lost.
     /// Units: 1e6 bytes per second.
     fn rate_mb_per_s(&mut self, _rate: Rate, _sample: u32) -> Result<Option<u64>, DeviceError> {
+        Ok(None)
+    }
+
+    /// Copies within memory for so long by the host's clock, with work waiting all the while, and gives the
+    /// rate, where it is no pretended one. The contents of memory are lost, and nobody looks at them.
+    /// Units: 1e6 bytes per second, read plus written.
+    fn stream(&mut self, _lasts: Duration) -> Result<Option<u64>, DeviceError> {
         Ok(None)
     }
 

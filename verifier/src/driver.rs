@@ -10,6 +10,8 @@ mod remote;
 mod serve;
 mod wire;
 
+use std::path::Path;
+
 use market::verification::{CollectiveRate, GpuClaim, LibraryFacts, TroubleKind};
 use serde::{Deserialize, Serialize};
 
@@ -75,10 +77,10 @@ pub trait Driver {
     /// Errors: [`NoDriver`].
     fn survey(&mut self) -> Result<Survey, NoDriver>;
 
-    /// Opens one GPU.
+    /// Opens one GPU of a machine whose `/sys` is under a root, and works near it from then on.
     ///
     /// Errors: [`DeviceError`].
-    fn open(&mut self, gpu: u32) -> Result<Opened, DeviceError>;
+    fn open(&mut self, gpu: u32, root: &Path) -> Result<Opened, DeviceError>;
 
     /// Opens all GPUs at once and measures the links between them.
     ///

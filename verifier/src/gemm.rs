@@ -37,6 +37,12 @@ impl GemmInputs {
         }
     }
 
+    /// The operations of the product, a multiplication and an addition being two.
+    #[must_use]
+    pub fn operations(&self) -> f64 {
+        2.0 * f64::from(self.n) * f64::from(self.n) * f64::from(self.k)
+    }
+
     /// Row `row` of A: k entries.
     pub fn left_row(&self, row: u32, entries: &mut Vec<i8>) {
         fill_entries(&self.left, row, self.k, entries);

@@ -110,6 +110,27 @@ fn driver_version_of(text: &str) -> Option<String> {
     line.split_whitespace().find(is_version).map(str::to_owned)
 }
 
+/// The processors that are nearest to a device of the PCI bus, as the management library writes its place
+/// (`00000000:01:00.0`); none where the system does not say.
+#[must_use]
+pub fn cpus_near(root: &Path, bus_id: &str) -> Vec<usize> {
+    // The system writes the domain in four digits.
+    let place = bus_id.to_lowercase();
+    let place = place.strip_prefix("0000").unwrap_or(&place);
+    let file = root.join("sys/bus/pci/devices").join(place);
+    let list = fs::read_to_string(file.join("local_cpulist")).unwrap_or_default();
+    cpus_of(&list)
+}
+
+/// `0-3,8` as the system lists processors.
+fn cpus_of(list: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse().ok()?..=last.trim().parse::<usize>().ok()?)
+    };
+    list.split(',').filter_map(range).flatten().collect()
+}
+
 /// `nvidia0` and its like; `nvidiactl` and `nvidia-uvm` are no GPUs.
 fn is_gpu_node(name: &str) -> bool {
     name.strip_prefix("nvidia")
@@ -195,6 +216,17 @@ fn names_in(folder: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_processors_near_a_gpu_are_those_that_the_system_lists_for_its_place() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = root.path().join("sys/bus/pci/devices/0000:a1:00.0");
+        fs::create_dir_all(&folder).expect("made");
+        fs::write(folder.join("local_cpulist"), "2-4,11\n").expect("written");
+        assert_eq!(cpus_near(root.path(), "00000000:A1:00.0"), [2, 3, 4, 11]);
+        assert!(cpus_near(root.path(), "00000000:02:00.0").is_empty());
+        assert!(cpus_of("").is_empty() && cpus_of("x-2").is_empty());
+    }
 
     #[test]
     fn host_keys_are_read_without_comments_and_private_halves_are_left_alone() {

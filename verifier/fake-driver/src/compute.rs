@@ -150,7 +150,10 @@ extern "C" fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) -> c_uint
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSynchronize() -> c_uint {
-    unless_gone(|_| SUCCESS)
+    unless_gone(|state| {
+        state.waited();
+        SUCCESS
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -237,12 +240,15 @@ extern "C" fn cuMemFree_v2(address: u64) -> c_uint {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemsetD8_v2(address: u64, value: u8, bytes: usize) -> c_uint {
-    unless_gone(|state| match state.memory(address, bytes as u64) {
-        Some(memory) => {
-            memory.fill(value);
-            SUCCESS
+    unless_gone(|state| {
+        state.waited();
+        match state.memory(address, bytes as u64) {
+            Some(memory) => {
+                memory.fill(value);
+                SUCCESS
+            }
+            None => ILLEGAL_ADDRESS,
         }
-        None => ILLEGAL_ADDRESS,
     })
 }
 
@@ -274,11 +280,13 @@ fn to_host(to: *mut c_void, address: u64, bytes: usize) -> c_uint {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> c_uint {
+    state().waited();
     to_gpu(to, from, bytes)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> c_uint {
+    state().waited();
     to_host(to, from, bytes)
 }
 
@@ -374,8 +382,16 @@ extern "C" fn cuEventRecord(event: *mut c_void, _stream: *mut c_void) -> c_uint 
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuEventSynchronize(_event: *mut c_void) -> c_uint {
-    unless_gone(|_| SUCCESS)
+extern "C" fn cuEventSynchronize(event: *mut c_void) -> c_uint {
+    unless_gone(|state| {
+        let now_ms = state.now_ms();
+        let reached = state.events.get(event.addr().wrapping_sub(1));
+        // Where there is work behind it, that goes on.
+        if reached.is_some_and(|reached_ms| *reached_ms >= now_ms) {
+            state.waited();
+        }
+        SUCCESS
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -21,9 +21,6 @@ const ILLEGAL_ADDRESS: u32 = 700;
 const NO_DEVICE: u32 = 100;
 const UNKNOWN: u32 = 999;
 
-/// How long a product takes, whatever its size. Units: milliseconds.
-const PRODUCT_MS: f64 = 0.2;
-
 /// A kernel's arguments.
 pub struct Arguments(*mut *mut c_void);
 
@@ -81,7 +78,7 @@ pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
     let arguments = Arguments(arguments);
     let done = match name.as_str() {
         "memory_fill" => fill(&mut state, &arguments),
-        "memory_compare" => compare(&mut state, &arguments, 4),
+        "memory_compare" => compare(&mut state, &arguments),
         "memory_invert" => invert(&mut state, &arguments),
         "memory_digest" => digest(&mut state, &arguments),
         "stream_copy" => stream_copy(&mut state, &arguments),
@@ -150,11 +147,10 @@ fn fill(state: &mut State, arguments: &Arguments) -> Option<()> {
     Some(())
 }
 
-/// `found` is the place of the argument that says where the differences go.
-fn compare(state: &mut State, arguments: &Arguments, found: usize) -> Option<()> {
+fn compare(state: &mut State, arguments: &Arguments) -> Option<()> {
     let (address, blocks): (u64, u64) = (arguments.at(0), arguments.at(1));
     let contents = arguments.contents(2);
-    let found: u64 = arguments.at(found);
+    let found: u64 = arguments.at(5);
     let rate = state.card().copy_mb_per_s;
     state.move_bytes(blocks * 16, rate);
     if matches!(state.card().fault, Fault::SkipsMemory | Fault::HalvesMemory) {
@@ -177,7 +173,7 @@ fn compare(state: &mut State, arguments: &Arguments, found: usize) -> Option<()>
 
 fn invert(state: &mut State, arguments: &Arguments) -> Option<()> {
     let (address, blocks): (u64, u64) = (arguments.at(0), arguments.at(1));
-    compare(state, arguments, 5)?;
+    compare(state, arguments)?;
     for byte in state.memory(address, blocks * 16)? {
         *byte = !*byte;
     }
@@ -188,7 +184,7 @@ fn digest(state: &mut State, arguments: &Arguments) -> Option<()> {
     let (address, blocks): (u64, u64) = (arguments.at(0), arguments.at(1));
     let vectors: u32 = arguments.at(2);
     let point = Element::from_canonical(arguments.at(3))?;
-    let digests: u64 = arguments.at(4);
+    let digests: u64 = arguments.at(5);
     let block_bytes = u64::from(vectors) * 16;
     let rate = state.card().copy_mb_per_s;
     state.move_bytes(blocks * block_bytes, rate);
@@ -236,7 +232,7 @@ fn stream_triad(state: &mut State, arguments: &Arguments) -> Option<()> {
 }
 
 fn stream_read(state: &mut State, arguments: &Arguments) -> Option<()> {
-    let (from, sum): (u64, u64) = (arguments.at(0), arguments.at(2));
+    let (from, sum): (u64, u64) = (arguments.at(0), arguments.at(3));
     let vectors = gone_through(state, "stream_read", arguments.at(1));
     state.stream_bytes(vectors * 16);
     let all = words(state.memory(from, vectors * 16)?);
@@ -294,8 +290,7 @@ fn gemm_exact(state: &mut State, arguments: &Arguments) -> Option<()> {
     let (n, pitch): (u32, u32) = (arguments.at(3), arguments.at(4));
     let (rows, pitch) = (u64::from(n), u64::from(pitch));
     state.products += 1;
-    let faded = f64::from(state.card().fades_permille) * state.now_ms() / 1e6;
-    state.pass_ms(PRODUCT_MS * (1.0 + faded));
+    state.pass_product();
     if state.product_at == Some(addresses) {
         return spoil(state, addresses[2]);
     }

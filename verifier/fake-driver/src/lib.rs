@@ -17,6 +17,7 @@
 
 mod collective;
 mod compute;
+mod duty;
 mod kernels;
 mod libraries;
 mod manage;

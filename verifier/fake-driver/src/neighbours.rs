@@ -13,18 +13,16 @@ pub struct Use {
     pub gpu: usize,
     /// Memory that it holds. Units: bytes.
     pub bytes: u64,
-    /// Whether it streams through memory.
-    pub streams: bool,
+    /// How much of the time it streams through memory. Units: thousandths.
+    pub streams_permille: u32,
 }
 
 impl Use {
     /// Always as long, so that nobody reads half of two.
     fn line(self) -> String {
         format!(
-            "{:4} {:20} {}\n",
-            self.gpu,
-            self.bytes,
-            u8::from(self.streams)
+            "{:4} {:20} {:4}\n",
+            self.gpu, self.bytes, self.streams_permille
         )
     }
 
@@ -33,7 +31,7 @@ impl Use {
         Some(Self {
             gpu: words.next()?.parse().ok()?,
             bytes: words.next()?.parse().ok()?,
-            streams: words.next()? == "1",
+            streams_permille: words.next()?.parse().ok()?,
         })
     }
 }

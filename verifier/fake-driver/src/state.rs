@@ -3,10 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
+use crate::duty::Duty;
 use crate::neighbours::{Neighbours, Use};
 use crate::script::{Card, Script, VARIABLE};
 
 const MIB: u64 = 1 << 20;
+/// How far its duty must be from what the others know before they are told again. Units: thousandths.
+const TOLD_PERMILLE: u32 = 20;
+/// How long a product takes on the integer units, and one of a load on the tensor units, whatever its size.
+/// Units: milliseconds.
+const PRODUCT_MS: f64 = 0.2;
 /// Where the memory of a GPU begins.
 const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
 
@@ -28,8 +34,10 @@ pub struct TensorProduct {
 pub struct State {
     pub script: Script,
     neighbours: Neighbours,
-    /// Whether it has streamed through memory.
-    streams: bool,
+    /// How much it streams through memory.
+    duty: Duty,
+    /// What the others know of that. Units: thousandths.
+    duty_told: u32,
     /// The GPU that this process uses.
     pub gpu: usize,
     /// Whether it has worked.
@@ -42,6 +50,8 @@ pub struct State {
     /// The last product on the tensor units.
     pub tensor: Option<TensorProduct>,
     pub tensor_products: u32,
+    /// Where inputs on the tensor units are whose products only keep the card busy.
+    pub loads_at: Option<[u64; 2]>,
     pub xids_told: usize,
     pub functions: Vec<String>,
     allocations: BTreeMap<u64, Allocation>,
@@ -59,7 +69,8 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
     Mutex::new(State {
         script,
         neighbours,
-        streams: false,
+        duty: Duty::default(),
+        duty_told: 0,
         gpu: 0,
         worked: false,
         gone: None,
@@ -67,6 +78,7 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
         product_at: None,
         tensor: None,
         tensor_products: 0,
+        loads_at: None,
         xids_told: 0,
         functions: Vec::new(),
         allocations: BTreeMap::new(),
@@ -129,21 +141,34 @@ impl State {
         let does = Use {
             gpu: self.gpu,
             bytes: self.taken_bytes(),
-            streams: self.streams,
+            streams_permille: self.duty.permille(),
         };
+        self.duty_told = does.streams_permille;
         self.neighbours.tell(does);
     }
 
-    /// Streams through memory; whoever else does so on this card takes as much of its rate.
+    /// Streams through memory; whoever else does so on this card takes as much of its rate, for as much
+    /// of the time as it has work.
     pub fn stream_bytes(&mut self, bytes: u64) {
-        if !self.streams {
-            self.streams = true;
+        let others = self.neighbours.on(self.gpu);
+        let others: u32 = others.iter().map(|other| other.streams_permille).sum();
+        let rate = self.card().copy_mb_per_s / (1.0 + f64::from(others) / 1e3);
+        let began_ms = self.now_ms();
+        self.move_bytes(bytes, rate);
+        self.duty.work(self.now_ms() - began_ms);
+        self.tell_duty();
+    }
+
+    /// All that was started is waited for.
+    pub fn waited(&mut self) {
+        self.duty.pause();
+        self.tell_duty();
+    }
+
+    fn tell_duty(&mut self) {
+        if self.duty.permille().abs_diff(self.duty_told) >= TOLD_PERMILLE {
             self.show();
         }
-        let others = self.neighbours.on(self.gpu);
-        let streaming = others.iter().filter(|other| other.streams).count() + 1;
-        let rate = self.card().copy_mb_per_s / streaming as f64;
-        self.move_bytes(bytes, rate);
     }
 
     pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
@@ -186,6 +211,12 @@ impl State {
     /// Lets the time pass that moving so many bytes takes.
     pub fn move_bytes(&mut self, bytes: u64, mb_per_s: f64) {
         self.pass_ms(bytes as f64 / mb_per_s / 1e3);
+    }
+
+    /// Lets the time pass that a product takes whose size does not matter.
+    pub fn pass_product(&mut self) {
+        let faded = f64::from(self.card().fades_permille) * self.now_ms() / 1e6;
+        self.pass_ms(PRODUCT_MS * (1.0 + faded));
     }
 
     /// Lets time pass on the card in use.

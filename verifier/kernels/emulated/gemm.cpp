@@ -10,6 +10,9 @@
 #include "../product_checksum.cu"
 #include FILE_OF_KERNEL
 
+// The ways in which the tiles of a product are walked.
+#define WALKS 4
+
 static std::vector<int> entries(Stream from, u32 rows, u32 width, u32 most) {
   std::vector<int> all;
   for (u64 at = 0; at < (u64)rows * width; ++at) {
@@ -57,7 +60,9 @@ int main(int, char **arguments) {
     grid.run({3, 1, 1}, 64, [&] {
       packed_inputs(left.at, right.at, left_stream, right_stream, n, k, depth, 2 - ENTRY_BYTES, most);
     });
-    for (u32 seed = 0; seed < 2; ++seed) {
+    // Each walk over the product with another order of what happens.
+    for (u32 seed = 0; seed < WALKS; ++seed) {
+      u32 walk = seed;
       grid.dice.seed(seed);
       grid.late = seed % 2 == 1;
       // A border shows whether anything is written beyond the product.
@@ -66,7 +71,7 @@ int main(int, char **arguments) {
       u32 blocks = BLOCKS == 0 ? tiles : std::min<u32>(BLOCKS, tiles);
       memset(shared, 0x7B, sizeof shared);
       grid.run({blocks, 1, 1}, BLOCK_THREADS,
-               [&] { KERNEL(left.at, right.at, product.data(), n, depth); });
+               [&] { KERNEL(left.at, right.at, product.data(), n, depth, walk); });
       std::string of = " of " + std::to_string(n) + " x " + std::to_string(k) + ", seed " +
                        std::to_string(seed);
       for (size_t at = 0; at < product.size(); ++at) {

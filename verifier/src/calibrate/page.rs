@@ -233,7 +233,10 @@ fn trials(calibration: &Calibration) -> String {
             .spoke
             .iter()
             .map(|(code, runs)| format!("`{code}` {runs}"));
-        let spoke: Vec<String> = spoke.chain(trial.not_staged.clone()).collect();
+        let guests = median(&trial.guests_mb_per_s);
+        let guests = guests.map(|rate| format!("the others streamed at {rate} MB/s each"));
+        let spoke = spoke.chain(guests).chain(trial.not_staged.clone());
+        let spoke: Vec<String> = spoke.collect();
         // Writing to a string does not fail.
         let _ = writeln!(
             table,

@@ -44,7 +44,8 @@ impl Stage<'_> {
         for _ in 0..runs {
             let began = Instant::now();
             match self.run(staged, level) {
-                Ok(attestation) => {
+                Ok((attestation, guests_mb_per_s)) => {
+                    trial.guests_mb_per_s.extend(guests_mb_per_s);
                     let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
                     trial.count(&attestation, elapsed_ms);
                 }
@@ -57,22 +58,26 @@ impl Stage<'_> {
         trial
     }
 
-    fn run(&self, staged: Staged, level: Level) -> Result<Attestation, String> {
+    /// A run, and how fast those streamed meanwhile who were to. Units: 1e6 bytes per second.
+    fn run(&self, staged: Staged, level: Level) -> Result<(Attestation, Vec<u64>), String> {
         let order = self.order(level)?;
-        match staged {
+        let mut guests_mb_per_s = Vec::new();
+        let attestation = match staged {
             Staged::Nothing => self.unmodified(&order, None),
             Staged::PreloadedShim => self.unmodified(&order, Some(&shim::build(&self.folder)?)),
             Staged::BandwidthHogs => {
                 let mut node = self.open()?;
-                let _hogs = Guests::streaming(self.agent, &self.claims)?;
-                alone(&mut node, patched::beside_others(order))
+                let hogs = Guests::streaming(self.agent, &self.identity.root, &self.claims)?;
+                let attestation = alone(&mut node, patched::beside_others(order));
+                guests_mb_per_s = hogs.rates();
+                attestation
             }
             Staged::MemoryHeld => {
-                let _holders = Guests::holding(self.agent, &self.claims)?;
+                let _holders = Guests::holding(self.agent, &self.identity.root, &self.claims)?;
                 alone(&mut self.open()?, order)
             }
             Staged::OnePosesAsTwo => {
-                let mut node = patched::posing(self.open()?, self.agent)?;
+                let mut node = patched::posing(self.open()?, self.agent, &self.identity.root)?;
                 alone(&mut node, patched::for_twice_the_gpus(order))
             }
             Staged::WorkShrunk => {
@@ -83,7 +88,8 @@ impl Stage<'_> {
                 let mut node = patched::patched(self.open()?, Patch::InventsMemory);
                 alone(&mut node, patched::for_more_memory(order))
             }
-        }
+        }?;
+        Ok((attestation, guests_mb_per_s))
     }
 
     /// What is ordered of the node: what its level wants, or as much less as the sizes say.

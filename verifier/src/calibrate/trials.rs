@@ -71,6 +71,8 @@ pub struct Trial {
     pub right: u32,
     /// How often each check spoke against the node.
     pub spoke: BTreeMap<String, u32>,
+    /// The middle rate of each process that streamed through memory meanwhile. Units: 1e6 bytes per second.
+    pub guests_mb_per_s: Vec<u64>,
     /// How long each took by the host's clock, ms.
     pub elapsed_ms: Vec<u64>,
     /// What kept it from being staged, or a run from its end.
@@ -87,6 +89,7 @@ impl Trial {
             runs: 0,
             right: 0,
             spoke: BTreeMap::new(),
+            guests_mb_per_s: Vec::new(),
             elapsed_ms: Vec::new(),
             not_staged: None,
         }

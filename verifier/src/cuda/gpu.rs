@@ -14,8 +14,13 @@ use crate::gemm::GemmInputs;
 
 /// Threads of a thread block.
 pub(super) const THREADS: u32 = 256;
-/// Thread blocks for each multiprocessor, enough to keep memory busy.
+/// Thread blocks for each multiprocessor, of kernels that compute.
 const BLOCKS_PER_SM: u32 = 16;
+/// Thread blocks for each multiprocessor, of kernels that stream: as many as there is place for on every
+/// part at once (`kernels/stream.cuh`), so that none waits for others to end.
+const STREAM_BLOCKS_PER_SM: u32 = 4;
+/// The tile of the product that one thread block computes.
+const GEMM_TILE: u32 = 128;
 /// Rows of the product's inputs are a multiple of this. Units: bytes.
 const GEMM_PITCH: u32 = 16;
 
@@ -68,6 +73,8 @@ pub(super) struct CudaGpu {
     pub cache_bytes: u64,
     functions: BTreeMap<&'static str, sys::CUfunction>,
     pub memory: Option<Buffer>,
+    /// A word of what memory was filled with last, which the broker drew.
+    pub drawn: u32,
     pub product: Option<Product>,
     /// The host's side of the copies between them, while they are measured.
     pub pinned: Option<Pinned>,
@@ -129,6 +136,7 @@ impl CudaGpu {
             cache_bytes,
             functions: BTreeMap::new(),
             memory: None,
+            drawn: 0,
             product: None,
             pinned: None,
             host_link: None,
@@ -241,7 +249,16 @@ impl CudaGpu {
 
     /// Thread blocks for so many independent pieces.
     pub fn grid(&self, pieces: u64) -> (u32, u32) {
-        let most = u64::from(self.sm_count.max(1) * BLOCKS_PER_SM);
+        self.grid_of(BLOCKS_PER_SM, pieces)
+    }
+
+    /// Thread blocks that stream through so many vectors.
+    pub fn stream_grid(&self, vectors: u64) -> (u32, u32) {
+        self.grid_of(STREAM_BLOCKS_PER_SM, vectors)
+    }
+
+    fn grid_of(&self, blocks_per_sm: u32, pieces: u64) -> (u32, u32) {
+        let most = u64::from(self.sm_count.max(1) * blocks_per_sm);
         // At most `most`, which is a u32.
         (pieces.div_ceil(u64::from(THREADS)).clamp(1, most) as u32, 1)
     }
@@ -300,6 +317,24 @@ impl CudaGpu {
         let grid = self.grid(n * u64::from(inputs.k) / 4);
         self.launch("gemm_inputs", grid, &arguments)?;
         Ok(product)
+    }
+
+    /// Starts a product on the integer units.
+    pub fn multiply_integers(
+        &mut self,
+        product: &Product,
+        kernel: &'static str,
+    ) -> Result<(), DeviceError> {
+        let n = product.inputs.n;
+        let tiles = n.div_ceil(GEMM_TILE);
+        let arguments = [
+            Argument::from(&product.left),
+            Argument::from(&product.right),
+            Argument::from(&product.product),
+            Argument::from(n),
+            Argument::from(product.pitch),
+        ];
+        self.launch(kernel, (tiles, tiles), &arguments)
     }
 
     pub fn filled(&self) -> Result<&Buffer, DeviceError> {

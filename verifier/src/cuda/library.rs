@@ -255,7 +255,7 @@ impl CudaGpu {
         };
         // The process ends soon; unloading what holds a context is asking for trouble.
         let library = ManuallyDrop::new(library);
-        let inputs = self.packed_inputs(work)?;
+        let inputs = self.packed_inputs(&work.inputs, work.format, work.format.most())?;
         let n = work.inputs.n;
         let to = self.buffer(u64::from(n) * u64::from(n) * 4)?;
         let workspace = self.buffer(WORKSPACE as u64)?;

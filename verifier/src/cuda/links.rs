@@ -195,6 +195,7 @@ fn bring(gpu: &mut CudaGpu, buffer: &Buffer, bytes: u64, of: u32) -> Result<(), 
         Argument::from(bytes / 16),
         Argument::from(brought_by(of)),
         Argument::from(0_u32),
+        Argument::from(0_u32),
     ];
     let grid = gpu.grid(bytes / 16);
     gpu.launch("memory_fill", grid, &arguments)
@@ -212,9 +213,10 @@ fn sum(gpus: &mut [CudaGpu], held: &[Buffer], part_bytes: u64) -> Result<(), Dev
                     Argument::from(held[at as usize].address + offset),
                     Argument::from(before + offset),
                     Argument::from(part_bytes / 16),
+                    Argument::from(0_u64),
                 ];
                 gpu.enter()?;
-                let grid = gpu.grid(part_bytes / 16);
+                let grid = gpu.stream_grid(part_bytes / 16);
                 gpu.launch(kernel, grid, &arguments)?;
             }
             wait(gpus)?;
@@ -243,8 +245,9 @@ fn unlike_the_sum(gpus: &mut [CudaGpu], held: &[Buffer], bytes: u64) -> Result<u
             Argument::from(&total),
             Argument::from(&one),
             Argument::from(bytes / 16),
+            Argument::from(0_u64),
         ];
-        let grid = first.grid(bytes / 16);
+        let grid = first.stream_grid(bytes / 16);
         first.launch("ring_add", grid, &arguments)?;
     }
     let should = checksum(first, &total, bytes / 4)?;

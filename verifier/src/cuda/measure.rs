@@ -2,28 +2,15 @@
 
 use std::time::Duration;
 
-use super::buffer::{Argument, Pinned};
-use super::gpu::{CudaGpu, Product};
+use super::buffer::Pinned;
+use super::gpu::CudaGpu;
 use super::{result, sys};
 use crate::device::DeviceError;
-use crate::gemm::GemmInputs;
 use crate::probe::bandwidth::{HOST_COPY, HOST_ROUNDS};
 use crate::probe::burn::LoadSample;
 
-/// The tile of the product that one thread block computes.
-pub(super) const GEMM_TILE: u32 = 128;
 /// How long a loaded GPU works between two looks at it. Units: milliseconds.
 const LOOK_EVERY_MS: f64 = 200.0;
-
-/// Kernels that compute the same product in other ways.
-const EXACT_KERNELS: [&str; 2] = ["gemm_exact", "gemm_exact_back"];
-
-/// The kernel that computes a product. It follows from the inputs and so from the nonce: nobody knows
-/// beforehand which one runs.
-pub(super) const fn exact_kernel(inputs: &GemmInputs) -> &'static str {
-    let [drawn, ..] = inputs.left.parameters();
-    EXACT_KERNELS[drawn as usize % EXACT_KERNELS.len()]
-}
 
 impl CudaGpu {
     /// Times what `work` starts. Units: milliseconds.
@@ -58,6 +45,15 @@ impl CudaGpu {
             let _ = unsafe { result::event::destroy(event) };
         }
         elapsed.map(f64::from).map_err(|error| self.error(error))
+    }
+
+    /// Waits until the work before a mark is done. The mark is gone then.
+    pub fn reached(&self, mark: sys::CUevent) -> Result<(), DeviceError> {
+        // SAFETY, here and below: it was made by `mark` and is destroyed once, here.
+        unsafe { result::event::synchronize(mark) }.map_err(|error| self.error(error))?;
+        // Nothing is lost when it is not freed.
+        let _ = unsafe { result::event::destroy(mark) };
+        Ok(())
     }
 
     /// So many bytes in so long. Units: 1e6 bytes per second.
@@ -104,31 +100,23 @@ impl CudaGpu {
         self.rate(bytes * HOST_ROUNDS, elapsed_ms)
     }
 
-    /// Computes a product as often as a look apart takes, until the time is over.
+    /// Computes a product of so many operations again and again, as often between two looks as they are
+    /// apart, until the time is over.
     pub fn load(
         &mut self,
-        product: &Product,
+        operations: f64,
         lasts: Duration,
+        multiply: impl Fn(&mut Self) -> Result<(), DeviceError>,
     ) -> Result<Vec<LoadSample>, DeviceError> {
-        let GemmInputs { n, k, .. } = product.inputs;
-        let tiles = n.div_ceil(GEMM_TILE);
-        let arguments = [
-            Argument::from(&product.left),
-            Argument::from(&product.right),
-            Argument::from(&product.product),
-            Argument::from(n),
-            Argument::from(product.pitch),
-        ];
-        let operations = 2.0 * f64::from(n) * f64::from(n) * f64::from(k);
-        let once_ms = self.timed(|gpu| gpu.launch("gemm_exact", (tiles, tiles), &arguments))?;
+        // The first run brings the kernel and wakes the clocks.
+        multiply(self)?;
+        let once_ms = self.timed(&multiply)?;
         let rounds = (LOOK_EVERY_MS / once_ms.max(1e-3)).ceil().clamp(1.0, 1e4) as u32;
         let (mut looks, mut left_ms) = (Vec::new(), lasts.as_secs_f64() * 1e3);
         while left_ms > 0.0 {
             let mut sample = LoadSample::default();
             sample.elapsed_ms = self.timed(|gpu| {
-                for _ in 0..rounds {
-                    gpu.launch("gemm_exact", (tiles, tiles), &arguments)?;
-                }
+                (0..rounds).try_for_each(|_| multiply(gpu))?;
                 // While the work goes on: a GPU at rest shows other clocks.
                 gpu.managed.look(&mut sample);
                 Ok(())
@@ -139,30 +127,5 @@ impl CudaGpu {
             looks.push(sample);
         }
         Ok(looks)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::prf::Stream;
-
-    #[test]
-    fn each_kernel_of_the_exact_product_is_drawn_and_a_nonce_always_draws_the_same() {
-        let drawn = |nonce: u32| {
-            let left = Stream::from_parameters([nonce.wrapping_mul(0x9E37_79B9), 1, 2, 3]);
-            let inputs = GemmInputs {
-                n: 8,
-                k: 8,
-                left,
-                right: left,
-            };
-            assert_eq!(exact_kernel(&inputs), exact_kernel(&inputs));
-            exact_kernel(&inputs)
-        };
-        let all: BTreeSet<_> = (0..64).map(drawn).collect();
-        assert_eq!(all, BTreeSet::from(EXACT_KERNELS));
     }
 }

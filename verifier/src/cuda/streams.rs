@@ -4,16 +4,23 @@
 //! clock has stopped, with what other kernels or the driver's own copy make of the same arrays, and what
 //! is read with what its parts come to.
 
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
 use market::verification::TroubleKind;
 
 use super::buffer::Argument;
 use super::gpu::CudaGpu;
+use super::variants::turn;
 use super::{result, sys};
 use crate::device::DeviceError;
 use crate::probe::bandwidth::{MOST_ARRAYS, STREAM_ROUNDS, array_bytes, least_array_bytes};
 
 /// What the second array is multiplied by before it is added to the first.
 const SCALE: u32 = 3;
+/// Times the rounds of a sample that wait for their turn while memory is streamed through for long: about
+/// a tenth of a second of work, and far fewer launches than a driver queues.
+const WAITING: usize = 4;
 
 /// Arrays of one size that lie one after the other in filled memory.
 struct Arrays {
@@ -61,14 +68,18 @@ impl CudaGpu {
 
     /// Copies an array to another one. Units: 1e6 bytes per second, read plus written.
     pub fn copies(&mut self, sample: u32) -> Result<u64, DeviceError> {
-        self.copied_by(sample, |gpu, arrays| {
-            let arguments = [
-                Argument::from(arrays.address(0)),
-                Argument::from(arrays.address(1)),
-                Argument::from(arrays.vectors()),
-            ];
-            gpu.launch("stream_copy", gpu.grid(arrays.vectors()), &arguments)
-        })
+        self.copied_by(sample, Self::copy_once)
+    }
+
+    fn copy_once(&mut self, arrays: &Arrays) -> Result<(), DeviceError> {
+        let arguments = [
+            Argument::from(arrays.address(0)),
+            Argument::from(arrays.address(1)),
+            Argument::from(arrays.vectors()),
+            Argument::from(turn(self.drawn, arrays.vectors())),
+        ];
+        let grid = self.stream_grid(arrays.vectors());
+        self.launch("stream_copy", grid, &arguments)
     }
 
     /// Copies an array to another one by the driver's own call. Units: 1e6 bytes per second, read plus
@@ -93,19 +104,46 @@ impl CudaGpu {
         self.rate(2 * arrays.bytes * STREAM_ROUNDS, elapsed_ms)
     }
 
+    /// Copies for so long by the host's clock, and always has more copies waiting than the one that is
+    /// under way: whoever else uses this GPU meanwhile meets work whenever its turn is over.
+    /// Units: 1e6 bytes per second, read plus written.
+    pub fn streamed(&mut self, lasts: Duration) -> Result<u64, DeviceError> {
+        let arrays = self.arrays(2)?;
+        let (began, begin) = (Instant::now(), self.mark()?);
+        let (mut marks, mut rounds) = (VecDeque::new(), 0);
+        while began.elapsed() < lasts {
+            for _ in 0..STREAM_ROUNDS {
+                self.copy_once(&arrays)?;
+            }
+            rounds += STREAM_ROUNDS;
+            marks.push_back(self.mark()?);
+            if marks.len() > WAITING {
+                let oldest = marks.pop_front();
+                oldest.map_or(Ok(()), |oldest| self.reached(oldest))?;
+            }
+        }
+        let end = self.mark()?;
+        for mark in marks {
+            self.reached(mark)?;
+        }
+        let elapsed_ms = self.between(begin, end)?;
+        self.rate(2 * arrays.bytes * rounds, elapsed_ms)
+    }
+
     /// Adds a multiple of an array to another one and writes a third, which is checked on the first
     /// sample: that takes a fifth of the rounds' time, and where many GPUs are slow there is not so much
     /// for each. Units: 1e6 bytes per second, read plus written.
     pub fn triads(&mut self, sample: u32) -> Result<u64, DeviceError> {
         let arrays = self.arrays(3)?;
         let [to, left, right] = [0, 1, 2].map(|number| arrays.address(number));
-        let grid = self.grid(arrays.vectors());
+        let grid = self.stream_grid(arrays.vectors());
         let arguments = [
             Argument::from(to),
             Argument::from(left),
             Argument::from(right),
             Argument::from(SCALE),
             Argument::from(arrays.vectors()),
+            Argument::from(turn(self.drawn, arrays.vectors())),
         ];
         let elapsed_ms = self.written_in_rounds(sample, &arrays, |gpu| {
             gpu.launch("stream_triad", grid, &arguments)
@@ -128,8 +166,9 @@ impl CudaGpu {
             Argument::from(to),
             Argument::from(right),
             Argument::from(arrays.vectors()),
+            Argument::from(0_u64),
         ];
-        let grid = self.grid(arrays.vectors());
+        let grid = self.stream_grid(arrays.vectors());
         for _ in 0..SCALE {
             self.launch("ring_add", grid, &arguments)?;
         }
@@ -147,9 +186,10 @@ impl CudaGpu {
             let arguments = [
                 Argument::from(from),
                 Argument::from(vectors),
+                Argument::from(turn(gpu.drawn, vectors)),
                 Argument::from(sum),
             ];
-            gpu.launch("stream_read", gpu.grid(vectors), &arguments)
+            gpu.launch("stream_read", gpu.stream_grid(vectors), &arguments)
         };
         let (from, vectors) = (arrays.address(0), arrays.vectors());
         let once = |gpu: &mut Self| read(gpu, from, vectors, sums.address);

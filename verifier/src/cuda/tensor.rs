@@ -2,7 +2,8 @@
 
 use super::buffer::{Argument, Buffer};
 use super::gpu::{Block, CudaGpu};
-use super::images;
+use super::images::{self, Capability};
+use super::variants::walk;
 use crate::device::DeviceError;
 use crate::gemm::GemmInputs;
 use crate::tensor::{Format, TensorRun, TensorWork};
@@ -15,8 +16,9 @@ const ROW_MULTIPLE: u32 = 256;
 const DEPTH_MULTIPLE: u32 = 128;
 
 /// A kernel and how it is started, as the head of its source says.
-struct Kernel {
-    name: &'static str,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kernel {
+    pub name: &'static str,
     block: Block,
     /// Whether a thread block computes one tile after the other.
     goes_on: bool,
@@ -57,48 +59,44 @@ const fn kernels(format: Format) -> [Kernel; 2] {
     ]
 }
 
+/// A product on the tensor units that can be started.
+pub(super) struct Ready {
+    kernel: Kernel,
+    blocks: u32,
+    arguments: [Argument; 6],
+    pub product: Buffer,
+    /// They live as long as the kernel reads them.
+    _inputs: Packed,
+}
+
+/// The kernels of a format that a GPU can run, the best one first.
+pub(super) fn carried(format: Format, gpu: Capability) -> impl Iterator<Item = Kernel> {
+    let all = kernels(format).into_iter();
+    all.filter(move |kernel| images::image(kernel.name, gpu).is_some())
+}
+
 impl CudaGpu {
     /// Computes products on the tensor units; none where this GPU has none for the format, or where
     /// they are not reached by what the agent carries.
     pub fn tensor_products(&mut self, work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
-        let capability = self.capability;
-        let mut carried = kernels(work.format).into_iter();
-        let Some(kernel) = carried.find(|kernel| images::image(kernel.name, capability).is_some())
-        else {
+        let Some(ready) = self.ready(&work.inputs, work.format, work.format.most())? else {
             return Ok(None);
         };
-        let Packed { left, right, depth } = self.packed_inputs(work)?;
-        let GemmInputs { n, .. } = work.inputs;
-        let entries = u64::from(n) * u64::from(n);
-        let product = self.buffer(entries * 4)?;
-        let tiles = n.div_ceil(TILE.0) * n.div_ceil(TILE.1);
-        let blocks = if kernel.goes_on {
-            tiles.min(self.sm_count.max(1))
-        } else {
-            tiles
-        };
-        let arguments = [
-            Argument::from(&left),
-            Argument::from(&right),
-            Argument::from(&product),
-            Argument::from(n),
-            Argument::from(depth),
-        ];
-        let multiply =
-            |gpu: &mut Self| gpu.launch_blocks(kernel.name, (blocks, 1), kernel.block, &arguments);
         // The first run brings the kernel and wakes the clocks.
-        multiply(self)?;
+        self.multiply_tiles(&ready)?;
         let timed = work.timed.max(1);
-        let elapsed_ms = self.timed(|gpu| (0..timed).try_for_each(|_| multiply(gpu)))?;
+        let elapsed_ms =
+            self.timed(|gpu| (0..timed).try_for_each(|_| gpu.multiply_tiles(&ready)))?;
         let gflops = self.gflops(work, elapsed_ms)?;
 
         let sums = self.zeroed(8 * u64::from(work.checked.max(1)))?;
         for at in 0..u64::from(work.checked) {
             // A product that is not written must not pass as the one before.
-            self.forget(&product)?;
-            multiply(self)?;
+            self.forget(&ready.product)?;
+            self.multiply_tiles(&ready)?;
+            let entries = ready.product.bytes / 4;
             let arguments = [
-                Argument::from(&product),
+                Argument::from(&ready.product),
                 Argument::from(entries),
                 Argument::from(sums.address + 8 * at),
             ];
@@ -116,8 +114,67 @@ impl CudaGpu {
         }))
     }
 
+    /// Puts the inputs of a product on the GPU, with entries of at most so much; none where it has no
+    /// kernel for the format. What was there before goes.
+    pub fn ready(
+        &mut self,
+        inputs: &GemmInputs,
+        format: Format,
+        most: u8,
+    ) -> Result<Option<Ready>, DeviceError> {
+        let Some(kernel) = carried(format, self.capability).next() else {
+            return Ok(None);
+        };
+        self.ready_by(kernel, inputs, format, most).map(Some)
+    }
+
+    /// As [`Self::ready`], for one of the kernels.
+    pub fn ready_by(
+        &mut self,
+        kernel: Kernel,
+        inputs: &GemmInputs,
+        format: Format,
+        most: u8,
+    ) -> Result<Ready, DeviceError> {
+        let packed = self.packed_inputs(inputs, format, most)?;
+        let n = inputs.n;
+        let product = self.buffer(u64::from(n) * u64::from(n) * 4)?;
+        let tiles = n.div_ceil(TILE.0) * n.div_ceil(TILE.1);
+        let blocks = if kernel.goes_on {
+            tiles.min(self.sm_count.max(1))
+        } else {
+            tiles
+        };
+        let arguments = [
+            Argument::from(&packed.left),
+            Argument::from(&packed.right),
+            Argument::from(&product),
+            Argument::from(n),
+            Argument::from(packed.depth),
+            Argument::from(walk(inputs)),
+        ];
+        Ok(Ready {
+            kernel,
+            blocks,
+            arguments,
+            product,
+            _inputs: packed,
+        })
+    }
+
+    /// Starts a product on the tensor units.
+    pub fn multiply_tiles(&mut self, ready: &Ready) -> Result<(), DeviceError> {
+        let Kernel { name, block, .. } = ready.kernel;
+        self.launch_blocks(name, (ready.blocks, 1), block, &ready.arguments)
+    }
+
     /// Puts the inputs on the GPU. What was there before goes.
-    pub fn packed_inputs(&mut self, work: &TensorWork) -> Result<Packed, DeviceError> {
+    pub fn packed_inputs(
+        &mut self,
+        inputs: &GemmInputs,
+        format: Format,
+        most: u8,
+    ) -> Result<Packed, DeviceError> {
         self.product = None;
         self.memory = None;
         let GemmInputs {
@@ -125,11 +182,11 @@ impl CudaGpu {
             k,
             left: left_stream,
             right: right_stream,
-        } = work.inputs;
-        let depth = (k * work.format.entry_bytes()).next_multiple_of(DEPTH_MULTIPLE);
+        } = *inputs;
+        let depth = (k * format.entry_bytes()).next_multiple_of(DEPTH_MULTIPLE);
         let bytes = u64::from(n.next_multiple_of(ROW_MULTIPLE)) * u64::from(depth);
         let (left, right) = (self.zeroed(bytes)?, self.zeroed(bytes)?);
-        let format = match work.format {
+        let number = match format {
             Format::Bf16 => 0_u32,
             Format::Fp8 => 1,
         };
@@ -141,8 +198,8 @@ impl CudaGpu {
             Argument::from(n),
             Argument::from(k),
             Argument::from(depth),
-            Argument::from(format),
-            Argument::from(u32::from(work.format.most())),
+            Argument::from(number),
+            Argument::from(u32::from(most)),
         ];
         let grid = self.grid(u64::from(n) * u64::from(k) / 4);
         self.launch("packed_inputs", grid, &arguments)?;
@@ -151,10 +208,9 @@ impl CudaGpu {
 
     /// The rate of the products that were timed. Units: 1e9 operations per second.
     pub fn gflops(&self, work: &TensorWork, elapsed_ms: f64) -> Result<u64, DeviceError> {
-        let GemmInputs { n, k, .. } = work.inputs;
-        let once = 2.0 * f64::from(n) * f64::from(n) * f64::from(k);
         if elapsed_ms > 0.0 {
-            Ok((once * f64::from(work.timed.max(1)) / elapsed_ms / 1e6) as u64)
+            let all = work.inputs.operations() * f64::from(work.timed.max(1));
+            Ok((all / elapsed_ms / 1e6) as u64)
         } else {
             Err(self.failed("its clock stands still"))
         }
@@ -168,7 +224,6 @@ impl CudaGpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::images::Capability;
 
     #[test]
     fn every_rate_that_is_measured_has_kernels_and_no_8_bit_kernel_is_left_unmeasured() {
@@ -190,8 +245,7 @@ mod tests {
         for (major, minor) in parts {
             for format in Format::ALL {
                 let part = Capability { major, minor };
-                let carries = |kernel: Kernel| images::image(kernel.name, part).is_some();
-                let carried = kernels(format).into_iter().any(carries);
+                let carried = carried(format, part).next().is_some();
                 let rated = format.is_rated_on(&format!("{major}.{minor}"));
                 let said = format!("{} on {major}.{minor}", format.words());
                 assert!(carried || !rated, "{said}");

@@ -1,22 +1,28 @@
 //! What a GPU does for the agent.
 
+use std::time::Duration;
+
 use market::verification::{Digest, GpuClaim, GpuFacts, Pattern, TroubleKind, Word64};
 use nvml_wrapper::error::NvmlError;
 
 use super::buffer::{Argument, Buffer};
 use super::gpu::{CudaGpu, THREADS};
 use super::images::Capability;
-use super::measure::{GEMM_TILE, exact_kernel};
+use super::variants::{exact_kernel, goes_down, hashes_down};
 use super::{collective, kind_of, result};
 use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
 use crate::memory::{Contents, hash_point};
 use crate::probe::burn::{BurnWork, Burned, curve, summary};
-use crate::tensor::{LibraryRun, TensorRun, TensorWork};
+use crate::tensor::{Format, LibraryRun, TensorRun, TensorWork};
 
 const MIB: u64 = 1 << 20;
 /// What the search for allocatable memory goes down by. Units: bytes.
 const SEARCH_STEP: u64 = 64 * MIB;
+
+/// The largest entry of a load. Such integers take all the digits that BF16 has; shorter ones would draw
+/// less power, and nobody looks at the product.
+const LOAD_MOST: u8 = u8::MAX;
 
 /// The number by which the kernels know a pattern.
 const fn pattern_number(pattern: Pattern) -> u32 {
@@ -29,13 +35,13 @@ const fn pattern_number(pattern: Pattern) -> u32 {
 }
 
 impl CudaGpu {
-    /// What a kernel finds different in memory from its contents; `direction` is whether it goes down,
-    /// for one that goes either way.
+    /// What a kernel finds different in memory from its contents; `down` is whether it begins at the
+    /// highest address.
     fn differences(
         &mut self,
         kernel: &'static str,
         contents: &Contents,
-        direction: Option<u32>,
+        down: u32,
     ) -> Result<PatternCheck, DeviceError> {
         let memory = Argument::from(self.filled()?);
         let blocks = self.filled()?.bytes / 16;
@@ -43,14 +49,14 @@ impl CudaGpu {
         found
             .write(&[0, u64::MAX])
             .map_err(|error| self.error(error))?;
-        let mut arguments = vec![
+        let arguments = [
             memory,
             Argument::from(blocks),
             Argument::from(contents.stream),
             Argument::from(pattern_number(contents.pattern)),
+            Argument::from(down),
+            Argument::from(&found),
         ];
-        arguments.extend(direction.map(Argument::from));
-        arguments.push(Argument::from(&found));
         self.launch(kernel, self.grid(blocks), &arguments)?;
         self.wait()?;
         let found = found.read::<u64>(2).map_err(|error| self.error(error))?;
@@ -68,15 +74,7 @@ impl Device for CudaGpu {
 
     fn multiply(&mut self, inputs: &GemmInputs) -> Result<Word64, DeviceError> {
         let product = self.prepare(inputs)?;
-        let tiles = inputs.n.div_ceil(GEMM_TILE);
-        let arguments = [
-            Argument::from(&product.left),
-            Argument::from(&product.right),
-            Argument::from(&product.product),
-            Argument::from(inputs.n),
-            Argument::from(product.pitch),
-        ];
-        self.launch(exact_kernel(inputs), (tiles, tiles), &arguments)?;
+        self.multiply_integers(&product, exact_kernel(inputs))?;
         let entries = u64::from(inputs.n) * u64::from(inputs.n);
         let sum = self.checksum(product.product.address, entries)?;
         self.product = Some(product);
@@ -125,19 +123,21 @@ impl Device for CudaGpu {
             Argument::from(blocks),
             Argument::from(contents.stream),
             Argument::from(pattern_number(contents.pattern)),
+            Argument::from(goes_down(&contents.stream)),
         ];
         self.memory = Some(memory);
+        [self.drawn, ..] = contents.stream.parameters();
         self.launch("memory_fill", self.grid(blocks), &arguments)?;
         self.wait()?;
         Ok(bytes)
     }
 
     fn compare(&mut self, contents: &Contents) -> Result<PatternCheck, DeviceError> {
-        self.differences("memory_compare", contents, None)
+        self.differences("memory_compare", contents, goes_down(&contents.stream))
     }
 
     fn invert(&mut self, contents: &Contents, down: bool) -> Result<PatternCheck, DeviceError> {
-        self.differences("memory_invert", contents, Some(u32::from(down)))
+        self.differences("memory_invert", contents, u32::from(down))
     }
 
     fn digest_blocks(
@@ -153,6 +153,7 @@ impl Device for CudaGpu {
             Argument::from(blocks),
             Argument::from(block_bytes / 16),
             Argument::from(hash_point(key).value()),
+            Argument::from(hashes_down(key)),
             Argument::from(&digests),
         ];
         // One thread block for a block of memory at a time.
@@ -183,6 +184,10 @@ impl Device for CudaGpu {
         measured.map(Some)
     }
 
+    fn stream(&mut self, lasts: Duration) -> Result<Option<u64>, DeviceError> {
+        self.streamed(lasts).map(Some)
+    }
+
     fn tensor_products(&mut self, work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
         CudaGpu::tensor_products(self, work)
     }
@@ -197,9 +202,20 @@ impl Device for CudaGpu {
 
     fn burn(&mut self, work: &BurnWork) -> Result<Option<Burned>, DeviceError> {
         self.pinned = None;
-        let product = self.prepare(&work.inputs)?;
-        self.fill(&work.contents, work.held_bytes)?;
-        let looks = self.load(&product, work.lasts)?;
+        // What is paid for draws most: the tensor units, where the agent has a kernel for them.
+        let looks = match self.ready(&work.inputs, Format::Bf16, LOAD_MOST)? {
+            Some(product) => {
+                self.fill(&work.contents, work.held_bytes)?;
+                let multiply = |gpu: &mut Self| gpu.multiply_tiles(&product);
+                self.load(work.inputs.operations(), work.lasts, multiply)?
+            }
+            None => {
+                let product = self.prepare(&work.inputs)?;
+                self.fill(&work.contents, work.held_bytes)?;
+                let multiply = |gpu: &mut Self| gpu.multiply_integers(&product, "gemm_exact");
+                self.load(work.inputs.operations(), work.lasts, multiply)?
+            }
+        };
         let held = self.compare(&work.contents)?;
         Ok(Some(Burned {
             burn: summary(&looks, self.managed.slowdown_temperature_c()),

@@ -74,9 +74,10 @@ impl NodeIdentity {
 /// Errors: [`NoDriver`].
 pub fn open_node(agent: &Path, identity: NodeIdentity) -> Result<Node, NoDriver> {
     let survey = patient_survey(agent, identity.fabric_patience)?;
+    let root = identity.root.as_path();
     let opened: Vec<Result<RemoteDevice, DeviceError>> = std::thread::scope(|scope| {
         let opening: Vec<_> = (0..survey.usable)
-            .map(|gpu| (gpu, scope.spawn(move || open(agent, gpu))))
+            .map(|gpu| (gpu, scope.spawn(move || open(agent, gpu, root))))
             .collect();
         let crashed = |gpu| DeviceError {
             gpu,
@@ -131,13 +132,13 @@ fn survey(agent: &Path) -> Result<Survey, NoDriver> {
     worker.survey()
 }
 
-fn open(agent: &Path, gpu: u32) -> Result<RemoteDevice, DeviceError> {
+fn open(agent: &Path, gpu: u32, root: &Path) -> Result<RemoteDevice, DeviceError> {
     let worker = Worker::start(agent).map_err(|error| DeviceError {
         gpu,
         kind: TroubleKind::Driver,
         what: format!("its process does not start: {error}"),
     })?;
-    RemoteDevice::open(worker, gpu)
+    RemoteDevice::open(worker, gpu, root)
 }
 
 /// What the driver tells of the node as a whole.

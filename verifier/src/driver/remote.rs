@@ -172,10 +172,10 @@ pub struct RemoteDevice {
 }
 
 impl RemoteDevice {
-    /// Opens a GPU in a process.
+    /// Opens a GPU in a process, on a machine whose `/sys` is under a root.
     ///
     /// Errors: [`DeviceError`] when it does not open within its time.
-    pub fn open(worker: Worker, gpu: u32) -> Result<Self, DeviceError> {
+    pub fn open(worker: Worker, gpu: u32, root: &Path) -> Result<Self, DeviceError> {
         let mut device = Self {
             gpu,
             worker: Some(worker),
@@ -188,7 +188,8 @@ impl RemoteDevice {
             deadline: Instant::now() + OPENING,
             fallen: None,
         };
-        device.claim = device.ask(&Request::Open { gpu })?;
+        let root = root.to_owned();
+        device.claim = device.ask(&Request::Open { gpu, root })?;
         Ok(device)
     }
 
@@ -285,6 +286,10 @@ impl Device for RemoteDevice {
 
     fn rate_mb_per_s(&mut self, rate: Rate, sample: u32) -> Result<Option<u64>, DeviceError> {
         self.ask(&Request::Rate { rate, sample })
+    }
+
+    fn stream(&mut self, lasts: Duration) -> Result<Option<u64>, DeviceError> {
+        self.ask(&Request::Stream { lasts })
     }
 
     fn tensor_products(&mut self, work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {

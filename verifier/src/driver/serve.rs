@@ -33,8 +33,8 @@ pub fn serve(
         };
         let answer = match serde_json::from_slice(&frame.head)? {
             Request::Survey => Frame::of(&driver.survey(), Vec::new())?,
-            Request::Open { gpu } => {
-                let opened = driver.open(gpu).map(|(opened, claim)| {
+            Request::Open { gpu, root } => {
+                let opened = driver.open(gpu, &root).map(|(opened, claim)| {
                     device = Some(opened);
                     claim
                 });
@@ -80,6 +80,7 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
         Request::RoomForStreams => plain(&device.room_for_streams()),
         Request::Copy { sample } => plain(&device.copy_mb_per_s(*sample)),
         Request::Rate { rate, sample } => plain(&device.rate_mb_per_s(*rate, *sample)),
+        Request::Stream { lasts } => plain(&device.stream(*lasts)),
         Request::Tensor(work) => plain(&device.tensor_products(work)),
         Request::LibraryTensor(work) => plain(&device.library_products(work)),
         Request::CollectiveLibrary => plain(&device.collective_library()),

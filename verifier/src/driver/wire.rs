@@ -1,6 +1,8 @@
 //! What travels between the agent and the process of a GPU: frames of a JSON head and raw bytes.
 
 use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use market::verification::Digest;
 use serde::{Deserialize, Serialize};
@@ -21,7 +23,7 @@ const LONGEST_BODY: u64 = 4 << 30;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Request {
     Survey,
-    Open { gpu: u32 },
+    Open { gpu: u32, root: PathBuf },
     Multiply(GemmInputs),
     ReadProduct,
     Allocatable,
@@ -32,6 +34,7 @@ pub(super) enum Request {
     RoomForStreams,
     Copy { sample: u32 },
     Rate { rate: Rate, sample: u32 },
+    Stream { lasts: Duration },
     Tensor(TensorWork),
     LibraryTensor(TensorWork),
     CollectiveLibrary,

@@ -97,7 +97,6 @@ fn sampled(
     format: Format,
     samples: u32,
 ) -> Result<Vec<u64>, DeviceError> {
-    let operations = 2.0 * f64::from(inputs.n) * f64::from(inputs.n) * f64::from(inputs.k);
     let mut work = TensorWork {
         inputs,
         format,
@@ -110,7 +109,7 @@ fn sampled(
             break;
         };
         // A rate of 1e9 a second is one in a nanosecond.
-        let in_time = run.gflops as f64 * SAMPLE_NS as f64 / operations.max(1.0);
+        let in_time = run.gflops as f64 * SAMPLE_NS as f64 / inputs.operations().max(1.0);
         work.timed = in_time.clamp(1.0, MOST_PRODUCTS) as u32;
         rates.push(run.gflops);
     }

@@ -407,7 +407,18 @@ fn every_staged_fault_is_noticed_and_clean_runs_pass() {
             trial["spoke"].as_object().expect("codes").is_empty()
         );
     }
+    // Three that stream share what the card has, and nobody else is told to.
+    for trial in trials {
+        let guests = trial["guests_mb_per_s"].as_array().expect("rates");
+        let hogs = trial["staged"] == "bandwidth_hogs";
+        assert_eq!(guests.len(), if hogs { 2 } else { 0 }, "{trial}");
+        for rate in guests {
+            let rate = rate.as_u64().expect("a rate");
+            assert!((900_000..2_500_000).contains(&rate), "{trial}");
+        }
+    }
     let page = done.text("calibration.md");
+    assert!(page.contains("the others streamed at"), "{page}");
     assert!(
         page.contains("| each card posing as two | quick | 1 | 1 |"),
         "{page}"

@@ -193,11 +193,11 @@ pub fn patched(node: Node, patch: Patch) -> Node {
 /// count as many.
 ///
 /// Errors: why a GPU does not open a second time, in words.
-pub fn posing(mut node: Node, agent: &Path) -> Result<Node, String> {
+pub fn posing(mut node: Node, agent: &Path, root: &Path) -> Result<Node, String> {
     // No node has so many.
     for gpu in 0..node.devices.len() as u32 {
         let worker = Worker::start(agent).map_err(|why| why.to_string())?;
-        let again = RemoteDevice::open(worker, gpu).map_err(|why| why.to_string())?;
+        let again = RemoteDevice::open(worker, gpu, root).map_err(|why| why.to_string())?;
         node.devices
             .push(Patched::of(Box::new(again), Patch::Renames));
     }
