@@ -13,6 +13,7 @@ mod library;
 mod links;
 mod measure;
 mod nvml;
+mod play;
 mod streams;
 mod tensor;
 mod variants;

@@ -14,12 +14,14 @@ use market::verification::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::framework::FrameworkRun;
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::{BurnWork, Burned};
 use crate::probe::links::{LinkRates, LinkWork};
 use crate::probe::storage::StorageWork;
 use crate::tensor::{LibraryRun, TensorRun, TensorWork};
+use crate::vectors::{Played, Vector, play_once};
 
 /// Why a device could not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -154,6 +156,18 @@ pub trait Device: Send {
     /// memory and the product are lost.
     fn library_products(&mut self, _work: &TensorWork) -> Result<LibraryRun, DeviceError> {
         Ok(LibraryRun::NotInstalled)
+    }
+
+    /// Copies so many bytes within its memory by a framework that the node has, for each sample. The contents
+    /// of memory stay, so that there must be room.
+    fn framework_copies(&mut self, _bytes: u64, _samples: u32) -> FrameworkRun {
+        FrameworkRun::NotInstalled
+    }
+
+    /// Plays a shared vector by every kernel that it has, in every way that each can go. What was on it is
+    /// lost.
+    fn play(&mut self, vector: &Vector) -> Result<Vec<Played>, DeviceError> {
+        play_once(self, vector)
     }
 
     /// Name and version of the vendor's library for collective operations, where the node has it.

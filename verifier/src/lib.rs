@@ -30,6 +30,7 @@ pub mod driver;
 pub mod evidence;
 pub mod field;
 pub mod floors;
+pub mod framework;
 pub mod gang;
 pub mod gemm;
 pub mod host;

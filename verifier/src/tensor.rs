@@ -108,6 +108,8 @@ pub enum LibraryRun {
     Measured {
         /// Its name and version.
         library: String,
+        /// The fastest of its ways to do it, as it tells them apart.
+        way: String,
         /// The rate. Units: 1e9 operations per second.
         gflops: u64,
     },

@@ -2,20 +2,33 @@
 //! have, bit for bit. Kernels are played against them on a CPU (`kernels/emulated`), the reference in its
 //! tests, and a card in a calibration.
 
+use std::fmt;
 use std::sync::LazyLock;
 
 use market::verification::{Digest, Pattern, Word64};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
+use crate::device::{Device, DeviceError};
 use crate::field::Element;
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::prf::Stream;
-use crate::tensor::Format;
+use crate::tensor::{Format, TensorWork};
+
+/// A shared vector.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub enum Vector {
+    /// A product.
+    Product(ProductVector),
+    /// Memory that is filled and hashed.
+    Memory(MemoryVector),
+    /// Two arrays that are streamed through.
+    Stream(StreamVector),
+}
 
 /// A product.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct ProductVector {
     /// Sizes and streams.
     pub inputs: GemmInputs,
@@ -26,7 +39,7 @@ pub struct ProductVector {
 }
 
 /// Memory that is filled and hashed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct MemoryVector {
     /// What it is filled with.
     pub contents: Contents,
@@ -38,6 +51,145 @@ pub struct MemoryVector {
     pub blocks: u64,
     /// What [`sum_of`] must make of their digests.
     pub digests: Word64,
+}
+
+/// Two arrays, and what becomes of them.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct StreamVector {
+    /// What the first array holds.
+    pub left: Stream,
+    /// What the second array holds.
+    pub right: Stream,
+    /// What the second one is multiplied by before it is added to the first.
+    pub scale: u32,
+    /// Their length. Units: 16 bytes.
+    pub vectors: u64,
+    /// What the words of the first come to.
+    pub sum: Word64,
+    /// The checksum of the first.
+    pub copied: Word64,
+    /// The checksum of what the two are added up to.
+    pub triad: Word64,
+}
+
+/// A vector as it was played.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Played {
+    /// What it is: the kind of work with its size.
+    pub name: String,
+    /// By what it was played: a kernel, and the way that it went.
+    pub by: String,
+    /// The result that it must have.
+    pub wanted: Word64,
+    /// The result that came out; none where there are no units for it.
+    pub gave: Option<Word64>,
+}
+
+impl Played {
+    /// Whether that is the same, bit for bit; none where nothing came out.
+    #[must_use]
+    pub fn is_equal(&self) -> Option<bool> {
+        self.gave.map(|gave| gave == self.wanted)
+    }
+}
+
+impl fmt::Display for Played {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by {}", self.name, self.by)
+    }
+}
+
+impl ProductVector {
+    /// It as it was played.
+    #[must_use]
+    pub fn played(&self, by: String, gave: Option<Word64>) -> Played {
+        let (format, GemmInputs { n, k, .. }) = (self.format.words(), self.inputs);
+        Played {
+            name: format!("product of {format}, {n} x {n}, inner {k}"),
+            by,
+            wanted: self.checksum,
+            gave,
+        }
+    }
+}
+
+impl MemoryVector {
+    /// What it takes. Units: bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.blocks * u64::from(self.block_bytes)
+    }
+
+    /// It as it was played: what came of its digests, or how many words were bad where any were.
+    #[must_use]
+    pub fn played(&self, by: String, digests: &[Word64], bad_words: u64) -> Played {
+        let (pattern, blocks, bytes) = (self.contents.pattern, self.blocks, self.block_bytes);
+        Played {
+            name: format!("memory {pattern:?}, {blocks} blocks of {bytes} bytes"),
+            by,
+            wanted: self.digests,
+            gave: Some(match bad_words {
+                0 => sum_of(digests),
+                bad => Word64(bad),
+            }),
+        }
+    }
+}
+
+impl StreamVector {
+    /// One of its results as it was played.
+    #[must_use]
+    pub fn played(&self, what: &str, by: String, wanted: Word64, gave: u64) -> Played {
+        Played {
+            name: format!("{what} of {} vectors", self.vectors),
+            by,
+            wanted,
+            gave: Some(Word64(gave)),
+        }
+    }
+}
+
+/// Plays a vector once, as a device without kernels of its own does.
+///
+/// Errors: [`DeviceError`] when the device does not do its work.
+pub fn play_once<D: Device + ?Sized>(
+    device: &mut D,
+    vector: &Vector,
+) -> Result<Vec<Played>, DeviceError> {
+    Ok(match vector {
+        Vector::Product(product) => {
+            let run = device.tensor_products(&TensorWork {
+                inputs: product.inputs,
+                format: product.format,
+                timed: 1,
+                checked: 1,
+            })?;
+            let gave = run.and_then(|run| run.checksums.first().copied());
+            let mut played = vec![product.played("tensor units".to_owned(), gave)];
+            // As 16-bit numbers the product is that of the integers.
+            if product.format == Format::Bf16 {
+                let gave = device.multiply(&product.inputs)?;
+                played.push(product.played("integer units".to_owned(), Some(gave)));
+            }
+            played
+        }
+        Vector::Memory(memory) => {
+            device.fill(&memory.contents, memory.bytes())?;
+            let digests = device.digest_blocks(memory.block_bytes, &memory.key)?;
+            let check = device.compare(&memory.contents)?;
+            vec![memory.played("the device".to_owned(), &digests, check.bad_words)]
+        }
+        // Nothing streams there.
+        Vector::Stream(_) => Vec::new(),
+    })
+}
+
+/// All vectors.
+pub fn all() -> impl Iterator<Item = Vector> {
+    let products = products().iter().copied().map(Vector::Product);
+    let memories = memories().iter().copied().map(Vector::Memory);
+    let streams = streams().iter().copied().map(Vector::Stream);
+    products.chain(memories).chain(streams)
 }
 
 /// Digests as one word, each times its place, counted from one.
@@ -56,6 +208,17 @@ struct ProductRow {
     left: String,
     right: String,
     checksum: String,
+}
+
+#[derive(Deserialize)]
+struct StreamRow {
+    left: String,
+    right: String,
+    scale: u32,
+    vectors: u64,
+    sum: String,
+    copied: String,
+    triad: String,
 }
 
 #[derive(Deserialize)]
@@ -117,6 +280,27 @@ pub fn memories() -> &'static [MemoryVector] {
     &ALL
 }
 
+/// All arrays that are streamed through.
+#[must_use]
+pub fn streams() -> &'static [StreamVector] {
+    static ALL: LazyLock<Vec<StreamVector>> = LazyLock::new(|| {
+        let rows = rows(include_str!("../kernels/stream_vectors.csv")).into_iter();
+        let of = |row: StreamRow| {
+            Some(StreamVector {
+                left: stream(&row.left)?,
+                right: stream(&row.right)?,
+                scale: row.scale,
+                vectors: row.vectors,
+                sum: Word64(number(&row.sum)?),
+                copied: Word64(number(&row.copied)?),
+                triad: Word64(number(&row.triad)?),
+            })
+        };
+        rows.filter_map(of).collect()
+    });
+    &ALL
+}
+
 fn rows<T: DeserializeOwned>(table: &str) -> Vec<T> {
     let mut reader = csv::Reader::from_reader(table.as_bytes());
     reader.deserialize().flatten().collect()
@@ -150,6 +334,8 @@ mod tests {
         let memories_csv = include_str!("../kernels/memory_vectors.csv");
         assert_eq!(products().len(), rows_of(products_csv));
         assert_eq!(memories().len(), rows_of(memories_csv));
+        let streams_csv = include_str!("../kernels/stream_vectors.csv");
+        assert_eq!(streams().len(), rows_of(streams_csv));
         for format in Format::ALL {
             let of_format = products().iter().filter(|v| v.format == format);
             assert!(of_format.count() > 1, "{format:?}");
@@ -188,39 +374,23 @@ mod tests {
         }
     }
 
-    /// Two arrays, and what becomes of them.
-    #[derive(Deserialize)]
-    struct StreamRow {
-        left: String,
-        right: String,
-        scale: u32,
-        vectors: usize,
-        sum: String,
-        copied: String,
-        triad: String,
-    }
-
     #[test]
     fn the_reference_gives_what_the_kernels_stream() {
-        let table = include_str!("../kernels/stream_vectors.csv");
-        let all: Vec<StreamRow> = rows(table);
-        assert_eq!(all.len(), table.lines().count() - 1);
-        for row in all {
-            let words = |digits: &str| {
-                let mut words = Vec::new();
-                let stream = stream(digits).expect("a stream");
-                stream.for_words(0, 4 * row.vectors, |_, word| words.push(word));
+        for vector in streams() {
+            let words = |stream: &Stream| {
+                let (mut words, count) = (Vec::new(), 4 * vector.vectors as usize);
+                stream.for_words(0, count, |_, word| words.push(word));
                 words
             };
             let signed = |words: &[u32]| words.iter().map(|w| w.cast_signed()).collect::<Vec<_>>();
-            let (left, right) = (words(&row.left), words(&row.right));
+            let (left, right) = (words(&vector.left), words(&vector.right));
             let triad = left.iter().zip(&right);
-            let triad = triad.map(|(a, b)| a.wrapping_add(row.scale.wrapping_mul(*b)));
+            let triad = triad.map(|(a, b)| a.wrapping_add(vector.scale.wrapping_mul(*b)));
             let triad: Vec<u32> = triad.collect();
             let sum: u64 = left.iter().copied().map(u64::from).sum();
-            assert_eq!(Some(sum), number(&row.sum));
-            assert_eq!(Some(checksum(&signed(&left)).0), number(&row.copied));
-            assert_eq!(Some(checksum(&signed(&triad)).0), number(&row.triad));
+            assert_eq!(Word64(sum), vector.sum);
+            assert_eq!(checksum(&signed(&left)), vector.copied);
+            assert_eq!(checksum(&signed(&triad)), vector.triad);
         }
     }
 }

@@ -242,6 +242,8 @@ extern "C" fn cuMemFree_v2(address: u64) -> c_uint {
 extern "C" fn cuMemsetD8_v2(address: u64, value: u8, bytes: usize) -> c_uint {
     unless_gone(|state| {
         state.waited();
+        // A product that is gone must be computed again.
+        state.product_at.take_if(|at| at[2] == address);
         match state.memory(address, bytes as u64) {
             Some(memory) => {
                 memory.fill(value);

@@ -6,6 +6,8 @@ use std::ffi::{c_int, c_void};
 use crate::state::state;
 
 const SUCCESS: c_int = 0;
+/// No answer of the library: it ends the process that calls it.
+const CRASHES: c_int = -1;
 const INVALID_VALUE: c_int = 7;
 const NOT_SUPPORTED: c_int = 15;
 
@@ -14,6 +16,13 @@ const MATRICES_VERSION: usize = 120_901;
 
 const REAL_16BF: c_int = 14;
 const REAL_8F_E4M3: c_int = 28;
+
+/// Ways to compute a product, each described in so many words of which the first is its number. The
+/// favourite is not the fastest.
+const WAYS: c_int = 3;
+const WAY_WORDS: usize = 12;
+const FASTEST: u64 = 1;
+const SLOWER: f64 = 1.25;
 
 /// A matrix as the agent describes it.
 struct Layout {
@@ -54,6 +63,7 @@ extern "C" fn cublasLtGetVersion() -> usize {
 extern "C" fn cublasLtCreate(handle: *mut *mut c_void) -> c_int {
     match state().script.library {
         SUCCESS => give(handle, std::ptr::without_provenance_mut(1)),
+        CRASHES => std::process::abort(),
         answer => answer,
     }
 }
@@ -117,15 +127,35 @@ extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     _before: *mut c_void,
     _to: *mut c_void,
     _preference: *mut c_void,
-    _wanted: c_int,
-    _chosen: *mut c_void,
+    wanted: c_int,
+    chosen: *mut [u64; WAY_WORDS],
     count: *mut c_int,
 ) -> c_int {
     // The first 8-bit tensor units are those of 8.9.
     if layout(left).format == REAL_8F_E4M3 && state().card().capability < (8, 9) {
         return NOT_SUPPORTED;
     }
-    give(count, 1)
+    let ways = WAYS.min(wanted);
+    for way in 0..ways {
+        // SAFETY: the agent passes room for as many ways as it wants.
+        unsafe { (*chosen.add(way as usize))[0] = way as u64 };
+    }
+    give(count, ways)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtMatmulAlgoConfigGetAttribute(
+    algorithm: *const u64,
+    attribute: c_int,
+    value: *mut u32,
+    _bytes: usize,
+    _written: *mut usize,
+) -> c_int {
+    match attribute {
+        // SAFETY: the agent passes one of the ways that it was given.
+        0 => give(value, unsafe { *algorithm } as u32),
+        _ => INVALID_VALUE,
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -142,7 +172,7 @@ extern "C" fn cublasLtMatmul(
     _before_layout: *mut c_void,
     to: u64,
     to_layout: *mut c_void,
-    _algorithm: *const c_void,
+    algorithm: *const u64,
     _workspace: u64,
     _workspace_bytes: usize,
     _stream: *mut c_void,
@@ -164,6 +194,9 @@ extern "C" fn cublasLtMatmul(
         rates.0
     };
     let operations = 2.0 * a.rows as f64 * a.columns as f64 * b.columns as f64;
-    state.pass_ms(operations / gflops / 1e6);
+    // SAFETY: the agent passes one of the ways that it was given.
+    let way = unsafe { *algorithm };
+    let slower = if way == FASTEST { 1.0 } else { SLOWER };
+    state.pass_ms(slower * operations / gflops / 1e6);
     SUCCESS
 }

@@ -15,7 +15,8 @@ pub struct Script {
     pub cuda_version: i32,
     /// What initialisation answers; 0 is success, 802 a fabric that is not ready.
     pub init: u32,
-    /// What the vendor's library for products answers when it is begun with; 0 is success.
+    /// What the vendor's library for products answers when it is begun with; 0 is success, and with
+    /// -1 it ends the process.
     pub library: i32,
     /// The GPUs that compute.
     pub gpus: Vec<Card>,

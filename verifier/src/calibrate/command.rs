@@ -15,6 +15,8 @@ use super::staged::Stage;
 use super::trials::{CLEAN_RUNS, FAULT_RUNS, Staged, Trial};
 use super::{Calibration, Goal, Size, floors, goals, missing, page, summary};
 
+/// All that is known, which a later run of the command goes on from.
+const RAW: &str = "calibration.json";
 /// The rows for `data/floors.csv`.
 const FLOORS: &str = "floors.csv";
 
@@ -33,8 +35,54 @@ pub struct CalibrateArgs {
     /// Runs with each fault, which must be noticed; with fewer than 20 no floor is made
     #[arg(long, value_name = "N", default_value_t = FAULT_RUNS, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     fault_runs: u32,
+    /// Only this part of it: measure, clean, or fault=NAME (bandwidth_hogs, memory_held, preloaded_shim,
+    /// one_poses_as_two, work_shrunk, memory_invented); may be named again and again. Without it, all that
+    /// is not done yet
+    #[arg(long = "part", value_name = "PART", value_parser = Part::parse)]
+    parts: Vec<Part>,
     #[command(flatten)]
     size: SizeArgs,
+}
+
+/// A part of a calibration that can be done on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Measure,
+    Clean,
+    Fault(Staged),
+}
+
+impl Part {
+    fn parse(text: &str) -> Result<Self, String> {
+        let named = |name: &str| {
+            Staged::FAULTS
+                .into_iter()
+                .find(|fault| fault.name() == name)
+        };
+        match text {
+            "measure" => Ok(Self::Measure),
+            "clean" => Ok(Self::Clean),
+            _ => text
+                .strip_prefix("fault=")
+                .and_then(named)
+                .map(Self::Fault)
+                .ok_or_else(|| "a part is measure, clean or fault=NAME".to_owned()),
+        }
+    }
+
+    /// The part in which something is staged.
+    const fn of(staged: Staged) -> Self {
+        match staged {
+            Staged::Nothing => Self::Clean,
+            fault => Self::Fault(fault),
+        }
+    }
+}
+
+impl CalibrateArgs {
+    fn wants(&self, part: Part) -> bool {
+        self.parts.is_empty() || self.parts.contains(&part)
+    }
 }
 
 /// What is done less of, to try the command out: no floor is made of a shortened calibration.
@@ -71,7 +119,8 @@ impl SizeArgs {
     }
 }
 
-/// Measures the GPUs of this machine and writes what they showed. Gives the exit status.
+/// Measures the GPUs of this machine, as far as an earlier run into the same folder did not, and writes
+/// what they showed. Gives the exit status.
 #[must_use]
 pub fn run(args: &CalibrateArgs) -> u8 {
     match calibrate(args) {
@@ -106,23 +155,30 @@ fn calibrate(args: &CalibrateArgs) -> Result<u8, String> {
             eprintln!("{why}");
         }
     };
-    let mut calibration = Calibration::measure(&mut node, kernels, args.size.size(), &keep);
-    let claims = node.inventory().gpus;
-    // The runs begin on empty GPUs.
+    let begun = Calibration::begin(&mut node, kernels, args.size.size());
+    let mut calibration = match read_raw(&args.out) {
+        Some(before) if begun.goes_on_from(&before) => before,
+        _ => begun,
+    };
+    if args.wants(Part::Measure) && !calibration.is_measured() {
+        calibration = calibration.measure(&mut node, &keep);
+    }
+    // The runs begin on empty GPUs, and without those that would hold up each until its deadlines.
     drop(node);
     let stage = Stage {
         agent: &agent,
         identity,
-        claims,
+        claims: calibration
+            .gpus
+            .iter()
+            .map(|gpu| gpu.claim.clone())
+            .collect(),
+        left_out: calibration.given_up(),
         size: args.size.size(),
         folder: args.out.clone(),
     };
-    // A GPU that was given up would hold up each of them until its deadlines.
-    if calibration.is_through() {
-        for trial in trials(&stage, args) {
-            calibration.trials.push(trial);
-            keep(&calibration);
-        }
+    if stage.left_out.len() < calibration.gpus.len() {
+        stage_all(&stage, args, &mut calibration, &keep);
     }
     write_raw(&args.out, &calibration)?;
     write(&args.out, "calibration.md", &page(&calibration))?;
@@ -156,30 +212,59 @@ fn write_raw(folder: &Path, calibration: &Calibration) -> Result<(), String> {
         missing: missing(calibration),
     };
     let text = serde_json::to_string_pretty(&raw).map_err(|why| why.to_string())?;
-    write(folder, "calibration.json", &text)
+    write(folder, RAW, &text)
 }
 
-/// All runs: one at the standard level for its time, then the clean ones and those with faults.
-fn trials<'a>(
-    stage: &'a Stage<'_>,
-    args: &'a CalibrateArgs,
-) -> impl Iterator<Item = Trial> + use<'a> {
+/// What an earlier run of the command wrote; none where it is not there, or of another form.
+fn read_raw(folder: &Path) -> Option<Calibration> {
+    let text = std::fs::read_to_string(folder.join(RAW)).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Does all runs that are wanted and not done: one at the standard level for its time, then the clean ones
+/// and those with faults.
+fn stage_all(
+    stage: &Stage<'_>,
+    args: &CalibrateArgs,
+    calibration: &mut Calibration,
+    keep: &dyn Fn(&Calibration),
+) {
     let clean = [
         (Staged::Nothing, Level::Standard, args.clean_runs.min(1)),
         (Staged::Nothing, Level::Quick, args.clean_runs),
     ];
     let faults = Staged::FAULTS.map(|fault| (fault, Level::Quick, args.fault_runs));
     let wanted = clean.into_iter().chain(faults);
-    wanted
-        .filter(|(_, _, runs)| *runs > 0)
-        .map(|(staged, level, runs)| {
-            eprintln!(
-                "{runs} runs at level {} with {} staged",
-                level.as_str(),
-                staged.words()
-            );
-            stage.trial(staged, level, runs)
-        })
+    let wanted = wanted.filter(|(staged, _, _)| args.wants(Part::of(*staged)));
+    for (staged, level, runs) in wanted.filter(|(_, _, runs)| *runs > 0) {
+        let is_it = |trial: &Trial| (trial.staged, trial.level) == (staged, level);
+        let at = match calibration.trials.iter().position(is_it) {
+            Some(at) => at,
+            None => {
+                calibration.trials.push(Trial::new(staged, level));
+                calibration.trials.len() - 1
+            }
+        };
+        let left = runs.saturating_sub(calibration.trials[at].runs);
+        if left == 0 {
+            continue;
+        }
+        eprintln!(
+            "{left} runs at level {} with {} staged",
+            level.as_str(),
+            staged.words()
+        );
+        for _ in 0..left {
+            let goes_on = stage.add_run(&mut calibration.trials[at]);
+            keep(calibration);
+            if !goes_on {
+                break;
+            }
+        }
+    }
+    // In whichever order they were done.
+    let place = |trial: &Trial| (trial.staged, trial.level != Level::Standard);
+    calibration.trials.sort_by_key(place);
 }
 
 fn make_folder(folder: &Path) -> Result<(), String> {
@@ -199,6 +284,9 @@ fn forget(folder: &Path, name: &str) -> Result<(), String> {
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<(), String> {
-    let path = folder.join(name);
-    std::fs::write(&path, text).map_err(|why| format!("cannot write {}: {why}", path.display()))
+    // Whole or not at all: whoever goes on from it must be able to read it.
+    let (path, unfinished) = (folder.join(name), folder.join(format!("{name}.new")));
+    let written =
+        std::fs::write(&unfinished, text).and_then(|()| std::fs::rename(&unfinished, &path));
+    written.map_err(|why| format!("cannot write {}: {why}", path.display()))
 }

@@ -1,17 +1,18 @@
 //! What is done on one GPU.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use market::verification::{Digest, Pattern};
 
-use super::played::play;
 use super::{GpuCalibration, Pass, Size, TensorCalibration};
 use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::prf::{Purpose, Stream};
 use crate::probe::burn::BurnWork;
-use crate::tensor::{Format, TensorWork};
+use crate::tensor::{Format, LibraryRun, TensorWork};
+use crate::vectors::all;
 
 /// How long each part may take by the host's clock.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1_800);
@@ -19,44 +20,52 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1_800);
 /// Of the memory that can be had, what is filled: comparing and hashing it needs a little more.
 const FILLED_PERMILLE: u64 = 975;
 
-/// Measures a GPU part by part; `keep` is given what is known after each. One that does not do its work
-/// is given up, and says why.
+/// Measures a GPU part by part, from where it came before; `keep` is given what is known after each. One
+/// that does not do its work is given up, and says why. `link` is whose turn it is on the host link.
 pub(super) fn measure_gpu(
-    gpu: u32,
-    device: &mut dyn Device,
-    size: &Size,
+    (gpu, device): (u32, &mut dyn Device),
+    (size, link): (&Size, &Mutex<()>),
+    mut shown: GpuCalibration,
     keep: &dyn Fn(&GpuCalibration),
-) -> GpuCalibration {
-    let mut shown = GpuCalibration::of(device.claim());
+) {
     let work = Work {
         gpu,
         size,
+        link,
         // Nobody has to guess these inputs: whoever measures again gets the same checksums.
         secret: Digest([0x5A; 32]),
     };
-    for part in PARTS {
-        device.set_deadline(Instant::now() + PATIENCE + size.burn);
+    shown.stopped = None;
+    while let Some(part) = PARTS.get(shown.parts as usize) {
+        work.allow(device);
         if let Err(error) = part(&work, device, &mut shown) {
             shown.stopped = Some(error.what);
             break;
         }
+        shown.parts += 1;
         keep(&shown);
     }
     keep(&shown);
-    shown
+}
+
+/// Whether all parts of the work on a GPU came to their end.
+pub(super) fn is_through(shown: &GpuCalibration) -> bool {
+    shown.stopped.is_none() && shown.parts as usize == PARTS.len()
 }
 
 /// What the parts have in common.
 struct Work<'a> {
     gpu: u32,
     size: &'a Size,
+    link: &'a Mutex<()>,
     secret: Digest,
 }
 
 type Part = fn(&Work<'_>, &mut dyn Device, &mut GpuCalibration) -> Result<(), DeviceError>;
 
-/// All parts, in their order: the load heats the card, so that it comes last.
-const PARTS: [Part; 8] = [
+/// All parts, in their order: the load heats the card, so that it comes last. Each begins anew, whatever
+/// it came to before.
+const PARTS: [Part; 10] = [
     |_, device, shown| {
         shown.facts = Some(device.observe()?);
         shown.allocatable_mib = device.allocatable_mib()?;
@@ -64,14 +73,23 @@ const PARTS: [Part; 8] = [
     },
     passes,
     rates,
-    |_, device, shown| play(device, &mut shown.vectors),
+    host_link,
+    |_, device, shown| {
+        shown.vectors.clear();
+        for vector in all() {
+            shown.vectors.extend(device.play(&vector)?);
+        }
+        Ok(())
+    },
     |work, device, shown| {
+        shown.exact.clear();
         for _ in 0..work.size.samples {
             shown.exact.push(device.multiply(&work.inputs())?);
         }
         Ok(())
     },
     |work, device, shown| {
+        shown.tensor.clear();
         for format in Format::ALL {
             let of_format = tensor_products(device, work.inputs(), format, work.size)?;
             shown.tensor.extend(of_format);
@@ -82,10 +100,27 @@ const PARTS: [Part; 8] = [
         shown.collective_library = device.collective_library()?;
         Ok(())
     },
+    |work, device, shown| {
+        // The products left memory empty.
+        let bytes = work.size.memory_bytes / 2;
+        shown.framework = Some(device.framework_copies(bytes, work.size.samples));
+        Ok(())
+    },
     load,
 ];
 
 impl Work<'_> {
+    /// Allows a part its time.
+    fn allow(&self, device: &mut dyn Device) {
+        device.set_deadline(Instant::now() + PATIENCE + self.size.burn);
+    }
+
+    /// Fills memory with what the rates stream through.
+    fn fill(&self, device: &mut dyn Device, shown: &GpuCalibration) -> Result<(), DeviceError> {
+        let contents = Contents::derive(&self.secret, self.gpu, Pattern::Prf);
+        device.fill(&contents, self.filled_bytes(shown)).map(|_| ())
+    }
+
     fn inputs(&self) -> GemmInputs {
         GemmInputs {
             n: self.size.n,
@@ -109,6 +144,7 @@ fn passes(
     shown: &mut GpuCalibration,
 ) -> Result<(), DeviceError> {
     let bytes = work.filled_bytes(shown);
+    shown.passes.clear();
     for pattern in [
         Pattern::Prf,
         Pattern::Complement,
@@ -131,13 +167,15 @@ fn passes(
     Ok(())
 }
 
-/// The rates of memory and of the host link. Memory is as the passes left it.
+/// The rates of memory.
 fn rates(
     work: &Work<'_>,
     device: &mut dyn Device,
     shown: &mut GpuCalibration,
 ) -> Result<(), DeviceError> {
+    work.fill(device, shown)?;
     device.room_for_streams()?;
+    shown.copy_mb_per_s.clear();
     for sample in 0..work.size.samples {
         shown.copy_mb_per_s.push(device.copy_mb_per_s(sample)?);
     }
@@ -145,12 +183,40 @@ fn rates(
         (Rate::DriverCopy, &mut shown.driver_copy_mb_per_s),
         (Rate::Read, &mut shown.read_mb_per_s),
         (Rate::Triad, &mut shown.triad_mb_per_s),
+    ] {
+        sampled(work, device, rate, samples)?;
+    }
+    Ok(())
+}
+
+/// The rates of the host link, while no other GPU measures its own.
+fn host_link(
+    work: &Work<'_>,
+    device: &mut dyn Device,
+    shown: &mut GpuCalibration,
+) -> Result<(), DeviceError> {
+    work.fill(device, shown)?;
+    let _turn = work.link.lock().unwrap_or_else(PoisonError::into_inner);
+    // The others took their time.
+    work.allow(device);
+    for (rate, samples) in [
         (Rate::FromHost, &mut shown.from_host_mb_per_s),
         (Rate::ToHost, &mut shown.to_host_mb_per_s),
     ] {
-        for sample in 0..work.size.samples {
-            samples.extend(device.rate_mb_per_s(rate, sample)?);
-        }
+        sampled(work, device, rate, samples)?;
+    }
+    Ok(())
+}
+
+fn sampled(
+    work: &Work<'_>,
+    device: &mut dyn Device,
+    rate: Rate,
+    samples: &mut Vec<u64>,
+) -> Result<(), DeviceError> {
+    samples.clear();
+    for sample in 0..work.size.samples {
+        samples.extend(device.rate_mb_per_s(rate, sample)?);
     }
     Ok(())
 }
@@ -203,8 +269,10 @@ fn tensor_products(
         };
         gflops.push(run.gflops);
         checksums.extend(run.checksums);
-        // In turns, so that both meet the same heat.
-        library.push(device.library_products(&work)?);
+        // In turns, so that both meet the same heat; what failed once is not waited for again.
+        if !matches!(library.last(), Some(LibraryRun::Failed { .. })) {
+            library.push(device.library_products(&work)?);
+        }
     }
     let checksum = checksums.first().copied();
     let different = checksums

@@ -2,9 +2,15 @@
 
 use std::fmt::Write as _;
 
+use market::verification::Pattern;
+
 use super::goals::why_not;
-use super::{Calibration, GpuCalibration, figures, goals, median, missing};
+use super::rows::figures;
+use super::{Calibration, GpuCalibration, goals, median, missing};
+use crate::framework::FrameworkRun;
+use crate::prf::SLOW_LINKS;
 use crate::tensor::LibraryRun;
+use crate::vectors::Played;
 
 /// What no run on one machine shows.
 const UNPROVEN: &str = "\
@@ -31,7 +37,7 @@ pub fn page(calibration: &Calibration) -> String {
         calibration.driver,
         calibration.kernels,
         calibration.agent_sha256,
-        calibration.commit.unwrap_or("unknown"),
+        calibration.commit.as_deref().unwrap_or("unknown"),
     );
     if let Err(why) = calibration.check() {
         // Writing to a string does not fail, here and below.
@@ -57,9 +63,10 @@ pub fn page(calibration: &Calibration) -> String {
                 pass.pattern, shown.allocatable_mib, pass.fill_ms, pass.compare_ms
             );
         }
+        page.push_str(&slow_links(shown));
         let _ = writeln!(page, "| hash of all memory | {} | ms |", shown.digest_ms);
         let (vectors, equal) = (&shown.vectors, |equal| {
-            let same = |vector: &&super::Played| vector.equal == equal;
+            let same = |vector: &&Played| vector.is_equal() == equal;
             shown.vectors.iter().filter(same).count()
         });
         let _ = writeln!(
@@ -70,8 +77,8 @@ pub fn page(calibration: &Calibration) -> String {
             equal(Some(false)),
             equal(None)
         );
-        for vector in vectors.iter().filter(|v| v.equal == Some(false)) {
-            let _ = writeln!(page, "| differs: vector {} | | |", vector.name);
+        for vector in vectors.iter().filter(|v| v.is_equal() == Some(false)) {
+            let _ = writeln!(page, "| differs: vector {vector} | | |");
         }
         for tensor in &shown.tensor {
             let _ = writeln!(
@@ -138,6 +145,21 @@ pub fn summary(calibration: &Calibration) -> String {
     text
 }
 
+/// How long the slow fill is meant to take. Units: ms.
+const SLOW_FILL_MS: u64 = 4_000;
+
+/// How often the slow fill would go through its function in as long as it is meant to take.
+fn slow_links(shown: &GpuCalibration) -> String {
+    let mut slow = shown.passes.iter().filter(|p| p.pattern == Pattern::Slow);
+    let Some(fill_ms) = slow.next().map(|pass| pass.fill_ms.max(1)) else {
+        return String::new();
+    };
+    let links = u64::from(SLOW_LINKS) * SLOW_FILL_MS / fill_ms;
+    format!(
+        "| slow fill: links that would take {SLOW_FILL_MS} ms; it has {SLOW_LINKS} | {links} | |\n"
+    )
+}
+
 /// What was measured between GPUs.
 fn links(calibration: &Calibration) -> String {
     let Some(links) = &calibration.links else {
@@ -194,16 +216,31 @@ fn beside(shown: &GpuCalibration) -> String {
         median(&shown.driver_copy_mb_per_s),
     );
     let mut rows = format!("| copy by the driver | {copies} | MB/s |\n");
+    let framework = match &shown.framework {
+        None => "not come to".to_owned(),
+        Some(FrameworkRun::Measured {
+            framework,
+            mb_per_s,
+        }) => {
+            let shares = share(median(&shown.copy_mb_per_s), median(mb_per_s));
+            format!("{framework}: {shares}")
+        }
+        Some(other) => format!(
+            "{}; the driver's copy stands in for it",
+            other.why_not().unwrap_or_default()
+        ),
+    };
+    // Writing to a string does not fail, here and below.
+    let _ = writeln!(rows, "| copy by a framework | {framework} | MB/s |");
     for tensor in &shown.tensor {
         let said = match tensor.library.first() {
             None | Some(LibraryRun::NotInstalled) => "not installed".to_owned(),
-            Some(LibraryRun::Measured { library, .. }) => {
+            Some(LibraryRun::Measured { library, way, .. }) => {
                 let shares = share(median(&tensor.gflops), tensor.library_gflops());
-                format!("{library}: {shares}")
+                format!("{library} ({way}): {shares}")
             }
             Some(_) => why_not(tensor),
         };
-        // Writing to a string does not fail.
         let _ = writeln!(
             rows,
             "| {:?} by cuBLASLt | {said} | GFLOPS |",

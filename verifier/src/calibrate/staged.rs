@@ -30,6 +30,8 @@ pub struct Stage<'a> {
     pub identity: NodeIdentity,
     /// What its GPUs claim to be.
     pub claims: Vec<GpuClaim>,
+    /// GPUs that were given up and take no part, by their numbers.
+    pub left_out: Vec<u32>,
     /// How much is done.
     pub size: Size,
     /// Where the order and the library that lies are written.
@@ -37,25 +39,28 @@ pub struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// So many runs with the same thing staged. A run that does not come to its end is the last one.
-    #[must_use]
-    pub fn trial(&self, staged: Staged, level: Level, runs: u32) -> Trial {
-        let mut trial = Trial::new(staged, level);
-        for _ in 0..runs {
-            let began = Instant::now();
-            match self.run(staged, level) {
-                Ok((attestation, guests_mb_per_s)) => {
-                    trial.guests_mb_per_s.extend(guests_mb_per_s);
-                    let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                    trial.count(&attestation, elapsed_ms);
-                }
-                Err(why) => {
-                    trial.not_staged = Some(why);
-                    break;
-                }
+    /// Makes one more run with the same thing staged. Gives whether it came to its end.
+    pub fn add_run(&self, trial: &mut Trial) -> bool {
+        let began = Instant::now();
+        let ended = self.run(trial.staged, trial.level);
+        let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let why = match ended {
+            Ok((attestation, guests_mb_per_s)) => {
+                trial.guests_mb_per_s.extend(guests_mb_per_s);
+                trial.count(&attestation, elapsed_ms);
+                None
             }
-        }
-        trial
+            Err(why) => Some(why),
+        };
+        trial.not_staged = why;
+        trial.not_staged.is_none()
+    }
+
+    /// The GPUs that take part, with their numbers.
+    fn gpus(&self) -> Vec<(u32, &GpuClaim)> {
+        let all = (0..).zip(&self.claims);
+        all.filter(|(gpu, _)| !self.left_out.contains(gpu))
+            .collect()
     }
 
     /// A run, and how fast those streamed meanwhile who were to. Units: 1e6 bytes per second.
@@ -63,21 +68,26 @@ impl Stage<'_> {
         let order = self.order(level)?;
         let mut guests_mb_per_s = Vec::new();
         let attestation = match staged {
-            Staged::Nothing => self.unmodified(&order, None),
+            Staged::Nothing if self.left_out.is_empty() => self.unmodified(&order, None),
+            Staged::Nothing => alone(&mut self.open()?, order),
+            Staged::PreloadedShim if !self.left_out.is_empty() => {
+                Err("it stands before the agent as anybody starts it, with all GPUs".to_owned())
+            }
             Staged::PreloadedShim => self.unmodified(&order, Some(&shim::build(&self.folder)?)),
             Staged::BandwidthHogs => {
                 let mut node = self.open()?;
-                let hogs = Guests::streaming(self.agent, &self.identity.root, &self.claims)?;
+                let hogs = Guests::streaming(self.agent, &self.identity.root, &self.gpus())?;
                 let attestation = alone(&mut node, patched::beside_others(order));
                 guests_mb_per_s = hogs.rates();
                 attestation
             }
             Staged::MemoryHeld => {
-                let _holders = Guests::holding(self.agent, &self.identity.root, &self.claims)?;
+                let _holders = Guests::holding(self.agent, &self.identity.root, &self.gpus())?;
                 alone(&mut self.open()?, order)
             }
             Staged::OnePosesAsTwo => {
-                let mut node = patched::posing(self.open()?, self.agent, &self.identity.root)?;
+                let mut node =
+                    patched::posing(self.open()?, self.agent, &self.identity.root, &self.gpus())?;
                 alone(&mut node, patched::for_twice_the_gpus(order))
             }
             Staged::WorkShrunk => {
@@ -94,10 +104,11 @@ impl Stage<'_> {
 
     /// What is ordered of the node: what its level wants, or as much less as the sizes say.
     fn order(&self, level: Level) -> Result<VerificationOrder, String> {
-        let named = self.claims.first().and_then(|claim| named_gpu(&claim.name));
+        let gpus = self.gpus();
+        let named = gpus.first().and_then(|(_, claim)| named_gpu(&claim.name));
         let gpu = named.ok_or("the catalogue knows no GPU of this name")?;
         // No node has so many.
-        let mut expected = expected_node(gpu, self.claims.len() as u32);
+        let mut expected = expected_node(gpu, gpus.len() as u32);
         let most_mib = u32::try_from(self.size.memory_bytes >> 20).unwrap_or(u32::MAX);
         expected.memory_mib = expected.memory_mib.min(most_mib);
         let mut order = order_for(expected, 0, level, Mode::Real);
@@ -108,7 +119,8 @@ impl Stage<'_> {
     }
 
     fn open(&self) -> Result<Node, String> {
-        open_node(self.agent, self.identity.clone()).map_err(|why| why.to_string())
+        let node = open_node(self.agent, self.identity.clone()).map_err(|why| why.to_string())?;
+        Ok(patched::without(node, &self.left_out))
     }
 
     /// Starts the agent as anybody would, perhaps with a library before all others.

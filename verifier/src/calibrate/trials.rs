@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use market::attestation::{Attestation, Outcome, Weight};
 use market::verification::Level;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Runs with nothing staged, at level `quick`, without which no floor is made.
 pub const CLEAN_RUNS: u32 = 50;
@@ -13,7 +13,7 @@ pub const CLEAN_RUNS: u32 = 50;
 pub const FAULT_RUNS: u32 = 20;
 
 /// What is done to a card, or to the agent on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Staged {
     /// Nothing: the run must pass.
@@ -43,6 +43,20 @@ impl Staged {
         Self::MemoryInvented,
     ];
 
+    /// As it is named where a part is chosen.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::BandwidthHogs => "bandwidth_hogs",
+            Self::MemoryHeld => "memory_held",
+            Self::PreloadedShim => "preloaded_shim",
+            Self::OnePosesAsTwo => "one_poses_as_two",
+            Self::WorkShrunk => "work_shrunk",
+            Self::MemoryInvented => "memory_invented",
+        }
+    }
+
     /// In words.
     #[must_use]
     pub const fn words(self) -> &'static str {
@@ -59,7 +73,7 @@ impl Staged {
 }
 
 /// Runs with the same thing staged.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Trial {
     /// What was staged.
     pub staged: Staged,

@@ -271,6 +271,11 @@ impl CudaGpu {
         Buffer::zeroed(bytes).map_err(|error| self.error(error))
     }
 
+    /// Makes a buffer zero: what is not written must not pass as what was there before.
+    pub fn empty(&self, buffer: &Buffer) -> Result<(), DeviceError> {
+        buffer.clear().map_err(|error| self.error(error))
+    }
+
     /// The checksum of so many words, which is that of [`crate::gemm::checksum`].
     pub fn checksum(
         &mut self,

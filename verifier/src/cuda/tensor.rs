@@ -92,7 +92,7 @@ impl CudaGpu {
         let sums = self.zeroed(8 * u64::from(work.checked.max(1)))?;
         for at in 0..u64::from(work.checked) {
             // A product that is not written must not pass as the one before.
-            self.forget(&ready.product)?;
+            self.empty(&ready.product)?;
             self.multiply_tiles(&ready)?;
             let entries = ready.product.bytes / 4;
             let arguments = [
@@ -125,16 +125,17 @@ impl CudaGpu {
         let Some(kernel) = carried(format, self.capability).next() else {
             return Ok(None);
         };
-        self.ready_by(kernel, inputs, format, most).map(Some)
+        let how = (most, walk(inputs));
+        self.ready_by(kernel, inputs, format, how).map(Some)
     }
 
-    /// As [`Self::ready`], for one of the kernels.
+    /// As [`Self::ready`], for one of the kernels and one of its ways.
     pub fn ready_by(
         &mut self,
         kernel: Kernel,
         inputs: &GemmInputs,
         format: Format,
-        most: u8,
+        (most, walk): (u8, u32),
     ) -> Result<Ready, DeviceError> {
         let packed = self.packed_inputs(inputs, format, most)?;
         let n = inputs.n;
@@ -151,7 +152,7 @@ impl CudaGpu {
             Argument::from(&product),
             Argument::from(n),
             Argument::from(packed.depth),
-            Argument::from(walk(inputs)),
+            Argument::from(walk),
         ];
         Ok(Ready {
             kernel,
@@ -214,10 +215,6 @@ impl CudaGpu {
         } else {
             Err(self.failed("its clock stands still"))
         }
-    }
-
-    fn forget(&self, buffer: &Buffer) -> Result<(), DeviceError> {
-        buffer.clear().map_err(|error| self.error(error))
     }
 }
 

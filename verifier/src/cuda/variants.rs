@@ -8,9 +8,11 @@ use crate::gemm::GemmInputs;
 use crate::prf::Stream;
 
 /// Kernels that compute the same product in other ways.
-const EXACT_KERNELS: [&str; 2] = ["gemm_exact", "gemm_exact_back"];
+pub(super) const EXACT_KERNELS: [&str; 2] = ["gemm_exact", "gemm_exact_back"];
 /// The ways over the tiles of a product on the tensor units: bits that turn its rows and its columns round.
-const WALKS: u32 = 4;
+pub(super) const WALKS: u32 = 4;
+/// Upwards and down, as the kernels take it.
+pub(super) const DIRECTIONS: [u32; 2] = [0, 1];
 /// Where a stream may begin is a multiple of this, so that warps keep to whole lines. Units: vectors.
 const TURN_MULTIPLE: u64 = 32;
 

@@ -15,6 +15,7 @@ use crate::gemm::GemmInputs;
 use crate::memory::{Contents, hash_point};
 use crate::probe::burn::{BurnWork, Burned, curve, summary};
 use crate::tensor::{Format, LibraryRun, TensorRun, TensorWork};
+use crate::vectors::{Played, Vector};
 
 const MIB: u64 = 1 << 20;
 /// What the search for allocatable memory goes down by. Units: bytes.
@@ -37,7 +38,7 @@ const fn pattern_number(pattern: Pattern) -> u32 {
 impl CudaGpu {
     /// What a kernel finds different in memory from its contents; `down` is whether it begins at the
     /// highest address.
-    fn differences(
+    pub fn differences(
         &mut self,
         kernel: &'static str,
         contents: &Contents,
@@ -64,6 +65,63 @@ impl CudaGpu {
             bad_words: found[0],
             lowest_bad_offset: (found[0] > 0).then(|| found[1].saturating_mul(4)),
         })
+    }
+
+    /// Fills memory, from the highest address on where `down`.
+    pub fn fill_by(
+        &mut self,
+        contents: &Contents,
+        bytes: u64,
+        down: u32,
+    ) -> Result<u64, DeviceError> {
+        self.product = None;
+        let memory = match self.memory.take_if(|memory| memory.bytes == bytes) {
+            Some(memory) => memory,
+            None => {
+                self.memory = None;
+                self.buffer(bytes)?
+            }
+        };
+        let blocks = bytes / 16;
+        let arguments = [
+            Argument::from(&memory),
+            Argument::from(blocks),
+            Argument::from(contents.stream),
+            Argument::from(pattern_number(contents.pattern)),
+            Argument::from(down),
+        ];
+        self.memory = Some(memory);
+        [self.drawn, ..] = contents.stream.parameters();
+        self.launch("memory_fill", self.grid(blocks), &arguments)?;
+        self.wait()?;
+        Ok(bytes)
+    }
+
+    /// Hashes memory, the last block first where `down`.
+    pub fn digests_by(
+        &mut self,
+        block_bytes: u32,
+        key: &Digest,
+        down: u32,
+    ) -> Result<Vec<Word64>, DeviceError> {
+        let memory = Argument::from(self.filled()?);
+        let blocks = self.filled()?.bytes / u64::from(block_bytes);
+        let digests = self.buffer(blocks.max(1) * 8)?;
+        let arguments = [
+            memory,
+            Argument::from(blocks),
+            Argument::from(block_bytes / 16),
+            Argument::from(hash_point(key).value()),
+            Argument::from(down),
+            Argument::from(&digests),
+        ];
+        // One thread block for a block of memory at a time.
+        let grid = self.grid(blocks.saturating_mul(u64::from(THREADS)));
+        self.launch("memory_digest", grid, &arguments)?;
+        self.wait()?;
+        let digests = digests.read::<u64>(blocks as usize);
+        let digests = digests.map_err(|error| self.error(error))?;
+        Ok(digests.into_iter().map(Word64).collect())
     }
 }
 
@@ -109,27 +167,7 @@ impl Device for CudaGpu {
     }
 
     fn fill(&mut self, contents: &Contents, bytes: u64) -> Result<u64, DeviceError> {
-        self.product = None;
-        let memory = match self.memory.take_if(|memory| memory.bytes == bytes) {
-            Some(memory) => memory,
-            None => {
-                self.memory = None;
-                self.buffer(bytes)?
-            }
-        };
-        let blocks = bytes / 16;
-        let arguments = [
-            Argument::from(&memory),
-            Argument::from(blocks),
-            Argument::from(contents.stream),
-            Argument::from(pattern_number(contents.pattern)),
-            Argument::from(goes_down(&contents.stream)),
-        ];
-        self.memory = Some(memory);
-        [self.drawn, ..] = contents.stream.parameters();
-        self.launch("memory_fill", self.grid(blocks), &arguments)?;
-        self.wait()?;
-        Ok(bytes)
+        self.fill_by(contents, bytes, goes_down(&contents.stream))
     }
 
     fn compare(&mut self, contents: &Contents) -> Result<PatternCheck, DeviceError> {
@@ -145,24 +183,7 @@ impl Device for CudaGpu {
         block_bytes: u32,
         key: &Digest,
     ) -> Result<Vec<Word64>, DeviceError> {
-        let memory = Argument::from(self.filled()?);
-        let blocks = self.filled()?.bytes / u64::from(block_bytes);
-        let digests = self.buffer(blocks.max(1) * 8)?;
-        let arguments = [
-            memory,
-            Argument::from(blocks),
-            Argument::from(block_bytes / 16),
-            Argument::from(hash_point(key).value()),
-            Argument::from(hashes_down(key)),
-            Argument::from(&digests),
-        ];
-        // One thread block for a block of memory at a time.
-        let grid = self.grid(blocks.saturating_mul(u64::from(THREADS)));
-        self.launch("memory_digest", grid, &arguments)?;
-        self.wait()?;
-        let digests = digests.read::<u64>(blocks as usize);
-        let digests = digests.map_err(|error| self.error(error))?;
-        Ok(digests.into_iter().map(Word64).collect())
+        self.digests_by(block_bytes, key, hashes_down(key))
     }
 
     fn room_for_streams(&mut self) -> Result<(), DeviceError> {
@@ -194,6 +215,10 @@ impl Device for CudaGpu {
 
     fn library_products(&mut self, work: &TensorWork) -> Result<LibraryRun, DeviceError> {
         CudaGpu::library_products(self, work)
+    }
+
+    fn play(&mut self, vector: &Vector) -> Result<Vec<Played>, DeviceError> {
+        self.play_by_all(vector)
     }
 
     fn collective_library(&mut self) -> Result<Option<String>, DeviceError> {

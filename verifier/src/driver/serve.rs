@@ -83,6 +83,7 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
         Request::Stream { lasts } => plain(&device.stream(*lasts)),
         Request::Tensor(work) => plain(&device.tensor_products(work)),
         Request::LibraryTensor(work) => plain(&device.library_products(work)),
+        Request::Play(vector) => plain(&device.play(vector)),
         Request::CollectiveLibrary => plain(&device.collective_library()),
         Request::Burn(work) => plain(&device.burn(work)),
         Request::Observe => plain(&device.observe()),

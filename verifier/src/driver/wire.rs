@@ -13,6 +13,7 @@ use crate::memory::Contents;
 use crate::probe::burn::BurnWork;
 use crate::probe::links::LinkWork;
 use crate::tensor::TensorWork;
+use crate::vectors::Vector;
 
 /// The longest head that is read. Units: bytes.
 const LONGEST_HEAD: u32 = 1 << 20;
@@ -37,6 +38,7 @@ pub(super) enum Request {
     Stream { lasts: Duration },
     Tensor(TensorWork),
     LibraryTensor(TensorWork),
+    Play(Vector),
     CollectiveLibrary,
     Burn(BurnWork),
     Observe,

@@ -107,7 +107,7 @@ fn start(tool: &OsStr) -> io::Result<Child> {
 
 /// What it printed until it ended; nothing where it did not by then. How it ended does not matter: it
 /// ends in failure where a test failed.
-fn printed(child: &mut Child, deadline: Instant) -> Option<String> {
+pub(crate) fn printed(child: &mut Child, deadline: Instant) -> Option<String> {
     let output = child.stdout.take()?;
     let (sender, text) = mpsc::channel();
     // It ends with the process, or when that is ended.
@@ -128,7 +128,7 @@ fn printed(child: &mut Child, deadline: Instant) -> Option<String> {
 }
 
 /// Ends it with all that it started.
-fn end(child: &mut Child) {
+pub(crate) fn end(child: &mut Child) {
     // A process id is positive and fits.
     let group = Pid::from_raw(child.id() as i32);
     // A group that is gone is what is wanted, and a child that has ended is waited for.

@@ -4,6 +4,7 @@
 
 mod beside;
 mod calibration;
+mod calibration_parts;
 mod cheats;
 mod command;
 mod driver;
@@ -13,6 +14,7 @@ mod honest;
 mod http;
 mod machine;
 mod protocol;
+mod recorded;
 mod red_team;
 mod seeded;
 mod server;

@@ -35,9 +35,9 @@ impl Guests {
     /// Processes that each hold a part of a card's memory.
     ///
     /// Errors: why one does not, in words; here and below.
-    pub fn holding(agent: &Path, root: &Path, claims: &[GpuClaim]) -> Result<Self, String> {
+    pub fn holding(agent: &Path, root: &Path, gpus: &[(u32, &GpuClaim)]) -> Result<Self, String> {
         let mut guests = Self::none();
-        for (gpu, claim) in (0..).zip(claims) {
+        for &(gpu, claim) in gpus {
             let bytes = (u64::from(claim.memory_mib) << 20) * HELD_PERCENT / 100;
             guests._holders.push(filled(agent, root, gpu, bytes)?);
         }
@@ -45,9 +45,9 @@ impl Guests {
     }
 
     /// Processes that stream through memory until they end. They have begun when this returns.
-    pub fn streaming(agent: &Path, root: &Path, claims: &[GpuClaim]) -> Result<Self, String> {
+    pub fn streaming(agent: &Path, root: &Path, gpus: &[(u32, &GpuClaim)]) -> Result<Self, String> {
         let mut guests = Self::none();
-        for (gpu, claim) in (0..).zip(claims) {
+        for &(gpu, claim) in gpus {
             let bytes = (u64::from(claim.memory_mib) << 20) / HOG_SHARE;
             for _ in 0..HOGS {
                 let device = filled(agent, root, gpu, bytes)?;

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Instant;
 
-use market::verification::{Digest, GpuClaim, GpuFacts, NodeFacts, VerificationOrder, Word64};
+use market::verification::{
+    Digest, GpuClaim, GpuCounts, GpuFacts, NodeFacts, VerificationOrder, Word64,
+};
 
 use crate::device::{Device, DeviceError, Node, PatternCheck, Rate, Surroundings};
 use crate::driver::{RemoteDevice, Worker};
@@ -151,32 +153,64 @@ impl Device for Patched {
     }
 }
 
-/// A system that shows each GPU twice.
-struct Doubled(Box<dyn Surroundings>);
+/// A system that shows another number of GPUs, and none of the links between them.
+struct Recounted {
+    inner: Box<dyn Surroundings>,
+    count: fn(u32, u32) -> u32,
+    by: u32,
+}
 
-fn doubled(counts: &mut market::verification::GpuCounts) {
-    for count in [
-        &mut counts.kernel,
-        &mut counts.nvml,
-        &mut counts.cuda,
-        &mut counts.device_nodes,
-    ] {
-        *count = count.map(|count| 2 * count);
+impl Recounted {
+    fn around(
+        inner: Box<dyn Surroundings>,
+        count: fn(u32, u32) -> u32,
+        by: u32,
+    ) -> Box<dyn Surroundings> {
+        Box::new(Self { inner, count, by })
+    }
+
+    fn recount(&self, counts: &mut GpuCounts) {
+        for count in [
+            &mut counts.kernel,
+            &mut counts.nvml,
+            &mut counts.cuda,
+            &mut counts.device_nodes,
+        ] {
+            *count = count.map(|count| (self.count)(count, self.by));
+        }
     }
 }
 
-impl Surroundings for Doubled {
+impl Surroundings for Recounted {
     fn before(&mut self) -> NodeFacts {
-        let mut facts = self.0.before();
-        doubled(&mut facts.host.counts);
+        let mut facts = self.inner.before();
+        self.recount(&mut facts.host.counts);
         facts
     }
 
     fn after(&mut self, facts: &mut NodeFacts) {
-        self.0.after(facts);
+        self.inner.after(facts);
         if let Some(counts) = &mut facts.recount {
-            doubled(counts);
+            self.recount(counts);
         }
+    }
+}
+
+/// A node without some of its GPUs, of which nothing is said either.
+pub fn without(node: Node, left_out: &[u32]) -> Node {
+    if left_out.is_empty() {
+        return node;
+    }
+    let devices = (0..).zip(node.devices);
+    let devices = devices.filter(|(gpu, _)| !left_out.contains(gpu));
+    // No node has so many.
+    let fewer = left_out.len() as u32;
+    let recounted = |inner| Recounted::around(inner, u32::saturating_sub, fewer);
+    Node {
+        devices: devices.map(|(_, device)| device).collect(),
+        surroundings: node.surroundings.map(recounted),
+        troubles: Vec::new(),
+        ..node
     }
 }
 
@@ -193,17 +227,20 @@ pub fn patched(node: Node, patch: Patch) -> Node {
 /// count as many.
 ///
 /// Errors: why a GPU does not open a second time, in words.
-pub fn posing(mut node: Node, agent: &Path, root: &Path) -> Result<Node, String> {
-    // No node has so many.
-    for gpu in 0..node.devices.len() as u32 {
+pub fn posing(
+    mut node: Node,
+    agent: &Path,
+    root: &Path,
+    gpus: &[(u32, &GpuClaim)],
+) -> Result<Node, String> {
+    for &(gpu, _) in gpus {
         let worker = Worker::start(agent).map_err(|why| why.to_string())?;
         let again = RemoteDevice::open(worker, gpu, root).map_err(|why| why.to_string())?;
         node.devices
             .push(Patched::of(Box::new(again), Patch::Renames));
     }
-    node.surroundings = node
-        .surroundings
-        .map(|inner| -> Box<dyn Surroundings> { Box::new(Doubled(inner)) });
+    let recounted = |inner| Recounted::around(inner, u32::saturating_mul, 2);
+    node.surroundings = node.surroundings.map(recounted);
     Ok(node)
 }
 

@@ -1,0 +1,89 @@
+//! Raw reports of calibrations on real cards (`fixtures/calibration`), held against the vectors to which the
+//! reference is held too.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use market::verification::Word64;
+use verifier::calibrate::Calibration;
+use verifier::vectors::{Vector, all};
+
+use crate::calibration::{LEAST, one, run};
+use crate::machine::Machine;
+
+/// What each vector must come to, by the name under which it is reported.
+fn wanted() -> BTreeMap<String, Word64> {
+    let played = all().flat_map(|vector| match vector {
+        Vector::Product(product) => vec![product.played(String::new(), None)],
+        Vector::Memory(memory) => vec![memory.played(String::new(), &[], 0)],
+        Vector::Stream(arrays) => {
+            let results = [
+                ("copy", arrays.copied),
+                ("sum", arrays.triad),
+                ("read", arrays.sum),
+            ];
+            let played =
+                results.map(|(what, wanted)| arrays.played(what, String::new(), wanted, 0));
+            played.into()
+        }
+    });
+    played.map(|played| (played.name, played.wanted)).collect()
+}
+
+/// Replays a report: how many of its results are those of the vectors as they are now, or the first one that
+/// is not. Vectors that were changed since tell nothing.
+fn replayed(report: &Calibration) -> Result<usize, String> {
+    let wanted = wanted();
+    let mut same = 0;
+    for (gpu, shown) in report.gpus.iter().enumerate() {
+        for played in &shown.vectors {
+            let is_of_now = wanted.get(&played.name) == Some(&played.wanted);
+            match played.gave {
+                Some(gave) if is_of_now && gave == played.wanted => same += 1,
+                Some(gave) if is_of_now => {
+                    return Err(format!("GPU {gpu}: {played} gave {gave:?}"));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(same)
+}
+
+#[test]
+fn what_real_cards_gave_is_what_the_reference_gives() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/calibration");
+    let files = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+    let files = files.map(|file| file.path());
+    let files: Vec<_> = files
+        .filter(|path| path.extension().is_some_and(|kind| kind == "json"))
+        .collect();
+    if files.is_empty() {
+        eprintln!("no calibration of a real card is recorded: nothing was replayed");
+    }
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a file");
+        let report: Calibration = serde_json::from_str(&text).expect("a raw report");
+        let file = file.display();
+        assert!(!report.simulated, "{file} was not measured on a card");
+        let same = replayed(&report).unwrap_or_else(|wrong| panic!("{file}: {wrong}"));
+        assert!(same > 0, "{file} has no vector of today");
+    }
+}
+
+#[test]
+fn a_report_with_one_wrong_bit_is_told() {
+    let done = run(&Machine::new(&one(|_| {})), &LEAST, (0, 0));
+    let text = done.text("calibration.json");
+    let mut report: Calibration = serde_json::from_str(&text).expect("a raw report");
+    let vectors = report.gpus[0].vectors.len();
+    assert_eq!(replayed(&report), Ok(vectors));
+    for at in [0, vectors / 2, vectors - 1] {
+        let played = &mut report.gpus[0].vectors[at];
+        let right = played.gave;
+        played.gave = Some(Word64(played.wanted.0 ^ 1));
+        let (name, told) = (played.to_string(), replayed(&report));
+        assert!(told.is_err_and(|told| told.contains(&name)), "{name}");
+        report.gpus[0].vectors[at].gave = right;
+    }
+}
