@@ -285,7 +285,7 @@ impl Reader<'_> {
                     (all / f64::from(facts.replicas.expect("copies")), asked)
                 }
             };
-            need = wanted;
+            need = wanted * self.demand["growth"].as_f64().unwrap_or(1.0);
             *rooms.entry(offer.provider.to_string()).or_default() +=
                 each * copies * f64::from(free);
         }
