@@ -299,7 +299,8 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
                 other.asked_usd_per_million_tokens,
                 other.usd_per_million_tokens,
             ];
-            let [asked, with] = tokens.map(|price| price.map(|price| price.to_string()));
+            let [asked, with] =
+                tokens.map(|price| price.map(|price| price.to_decimal().round_dp(4).to_string()));
             lines.push(plan_lines::alternative(
                 other.weights.as_str(),
                 &other.price_usd_hour.to_string(),
