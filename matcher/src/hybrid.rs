@@ -3,15 +3,19 @@
 //! Both halves are searched as demands of their own ([`crate::search()`]); every pair of what was
 //! found is then priced as a whole: the run, the time that its nodes wait while the weights leave
 //! them, the egress, and the fleet over one span that is the same for all pairs. Pairs rank by
-//! what the whole costs. The amounts are sums of `rate × GPU-seconds`, rounded half to even once for
+//! what the whole costs. What a tenant has paid for already is given to the half that makes the whole
+//! cheaper, never to both (`halves`). The amounts are sums of `rate × GPU-seconds`, rounded half to even once for
 //! each line, so whoever has the answer can add them up again. What it is compared with stands in `baselines`.
 
 mod baselines;
 mod bill;
+mod halves;
 mod staging;
 
 #[cfg(test)]
 mod tests;
+
+use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Demand, Half, HybridDemand, ServeHalf};
@@ -28,6 +32,7 @@ use crate::snapshot::Snapshot;
 
 use baselines::baselines;
 use bill::Reckoning;
+use halves::search_half;
 
 /// How many pairs are shown.
 const PAIRS_SHOWN: usize = 10;
@@ -102,6 +107,10 @@ pub struct HybridBill {
     pub interconnect_premium_usd: Option<Money>,
     /// What the whole costs: run, staging, egress and fleet. Units: US dollars.
     pub total_usd: Money,
+    /// What it would cost more at the offers' own prices, if nothing of it were paid for already; nothing
+    /// is said where nothing is. Units: US dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_capacity_saves_usd: Option<Money>,
 }
 
 /// The way of the weights to one site of the fleet; each site gets them once.
@@ -178,7 +187,7 @@ pub struct HybridSearch<'a> {
     pub held: &'a Held,
     /// The time.
     pub now: DateTime<Utc>,
-    /// How the halves are searched.
+    /// How the halves are searched ([`SearchOptions::of_half`]).
     pub options: &'a SearchOptions,
     /// The work that may still be spent on the plan.
     pub budget: &'a Budget,
@@ -186,25 +195,21 @@ pub struct HybridSearch<'a> {
 
 /// Finds a training run and the fleet that follows it.
 ///
-/// `find` finds the candidates of a half, which is a demand of its own.
+/// `find` finds the candidates of a half, which is a demand of its own, as these options have it: they
+/// are those of `search` but for what of the tenant's commitments may be taken.
 /// Errors: [`MatchError`], for a half that cannot be matched whatever is on sale.
 pub fn search_hybrid(
     search: &HybridSearch<'_>,
     demand: &HybridDemand,
-    find: impl Fn(&Demand) -> Result<Plan, MatchError>,
+    find: impl Fn(&Demand, &SearchOptions) -> Result<Plan, MatchError>,
 ) -> Result<Plan, MatchError> {
     let train_demand = bill::train_in_time(demand);
-    let train = find(&Demand::Train(train_demand.clone()))?;
-    let serve_demand = serve_after(demand, search.now, &train);
-    let serve = find(&serve_demand.clone().into())?;
-    let reckoning = Reckoning::new(demand, search.now, &train.candidates)?;
+    let train = search_half(&Demand::Train(train_demand.clone()), search.options, &find)?;
+    let serve_demand = serve_after(demand, search.now, &train.candidates);
+    let serve = search_half(&serve_demand.clone().into(), search.options, &find)?;
+    let (mut runs, mut fleets) = (train.candidates, serve.candidates);
+    let reckoning = Reckoning::new(demand, search.now, &runs)?;
 
-    let mut runs = train.candidates;
-    let left_out = search.options.own.commitments.len();
-    if let Some(first) = runs.first_mut().filter(|_| left_out > 0) {
-        first.reasons.push(without_commitments(left_out));
-    }
-    let mut fleets = serve.candidates;
     let plain = reckoning.cheapest_plain(&fleets);
     let found = baselines(search, &reckoning, &train_demand, &serve_demand, plain);
     let mut pairs = reckoning.pairs(&runs, &fleets, plain);
@@ -228,6 +233,9 @@ pub fn search_hybrid(
     }
     let best = pairs.first().map(|best| best.bill.total_usd);
     let shown = shown_pairs(&pairs, &runs, &fleets);
+    let (runs, run_ranks) = kept(runs, train.of_plan, shown.iter().map(|pair| pair.run));
+    let (fleets, fleet_ranks) = kept(fleets, serve.of_plan, shown.iter().map(|pair| pair.fleet));
+    let (train, serve) = (train.plan, serve.plan);
     let hybrid = HybridPlan {
         eligible_train: train.eligible,
         eligible_serve: serve.eligible,
@@ -237,8 +245,8 @@ pub fn search_hybrid(
         pairs: shown
             .into_iter()
             .map(|pair| HybridPair {
-                train_candidate: pair.run + 1,
-                serve_candidate: runs.len() + pair.fleet + 1,
+                train_candidate: run_ranks[&pair.run],
+                serve_candidate: runs.len() + fleet_ranks[&pair.fleet],
                 bill: pair.bill.clone(),
             })
             .collect(),
@@ -277,17 +285,18 @@ pub fn search_hybrid(
     })
 }
 
-/// What is said of commitments that no half takes ([`SearchOptions::of_half`]).
-fn without_commitments(left_out: usize) -> String {
-    format!(
-        "Nothing that is paid for already is taken here: {} left out, of which run and fleet would \
-         take the same; plan them apart to use {}",
-        match left_out {
-            1 => "1 commitment is".to_owned(),
-            all => format!("{all} commitments are"),
-        },
-        if left_out == 1 { "it" } else { "them" },
-    )
+/// The first so many candidates and those that stand in pairs, with the rank of each among them by the
+/// place where it stood.
+fn kept(
+    candidates: Vec<Candidate>,
+    first: usize,
+    paired: impl Iterator<Item = usize>,
+) -> (Vec<Candidate>, HashMap<usize, usize>) {
+    let paired: HashSet<usize> = paired.collect();
+    let all = candidates.into_iter().enumerate();
+    let kept = all.filter(|(at, _)| *at < first || paired.contains(at));
+    let (places, kept): (Vec<_>, Vec<_>) = kept.unzip();
+    (kept, places.into_iter().zip(1..).collect())
 }
 
 /// The best pairs, and behind them the best that can be ordered as a whole.
@@ -308,10 +317,10 @@ fn shown_pairs<'a>(
 }
 
 /// The fleet's half, sized for the time that the likeliest run leaves of a pile's limit.
-fn serve_after(demand: &HybridDemand, now: DateTime<Utc>, train: &Plan) -> ServeHalf {
+fn serve_after(demand: &HybridDemand, now: DateTime<Utc>, runs: &[Candidate]) -> ServeHalf {
     let mut serve = demand.serve_half();
     if let ServeHalf::ServeBatch(pile) = &mut serve
-        && let Some(best) = train.candidates.first()
+        && let Some(best) = runs.first()
         && let Some(seconds) = bill::run_seconds(best)
     {
         let weights = bill::weights_bytes_of(demand).unwrap_or(0);

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use market::capacity::{OpenCommitment, OwnCapacity};
+use market::capacity::OwnCapacity;
 use market::demand::{Demand, HybridDemand, Precision, ServeRealtimeDemand};
 use market::gpu::GpuSpec;
 use market::ids::OfferId;
@@ -84,20 +84,10 @@ impl Default for SearchOptions {
 }
 
 impl SearchOptions {
-    /// The same for a half of a hybrid demand: with nothing left of what is paid for, which both
-    /// halves would take, and with the cheapest first, whatever ties with it.
+    /// The same for a half of a hybrid demand: with the cheapest first, whatever ties with it.
     #[must_use]
     pub fn of_half(&self) -> Self {
-        let left = self.own.commitments.iter().filter(|one| one.nodes_left > 0);
-        let left_out = left.map(|one| OpenCommitment {
-            nodes_left: 0,
-            ..one.clone()
-        });
         Self {
-            own: Arc::new(OwnCapacity {
-                commitments: left_out.collect(),
-                accounts: self.own.accounts.clone(),
-            }),
             ties: false,
             ..self.clone()
         }
@@ -142,7 +132,7 @@ pub fn search_within(
                 options,
                 budget,
             };
-            return search_hybrid(&search, demand, |half| {
+            return search_hybrid(&search, demand, |half, options| {
                 search_within(snapshot, half, held, now, options, budget)
             });
         }

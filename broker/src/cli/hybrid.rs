@@ -35,6 +35,14 @@ pub(super) fn told(hybrid: &HybridPlan, named: impl Fn(usize) -> Option<String>)
         });
         lines.push(table(&headings, rows));
         lines.extend(dates(hybrid, &best.bill));
+        lines.extend(best.bill.own_capacity_saves_usd.map(|saves| {
+            let words = format!(
+                "What is paid for already makes the first {} USD cheaper; what it is compared with \
+                 takes none of it",
+                cents(saves)
+            );
+            hanging("  - ", &words)
+        }));
     }
     for baseline in &hybrid.baselines {
         let what = baseline.kind.meaning();

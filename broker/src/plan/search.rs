@@ -39,7 +39,9 @@ impl Question<'_> {
                     options: &options,
                     budget: &budget,
                 };
-                matcher::search_hybrid(&search, hybrid, |half| self.find(half, &options, &budget))
+                matcher::search_hybrid(&search, hybrid, |half, options| {
+                    self.find(half, options, &budget)
+                })
             }
             demand => self.find(demand, self.options, &budget),
         }

@@ -1,11 +1,13 @@
 //! What a training candidate and a serving candidate cost together, and when each ends.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use market::capacity::Covered;
 use market::demand::{HybridDemand, Model, Precision, ServeHalf, TrainDemand, Window};
-use market::money::{Currency, Money};
+use market::money::{Currency, Money, Rate};
 use pricing::rate::per_gpu_hour;
 
 use super::HybridBill;
+use super::halves::taken;
 use super::staging::{self, legs, slowest_seconds};
 use crate::MatchError;
 use crate::models::ModelFigures;
@@ -135,15 +137,16 @@ impl Reckoning {
         matches!(self.span, Span::Fleet { assumed: true, .. })
     }
 
-    /// What the cheapest of these fleets costs that stands on no RDMA.
+    /// What the cheapest of these fleets costs that stands on no RDMA, if nothing is paid for.
     pub(super) fn cheapest_plain(&self, fleets: &[Candidate]) -> Option<Money> {
         (fleets.iter())
             .filter(|fleet| !stands_on_rdma(fleet))
-            .filter_map(|fleet| cost(&fleet.lines, self.serve_seconds(fleet)?))
+            .filter_map(|fleet| listed(&fleet.lines, self.serve_seconds(fleet)?))
             .min()
     }
 
-    /// All pairs that are in time, best first; of equals those of the better ranks.
+    /// All pairs that are in time and whose halves take nothing of one commitment, best first; of equals
+    /// those of the better ranks.
     pub(super) fn pairs(
         &self,
         runs: &[Candidate],
@@ -153,6 +156,9 @@ impl Reckoning {
         let mut pairs = Vec::with_capacity(runs.len() * fleets.len());
         for (run, training) in runs.iter().enumerate() {
             for (fleet, serving) in fleets.iter().enumerate() {
+                if taken(training).any(|id| taken(serving).any(|other| other == id)) {
+                    continue;
+                }
                 if let Some(bill) = self.bill(training, serving, plain) {
                     pairs.push(Priced { run, fleet, bill });
                 }
@@ -170,12 +176,12 @@ impl Reckoning {
         plain: Option<Money>,
     ) -> Option<HybridBill> {
         let line = run.lines.first()?;
-        let (train_gpu_seconds, train_usd) = trained(run)?;
+        let (train_gpu_seconds, train_usd) = trained(run, self.starts_at)?;
         let trained_at = later(self.starts_at, run_seconds(run)?)?;
 
         let staging = legs(self.weights_bytes, &line.offer, &fleet.lines)?;
         let staging_seconds: i64 = staging.iter().map(|leg| leg.seconds).sum();
-        let staging_hold_usd = cost(&run.lines, staging_seconds)?;
+        let staging_hold_usd = cost(&run.lines, trained_at, staging_seconds)?;
         let egress_usd = sum(staging.iter().map(|leg| leg.usd))?;
         let released_at = later(trained_at, staging_seconds)?;
 
@@ -185,7 +191,7 @@ impl Reckoning {
         if !self.in_time(serves_from, serve_seconds) {
             return None;
         }
-        let serve_usd = cost(&fleet.lines, serve_seconds)?;
+        let serve_usd = cost(&fleet.lines, serves_from, serve_seconds)?;
         let premium = |plain: Money| {
             let more = (serve_usd.units() - plain.units()).max(0);
             Money::from_units(more, Currency::Usd)
@@ -196,6 +202,19 @@ impl Reckoning {
             Some(Money::zero(Currency::Usd))
         };
         let total_usd = sum([train_usd, staging_hold_usd, egress_usd, serve_usd])?;
+        let own_capacity_saves_usd = if taken(run).chain(taken(fleet)).next().is_some() {
+            let rate = own_rate(line)?;
+            let own = sum([
+                rate.cost_of(train_gpu_seconds).ok()?,
+                listed(&run.lines, staging_seconds)?,
+                egress_usd,
+                listed(&fleet.lines, serve_seconds)?,
+            ])?;
+            let saves = own.units() - total_usd.units();
+            Some(Money::from_units(saves, Currency::Usd))
+        } else {
+            None
+        };
         Some(HybridBill {
             train_gpu_seconds,
             train_usd,
@@ -209,17 +228,18 @@ impl Reckoning {
             serve_usd,
             interconnect_premium_usd,
             total_usd,
+            own_capacity_saves_usd,
         })
     }
 
     /// What a pair costs at least whose run costs no less than this one and whose fleet no less
-    /// than this one, before any weights are moved.
+    /// than this one, before any weights are moved. Nothing of either is paid for.
     ///
     /// The orders of runs and of fleets go by costs that are not rounded to whole seconds yet.
     pub(super) fn floor(&self, run: &Candidate, fleet: &Candidate) -> Option<Money> {
-        let (_, train_usd) = trained(run)?;
+        let (_, train_usd) = trained(run, self.starts_at)?;
         let seconds = self.serve_seconds(fleet)? - 1;
-        let least = sum([train_usd, cost(&fleet.lines, seconds.max(0))?])?;
+        let least = sum([train_usd, listed(&fleet.lines, seconds.max(0))?])?;
         Some(Money::from_units(
             least.units() - ROUNDING_UNITS,
             Currency::Usd,
@@ -236,7 +256,7 @@ impl Reckoning {
         let least = self.floor(run, fleet)?;
         let from = &run.lines.first()?.offer;
         let (waits, pays) = staging::least(self.weights_bytes, from, regions)?;
-        sum([least, cost(&run.lines, waits)?, pays])
+        sum([least, listed(&run.lines, waits)?, pays])
     }
 
     /// What a fleet costs that costs so much an hour, or a pile that costs so much. Units: 1e-8 US
@@ -268,14 +288,25 @@ impl Reckoning {
     }
 }
 
-/// The GPU-seconds of a run, and what they cost.
-fn trained(run: &Candidate) -> Option<(i64, Money)> {
-    let offer = &run.lines.first()?.offer;
+/// The GPU-seconds of a run that starts then, and what they cost: those that are paid for first.
+fn trained(run: &Candidate, starts_at: DateTime<Utc>) -> Option<(i64, Money)> {
     let gpus = f64::from(run.gpus());
     // As the run's own cost is reckoned: whole GPU-seconds, rounded up.
     let gpu_seconds = (run.facts.run_hours? * gpus * 3_600.0).ceil() as i64;
-    let rate = per_gpu_hour(offer.price_per_node_hour, 3_600, offer.gpus).ok()?;
-    Some((gpu_seconds, rate.cost_of(gpu_seconds).ok()?))
+    let seconds = run_seconds(run)?;
+    let mut left = gpu_seconds;
+    let mut parts = Vec::with_capacity(run.lines.len());
+    for line in &run.lines {
+        if let Some(covered) = &line.covered {
+            // All nodes are done a little before the second in which the run is.
+            let paid = gpus_of(line)?.checked_mul(paid_seconds(covered, starts_at, seconds))?;
+            let paid = paid.min(left);
+            left -= paid;
+            parts.push(covered.rate_usd_gpu_hour.cost_of(paid).ok());
+        }
+    }
+    parts.push(own_rate(run.lines.first()?)?.cost_of(left).ok());
+    Some((gpu_seconds, sum_of(parts)?))
 }
 
 /// Whether a fleet pays for RDMA between nodes.
@@ -283,14 +314,43 @@ fn stands_on_rdma(fleet: &Candidate) -> bool {
     (fleet.lines.iter()).any(|line| line.offer.internode.is_rdma())
 }
 
-/// What so many seconds of these nodes cost, each line rounded half to even once.
-fn cost(lines: &[CandidateLine], seconds: i64) -> Option<Money> {
-    sum_of(lines.iter().map(|line| {
-        let offer = &line.offer;
-        let rate = per_gpu_hour(offer.price_per_node_hour, 3_600, offer.gpus).ok()?;
-        let gpus = i64::from(offer.gpus.as_whole()?) * i64::from(line.nodes);
-        rate.cost_of(gpus.checked_mul(seconds)?).ok()
+/// What these nodes cost for so many seconds from a time on: while a commitment pays for them at its
+/// rate, then at the offer's own, each rounded half to even once for each line.
+fn cost(lines: &[CandidateLine], from: DateTime<Utc>, seconds: i64) -> Option<Money> {
+    sum_of(lines.iter().flat_map(|line| {
+        let paid = |covered| paid_seconds(covered, from, seconds);
+        let paid = line.covered.as_ref().map_or(0, paid);
+        let by = line
+            .covered
+            .map(|covered| part(line, covered.rate_usd_gpu_hour, paid));
+        let own = own_rate(line).and_then(|rate| part(line, rate, seconds - paid));
+        by.into_iter().chain([own])
     }))
+}
+
+/// What they cost at the offers' own prices, each line rounded half to even once.
+fn listed(lines: &[CandidateLine], seconds: i64) -> Option<Money> {
+    let lines = lines.iter();
+    sum_of(lines.map(|line| part(line, own_rate(line)?, seconds)))
+}
+
+fn part(line: &CandidateLine, rate: Rate, seconds: i64) -> Option<Money> {
+    rate.cost_of(gpus_of(line)?.checked_mul(seconds)?).ok()
+}
+
+/// What a GPU of a line costs once nothing is paid for.
+fn own_rate(line: &CandidateLine) -> Option<Rate> {
+    per_gpu_hour(line.offer.price_per_node_hour, 3_600, line.offer.gpus).ok()
+}
+
+/// GPUs of all nodes of a line.
+fn gpus_of(line: &CandidateLine) -> Option<i64> {
+    Some(i64::from(line.offer.gpus.as_whole()?) * i64::from(line.nodes))
+}
+
+/// For how many of so many seconds from a time on a commitment pays.
+fn paid_seconds(covered: &Covered, from: DateTime<Utc>, seconds: i64) -> i64 {
+    (covered.until - from).num_seconds().clamp(0, seconds)
 }
 
 fn sum(amounts: impl IntoIterator<Item = Money>) -> Option<Money> {

@@ -2,13 +2,11 @@
 //! dates that they promise.
 
 mod baselines;
-
-use std::sync::Arc;
+mod own;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use market::capacity::{Commitment, OpenCommitment, OwnCapacity, OwnScope};
 use market::offer::{Offer, Tenancy, Terms};
 use market::place::Place;
 
@@ -426,51 +424,4 @@ fn check_if_met(plan: &Plan) {
     if plan.is_met() {
         check(plan);
     }
-}
-
-#[test]
-fn commitments_that_neither_half_takes_are_said_to_be_left_out() {
-    let commitment = |at: u32, nodes: u32| OpenCommitment {
-        commitment: Commitment {
-            id: format!("cmt_{at:032x}").parse().expect("an id"),
-            name: "contract 7".into(),
-            provider: provider("aws"),
-            scope: OwnScope {
-                sku: Some("fabric".to_owned()),
-                gpu: None,
-                gpus: None,
-                country: None,
-                region: None,
-            },
-            nodes: 8,
-            node_hours: None,
-            price_per_node_hour: usd("0"),
-            expires_at: now() + TimeDelta::hours(10_000),
-            created_at: now(),
-        },
-        nodes_left: nodes,
-        node_seconds_left: None,
-    };
-    let found = |commitments: Vec<OpenCommitment>| {
-        let demand = Demand::Hybrid(Box::new(demand(json!({}), json!({}))));
-        let own = OwnCapacity {
-            commitments,
-            accounts: Vec::new(),
-        };
-        let options = SearchOptions {
-            own: Arc::new(own),
-            ..SearchOptions::default()
-        };
-        search(&snapshot(supply()), &demand, &Held::new(), now(), &options).expect("a plan")
-    };
-    let without = found(vec![]);
-    // Of the second nothing is left for anybody.
-    let mut with = found(vec![commitment(1, 8), commitment(2, 0)]);
-    let note = with.candidates[0].reasons.pop().expect("a note");
-    assert_eq!(
-        note,
-        "Nothing that is paid for already is taken here: 1 commitment is left out, of which run and \
-         fleet would take the same; plan them apart to use it"
-    );
-    assert_eq!(with, without);
 }
