@@ -2,9 +2,10 @@
 //!
 //! Both read the measured tables of a folder, which are other people's figures and never part of
 //! this tree. Nothing is judged on what it was fitted to: accuracy and intervals come from five
-//! folds over whole combinations of a model and a chip.
+//! folds over whole combinations of a model and a chip, from chips and from sources left out whole.
 
 mod judge;
+mod kinds;
 mod measured;
 mod report;
 mod solver;
@@ -18,12 +19,15 @@ use anyhow::{Context, Result};
 use matcher::perf::constants::Constants;
 use matcher::perf::rows::Table;
 
-use judge::CrossValidated;
+use judge::{CrossValidated, Score};
 use measured::Measured;
 use solver::Problem;
 
 /// Which combinations go into which fold.
 const SEED: u64 = 1;
+
+/// Other ways to deal them, to see how much of a score is luck.
+const OTHER_SEEDS: [u64; 4] = [2, 3, 4, 5];
 
 /// Where the product's constants stand, from the root of the tree.
 const PARAMS: &str = "matcher/data/params.json";
@@ -36,6 +40,14 @@ struct Judged {
     chip_left_out: Vec<f64>,
 }
 
+/// What only the page asks beside it.
+struct Dealt {
+    /// The error of each row without its source.
+    source_left_out: Vec<f64>,
+    /// The scores with other folds.
+    other_folds: Vec<Score>,
+}
+
 /// Refits `matcher/data/params.json`, intervals included.
 ///
 /// Errors: a table is missing, or the file cannot be written.
@@ -46,7 +58,7 @@ pub(crate) fn fit(folder: &Path) -> Result<()> {
         let priors = solver::priors(table)?;
         let problem = Problem::new(table, &priors, &constants)?;
         let fitted = problem.fit(&judged.rows.iter().collect::<Vec<_>>())?;
-        let score = judge::fitted(&judged.rows, &fitted);
+        let score = judge::fitted(&judged.rows, &fitted, |_| true);
         eprintln!(
             "{}: {} rows, median error {:.1} % where fitted",
             judge::title(table),
@@ -77,7 +89,9 @@ pub(crate) fn fit(folder: &Path) -> Result<()> {
 pub(crate) fn accuracy(folder: &Path) -> Result<()> {
     let training = Judged::of(Table::Training, folder)?;
     let inference = Judged::of(Table::Inference, folder)?;
-    print!("{}", report::page(&training, &inference)?);
+    let (run, test) = (training.dealt_otherwise()?, inference.dealt_otherwise()?);
+    let page = report::page((&training, &run), (&inference, &test))?;
+    print!("{page}");
     Ok(())
 }
 
@@ -89,8 +103,26 @@ impl Judged {
         Ok(Self {
             table,
             cross_validated: judge::cross_validate(&problem, &rows, SEED)?,
-            chip_left_out: judge::chip_left_out(&problem, &rows)?,
+            chip_left_out: judge::left_out(
+                &problem,
+                &rows,
+                &judge::numbered(&rows, |row| &row.gpu),
+            )?,
             rows,
+        })
+    }
+
+    fn dealt_otherwise(&self) -> Result<Dealt> {
+        let priors = solver::priors(self.table)?;
+        let problem = Problem::new(self.table, &priors, Constants::product())?;
+        let sources = judge::numbered(&self.rows, |row| &row.source);
+        let other_folds = OTHER_SEEDS.into_iter().map(|seed| {
+            let dealt = judge::cross_validate(&problem, &self.rows, seed)?;
+            Ok(dealt.score(&self.rows, |_| true))
+        });
+        Ok(Dealt {
+            source_left_out: judge::left_out(&problem, &self.rows, &sources)?,
+            other_folds: other_folds.collect::<Result<_>>()?,
         })
     }
 

@@ -96,17 +96,14 @@ pub(crate) fn left_out(
     Ok(errors)
 }
 
-/// The error of each row under constants that were fitted without any row of its chip.
-///
-/// Errors: a fit fails.
-pub(crate) fn chip_left_out(problem: &Problem<'_>, rows: &[Measured]) -> Result<Vec<f64>> {
+/// The fold of each row where every chip, or every source, is one.
+pub(crate) fn numbered(rows: &[Measured], name: impl Fn(&Measured) -> &str) -> Vec<usize> {
     let mut numbers = BTreeMap::new();
     for row in rows {
         let next = numbers.len();
-        numbers.entry(row.gpu.as_str()).or_insert(next);
+        numbers.entry(name(row)).or_insert(next);
     }
-    let fold_of: Vec<usize> = rows.iter().map(|row| numbers[row.gpu.as_str()]).collect();
-    left_out(problem, rows, &fold_of)
+    rows.iter().map(|row| numbers[name(row)]).collect()
 }
 
 /// The errors of a cross-validation, with the fold of each row.
@@ -128,15 +125,21 @@ pub(crate) fn cross_validate(
     Ok(CrossValidated { fold_of, errors })
 }
 
+/// The score of these errors over the rows that `wanted` picks.
+pub(crate) fn score_of(
+    rows: &[Measured],
+    errors: &[f64],
+    wanted: impl Fn(&Measured) -> bool,
+) -> Score {
+    let pairs = rows.iter().zip(errors).filter(|(row, _)| wanted(row));
+    let pairs: Vec<_> = pairs.map(|(row, error)| (row.value, *error)).collect();
+    score(&pairs)
+}
+
 impl CrossValidated {
     /// Of the rows that `wanted` picks.
     pub(crate) fn score(&self, rows: &[Measured], wanted: impl Fn(&Measured) -> bool) -> Score {
-        let pairs = rows.iter().zip(&self.errors);
-        let pairs: Vec<_> = pairs
-            .filter(|(row, _)| wanted(row))
-            .map(|(row, error)| (row.value, *error))
-            .collect();
-        score(&pairs)
+        score_of(rows, &self.errors, wanted)
     }
 
     /// The share of rows within intervals whose widths come from the other folds alone.
@@ -270,10 +273,15 @@ pub(crate) fn baseline(
     score(&pairs)
 }
 
-/// The score of constants over rows that they were fitted to, which says nothing of others.
-pub(crate) fn fitted(rows: &[Measured], constants: &Constants) -> Score {
-    let pairs = rows.iter().map(|row| (row.value, row.error_ln(constants)));
-    score(&pairs.collect::<Vec<_>>())
+/// The score over the rows that `wanted` picks of constants that were fitted to them, which says
+/// nothing of others.
+pub(crate) fn fitted(
+    rows: &[Measured],
+    constants: &Constants,
+    wanted: impl Fn(&Measured) -> bool,
+) -> Score {
+    let errors: Vec<f64> = rows.iter().map(|row| row.error_ln(constants)).collect();
+    score_of(rows, &errors, wanted)
 }
 
 /// The name of a table in headings.

@@ -30,6 +30,14 @@ pub(crate) struct Measured {
     pub(crate) active_b: f64,
     /// GPUs that the measured value is of: 1 where it is stated for one.
     pub(crate) gpus: f64,
+    /// GPUs that took part.
+    pub(crate) all_gpus: f64,
+    /// What the network cards of a node move in one direction. Units: GB/s.
+    pub(crate) net_gb_s_node: Option<f64>,
+    /// The software, as the table writes it.
+    pub(crate) framework: String,
+    /// The longest that a token could take. Units: milliseconds.
+    pub(crate) token_limit_ms: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -39,6 +47,9 @@ struct Columns {
     gpu: String,
     gpus: f64,
     active_b: f64,
+    framework: String,
+    internode_gb_s_per_node: Option<f64>,
+    tpot_limit_ms: Option<f64>,
     fit: u8,
     tok_s_gpu: Option<f64>,
     value: Option<f64>,
@@ -91,6 +102,10 @@ pub(crate) fn load(table: Table, folder: &Path) -> Result<Vec<Measured>> {
             gpu: columns.gpu,
             active_b: columns.active_b,
             gpus,
+            all_gpus: columns.gpus,
+            net_gb_s_node: columns.internode_gb_s_per_node,
+            framework: columns.framework,
+            token_limit_ms: columns.tpot_limit_ms,
         });
     }
     Ok(rows)

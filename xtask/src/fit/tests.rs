@@ -95,3 +95,40 @@ fn percentiles_and_conformal_widths_are_those_of_small_examples() {
     assert_eq!(judge::score(&agreeing).tau, 1.0);
     assert_eq!(judge::score(&[(1.0, 3.0), (2.0, 0.0)]).tau, -1.0);
 }
+
+#[test]
+fn every_kind_and_every_weak_spot_has_rows_that_are_not_all() {
+    let Some(folder) = tables() else { return };
+    for table in [Table::Training, Table::Inference] {
+        let rows = measured::load(table, &folder).expect("a table");
+        let all = kinds::kinds(table).into_iter();
+        for (name, wanted) in all.chain(kinds::weak_spots(table)) {
+            let count = rows.iter().filter(|row| wanted(row)).count();
+            assert!(0 < count && count < rows.len(), "{name}: {count}");
+        }
+    }
+}
+
+#[test]
+fn what_is_left_out_whole_has_a_number_of_its_own() {
+    let Some(folder) = tables() else { return };
+    let rows = measured::load(Table::Inference, &folder).expect("a table");
+    let numbers = judge::numbered(&rows, |row| &row.source);
+    for (row, number) in rows.iter().zip(&numbers) {
+        for (other, others) in rows.iter().zip(&numbers) {
+            assert_eq!(row.source == other.source, number == others);
+        }
+    }
+}
+
+#[test]
+fn a_goal_that_some_deal_of_the_folds_misses_is_told() {
+    let good = judge::score(&[(1.0, 0.0), (2.0, 0.0)]);
+    let bad = judge::Score { p90: 0.30, ..good };
+    let goals = report::goals(Table::Training);
+    assert_eq!(report::missed(&goals, &[&good, &good]), "");
+    assert_eq!(
+        report::missed(&goals, &[&good, &bad]).trim(),
+        "The goal for the P90 is missed with 1 of the 2 deals of the folds."
+    );
+}
