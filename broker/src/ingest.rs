@@ -20,6 +20,7 @@ use market::offer::Offer;
 use matcher::{ProviderView, Quarantine};
 use store::StoreError;
 use store::catalog::Generation;
+use store::settings::DatabaseMode;
 use tracing::{Instrument as _, debug_span, info, warn};
 
 pub(crate) use doubt::Doubts;
@@ -101,7 +102,10 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
         mark_stale(broker, &provider, what).await?;
         return Err(IngestError::Incomplete { provider, what });
     }
-    let reading = gate::admit(reading);
+    let mut reading = gate::admit(reading);
+    if broker.mode() == DatabaseMode::Production {
+        gate::order_only_what_can_be_proved(&mut reading);
+    }
     if reading.offers.is_empty() {
         let what = "a listing in which nothing can be meant";
         mark_stale(broker, &provider, what).await?;

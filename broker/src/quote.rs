@@ -28,9 +28,9 @@ pub enum QuoteError {
         /// How many there are.
         candidates: usize,
     },
-    /// The offer stands in a price list: it can be compared, not ordered.
+    /// The offer can be compared, not ordered: it stands in a price list, or no agent drives its GPU.
     #[error(
-        "offer {0} stands in a price list and cannot be ordered here; quote a candidate with `orderable: true`"
+        "offer {0} cannot be ordered here: it stands in a price list, or no node with its GPU can be verified; quote a candidate with `orderable: true`"
     )]
     NotOrderable(OfferId),
     /// More nodes were planned than are sold of an offer whose provider does not count.

@@ -38,7 +38,7 @@ use tracing::info;
 use verifier::attest::countersign;
 use verifier::challenge::{Answered, Judging, Opening, Session, StepError};
 use verifier::jws::Signer;
-use verifier::order::{Mode, expected_node, order_for};
+use verifier::order::{Mode, expected_node, is_drivable, order_for};
 
 pub(crate) use clock::{GangClock, StepClock};
 pub(crate) use gang::gang_seconds;
@@ -353,6 +353,9 @@ fn expected(broker: &Broker, lease: &Lease) -> Result<ExpectedNode, StepRefusal>
         .gpu
         .known()
         .ok_or(StepRefusal::Unverifiable("the GPU's form is unknown"))?;
+    if mode_of(broker) == Mode::Real && !is_drivable(gpu) {
+        return Err(StepRefusal::Unverifiable("no agent drives its GPU"));
+    }
     let gpus = offer
         .gpus
         .as_whole()

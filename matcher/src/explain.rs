@@ -87,7 +87,7 @@ pub(crate) fn reasons(
     reasons.push(freshness(filter, offer));
     reasons.extend(on_record(filter, offer));
     if !offer.orderable {
-        reasons.push("It comes from a price list: compared with, but not ordered here".to_owned());
+        reasons.push("It cannot be ordered here, only compared with".to_owned());
     }
     reasons
 }

@@ -33,7 +33,7 @@ pub enum ReasonCode {
     GpusPerNode,
     /// Sold on other terms.
     Terms,
-    /// A price-list offer, which cannot be ordered.
+    /// It cannot be ordered: a price-list offer, or one whose GPUs no agent can verify.
     NotOrderable,
     /// The demand's policy excludes the provider.
     ProviderPolicy,
@@ -163,7 +163,9 @@ impl ReasonCode {
             Self::Slice => "It is a slice of a GPU; only whole GPUs are matched.",
             Self::GpusPerNode => "Its nodes have another number of GPUs than the demand asks for.",
             Self::Terms => "It is sold on other terms (spot, reserved, a window, a bid floor).",
-            Self::NotOrderable => "It comes from a price list and cannot be ordered.",
+            Self::NotOrderable => {
+                "It cannot be ordered: it comes from a price list, or its GPUs cannot be verified."
+            }
             Self::ProviderPolicy => "The demand's policy excludes its provider.",
             Self::Operator => {
                 "Its provider's operator is not known to be under a law that the policy names."

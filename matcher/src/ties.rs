@@ -16,7 +16,7 @@ const SURER: &str = "the surer price comes first";
 /// What decides within a tie; the smaller comes first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Precedence {
-    /// Whether it stands in a price list: what can be ordered has its price frozen by a quote.
+    /// Whether it cannot be ordered: what can be has its price frozen by a quote.
     listed: bool,
     /// What a run stands on; the same for every other kind of demand.
     class: TrainingClass,
@@ -94,7 +94,7 @@ impl Standing {
         let more = (self.cost - cheapest.cost) as f64 / (cheapest.cost.max(1)) as f64 * 100.0;
         let (own, other) = (self.precedence, cheapest.precedence);
         let (first, why) = if own.listed != other.listed {
-            let why = "this one can be ordered, that one stands in a price list";
+            let why = "this one can be ordered, that one cannot";
             (SURER, why.to_owned())
         } else if own.class != other.class {
             let (own, other) = (own.class.words(), other.class.words());

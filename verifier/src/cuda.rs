@@ -21,7 +21,6 @@ mod work;
 
 use std::fs;
 use std::io;
-use std::path::Path;
 
 use cudarc::driver::{DriverError, result, sys};
 use market::verification::{CollectiveRate, DeviceKind, Digest, LibraryFacts, TroubleKind};
@@ -42,8 +41,6 @@ pub const DEVICE_KIND: DeviceKind = DeviceKind::Cuda;
 
 const COMPUTE_LIBRARY: &str = "libcuda.so.1";
 const MANAGEMENT_LIBRARY: &str = "libnvidia-ml.so.1";
-/// The interface through which AMD's driver shows its GPUs.
-const AMD_DRIVER: &str = "/dev/kfd";
 
 /// Serves a GPU on the standard streams, as the process that the agent starts for it.
 ///
@@ -67,11 +64,7 @@ impl Cuda {
     fn start(&mut self) -> Result<&'static Nvml, NoDriver> {
         // SAFETY: it loads a library of the system, which runs that library's own start-up code.
         if !unsafe { sys::is_culib_present() } {
-            return Err(if Path::new(AMD_DRIVER).exists() {
-                NoDriver::UnsupportedVendor
-            } else {
-                NoDriver::Missing(COMPUTE_LIBRARY.to_owned())
-            });
+            return Err(NoDriver::Missing(COMPUTE_LIBRARY.to_owned()));
         }
         let nvml = match self.nvml {
             Some(nvml) => nvml,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use market::gpu::Gpu;
+use market::gpu::{Gpu, GpuVendor};
 use market::verification::{
     BandwidthWork, ExpectedNode, GemmWork, Level, MemoryWork, Pattern, StepDeadlines,
     StoragePromise, VerificationOrder,
@@ -47,6 +47,12 @@ pub fn expected_node(gpu: Gpu, gpus: u32) -> ExpectedNode {
         internode: None,
         storage: None,
     }
+}
+
+/// Whether there is an agent that drives a kind of GPU: what has none can never be verified.
+#[must_use]
+pub fn is_drivable(gpu: Gpu) -> bool {
+    gpu.spec().vendor == GpuVendor::Nvidia
 }
 
 /// The list of work for one node of a lease.

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use market::catalog::{CatalogReading, SkipReason, Skipped, spot_above_on_demand};
 use market::money::Money;
 use market::offer::{MAX_NODES, Offer, Terms};
+use verifier::order::is_drivable;
 
 /// Takes implausible offers out of a reading and names each among the skipped.
 #[must_use]
@@ -33,6 +34,14 @@ pub fn admit(mut reading: CatalogReading) -> CatalogReading {
         });
     reading.skipped.extend(refused);
     reading
+}
+
+/// Lets nothing be ordered whose nodes no agent could ever verify: such an offer can be compared and no
+/// more, like one of a price list.
+pub fn order_only_what_can_be_proved(reading: &mut CatalogReading) {
+    for offer in &mut reading.offers {
+        offer.orderable &= offer.gpu.known().is_none_or(is_drivable);
+    }
 }
 
 type Identity = (String, Option<String>, Option<String>);
@@ -86,6 +95,7 @@ fn refusal(offer: &Offer, on_demand: &HashMap<Identity, Money>) -> Option<(SkipR
 
 #[cfg(test)]
 mod tests {
+    use market::gpu::{Gpu, GpuIdentity};
     use market::offer::Availability;
 
     use super::*;
@@ -116,6 +126,16 @@ mod tests {
         let reading = admitted(vec![on_demand.clone(), spot]);
         assert_eq!(reading.offers, vec![on_demand]);
         assert_eq!(reading.skipped[0].reason, SkipReason::SpotAboveOnDemand);
+    }
+
+    #[test]
+    fn what_no_agent_drives_can_be_compared_and_not_ordered() {
+        let mut foreign = samples::offer("a");
+        foreign.gpu = GpuIdentity::Known(Gpu::parse("MI300X").expect("in the catalogue"));
+        let mut reading = admitted(vec![foreign, samples::offer("b")]);
+        order_only_what_can_be_proved(&mut reading);
+        let orderable = reading.offers.iter().map(|offer| offer.orderable);
+        assert_eq!(orderable.collect::<Vec<_>>(), [false, true]);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct NodeIdentity {
     pub fabric_patience: Duration,
 }
 
+/// The interface through which AMD's driver shows its GPUs, within the machine's root.
+const AMD_DRIVER: &str = "dev/kfd";
 /// How long between two looks at a fabric that is not ready.
 const FABRIC_PAUSE: Duration = Duration::from_secs(5);
 
@@ -73,7 +75,13 @@ impl NodeIdentity {
 /// A GPU that does not open is among the node's troubles.
 /// Errors: [`NoDriver`].
 pub fn open_node(agent: &Path, identity: NodeIdentity) -> Result<Node, NoDriver> {
-    let survey = patient_survey(agent, identity.fabric_patience)?;
+    let surveyed = patient_survey(agent, identity.fabric_patience);
+    let survey = surveyed.map_err(|no_driver| match no_driver {
+        NoDriver::Missing(_) if identity.root.join(AMD_DRIVER).exists() => {
+            NoDriver::UnsupportedVendor
+        }
+        no_driver => no_driver,
+    })?;
     let root = identity.root.as_path();
     let opened: Vec<Result<RemoteDevice, DeviceError>> = std::thread::scope(|scope| {
         let opening: Vec<_> = (0..survey.usable)

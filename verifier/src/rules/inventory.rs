@@ -7,7 +7,7 @@ use market::gpu::{Gpu, GpuIdentity, GpuVendor, Resolution, resolve_product_name}
 use market::verification::{ExpectedNode, GpuClaim, GpuCounts, GpuFacts, HostFacts, TroubleKind};
 
 use super::seen::{Seen, Sight, not_applicable, plain};
-use super::{finding, not_run, number, per_gpu, signed_troubles};
+use super::{finding, not_run, number, per_gpu, signed_troubles, troubles};
 
 /// Share of the expected memory that a driver must report. Units: percent.
 const REPORTED_MEMORY_PERCENT: u64 = 98;
@@ -26,6 +26,9 @@ pub(super) fn gpu_count(seen: &Seen<'_>) -> Finding {
     let code = FindingCode::InventoryCount;
     if evidence.inventory.is_none() {
         return not_run(code);
+    }
+    if let Some(said) = troubles::cannot_be_driven(seen) {
+        return finding(code, Outcome::NotRun, said);
     }
     let (found, leased) = (evidence.gpu_count(), order.expected.gpus);
     let (outcome, note) = match found == leased as usize {

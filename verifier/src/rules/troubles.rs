@@ -5,6 +5,8 @@ use market::attestation::{Finding, FindingCode, Outcome};
 use market::verification::{FabricState, TroubleKind};
 
 use super::seen::{Seen, Sight, not_applicable, plain};
+use crate::order::is_drivable;
+
 use super::{finding, gpu_words, not_run, signed_troubles};
 
 /// The GPU fell off the bus. Source: NVIDIA's list of XID errors.
@@ -18,6 +20,18 @@ pub(super) fn said(seen: &Seen<'_>, kind: TroubleKind) -> Option<String> {
     let trouble = signed_troubles(seen.evidence).find(|trouble| trouble.kind == kind)?;
     let (who, detail) = (gpu_words(trouble.gpu), plain(&trouble.detail));
     Some(format!("{who}, at step {}: {detail}", trouble.step))
+}
+
+/// Why nothing can be said of GPUs that were leased as another vendor's than the agent drives: that is
+/// no fault of theirs.
+pub(super) fn cannot_be_driven(seen: &Seen<'_>) -> Option<String> {
+    if is_drivable(seen.order.expected.gpu) {
+        return None;
+    }
+    let said = said(seen, TroubleKind::UnsupportedVendor)?;
+    Some(format!(
+        "The agent cannot drive these GPUs (unsupported_vendor). {said}."
+    ))
 }
 
 pub(super) fn gpu_lost(seen: &Seen<'_>) -> Finding {
@@ -48,11 +62,15 @@ pub(super) fn agent_trouble(seen: &Seen<'_>) -> Finding {
     if seen.report().is_none() {
         return not_run(code);
     }
-    if let Some(said) = said(seen, TroubleKind::UnsupportedVendor) {
-        let note = format!("The agent cannot drive these GPUs (unsupported_vendor). {said}.");
-        return finding(code, Outcome::NotRun, note);
+    if let Some(said) = cannot_be_driven(seen) {
+        return finding(code, Outcome::NotRun, said);
     }
-    let stopped = [TroubleKind::OutOfMemory, TroubleKind::Driver];
+    // Of GPUs that it could drive, another vendor's are none of those that were leased.
+    let stopped = [
+        TroubleKind::OutOfMemory,
+        TroubleKind::Driver,
+        TroubleKind::UnsupportedVendor,
+    ];
     match stopped.into_iter().find_map(|kind| said(seen, kind)) {
         Some(said) => finding(
             code,

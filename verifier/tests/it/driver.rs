@@ -396,12 +396,6 @@ fn found_with_memory(real_mib: u64) -> Attestation {
     Machine::new(&script).verify(&order)
 }
 
-fn note_of(attestation: &Attestation, code: FindingCode) -> &str {
-    let mut findings = attestation.findings.iter();
-    let found = findings.find(|found| found.code == code);
-    &found.expect("the finding").note
-}
-
 #[test]
 fn memory_between_the_floor_and_what_is_ordered_is_filled_as_far_as_it_goes() {
     assert_eq!(failures(&found_with_memory(6)), []);

@@ -6,12 +6,11 @@
 //! `docs/verification.md`.
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
-use std::sync::{Arc, Mutex};
+use std::process::Command;
 use std::time::Duration;
 
-use fake_driver::script::{Card, Fault, Script, VARIABLE};
-use market::attestation::{Attestation, FindingCode, Verdict};
+use fake_driver::script::{Card, Fault, Script};
+use market::attestation::{FindingCode, Verdict};
 use market::fabric::Internode;
 use market::verification::{Level, Step};
 use serde_json::Value;
@@ -21,8 +20,8 @@ use verifier::jws::Signer;
 use verifier::local::LocalBroker;
 use verifier::order::Mode;
 
+use crate::hearing::*;
 use crate::machine::*;
-use crate::server::*;
 use crate::stage::*;
 use FindingCode as Code;
 
@@ -150,79 +149,11 @@ fn lie(test: &str) -> &'static Lie {
     found.unwrap_or_else(|| panic!("{test} stands in the table"))
 }
 
-/// What came out of a conversation over a socket.
-struct Heard {
-    attestation: Attestation,
-    /// What the agent said, as it arrived.
-    said: Vec<(Step, String)>,
-    output: Output,
-}
-
 fn scene(gpus: u32) -> Opening {
     let mut opening = opening(gpus, Level::Quick, Mode::Simulation);
     opening.order.bandwidth.samples = 2;
     opening
 }
-
-/// Lets the agent of a machine speak with a broker; `between` may change what passes.
-fn hear(
-    machine: &Machine,
-    prepare: impl FnOnce(&mut Command),
-    broker: LocalBroker,
-    mut between: impl FnMut(Step, Way, &mut Value) + Send + 'static,
-) -> Heard {
-    let broker = Arc::new(Mutex::new(Some((broker, Vec::new()))));
-    let listening = Arc::clone(&broker);
-    let (url, _) = serve(usize::MAX, move |request| {
-        let mut held = listening.lock().expect("nobody panics while holding it");
-        let Some((broker, said)) = held.as_mut() else {
-            return (503, "", String::new());
-        };
-        let step = request.step();
-        let mut body: Value = serde_json::from_str(&request.body).expect("json");
-        between(step, Way::ToBroker, &mut body);
-        said.push((step, body.to_string()));
-        let request = Request {
-            body: body.to_string(),
-            ..request
-        };
-        let (status, headers, text) = answer(broker, &request);
-        let mut reply: Value = serde_json::from_str(&text).expect("json");
-        between(step, Way::ToAgent, &mut reply);
-        (status, headers, reply.to_string())
-    });
-    let mut command = agent(Some(machine.folder.path()));
-    prepare(&mut command);
-    let output = command
-        .env(VARIABLE, machine.path("script.json"))
-        .env("VERIFIER_TOKEN", TOKEN)
-        .args(["--fabric-patience-seconds", "0", "--patience-seconds", "5"])
-        .args(["--broker", &url, "--host", "10.0.0.1", "--json"])
-        .args(["--verification", &verification_id().to_string()])
-        .output()
-        .expect("started");
-    let taken = broker
-        .lock()
-        .expect("nobody panics while holding it")
-        .take();
-    let (broker, said) = taken.expect("it was there");
-    Heard {
-        attestation: broker.into_attestation(),
-        said,
-        output,
-    }
-}
-
-/// Which way a message goes.
-#[derive(Clone, Copy, PartialEq)]
-enum Way {
-    ToBroker,
-    ToAgent,
-}
-
-fn plainly(_: &mut Command) {}
-
-fn unchanged(_: Step, _: Way, _: &mut Value) {}
 
 fn good() -> Script {
     broken(|_| {})

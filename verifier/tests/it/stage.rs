@@ -104,6 +104,13 @@ pub fn outcome_of(attestation: &Attestation, code: FindingCode) -> Outcome {
         .outcome
 }
 
+/// What the finding of a code says.
+pub fn note_of(attestation: &Attestation, code: FindingCode) -> &str {
+    let mut findings = attestation.findings.iter();
+    let found = findings.find(|found| found.code == code);
+    &found.unwrap_or_else(|| panic!("no finding {code}")).note
+}
+
 /// The codes that failed, in the order of the findings.
 pub fn failures(attestation: &Attestation) -> Vec<FindingCode> {
     let failed = attestation

@@ -153,7 +153,7 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
         (Code::AgentTrouble, Failed, |e| {
             stop(e, TroubleKind::OutOfMemory)
         }),
-        (Code::AgentTrouble, NotRun, |e| {
+        (Code::AgentTrouble, Failed, |e| {
             stop(e, TroubleKind::UnsupportedVendor)
         }),
         (Code::FabricNotReady, Failed, |e| {

@@ -101,7 +101,7 @@ impl Reader<'_> {
             return within(seconds(age), is)
                 && within(seconds(limit), self.limit(offer).expect("one"));
         }
-        if line.starts_with("It comes from a price list") {
+        if line.starts_with("It cannot be ordered here") {
             return !offer.orderable;
         }
         if let Some(listed) = line.strip_prefix("Listed on ") {
@@ -324,7 +324,7 @@ pub(super) fn tells_its_tie(
         let age = |past: usize| ages.get(past).copied().unwrap_or("more than 30 days ago");
         let (stands, beside) = (class(first), class(one));
         let words = if own.0 != other.0 {
-            "this one can be ordered, that one stands in a price list".to_owned()
+            "this one can be ordered, that one cannot".to_owned()
         } else if stands.0 != beside.0 {
             format!("this one stands on {}, that one on {}", stands.1, beside.1)
         } else {
