@@ -36,7 +36,13 @@ pub(crate) struct Hardware {
 }
 
 impl Hardware {
-    pub(crate) fn of(row: &Row, node_index: usize, host: &Host, flaw: Option<&FaultKind>) -> Self {
+    /// The node of this number, which knows itself by this address.
+    pub(crate) fn of(
+        row: &Row,
+        (node_index, known_as): (usize, &str),
+        host: &Host,
+        flaw: Option<&FaultKind>,
+    ) -> Self {
         let missing = u32::from(flaw == Some(&FaultKind::MissingGpu));
         let gpus = row.gpus - missing;
         let (gpu, memory_mib) = match flaw {
@@ -52,7 +58,7 @@ impl Hardware {
         Self {
             schema: "simulated-node-1",
             node_index,
-            host: host.public_ip.clone(),
+            host: known_as.to_owned(),
             gpu: gpu.to_owned(),
             gpus,
             memory_mib,
@@ -124,7 +130,9 @@ mod tests {
                 .map(|n| format!("0000000{n}-0000-4000-8000-000000000000"))
                 .collect(),
         };
-        Hardware::of(&Market::bundled().rows()[0], 0, &host, flaw.as_ref())
+        let market = Market::bundled();
+        let row = &market.rows()[0];
+        Hardware::of(row, (0, &host.public_ip), &host, flaw.as_ref())
     }
 
     #[test]

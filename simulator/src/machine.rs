@@ -188,12 +188,13 @@ impl Record {
             .iter()
             .enumerate()
             .map(|(index, host)| {
-                Hardware::of(
-                    &self.row,
-                    index,
-                    host,
-                    self.flaw.as_ref().filter(|_| index == last),
-                )
+                let flaw = self.flaw.as_ref().filter(|_| index == last);
+                // A container does not know by which address it is reached.
+                let known_as = match self.provider {
+                    Provider::Runpod => &host.private_ip,
+                    Provider::Lambda | Provider::Voltagepark => &host.public_ip,
+                };
+                Hardware::of(&self.row, (index, known_as), host, flaw)
             })
             .collect()
     }

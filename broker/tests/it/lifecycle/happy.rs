@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use simulator::Provider;
 use store::fixture::for_each_database;
 
-use super::scene::{Scene, training};
+use super::gang::documents;
+use super::scene::{Scene, container, training};
 
 /// Several replicas at lambda.
 fn serving() -> Value {
@@ -65,6 +66,29 @@ async fn a_training_gang_goes_through_its_states_and_every_cent_adds_up() {
         assert_eq!(scene.balance(&Account::RevenueUsage).await, -usd);
         scene.assert_settled().await;
         assert!(scene.payable(Provider::Voltagepark).await > Decimal::ZERO);
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_knows_only_its_inner_address_is_verified_all_the_same() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        let id = scene.reserve_until_active(container()).await;
+        let lease = scene.leases(id).await.remove(0);
+        assert_eq!(lease.offer.provider.as_str(), "runpod");
+        let said = documents(&scene, &lease).await.remove(0).host;
+        let said = said.expect("what it said of itself");
+        assert!(said.starts_with("10."), "{said}");
+        let is_known = |address: &str| address == said;
+        let mut nodes = lease.provider_nodes.iter();
+        let known = nodes.any(|node| {
+            is_known(&node.host) || node.private_address.as_deref().is_some_and(is_known)
+        });
+        assert!(!known, "its provider does not tell that address");
+        scene.release_and_close(id).await;
+        scene.assert_sound().await;
         scene.close().await;
     })
     .await;
