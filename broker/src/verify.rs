@@ -163,6 +163,8 @@ pub async fn step(
                 now: broker.now(),
             };
             let session = beside_its_siblings(broker, &row, session).await?;
+            let lease = lease_of(broker, &verification).await?;
+            let session = session.apart(gang::apart(broker, &lease).await?);
             // What it shows is whole only with the report, and judged only once what is known of that is.
             let shown = session.on_report(&report, judging, elapsed)?.session;
             let known = history::of(broker, &verification, &shown).await?;

@@ -202,6 +202,10 @@ finding_codes! {
     NetworkAllReduce, "net.allreduce", Replace;
     /// The sum over the nodes takes as long every time.
     NetworkJitter, "net.jitter", Monitor;
+    /// What was measured between the nodes is the fabric that was sold.
+    NetworkFabric, "net.fabric", Monitor;
+    /// The node was measured with all nodes of its gang, also those of other orders.
+    NetworkTogether, "net.together", Monitor;
     /// Storage is read as fast as was promised.
     StorageRead, "storage.read", Replace;
     /// Storage is written as fast as was promised.

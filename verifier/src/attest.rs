@@ -27,7 +27,8 @@ pub fn attest(
             .report
             .as_ref()
             .is_some_and(|report| report.simulated);
-    let findings = rules::findings(evidence, &opening.order, simulated);
+    let mut findings = rules::findings(evidence, &opening.order, simulated);
+    findings.extend(evidence.apart.clone());
     Attestation {
         id: judging.attestation_id,
         protocol: PROTOCOL,

@@ -3,7 +3,7 @@
 //! Checking happens here, judging in [`crate::rules`]: evidence says "row 7 is wrong", a rule says
 //! what that means.
 
-use market::attestation::FindingCode;
+use market::attestation::{Finding, FindingCode};
 use market::ids::{OfferId, ProviderId};
 use market::verification::{
     AgentReport, BlockChoices, Choices, Commit, Digest, Filled, GpuOpenings, Inventory, MemoryWork,
@@ -167,6 +167,9 @@ pub struct Evidence {
     /// What was seen of its GPUs in other leases; absent where nobody keeps a history.
     #[serde(default)]
     pub history: Option<History>,
+    /// Why it is not measured with all others of its gang, where that is so.
+    #[serde(default)]
+    pub apart: Option<Finding>,
     /// The steps that were answered.
     pub times: Vec<StepTime>,
 }

@@ -329,6 +329,34 @@ pub fn absence() -> Finding {
     }
 }
 
+/// Why a node is not measured with all others of its gang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Apart {
+    /// Its order has more than [`MOST_NODES`] nodes.
+    TooMany,
+    /// Nodes of the gang are orders of their own.
+    OtherOrders,
+}
+
+impl Apart {
+    /// The finding about it, which decides nothing: nobody looked.
+    #[must_use]
+    pub fn finding(self) -> Finding {
+        let note = match self {
+            Self::TooMany => format!(
+                "Orders of more than {MOST_NODES} nodes are not measured together: nothing is known of the \
+                 network between them."
+            ),
+            Self::OtherOrders => {
+                "Nodes of the gang are orders of their own: nothing is known of the \
+                                  network between the nodes of one order and those of another."
+                    .to_owned()
+            }
+        };
+        finding(FindingCode::NetworkTogether, Outcome::NotRun, note)
+    }
+}
+
 fn check_rails(rails: &[Rail], mode: Mode) -> Result<(), CallRefused> {
     if rails.is_empty() || rails.len() > MOST_RAILS {
         return Err(CallRefused::Malformed(
@@ -340,7 +368,7 @@ fn check_rails(rails: &[Rail], mode: Mode) -> Result<(), CallRefused> {
     let elsewhere = |rail: &Rail| {
         let address = rail.address.parse::<SocketAddr>();
         address.is_ok_and(|address| {
-            let ip = address.ip();
+            let ip = address.ip().to_canonical();
             let reachable = !ip.is_unspecified() && !ip.is_multicast();
             reachable && (mode == Mode::Simulation || !ip.is_loopback()) && address.port() >= 1_024
         })

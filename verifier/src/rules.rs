@@ -142,8 +142,25 @@ pub fn verdict(findings: &[Finding]) -> Verdict {
     }
 }
 
-fn measured_between_nodes(finding: &Finding) -> bool {
-    finding.code == FindingCode::NetworkPairs && finding.outcome != Outcome::NotRun
+/// What is not proved of the network between nodes.
+fn between_nodes(findings: &[Finding]) -> &'static str {
+    let found = |code| findings.iter().find(|finding| finding.code == code);
+    let is_done = |finding: &&Finding| finding.outcome != Outcome::NotRun;
+    let fabric = found(FindingCode::NetworkFabric);
+    match (found(FindingCode::NetworkPairs).filter(is_done), fabric) {
+        (None, _) => "Anything about the network between nodes under load.",
+        (Some(_), Some(fabric)) if is_done(&fabric) => {
+            "That the fabric between nodes carries what was sold: it was measured over TCP, one rail after \
+             the other."
+        }
+        (Some(_), Some(_)) => {
+            "Anything about the fabric between nodes that was sold: only the hosts' usual network was \
+             measured between some of them, over TCP."
+        }
+        (Some(_), None) => {
+            "That the network between nodes carries what was sold: it was measured over TCP alone."
+        }
+    }
 }
 
 pub(crate) fn finding(code: FindingCode, outcome: Outcome, note: impl Into<String>) -> Finding {
@@ -356,13 +373,7 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
             "That memory, links and products are as fast as shown: the node timed them by its own \
              clock.",
             "That the answers were computed on this node: relaying them elsewhere is not detected.",
-            match findings.iter().any(measured_between_nodes) {
-                true => {
-                    "That the fabric between nodes carries what was sold: it was measured over TCP, \
-                     one rail after the other."
-                }
-                false => "Anything about the network between nodes under load.",
-            },
+            between_nodes(findings),
         ]
         .map(str::to_owned),
     );

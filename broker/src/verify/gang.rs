@@ -18,7 +18,7 @@ use store::verifications::{
 use tracing::info;
 use verifier::attest::attest_together;
 use verifier::challenge::{Judging, Session, StepError, judge_silence};
-use verifier::gang::{Gang, MOST_NODES, Member, absence};
+use verifier::gang::{Apart, Gang, MOST_NODES, Member, absence};
 
 use super::{StepRefusal, json, mode_of, of_token, opening_of, signed, verify_seconds};
 use crate::app::Broker;
@@ -55,6 +55,26 @@ impl Together {
 pub(super) fn measures(lease: &Lease) -> bool {
     let nodes = usize::try_from(lease.nodes).unwrap_or(usize::MAX);
     (2..=MOST_NODES).contains(&nodes) && lease.offer.internode != Internode::None
+}
+
+/// Why a node of a lease is not measured with all nodes that it was sold with; `None` where it is, or
+/// was sold alone.
+///
+/// Errors: the database's.
+pub(super) async fn apart(broker: &Broker, lease: &Lease) -> Result<Option<Apart>, StepRefusal> {
+    let nodes = usize::try_from(lease.nodes).unwrap_or(usize::MAX);
+    if nodes > MOST_NODES && lease.offer.internode != Internode::None {
+        return Ok(Some(Apart::TooMany));
+    }
+    let reservations = broker.store().reservations().across_tenants();
+    let reservation = reservations.find(lease.reservation_id).await?;
+    if !reservation.is_some_and(|reservation| reservation.gang) {
+        return Ok(None);
+    }
+    let leases = broker.store().leases().across_tenants();
+    let all = leases.of_reservation(lease.reservation_id).await?;
+    let others = |other: &Lease| other.id != lease.id && other.state.is_live();
+    Ok(all.iter().any(others).then_some(Apart::OtherOrders))
 }
 
 /// How much longer the verification of a lease may take because its nodes are measured together.

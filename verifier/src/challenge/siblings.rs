@@ -2,6 +2,7 @@
 
 use super::Session;
 use crate::evidence::Sibling;
+use crate::gang::Apart;
 
 impl Session {
     /// The same session, which knows what the other nodes of its rental have claimed so far.
@@ -13,6 +14,13 @@ impl Session {
         let node = self.opening.order.node_index;
         let siblings = others.into_iter().map(Self::as_sibling);
         self.evidence.siblings = siblings.filter(|other| other.node != node).collect();
+        self
+    }
+
+    /// The same session, which knows why its node is not measured with all others of its gang.
+    #[must_use]
+    pub fn apart(mut self, why: Option<Apart>) -> Self {
+        self.evidence.apart = why.map(Apart::finding);
         self
     }
 

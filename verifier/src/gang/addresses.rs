@@ -41,22 +41,50 @@ pub fn rails_of(root: &Path, nics: &[String], usual: IpAddr) -> Vec<(String, IpA
     rails
 }
 
-/// The IPv4 addresses of the interfaces that are up, by name; IPv6 needs a scope to be reached.
+/// The addresses of the interfaces that are up, by name, those of IPv4 first; addresses of IPv6 that need a
+/// scope to be reached are none.
 fn interfaces() -> Vec<(String, IpAddr)> {
     let Ok(all) = getifaddrs() else {
         return Vec::new();
     };
     let up = all.filter(|interface| interface.flags.contains(InterfaceFlags::IFF_UP));
-    let address = |address: SockaddrStorage| Some(IpAddr::V4(address.as_sockaddr_in()?.ip()));
-    up.filter_map(|interface| Some((interface.interface_name, address(interface.address?)?)))
-        .collect()
+    let mut known: Vec<(String, IpAddr)> = up
+        .filter_map(|interface| {
+            let address = reachable(&interface.address?)?;
+            Some((interface.interface_name, address))
+        })
+        .collect();
+    known.sort_by_key(|(_, address)| address.is_ipv6());
+    known
+}
+
+fn reachable(address: &SockaddrStorage) -> Option<IpAddr> {
+    if let Some(address) = address.as_sockaddr_in() {
+        return Some(IpAddr::V4(address.ip()));
+    }
+    let address = address.as_sockaddr_in6()?.ip();
+    (!address.is_unicast_link_local()).then_some(IpAddr::V6(address))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, SocketAddrV6};
 
     use super::*;
+
+    #[test]
+    fn an_address_of_either_family_will_do_unless_it_needs_a_scope() {
+        let of = |ip: &str| {
+            let address: IpAddr = ip.parse().expect("an address");
+            let stored = match address {
+                IpAddr::V4(ip) => SockaddrStorage::from(std::net::SocketAddrV4::new(ip, 0)),
+                IpAddr::V6(ip) => SockaddrStorage::from(SocketAddrV6::new(ip, 0, 0, 0)),
+            };
+            reachable(&stored) == Some(address)
+        };
+        assert!(of("10.0.0.7") && of("fd00::7") && of("2001:db8::7"));
+        assert!(!of("fe80::7"));
+    }
 
     #[test]
     fn an_adapter_goes_by_the_address_of_its_interface_and_else_the_host_does() {

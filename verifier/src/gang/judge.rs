@@ -1,5 +1,6 @@
 //! What the rounds of a gang amount to; what the pairs of nodes showed is in `pairs`.
 
+mod fabric;
 mod pairs;
 
 use std::collections::BTreeSet;
@@ -55,6 +56,7 @@ impl From<Finding> for Judged {
 /// What was found about a gang, in a fixed order.
 pub(super) fn judged(gang: &Gang) -> Vec<Judged> {
     let mut all = vec![pairs(gang), all_reduce(gang), jitter(gang).into()];
+    all.extend(fabric::fabric(gang).map(Judged::from));
     all.extend(in_time(gang));
     all
 }

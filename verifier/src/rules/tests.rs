@@ -96,14 +96,21 @@ fn good() -> Evidence {
         }),
         siblings: Vec::new(),
         history: Some(unseen()),
-        times: Step::ALL[1..]
-            .iter()
-            .map(|step| StepTime {
-                step: *step,
-                elapsed_ms: 10,
-                deadline_ms: 60_000,
-            })
-            .collect(),
+        apart: None,
+        times: Step::ALL[1..].iter().map(|step| in_time(*step)).collect(),
+    }
+}
+
+/// A step that was answered in time, also where it goes through patterns for as long as `deep` wants.
+fn in_time(step: Step) -> StepTime {
+    let (elapsed_ms, deadline_ms) = match step {
+        Step::Fill => (1_210_000, 1_300_000),
+        _ => (10, 60_000),
+    };
+    StepTime {
+        step,
+        elapsed_ms,
+        deadline_ms,
     }
 }
 

@@ -9,6 +9,7 @@ use market::verification::{
 use serde::de::DeserializeOwned;
 use verifier::agent::{Transport, TransportError};
 use verifier::challenge::{Session, StepError, judge_silence};
+use verifier::gang::Apart;
 use verifier::local::LocalBroker;
 use verifier::order::Mode;
 
@@ -384,6 +385,38 @@ fn a_node_that_never_spoke_is_inconclusive() {
             .filter(|f| f.outcome == Outcome::Met);
         assert_eq!(done.count(), 0);
     }
+}
+
+#[test]
+fn a_node_that_is_not_measured_with_all_of_its_gang_passes_and_its_document_says_why() {
+    let recording = Recording::of_a_good_node();
+    let told = |why| {
+        let session = recording.after(Step::Openings).clone().apart(why);
+        let report = recording.body(Step::Report);
+        let judged = session
+            .on_report(&report, judging(), MOMENT)
+            .expect("judged");
+        judged
+            .session
+            .attestation()
+            .expect("an attestation")
+            .clone()
+    };
+    let code = FindingCode::NetworkTogether;
+    for (why, word) in [
+        (Apart::OtherOrders, "orders of their own"),
+        (Apart::TooMany, "more than 128 nodes"),
+    ] {
+        let attestation = told(Some(why));
+        assert_eq!(attestation.verdict, Verdict::Pass);
+        assert_eq!(outcome_of(&attestation, code), Outcome::NotRun);
+        let note = note_of(&attestation, code);
+        assert!(note.contains(word), "{note}");
+        let not_proved = attestation.what_this_does_not_prove.join("\n");
+        assert!(not_proved.contains(code.as_str()), "{not_proved}");
+    }
+    let whole = told(None);
+    assert!(whole.findings.iter().all(|found| found.code != code));
 }
 
 #[test]

@@ -68,7 +68,10 @@ async fn the_nodes_of_a_rental_are_measured_together_and_their_documents_say_so(
         let last = documents.last().expect("a document");
         assert!(last.verdict.is_pass(), "{last:#?}");
         let unproved = last.what_this_does_not_prove.join("\n");
-        assert!(unproved.contains("it was measured over TCP"), "{unproved}");
+        assert!(
+            unproved.contains("only the hosts' usual network was measured"),
+            "{unproved}"
+        );
         assert!(
             !unproved.contains("network between nodes under load"),
             "{unproved}"
@@ -166,6 +169,8 @@ async fn a_node_that_was_sold_alone_is_not_measured_with_others() {
             let documents = documents(&scene, &leases[0]).await;
             let pairs = outcomes(&documents, FindingCode::NetworkPairs);
             assert_eq!(pairs, [(0, None)]);
+            let together = outcomes(&documents, FindingCode::NetworkTogether);
+            assert_eq!(together, [(0, None)], "it has no others");
         }
         scene.close().await;
     })

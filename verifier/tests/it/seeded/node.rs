@@ -136,6 +136,7 @@ impl Seeded {
             }),
             siblings: Vec::new(),
             history: None,
+            apart: None,
             times: Step::ALL[1..]
                 .iter()
                 .map(|step| StepTime {

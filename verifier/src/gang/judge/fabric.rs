@@ -1,0 +1,51 @@
+//! Whether what was measured between nodes is the fabric that was sold.
+
+use market::attestation::{Finding, FindingCode, Outcome, Weight};
+
+use super::pairs::{Links, is_on_fabric, links};
+use super::{name, undone};
+use crate::gang::Gang;
+use crate::rules::finding;
+
+/// Where a fabric of adapters was sold: met when every link went over them, else what was measured is
+/// another network.
+pub(super) fn fabric(gang: &Gang) -> Option<Finding> {
+    if !gang.sold_as.is_rdma() {
+        return None;
+    }
+    let code = FindingCode::NetworkFabric;
+    let undone = || Finding {
+        weight: Weight::May,
+        ..undone(code)
+    };
+    let Some(Links { measured, .. }) = links(gang) else {
+        return Some(undone());
+    };
+    let Some(first) = measured.first() else {
+        return Some(undone());
+    };
+    let elsewhere = measured.iter().find(|link| !is_on_fabric(gang, link));
+    Some(match elsewhere {
+        Some(link) => {
+            let ends = [link.from, link.to];
+            let without = ends
+                .into_iter()
+                .find(|node| super::pairs::adapter(gang, *node, link.rail).is_none());
+            let note = format!(
+                "The adapters of {} to the fabric that was sold have no address: what was measured of it \
+                 is the hosts' usual network.",
+                name(gang, without.unwrap_or(link.from))
+            );
+            finding(code, Outcome::NotRun, note)
+        }
+        None => {
+            let of_first = measured.iter().filter(|link| link.pair() == first.pair());
+            // Each adapter has two directions.
+            let adapters = of_first.count() / 2;
+            let note = format!(
+                "Every pair was measured over the fabric that was sold, on {adapters} adapters, by TCP."
+            );
+            finding(code, Outcome::Met, note)
+        }
+    })
+}
