@@ -22,8 +22,8 @@ use market::attestation::Attestation;
 use market::ids::{AttestationId, VerificationId};
 use market::lease::LeaseState;
 use market::verification::{
-    AgentKey, Commit, ExpectedNode, Fill, Level, Openings, ReportReply, ReportSubmission, Roots,
-    Step,
+    AgentKey, Commit, ExpectedNode, Fill, Level, MemoryRoots, Openings, ReportReply,
+    ReportSubmission, Roots, Step,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -141,6 +141,10 @@ pub async fn step(
         Step::Fill => {
             let fill: Fill = parse(number, body)?;
             keep(broker, &row, session.on_fill(&fill, entropy, elapsed)?).await
+        }
+        Step::Memory => {
+            let memory: MemoryRoots = parse(number, body)?;
+            keep(broker, &row, session.on_memory(&memory, elapsed)?).await
         }
         Step::Openings => {
             let openings: Openings = parse(number, body)?;
@@ -427,7 +431,7 @@ async fn signed(broker: &Broker, attestation: &Attestation) -> Result<NewAttesta
     })
 }
 
-/// Step 5: countersigns the result and keeps it with the end of the session. A node that passed is
+/// Step 6: countersigns the result and keeps it with the end of the session. A node that passed is
 /// told whether it is now measured together with the others.
 async fn finish(
     broker: &Broker,

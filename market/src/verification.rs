@@ -1,7 +1,8 @@
 //! The conversation by which a node is verified: what travels at each step.
 //!
-//! The agent sends `POST /v1/verifications/{id}/steps/{n}` five times: commit (key, answered by
-//! nonce and order), roots (answered by random choices), fill (answered by a fresh key), openings
+//! The agent sends `POST /v1/verifications/{id}/steps/{n}` six times: commit (key, answered by
+//! nonce and order), roots (answered by random choices), fill (answered by a fresh key), memory (what
+//! it holds, hashed under that key, and nothing else, so that its time can be told), openings
 //! (answered by blocks to open) and the signed report. One verification covers all nodes of a
 //! lease: each node speaks for itself and is known by the key it committed to, which every later
 //! step repeats.
@@ -41,7 +42,7 @@ use crate::fabric::Internode;
 use crate::ids::AttestationId;
 
 /// The version of the conversation that these types describe.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// A step of the conversation.
 #[derive(
@@ -65,7 +66,9 @@ pub enum Step {
     Roots,
     /// The agent says that memory is filled.
     Fill,
-    /// The agent opens what was chosen and commits to its memory.
+    /// The agent commits to its memory.
+    Memory,
+    /// The agent opens what was chosen.
     Openings,
     /// The agent signs what it found.
     Report,
@@ -73,23 +76,25 @@ pub enum Step {
 
 impl Step {
     /// Every step, in order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Commit,
         Self::Roots,
         Self::Fill,
+        Self::Memory,
         Self::Openings,
         Self::Report,
     ];
 
-    /// The number in the path, 1 to 5.
+    /// The number in the path, 1 to 6.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
             Self::Commit => 1,
             Self::Roots => 2,
             Self::Fill => 3,
-            Self::Openings => 4,
-            Self::Report => 5,
+            Self::Memory => 4,
+            Self::Openings => 5,
+            Self::Report => 6,
         }
     }
 
@@ -106,6 +111,7 @@ impl Step {
             Self::Commit => "commit",
             Self::Roots => "roots",
             Self::Fill => "fill",
+            Self::Memory => "memory",
             Self::Openings => "openings",
             Self::Report => "report",
         }
@@ -257,6 +263,23 @@ pub struct FreshKey {
     pub key: Digest,
 }
 
+/// Step 4, agent to broker: the trees over memory under the fresh key. Nothing else travels here, and
+/// nothing else is done before it, for what it proves hangs on when it comes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryRoots {
+    /// Who speaks.
+    pub agent_key: AgentKey,
+    /// Per GPU of the inventory, the root of the tree.
+    #[schema(max_items = 64)]
+    pub roots: Vec<Digest>,
+}
+
+/// Step 4, broker to agent: the trees are taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryTaken {}
+
 /// One row of C with its way to the root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -271,7 +294,7 @@ pub struct OpenedRow {
     pub path: Vec<Digest>,
 }
 
-/// One GPU's openings and its commitment to memory.
+/// One GPU's openings, and how its memory compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GpuOpenings {
@@ -279,8 +302,6 @@ pub struct GpuOpenings {
     pub rows: Vec<OpenedRow>,
     /// C r: n elements mod 2^61 - 1.
     pub product: Vec<Word64>,
-    /// The root of the tree over memory under the fresh key.
-    pub memory_root: Digest,
     /// 32-bit words that did not read back as written, over all passes.
     #[schema(minimum = 0, maximum = 4_398_046_511_104_u64)]
     pub bad_words: u64,
@@ -289,7 +310,7 @@ pub struct GpuOpenings {
     pub lowest_bad_offset: Option<u64>,
 }
 
-/// Step 4, agent to broker.
+/// Step 5, agent to broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Openings {
@@ -300,7 +321,7 @@ pub struct Openings {
     pub gpus: Vec<GpuOpenings>,
 }
 
-/// Step 4, broker to agent: what could not be known before the tree over memory.
+/// Step 5, broker to agent: what could not be known before the tree over memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockChoices {
@@ -322,7 +343,7 @@ pub struct OpenedBlock {
     pub path: Vec<Digest>,
 }
 
-/// Step 5, agent to broker.
+/// Step 6, agent to broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportSubmission {
@@ -336,7 +357,7 @@ pub struct ReportSubmission {
     pub report: String,
 }
 
-/// Step 5, broker to agent.
+/// Step 6, broker to agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportReply {
@@ -361,7 +382,7 @@ mod tests {
             assert_eq!(serde_json::to_value(step).expect("json"), step.as_str());
         }
         assert_eq!(Step::from_number(0), None);
-        assert_eq!(Step::from_number(6), None);
+        assert_eq!(Step::from_number(7), None);
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! The agent's side of the conversation, whatever carries it.
 
+mod measure;
+
 use std::time::{Duration, Instant};
 
 use market::attestation::Verdict;
 use market::ids::{AttestationId, VerificationId};
 use market::verification::{
     AgentBuild, AgentReport, BlockChoices, Choices, Commit, CommitReply, DeviceKind, Digest, Fill,
-    Filled, FreshKey, GemmCommitment, GpuOpenings, GpuReport, Inventory, NodeFacts, Openings,
-    PROTOCOL, ReportReply, ReportSubmission, Roots, Step, StepDuration, Trouble, VerificationOrder,
+    Filled, FreshKey, GemmCommitment, GpuOpenings, GpuReport, Inventory, MemoryRoots, MemoryTaken,
+    NodeFacts, Openings, PROTOCOL, ReportReply, ReportSubmission, Roots, Step, StepDuration,
+    Trouble, VerificationOrder,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -157,6 +160,7 @@ pub fn converse(
         node,
         line,
         nonce,
+        over_by: Instant::now() + Duration::from_millis(order.deadlines.whole_ms),
         order,
         commit,
         known: Known::default(),
@@ -198,7 +202,8 @@ struct Known {
     committed: Vec<GemmCommitment>,
     products: Vec<CommittedProduct>,
     filled: Vec<Filled>,
-    earlier: Vec<PatternCheck>,
+    /// How the passes over memory compared so far.
+    checked: Vec<PatternCheck>,
     proved: Vec<ProvedMemory>,
     rates: Vec<Vec<u64>>,
     troubles: Vec<Trouble>,
@@ -235,6 +240,8 @@ struct Work<'a> {
     line: Line<'a>,
     nonce: Digest,
     order: VerificationOrder,
+    /// When the time of all steps together is over.
+    over_by: Instant,
     commit: Commit,
     known: Known,
 }
@@ -263,7 +270,8 @@ impl Work<'_> {
         }
         let choices = self.compute()?;
         let FreshKey { key } = self.fill()?;
-        self.open(&choices, &key)
+        self.hold(&key)?;
+        self.open(&choices)
     }
 
     /// One thing for each GPU that needs nothing from an earlier step.
@@ -274,8 +282,15 @@ impl Work<'_> {
     /// Begins a step: no GPU may work on it for so long that its answer would come too late.
     fn begin(&mut self, allowed_ms: u64) -> Instant {
         let began = Instant::now();
-        self.node.set_deadline(began + for_gpus(allowed_ms));
+        self.node.set_deadline(began + self.for_gpus(allowed_ms));
         began
+    }
+
+    /// How much of a step's time the GPUs may work, where all steps together leave that.
+    fn for_gpus(&self, allowed_ms: u64) -> Duration {
+        let left = self.over_by.saturating_duration_since(Instant::now());
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        for_gpus(allowed_ms.min(left_ms))
     }
 
     fn compute(&mut self) -> Result<Choices, Stop> {
@@ -310,36 +325,54 @@ impl Work<'_> {
             probe::memory::fill(device, nonce, gpu, work)
         });
         let filled = filled.map_err(|errors| troubles(STEP, &errors))?;
-        let (filled, earlier): (Vec<Filled>, Vec<_>) = filled.into_iter().unzip();
+        let (filled, checked): (Vec<Filled>, Vec<_>) = filled.into_iter().unzip();
         let fill = Fill {
             agent_key: self.commit.agent_key.clone(),
             gpus: filled.clone(),
         };
         let key = self.line.exchange(STEP, &fill, began)?;
         self.known.filled = filled;
-        self.known.earlier = earlier;
+        self.known.checked = checked;
         Ok(key)
     }
 
-    fn open(&mut self, choices: &Choices, key: &Digest) -> Result<BlockChoices, Stop> {
+    /// Hashes all memory under the fresh key and says so at once: comparing it comes later.
+    fn hold(&mut self, key: &Digest) -> Result<(), Stop> {
+        const STEP: Step = Step::Memory;
+        let began = self.begin(self.order.deadlines.memory_ms);
+        let work = &self.order.memory;
+        let hashed = self.node.on_all(self.nothing(), |_, device, ()| {
+            probe::memory::hash(device, work, key)
+        });
+        let hashed = hashed.map_err(|errors| troubles(STEP, &errors))?;
+        let memory = MemoryRoots {
+            agent_key: self.commit.agent_key.clone(),
+            roots: hashed.iter().map(ProvedMemory::root).collect(),
+        };
+        let MemoryTaken {} = self.line.exchange(STEP, &memory, began)?;
+        self.known.proved = hashed;
+        Ok(())
+    }
+
+    fn open(&mut self, choices: &Choices) -> Result<BlockChoices, Stop> {
         const STEP: Step = Step::Openings;
         let began = self.begin(self.order.deadlines.openings_ms);
         let (nonce, work) = (&self.nonce, &self.order.memory);
-        let earlier = self.known.earlier.clone();
-        let proved = self.node.on_all(earlier, |gpu, device, earlier| {
-            probe::memory::prove(device, nonce, gpu, work, key, earlier)
+        let earlier = self.known.checked.clone();
+        let checked = self.node.on_all(earlier, |gpu, device, earlier| {
+            let last = probe::memory::read_back(device, nonce, gpu, work)?;
+            Ok(earlier.and(last))
         });
-        let proved = proved.map_err(|errors| troubles(STEP, &errors))?;
+        let checked = checked.map_err(|errors| troubles(STEP, &errors))?;
         let seed = &choices.freivalds_seed;
         let chosen = self.known.products.iter().zip(&choices.rows);
-        let gpus = chosen.zip(&proved).map(|((product, rows), proved)| {
+        let gpus = chosen.zip(&checked).map(|((product, rows), check)| {
             let (rows, product) = product.open(seed, rows);
             GpuOpenings {
                 rows,
                 product,
-                memory_root: proved.root(),
-                bad_words: proved.check.bad_words,
-                lowest_bad_offset: proved.check.lowest_bad_offset,
+                bad_words: check.bad_words,
+                lowest_bad_offset: check.lowest_bad_offset,
             }
         });
         let agent_key = self.commit.agent_key.clone();
@@ -348,56 +381,8 @@ impl Work<'_> {
             gpus: gpus.collect(),
         };
         let blocks = self.line.exchange(STEP, &openings, began)?;
-        self.known.proved = proved;
+        self.known.checked = checked;
         Ok(blocks)
-    }
-
-    /// What is measured last. What a GPU does not do is a trouble and nothing more.
-    fn measure(&mut self, began: Instant) {
-        const STEP: Step = Step::Report;
-        let allowed = for_gpus(self.order.deadlines.report_ms);
-        let work = &self.order.bandwidth;
-        let rates = self.node.on_all(self.nothing(), |_, device, ()| {
-            probe::bandwidth::measure(device, work)
-        });
-        let mut failed = Vec::new();
-        match rates {
-            Ok(rates) => self.known.rates = rates,
-            Err(errors) => failed.extend(errors),
-        }
-        if let (Some(facts), Some(observed)) = (&mut self.known.facts, self.known.observed) {
-            if failed.is_empty() {
-                failed.extend(probe::facts::rates(self.node, facts, work));
-            }
-            if failed.is_empty() {
-                failed.extend(probe::gemm::rates(
-                    self.node,
-                    facts,
-                    &self.nonce,
-                    &self.order,
-                ));
-            }
-            if failed.is_empty() {
-                failed.extend(probe::burn::burn(
-                    self.node,
-                    facts,
-                    &self.nonce,
-                    &self.order,
-                    allowed.saturating_sub(began.elapsed()),
-                ));
-            }
-            if failed.is_empty() {
-                let left = allowed.saturating_sub(began.elapsed());
-                probe::links::measure(self.node, facts, &self.order, left);
-                let left = allowed.saturating_sub(began.elapsed());
-                probe::storage::measure(self.node, facts, &self.order, left);
-                let left = allowed.saturating_sub(began.elapsed());
-                probe::diagnostic::run(self.node, facts, &self.order, left);
-            }
-            failed.extend(probe::facts::after(self.node, facts, observed.elapsed()));
-        }
-        let told = failed.iter().map(|error| error.trouble(STEP));
-        self.known.troubles.extend(told);
     }
 
     fn report(
@@ -418,7 +403,7 @@ impl Work<'_> {
                 .get(gpu)
                 .map_or_else(Vec::new, |committed| committed.checksums.clone()),
             allocatable_mib: known.filled.get(gpu).map_or(0, |f| f.allocatable_mib),
-            bad_words: known.proved.get(gpu).map_or(0, |p| p.check.bad_words),
+            bad_words: known.checked.get(gpu).map_or(0, |c| c.bad_words),
             copy_mb_per_s: known.rates.get(gpu).cloned().unwrap_or_default(),
         });
         let report = AgentReport {

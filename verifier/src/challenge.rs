@@ -9,6 +9,7 @@
 mod history;
 mod refusal;
 mod siblings;
+mod time;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,13 +19,14 @@ use market::attestation::{Attestation, Finding};
 use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::verification::{
     AgentKey, BlockChoices, Choices, Commit, CommitReply, DeviceKind, Digest, Fill, FreshKey,
-    Openings, PROTOCOL, ReportReply, ReportSubmission, Roots, Step, VerificationOrder,
+    MemoryRoots, MemoryTaken, Openings, PROTOCOL, ReportReply, ReportSubmission, Roots, Step,
+    VerificationOrder,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::attest::{attest, attest_together};
-use crate::evidence::{Evidence, Said, StepTime};
+use crate::evidence::{Evidence, Said};
 use crate::memory::block_count;
 use crate::order::{Mode, check_mode, check_order};
 use crate::prf::{Purpose, Stream};
@@ -71,6 +73,7 @@ pub struct Judging {
 enum Stage {
     Roots,
     Fill { choices: Choices },
+    Memory { choices: Choices, key: Digest },
     Openings { choices: Choices, key: Digest },
     Report { key: Digest, blocks: BlockChoices },
     Over { attestation: Box<Attestation> },
@@ -213,14 +216,39 @@ impl Session {
         let key = Digest(entropy);
         let mut next = self.clone();
         next.evidence.filled = Some(fill.gpus.clone());
-        next.stage = Stage::Openings {
+        next.stage = Stage::Memory {
             choices: choices.clone(),
             key,
         };
         next.exchanged(Step::Fill, fill, FreshKey { key }, elapsed)
     }
 
-    /// Step 4: checks the openings and draws which blocks of memory to open.
+    /// Step 4: takes the trees over memory, and looks at nothing.
+    ///
+    /// Errors: [`StepError`]; a late answer is none.
+    pub fn on_memory(
+        &self,
+        memory: &MemoryRoots,
+        elapsed: Duration,
+    ) -> Result<Answered<MemoryTaken>, StepError> {
+        self.check_speaker(&memory.agent_key)?;
+        if let Some(answered) = self.replay(Step::Memory, memory)? {
+            return Ok(answered);
+        }
+        let Stage::Memory { choices, key } = &self.stage else {
+            return Err(self.out_of_order(Step::Memory));
+        };
+        check_length(memory.roots.len(), self.evidence.gpu_count())?;
+        let mut next = self.clone();
+        next.evidence.memory_roots.clone_from(&memory.roots);
+        next.stage = Stage::Openings {
+            choices: choices.clone(),
+            key: *key,
+        };
+        next.exchanged(Step::Memory, memory, MemoryTaken {}, elapsed)
+    }
+
+    /// Step 5: checks the openings and draws which blocks of memory to open.
     ///
     /// This computes for a while with large orders: call it where blocking is allowed.
     /// Errors: [`StepError`]; a wrong or late answer is none.
@@ -258,7 +286,7 @@ impl Session {
         next.exchanged(Step::Openings, openings, reply, elapsed)
     }
 
-    /// Step 5: checks the report and judges the node.
+    /// Step 6: checks the report and judges the node.
     ///
     /// An agent that cannot go on may send it at any step, with what keeps it in `troubles`.
     /// The attestation is then in [`Self::attestation`], to be countersigned and stored.
@@ -327,53 +355,6 @@ impl Session {
             .inventory
             .as_ref()
             .map_or(Ok(()), check_inventory)
-    }
-
-    /// Judges a node that stopped answering. The session is over then.
-    ///
-    /// Never a pass: what was not answered was not done.
-    #[must_use]
-    pub fn abandon(&self, judging: Judging) -> Self {
-        let mut next = self.clone();
-        if self.attestation().is_none() {
-            let attestation = attest(&self.opening, Some(&self.commit), &self.evidence, judging);
-            next.stage = Stage::Over {
-                attestation: Box::new(attestation),
-            };
-        }
-        next
-    }
-
-    /// Judges a node that has said nothing for this long since the broker's last answer. As
-    /// [`Self::abandon`], and a step whose deadline has passed meanwhile was not answered in time.
-    #[must_use]
-    pub fn fell_silent(&self, silence: Duration, judging: Judging) -> Self {
-        let mut silent = self.clone();
-        if let (Some(step), Some(deadline)) = (self.awaited(), self.deadline())
-            && silence > deadline
-        {
-            silent.time(step, silence);
-        }
-        silent.abandon(judging)
-    }
-
-    /// The step that the broker waits for; none when the node was judged.
-    #[must_use]
-    pub fn awaited(&self) -> Option<Step> {
-        match self.stage {
-            Stage::Roots => Some(Step::Roots),
-            Stage::Fill { .. } => Some(Step::Fill),
-            Stage::Openings { .. } => Some(Step::Openings),
-            Stage::Report { .. } => Some(Step::Report),
-            Stage::Over { .. } => None,
-        }
-    }
-
-    /// How long the broker waits for the awaited step; none when the node was judged.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Duration> {
-        self.awaited()
-            .map(|step| Duration::from_millis(self.deadline_ms(step)))
     }
 
     /// The result, once there is one.
@@ -462,28 +443,6 @@ impl Session {
             reply,
         };
         Ok(())
-    }
-
-    fn time(&mut self, step: Step, elapsed: Duration) {
-        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        let deadline_ms = self.deadline_ms(step);
-        self.evidence.times.push(StepTime {
-            step,
-            elapsed_ms,
-            deadline_ms,
-        });
-    }
-
-    fn deadline_ms(&self, step: Step) -> u64 {
-        let deadlines = &self.opening.order.deadlines;
-        match step {
-            // The order itself is the answer to step 1; nothing limits it.
-            Step::Commit => u64::MAX,
-            Step::Roots => deadlines.roots_ms,
-            Step::Fill => deadlines.fill_ms,
-            Step::Openings => deadlines.openings_ms,
-            Step::Report => deadlines.report_ms,
-        }
     }
 }
 

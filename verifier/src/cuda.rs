@@ -21,6 +21,7 @@ mod work;
 
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use cudarc::driver::{DriverError, result, sys};
 use market::verification::{CollectiveRate, DeviceKind, Digest, LibraryFacts, TroubleKind};

@@ -210,8 +210,9 @@ pub trait Surroundings: Send {
         None
     }
 
-    /// What the vendor's own diagnostic says by then; nothing where the node has none.
-    fn diagnostic(&mut self, _deadline: Instant) -> Option<DiagnosticFacts> {
+    /// What the vendor's own diagnostic says by then, of the tests of this run level; nothing where the
+    /// node has none.
+    fn diagnostic(&mut self, _run: &str, _deadline: Instant) -> Option<DiagnosticFacts> {
         None
     }
 

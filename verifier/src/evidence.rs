@@ -6,9 +6,8 @@
 use market::attestation::{Finding, FindingCode};
 use market::ids::{OfferId, ProviderId};
 use market::verification::{
-    AgentReport, BlockChoices, Choices, Commit, Digest, Filled, GpuOpenings, Inventory, MemoryWork,
-    NodeFacts, OpenedBlock, Openings, ReportSubmission, Roots, Step, Trouble, VerificationOrder,
-    Word64,
+    AgentReport, BlockChoices, Choices, Commit, Digest, Filled, Inventory, MemoryWork, NodeFacts,
+    OpenedBlock, Openings, ReportSubmission, Roots, Step, Trouble, VerificationOrder, Word64,
 };
 use serde::{Deserialize, Serialize};
 
@@ -157,6 +156,9 @@ pub struct Evidence {
     pub products: Option<Vec<Option<String>>>,
     /// Per GPU, what was filled.
     pub filled: Option<Vec<Filled>>,
+    /// Per GPU, the root of the tree over memory under the fresh key.
+    #[serde(default)]
+    pub memory_roots: Vec<Digest>,
     /// Per GPU, what memory turned out to be.
     pub memory: Option<Vec<MemoryEvidence>>,
     /// The report.
@@ -200,7 +202,7 @@ impl Evidence {
         self.checksums = roots.gpus.iter().map(|gpu| gpu.checksums.clone()).collect();
     }
 
-    /// Checks what step 4 opened.
+    /// Checks what step 5 opened.
     ///
     /// Work: that of [`check_product`] per GPU leased, and the whole memory tree for small orders.
     /// What a node shows beyond those fails it by its count and is not computed for.
@@ -218,10 +220,17 @@ impl Evidence {
             .gpus
             .iter()
             .zip(&self.product_roots)
+            .zip(&self.memory_roots)
             .zip(&choices.rows);
-        for (((opened, root), rows), gpu) in answers.zip(0..) {
+        for ((((opened, root), held), rows), gpu) in answers.zip(0..) {
+            let claimed = |problem| MemoryEvidence {
+                bad_words: opened.bad_words,
+                lowest_bad_offset: opened.lowest_bad_offset,
+                root: *held,
+                problem,
+            };
             if gpu >= order.expected.gpus {
-                memory.push(claimed_memory(opened, None));
+                memory.push(claimed(None));
                 continue;
             }
             let inputs = GemmInputs::derive(nonce, gpu, &order.gemm);
@@ -234,13 +243,13 @@ impl Evidence {
             let checked = check_product(&inputs, &vector, rows, answer);
             products.push(checked.err().map(|wrong| wrong.to_string()));
             let work = self.memory_work(&order.memory, gpu);
-            memory.push(memory_evidence(nonce, gpu, &work, key, opened));
+            memory.push(claimed(wrong_memory(nonce, gpu, &work, key, held)));
         }
         self.products = Some(products);
         self.memory = Some(memory);
     }
 
-    /// Checks the blocks that step 5 opened, of the GPUs leased.
+    /// Checks the blocks that step 6 opened, of the GPUs leased.
     pub fn add_blocks(
         &mut self,
         nonce: &Digest,
@@ -385,36 +394,27 @@ pub struct Said<'a> {
     pub verification_id: market::ids::VerificationId,
     /// Its nonce.
     pub nonce: &'a Digest,
-    /// The hash over steps 1 to 4.
+    /// The hash over the steps before.
     pub transcript: Digest,
     /// Whether simulated devices are accepted.
     pub may_be_simulated: bool,
 }
 
-fn memory_evidence(
+/// What is wrong with the tree over a memory, as far as that can be told without opening it.
+fn wrong_memory(
     nonce: &Digest,
     gpu: u32,
     work: &MemoryWork,
     key: &Digest,
-    opened: &GpuOpenings,
-) -> MemoryEvidence {
+    root: &Digest,
+) -> Option<String> {
     if work.pattern_bytes == 0 {
-        return claimed_memory(opened, Some("no block of it was filled".to_owned()));
+        return Some("no block of it was filled".to_owned());
     }
     let contents = Contents::derive(nonce, gpu, memory::proved_pattern(work));
     let wrong = work.pattern_bytes <= RECOMPUTED_BYTES
-        && memory::expected_root(&contents, work, key) != opened.memory_root;
-    let problem = wrong.then(|| "the hash of memory is not that of the pattern".to_owned());
-    claimed_memory(opened, problem)
-}
-
-fn claimed_memory(opened: &GpuOpenings, problem: Option<String>) -> MemoryEvidence {
-    MemoryEvidence {
-        bad_words: opened.bad_words,
-        lowest_bad_offset: opened.lowest_bad_offset,
-        root: opened.memory_root,
-        problem,
-    }
+        && memory::expected_root(&contents, work, key) != *root;
+    wrong.then(|| "the hash of memory is not that of the pattern".to_owned())
 }
 
 fn wrong_block(

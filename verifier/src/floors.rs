@@ -231,17 +231,39 @@ impl Floors {
             .and_then(|kernel| row_of(gpu.name(), &kernel))
             .or_else(|| row_of(gpu.name(), "*"))
             .or_else(|| row_of("*", "*"))?;
-        let published = metric.published(gpu.spec());
-        let base = match row.floor_of {
-            FloorOf::Spec => published?,
-            FloorOf::Expected => row.expected?,
+        row.floor(gpu)
+    }
+
+    /// The floor that was calibrated of a GPU's figure, with whatever kernels; else as [`Self::of`] for
+    /// kernels that nobody knows.
+    #[must_use]
+    pub fn best_of(&self, gpu: Gpu, metric: Metric) -> Option<Floor> {
+        let is_calibrated = |row: &&Row| {
+            let of_it = row.metric == metric && row.gpu == gpu.name();
+            of_it && row.calibration == Calibration::Calibrated
         };
-        let best = published.unwrap_or(0).max(row.expected.unwrap_or(0));
+        let calibrated = self.rows.iter().rfind(is_calibrated);
+        match calibrated {
+            Some(row) => row.floor(gpu),
+            None => self.of(gpu, metric, None),
+        }
+    }
+}
+
+impl Row {
+    /// What it says of a GPU; none where nothing is published that it could be a share of.
+    fn floor(&self, gpu: Gpu) -> Option<Floor> {
+        let published = self.metric.published(gpu.spec());
+        let base = match self.floor_of {
+            FloorOf::Spec => published?,
+            FloorOf::Expected => self.expected?,
+        };
+        let best = published.unwrap_or(0).max(self.expected.unwrap_or(0));
         Some(Floor {
-            floor: base * row.floor_permille / 1_000,
-            expected: row.expected,
+            floor: base * self.floor_permille / 1_000,
+            expected: self.expected,
             ceiling: best * CEILING_PERCENT / 100,
-            calibration: row.calibration,
+            calibration: self.calibration,
         })
     }
 }

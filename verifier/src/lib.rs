@@ -24,6 +24,7 @@ pub mod cli;
     reason = "the driver is a C library; nothing outside this module may call it"
 )]
 pub mod cuda;
+pub mod deadlines;
 pub mod delivery;
 pub mod device;
 pub mod driver;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use market::attestation::Attestation;
 use market::ids::AttestationId;
-use market::verification::{Fill, Openings, ReportSubmission, Roots, Step};
+use market::verification::{Fill, MemoryRoots, Openings, ReportSubmission, Roots, Step};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -90,6 +90,7 @@ impl LocalBroker {
             Step::Commit => self.keep(session.on_commit_again(&serde_json::from_str(body)?)),
             Step::Roots => self.keep(session.on_roots(&read::<Roots>(body)?, entropy, elapsed)),
             Step::Fill => self.keep(session.on_fill(&read::<Fill>(body)?, entropy, elapsed)),
+            Step::Memory => self.keep(session.on_memory(&read::<MemoryRoots>(body)?, elapsed)),
             Step::Openings => {
                 self.keep(session.on_openings(&read::<Openings>(body)?, entropy, elapsed))
             }

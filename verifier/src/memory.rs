@@ -215,6 +215,7 @@ mod tests {
             block_bytes: 64,
             passes: vec![Pattern::Address, Pattern::Slow],
             opened_blocks: 1,
+            repeated_ms: 0,
         };
         assert_eq!(proved_pattern(&work), Pattern::Slow);
         let slow = Contents::derive(&NONCE, 0, Pattern::Slow);
@@ -246,6 +247,7 @@ mod tests {
                 block_bytes: block * 1_024,
                 passes: vec![Pattern::Prf],
                 opened_blocks: 1,
+            repeated_ms: 0,
             };
             let fills = fillable_bytes(&work, has);
             prop_assert!(fills <= work.pattern_bytes);
@@ -272,6 +274,7 @@ mod tests {
             block_bytes: 64,
             passes: vec![Pattern::Prf],
             opened_blocks: 1,
+            repeated_ms: 0,
         };
         let memory = words(Pattern::Prf, 0, 160);
         let digests: Vec<Word64> = memory

@@ -4,10 +4,12 @@ use std::fmt;
 
 use market::gpu::{Gpu, GpuVendor};
 use market::verification::{
-    BandwidthWork, ExpectedNode, GemmWork, Level, MemoryWork, Pattern, StepDeadlines,
-    StoragePromise, VerificationOrder,
+    BandwidthWork, ExpectedNode, GemmWork, Level, MemoryWork, Pattern, StoragePromise,
+    VerificationOrder,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::deadlines::{self, DEEP_PATTERNS};
 
 /// Whether real machines are verified, or pretended ones may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +72,10 @@ pub fn order_for(
         Mode::Simulation => simulated_work(level),
         Mode::Real => real_work(&expected, level),
     };
+    let deadlines = match mode {
+        Mode::Simulation => deadlines::simulated(level),
+        Mode::Real => deadlines::real(&expected, level, &memory, &gemm),
+    };
     VerificationOrder {
         level,
         simulation: mode == Mode::Simulation,
@@ -78,22 +84,27 @@ pub fn order_for(
         memory,
         gemm,
         bandwidth: BandwidthWork { samples: 5 },
-        deadlines: deadlines(level),
+        deadlines,
     }
 }
 
-/// How often `deep` goes through all patterns.
-const DEEP_ROUNDS: usize = 8;
-
-fn passes(level: Level) -> Vec<Pattern> {
-    let round = vec![Pattern::Address, Pattern::Complement, Pattern::Prf];
+/// The passes over memory. What is proved at the end is dear to make anew where that is worth it: a pretended
+/// node has nothing to hide, and a quick look no time.
+fn passes(level: Level, mode: Mode) -> Vec<Pattern> {
+    let last = match (level, mode) {
+        (Level::Standard | Level::Deep, Mode::Real) => Pattern::Slow,
+        _ => Pattern::Prf,
+    };
     match level {
-        Level::Quick => vec![Pattern::Prf],
-        Level::Standard => round,
-        Level::Deep => {
-            let both_ways = vec![Pattern::MovingInversion];
-            [both_ways, round].concat().repeat(DEEP_ROUNDS)
-        }
+        Level::Quick => vec![last],
+        Level::Standard => vec![Pattern::Address, Pattern::Complement, last],
+        Level::Deep => vec![
+            Pattern::MovingInversion,
+            Pattern::Address,
+            Pattern::Complement,
+            Pattern::Prf,
+            last,
+        ],
     }
 }
 
@@ -109,8 +120,9 @@ fn simulated_work(level: Level) -> (MemoryWork, GemmWork) {
     let memory = MemoryWork {
         pattern_bytes: MIB,
         block_bytes: 4_096,
-        passes: passes(level),
+        passes: passes(level, Mode::Simulation),
         opened_blocks: 16,
+        repeated_ms: 0,
     };
     (
         memory,
@@ -129,8 +141,12 @@ fn real_work(expected: &ExpectedNode, level: Level) -> (MemoryWork, GemmWork) {
     let memory = MemoryWork {
         pattern_bytes: blocks.max(1) * u64::from(BLOCK_BYTES),
         block_bytes: BLOCK_BYTES,
-        passes: passes(level),
+        passes: passes(level, Mode::Real),
         opened_blocks: 64,
+        repeated_ms: match level {
+            Level::Quick | Level::Standard => 0,
+            Level::Deep => DEEP_PATTERNS.as_millis() as u64,
+        },
     };
     (
         memory,
@@ -141,26 +157,6 @@ fn real_work(expected: &ExpectedNode, level: Level) -> (MemoryWork, GemmWork) {
             opened_rows: 4,
         },
     )
-}
-
-/// How long each step of a verification at a level may take.
-#[must_use]
-pub fn deadlines(level: Level) -> StepDeadlines {
-    match level {
-        Level::Quick | Level::Standard => StepDeadlines {
-            roots_ms: 60_000,
-            fill_ms: 60_000,
-            openings_ms: 60_000,
-            report_ms: 60_000,
-        },
-        Level::Deep => StepDeadlines {
-            roots_ms: 900_000,
-            fill_ms: 1_800_000,
-            openings_ms: 300_000,
-            // Twice the load of 15 minutes, and what is measured before it.
-            report_ms: 2_100_000,
-        },
-    }
 }
 
 /// Checks that an order belongs to a mode: what is real is never ordered as simulation, or reverse.
@@ -182,6 +178,7 @@ pub fn check_order(order: &VerificationOrder) -> Result<(), BadOrder> {
         block_bytes,
         passes,
         opened_blocks,
+        repeated_ms,
     } = &order.memory;
     let GemmWork {
         n,
@@ -210,6 +207,10 @@ pub fn check_order(order: &VerificationOrder) -> Result<(), BadOrder> {
             "the last pass is the pseudo-random fill, plain or slow",
         ),
         (passes.len() <= 64, "at most 64 passes"),
+        (
+            *repeated_ms <= 86_400_000,
+            "passes are gone through for a day at most",
+        ),
         (
             (1..=1_024).contains(opened_blocks),
             "1 to 1024 blocks are opened",

@@ -124,14 +124,15 @@ impl From<StepRefusal> for ApiError {
     }
 }
 
-/// One step of the conversation with a node: 1 commit, 2 roots, 3 fill, 4 openings, 5 report.
+/// One step of the conversation with a node: 1 commit, 2 roots, 3 fill, 4 memory, 5 openings,
+/// 6 report.
 ///
 /// The messages are those of the agent; see `verifier run`.
 #[utoipa::path(
     tag = "verifications",
     params(
         ("id" = VerificationId, Path, description = "The verification"),
-        ("n" = u8, Path, description = "The step", minimum = 1, maximum = 5),
+        ("n" = u8, Path, description = "The step", minimum = 1, maximum = 6),
     ),
     request_body(content = Value, description = "The agent's message"),
     responses((status = 200, description = "What the node is asked to do next", body = Value)),

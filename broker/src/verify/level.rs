@@ -1,8 +1,8 @@
 //! How deeply nodes prove themselves, and how long they have for it.
 
 use market::demand::Demand;
-use market::verification::{Level, StepDeadlines};
-use verifier::order::deadlines;
+use market::verification::Level;
+use verifier::deadlines::whole;
 
 use crate::app::Broker;
 
@@ -22,14 +22,7 @@ pub(crate) fn verify_seconds(broker: &Broker, level: Level) -> u32 {
 
 /// How long the steps of a level may take together. Units: seconds.
 fn steps_seconds(level: Level) -> u32 {
-    let StepDeadlines {
-        roots_ms,
-        fill_ms,
-        openings_ms,
-        report_ms,
-    } = deadlines(level);
-    let sum_ms = roots_ms + fill_ms + openings_ms + report_ms;
-    u32::try_from(sum_ms.div_ceil(1_000)).unwrap_or(u32::MAX)
+    u32::try_from(whole(level).as_secs()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -40,6 +33,6 @@ mod tests {
     fn a_deep_verification_takes_longer_than_the_others() {
         let [quick, standard, deep] =
             [Level::Quick, Level::Standard, Level::Deep].map(steps_seconds);
-        assert_eq!((quick, standard, deep), (240, 240, 5_100));
+        assert_eq!((quick, standard, deep), (60, 90, 6_000));
     }
 }

@@ -11,7 +11,7 @@ pub enum StepRefusal {
     #[error("the token is not valid for this verification, or the verification is over")]
     Token,
     /// The step's number is none.
-    #[error("there are steps 1 to 5")]
+    #[error("there are steps 1 to 6")]
     NoSuchStep,
     /// The provider has not yet said that the nodes of the lease run.
     #[error("the lease is not ready to be verified; ask again in a moment")]

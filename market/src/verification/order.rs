@@ -116,6 +116,10 @@ pub struct MemoryWork {
     /// How many blocks the broker opens after the tree is committed.
     #[schema(minimum = 1, maximum = 1_024)]
     pub opened_blocks: u32,
+    /// For how long the passes before the last are gone through, again and again, ms; once where it is 0.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 86_400_000)]
+    pub repeated_ms: u64,
 }
 
 /// The exact integer product C = A B of one GPU, with A of n x k and B of k x n.
@@ -155,12 +159,30 @@ pub struct StepDeadlines {
     /// Until memory is filled, ms.
     #[schema(minimum = 1, maximum = 86_400_000)]
     pub fill_ms: u64,
+    /// Until the trees over memory arrive, ms.
+    #[serde(default = "a_minute")]
+    #[schema(minimum = 1, maximum = 86_400_000)]
+    pub memory_ms: u64,
     /// Until the openings arrive, ms.
     #[schema(minimum = 1, maximum = 86_400_000)]
     pub openings_ms: u64,
     /// Until the report arrives, ms.
     #[schema(minimum = 1, maximum = 86_400_000)]
     pub report_ms: u64,
+    /// For all of them together, ms; what the broker itself takes between them is not counted.
+    #[serde(default = "a_day")]
+    #[schema(minimum = 1, maximum = 86_400_000)]
+    pub whole_ms: u64,
+}
+
+/// As long as an order of the version before gave for a step.
+const fn a_minute() -> u64 {
+    60_000
+}
+
+/// Orders of the version before had no limit over all steps.
+const fn a_day() -> u64 {
+    86_400_000
 }
 
 /// What a node is to do to be verified.

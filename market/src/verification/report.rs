@@ -34,7 +34,7 @@ pub struct GpuReport {
     pub checksums: Vec<Word64>,
     /// As in step 3, MiB.
     pub allocatable_mib: u32,
-    /// As in step 4.
+    /// As in step 5.
     pub bad_words: u64,
     /// Samples of the copy rate, bytes read plus bytes written, 1e6 bytes per second.
     pub copy_mb_per_s: Vec<u64>,
@@ -60,7 +60,7 @@ pub struct AgentReport {
     pub verification_id: VerificationId,
     /// The nonce of this conversation.
     pub nonce: Digest,
-    /// The hash over all that was said in steps 1 to 4, both ways.
+    /// The hash over all that was said in the steps before, both ways.
     pub transcript: Digest,
     /// The agent.
     pub agent: AgentBuild,

@@ -120,21 +120,29 @@ fn add_to(state: &mut State, address: u64, more: u64) -> Option<()> {
     Some(())
 }
 
+/// Lets the time pass that making, or comparing, so many bytes of a pattern takes.
+fn make(state: &mut State, pattern: Pattern, bytes: u64) {
+    let card = state.card();
+    let (bytes, rate) = match pattern {
+        Pattern::Slow => (bytes * u64::from(card.stands_for), card.slow_fill_mb_per_s),
+        _ => (bytes * u64::from(card.stands_for), card.copy_mb_per_s),
+    };
+    state.move_bytes(bytes, rate);
+}
+
 fn fill(state: &mut State, arguments: &Arguments) -> Option<()> {
     let (address, blocks): (u64, u64) = (arguments.at(0), arguments.at(1));
     let contents = arguments.contents(2);
     let fault = state.card().fault.clone();
-    let rate = state.card().copy_mb_per_s;
-    state.move_bytes(blocks * 16, rate);
-    if fault == Fault::SkipsMemory {
-        return Some(());
-    }
-    let memory = state.memory(address, blocks * 16)?;
+    state.filled_with = Some(contents);
     let all = blocks as usize * 4;
     let count = match fault {
-        Fault::HalvesMemory => all / 2,
+        Fault::SkipsMemory => 0,
+        Fault::HalvesMemory | Fault::Regenerates => all / 2,
         _ => all,
     };
+    make(state, contents.pattern, count as u64 * 4);
+    let memory = state.memory(address, blocks * 16)?;
     contents.for_words(0, count, |index, word| {
         memory[4 * index..4 * index + 4].copy_from_slice(&word.to_le_bytes());
     });
@@ -151,9 +159,12 @@ fn compare(state: &mut State, arguments: &Arguments) -> Option<()> {
     let (address, blocks): (u64, u64) = (arguments.at(0), arguments.at(1));
     let contents = arguments.contents(2);
     let found: u64 = arguments.at(5);
-    let rate = state.card().copy_mb_per_s;
-    state.move_bytes(blocks * 16, rate);
-    if matches!(state.card().fault, Fault::SkipsMemory | Fault::HalvesMemory) {
+    make(state, contents.pattern, blocks * 16);
+    let fault = &state.card().fault;
+    if matches!(
+        fault,
+        Fault::SkipsMemory | Fault::HalvesMemory | Fault::Regenerates
+    ) {
         return Some(());
     }
     let is = words(state.memory(address, blocks * 16)?);
@@ -186,10 +197,21 @@ fn digest(state: &mut State, arguments: &Arguments) -> Option<()> {
     let point = Element::from_canonical(arguments.at(3))?;
     let digests: u64 = arguments.at(5);
     let block_bytes = u64::from(vectors) * 16;
-    let rate = state.card().copy_mb_per_s;
-    state.move_bytes(blocks * block_bytes, rate);
+    let missing = state
+        .filled_with
+        .filter(|_| state.card().fault == Fault::Regenerates);
+    make(state, Pattern::Prf, blocks * block_bytes);
     for block in 0..blocks {
-        let contents = words(state.memory(address + block * block_bytes, block_bytes)?);
+        let contents = match missing.filter(|_| block >= blocks / 2) {
+            Some(contents) => {
+                make(state, contents.pattern, block_bytes);
+                let mut made = Vec::new();
+                let first = block * block_bytes / 4;
+                contents.for_words(first, block_bytes as usize / 4, |_, word| made.push(word));
+                made
+            }
+            None => words(state.memory(address + block * block_bytes, block_bytes)?),
+        };
         let sum = block_digest(contents, point).0;
         state
             .memory(digests + 8 * block, 8)?

@@ -15,6 +15,7 @@
     reason = "it exports the C interface of a driver; every pointer comes from the agent's wrappers"
 )]
 
+mod clocks;
 mod collective;
 mod compute;
 mod duty;

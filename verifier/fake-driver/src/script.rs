@@ -93,6 +93,11 @@ pub struct Card {
     pub tells_xids: bool,
     /// How fast memory is copied.
     pub copy_mb_per_s: f64,
+    /// How fast memory is filled, or compared, with what is dear to make.
+    pub slow_fill_mb_per_s: f64,
+    /// For how many bytes each byte that is filled, compared or hashed stands, as far as time goes: so that
+    /// little memory takes as long as all of a card.
+    pub stands_for: u32,
     /// How fast another card is reached, in one direction.
     pub link_mb_per_s: f64,
     /// How fast the tensor units are on 16-bit and on 8-bit entries. Units: 1e9 operations per second.
@@ -136,6 +141,8 @@ pub enum Fault {
     SkipsMemory,
     /// Only the first half of memory is filled, and comparing it finds nothing.
     HalvesMemory,
+    /// As that, and what is not there is made anew when it is hashed, which takes as long as filling it.
+    Regenerates,
     /// Nothing is multiplied: every product is zero.
     SkipsProducts,
     /// Only the first half of the inner dimension is summed.
@@ -206,6 +213,8 @@ impl Card {
             xids: Vec::new(),
             tells_xids: true,
             copy_mb_per_s: 3_000_000.0,
+            slow_fill_mb_per_s: 18_000.0,
+            stands_for: 1,
             link_mb_per_s: 376_000.0,
             tensor_gflops: (720_000.0, 1_210_000.0),
             library_gflops: (798_000.0, 1_290_000.0),

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
+use verifier::memory::Contents;
+
+use crate::clocks::Clocks;
 use crate::duty::Duty;
 use crate::neighbours::{Neighbours, Use};
 use crate::script::{Card, Script, VARIABLE};
@@ -57,13 +60,15 @@ pub struct State {
     allocations: BTreeMap<u64, Allocation>,
     next_address: u64,
     pub events: Vec<f64>,
-    /// The clock of each card. Units: milliseconds.
-    clocks: BTreeMap<usize, f64>,
+    clocks: Clocks,
+    /// What memory was filled with last.
+    pub filled_with: Option<Contents>,
 }
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
     let path = std::env::var_os(VARIABLE).expect("the script's file is named");
     let neighbours = Neighbours::of(path.as_ref());
+    let clocks = Clocks::beside(path.as_ref());
     let text = std::fs::read_to_string(path).expect("the script can be read");
     let script = serde_json::from_str(&text).expect("it is a script");
     Mutex::new(State {
@@ -84,7 +89,8 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
         allocations: BTreeMap::new(),
         next_address: FIRST_ADDRESS,
         events: Vec::new(),
-        clocks: BTreeMap::new(),
+        clocks,
+        filled_with: None,
     })
 });
 
@@ -221,11 +227,11 @@ impl State {
 
     /// Lets time pass on the card in use.
     pub fn pass_ms(&mut self, ms: f64) {
-        *self.clocks.entry(self.gpu).or_default() += ms;
+        self.clocks.pass_ms(self.gpu, ms);
     }
 
     pub fn now_ms(&self) -> f64 {
-        self.clocks.get(&self.gpu).copied().unwrap_or(0.0)
+        self.clocks.now_ms(self.gpu)
     }
 
     /// Moves bytes from an address to the card in use: over the link where they are another's, and says

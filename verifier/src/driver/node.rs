@@ -9,7 +9,7 @@ use market::verification::{
     StorageFacts, Trouble, TroubleKind,
 };
 
-use super::remote::{RemoteDevice, Worker};
+use super::remote::{OPENING, RemoteDevice, Worker};
 use super::{NoDriver, Survey};
 use crate::device::{Device, DeviceError, Node, Surroundings, shortened};
 use crate::host;
@@ -36,6 +36,9 @@ pub struct NodeIdentity {
 const AMD_DRIVER: &str = "dev/kfd";
 /// How long between two looks at a fabric that is not ready.
 const FABRIC_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long the driver may take to be counted by once more in the end.
+const LAST_LOOK: Duration = Duration::from_secs(10);
 
 impl NodeIdentity {
     /// The node when its driver shows nothing: it can only say so.
@@ -119,7 +122,7 @@ pub fn open_node(agent: &Path, identity: NodeIdentity) -> Result<Node, NoDriver>
 fn patient_survey(agent: &Path, patience: Duration) -> Result<Survey, NoDriver> {
     let mut waited = Duration::ZERO;
     loop {
-        match survey(agent) {
+        match survey(agent, OPENING) {
             Err(NoDriver::Refused {
                 kind: TroubleKind::FabricNotReady,
                 ..
@@ -132,12 +135,12 @@ fn patient_survey(agent: &Path, patience: Duration) -> Result<Survey, NoDriver> 
     }
 }
 
-fn survey(agent: &Path) -> Result<Survey, NoDriver> {
+fn survey(agent: &Path, patience: Duration) -> Result<Survey, NoDriver> {
     let mut worker = Worker::start(agent).map_err(|error| NoDriver::Refused {
         kind: TroubleKind::Driver,
         what: format!("the agent cannot start itself once more: {error}"),
     })?;
-    worker.survey()
+    worker.survey(Instant::now() + patience)
 }
 
 fn open(agent: &Path, gpu: u32, root: &Path) -> Result<RemoteDevice, DeviceError> {
@@ -186,8 +189,8 @@ impl Surroundings for DriverSurroundings {
         storage::measured(work, deadline)
     }
 
-    fn diagnostic(&mut self, deadline: Instant) -> Option<DiagnosticFacts> {
-        diagnostic::said_by(diagnostic::TOOL.as_ref(), deadline)
+    fn diagnostic(&mut self, run: &str, deadline: Instant) -> Option<DiagnosticFacts> {
+        diagnostic::said_by(diagnostic::TOOL.as_ref(), run, deadline)
     }
 
     fn after(&mut self, facts: &mut NodeFacts) {
@@ -195,7 +198,7 @@ impl Surroundings for DriverSurroundings {
         host::note_downs(&mut facts.host, &now);
         let mut counts = now.counts;
         // A driver that no longer starts shows no GPU.
-        let survey = survey(&self.agent).unwrap_or_default();
+        let survey = survey(&self.agent, LAST_LOOK).unwrap_or_default();
         counts.nvml = survey.managed;
         counts.cuda = Some(survey.usable);
         facts.recount = Some(counts);

@@ -85,12 +85,12 @@ impl Worker {
         })
     }
 
-    /// Asks for a survey.
+    /// Asks for a survey, which must come by then.
     ///
     /// Errors: [`NoDriver`].
-    pub fn survey(&mut self) -> Result<Survey, NoDriver> {
+    pub fn survey(&mut self, deadline: Instant) -> Result<Survey, NoDriver> {
         let refused = |kind, what: String| NoDriver::Refused { kind, what };
-        match self.call::<Result<Survey, NoDriver>>(&Request::Survey, Instant::now() + OPENING) {
+        match self.call::<Result<Survey, NoDriver>>(&Request::Survey, deadline) {
             Ok((surveyed, _)) => surveyed,
             Err(Silence::TimedOut) => Err(refused(
                 TroubleKind::TimedOut,

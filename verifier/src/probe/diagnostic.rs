@@ -23,16 +23,12 @@ use crate::device::{Node, shortened};
 
 /// Its name.
 pub const TOOL: &str = "dcgmi";
-/// What is asked of it: the tests of seconds, as JSON.
-const ARGUMENTS: [&str; 4] = ["diag", "-r", "1", "-j"];
 /// Where programs are looked for, where the environment does not say.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// How long it may take.
-const MOST: Duration = Duration::from_secs(60);
 /// With less time than this it is not begun.
-const LEAST: Duration = Duration::from_secs(15);
+const LEAST: Duration = Duration::from_secs(8);
 /// What is kept of the time for what follows it.
-const KEPT_BACK: Duration = Duration::from_secs(5);
+const KEPT_BACK: Duration = Duration::from_secs(2);
 /// The most that is read of what it prints. Units: bytes.
 const LONGEST: u64 = 1 << 20;
 /// How long between two looks at whether it ended.
@@ -40,28 +36,42 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How deep its JSON is looked into.
 const DEEPEST: u32 = 16;
 
+/// Which of its tests a level asks for, and how long they may take. Source: DCGM documentation: the tests of
+/// run level 1 take seconds, those of level 3 about a quarter of an hour.
+const fn wanted(level: Level) -> Option<(&'static str, Duration)> {
+    match level {
+        Level::Quick => None,
+        Level::Standard => Some(("1", Duration::from_secs(60))),
+        Level::Deep => Some(("3", Duration::from_mins(30))),
+    }
+}
+
+/// How long it may take at a level, of the time that is left; not at all where that is too little.
+#[must_use]
+pub fn lasts(level: Level, left: Duration) -> Option<Duration> {
+    let (_, most) = wanted(level)?;
+    let lasts = left.saturating_sub(KEPT_BACK).min(most);
+    (lasts >= LEAST).then_some(lasts)
+}
+
 /// Runs it and adds what it said to the facts; nothing at level `quick`, where the node has none, or
 /// where too little time is left.
 pub fn run(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder, left: Duration) {
-    let left = left.saturating_sub(KEPT_BACK).min(MOST);
-    if order.level == Level::Quick || left < LEAST {
-        return;
-    }
-    let until = Instant::now() + left;
-    if let Some(surroundings) = &mut node.surroundings {
-        facts.diagnostic = surroundings.diagnostic(until);
+    let asked = wanted(order.level).zip(lasts(order.level, left));
+    if let (Some(((run, _), lasts)), Some(surroundings)) = (asked, &mut node.surroundings) {
+        facts.diagnostic = surroundings.diagnostic(run, Instant::now() + lasts);
     }
 }
 
 /// What this program says by then; nothing where there is no such program.
 #[must_use]
-pub fn said_by(tool: &OsStr, deadline: Instant) -> Option<DiagnosticFacts> {
+pub fn said_by(tool: &OsStr, run: &str, deadline: Instant) -> Option<DiagnosticFacts> {
     let ended = |ended, why: &str| DiagnosticFacts {
         ended,
         why: Some(shortened(why)),
         tests: Vec::new(),
     };
-    let mut child = match start(tool) {
+    let mut child = match start(tool, run) {
         Ok(child) => child,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {
@@ -90,10 +100,10 @@ pub fn said_by(tool: &OsStr, deadline: Instant) -> Option<DiagnosticFacts> {
     })
 }
 
-fn start(tool: &OsStr) -> io::Result<Child> {
+fn start(tool: &OsStr, run: &str) -> io::Result<Child> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
     Command::new(tool)
-        .args(ARGUMENTS)
+        .args(["diag", "-r", run, "-j"])
         // The token of the verification is nobody else's.
         .env_clear()
         .env("PATH", path)
@@ -247,7 +257,7 @@ mod tests {
         drop(file);
         // Another test that starts a process in between holds the file open for a moment.
         loop {
-            let said = said_by(tool.as_os_str(), Instant::now() + allowed);
+            let said = said_by(tool.as_os_str(), "1", Instant::now() + allowed);
             let busy = |said: &DiagnosticFacts| {
                 said.why.as_deref().is_some_and(|why| why.contains("busy"))
             };
@@ -300,7 +310,10 @@ mod tests {
     fn a_node_without_it_says_nothing_of_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let nowhere = folder.path().join("dcgmi");
-        assert_eq!(said_by(nowhere.as_os_str(), Instant::now() + PATIENT), None);
+        assert_eq!(
+            said_by(nowhere.as_os_str(), "1", Instant::now() + PATIENT),
+            None
+        );
     }
 
     #[test]

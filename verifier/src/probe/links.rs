@@ -95,6 +95,12 @@ pub const fn part_of(half: Half, gpu: u32, step: u32, gpus: u32) -> u32 {
     ahead % gpus
 }
 
+/// How long links and the sums over them may take, of the time that is left.
+#[must_use]
+pub fn lasts(left: Duration) -> Duration {
+    left.min(MOST)
+}
+
 /// Measures the links and adds them to the facts; nothing where there is one GPU, or where they could
 /// not be measured by then.
 pub fn measure(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder, left: Duration) {
@@ -106,7 +112,7 @@ pub fn measure(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder
     let Some(surroundings) = &mut node.surroundings else {
         return;
     };
-    let until = Instant::now() + left.min(MOST);
+    let until = Instant::now() + lasts(left);
     let Some(rates) = surroundings.links(&work, until) else {
         return;
     };

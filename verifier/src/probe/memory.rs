@@ -1,5 +1,7 @@
 //! Memory: filled, read back, and proved under a key that came after the fill.
 
+use std::time::{Duration, Instant};
+
 use market::verification::{Digest, Filled, MemoryWork, OpenedBlock, Pattern, Word64};
 
 use crate::device::{Device, DeviceError, PatternCheck};
@@ -18,19 +20,19 @@ pub fn fill(
 ) -> Result<(Filled, PatternCheck), DeviceError> {
     let allocatable_mib = device.allocatable_mib()?;
     let bytes = memory::work_where(work, allocatable_mib).pattern_bytes;
+    let (last, before) = work.passes.split_last().unwrap_or((&Pattern::Prf, &[]));
     let mut check = PatternCheck::default();
-    let mut filled_bytes = 0;
-    for (pass, &pattern) in work.passes.iter().enumerate() {
-        let contents = Contents::derive(nonce, gpu, pattern);
-        filled_bytes = device.fill(&contents, bytes)?;
-        if pattern == Pattern::MovingInversion {
-            let up = device.invert(&contents, false)?;
-            check = check.and(up).and(device.invert(&contents.turned(), true)?);
+    let began = Instant::now();
+    let repeated = Duration::from_millis(work.repeated_ms);
+    loop {
+        for &pattern in before {
+            check = check.and(pass(device, &Contents::derive(nonce, gpu, pattern), bytes)?);
         }
-        if pass + 1 < work.passes.len() {
-            check = check.and(device.compare(&contents)?);
+        if before.is_empty() || began.elapsed() >= repeated {
+            break;
         }
     }
+    let filled_bytes = device.fill(&Contents::derive(nonce, gpu, *last), bytes)?;
     Ok((
         Filled {
             allocatable_mib,
@@ -40,35 +42,52 @@ pub fn fill(
     ))
 }
 
+/// One pass: fills, turns where the pattern wants that, and reads back.
+fn pass(
+    device: &mut dyn Device,
+    contents: &Contents,
+    bytes: u64,
+) -> Result<PatternCheck, DeviceError> {
+    device.fill(contents, bytes)?;
+    let mut check = PatternCheck::default();
+    if contents.pattern == Pattern::MovingInversion {
+        let up = device.invert(contents, false)?;
+        check = up.and(device.invert(&contents.turned(), true)?);
+    }
+    Ok(check.and(device.compare(contents)?))
+}
+
 /// Memory under the fresh key.
 #[derive(Debug)]
 pub struct ProvedMemory {
     digests: Vec<Word64>,
     tree: Tree,
-    /// How all passes compared.
-    pub check: PatternCheck,
 }
 
-/// Hashes memory under the fresh key, then reads back the last fill.
+/// Hashes memory under the fresh key: as little as can be done between that key and the answer.
 ///
 /// Errors: [`DeviceError`] when the device does not read.
-pub fn prove(
+pub fn hash(
+    device: &mut dyn Device,
+    work: &MemoryWork,
+    key: &Digest,
+) -> Result<ProvedMemory, DeviceError> {
+    let digests = device.digest_blocks(work.block_bytes, key)?;
+    let tree = memory::tree(&digests);
+    Ok(ProvedMemory { digests, tree })
+}
+
+/// Reads back the last fill.
+///
+/// Errors: [`DeviceError`] when the device does not read.
+pub fn read_back(
     device: &mut dyn Device,
     nonce: &Digest,
     gpu: u32,
     work: &MemoryWork,
-    key: &Digest,
-    earlier: PatternCheck,
-) -> Result<ProvedMemory, DeviceError> {
-    let digests = device.digest_blocks(work.block_bytes, key)?;
-    let tree = memory::tree(&digests);
-    let proved = memory::proved_pattern(work);
-    let last = device.compare(&Contents::derive(nonce, gpu, proved))?;
-    Ok(ProvedMemory {
-        digests,
-        tree,
-        check: earlier.and(last),
-    })
+) -> Result<PatternCheck, DeviceError> {
+    let last = memory::proved_pattern(work);
+    device.compare(&Contents::derive(nonce, gpu, last))
 }
 
 impl ProvedMemory {

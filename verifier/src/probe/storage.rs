@@ -67,16 +67,23 @@ impl StorageWork {
     }
 }
 
+/// How long a level measures storage at most, of the time that is left; not at all where that is too
+/// little.
+#[must_use]
+pub fn lasts(level: Level, left: Duration) -> Option<Duration> {
+    let lasts = (left / 2).min(MOST);
+    (level != Level::Quick && lasts >= LEAST).then_some(lasts)
+}
+
 /// Measures what was promised and adds it to the facts; nothing at level `quick`, where nothing was
 /// promised, where it cannot be done, or not in the time that is left.
 pub fn measure(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder, left: Duration) {
-    let lasts = (left / 2).min(MOST);
     let Some(promise) = &order.expected.storage else {
         return;
     };
-    if order.level == Level::Quick || lasts < LEAST {
+    let Some(lasts) = lasts(order.level, left) else {
         return;
-    }
+    };
     let until = Instant::now() + lasts;
     if let Some(surroundings) = &mut node.surroundings {
         facts.storage = surroundings.storage(&StorageWork::of(promise), until);

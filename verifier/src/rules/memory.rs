@@ -1,9 +1,10 @@
 //! Rules on memory: how much there is, and whether it holds what is written.
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
+use market::verification::Step;
 
 use super::seen::{Seen, Sight};
-use super::{not_run, number, per_gpu};
+use super::{finding, not_run, number, per_gpu};
 use crate::memory::work_where;
 
 /// Share of the expected memory that must be allocatable. Units: percent.
@@ -68,6 +69,19 @@ pub(super) fn pattern(seen: &Seen<'_>) -> Finding {
     let Some(memory) = evidence.memory.as_ref().filter(|memory| !memory.is_empty()) else {
         return not_run(code);
     };
+    let mut fills = evidence.times.iter().filter(|time| time.step == Step::Fill);
+    let (took_ms, due_ms) = (
+        fills.next().map(|time| time.elapsed_ms),
+        seen.order.memory.repeated_ms,
+    );
+    if let Some(took_ms) = took_ms.filter(|took_ms| *took_ms < due_ms) {
+        let note = format!(
+            "Patterns were to be gone through for {} s, and memory was filled after {} s.",
+            due_ms / 1_000,
+            took_ms / 1_000
+        );
+        return finding(code, Outcome::Failed, note);
+    }
     let problem = |bad_words: u64, lowest: Option<u64>| {
         let place = lowest.map(|offset| format!(", the first at byte {offset}"));
         (bad_words > 0).then(|| format!("{bad_words} bad words{}", place.unwrap_or_default()))

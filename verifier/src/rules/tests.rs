@@ -84,6 +84,7 @@ fn good() -> Evidence {
         checksums: vec![vec![Word64(5); order().gemm.iterations as usize]; count],
         products: Some(vec![None; count]),
         filled: Some(vec![filled; count]),
+        memory_roots: vec![Digest([0; 32]); count],
         memory: Some(vec![memory; count]),
         report: Some(ReportEvidence {
             digest: Digest([0; 32]),
@@ -436,7 +437,7 @@ fn a_failure_outweighs_what_was_not_run_and_that_outweighs_a_warning() {
 #[test]
 fn remedies_are_given_where_something_is_wrong_and_only_there() {
     let mut evidence = good();
-    evidence.times[2].elapsed_ms = 60_001;
+    evidence.times[3].elapsed_ms = 60_001;
     for found in findings(&evidence, &order(), true) {
         let wrong = found.code == FindingCode::StepTimedOut;
         assert_eq!(found.remedy.is_some(), wrong, "{found:?}");
@@ -461,4 +462,22 @@ fn what_is_not_proved_names_the_hardware_and_the_checks_that_were_not_done() {
             "{limits:?}"
         );
     }
+}
+
+#[test]
+fn deep_patterns_that_were_gone_through_for_less_than_was_ordered_fail() {
+    let pattern = |elapsed_ms: u64| {
+        let mut evidence = good();
+        let mut fills = evidence.times.iter_mut();
+        let fill = fills
+            .find(|time| time.step == Step::Fill)
+            .expect("it was filled");
+        fill.elapsed_ms = elapsed_ms;
+        let findings = findings(&evidence, &order_at(Level::Deep), false);
+        let mut patterns = findings.into_iter();
+        let found = patterns.find(|found| found.code == FindingCode::MemoryPattern);
+        found.expect("the finding").outcome
+    };
+    assert_eq!(pattern(1_200_000), Outcome::Met);
+    assert_eq!(pattern(1_199_999), Outcome::Failed);
 }

@@ -31,10 +31,32 @@ fn eight_good_gpus_pass_the_standard_level_and_every_step_shows_its_time() {
     let output = machine.run(&order, &[]);
     let table = String::from_utf8(output.stdout).expect("text");
     assert_eq!(output.status.code(), Some(0), "{table}");
-    for step in ["roots ", "fill ", "openings ", "report "] {
+    for step in ["roots ", "fill ", "memory ", "openings ", "report "] {
         assert!(table.contains(step), "{table}");
     }
     assert!(table.contains("8 x H100-SXM: pass"), "{table}");
+}
+
+#[test]
+fn eight_good_gpus_end_the_standard_level_within_its_budget_by_their_own_clocks() {
+    let order = order(8, Level::Standard);
+    let mut script = Script::default();
+    for card in &mut script.gpus {
+        // As long as all memory of an H100 takes.
+        let stands_for = (80_u64 << 30) / order.memory.pattern_bytes;
+        card.stands_for = u32::try_from(stands_for).expect("so many");
+    }
+    let machine = Machine::new(&script);
+    assert!(machine.verify(&order).verdict.is_pass());
+    let clocks = machine.clocks_ms();
+    assert_eq!(clocks.len(), 8);
+    let whole_ms = order.deadlines.whole_ms;
+    assert_eq!(whole_ms, 90_000);
+    for (gpu, ms) in clocks {
+        // The load of 25 seconds, and memory that is filled slowly and compared once.
+        assert!(ms > 30_000.0, "GPU {gpu}: {ms} ms are too few to be true");
+        assert!(ms < whole_ms as f64 / 2.0, "GPU {gpu}: {ms} ms");
+    }
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn broker_of(mode: Mode) -> LocalBroker {
 fn a_node_is_verified_over_http_though_the_broker_is_not_ready_at_first() {
     let mut seen = 0;
     let mut broker = broker_of(Mode::Simulation);
-    let (url, serving) = serve(8, move |request| {
+    let (url, serving) = serve(9, move |request| {
         seen += 1;
         let path = format!("POST /v1/verifications/{}/steps/", verification_id());
         assert!(request.line.starts_with(&path), "{}", request.line);

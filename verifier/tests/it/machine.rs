@@ -1,5 +1,6 @@
 //! A machine whose driver is the fake one, and the unmodified agent on it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -45,6 +46,11 @@ impl Machine {
         self.folder.path().join(name)
     }
 
+    /// How long each of its GPUs has worked by their own clocks, in whatever process. Units: milliseconds.
+    pub fn clocks_ms(&self) -> BTreeMap<usize, f64> {
+        clocks_in(self.folder.path())
+    }
+
     pub fn run(&self, order: &VerificationOrder, arguments: &[&str]) -> Output {
         let mut command = agent(Some(self.folder.path()));
         self.run_as(&mut command, order, arguments)
@@ -71,6 +77,27 @@ impl Machine {
     pub fn verify(&self, order: &VerificationOrder) -> Attestation {
         attestation(&self.run(order, &["--json"]))
     }
+}
+
+/// As [`Machine::clocks_ms`], of the machine with this folder.
+pub fn clocks_in(folder: &Path) -> BTreeMap<usize, f64> {
+    let mut worked = BTreeMap::new();
+    for file in std::fs::read_dir(folder.join("clocks"))
+        .into_iter()
+        .flatten()
+    {
+        let path = file.expect("a file").path();
+        if path.extension().is_some() {
+            // It is written just now.
+            continue;
+        }
+        let text = std::fs::read(path).expect("read");
+        let of_process: BTreeMap<usize, f64> = serde_json::from_slice(&text).expect("json");
+        for (gpu, ms) in of_process {
+            *worked.entry(gpu).or_default() += ms;
+        }
+    }
+    worked
 }
 
 pub fn attestation(output: &Output) -> Attestation {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use market::attestation::{FindingCode, Outcome, Verdict};
 use market::verification::{
-    Commit, Fill, Level, Openings, PROTOCOL, ReportSubmission, Roots, Step,
+    Commit, Fill, Level, MemoryRoots, Openings, PROTOCOL, ReportSubmission, Roots, Step,
 };
 use serde::de::DeserializeOwned;
 use verifier::agent::{Transport, TransportError};
@@ -86,6 +86,9 @@ fn send(
         Step::Commit => answer!(session.on_commit_again(&recording.body::<Commit>(step))),
         Step::Roots => answer!(session.on_roots(&recording.body::<Roots>(step), entropy, MOMENT)),
         Step::Fill => answer!(session.on_fill(&recording.body::<Fill>(step), entropy, MOMENT)),
+        Step::Memory => {
+            answer!(session.on_memory(&recording.body::<MemoryRoots>(step), MOMENT))
+        }
         Step::Openings => {
             answer!(session.on_openings(&recording.body::<Openings>(step), entropy, MOMENT))
         }
@@ -176,10 +179,14 @@ fn lists_of_another_length_are_refused() {
     fill.gpus.clear();
     let refused = recording.after(Step::Roots).on_fill(&fill, [3; 32], MOMENT);
     assert!(matches!(refused, Err(StepError::Malformed(_))));
+    let mut memory: MemoryRoots = recording.body(Step::Memory);
+    memory.roots.pop();
+    let refused = recording.after(Step::Fill).on_memory(&memory, MOMENT);
+    assert!(matches!(refused, Err(StepError::Malformed(_))));
     let mut openings: Openings = recording.body(Step::Openings);
     openings.gpus.push(openings.gpus[0].clone());
     let refused = recording
-        .after(Step::Fill)
+        .after(Step::Memory)
         .on_openings(&openings, [3; 32], MOMENT);
     assert!(matches!(refused, Err(StepError::Malformed(_))));
     let mut report: ReportSubmission = recording.body(Step::Report);
@@ -219,7 +226,7 @@ fn a_commitment_of_another_version_or_without_a_key_is_refused() {
     };
     assert!(open(|_| {}).is_ok());
     let refused = open(|commit| commit.protocol = PROTOCOL + 1);
-    assert!(matches!(refused, Err(StepError::Protocol(2))));
+    assert!(matches!(refused, Err(StepError::Protocol(3))));
     let refused = open(|commit| commit.agent_key = "A".repeat(43).parse().expect("text"));
     assert!(matches!(refused, Err(StepError::Malformed(_))));
     let refused = open(|commit| commit.host = "10.0.0.1\nroot".to_owned());
@@ -281,7 +288,7 @@ fn numbers_that_no_document_can_hold_are_refused() {
     let mut openings: Openings = recording.body(Step::Openings);
     openings.gpus[0].bad_words = u64::MAX;
     let refused = recording
-        .after(Step::Fill)
+        .after(Step::Memory)
         .on_openings(&openings, [3; 32], MOMENT);
     assert!(
         matches!(refused, Err(StepError::Canonical(_))),
@@ -300,7 +307,7 @@ fn a_step_on_its_deadline_is_in_time() {
 #[test]
 fn a_node_that_falls_silent_never_passes_and_its_session_is_over() {
     let recording = Recording::of_a_good_node();
-    for last in &Step::ALL[..4] {
+    for last in &Step::ALL[..5] {
         let session = recording.after(*last);
         assert_eq!(session.deadline(), Some(Duration::from_secs(60)));
         let over = session.abandon(judging());

@@ -5,6 +5,7 @@
 //! `UPDATE_DOCS=1 cargo test -p verifier --test it red_team` rewrites the table of lies in
 //! `docs/verification.md`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -12,10 +13,12 @@ use std::time::Duration;
 use fake_driver::script::{Card, Fault, Script};
 use market::attestation::{FindingCode, Verdict};
 use market::fabric::Internode;
-use market::verification::{Level, Step};
+use market::verification::{Level, Pattern, Step};
 use serde_json::Value;
 use verifier::agent::Transport;
 use verifier::challenge::Opening;
+use verifier::deadlines::memory_ms;
+use verifier::floors::Calibration;
 use verifier::jws::Signer;
 use verifier::local::LocalBroker;
 use verifier::order::Mode;
@@ -58,6 +61,12 @@ const LIES: &[Lie] = &[
         what: "smaller memory",
         how: "all of it can be had, half of it holds nothing, and comparing it finds nothing wrong",
         codes: &[Code::MemoryProof],
+    },
+    Lie {
+        test: "memory_that_is_made_anew_when_asked_for_is_refused",
+        what: "smaller memory",
+        how: "half of it holds what was filled, the rest is made anew once the key is known",
+        codes: &[Code::StepTimedOut],
     },
     Lie {
         test: "a_management_library_that_names_another_gpu_is_refused",
@@ -249,6 +258,49 @@ fn smaller_memory_is_refused() {
 fn memory_that_is_not_there_is_refused() {
     let script = broken(|card| card.fault = Fault::HalvesMemory);
     refused("memory_that_is_not_there_is_refused", &script);
+}
+
+/// A broker whose clock is that of the machine's GPUs: of each step that of the one which took longest.
+fn by_the_clocks_of(machine: &Machine, opening: Opening) -> LocalBroker {
+    let folder = machine.folder.path().to_owned();
+    let mut before = BTreeMap::new();
+    broker_with_clock(opening, 1, move |_| {
+        let now = clocks_in(&folder);
+        let worked = now
+            .iter()
+            .map(|(gpu, ms)| ms - before.get(gpu).unwrap_or(&0.0));
+        let longest = worked.fold(0.0, f64::max);
+        before = now;
+        Duration::from_secs_f64(longest / 1e3)
+    })
+}
+
+#[test]
+fn memory_that_is_made_anew_when_asked_for_is_refused() {
+    let mut opening = scene(2);
+    opening.order.memory.passes = vec![Pattern::Slow];
+    let card = 80_u64 << 30;
+    let rate = (2_790_000_000_000, Calibration::Calibrated);
+    opening.order.deadlines.memory_ms = memory_ms(card, rate);
+    let stands_for = card / opening.order.memory.pattern_bytes;
+    let hear_of = |fault| {
+        let mut script = broken(|card| card.fault = fault);
+        for card in &mut script.gpus {
+            card.stands_for = u32::try_from(stands_for).expect("so many");
+        }
+        let machine = Machine::new(&script);
+        let broker = by_the_clocks_of(&machine, opening.clone());
+        hear(&machine, plainly, broker, unchanged)
+    };
+    assert_eq!(
+        failures(&hear_of(Fault::None).attestation),
+        [],
+        "all of it is there"
+    );
+    let heard = hear_of(Fault::Regenerates);
+    assert_refused("memory_that_is_made_anew_when_asked_for_is_refused", &heard);
+    let note = note_of(&heard.attestation, Code::StepTimedOut);
+    assert!(note.starts_with("Step memory was not answered"), "{note}");
 }
 
 #[test]

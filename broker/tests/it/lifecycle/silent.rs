@@ -81,11 +81,12 @@ async fn a_node_that_falls_silent_is_timed_out_in_that_step_and_what_it_proved_s
         let scene = Scene::open(store).await;
         let proved_by = |step| match step {
             Step::Openings => (Outcome::Met, Step::Report),
-            Step::Fill => (Outcome::NotRun, Step::Openings),
+            Step::Memory => (Outcome::NotRun, Step::Openings),
+            Step::Fill => (Outcome::NotRun, Step::Memory),
             Step::Roots => (Outcome::NotRun, Step::Fill),
             _ => (Outcome::NotRun, Step::Roots),
         };
-        for after in &Step::ALL[..4] {
+        for after in &Step::ALL[..5] {
             let fallen = silent_after(&scene, *after, ("A10", 23_028)).await;
             let (exact, silent) = proved_by(*after);
             assert_eq!(fallen.fall_reason, Some(LeaseEvent::TimedOut), "{after}");

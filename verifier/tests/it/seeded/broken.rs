@@ -173,6 +173,9 @@ fn stop(node: &mut Seeded, at: Step, kind: TroubleKind, gpu: Option<u32>) {
         evidence.products = None;
         evidence.memory = None;
     }
+    if at <= Step::Memory {
+        evidence.memory_roots.clear();
+    }
     if at <= Step::Fill {
         evidence.filled = None;
     }
@@ -192,7 +195,13 @@ fn stop(node: &mut Seeded, at: Step, kind: TroubleKind, gpu: Option<u32>) {
 }
 
 fn some_step(dice: &mut Dice) -> Step {
-    dice.one_of(&[Step::Roots, Step::Fill, Step::Openings, Step::Report])
+    dice.one_of(&[
+        Step::Roots,
+        Step::Fill,
+        Step::Memory,
+        Step::Openings,
+        Step::Report,
+    ])
 }
 
 fn xid(node: &mut Seeded, gpu: usize, xid: u32) {

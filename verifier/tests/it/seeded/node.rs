@@ -124,6 +124,7 @@ impl Seeded {
             checksums: vec![vec![Word64(5); order.gemm.iterations as usize]; count],
             products: Some(vec![None; count]),
             filled: Some(vec![filled; count]),
+            memory_roots: vec![Digest([0; 32]); count],
             memory: Some(vec![memory; count]),
             report: Some(ReportEvidence {
                 digest: Digest([0; 32]),
@@ -141,7 +142,10 @@ impl Seeded {
                 .iter()
                 .map(|step| StepTime {
                     step: *step,
-                    elapsed_ms: 4_000 + u64::from(dice.below(12_000)),
+                    elapsed_ms: match step {
+                        Step::Memory => 900,
+                        _ => 4_000 + u64::from(dice.below(12_000)),
+                    },
                     deadline_ms: 60_000,
                 })
                 .collect(),

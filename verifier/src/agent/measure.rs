@@ -1,0 +1,79 @@
+//! What is measured last, with the time that the report has left.
+//!
+//! What a GPU does not do in its part of the time is a trouble and nothing more: what needs it is left out
+//! from then on, what needs no GPU and what is looked at in the end is done all the same.
+
+use std::time::{Duration, Instant};
+
+use market::verification::{NodeFacts, Step};
+
+use super::Work;
+use crate::device::DeviceError;
+use crate::probe;
+
+/// Of the time that is left, the part in which the rates must be measured: one of so many.
+const RATES_PART: u32 = 2;
+/// How long the last look at the GPUs may take where nothing is left: less than is kept back of the step.
+const LAST_LOOK: Duration = Duration::from_secs(3);
+
+impl Work<'_> {
+    pub(super) fn measure(&mut self, began: Instant) {
+        const STEP: Step = Step::Report;
+        let until = began + self.for_gpus(self.order.deadlines.report_ms);
+        let mut facts = self.known.facts.take();
+        let mut failed = self.rates(facts.as_mut(), until);
+        if let (Some(facts), Some(observed)) = (&mut facts, self.known.observed) {
+            if failed.is_empty() {
+                self.node.set_deadline(until);
+                let (nonce, order) = (&self.nonce, &self.order);
+                failed.extend(probe::burn::burn(
+                    self.node,
+                    facts,
+                    nonce,
+                    order,
+                    left(until),
+                ));
+            }
+            if failed.is_empty() {
+                probe::links::measure(self.node, facts, &self.order, left(until));
+            }
+            probe::storage::measure(self.node, facts, &self.order, left(until));
+            probe::diagnostic::run(self.node, facts, &self.order, left(until));
+            // Of what the GPUs may not use there is a little for the last look.
+            self.node
+                .set_deadline(Instant::now() + left(until) + LAST_LOOK);
+            failed.extend(probe::facts::after(self.node, facts, observed.elapsed()));
+        }
+        self.known.facts = facts;
+        let told = failed.iter().map(|error| error.trouble(STEP));
+        self.known.troubles.extend(told);
+    }
+
+    /// The rates of memory, host links and products.
+    fn rates(&mut self, facts: Option<&mut NodeFacts>, until: Instant) -> Vec<DeviceError> {
+        self.node
+            .set_deadline(Instant::now() + left(until) / RATES_PART);
+        let work = &self.order.bandwidth;
+        let copied = self
+            .node
+            .on_all(vec![(); self.node.devices.len()], |_, device, ()| {
+                probe::bandwidth::measure(device, work)
+            });
+        match copied {
+            Ok(rates) => self.known.rates = rates,
+            Err(errors) => return errors,
+        }
+        let Some(facts) = facts else {
+            return Vec::new();
+        };
+        let failed = probe::facts::rates(self.node, facts, work);
+        match failed.is_empty() {
+            true => probe::gemm::rates(self.node, facts, &self.nonce, &self.order),
+            false => failed,
+        }
+    }
+}
+
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}

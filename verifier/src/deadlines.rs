@@ -1,0 +1,266 @@
+//! How long the steps of a verification may take: what follows from the level, the GPU and the work, with
+//! room for slow hosts, and one limit over all steps.
+//!
+//! None of it is a measurement of these kernels yet: rates are the floors, what the host's processors do
+//! is taken as slow. The step that proves memory is the only one whose limit itself proves something
+//! ([`memory_ms`]).
+
+use std::time::Duration;
+
+use market::gpu::Gpu;
+use market::verification::{ExpectedNode, GemmWork, Level, MemoryWork, Pattern, StepDeadlines};
+
+use crate::floors::{Calibration, Floors, Metric};
+use crate::prf::SLOW_LINKS;
+
+const MINUTE_MS: u64 = 60_000;
+/// What a step may take beside its work: to allocate, to start, to get through to the broker.
+const START_MS: u64 = 10_000;
+/// The least of exact products on any GPU that is driven: some hundredths of what the tensor units of the
+/// oldest do. Units: operations per second.
+const EXACT_OPERATIONS_PER_S: u64 = 5_000_000_000_000;
+/// How fast a host takes over, hashes and multiplies the entries of the products of all its GPUs, of four
+/// bytes each. Units: entries per second.
+const ENTRIES_PER_S: u64 = 100_000_000;
+/// What a multiprocessor does of the slow fill at the least: a link is ten rounds of about ten operations
+/// each, on 64 lanes at 1 GHz. Units: links per second.
+const LINKS_PER_S: u64 = 640_000_000;
+/// How many multiprocessors a GPU has of which nobody says that.
+const FEW_MULTIPROCESSORS: u32 = 40;
+/// The rate of memory of which nothing is published. Units: bytes per second.
+const SLOW_MEMORY: u64 = 100_000_000_000;
+/// From the broker's answer with the key to the answer's arrival, beside the work: there and back, and a
+/// tree of hashes on the host's processors.
+const PROOF_ROUND_TRIP_MS: u64 = 500;
+const PROOF_TREE_MS: u64 = 1_000;
+/// The same as long as no rate of the GPU is calibrated: neither the hashing kernel nor the tree has been
+/// timed on such a node, and a limit that fails good ones proves nothing either.
+const PROVISIONAL_PROOF_MS: u64 = 15_000;
+/// For how long `deep` goes through its patterns.
+pub(crate) const DEEP_PATTERNS: Duration = Duration::from_mins(20);
+
+/// How long all steps of a level may take together on a real node.
+#[must_use]
+pub const fn whole(level: Level) -> Duration {
+    match level {
+        Level::Quick => Duration::from_secs(60),
+        Level::Standard => Duration::from_secs(90),
+        Level::Deep => Duration::from_mins(100),
+    }
+}
+
+/// The deadlines of a real node. All its GPUs work at once.
+#[must_use]
+pub fn real(
+    expected: &ExpectedNode,
+    level: Level,
+    memory: &MemoryWork,
+    gemm: &GemmWork,
+) -> StepDeadlines {
+    let (gpu, bytes) = (expected.gpu, memory.pattern_bytes);
+    let host_ms = entries_ms(expected.gpus, gemm.n);
+    let operations = 2 * u64::from(gemm.n).pow(2) * u64::from(gemm.k);
+    let products_ms = ms(
+        operations.saturating_mul(gemm.iterations.into()),
+        EXACT_OPERATIONS_PER_S,
+    );
+    let (last, before) = memory.passes.split_last().unwrap_or((&Pattern::Prf, &[]));
+    let passes_ms: u64 = before.iter().map(|pass| pass_ms(gpu, *pass, bytes)).sum();
+    let last_ms = fill_ms(gpu, *last, bytes);
+    let whole_ms = whole(level).as_millis() as u64;
+    StepDeadlines {
+        roots_ms: START_MS + products_ms + host_ms,
+        // The last round of patterns may begin just before the time of all is over.
+        fill_ms: START_MS + memory.repeated_ms + passes_ms + last_ms,
+        memory_ms: memory_ms(bytes, known_rate(gpu)),
+        openings_ms: START_MS + last_ms + host_ms,
+        report_ms: match level {
+            Level::Quick => MINUTE_MS,
+            Level::Standard => whole_ms,
+            // The load, the vendor's diagnostic of level 3, and what is measured beside them.
+            Level::Deep => 60 * MINUTE_MS,
+        },
+        whole_ms,
+    }
+}
+
+/// The deadlines of a pretended node, whose sizes are small and whose processors play many.
+#[must_use]
+pub const fn simulated(level: Level) -> StepDeadlines {
+    let (fill_ms, report_ms) = match level {
+        Level::Quick | Level::Standard => (MINUTE_MS, MINUTE_MS),
+        Level::Deep => (30 * MINUTE_MS, 35 * MINUTE_MS),
+    };
+    StepDeadlines {
+        roots_ms: MINUTE_MS,
+        fill_ms,
+        memory_ms: MINUTE_MS,
+        openings_ms: MINUTE_MS,
+        report_ms,
+        whole_ms: 3 * MINUTE_MS + fill_ms + report_ms,
+    }
+}
+
+/// Until when memory must have been hashed after its key came: twice what reading it takes, and what
+/// surrounds that.
+///
+/// Units: ms; `bytes_per_s` is the least at which memory is read, with whether that was measured of these
+/// kernels. What is not held must be made anew in this time: the less of it there is, the more a node must
+/// really hold.
+#[must_use]
+pub fn memory_ms(bytes: u64, (bytes_per_s, calibration): (u64, Calibration)) -> u64 {
+    let beside = match calibration {
+        Calibration::Calibrated => PROOF_ROUND_TRIP_MS + PROOF_TREE_MS,
+        Calibration::Provisional | Calibration::None => PROVISIONAL_PROOF_MS,
+    };
+    2 * ms(bytes, bytes_per_s) + beside
+}
+
+/// The least at which a GPU's memory is read. Units: bytes per second.
+fn known_rate(gpu: Gpu) -> (u64, Calibration) {
+    let floor = Floors::current().best_of(gpu, Metric::HbmRead);
+    floor.map_or((SLOW_MEMORY, Calibration::None), |floor| {
+        (floor.floor * 1_000_000, floor.calibration)
+    })
+}
+
+/// How long a pass over memory takes at most: what it writes and what it reads.
+fn pass_ms(gpu: Gpu, pattern: Pattern, bytes: u64) -> u64 {
+    let times = match pattern {
+        // Written, then read and turned twice, and read once more.
+        Pattern::MovingInversion => 6,
+        Pattern::Address | Pattern::Complement | Pattern::Prf | Pattern::Slow => 2,
+    };
+    times * fill_ms(gpu, pattern, bytes)
+}
+
+/// How long it takes at most to fill memory with a pattern, or to compare it with that.
+fn fill_ms(gpu: Gpu, pattern: Pattern, bytes: u64) -> u64 {
+    match pattern {
+        Pattern::Slow => {
+            let multiprocessors = gpu.spec().sm_count.unwrap_or(FEW_MULTIPROCESSORS);
+            let links = (bytes / 16).saturating_mul(SLOW_LINKS.into());
+            ms(links, LINKS_PER_S * u64::from(multiprocessors.max(1)))
+        }
+        _ => ms(bytes, known_rate(gpu).0),
+    }
+}
+
+fn entries_ms(gpus: u32, n: u32) -> u64 {
+    ms(u64::from(gpus) * u64::from(n).pow(2), ENTRIES_PER_S)
+}
+
+/// Milliseconds of so much work at a rate per second.
+fn ms(work: u64, per_s: u64) -> u64 {
+    let ms = u128::from(work) * 1_000 / u128::from(per_s.max(1));
+    u64::try_from(ms).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::{Mode, expected_node, is_drivable, order_for};
+    use crate::probe::{burn, diagnostic, links, storage};
+
+    fn order(gpu: Gpu, gpus: u32, level: Level) -> market::verification::VerificationOrder {
+        order_for(expected_node(gpu, gpus), 0, level, Mode::Real)
+    }
+
+    fn h100() -> Gpu {
+        Gpu::parse("H100-SXM").expect("known")
+    }
+
+    #[test]
+    fn what_proves_memory_hangs_on_its_size_and_is_wide_until_a_rate_is_calibrated() {
+        let gib = 1 << 30;
+        let rate = 2_790_000_000_000;
+        let calibrated = |bytes| memory_ms(bytes, (rate, Calibration::Calibrated));
+        assert_eq!(calibrated(80 * gib), 1_500 + 60);
+        assert_eq!(calibrated(160 * gib), 1_500 + 122);
+        let provisional = memory_ms(80 * gib, (rate, Calibration::Provisional));
+        assert_eq!(provisional, 15_000 + 60);
+        let ordered = order(h100(), 8, Level::Standard).deadlines.memory_ms;
+        assert!((15_000..16_000).contains(&ordered), "{ordered}");
+    }
+
+    #[test]
+    fn the_slow_fill_of_half_a_memory_takes_longer_than_a_calibrated_limit() {
+        // What these kernels really take is to be measured: this is the least that is reckoned with, at
+        // the 256 links of the design and the highest clock.
+        let bytes = 80_u64 << 30;
+        let lanes_at_2_ghz = 2 * LINKS_PER_S * 132;
+        let half_ms = ms(bytes / 2 / 16 * 256, lanes_at_2_ghz);
+        let limit_ms = memory_ms(bytes, (2_790_000_000_000, Calibration::Calibrated));
+        assert!(half_ms > limit_ms, "{half_ms} ms within {limit_ms} ms");
+    }
+
+    #[test]
+    fn every_gpu_that_is_driven_gets_time_for_each_step_and_for_what_follows() {
+        for gpu in Gpu::all().filter(|gpu| is_drivable(*gpu)) {
+            for level in [Level::Quick, Level::Standard, Level::Deep] {
+                let StepDeadlines {
+                    roots_ms,
+                    fill_ms,
+                    memory_ms,
+                    openings_ms,
+                    report_ms,
+                    whole_ms,
+                } = order(gpu, 8, level).deadlines;
+                let steps = [roots_ms, fill_ms, memory_ms, openings_ms, report_ms];
+                assert!(
+                    steps.iter().all(|ms| *ms >= START_MS && *ms <= whole_ms),
+                    "{gpu}: {steps:?}"
+                );
+                // What is reckoned with beside what a step may take to start.
+                let work = roots_ms + fill_ms + openings_ms - 3 * START_MS;
+                assert!(
+                    work < whole_ms,
+                    "{gpu} at {level:?}: {work} ms of {whole_ms}"
+                );
+            }
+        }
+    }
+
+    /// What 8 GPUs take of `standard` where every part takes all that it may.
+    #[test]
+    fn all_parts_of_a_standard_run_on_eight_gpus_fit_into_its_ninety_seconds() {
+        let level = Level::Standard;
+        let StepDeadlines {
+            roots_ms,
+            fill_ms,
+            openings_ms,
+            ..
+        } = order(h100(), 8, level).deadlines;
+        // Exact product with its rows, patterns with the slow fill, its comparison; memory as calibrated.
+        let reckoned = roots_ms + fill_ms + openings_ms - 3 * START_MS;
+        let proof = memory_ms(80 << 30, (2_790_000_000_000, Calibration::Calibrated));
+        let before = Duration::from_millis(reckoned + proof);
+        // Host links one by one in both directions, five times 4 GiB each at half of their rate, once more
+        // together, and what memory and products take.
+        let rates = Duration::from_secs(14);
+        let kept_back = Duration::from_secs(5);
+        let mut left = whole(level)
+            .checked_sub(before + rates + kept_back)
+            .expect("time is left");
+        let load = burn::lasts(level, left).expect("a load");
+        assert_eq!(load, Duration::from_secs(25), "with {left:?} left");
+        let mut take = |part: Option<Duration>| {
+            let part = part.unwrap_or_default();
+            left = left
+                .checked_sub(part)
+                .expect("no part takes more than is left");
+            left
+        };
+        let left = take(Some(load));
+        // NCCL takes a part of this.
+        let left = take(Some(links::lasts(left)));
+        let left = take(storage::lasts(level, left));
+        take(diagnostic::lasts(level, left));
+        // With nothing but the load before it, the vendor's diagnostic is asked.
+        assert!(diagnostic::lasts(level, Duration::from_secs(15)).is_some());
+        assert_eq!(
+            diagnostic::lasts(level, Duration::from_secs(200)),
+            Some(Duration::from_secs(60))
+        );
+    }
+}
