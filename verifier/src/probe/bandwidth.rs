@@ -84,6 +84,15 @@ mod tests {
         assert_eq!(least_array_bytes(50 << 20), 400 << 20);
     }
 
+    #[test]
+    fn no_real_order_streams_through_arrays_of_less_than_a_gibibyte() {
+        for gpu in Gpu::all() {
+            let order = order_for(expected_node(gpu, 1), 0, Level::Quick, Mode::Real);
+            let bytes = array_bytes(order.memory.pattern_bytes, MOST_ARRAYS, 0);
+            assert!(bytes >= 1 << 30, "{gpu}: {bytes}");
+        }
+    }
+
     /// What is moved for the samples of a rate, as many times an array: the rounds, one before those of
     /// the first sample, and what the checks take. A copy clears one array and reads two; a sum of two
     /// arrays clears one, and the first one is read, copied to, added to three times and read again; a

@@ -18,6 +18,18 @@ const OWN_USE_MIB: u32 = 512;
 const OLDEST_DRIVER: u32 = 525;
 /// CUDA 12.0 as drivers count it.
 const OLDEST_CUDA: u32 = 12_000;
+/// Where the driver's libraries lie: by its packages, its container, and on the images of some clouds.
+const USUAL_FOLDERS: [&str; 9] = [
+    "/usr/lib",
+    "/lib",
+    "/usr/local/nvidia/",
+    "/usr/local/cuda",
+    "/opt/nvidia/",
+    "/run/nvidia/",
+    "/run/opengl-driver/",
+    "/var/lib/nvidia/",
+    "/home/kubernetes/bin/nvidia/",
+];
 /// From here on the branches of the driver for Linux have numbers divisible by five.
 const FIVES_FROM: u32 = 430;
 
@@ -325,9 +337,17 @@ pub(super) fn software(seen: &Seen<'_>) -> Finding {
             Some(format!("{} is loaded into every program", plain(first)))
         })
         .or_else(|| Some(format!("{} is a stub", plain(&stub?.path))));
-    match problem {
-        Some(problem) => finding(code, Outcome::Failed, format!("It cannot be: {problem}.")),
-        None => finding(
+    let is_usual = |path: &str| USUAL_FOLDERS.iter().any(|folder| path.starts_with(folder));
+    let mut libraries = facts.driver.libraries.iter();
+    let elsewhere = libraries.find(|library| !is_usual(&library.path));
+    match (problem, elsewhere) {
+        (Some(problem), _) => finding(code, Outcome::Failed, format!("It cannot be: {problem}.")),
+        (None, Some(library)) => {
+            let path = plain(&library.path);
+            let note = format!("A library of the driver is {path}, where drivers do not put them.");
+            finding(code, Outcome::Warned, note)
+        }
+        (None, None) => finding(
             code,
             Outcome::Met,
             "The driver is a real one, and new enough.",

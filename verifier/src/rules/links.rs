@@ -173,7 +173,15 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
             unit: Unit::MbPerS,
             what: rate_of_sum(run.algorithm),
         };
-        against_floor(seen, &measured, &[run.bus_mb_per_s])
+        let found = against_floor(seen, &measured, &[run.bus_mb_per_s]);
+        let (mib, gpus) = (run.payload_bytes >> 20, seen.gpus());
+        Finding {
+            note: format!(
+                "{} It was of {mib} MiB from each of {gpus} GPUs.",
+                found.note
+            ),
+            ..found
+        }
     });
     if runs.is_empty() {
         not_run(code)

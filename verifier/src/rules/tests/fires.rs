@@ -123,6 +123,12 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
                 sha256: None,
             }];
         }),
+        (Code::InventorySoftware, Warned, |e| {
+            facts(e).driver.libraries = vec![LibraryFacts {
+                path: "/tmp/.x/libcuda.so.1".to_owned(),
+                sha256: None,
+            }];
+        }),
         (Code::InventoryMig, Failed, |e| {
             gpu(e, 3).mig_enabled = Some(true)
         }),

@@ -1,10 +1,14 @@
 //! Seeded machines whose driver the fake one plays, before the unmodified agent.
 
+use std::path::Path;
+
 use fake_driver::script::{Card, Fault, Script};
+use market::attestation::Attestation;
+use market::fabric::Internode;
 use market::verification::Level;
 use verifier::pretend::Dice;
 
-use crate::machine::{Machine, order};
+use crate::machine::{Machine, attestation, order, system_with_ports, write_port};
 
 /// How many good ones and how many broken ones.
 const MACHINES: u32 = 20;
@@ -39,7 +43,7 @@ fn good(dice: &mut Dice) -> Script {
 /// A failure that the fake driver can play, and whether only a load shows it.
 type Befall = (&'static str, bool, fn(&mut Script, usize, &mut Dice));
 
-/// One or more for each class but F9, whose ports are no driver's.
+/// One or more for each class but F9, whose ports are no driver's: see [`PORT_BEFALLS`].
 const BEFALLS: [Befall; MACHINES as usize] = [
     ("F1", false, |s, at, dice| {
         let kernel = dice.one_of(&["gemm_inputs", "memory_fill", "memory_digest", "stream_copy"]);
@@ -99,10 +103,33 @@ const BEFALLS: [Befall; MACHINES as usize] = [
     ("F14", false, |s, at, _| s.gpus[at].tells_xids = false),
 ];
 
+/// What befalls a port to the other nodes, whose files no driver shows.
+type PortBefall = fn(&Path, &mut Dice);
+
+const PORT_BEFALLS: [PortBefall; 2] = [
+    |root, _| write_port(root, 0, "state", "1: DOWN\n"),
+    |root, dice| {
+        let rate = dice.one_of(&["100 Gb/sec (4X EDR)\n", "200 Gb/sec (4X HDR)\n"]);
+        write_port(root, 0, "rate", rate);
+    },
+];
+
 /// Whether the agent lets it pass, with what counted against it.
 fn passes(script: &Script, level: Level) -> (bool, String) {
     let gpus = script.gpus.len() as u32;
-    let attestation = Machine::new(script).verify(&order(gpus, level));
+    against(&Machine::new(script).verify(&order(gpus, level)))
+}
+
+/// As [`passes`], of a machine that was sold with a port for each GPU, as these files show them.
+fn passes_with_ports(script: &Script, root: &Path) -> (bool, String) {
+    let mut order = order(script.gpus.len() as u32, Level::Quick);
+    order.expected.internode = Some(Internode::InfinibandNdr400);
+    let root = root.to_str().expect("text");
+    let output = Machine::new(script).run(&order, &["--root", root, "--json"]);
+    against(&attestation(&output))
+}
+
+fn against(attestation: &Attestation) -> (bool, String) {
     let against = attestation.findings.iter().filter(|found| {
         use market::attestation::Outcome;
         matches!(found.outcome, Outcome::Failed | Outcome::NotRun)
@@ -119,6 +146,20 @@ fn of_twenty_good_machines_the_agent_rejects_none() {
         let mut dice = Dice::new(format!("good machine {number}").as_bytes());
         let (passed, against) = passes(&good(&mut dice), Level::Quick);
         assert!(passed, "seed {number}: {against}");
+    }
+}
+
+#[test]
+fn of_machines_with_a_bad_port_the_agent_misses_none_and_of_good_ones_it_rejects_none() {
+    for (befall, number) in PORT_BEFALLS.into_iter().zip(0..) {
+        let mut dice = Dice::new(format!("machine with ports {number}").as_bytes());
+        let script = good(&mut dice);
+        let system = system_with_ports(script.gpus.len() as u32);
+        let (passed, against) = passes_with_ports(&script, system.path());
+        assert!(passed, "seed {number}: {against}");
+        befall(system.path(), &mut dice);
+        let (passed, _) = passes_with_ports(&script, system.path());
+        assert!(!passed, "seed {number}: F9 was missed");
     }
 }
 
