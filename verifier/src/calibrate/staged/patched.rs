@@ -258,8 +258,9 @@ pub fn for_more_memory(mut order: VerificationOrder) -> VerificationOrder {
     order
 }
 
-/// The order for a run that leaves others a little of the memory.
+/// The order for a run that leaves others a little of the memory, and wants no more to be there.
 pub fn beside_others(mut order: VerificationOrder) -> VerificationOrder {
+    order.expected.memory_mib = order.expected.memory_mib / 4 * 3;
     let block = u64::from(order.memory.block_bytes);
     order.memory.pattern_bytes = (order.memory.pattern_bytes / 4 * 3 / block).max(1) * block;
     order
