@@ -8,6 +8,8 @@
 mod sources;
 mod stored;
 
+use std::sync::LazyLock;
+
 use chrono::{DateTime, Utc};
 use market::demand::Demand;
 use market::ids::OfferId;
@@ -18,6 +20,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 pub use sources::Sources;
+pub(crate) use stored::StoredSources;
 pub use stored::{StoredError, of_stored_plan};
 
 use crate::plan::Question;
@@ -73,8 +76,9 @@ pub enum ReplayError {
 
 /// The digest of everything that predictions follow from beside the program itself.
 #[must_use]
-pub fn models_digest() -> String {
-    digest_of(&matcher::tables())
+pub fn models_digest() -> &'static str {
+    static DIGEST: LazyLock<String> = LazyLock::new(|| digest_of(&matcher::tables()));
+    &DIGEST
 }
 
 fn digest_of(tables: &[&str]) -> String {
@@ -153,15 +157,22 @@ impl DecisionRecord {
 
     /// What became of one of its offers, and why; `None` where it was not on sale there.
     ///
-    /// Errors: [`ReplayError::Models`], [`ReplayError::Match`].
+    /// Errors: those of [`DecisionRecord::replay`].
     pub fn ask(&self, offer: OfferId) -> Result<Option<Vec<OfferVerdict>>, ReplayError> {
         self.sources.check_models()?;
+        let recorded: Plan =
+            serde_json::from_str(self.plan.get()).map_err(ReplayError::Unreadable)?;
         let snapshot = self.sources.snapshot(self.offers.iter().cloned());
         if snapshot.offer(&offer).is_none() {
             return Ok(None);
         }
         let asked = self.sources.asking(offer);
-        Ok(Some(asked.search(&self.demand, &snapshot)?.verdicts(offer)))
+        let plan = asked.search(&self.demand, &snapshot)?;
+        // What is told must be of the plan that was shown.
+        if (&plan.candidates, &plan.rejected) != (&recorded.candidates, &recorded.rejected) {
+            return Err(ReplayError::Differs("plan.candidates".to_owned()));
+        }
+        Ok(Some(plan.verdicts(offer)))
     }
 
     /// When it was decided.

@@ -26,10 +26,13 @@ pub use search::Question;
 use store::StoreError;
 use store::catalog::Generation;
 use store::plans::NewPlan;
+use tokio::runtime::Handle;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::app::{Broker, SupplyMark};
-use crate::decision::{ReplayError, Sources, StoredError, of_stored_plan};
+use crate::decision::{
+    DecisionRecord, ReplayError, Sources, StoredError, StoredSources, of_stored_plan,
+};
 use crate::turns::TooMany;
 
 /// How many of the best candidates a plan keeps.
@@ -45,6 +48,8 @@ pub const SIMULATED: usize = 3;
 pub(crate) const LIFE: Duration = Duration::from_secs(60);
 /// How much of the plans made lately is kept. Units: bytes, by [`weight`].
 const KEPT_BYTES: u64 = 64 * 1024 * 1024;
+/// Of how many plans the market is kept when their offers are asked of.
+const ASKED_KEPT: u64 = 4;
 /// What a candidate takes with its lines and reasons, about: three times its text on the wire.
 const CANDIDATE_BYTES: usize = 3 * 1024;
 
@@ -63,9 +68,9 @@ pub enum PlanError {
     /// The search did not end.
     #[error("the search for the plan did not end")]
     Interrupted(#[from] JoinError),
-    /// What is kept of it does not tell what became of an offer.
+    /// What it was decided from cannot be had.
     #[error(transparent)]
-    Unrecorded(#[from] StoredError),
+    Stored(#[from] StoredError),
     /// It cannot be searched again.
     #[error(transparent)]
     Replay(#[from] ReplayError),
@@ -98,6 +103,8 @@ pub struct PlanRecord {
 /// The plans made lately, by what they answer.
 pub(crate) struct PlanMemory {
     made: Cache<PlanKey, Arc<PlanRecord>>,
+    /// The decisions of plans whose offers are asked of, with their markets.
+    asked: Cache<PlanId, Arc<DecisionRecord>>,
     holds: Mutex<HashMap<TenantId, HoldsMark>>,
 }
 
@@ -177,8 +184,10 @@ impl Default for PlanMemory {
             .max_capacity(KEPT_BYTES)
             .weigher(|_: &PlanKey, record: &Arc<PlanRecord>| weight(record))
             .time_to_live(LIFE);
+        let asked = Cache::builder().max_capacity(ASKED_KEPT).time_to_live(LIFE);
         Self {
             made: cache.build(),
+            asked: asked.build(),
             holds: Mutex::default(),
         }
     }
@@ -255,7 +264,7 @@ pub async fn make_plan(
         .store()
         .plans()
         .of(whose.tenant)
-        .insert(as_row(&record, &sources))
+        .insert(as_row(&record, sources))
         .await?;
     let id = record.id.to_string();
     broker.hot().cache(&shared, id.as_bytes(), LIFE).await;
@@ -354,7 +363,7 @@ fn demand_text(demand: &Demand) -> String {
     serde_json::to_string(demand).unwrap_or_default()
 }
 
-fn as_row(record: &PlanRecord, sources: &Sources) -> NewPlan {
+fn as_row(record: &PlanRecord, sources: Sources) -> NewPlan {
     // A plan is plain data with text keys: it has always a JSON form.
     let json = |value: Result<serde_json::Value, _>| value.unwrap_or_default();
     NewPlan {
@@ -365,7 +374,7 @@ fn as_row(record: &PlanRecord, sources: &Sources) -> NewPlan {
         rejections: json(serde_json::to_value(&record.plan.rejected)),
         created_at: record.created_at,
         projects: record.whose.projects.clone(),
-        decided_from: json(serde_json::to_value(sources)),
+        decided_from: json(serde_json::to_value(StoredSources::new(sources))),
     }
 }
 
@@ -410,7 +419,19 @@ pub async fn ask(
 ) -> Result<Vec<OfferVerdict>, PlanError> {
     find(broker, whose, id).await?;
     let turn = broker.plan_turns().take(Some(whose.tenant)).await?;
-    let record = of_stored_plan(broker.store(), id).await?;
-    let (_turn, told) = spawn_blocking(move || (turn, record.ask(offer))).await?;
-    told?.ok_or(PlanError::NotOnSale(offer))
+    let known = broker.plan_memory().asked.get(&id);
+    let (store, runtime) = (broker.store().clone(), Handle::current());
+    // A market is read and made of its texts, which keeps a thread busy.
+    let answered = spawn_blocking(move || {
+        let _turn = turn;
+        let record = match known {
+            Some(known) => known,
+            None => Arc::new(runtime.block_on(of_stored_plan(&store, id))?),
+        };
+        let told = record.ask(offer)?;
+        Ok::<_, PlanError>((record, told))
+    });
+    let (record, told) = answered.await??;
+    broker.plan_memory().asked.insert(id, record);
+    told.ok_or(PlanError::NotOnSale(offer))
 }

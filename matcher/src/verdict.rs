@@ -67,10 +67,7 @@ impl Plan {
             (None, Some(refused)) => (OfferOutcome::Refused, refused.why.clone()),
             (None, None) => (
                 OfferOutcome::Eligible,
-                format!(
-                    "It satisfies the demand; the {} candidates that are kept come before it",
-                    self.candidates.len()
-                ),
+                "It satisfies the demand, and is not among the candidates that are kept".to_owned(),
             ),
         };
         OfferVerdict {

@@ -5,7 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use chrono::{DateTime, Utc};
 use market::ids::{OfferId, ProviderId};
 use market::offer::Offer;
-use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use sea_orm::{
+    ColumnTrait, DatabaseTransaction, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
@@ -121,64 +123,44 @@ impl Catalog<'_> {
         Ok(LiveOffers { generation, offers })
     }
 
-    /// What these providers had on sale at a generation, out of the history, by id: each offer dated by
-    /// when it was last seen then, as [`Catalog::live_offers`] gave it at that generation.
+    /// What these providers had on sale at a generation, by id: each offer dated by when it was last seen
+    /// then, as [`Catalog::live_offers`] gave it at that generation.
     ///
+    /// What did not change since is read as it stands, and the rest out of the history; so the cost
+    /// follows from what is on sale and what changed since, however long the history is.
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn offers_at(
         &self,
         generation: Generation,
         providers: &BTreeSet<ProviderId>,
     ) -> Result<Vec<Offer>, StoreError> {
-        use offer_history::{Column, Entity};
         let tx = self.store.snapshot().await?;
         let number = generation.number()?;
-        // When each reading was made, and when each provider was last read.
-        let mut read_at = HashMap::new();
-        let mut last_read_at = HashMap::new();
-        let readings: Vec<(i64, Text<ProviderId>, Moment)> = readings::Entity::find()
+        let of_these = || providers.iter().cloned().map(Text);
+        let last_read = last_read_at(&tx, number, providers).await?;
+        let unchanged = offers::Entity::find()
+            .filter(offers::Column::ProviderId.is_in(of_these()))
+            .filter(offers::Column::Generation.lte(number))
+            .filter(offers::Column::Withdrawn.eq(false))
+            .all(&tx)
+            .await?;
+        let mut found: Vec<Offer> = unchanged
+            .into_iter()
+            .map(|row| {
+                let read_at = last_read.get(&row.provider_id.0).copied();
+                row.dated(read_at)
+            })
+            .collect();
+        let changed: Vec<Text<OfferId>> = offers::Entity::find()
             .select_only()
-            .columns([
-                readings::Column::Generation,
-                readings::Column::ProviderId,
-                readings::Column::ReadAt,
-            ])
-            .filter(readings::Column::Generation.lte(number))
-            .order_by_asc(readings::Column::Generation)
+            .column(offers::Column::Id)
+            .filter(offers::Column::ProviderId.is_in(of_these()))
+            .filter(offers::Column::Generation.gt(number))
             .into_tuple()
             .all(&tx)
             .await?;
-        for (at, provider, moment) in readings {
-            read_at.insert(at, moment);
-            last_read_at.insert(provider.0, moment);
-        }
-        let last: Vec<i64> = Entity::find()
-            .select_only()
-            .column_as(Column::Id.max(), "last")
-            .filter(Column::Generation.lte(number))
-            .group_by(Column::OfferId)
-            .into_tuple()
-            .all(&tx)
-            .await?;
-        let mut found = Vec::new();
-        for chunk in last.chunks(CHUNK) {
-            let rows = Entity::find()
-                .filter(Column::Id.is_in(chunk.iter().copied()))
-                .filter(Column::Change.ne(Word(OfferChange::Withdrawn)))
-                .all(&tx)
-                .await?;
-            for row in rows {
-                let mut offer = row.body.0;
-                if !providers.contains(&offer.provider) {
-                    continue;
-                }
-                // Dated as its reading, it is as old as its provider's last reading from then on.
-                let of_reading = read_at.get(&row.generation) == Some(&row.observed_at);
-                let last_read_at = last_read_at.get(&offer.provider);
-                let seen_at = last_read_at.filter(|_| of_reading);
-                offer.observed_at = seen_at.unwrap_or(&row.observed_at).at();
-                found.push(offer);
-            }
+        for chunk in changed.chunks(CHUNK) {
+            found.extend(before(&tx, number, chunk, &last_read).await?);
         }
         found.sort_by_key(|offer| offer.offer_id);
         Ok(found)
@@ -257,4 +239,70 @@ impl TryFrom<offer_history::Model> for OfferHistoryEntry {
             offer: row.body.0,
         })
     }
+}
+
+/// When each of these providers was last read, as of a generation.
+async fn last_read_at(
+    tx: &DatabaseTransaction,
+    generation: i64,
+    providers: &BTreeSet<ProviderId>,
+) -> Result<HashMap<ProviderId, Moment>, StoreError> {
+    use readings::{Column, Entity};
+    let last: Vec<i64> = Entity::find()
+        .select_only()
+        .column_as(Column::Generation.max(), "last")
+        .filter(Column::Generation.lte(generation))
+        .filter(Column::ProviderId.is_in(providers.iter().cloned().map(Text)))
+        .group_by(Column::ProviderId)
+        .into_tuple()
+        .all(tx)
+        .await?;
+    let rows = Entity::find()
+        .filter(Column::Generation.is_in(last))
+        .all(tx)
+        .await?;
+    Ok((rows.into_iter())
+        .map(|row| (row.provider_id.0, row.read_at))
+        .collect())
+}
+
+/// Those of some offers that were on sale at a generation, as the history has them.
+async fn before(
+    tx: &DatabaseTransaction,
+    generation: i64,
+    offers: &[Text<OfferId>],
+    last_read: &HashMap<ProviderId, Moment>,
+) -> Result<Vec<Offer>, StoreError> {
+    use offer_history::{Column, Entity};
+    let last: Vec<i64> = Entity::find()
+        .select_only()
+        .column_as(Column::Id.max(), "last")
+        .filter(Column::OfferId.is_in(offers.iter().cloned()))
+        .filter(Column::Generation.lte(generation))
+        .group_by(Column::OfferId)
+        .into_tuple()
+        .all(tx)
+        .await?;
+    let rows = Entity::find()
+        .filter(Column::Id.is_in(last))
+        .filter(Column::Change.ne(Word(OfferChange::Withdrawn)))
+        .all(tx)
+        .await?;
+    let generations: BTreeSet<i64> = rows.iter().map(|row| row.generation).collect();
+    let readings = readings::Entity::find()
+        .filter(readings::Column::Generation.is_in(generations))
+        .all(tx)
+        .await?;
+    let read_at: HashMap<i64, Moment> = (readings.iter())
+        .map(|reading| (reading.generation, reading.read_at))
+        .collect();
+    let dated = rows.into_iter().map(|row| {
+        let mut offer = row.body.0;
+        // Dated as its reading, it is as old as its provider's last reading from then on.
+        let of_reading = read_at.get(&row.generation) == Some(&row.observed_at);
+        let seen_at = last_read.get(&offer.provider).filter(|_| of_reading);
+        offer.observed_at = seen_at.unwrap_or(&row.observed_at).at();
+        offer
+    });
+    Ok(dated.collect())
 }

@@ -67,7 +67,7 @@ fn replay(args: &ReplayArgs) -> Result<(), Ending> {
         let store = open(&config).await?;
         let found = of_stored_plan(&store, args.plan).await;
         found.map_err(|error| match error {
-            StoredError::Unknown(_) | StoredError::Unrecorded(_) => Ending::wrong_input(error),
+            StoredError::Unknown(_) | StoredError::OtherRelease(_) => Ending::wrong_input(error),
             broken => broken.into(),
         })
     })?;

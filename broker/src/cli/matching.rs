@@ -61,7 +61,7 @@ pub(super) struct MatchArgs {
     record: Option<PathBuf>,
     /// Searches once more what a decision record holds, and says whether the answer is the same
     /// to the last bit.
-    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["offers", "demand", "own", "facts", "record"])]
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["offers", "demand", "own", "facts", "record", "why"])]
     replay: Option<PathBuf>,
     /// One JSON object on one line instead of a table.
     #[arg(long)]

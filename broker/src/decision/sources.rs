@@ -79,7 +79,7 @@ impl Sources {
         });
         Self {
             program: concat!("broker ", env!("CARGO_PKG_VERSION")).to_owned(),
-            models: models_digest(),
+            models: models_digest().to_owned(),
             decided_at: question.now,
             options: RecordedOptions::of(question),
             generation: snapshot.generation(),
@@ -103,7 +103,7 @@ impl Sources {
         Err(ReplayError::Models {
             program: self.program.clone(),
             then: self.models.clone(),
-            now,
+            now: now.to_owned(),
         })
     }
 

@@ -3,9 +3,28 @@
 
 use market::ids::PlanId;
 use matcher::Plan;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use store::{Store, StoreError};
 
-use super::{DecisionRecord, ReplayError, Sources};
+use super::{DecisionRecord, FORMAT, ReplayError, Sources};
+
+/// What decided, as it is kept with a plan.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredSources<T = Sources> {
+    format: u32,
+    sources: T,
+}
+
+impl StoredSources {
+    /// In the form that this program writes.
+    pub(crate) const fn new(sources: Sources) -> Self {
+        Self {
+            format: FORMAT,
+            sources,
+        }
+    }
+}
 
 /// Why there is no record of a plan.
 #[derive(Debug, thiserror::Error)]
@@ -13,9 +32,11 @@ pub enum StoredError {
     /// There is no such plan.
     #[error("there is no plan {0}; plans of which no quote was taken are kept for two days")]
     Unknown(PlanId),
-    /// A release before this one kept the answer alone.
-    #[error("plan {0} was made by a release that did not keep what it was decided from")]
-    Unrecorded(PlanId),
+    /// Another release kept the answer alone, or what decided in another form.
+    #[error(
+        "plan {0} was made by another release, which did not keep what decided as this one does"
+    )]
+    OtherRelease(PlanId),
     /// What is kept of it is not what a program of ours wrote.
     #[error("what is kept of plan {id} cannot be read")]
     Corrupt {
@@ -39,9 +60,13 @@ pub enum StoredError {
 pub async fn of_stored_plan(store: &Store, id: PlanId) -> Result<DecisionRecord, StoredError> {
     let row = store.plans().across_tenants().find(id).await?;
     let row = row.ok_or(StoredError::Unknown(id))?;
-    let sources = row.decided_from.ok_or(StoredError::Unrecorded(id))?;
+    let kept = row.decided_from.ok_or(StoredError::OtherRelease(id))?;
     let corrupt = |source| StoredError::Corrupt { id, source };
-    let sources: Sources = serde_json::from_value(sources).map_err(corrupt)?;
+    let kept: StoredSources<Value> = serde_json::from_value(kept).map_err(corrupt)?;
+    if kept.format != FORMAT {
+        return Err(StoredError::OtherRelease(id));
+    }
+    let sources: Sources = serde_json::from_value(kept.sources).map_err(corrupt)?;
     let plan: Plan = serde_json::from_value(row.candidates).map_err(corrupt)?;
     let sellers = sources.sellers().cloned().collect();
     let offers = store.catalog().offers_at(row.generation, &sellers).await?;

@@ -123,12 +123,16 @@ impl From<PlanError> for ApiError {
             unknown @ (PlanError::Unknown(_) | PlanError::NotOnSale(_)) => {
                 Self::not_found(unknown.to_string())
             }
-            PlanError::Replay(ReplayError::Models { .. })
-            | PlanError::Unrecorded(StoredError::Unrecorded(_)) => Self::plan_outdated(
+            PlanError::Replay(ReplayError::Models { .. } | ReplayError::Differs(_))
+            | PlanError::Stored(StoredError::OtherRelease(_)) => Self::plan_outdated(
                 "the plan was made by another release of the service; make a new one with \
                  POST /v1/plans",
             ),
-            broken @ (PlanError::Replay(_) | PlanError::Unrecorded(_)) => Self::broken(&broken),
+            PlanError::Stored(StoredError::Store(error)) => error.into(),
+            PlanError::Stored(unknown @ StoredError::Unknown(_)) => {
+                Self::not_found(unknown.to_string())
+            }
+            broken @ (PlanError::Replay(_) | PlanError::Stored(_)) => Self::broken(&broken),
             PlanError::Store(error) => error.into(),
         }
     }

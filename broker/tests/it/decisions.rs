@@ -68,6 +68,7 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
 
     let mut plans = Vec::new();
     let mut told = Vec::new();
+    let mut before = Value::Null;
     for demand in demands(gpus.clone()) {
         let made = service.with(&key).post("/v1/plans", &demand).await;
         let made = made.expect(201);
@@ -98,6 +99,9 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
             told.push((format!("/v1/plans/{id}/offers/{offer}"), expected));
         }
         plans.push((id, candidates));
+        if before.is_null() {
+            before = made;
+        }
     }
     assert!(told.len() > 10, "{told:?}");
     let check = async || {
@@ -154,7 +158,9 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
         .post("/v1/plans", &gpus)
         .await
         .expect(201);
-    assert!(after["generation"].as_u64() > Some(0));
+    let price = |plan: &Value| plan["candidates"][0]["price_usd_hour"].clone();
+    assert_ne!(price(&after), price(&before), "the market is another");
+    assert!(after["generation"].as_u64() > before["generation"].as_u64());
 
     for (id, candidates) in &plans {
         let args = ["audit", "replay", id, "--data-dir", ".", "--json"];
@@ -167,13 +173,27 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
 
     check().await;
 
-    // Another record of what decided is found out.
+    // What another release kept is named as that.
     let store = service.world.broker().store();
+    let (id, _) = &plans[0];
+    let replay = || broker(&service, &["audit", "replay", id, "--data-dir", "."]);
+    let form = |of: u32, to: u32| {
+        format!(
+            "UPDATE plans SET decided_from = \
+             replace(decided_from, '\"format\":{of}', '\"format\":{to}')"
+        )
+    };
+    execute_raw(store, &form(2, 1)).await.expect("runs");
+    let ended = replay();
+    assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("another release"));
+    execute_raw(store, &form(1, 2)).await.expect("runs");
+
+    // Another record of what decided is found out.
     let forged = "UPDATE plans SET decided_from = replace(replace(decided_from, \
                   '\"limit\":50', '\"limit\":1'), '\"orderable_kept\":10', '\"orderable_kept\":0')";
     execute_raw(store, forged).await.expect("runs");
-    let (id, _) = &plans[0];
-    let ended = broker(&service, &["audit", "replay", id, "--data-dir", "."]);
+    let ended = replay();
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(said.contains("first at `plan.candidates"), "{said}");

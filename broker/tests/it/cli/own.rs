@@ -74,7 +74,7 @@ fn the_example_of_paid_capacity_takes_it_first_and_replays_to_the_last_bit() {
     assert_eq!(replayed.json(0)["same"], true);
     let text = std::fs::read_to_string(record).expect("the record");
     let mut other: Value = serde_json::from_str(&text).expect("JSON");
-    other["own"]["commitments"][0]["nodes_left"] = json!(0);
+    other["sources"]["own"]["commitments"][0]["nodes_left"] = json!(0);
     let other = place.write("other.json", &other.to_string());
     let other = other.to_str().expect("a path");
     let ended = place.broker(["match", "--replay", other]);

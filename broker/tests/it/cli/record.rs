@@ -48,7 +48,7 @@ fn a_decision_is_recorded_and_replays_to_the_last_bit_from_its_file_alone() {
         let ended = replay(&other);
         assert_eq!(ended.status, Some(1), "{}", ended.stderr);
         assert!(ended.stderr.contains("first at `plan."), "{}", ended.stderr);
-        changed["models"] = json!("00");
+        changed["sources"]["models"] = json!("00");
         let other = lists.place.write("other.json", &changed.to_string());
         let ended = replay(&other);
         assert!(

@@ -32,7 +32,7 @@ async fn proved_at(scene: &Scene, wanted: Option<&str>) -> (Level, TimeDelta) {
 async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
     for_each_database(async |store| {
         let mut scene = Scene::open(store).await;
-        let (usual, long) = (TimeDelta::seconds(600), TimeDelta::seconds(600 + 4_860));
+        let (usual, long) = (TimeDelta::seconds(600), TimeDelta::seconds(600 + 5_910));
         for (wanted, proved, has) in [
             (None, Level::Standard, usual),
             (Some("quick"), Level::Quick, usual),
