@@ -34,6 +34,7 @@ pub mod providers;
 pub mod pulse;
 pub mod quote;
 pub mod reach;
+mod rechecks;
 pub mod report;
 pub mod reserve;
 pub mod retention;

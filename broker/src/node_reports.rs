@@ -91,6 +91,7 @@ pub async fn report(
         verdict: None,
         failed: Vec::new(),
         missing: Vec::new(),
+        foreign: Vec::new(),
         result: None,
     };
     if let Some(result) = reported.result {
@@ -99,7 +100,8 @@ pub async fn report(
         let handed_over = known.map(|known| known.gpu_order).unwrap_or_default();
         let may_be_simulated = broker.mode() == DatabaseMode::Simulation;
         check_result(&result, may_be_simulated)?;
-        new.missing = compare(&result, &lease.offer, &handed_over)?;
+        let Differs { missing, foreign } = compare(&result, &lease.offer, &handed_over)?;
+        (new.missing, new.foreign) = (missing, foreign);
         new.failed = failed(&result);
         new.verdict = Some(result.verdict);
         new.result =
@@ -133,7 +135,7 @@ pub fn check_node(reservation: &Reservation, node: u32) -> Result<(), ReportErro
 }
 
 /// The lease to which a node belongs that is in the tenant's hands.
-async fn lease_in_use(
+pub(crate) async fn lease_in_use(
     broker: &Broker,
     whose: &Reach,
     id: ReservationId,
@@ -199,14 +201,24 @@ fn failed(result: &Attestation) -> Vec<FindingCode> {
         .collect()
 }
 
-/// Compares a result with the node that was handed over; gives the ids of GPUs that are gone.
+/// In what the GPUs of a result differ from those that were handed over, by their ids.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Differs {
+    /// Those that are gone.
+    missing: Vec<String>,
+    /// Those that stand among them and were not handed over.
+    foreign: Vec<String>,
+}
+
+/// Compares a result with the node that was handed over.
 ///
-/// A node may show fewer GPUs than it did, which is a failure, and none that it did not.
+/// A node may show fewer GPUs than it did, and others among those that it did, which are failures. One
+/// that shows none of those that were handed over is another node.
 fn compare(
     result: &Attestation,
     sold: &Offer,
     handed_over: &[String],
-) -> Result<Vec<String>, ReportError> {
+) -> Result<Differs, ReportError> {
     let measured = &result.expected;
     if let Some(gpu) = sold.gpu.known().filter(|gpu| *gpu != measured.gpu) {
         return refuse(format!(
@@ -222,14 +234,13 @@ fn compare(
     }
     let Some(inventory) = &result.inventory else {
         // The driver showed nothing: there is nothing to compare, and no GPU can be missed by its id.
-        return Ok(Vec::new());
+        return Ok(Differs::default());
     };
     let is = |one: &str, other: &str| one.trim().eq_ignore_ascii_case(other.trim());
     let shown = || inventory.gpus.iter().map(|gpu| gpu.uuid.as_str());
-    let foreign: Vec<&str> = shown()
-        .filter(|uuid| !handed_over.iter().any(|known| is(known, uuid)))
-        .collect();
-    if !foreign.is_empty() {
+    let was_handed_over = |uuid: &&str| handed_over.iter().any(|known| is(known, uuid));
+    let foreign: Vec<&str> = shown().filter(|uuid| !was_handed_over(uuid)).collect();
+    if !foreign.is_empty() && !shown().any(|uuid| was_handed_over(&uuid)) {
         return refuse(format!(
             "the GPU {} was not handed over with this node, which has {}; it may be another node's",
             foreign.join(", "),
@@ -237,7 +248,10 @@ fn compare(
         ));
     }
     let is_missing = |known: &&String| !shown().any(|uuid| is(known, uuid));
-    Ok(handed_over.iter().filter(is_missing).cloned().collect())
+    Ok(Differs {
+        missing: handed_over.iter().filter(is_missing).cloned().collect(),
+        foreign: foreign.into_iter().map(str::to_owned).collect(),
+    })
 }
 
 fn tell(report: &NodeReport, lease: &Lease) {

@@ -10,6 +10,7 @@ mod gang;
 mod history;
 mod level;
 pub(crate) mod push;
+mod recheck;
 mod refusal;
 mod script;
 mod silence;
@@ -44,6 +45,7 @@ pub(crate) use clock::{GangClock, StepClock};
 pub(crate) use gang::gang_seconds;
 pub use gang::measure_together;
 pub(crate) use level::{level_of, verify_seconds};
+pub(crate) use recheck::{Permit, PermitError, permit};
 pub use refusal::StepRefusal;
 pub(crate) use script::{Enrolment, enrol};
 pub(crate) use silence::judge_silent;
@@ -167,6 +169,11 @@ pub async fn step(
                 now: broker.now(),
             };
             let session = beside_its_siblings(broker, &row, session).await?;
+            if verification.recheck_node.is_some() {
+                let session = recheck::pinned(broker, &verification, session).await?;
+                let answered = session.on_report(&report, judging, elapsed)?;
+                return finish(broker, &verification, &row, answered).await;
+            }
             let lease = lease_of(broker, &verification).await?;
             let session = session.apart(gang::apart(broker, &lease).await?);
             // What it shows is whole only with the report, and judged only once what is known of that is.
@@ -277,14 +284,19 @@ async fn commit(
     let lease = lease
         .filter(|lease| lease.state.is_live())
         .ok_or(StepRefusal::Token)?;
-    match lease.state {
-        LeaseState::Verifying => {}
-        LeaseState::Requested | LeaseState::Booting => return Err(StepRefusal::NotReady),
-        _ => return Err(StepRefusal::Token),
-    }
-    let node_index = node_of(&lease, &commit.host)?;
-    let level = level_at(broker, &lease).await?;
-    let opening = opening_of(broker, verification.id, &lease, (node_index, level))?;
+    let node_index = node_of(&lease, &commit.host);
+    let opening = match verification.recheck_node {
+        Some(node) => recheck::opening(broker, verification, &lease, (node, node_index))?,
+        None => match lease.state {
+            LeaseState::Verifying => {
+                let at = (node_index?, level_at(broker, &lease).await?);
+                opening_of(broker, verification.id, &lease, at)?
+            }
+            LeaseState::Requested | LeaseState::Booting => return Err(StepRefusal::NotReady),
+            _ => return Err(StepRefusal::Token),
+        },
+    };
+    let node_index = opening.order.node_index;
     let answered = Session::open(opening, commit.clone(), rand::random())?;
     let enrolled = all
         .enrol(
@@ -392,7 +404,10 @@ fn next_step(
         from: row.step,
         to: row.step + 1,
         session: json(session)?,
+        recheck: None,
         sightings: match session.awaited() {
+            // Whoever has the node in use may let it show what it likes.
+            _ if session.opening().order.recheck => Vec::new(),
             // Known from step 2 on, so that of two that show one GPU at once each finds the other.
             Some(Step::Fill) | None => history::shown_by(session),
             Some(_) => Vec::new(),
@@ -440,8 +455,9 @@ async fn finish(
     answered: Answered<ReportReply>,
 ) -> Result<Value, StepRefusal> {
     let lease = lease_of(broker, verification).await?;
+    let is_recheck = verification.recheck_node.is_some();
     let reply = json(&ReportReply {
-        gang: answered.reply.verdict.is_pass() && gang::measures(&lease),
+        gang: answered.reply.verdict.is_pass() && !is_recheck && gang::measures(&lease),
         ..answered.reply
     });
     let Some(attestation) = answered.session.attestation() else {
@@ -452,7 +468,10 @@ async fn finish(
     }
     let new = signed(broker, attestation).await?;
     let verdict = attestation.verdict;
-    let last = next_step(row, &answered.session, Some(new))?;
+    let last = NodeStep {
+        recheck: is_recheck.then(|| recheck::outcome(attestation, lease.node_base)),
+        ..next_step(row, &answered.session, Some(new))?
+    };
     let all = broker.store().verifications().across_tenants();
     all.advance(row.verification_id, row.node_index, &last, broker.now())
         .await?;
@@ -460,6 +479,10 @@ async fn finish(
         .step_clock()
         .forget(row.verification_id, answered.session.agent_key());
     broker.nudge();
+    if is_recheck {
+        recheck::tell(broker, &lease, attestation);
+        return reply;
+    }
     info!(
         verification.id = %verification.id, lease.id = %verification.lease_id,
         node = row.node_index, verdict = %verdict,

@@ -116,6 +116,8 @@ finding_codes! {
     InventoryIdentity, "inv.identity", Replace;
     /// No GPU is shown twice, by this node or by two nodes of one rental.
     InventoryUnique, "inv.unique", Replace;
+    /// A node in use shows the GPUs that were handed over with it, and no others.
+    InventoryPinned, "inv.pinned", Replace;
     /// No GPU is in another lease, has failed of late, or was seen before as something else.
     InventoryHistory, "inv.history", Replace;
     /// Kernel, NVML, CUDA and the lease agree on the GPUs.
@@ -347,6 +349,9 @@ pub struct Attestation {
     pub inventory: Option<Inventory>,
     /// How much was checked.
     pub level: Level,
+    /// Whether the node was in use and looked at again: less was checked than before a hand-off.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recheck: bool,
     /// The result.
     pub verdict: Verdict,
     /// Whether the node, or anything measured on it, was pretended. Then this says nothing about

@@ -116,6 +116,8 @@ event_types! {
     NodeHostKeyChanged = "node.host_key_changed",
     /// The tenant reported a node that it has in use.
     NodeReported = "node.reported",
+    /// A node that the tenant has in use was looked at again.
+    NodeRechecked = "node.rechecked",
     /// A message to try a webhook endpoint with.
     WebhookTest = "webhook.test",
     /// A webhook endpoint gets nothing any more, because it answered 410 or only ever failed.

@@ -118,7 +118,9 @@ impl LeaseState {
             (S::Verifying, E::Failed | E::TimedOut | E::Lost | E::Unwanted) => Ok(S::Releasing),
             (S::Passed, E::HandedOff) => Ok(S::HandedOff),
             (S::Passed, E::Lost | E::Unwanted) => Ok(S::Releasing),
-            (S::HandedOff, E::ReleaseRequested | E::Lost | E::Unwanted) => Ok(S::Releasing),
+            (S::HandedOff, E::ReleaseRequested | E::Failed | E::Lost | E::Unwanted) => {
+                Ok(S::Releasing)
+            }
             (S::Releasing, E::ProviderSaysGone) => Ok(S::Gone),
             (state, event) => Err(IllegalLeaseTransition { state, event }),
         }

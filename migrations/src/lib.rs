@@ -47,6 +47,7 @@ mod m20261123_000039_spent_rates;
 mod m20261123_000044_reservations_by_age;
 mod m20261123_000045_verification_levels;
 mod m20261124_000046_plan_sources;
+mod m20261124_000047_rechecks;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -95,6 +96,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261123_000044_reservations_by_age::Migration),
             Box::new(m20261123_000045_verification_levels::Migration),
             Box::new(m20261124_000046_plan_sources::Migration),
+            Box::new(m20261124_000047_rechecks::Migration),
         ]
     }
 }

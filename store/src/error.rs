@@ -37,6 +37,12 @@ pub enum Conflict {
         /// How often they were.
         times: usize,
     },
+    /// The node in use was looked at not long ago.
+    #[error("the node was looked at not long ago; look again in {again_in_seconds} seconds")]
+    RecheckedLately {
+        /// When it may be looked at again. Units: seconds from now.
+        again_in_seconds: u64,
+    },
     /// The verification is over.
     #[error("the verification is over")]
     VerificationClosed,

@@ -48,6 +48,8 @@ pub mod provider_accounts;
 pub mod providers;
 pub mod quotes;
 pub mod reach;
+pub mod rechecks;
+mod repairs;
 pub mod reservations;
 pub mod retention;
 mod room;

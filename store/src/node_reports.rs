@@ -20,16 +20,17 @@ use crate::entity::leases;
 use crate::entity::node_reports::{Column, Entity, Model};
 use crate::events::{self, NewEvent};
 use crate::idempotency::{self, Completion};
+use crate::repairs;
 use crate::reservations::{self, lock_of_tenant};
 use crate::scope::tenant_scoped;
 use crate::tx::transaction;
 use crate::{Conflict, StoreError};
 
 /// Within how long reports are counted. Units: hours.
-const WITHIN_HOURS: i64 = 24;
+pub(crate) const WITHIN_HOURS: i64 = 24;
 /// How many reports on nodes of one reservation are taken within that time.
 pub const REPORTS: u64 = 20;
-/// How many leases of one reservation are replaced on reports within that time.
+/// How many leases of one reservation are replaced on reports and re-checks within that time.
 pub const REPAIRS: usize = 3;
 
 /// What follows from a report.
@@ -42,9 +43,9 @@ pub enum Follows {
     NothingFailed,
     /// Nothing: the nodes of a gang in use are not replaced one by one.
     Gang,
-    /// Nothing more: the lease is being replaced on an earlier report.
+    /// Nothing more: the lease is being replaced already.
     Already,
-    /// Nothing: as many leases of the reservation as may be were replaced on reports of late.
+    /// Nothing: as many leases of the reservation as may be were replaced for this of late.
     TooOften,
 }
 
@@ -82,6 +83,8 @@ pub struct NodeReport {
     pub failed: Vec<FindingCode>,
     /// The ids of GPUs that were handed over and that the result does not show.
     pub missing: Vec<String>,
+    /// The ids of GPUs that the result shows beside some that were handed over, and that were not.
+    pub foreign: Vec<String>,
     /// The result, as it came.
     pub result: Option<Value>,
     /// What follows from it.
@@ -111,6 +114,8 @@ pub struct NewNodeReport {
     pub failed: Vec<FindingCode>,
     /// The ids of GPUs that were handed over and that the result does not show.
     pub missing: Vec<String>,
+    /// The ids of GPUs that the result shows beside some that were handed over, and that were not.
+    pub foreign: Vec<String>,
     /// The result, as it came.
     pub result: Option<Value>,
 }
@@ -119,7 +124,8 @@ impl NewNodeReport {
     /// Whether it shows that something failed.
     #[must_use]
     pub fn shows_failure(&self) -> bool {
-        self.verdict == Some(Verdict::Fail) || !self.missing.is_empty()
+        let changed = !self.missing.is_empty() || !self.foreign.is_empty();
+        self.verdict == Some(Verdict::Fail) || changed
     }
 
     fn row(
@@ -139,6 +145,7 @@ impl NewNodeReport {
             verdict: self.verdict.map(Word),
             failed: Json(self.failed.clone()),
             missing: Json(self.missing.clone()),
+            foreign_gpus: Some(Json(self.foreign.clone())),
             result: self.result.clone().map(Json),
             follows: Word(follows),
             reported_at: now.into(),
@@ -161,6 +168,7 @@ impl TryFrom<Model> for NodeReport {
             verdict: row.verdict.map(|verdict| verdict.0),
             failed: row.failed.0,
             missing: row.missing.0,
+            foreign: row.foreign_gpus.map(|gpus| gpus.0).unwrap_or_default(),
             result: row.result.map(|result| result.0),
             follows: row.follows.0,
             reported_at: row.reported_at.at(),
@@ -271,17 +279,11 @@ async fn settle(
         }
         .into());
     }
-    let of_lease = Condition::all()
-        .add(Column::LeaseId.eq(Text(new.lease_id)))
-        .add(Column::Follows.eq(Word(Follows::Repair)));
-    let repairs = lately.iter().filter(|one| one.follows == Follows::Repair);
-    Ok(match () {
-        () if !new.shows_failure() => Follows::NothingFailed,
-        () if gang => Follows::Gang,
-        () if !find(tx, of_lease, Some(1)).await?.is_empty() => Follows::Already,
-        () if repairs.count() >= REPAIRS => Follows::TooOften,
-        () => Follows::Repair,
-    })
+    if !new.shows_failure() {
+        return Ok(Follows::NothingFailed);
+    }
+    let reservation = (new.reservation_id, gang);
+    repairs::of_failed_node(tx, reservation, new.lease_id, now).await
 }
 
 fn told(report: &NodeReport, lease: &leases::Model) -> NewEvent {
@@ -296,6 +298,7 @@ fn told(report: &NodeReport, lease: &leases::Model) -> NewEvent {
             "verdict": report.verdict,
             "failed": report.failed,
             "missing_gpus": report.missing.len(),
+            "foreign_gpus": report.foreign.len(),
             "follows": report.follows,
         }),
     }

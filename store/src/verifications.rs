@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use crate::entity::column::{Json, Moment, Text, Word};
 use crate::entity::{node_sessions, verifications};
+use crate::rechecks::{self, NewRecheck};
 use crate::scope::tenant_scoped;
 use crate::sealed::{SealedColumn, SealedFor};
 use crate::sightings::NewSighting;
@@ -78,6 +79,9 @@ pub struct Verification {
     pub closed_at: Option<DateTime<Utc>>,
     /// What opens its nodes to the agent that is pushed onto them, sealed; gone when it is over.
     pub sealed_push: Option<Vec<u8>>,
+    /// The node of the lease, from 0, that is in use and looked at again and again; none where the
+    /// nodes prove themselves before a hand-off.
+    pub recheck_node: Option<u32>,
 }
 
 /// A verification to open, for a lease of the reservation at hand.
@@ -162,6 +166,8 @@ pub struct NodeStep {
     pub attestation: Option<NewAttestation>,
     /// The GPUs that the node shows by now, where the step says something new of them.
     pub sightings: Vec<NewSighting>,
+    /// What is kept of the result where the node is in use.
+    pub recheck: Option<NewRecheck>,
 }
 
 impl TryFrom<verifications::Model> for Verification {
@@ -180,6 +186,9 @@ impl TryFrom<verifications::Model> for Verification {
             deadline: row.deadline.at(),
             closed_at: row.closed_at.map(Moment::at),
             sealed_push: row.sealed_push,
+            recheck_node: (row.recheck_node)
+                .map(|node| u32::try_from(node).map_err(StoreError::corrupt))
+                .transpose()?,
         })
     }
 }
@@ -266,7 +275,7 @@ impl AllVerifications<'_> {
     ///
     /// Errors: [`StoreError::NotFound`]; [`Conflict::VerificationClosed`];
     /// [`Conflict::Exists`] when another agent has enrolled for this node, or this one was
-    /// interrupted;
+    /// interrupted; [`Conflict::RecheckedLately`] for a node in use;
     /// [`Conflict::VerificationFull`] for a number beyond the nodes that were leased;
     /// [`Conflict::InterruptedTooOften`].
     pub async fn enrol(
@@ -299,7 +308,7 @@ impl AllVerifications<'_> {
     /// the reservation at once.
     ///
     /// Errors: [`StoreError::Stale`] when this agent is not at `step.from`, has its result already,
-    /// or the verification is over.
+    /// or the verification is over; [`Conflict::VerificationClosed`] when a node is in use no more.
     pub async fn advance(
         &self,
         id: VerificationId,
@@ -347,13 +356,18 @@ async fn enrol(
         let nodes = u32::try_from(verification.nodes).map_err(StoreError::corrupt)?;
         return Err(Conflict::VerificationFull { nodes }.into());
     }
-    if enrolled.iter().any(|known| known.node_index == node_index) {
-        return Err(Conflict::Exists {
-            what: "a session of this node",
+    let before = enrolled.iter().find(|known| known.node_index == node_index);
+    let traces_since = match (verification.recheck_node, before) {
+        (None, Some(_)) => {
+            return Err(Conflict::Exists {
+                what: "a session of this node",
+            }
+            .into());
         }
-        .into());
-    }
-    interrupted::may_begin_anew(tx, id, node_index, &node.agent_key).await?;
+        (None, None) => DateTime::<Utc>::MIN_UTC,
+        (Some(_), before) => rechecks::begin_anew(tx, before, now).await?,
+    };
+    interrupted::may_begin_anew(tx, id, (node_index, &node.agent_key), traces_since).await?;
     let row = node_sessions::Model {
         verification_id: Text(id),
         node_index,
@@ -415,8 +429,14 @@ async fn advance(
         return Err(StoreError::Stale);
     }
     sightings::keep(tx, &verification.lease_id, node_index, &step.sightings, now).await?;
-    match &step.attestation {
-        Some(result) => attestations::append(tx, &verification, node_index, result, now).await,
+    let Some(result) = &step.attestation else {
+        return Ok(());
+    };
+    attestations::append(tx, &verification, node_index, result, now).await?;
+    match &step.recheck {
+        Some(recheck) => {
+            rechecks::keep(tx, &verification, (node_index, result), recheck, now).await
+        }
         None => Ok(()),
     }
 }
@@ -441,6 +461,7 @@ pub(crate) async fn open(
             deadline: verification.deadline.into(),
             closed_at: None,
             sealed_push: verification.sealed_push.clone(),
+            recheck_node: None,
         };
         verifications::Entity::insert(row.into_active_model())
             .exec_without_returning(tx)

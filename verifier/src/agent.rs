@@ -321,8 +321,12 @@ impl Work<'_> {
         const STEP: Step = Step::Fill;
         let began = self.begin(self.order.deadlines.fill_ms);
         let (nonce, work) = (&self.nonce, &self.order.memory);
+        let fill = match self.order.recheck {
+            true => probe::memory::fill_beside_others,
+            false => probe::memory::fill,
+        };
         let filled = self.node.on_all(self.nothing(), |gpu, device, ()| {
-            probe::memory::fill(device, nonce, gpu, work)
+            fill(device, nonce, gpu, work)
         });
         let filled = filled.map_err(|errors| troubles(STEP, &errors))?;
         let (filled, checked): (Vec<Filled>, Vec<_>) = filled.into_iter().unzip();

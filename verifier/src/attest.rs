@@ -39,6 +39,7 @@ pub fn attest(
         expected: opening.order.expected.clone(),
         inventory: evidence.inventory.clone(),
         level: opening.order.level,
+        recheck: opening.order.recheck,
         verdict: rules::verdict(&findings),
         simulated,
         device_kind: commit.map(|commit| commit.device_kind),

@@ -61,6 +61,28 @@ pub struct ScriptArgs<'a> {
 ///
 /// Errors: [`DeliveryError`].
 pub fn startup_script(args: &ScriptArgs<'_>) -> Result<String, DeliveryError> {
+    script(args, "")
+}
+
+/// For how long a re-check calls a broker that does not answer. Units: seconds.
+const RECHECK_PATIENCE: u32 = 60;
+
+/// The script by which a node in use is looked at again, however often; `host` is the address by which
+/// its provider knows the node. It carries a secret: it is handed to the tenant and not stored.
+///
+/// Errors: [`DeliveryError`].
+pub fn recheck_script(args: &ScriptArgs<'_>, host: &str) -> Result<String, DeliveryError> {
+    if host.contains(char::is_control) {
+        return Err(DeliveryError::Host);
+    }
+    let host = quoted(host);
+    script(
+        args,
+        &format!(" --host {host} --patience-seconds {RECHECK_PATIENCE}"),
+    )
+}
+
+fn script(args: &ScriptArgs<'_>, more: &str) -> Result<String, DeliveryError> {
     let ScriptArgs {
         broker,
         verification_id,
@@ -68,7 +90,7 @@ pub fn startup_script(args: &ScriptArgs<'_>) -> Result<String, DeliveryError> {
         delivery,
     } = args;
     let (broker_url, token) = (broker.as_str(), token.expose());
-    let run = format!("run --broker '{broker_url}' --verification '{verification_id}'");
+    let run = format!("run --broker '{broker_url}' --verification '{verification_id}'{more}");
     let head = format!("#!/bin/sh\nset -eu\n{TOKEN_VARIABLE}='{token}'\nexport {TOKEN_VARIABLE}\n");
     match delivery {
         Delivery::Installed { executable } => {
@@ -169,6 +191,26 @@ mod tests {
             format!("verifier run --broker http://127.0.0.1:8080 --verification {id}\n{TOKEN}\n");
         assert!(succeeded);
         assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn a_recheck_says_by_which_address_its_node_is_known() {
+        let delivery = Delivery::Installed {
+            executable: "/bin/echo".into(),
+        };
+        let args = ScriptArgs {
+            broker: &"http://127.0.0.1:8080".parse().expect("an address"),
+            verification_id: VerificationId::from_uuid(Uuid::from_u128(1)),
+            token: &TOKEN.parse().expect("a token"),
+            delivery: &delivery,
+        };
+        let script = recheck_script(&args, "10.0.0.1'; reboot").expect("a script");
+        let (succeeded, said) = run(&script);
+        assert!(succeeded);
+        let end = "--host 10.0.0.1'; reboot --patience-seconds 60\n";
+        assert!(said.ends_with(end), "{said}");
+        let two_lines = recheck_script(&args, "10.0.0.1\nreboot");
+        assert_eq!(two_lines, Err(DeliveryError::Host));
     }
 
     #[test]

@@ -166,6 +166,9 @@ pub struct Evidence {
     /// The other nodes of the rental.
     #[serde(default)]
     pub siblings: Vec<Sibling>,
+    /// The ids of the GPUs that were handed over with it; absent where it is not in use.
+    #[serde(default)]
+    pub pinned: Option<Vec<String>>,
     /// What was seen of its GPUs in other leases; absent where nobody keeps a history.
     #[serde(default)]
     pub history: Option<History>,

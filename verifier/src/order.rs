@@ -79,12 +79,36 @@ pub fn order_for(
     VerificationOrder {
         level,
         simulation: mode == Mode::Simulation,
+        recheck: false,
         node_index,
         expected,
         memory,
         gemm,
         bandwidth: BandwidthWork { samples: 5 },
         deadlines,
+    }
+}
+
+/// What a re-check fills of each GPU: a tenant has the rest. Units: bytes.
+const RECHECKED_BYTES: u64 = MIB;
+
+/// The list of work for a node that is in use: seconds beside what runs on it.
+#[must_use]
+pub fn order_for_recheck(expected: ExpectedNode, node_index: u32, mode: Mode) -> VerificationOrder {
+    let quick = order_for(expected, node_index, Level::Quick, mode);
+    let n = quick.gemm.n.min(2_048);
+    VerificationOrder {
+        recheck: true,
+        memory: MemoryWork {
+            pattern_bytes: RECHECKED_BYTES,
+            ..quick.memory
+        },
+        gemm: GemmWork {
+            n,
+            k: n,
+            ..quick.gemm
+        },
+        ..quick
     }
 }
 
@@ -291,6 +315,17 @@ mod tests {
                 assert_eq!(check_order(&order), Ok(()), "{level:?} {mode}");
                 assert_eq!(order.simulation, mode == Mode::Simulation);
             }
+        }
+    }
+
+    #[test]
+    fn a_recheck_asks_for_little_and_can_be_carried_out() {
+        for mode in [Mode::Real, Mode::Simulation] {
+            let order = order_for_recheck(expected(), 3, mode);
+            assert_eq!(check_order(&order), Ok(()), "{mode}");
+            assert!(order.recheck && order.node_index == 3);
+            assert_eq!(order.memory.pattern_bytes, MIB);
+            assert!(order.gemm.n <= 2_048 && order.gemm.k <= 2_048);
         }
     }
 

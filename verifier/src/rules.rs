@@ -13,6 +13,7 @@ pub mod levels;
 mod links;
 mod memory;
 mod rates;
+mod recheck;
 mod seen;
 mod storage;
 mod troubles;
@@ -36,6 +37,7 @@ const RULES: &[Rule] = &[
     inventory::gpu_count,
     inventory::gpu_identity,
     unique::shown_once,
+    recheck::as_handed_over,
     history::known_before,
     inventory::sources,
     inventory::recount,
@@ -101,6 +103,9 @@ pub fn findings_by(
 ) -> Vec<Finding> {
     let seen = Seen::new(evidence, order, floors);
     let weighed = |found: Finding| {
+        if order.recheck {
+            return recheck::weighed(found);
+        }
         let weight = match levels::demand(found.code, order.level).weight()? {
             // What cannot be believed is worse than what was not done: the rule says which it is.
             Weight::May => found.weight,
@@ -377,6 +382,10 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
         ]
         .map(str::to_owned),
     );
+    if order.recheck {
+        let limit = "That what failed is its seller's doing: whoever uses the node has it in hand.";
+        limits.push(limit.to_owned());
+    }
     let undone = findings
         .iter()
         .filter(|found| found.outcome == Outcome::NotRun);

@@ -17,6 +17,7 @@ mod problem;
 mod profile;
 mod projects;
 mod quote;
+mod recheck;
 mod report;
 mod reservations;
 mod reserve;
@@ -91,6 +92,8 @@ pub(super) enum ClientCommand {
         #[command(subcommand)]
         command: report::ReportCommand,
     },
+    /// Prints the script by which a node in use is looked at again, once or on a timer.
+    Recheck(recheck::RecheckArgs),
     /// Prints what a shell needs to complete these commands.
     Completions(completions::CompletionsArgs),
 }
@@ -118,6 +121,7 @@ pub(super) fn run(command: ClientCommand) -> Result<(), Ending> {
             C::Projects { command } => projects::run(command).await,
             C::Commitments { command } => commitments::run(command).await,
             C::Report { command } => report::run(command).await,
+            C::Recheck(args) => recheck::run(args).await,
             C::Completions(args) => completions::run(&args),
         }
     })

@@ -1,16 +1,19 @@
-//! Leases in use that their tenant reported as failing.
+//! Leases in use of which a node fails: by its tenant's report, or by a re-check.
 
 use market::lease::{LeaseEvent, LeaseState};
 use store::leases::Lease;
 use store::node_reports::NodeReport;
+use store::rechecks::Recheck;
 
 use super::FulfilError;
 use super::learned::Learned;
 use crate::app::Broker;
 
-/// What follows from a report on a node of this lease; `None` when there is none to follow.
+/// What follows from a report on a node of this lease, or a re-check of it; `None` when there is none to
+/// follow.
 ///
-/// The tenant does not want it any more: that is no failure that the provider is held to.
+/// What a tenant alone reports it does not want any more: that is no failure that the provider is held
+/// to. What failed before the broker is.
 pub(super) async fn given_up(
     broker: &Broker,
     lease: &Lease,
@@ -18,15 +21,34 @@ pub(super) async fn given_up(
     if lease.state != LeaseState::HandedOff {
         return Ok(None);
     }
-    let reports = broker.store().node_reports().across_tenants();
+    let store = broker.store();
+    let rechecks = store.rechecks().across_tenants();
+    if let Some(recheck) = rechecks.repairing(lease.id).await? {
+        let because = Learned::because(LeaseEvent::Failed, words_of_recheck(&recheck));
+        return Ok(Some(because));
+    }
+    let reports = store.node_reports().across_tenants();
     let report = reports.repairing(lease.id).await?;
     Ok(report.map(|report| Learned::because(LeaseEvent::Unwanted, words(&report))))
+}
+
+fn words_of_recheck(recheck: &Recheck) -> String {
+    let failed: Vec<&str> = recheck.failed.iter().map(|code| code.as_str()).collect();
+    let (node, failed) = (recheck.node, failed.join(", "));
+    let id = recheck.attestation_id;
+    format!("node {node} failed its re-check in use: {failed} (attestation {id})")
 }
 
 fn words(report: &NodeReport) -> String {
     let mut what: Vec<String> = report.failed.iter().map(ToString::to_string).collect();
     if !report.missing.is_empty() {
         what.push(format!("{} GPUs are gone", report.missing.len()));
+    }
+    if !report.foreign.is_empty() {
+        what.push(format!(
+            "{} GPUs were not handed over",
+            report.foreign.len()
+        ));
     }
     let NodeReport { node, id, .. } = report;
     format!(

@@ -122,6 +122,7 @@ codes! {
     unknown_reference, 422, "The body names something that is not there";
     rate_limited, 429, "These were too many calls";
     too_many_reports, 429, "Nodes of the reservation were reported as often as they may be";
+    too_many_rechecks, 429, "The node was looked at not long ago";
     too_many_streams, 429, "The tenant has as many streams open as it may";
     internal, 500, "Something broke on our side";
     busy, 503, "The service has too much to do just now";

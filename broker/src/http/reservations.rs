@@ -5,6 +5,7 @@ mod change;
 mod list;
 mod nodes;
 mod place;
+mod rechecks;
 mod reports;
 mod show;
 
@@ -28,6 +29,7 @@ pub(crate) use change::{
 pub(crate) use list::list_reservations;
 pub(crate) use nodes::reservation_nodes;
 pub(crate) use place::place_reservation;
+pub(crate) use rechecks::{recheck_node, stop_rechecks};
 pub(crate) use reports::{node_reports, report_node};
 pub(crate) use show::show_reservation;
 

@@ -90,6 +90,8 @@ fn table(part: &mut Part<'_, '_>) {
         .service(reservations::reservation_nodes)
         .service(reservations::report_node)
         .service(reservations::node_reports)
+        .service(reservations::recheck_node)
+        .service(reservations::stop_rechecks)
         .service(reservations::reservation_access)
         // What happened.
         .service(events::list_events)

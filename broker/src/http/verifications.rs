@@ -100,7 +100,8 @@ impl From<StepRefusal> for ApiError {
             R::Token => Self::invalid_token(said),
             R::NoSuchStep => Self::not_found(said),
             R::NotReady => Self::lease_not_ready(said),
-            R::UnknownHost(_) | R::Unverifiable(_) | R::InterruptedTooOften => {
+            R::Lately(seconds) => Self::too_many_rechecks(said).retry_after_seconds(*seconds),
+            R::UnknownHost(_) | R::OtherNode(_) | R::Unverifiable(_) | R::InterruptedTooOften => {
                 Self::node_refused(said)
             }
             R::UnknownAgent | R::NoGang => Self::step_out_of_order(said),

@@ -29,6 +29,14 @@ fn result(change: impl FnOnce(&mut NodeDescription)) -> Attestation {
 
 /// What is missing by a result about the sample offer's node, or why it is refused.
 fn taken(result: &Attestation) -> Result<Vec<String>, String> {
+    differs(result).map(|differs| {
+        assert_eq!(differs.foreign, [] as [String; 0]);
+        differs.missing
+    })
+}
+
+/// In what a result differs from the sample offer's node, or why it is refused.
+fn differs(result: &Attestation) -> Result<Differs, String> {
     check_result(result, true)
         .and_then(|()| compare(result, &samples::offer("gpu_8x"), &handed_over()))
         .map_err(|refusal| refusal.to_string())
@@ -67,10 +75,21 @@ fn gpus_that_are_gone_are_named_though_those_that_are_left_pass() {
 }
 
 #[test]
+fn a_gpu_among_others_that_was_not_handed_over_is_kept_as_what_it_is() {
+    let swapped = result(|node| node.uuids[5] = "GPU-x".to_owned());
+    assert!(swapped.verdict.is_pass());
+    let expected = Differs {
+        missing: vec!["GPU-5".to_owned()],
+        foreign: vec!["GPU-x".to_owned()],
+    };
+    assert_eq!(differs(&swapped), Ok(expected));
+}
+
+#[test]
 fn what_is_not_of_the_node_is_refused_and_what_differs_is_named() {
-    let other = result(|node| node.uuids[5] = "GPU-x".to_owned());
+    let other = result(|node| node.uuids = (0..8).map(|gpu| format!("GPU-x{gpu}")).collect());
     let said = taken(&other).expect_err("another node's");
-    assert!(said.contains("GPU GPU-x was not handed over"), "{said}");
+    assert!(said.contains("GPU GPU-x0, GPU-x1"), "{said}");
     assert!(said.contains("GPU-5"), "{said}");
     let more = result(|node| {
         node.gpus = 9;

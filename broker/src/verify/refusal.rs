@@ -19,6 +19,14 @@ pub enum StepRefusal {
     /// The address is not one of the lease's nodes, or its node has enrolled already.
     #[error("`{0}` is not the address of a node of this lease that has still to enrol")]
     UnknownHost(String),
+    /// The token is that of another node in use.
+    #[error(
+        "the token is that of node {0} of the reservation, and another node speaks; run it there"
+    )]
+    OtherNode(u32),
+    /// The node in use was looked at not long ago.
+    #[error("the node was looked at not long ago; look again in {0} seconds")]
+    Lately(u64),
     /// No node of this verification has committed to this key.
     #[error("no node has committed to this key; begin with step 1")]
     UnknownAgent,
@@ -70,6 +78,9 @@ impl From<StoreError> for StepRefusal {
         match error {
             StoreError::Stale | StoreError::Conflict(Conflict::Exists { .. }) => Self::Raced,
             StoreError::Conflict(Conflict::VerificationClosed) => Self::Token,
+            StoreError::Conflict(Conflict::RecheckedLately { again_in_seconds }) => {
+                Self::Lately(again_in_seconds)
+            }
             StoreError::Conflict(Conflict::InterruptedTooOften { .. }) => Self::InterruptedTooOften,
             other => Self::Store(other),
         }

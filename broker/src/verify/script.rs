@@ -117,6 +117,6 @@ pub(super) fn is_token_of(presented: &str, verification: &Verification) -> bool 
     hash(presented) == verification.enrol_hash
 }
 
-fn hash(token: &str) -> String {
+pub(super) fn hash(token: &str) -> String {
     blake3::hash(token.as_bytes()).to_hex().to_string()
 }

@@ -105,6 +105,7 @@ async fn judge(
         from: row.step,
         to: row.step,
         session: json(&over)?,
+        recheck: None,
         sightings: history::shown_by(&over),
         attestation: Some(signed(broker, result).await?),
     };

@@ -22,7 +22,7 @@ pub(crate) fn fleet(nodes: u32) -> Value {
 }
 
 /// A training run on two nodes of bare metal, joined by `InfiniBand`.
-fn gang() -> Value {
+pub(crate) fn gang() -> Value {
     json!({
         "kind": "train", "model": "Llama 3 8B", "tokens": 20_000_000_000_u64, "gpus": 16,
         "sequence_length": 8192, "tenancy": ["bare_metal"],

@@ -133,7 +133,7 @@ impl Belongings {
     pub(crate) fn path(&self, path: &str) -> String {
         // Where nothing but a running machine has anything to show, the one that runs.
         let of_a_machine = [
-            "/nodes", "/access", "/extend", "/release", "/report", "/reports",
+            "/nodes", "/access", "/extend", "/release", "/report", "/reports", "/recheck",
         ];
         let reservation = match of_a_machine.iter().any(|end| path.ends_with(end)) {
             true => &self.in_use,

@@ -44,6 +44,7 @@ mod projects;
 mod providers;
 mod reach;
 mod readme;
+mod rechecks;
 mod redaction;
 mod replicas;
 mod required_tags;

@@ -38,21 +38,21 @@ pub(crate) async fn result(service: &Service, key: &Key, path: &str, bad_words: 
     json!(result)
 }
 
-async fn lease(service: &Service, key: &Key, path: &str) -> Value {
+pub(crate) async fn lease(service: &Service, key: &Key, path: &str) -> Value {
     access(service, key, path).await["nodes"][0]["lease_id"].clone()
 }
 
-async fn state(service: &Service, key: &Key, path: &str) -> Value {
+pub(crate) async fn state(service: &Service, key: &Key, path: &str) -> Value {
     service.with(key).get(path).await.expect(200)["state"].clone()
 }
 
-async fn turn(service: &Service) {
+pub(crate) async fn turn(service: &Service) {
     let turned = service.world.turn(TimeDelta::zero()).await;
     turned.expect("the clock turns");
 }
 
 /// The events of these kinds so far, the oldest first.
-async fn told(service: &Service, key: &Key, kinds: &str) -> Vec<Value> {
+pub(crate) async fn told(service: &Service, key: &Key, kinds: &str) -> Vec<Value> {
     let list = format!("/v1/events?types={kinds}");
     let events = service.with(key).get(&list).await.expect(200);
     events["items"].as_array().expect("items").clone()
@@ -202,6 +202,43 @@ async fn gpus_that_are_gone_are_a_failure_though_the_rest_pass() {
     assert_eq!(kept["follows"], "gang");
     turn(&service).await;
     assert_eq!(state(&service, &key, &path).await, "active");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_that_was_swapped_for_another_is_a_failure_though_all_pass() {
+    // A fleet of machines with several GPUs.
+    let demand = json!({
+        "kind": "gpus", "gpu": "RTX-A6000", "count": 4,
+        "policy": { "allow_providers": ["lambda"] },
+    });
+    let (service, key, path) = in_use(&demand).await;
+    let node = access(&service, &key, &path).await["nodes"][0].clone();
+    let mut uuids = node["gpu_order"].as_array().expect("ids").clone();
+    let gone = std::mem::replace(&mut uuids[2], json!("GPU-of-another"));
+    let description = json!({
+        "schema": "simulated-node-1", "node_index": 0, "host": node["host"], "driver": "570.0",
+        "gpu": "RTX-A6000", "gpus": 4, "uuids": uuids, "memory_mib": 49_140, "vcpus": 56,
+        "memory_gib": 400, "internode": "none",
+    });
+    let swapped = NodeDescription::parse(&description.to_string()).expect("a description");
+    let swapped = run_alone(&mut swapped.node(), Level::Quick, None).expect("a result");
+    assert!(swapped.verdict.is_pass(), "{swapped:#?}");
+    let report = format!("{path}/nodes/0/report");
+    let body = json!({ "result": swapped });
+    let kept = service.with(&key).post(&report, &body).await.expect(201);
+    assert_eq!(
+        (
+            &kept["foreign_gpus"],
+            &kept["missing_gpus"],
+            &kept["follows"]
+        ),
+        (&json!(["GPU-of-another"]), &json!([gone]), &json!("repair"))
+    );
+    turn(&service).await;
+    assert_eq!(state(&service, &key, &path).await, "repairing");
+    let events = told(&service, &key, "node.reported").await;
+    assert_eq!(events[0]["data"]["foreign_gpus"], 1);
     service.stop().await;
 }
 

@@ -115,6 +115,19 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
         "+.",
     ),
     (
+        "POST /v1/reservations/{id}/nodes/{n}/recheck",
+        "+x+xxx",
+        ".x..xx",
+        "+.",
+    ),
+    // Nothing lets its node be looked at.
+    (
+        "DELETE /v1/reservations/{id}/nodes/{n}/recheck",
+        ".x.xxx",
+        ".x..xx",
+        "+.",
+    ),
+    (
         "GET /v1/reservations/{id}/nodes/{n}/reports",
         "+x++++",
         ".x....",
@@ -219,6 +232,8 @@ const WITHOUT_EFFECT: &[&str] = &[
     "DELETE /v1/providers/{id}/quarantine",
     "POST /v1/reservations/{id}/confirm",
     "POST /v1/reservations/{id}/extend",
+    // Nothing lets its node be looked at.
+    "DELETE /v1/reservations/{id}/nodes/{n}/recheck",
     "POST /v1/verifications/{id}/steps/{n}",
     "POST /v1/verifications/{id}/gang",
     "POST /v1/ssh-keys",

@@ -193,6 +193,10 @@ pub struct VerificationOrder {
     pub level: Level,
     /// Whether the broker runs in simulation mode: only then may a reference device answer.
     pub simulation: bool,
+    /// Whether the node is in use and looked at again: little is asked of it, and nothing is done that
+    /// whoever uses it would notice.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recheck: bool,
     /// The node's number within its lease, from 0.
     #[schema(minimum = 0, maximum = 100_000)]
     pub node_index: u32,

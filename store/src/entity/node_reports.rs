@@ -25,6 +25,7 @@ pub struct Model {
     pub verdict: Option<Word<Verdict>>,
     pub failed: Json<Vec<FindingCode>>,
     pub missing: Json<Vec<String>>,
+    pub foreign_gpus: Option<Json<Vec<String>>>,
     pub result: Option<Json<serde_json::Value>>,
     pub follows: Word<Follows>,
     pub reported_at: Moment,

@@ -24,6 +24,7 @@ pub struct Model {
     pub deadline: Moment,
     pub closed_at: Option<Moment>,
     pub sealed_push: Option<Vec<u8>>,
+    pub recheck_node: Option<i32>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

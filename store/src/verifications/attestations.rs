@@ -5,7 +5,7 @@ use market::attestation::Verdict;
 use market::ids::{AttestationId, LeaseId, TenantId, VerificationId};
 use sea_orm::{
     ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
-    QueryOrder,
+    QueryOrder, QuerySelect, QueryTrait,
 };
 
 use super::{AllVerifications, TenantVerifications};
@@ -82,7 +82,8 @@ impl TenantVerifications<'_> {
         row.map(KeptAttestation::try_from).transpose()
     }
 
-    /// The signed results about a lease that serves the tenant, in the order of its nodes.
+    /// The signed results about a lease that serves the tenant, in the order of its nodes; those of
+    /// re-checks are not among them.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn attestations_of(
@@ -92,12 +93,13 @@ impl TenantVerifications<'_> {
         let wanted = Condition::all()
             .add(attestations::Column::TenantId.eq(Text(self.tenant)))
             .add(attestations::Column::LeaseId.eq(Text(lease)));
-        attestations_where(self.store, wanted).await
+        attestations_where(self.store, lease, wanted).await
     }
 }
 
 impl AllVerifications<'_> {
-    /// The signed results about a lease, in the order of its nodes.
+    /// The signed results about a lease, in the order of its nodes; those of re-checks are not among
+    /// them.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn attestations_of(
@@ -105,16 +107,24 @@ impl AllVerifications<'_> {
         lease: LeaseId,
     ) -> Result<Vec<KeptAttestation>, StoreError> {
         let wanted = Condition::all().add(attestations::Column::LeaseId.eq(Text(lease)));
-        attestations_where(self.store, wanted).await
+        attestations_where(self.store, lease, wanted).await
     }
 }
 
 async fn attestations_where(
     store: &crate::Store,
+    lease: LeaseId,
     wanted: Condition,
 ) -> Result<Vec<KeptAttestation>, StoreError> {
+    let rechecks = verifications::Entity::find()
+        .select_only()
+        .column(verifications::Column::Id)
+        .filter(verifications::Column::LeaseId.eq(Text(lease)))
+        .filter(verifications::Column::RecheckNode.is_not_null())
+        .into_query();
     let rows = attestations::Entity::find()
         .filter(wanted)
+        .filter(attestations::Column::VerificationId.not_in_subquery(rechecks))
         .order_by_asc(attestations::Column::NodeIndex)
         .order_by_asc(attestations::Column::Id)
         .all(&store.read)

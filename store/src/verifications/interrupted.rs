@@ -57,13 +57,13 @@ pub(super) async fn end(
     Ok(true)
 }
 
-/// Refuses a node that was interrupted too often, and the key of an interrupted conversation,
+/// Refuses a node that was interrupted too often since then, and the key of an interrupted conversation,
 /// within the transaction that enrols the node.
 pub(super) async fn may_begin_anew(
     tx: &DatabaseTransaction,
     id: VerificationId,
-    node_index: i32,
-    agent_key: &str,
+    (node_index, agent_key): (i32, &str),
+    since: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let traces = interrupted_sessions::Entity::find()
         .filter(interrupted_sessions::Column::VerificationId.eq(Text(id)))
@@ -75,7 +75,9 @@ pub(super) async fn may_begin_anew(
         }
         .into());
     }
-    let of_node = traces.iter().filter(|trace| trace.node_index == node_index);
+    let of_node = traces
+        .iter()
+        .filter(|trace| trace.node_index == node_index && trace.interrupted_at.at() >= since);
     let times = of_node.count();
     if times > MOST {
         return Err(Conflict::InterruptedTooOften { times }.into());

@@ -21,6 +21,7 @@ mod metering;
 mod node_reports;
 mod providers;
 mod reach;
+mod rechecks;
 mod retention;
 mod schema;
 mod sealed;

@@ -16,7 +16,11 @@ use uuid::Uuid;
 use crate::support::{at, claim, hold, offer, sell, tenant};
 
 /// A report with this verdict.
-fn report(reservation: ReservationId, lease: LeaseId, verdict: Option<Verdict>) -> NewNodeReport {
+pub fn report(
+    reservation: ReservationId,
+    lease: LeaseId,
+    verdict: Option<Verdict>,
+) -> NewNodeReport {
     NewNodeReport {
         id: NodeReportId::from_uuid(Uuid::now_v7()),
         reservation_id: reservation,
@@ -27,12 +31,17 @@ fn report(reservation: ReservationId, lease: LeaseId, verdict: Option<Verdict>) 
         verdict,
         failed: vec![FindingCode::MemoryPattern],
         missing: Vec::new(),
+        foreign: Vec::new(),
         result: Some(serde_json::json!({ "verdict": verdict })),
     }
 }
 
 /// A fleet in use, of so many leases.
-async fn fleet(store: &Store, name: &str, leases: u32) -> (TenantId, ReservationId, Vec<LeaseId>) {
+pub async fn fleet(
+    store: &Store,
+    name: &str,
+    leases: u32,
+) -> (TenantId, ReservationId, Vec<LeaseId>) {
     let offer = offer("a", Availability::exactly(leases));
     sell(store, std::slice::from_ref(&offer), at(0)).await;
     let whose = tenant(store, name).await;
@@ -111,6 +120,7 @@ async fn a_report_is_kept_told_and_followed_once_for_a_lease_in_use_alone() {
             verdict: new.verdict,
             failed: new.failed.clone(),
             missing: Vec::new(),
+            foreign: Vec::new(),
             result: new.result.clone(),
             follows: Follows::Repair,
             reported_at: at(10),

@@ -78,6 +78,7 @@ impl Speaker {
     /// Takes a step that shows these GPUs.
     async fn show(&mut self, store: &Store, sightings: Vec<NewSighting>, seconds: i64) {
         let step = NodeStep {
+            recheck: None,
             agent_key: "key".to_owned(),
             from: self.step,
             to: self.step + 1,

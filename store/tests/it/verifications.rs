@@ -63,6 +63,7 @@ fn node(node_index: u32, agent: &str) -> NewNodeSession {
 
 fn step(agent: &str, from: u8, to: u8, verdict: Option<Verdict>) -> NodeStep {
     NodeStep {
+        recheck: None,
         sightings: Vec::new(),
         agent_key: agent.to_owned(),
         from,

@@ -21,24 +21,15 @@ impl Work<'_> {
         const STEP: Step = Step::Report;
         let until = began + self.for_gpus(self.order.deadlines.report_ms);
         let mut facts = self.known.facts.take();
-        let mut failed = self.rates(facts.as_mut(), until);
+        let mut failed = match self.order.recheck {
+            // Rates beside the work of others say nothing, and would slow that.
+            true => Vec::new(),
+            false => self.rates(facts.as_mut(), until),
+        };
         if let (Some(facts), Some(observed)) = (&mut facts, self.known.observed) {
-            if failed.is_empty() {
-                self.node.set_deadline(until);
-                let (nonce, order) = (&self.nonce, &self.order);
-                failed.extend(probe::burn::burn(
-                    self.node,
-                    facts,
-                    nonce,
-                    order,
-                    left(until),
-                ));
+            if !self.order.recheck {
+                self.together(facts, &mut failed, until);
             }
-            if failed.is_empty() {
-                probe::links::measure(self.node, facts, &self.order, left(until));
-            }
-            probe::storage::measure(self.node, facts, &self.order, left(until));
-            probe::diagnostic::run(self.node, facts, &self.order, left(until));
             // Of what the GPUs may not use there is a little for the last look.
             self.node
                 .set_deadline(Instant::now() + left(until) + LAST_LOOK);
@@ -47,6 +38,26 @@ impl Work<'_> {
         self.known.facts = facts;
         let told = failed.iter().map(|error| error.trouble(STEP));
         self.known.troubles.extend(told);
+    }
+
+    /// The load, what goes from GPU to GPU, storage and the vendor's own diagnostic.
+    fn together(&mut self, facts: &mut NodeFacts, failed: &mut Vec<DeviceError>, until: Instant) {
+        if failed.is_empty() {
+            self.node.set_deadline(until);
+            let (nonce, order) = (&self.nonce, &self.order);
+            failed.extend(probe::burn::burn(
+                self.node,
+                facts,
+                nonce,
+                order,
+                left(until),
+            ));
+        }
+        if failed.is_empty() {
+            probe::links::measure(self.node, facts, &self.order, left(until));
+        }
+        probe::storage::measure(self.node, facts, &self.order, left(until));
+        probe::diagnostic::run(self.node, facts, &self.order, left(until));
     }
 
     /// The rates of memory, host links and products.

@@ -20,6 +20,13 @@ impl Session {
         self
     }
 
+    /// The same session, which knows the ids of the GPUs that were handed over with the node.
+    #[must_use]
+    pub fn pinned_to(mut self, handed_over: Vec<String>) -> Self {
+        self.evidence.pinned = Some(handed_over);
+        self
+    }
+
     /// The failures that put the node's GPUs into quarantine; none while there is no result.
     #[must_use]
     pub fn condemned(&self) -> Vec<FindingCode> {

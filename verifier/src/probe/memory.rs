@@ -19,6 +19,32 @@ pub fn fill(
     work: &MemoryWork,
 ) -> Result<(Filled, PatternCheck), DeviceError> {
     let allocatable_mib = device.allocatable_mib()?;
+    fill_of(device, nonce, gpu, work, allocatable_mib)
+}
+
+/// As [`fill`], on a GPU that others use: exactly what is ordered, and without a try at how much could be
+/// had, which would take from them what they ask for meanwhile.
+///
+/// Errors: [`DeviceError`] when the device does not fill or read.
+pub fn fill_beside_others(
+    device: &mut dyn Device,
+    nonce: &Digest,
+    gpu: u32,
+    work: &MemoryWork,
+) -> Result<(Filled, PatternCheck), DeviceError> {
+    // Twice as much can always be said to hold it with what hashing takes; nothing is judged by it.
+    let twice_mib = work.pattern_bytes.saturating_mul(2).div_ceil(1 << 20);
+    let claimed_mib = u32::try_from(twice_mib).unwrap_or(u32::MAX);
+    fill_of(device, nonce, gpu, work, claimed_mib)
+}
+
+fn fill_of(
+    device: &mut dyn Device,
+    nonce: &Digest,
+    gpu: u32,
+    work: &MemoryWork,
+    allocatable_mib: u32,
+) -> Result<(Filled, PatternCheck), DeviceError> {
     let bytes = memory::work_where(work, allocatable_mib).pattern_bytes;
     let (last, before) = work.passes.split_last().unwrap_or((&Pattern::Prf, &[]));
     let mut check = PatternCheck::default();

@@ -1,6 +1,7 @@
 mod extreme;
 mod fires;
 mod history;
+mod recheck;
 
 use market::attestation::Weight;
 use market::fabric::Internode;
@@ -96,6 +97,7 @@ fn good() -> Evidence {
             troubles: Vec::new(),
         }),
         siblings: Vec::new(),
+        pinned: None,
         history: Some(unseen()),
         apart: None,
         times: Step::ALL[1..].iter().map(|step| in_time(*step)).collect(),

@@ -15,6 +15,7 @@ mod honest;
 mod http;
 mod machine;
 mod protocol;
+mod recheck;
 mod recorded;
 mod red_team;
 mod seeded;

@@ -45,6 +45,8 @@ routes! {
     ExtendReservation, "POST", "/v1/reservations/{id}/extend";
     ReservationNodes, "GET", "/v1/reservations/{id}/nodes";
     ReportNode, "POST", "/v1/reservations/{id}/nodes/{n}/report";
+    RecheckNode, "POST", "/v1/reservations/{id}/nodes/{n}/recheck";
+    StopRechecks, "DELETE", "/v1/reservations/{id}/nodes/{n}/recheck";
     ReservationAccess, "GET", "/v1/reservations/{id}/access";
     ReservationEvents, "GET", "/v1/reservations/{id}/events";
     CostReport, "GET", "/v1/reports/costs";

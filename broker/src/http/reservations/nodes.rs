@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 
 use actix_web::{get, web};
-use market::attestation::Verdict;
+use chrono::{DateTime, Utc};
+use market::attestation::{FindingCode, Verdict};
 use market::gpu::GpuIdentity;
 use market::ids::{AttestationId, LeaseId, OfferId, ProviderId, ReservationId};
 use market::lease::LeaseState;
 use market::quantity::GpuCount;
 use serde::Serialize;
 use store::leases::Lease;
+use store::node_reports::Follows;
+use store::rechecks::Recheck;
 use store::verifications::KeptAttestation;
 
 use crate::app::Broker;
@@ -42,6 +45,38 @@ pub(crate) struct NodeView {
     verdict: Option<Verdict>,
     /// The signed result.
     attestation_id: Option<AttestationId>,
+    /// What came of the last look at it in use; `null` where it was not looked at again.
+    last_recheck: Option<RecheckView>,
+}
+
+/// What came of a look at a node in use.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub(crate) struct RecheckView {
+    /// The signed result.
+    attestation_id: AttestationId,
+    /// When.
+    checked_at: DateTime<Utc>,
+    /// The verdict.
+    verdict: Verdict,
+    /// The checks that failed.
+    failed: Vec<FindingCode>,
+    /// Whether it showed other GPUs than were handed over.
+    pinned_set_changed: bool,
+    /// What follows from it.
+    follows: Follows,
+}
+
+impl From<&Recheck> for RecheckView {
+    fn from(recheck: &Recheck) -> Self {
+        Self {
+            attestation_id: recheck.attestation_id,
+            checked_at: recheck.checked_at,
+            verdict: recheck.verdict,
+            failed: recheck.failed.clone(),
+            pinned_set_changed: recheck.pinned_set_changed,
+            follows: recheck.follows,
+        }
+    }
 }
 
 /// The machines of a reservation, by number; those of leases that were replaced are left out.
@@ -85,14 +120,21 @@ pub(crate) async fn reservation_nodes(
             .of(who.tenant)
             .attestations_of(lease.id)
             .await?;
+        let rechecks = broker.store().rechecks().of(who.tenant);
+        let rechecks = rechecks.last_of_lease(lease.id).await?;
         nodes.extend(
-            nodes_of(lease, results).filter(|node| after.is_none_or(|after| node.node > after)),
+            nodes_of(lease, results, rechecks)
+                .filter(|node| after.is_none_or(|after| node.node > after)),
         );
     }
     Ok(web::Json(cursors.page(nodes, limit, |node| node.node)))
 }
 
-fn nodes_of(lease: &Lease, results: Vec<KeptAttestation>) -> impl Iterator<Item = NodeView> {
+fn nodes_of(
+    lease: &Lease,
+    results: Vec<KeptAttestation>,
+    rechecks: Vec<Recheck>,
+) -> impl Iterator<Item = NodeView> {
     let results: HashMap<u32, KeptAttestation> = results
         .into_iter()
         .map(|result| (result.node_index, result))
@@ -109,6 +151,9 @@ fn nodes_of(lease: &Lease, results: Vec<KeptAttestation>) -> impl Iterator<Item 
             gpus: lease.offer.gpus,
             verdict: result.map(|result| result.verdict),
             attestation_id: result.map(|result| result.id),
+            last_recheck: (rechecks.iter())
+                .find(|recheck| recheck.node_index == index)
+                .map(RecheckView::from),
         }
     })
 }

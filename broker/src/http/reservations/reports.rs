@@ -62,6 +62,9 @@ pub(crate) struct NodeReportView {
     failed: Vec<FindingCode>,
     /// The ids of GPUs that were handed over and that the result does not show.
     missing_gpus: Vec<String>,
+    /// The ids of GPUs that the result shows among those that were handed over, and that were not: one
+    /// was swapped.
+    foreign_gpus: Vec<String>,
     /// What follows from it.
     follows: Follows,
     /// The result, as it came.
@@ -81,6 +84,7 @@ impl From<&NodeReport> for NodeReportView {
             verdict: report.verdict,
             failed: report.failed.clone(),
             missing_gpus: report.missing.clone(),
+            foreign_gpus: report.foreign.clone(),
             follows: report.follows,
             result: report.result.clone(),
         }

@@ -6,6 +6,7 @@ mod fabric;
 mod faults;
 mod json;
 mod login;
+mod recheck;
 mod report;
 mod walk;
 

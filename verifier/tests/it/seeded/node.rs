@@ -136,6 +136,7 @@ impl Seeded {
                 troubles: Vec::new(),
             }),
             siblings: Vec::new(),
+            pinned: None,
             history: None,
             apart: None,
             times: Step::ALL[1..]

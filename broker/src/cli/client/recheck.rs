@@ -1,0 +1,72 @@
+//! `broker recheck`: what runs on a node in use, so that it is looked at again.
+
+use clap::Args;
+use serde_json::json;
+
+use super::Session;
+use super::api::{Call, OnceArgs};
+use super::connection::ServiceArgs;
+use super::reservations::{find, parse_reservation};
+use super::route::Route;
+use super::sheet::{cell, text};
+use crate::cli::table::print_line;
+use crate::cli::{Ending, note};
+
+/// Prints the script by which a node in use is looked at again, once or on a timer. It holds a token that
+/// is good for that alone; the one of the call before is good for nothing any more.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: broker recheck rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 3 > recheck.sh\nOn the node: install -m 0700 recheck.sh /root/recheck.sh && /root/recheck.sh"
+)]
+pub(in crate::cli) struct RecheckArgs {
+    /// The reservation: its id, or how the id begins.
+    #[arg(value_name = "RESERVATION", value_parser = parse_reservation)]
+    id: String,
+    /// The node's number, as `broker access` shows it.
+    #[arg(value_name = "NODE")]
+    node: u32,
+    /// Takes back what an earlier call gave, and gives nothing.
+    #[arg(long)]
+    stop: bool,
+    #[command(flatten)]
+    once: OnceArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+pub(super) async fn run(args: RecheckArgs) -> Result<(), Ending> {
+    let session = Session::open(&args.service)?;
+    let id = find(&session.api, &args.id).await?;
+    let route = match args.stop {
+        true => Route::StopRechecks,
+        false => Route::RecheckNode,
+    };
+    let call = Call::from(route.of(&id).node(args.node)).once(args.once.key());
+    if args.stop {
+        session.api.text(call).await?;
+        let node = args.node;
+        let told = match session.json {
+            true => json!({ "reservation_id": id.to_string(), "node": node, "stopped": true })
+                .to_string(),
+            false => format!("Node {node} is looked at no more: its script is good for nothing."),
+        };
+        return Ok(print_line(&told)?);
+    }
+    let permitted = session.api.send(call).await?;
+    session.show(&permitted, |permit| {
+        let Some(script) = permit["script"].as_str() else {
+            let again = "the script was shown when this was first asked; ask anew for another one";
+            return Err(Ending::No(again.to_owned()));
+        };
+        let (until, every) = (
+            text(permit, "/expires_at"),
+            cell(permit, "/every_seconds"),
+        );
+        note(&format!(
+            "run it on node {}, at most every {every} seconds; it is good until the node is given back, \
+             at most until {until}",
+            args.node
+        ));
+        Ok(print_line(script.trim_end())?)
+    })
+}

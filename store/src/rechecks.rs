@@ -1,0 +1,322 @@
+//! Nodes in use that are looked at again: who may have it done, and what came of each look, appended and
+//! never changed.
+//!
+//! A re-check is a verification of one node that stays open as long as its lease is in use: one token
+//! serves for many conversations, one after the other. Before a hand-off all is otherwise
+//! (`verifications`).
+
+use chrono::{DateTime, TimeDelta, Utc};
+use market::attestation::{FindingCode, Verdict};
+use market::event::EventType;
+use market::ids::{AttestationId, LeaseId, ReservationId, TenantId, VerificationId};
+use market::lease::LeaseState;
+use sea_orm::sea_query::Expr;
+use sea_orm::{
+    ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait, IntoActiveModel,
+    ModelTrait, QueryFilter, QueryOrder, QuerySelect, QueryTrait,
+};
+use serde_json::json;
+
+use crate::entity::column::{Json, Moment, Text, Word};
+use crate::entity::node_rechecks::{Column, Entity, Model};
+use crate::entity::{leases, node_sessions, verifications};
+use crate::events::{self, NewEvent};
+use crate::idempotency::{self, Completion};
+use crate::node_reports::Follows;
+use crate::repairs;
+use crate::reservations::{self, lock_of_tenant};
+use crate::scope::tenant_scoped;
+use crate::tx::transaction;
+use crate::verifications::{NewAttestation, VerificationState};
+use crate::{Conflict, StoreError};
+
+/// How long after a conversation with a node in use began no other begins. Units: minutes.
+pub const EVERY_MINUTES: i64 = 10;
+
+/// Who may have a node in use looked at, by a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewPermit {
+    /// The verification that the token speaks for.
+    pub id: VerificationId,
+    /// The reservation.
+    pub reservation_id: ReservationId,
+    /// The lease that the node belongs to.
+    pub lease_id: LeaseId,
+    /// The node's number within its lease, from 0.
+    pub node_index: u32,
+    /// The hash of the token, at most 64 characters.
+    pub token_hash: String,
+    /// Until when the token is good, should the lease last so long.
+    pub until: DateTime<Utc>,
+}
+
+/// What is kept of a look at a node in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewRecheck {
+    /// The node's number within the reservation, from 0.
+    pub node: u32,
+    /// The checks that failed.
+    pub failed: Vec<FindingCode>,
+    /// Whether it shows other GPUs than were handed over.
+    pub pinned_set_changed: bool,
+}
+
+/// What came of a look at a node in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recheck {
+    /// The signed result.
+    pub attestation_id: AttestationId,
+    /// The reservation.
+    pub reservation_id: ReservationId,
+    /// The lease.
+    pub lease_id: LeaseId,
+    /// The node's number within its lease, from 0.
+    pub node_index: u32,
+    /// The node's number within the reservation, from 0.
+    pub node: u32,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The checks that failed.
+    pub failed: Vec<FindingCode>,
+    /// Whether it showed other GPUs than were handed over.
+    pub pinned_set_changed: bool,
+    /// What follows from it.
+    pub follows: Follows,
+    /// When.
+    pub checked_at: DateTime<Utc>,
+}
+
+impl TryFrom<Model> for Recheck {
+    type Error = StoreError;
+
+    fn try_from(row: Model) -> Result<Self, StoreError> {
+        Ok(Self {
+            attestation_id: row.attestation_id.0,
+            reservation_id: row.reservation_id.0,
+            lease_id: row.lease_id.0,
+            node_index: u32::try_from(row.node_index).map_err(StoreError::corrupt)?,
+            node: u32::try_from(row.node).map_err(StoreError::corrupt)?,
+            verdict: row.verdict.0,
+            failed: row.failed.0,
+            pinned_set_changed: row.pinned_set_changed,
+            follows: row.follows.0,
+            checked_at: row.checked_at.at(),
+        })
+    }
+}
+
+tenant_scoped!(
+    Rechecks,
+    rechecks,
+    TenantRechecks,
+    AllRechecks,
+    "looks at nodes in use"
+);
+
+impl TenantRechecks<'_> {
+    /// Lets a node of the tenant's be looked at by a token; the one before is good for nothing any more.
+    ///
+    /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when the lease is not in the tenant's
+    /// hands.
+    pub async fn permit(
+        &self,
+        new: &NewPermit,
+        now: DateTime<Utc>,
+        completion: Option<Completion<'_, NewPermit>>,
+    ) -> Result<(), StoreError> {
+        transaction!(self.store, |tx| {
+            lock_of_tenant(tx, self.tenant, new.reservation_id).await?;
+            let lease = leases::Entity::find_by_id(Text(new.lease_id))
+                .filter(leases::Column::ReservationId.eq(Text(new.reservation_id)))
+                .filter(leases::Column::State.eq(Word(LeaseState::HandedOff)))
+                .one(tx)
+                .await?
+                .ok_or(StoreError::Stale)?;
+            let node = i32::try_from(new.node_index).map_err(StoreError::corrupt)?;
+            end(tx, new.lease_id, node, now).await?;
+            let row = verifications::Model {
+                id: Text(new.id),
+                lease_id: Text(new.lease_id),
+                reservation_id: Text(new.reservation_id),
+                tenant_id: Text(self.tenant),
+                enrol_hash: new.token_hash.clone(),
+                nodes: lease.nodes,
+                state: Word(VerificationState::Open),
+                created_at: now.into(),
+                deadline: new.until.into(),
+                closed_at: None,
+                sealed_push: None,
+                recheck_node: Some(node),
+            };
+            verifications::Entity::insert(row.into_active_model())
+                .exec_without_returning(tx)
+                .await?;
+            idempotency::complete(tx, self.tenant, completion.as_ref(), new).await
+        })
+    }
+
+    /// Takes the token of a node of the tenant's back.
+    ///
+    /// Errors: [`StoreError::NotFound`] where there is no such reservation, or no token that is good.
+    pub async fn revoke(
+        &self,
+        reservation: ReservationId,
+        (lease, node_index): (LeaseId, u32),
+        now: DateTime<Utc>,
+        completion: Option<Completion<'_, ()>>,
+    ) -> Result<(), StoreError> {
+        transaction!(self.store, |tx| {
+            lock_of_tenant(tx, self.tenant, reservation).await?;
+            let node = i32::try_from(node_index).map_err(StoreError::corrupt)?;
+            if end(tx, lease, node, now).await? == 0 {
+                let what = "token for re-checks of this node";
+                return Err(StoreError::NotFound { what });
+            }
+            idempotency::complete(tx, self.tenant, completion.as_ref(), &()).await
+        })
+    }
+
+    /// The last look at each node of a lease of the tenant's that was looked at.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn last_of_lease(&self, lease: LeaseId) -> Result<Vec<Recheck>, StoreError> {
+        let of_lease = Condition::all()
+            .add(Column::TenantId.eq(Text(self.tenant)))
+            .add(Column::LeaseId.eq(Text(lease)));
+        // Ids of results grow in the order in which they are made.
+        let last = Entity::find()
+            .select_only()
+            .expr(Column::AttestationId.max())
+            .filter(of_lease)
+            .group_by(Column::NodeIndex)
+            .into_query();
+        let wanted = Condition::all().add(Column::AttestationId.in_subquery(last));
+        find(&self.store.read, wanted).await
+    }
+}
+
+impl AllRechecks<'_> {
+    /// The look on which a lease is replaced, whosever it is.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn repairing(&self, lease: LeaseId) -> Result<Option<Recheck>, StoreError> {
+        let wanted = Condition::all()
+            .add(Column::LeaseId.eq(Text(lease)))
+            .add(Column::Follows.eq(Word(Follows::Repair)));
+        Ok(find(&self.store.read, wanted).await?.pop())
+    }
+}
+
+async fn find<C: ConnectionTrait>(db: &C, wanted: Condition) -> Result<Vec<Recheck>, StoreError> {
+    let rows = Entity::find()
+        .filter(wanted)
+        .order_by_asc(Column::NodeIndex)
+        .all(db)
+        .await?;
+    rows.into_iter().map(Recheck::try_from).collect()
+}
+
+/// Ends what lets a node be looked at; says how many that were.
+async fn end(
+    tx: &DatabaseTransaction,
+    lease: LeaseId,
+    node: i32,
+    now: DateTime<Utc>,
+) -> Result<u64, StoreError> {
+    use verifications::Column;
+    let ended = verifications::Entity::update_many()
+        .col_expr(
+            Column::State,
+            Expr::value(Word(VerificationState::Abandoned)),
+        )
+        .col_expr(Column::ClosedAt, Expr::value(Moment::from(now)))
+        .filter(Column::LeaseId.eq(Text(lease)))
+        .filter(Column::RecheckNode.eq(node))
+        .filter(Column::State.eq(Word(VerificationState::Open)))
+        .exec(tx)
+        .await?;
+    Ok(ended.rows_affected)
+}
+
+/// Makes room for another conversation with a node in use, within the transaction that enrols it; gives
+/// since when interrupted ones count.
+pub(crate) async fn begin_anew(
+    tx: &DatabaseTransaction,
+    before: Option<&node_sessions::Model>,
+    now: DateTime<Utc>,
+) -> Result<DateTime<Utc>, StoreError> {
+    let every = TimeDelta::minutes(EVERY_MINUTES);
+    let Some(before) = before else {
+        return Ok(now - every);
+    };
+    let again_at = before.started_at.clone().at() + every;
+    if now < again_at {
+        let seconds = u64::try_from((again_at - now).num_seconds()).unwrap_or(0);
+        return Err(Conflict::RecheckedLately {
+            again_in_seconds: seconds.max(1),
+        }
+        .into());
+    }
+    before.clone().delete(tx).await?;
+    Ok(now - every)
+}
+
+/// Keeps what came of a look, tells of it and settles what follows, within the transaction of the node's
+/// last step, which has locked the reservation.
+pub(crate) async fn keep(
+    tx: &DatabaseTransaction,
+    verification: &verifications::Model,
+    (node_index, result): (i32, &NewAttestation),
+    new: &NewRecheck,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let tenant: TenantId = verification.tenant_id.0;
+    let id = verification.reservation_id.0;
+    let reservation = lock_of_tenant(tx, tenant, id).await?;
+    let lease = leases::Entity::find_by_id(verification.lease_id.clone())
+        .filter(leases::Column::State.eq(Word(LeaseState::HandedOff)))
+        .one(tx)
+        .await?
+        .ok_or(Conflict::VerificationClosed)?;
+    let follows = match result.verdict {
+        Verdict::Fail => {
+            repairs::of_failed_node(tx, (id, reservation.gang), lease.id.0, now).await?
+        }
+        _ => Follows::NothingFailed,
+    };
+    let row = Model {
+        attestation_id: Text(result.id),
+        tenant_id: Text(tenant),
+        reservation_id: Text(id),
+        lease_id: lease.id.clone(),
+        node_index,
+        node: i32::try_from(new.node).map_err(StoreError::corrupt)?,
+        verdict: Word(result.verdict),
+        failed: Json(new.failed.clone()),
+        pinned_set_changed: new.pinned_set_changed,
+        follows: Word(follows),
+        checked_at: now.into(),
+    };
+    Entity::insert(row.into_active_model())
+        .exec_without_returning(tx)
+        .await?;
+    if follows == Follows::Repair {
+        reservations::nudge(tx, id, now).await?;
+    }
+    let told = NewEvent {
+        kind: EventType::NodeRechecked,
+        reservation_id: Some(id),
+        data: json!({
+            "attestation_id": result.id,
+            "lease_id": lease.id.0,
+            "provider": lease.provider_id.0,
+            "node": new.node,
+            "verdict": result.verdict,
+            "failed": new.failed,
+            "pinned_set_changed": new.pinned_set_changed,
+            "follows": follows,
+        }),
+    };
+    events::append(tx, tenant, &[told], now).await?;
+    Ok(())
+}

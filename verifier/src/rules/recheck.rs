@@ -1,0 +1,92 @@
+//! What counts in a re-check of a node in use, and the rule that its GPUs are those that were handed
+//! over.
+//!
+//! Whoever uses the node is at work on it. So nothing is judged by what that work changes: how much
+//! memory is free, how fast anything is, who holds the GPUs, how they are set up. And what its user can
+//! bring about without any hardware, such as an answer that comes too late, leaves the verdict open.
+
+use market::attestation::{Finding, FindingCode, Outcome, Weight};
+
+use super::seen::{Seen, plain};
+use super::unique::is_same;
+use super::{finding, not_run};
+
+/// How much a finding counts in a re-check; none where the check is not part of it.
+const fn weight(code: FindingCode) -> Option<Weight> {
+    use FindingCode as C;
+    match code {
+        C::InventoryCount
+        | C::InventoryIdentity
+        | C::InventoryUnique
+        | C::InventoryPinned
+        | C::InventorySources
+        | C::InventoryRecount
+        | C::GpuLost
+        | C::AgentTrouble
+        | C::HealthEcc
+        | C::HealthRemap
+        | C::HealthXid
+        | C::MemoryPattern
+        | C::MemoryProof
+        | C::SdcRepeat
+        | C::SdcExact
+        | C::StepTimedOut
+        | C::AgentSignature
+        | C::AgentReport => Some(Weight::Must),
+        C::FabricNotReady | C::NvlinkActive | C::HealthGrowth | C::HealthVisible => {
+            Some(Weight::May)
+        }
+        _ => None,
+    }
+}
+
+/// A finding of a re-check; none where the check is not part of it.
+pub(super) fn weighed(found: Finding) -> Option<Finding> {
+    use FindingCode as C;
+    let demanded = weight(found.code)?;
+    let weight = match demanded {
+        Weight::May => found.weight,
+        demanded => demanded,
+    };
+    let may_be_its_user = matches!(
+        found.code,
+        C::AgentTrouble | C::StepTimedOut | C::AgentSignature | C::AgentReport
+    );
+    let outcome = match found.outcome {
+        Outcome::Failed if may_be_its_user => Outcome::NotRun,
+        outcome => outcome,
+    };
+    Some(Finding {
+        weight,
+        outcome,
+        ..found
+    })
+}
+
+pub(super) fn as_handed_over(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::InventoryPinned;
+    let Some((pinned, inventory)) = (seen.evidence.pinned.as_ref())
+        .filter(|pinned| !pinned.is_empty())
+        .zip(seen.evidence.inventory.as_ref())
+    else {
+        return not_run(code);
+    };
+    let shown: Vec<&str> = inventory.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+    let foreign = shown
+        .iter()
+        .filter(|uuid| !pinned.iter().any(|known| is_same(known, uuid)));
+    let foreign = foreign.map(|uuid| format!("{} was not handed over", plain(uuid.trim())));
+    let gone = pinned
+        .iter()
+        .filter(|known| !shown.iter().any(|uuid| is_same(known, uuid)));
+    let gone = gone.map(|known| format!("{} was, and is not shown", plain(known.trim())));
+    let differs: Vec<String> = foreign.chain(gone).collect();
+    match differs.is_empty() {
+        true => finding(
+            code,
+            Outcome::Met,
+            "The node shows the GPUs that were handed over with it.",
+        ),
+        false => finding(code, Outcome::Failed, format!("{}.", differs.join("; "))),
+    }
+}
