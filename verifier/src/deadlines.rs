@@ -186,10 +186,10 @@ mod tests {
     #[test]
     fn the_slow_fill_of_half_a_memory_takes_longer_than_a_calibrated_limit() {
         // What these kernels really take is to be measured: this is the least that is reckoned with, at
-        // the 256 links of the design and the highest clock.
+        // the links of the design and the highest clock.
         let bytes = 80_u64 << 30;
         let lanes_at_2_ghz = 2 * LINKS_PER_S * 132;
-        let half_ms = ms(bytes / 2 / 16 * 256, lanes_at_2_ghz);
+        let half_ms = ms(bytes / 2 / 16 * u64::from(SLOW_LINKS), lanes_at_2_ghz);
         let limit_ms = memory_ms(bytes, (2_790_000_000_000, Calibration::Calibrated));
         assert!(half_ms > limit_ms, "{half_ms} ms within {limit_ms} ms");
     }
