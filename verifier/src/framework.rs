@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::probe::diagnostic;
+use crate::child;
 
 /// What an interpreter is given: it prints one [`FrameworkRun`].
 const SCRIPT: &str = include_str!("framework_copy.py");
@@ -70,8 +70,8 @@ pub fn copies(uuid: &str, bytes: u64, samples: u32) -> FrameworkRun {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return FrameworkRun::NotInstalled,
         Err(error) => return failed(&error.to_string()),
     };
-    let printed = diagnostic::printed(&mut child, Instant::now() + PATIENCE);
-    diagnostic::end(&mut child);
+    let printed = child::printed(&mut child, Instant::now() + PATIENCE);
+    child::end(&mut child);
     match printed {
         None => failed("it did not end in time"),
         Some(text) => serde_json::from_str(text.trim()).unwrap_or_else(|_| failed("it crashed")),

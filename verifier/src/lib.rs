@@ -17,6 +17,7 @@ pub mod board;
 pub mod calibrate;
 pub mod canonical;
 pub mod challenge;
+mod child;
 pub mod cli;
 #[cfg(feature = "cuda")]
 #[expect(

@@ -5,20 +5,18 @@
 //! results is one. Source: DCGM 3.3 and 4.2 documentation, `dcgmi diag --json`.
 
 use std::ffi::OsStr;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use market::verification::{
     DiagnosticEnd, DiagnosticFacts, DiagnosticResult, DiagnosticTest, Level, MOST_DIAGNOSTIC_TESTS,
     NodeFacts, VerificationOrder,
 };
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::child;
 use crate::device::{Node, shortened};
 
 /// Its name.
@@ -29,10 +27,6 @@ const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbi
 const LEAST: Duration = Duration::from_secs(8);
 /// What is kept of the time for what follows it.
 const KEPT_BACK: Duration = Duration::from_secs(2);
-/// The most that is read of what it prints. Units: bytes.
-const LONGEST: u64 = 1 << 20;
-/// How long between two looks at whether it ended.
-const PAUSE: Duration = Duration::from_millis(20);
 /// How deep its JSON is looked into.
 const DEEPEST: u32 = 16;
 
@@ -79,8 +73,8 @@ pub fn said_by(tool: &OsStr, run: &str, deadline: Instant) -> Option<DiagnosticF
             return Some(ended(DiagnosticEnd::Unreadable, &why));
         }
     };
-    let printed = printed(&mut child, deadline);
-    end(&mut child);
+    let printed = child::printed(&mut child, deadline);
+    child::end(&mut child);
     Some(match printed {
         None => ended(DiagnosticEnd::TimedOut, "it did not end in time"),
         Some(text) => match tests_of(&text) {
@@ -113,37 +107,6 @@ fn start(tool: &OsStr, run: &str) -> io::Result<Child> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-}
-
-/// What it printed until it ended; nothing where it did not by then. How it ended does not matter: it
-/// ends in failure where a test failed.
-pub(crate) fn printed(child: &mut Child, deadline: Instant) -> Option<String> {
-    let output = child.stdout.take()?;
-    let (sender, text) = mpsc::channel();
-    // It ends with the process, or when that is ended.
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let read = output.take(LONGEST).read_to_end(&mut bytes);
-        sender.send(read.map(|_| String::from_utf8_lossy(&bytes).into_owned()))
-    });
-    let left = deadline.saturating_duration_since(Instant::now());
-    let text = text.recv_timeout(left).ok()?.ok()?;
-    loop {
-        match child.try_wait() {
-            Ok(Some(_)) => return Some(text),
-            _ if Instant::now() >= deadline => return None,
-            _ => std::thread::sleep(PAUSE),
-        }
-    }
-}
-
-/// Ends it with all that it started.
-pub(crate) fn end(child: &mut Child) {
-    // A process id is positive and fits.
-    let group = Pid::from_raw(child.id() as i32);
-    // A group that is gone is what is wanted, and a child that has ended is waited for.
-    let _ = killpg(group, Signal::SIGKILL);
-    let _ = child.wait();
 }
 
 /// The tests in what it printed; none where that is not its JSON.
