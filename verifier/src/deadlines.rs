@@ -67,13 +67,18 @@ pub fn real(
     let (last, before) = memory.passes.split_last().unwrap_or((&Pattern::Prf, &[]));
     let passes_ms: u64 = before.iter().map(|pass| pass_ms(gpu, *pass, bytes)).sum();
     let last_ms = fill_ms(gpu, *last, bytes);
+    // The slow fill is not read back.
+    let read_back_ms = match last {
+        Pattern::Slow => 0,
+        _ => last_ms,
+    };
     let whole_ms = whole(level).as_millis() as u64;
     StepDeadlines {
         roots_ms: START_MS + products_ms + host_ms,
         // The last round of patterns may begin just before the time of all is over.
         fill_ms: START_MS + memory.repeated_ms + passes_ms + last_ms,
         memory_ms: memory_ms(bytes, known_rate(gpu)),
-        openings_ms: START_MS + last_ms + host_ms,
+        openings_ms: START_MS + read_back_ms + host_ms,
         report_ms: match level {
             Level::Quick => MINUTE_MS,
             Level::Standard => whole_ms,
@@ -231,7 +236,7 @@ mod tests {
             openings_ms,
             ..
         } = order(h100(), 8, level).deadlines;
-        // Exact product with its rows, patterns with the slow fill, its comparison; memory as calibrated.
+        // Exact product with its rows, patterns with the slow fill; memory as calibrated.
         let reckoned = roots_ms + fill_ms + openings_ms - 3 * START_MS;
         let proof = memory_ms(80 << 30, (2_790_000_000_000, Calibration::Calibrated));
         let before = Duration::from_millis(reckoned + proof);
