@@ -5,7 +5,10 @@
 #
 #     calibrate.sh AGENT OUT FLOORS_VERSION [further arguments of `verifier calibrate`]
 #
-# Exit status: that of `verifier calibrate`. OUT/floors.csv has the rows, where there are any; in a checkout
+# A part that takes longer than CALIBRATE_PART_SECONDS (7200) ends all: a driver that hangs would be paid for
+# without end. So does a GPU of which no floor can be made, before anything is run on it.
+#
+# Exit status: that of `verifier calibrate`, or 124 where a part ran out of its time. OUT/floors.csv has the rows, where there are any; in a checkout
 # `verifier/merge-floors.sh OUT/floors.csv` puts them into the table.
 set -euo pipefail
 
@@ -15,6 +18,7 @@ if [ "$#" -lt 3 ]; then
 fi
 agent=$1 out=$2 version=$3
 shift 3
+limit_seconds=${CALIBRATE_PART_SECONDS:-7200}
 
 # Folders of libraries beneath the packages, but for those that only stand in for a driver.
 libraries() {
@@ -29,8 +33,21 @@ while read -r folder; do
 done <<<"$(libraries)"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}"
 
+# Gives its exit status, and 124 where its time was over: `timeout` gives another one where it had to kill it.
 calibrate() {
-  "$agent" calibrate --out "$out" --floors-version "$version" "$@"
+  local began=$SECONDS status=0
+  timeout --kill-after=30 "$limit_seconds" \
+    "$agent" calibrate --out "$out" --floors-version "$version" "$@" || status=$?
+  if [ "$status" -ge 124 ] && [ $((SECONDS - began)) -ge "$limit_seconds" ]; then
+    status=124
+  fi
+  return "$status"
+}
+
+# What was done until then is kept in the folder: the same command goes on from it.
+out_of_time() {
+  echo "calibrate: $1 took longer than $limit_seconds s" >&2
+  exit 124
 }
 
 attempts=3
@@ -42,6 +59,12 @@ for part in measure clean fault={bandwidth_hogs,memory_held,preloaded_shim,one_p
       # What it comes to is said at the end.
       0 | 1) break ;;
       2) exit 2 ;;
+      # Of the runs nothing would follow.
+      3)
+        if [ "$part" = measure ]; then exit 3; fi
+        break
+        ;;
+      124) out_of_time "part $part" ;;
       *) echo "calibrate: part $part ended with status $status, attempt $attempt of $attempts" >&2 ;;
     esac
   done
@@ -49,6 +72,7 @@ done
 
 status=0
 calibrate "$@" || status=$?
+[ "$status" -ne 124 ] || out_of_time "the whole"
 if [ -e "$out/floors.csv" ]; then
   echo "The rows are in $out/floors.csv, the page is $out/calibration.md."
 fi

@@ -97,6 +97,27 @@ pub enum NoReference {
     },
 }
 
+impl NoReference {
+    /// Whether it is of what a GPU showed, which no run of the agent changes.
+    #[must_use]
+    pub const fn is_of_a_gpu(&self) -> bool {
+        match self {
+            Self::Stopped { .. }
+            | Self::Vector { .. }
+            | Self::Memory { .. }
+            | Self::Unsteady { .. }
+            | Self::Inexact { .. }
+            | Self::Unknown { .. } => true,
+            Self::Simulated
+            | Self::Shortened
+            | Self::NotMeasured { .. }
+            | Self::Misjudged { .. }
+            | Self::NotStaged { .. }
+            | Self::TooFewRuns { .. } => false,
+        }
+    }
+}
+
 impl Calibration {
     /// Whether floors may be made of it.
     ///
@@ -142,13 +163,16 @@ impl Calibration {
         self.check_runs()
     }
 
-    /// Whether there were as many runs of the agent as floors need.
+    /// Whether there were as many runs of the agent as floors need, on all GPUs that are not given up.
     ///
     /// Errors: [`NoReference::TooFewRuns`] names the first thing of which there were fewer.
     pub(super) fn check_runs(&self) -> Result<(), NoReference> {
+        let left_out = self.given_up();
         let faults = Staged::FAULTS.map(|fault| (fault, FAULT_RUNS));
         for (staged, wanted) in [(Staged::Nothing, CLEAN_RUNS)].into_iter().chain(faults) {
-            let of_it = |trial: &&Trial| trial.staged == staged && trial.level == Level::Quick;
+            let of_it = |trial: &&Trial| {
+                (trial.staged, trial.level) == (staged, Level::Quick) && trial.left_out == left_out
+            };
             let runs = self.trials.iter().filter(of_it).map(|t| t.runs).sum();
             if runs < wanted {
                 return Err(NoReference::TooFewRuns {

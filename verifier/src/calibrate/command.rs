@@ -20,6 +20,9 @@ const RAW: &str = "calibration.json";
 /// The rows for `data/floors.csv`.
 const FLOORS: &str = "floors.csv";
 
+/// Exit status: what the GPUs showed rules floors out, whatever is run on them.
+const RULED_OUT: u8 = 3;
+
 /// Arguments of `verifier calibrate`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct CalibrateArgs {
@@ -190,7 +193,11 @@ fn calibrate(args: &CalibrateArgs) -> Result<u8, String> {
         }
         Err(why) => {
             eprintln!("no floors were written: {why}");
-            Ok(NOT_PASSED)
+            Ok(if why.is_of_a_gpu() {
+                RULED_OUT
+            } else {
+                NOT_PASSED
+            })
         }
     }
 }
@@ -229,6 +236,10 @@ fn stage_all(
     calibration: &mut Calibration,
     keep: &dyn Fn(&Calibration),
 ) {
+    // Of those that left out other GPUs nothing follows for these.
+    calibration
+        .trials
+        .retain(|trial| trial.left_out == stage.left_out);
     let clean = [
         (Staged::Nothing, Level::Standard, args.clean_runs.min(1)),
         (Staged::Nothing, Level::Quick, args.clean_runs),
@@ -241,7 +252,8 @@ fn stage_all(
         let at = match calibration.trials.iter().position(is_it) {
             Some(at) => at,
             None => {
-                calibration.trials.push(Trial::new(staged, level));
+                let trial = Trial::new(staged, level, stage.left_out.clone());
+                calibration.trials.push(trial);
                 calibration.trials.len() - 1
             }
         };
@@ -289,4 +301,35 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<(), String> {
     let written =
         std::fs::write(&unfinished, text).and_then(|()| std::fs::rename(&unfinished, &path));
     written.map_err(|why| format!("cannot write {}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Args;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_has_the_same_name_in_json_in_the_help_and_in_the_script() {
+        for staged in [Staged::Nothing].into_iter().chain(Staged::FAULTS) {
+            let json = serde_json::to_value(staged).expect("json");
+            assert_eq!(json, staged.name());
+        }
+        let names = Staged::FAULTS.map(Staged::name);
+        let command = CalibrateArgs::augment_args(clap::Command::new("calibrate"));
+        let part = command.get_arguments().find(|arg| arg.get_id() == "parts");
+        let help = part
+            .and_then(clap::Arg::get_help)
+            .expect("a help")
+            .to_string();
+        let said = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let list = format!("fault=NAME ({})", names.join(", "));
+        assert!(said.contains(&list), "{said}");
+        let script = include_str!("../../calibrate.sh");
+        let list = format!(
+            "for part in measure clean fault={{{}}}; do",
+            names.join(",")
+        );
+        assert!(script.contains(&list), "{list}");
+    }
 }

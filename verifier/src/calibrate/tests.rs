@@ -51,7 +51,7 @@ fn right(staged: Staged, level: Level, runs: u32) -> Trial {
         right: runs,
         spoke: spoke.into_iter().collect(),
         elapsed_ms: vec![40_000; runs as usize],
-        ..Trial::new(staged, level)
+        ..Trial::new(staged, level, Vec::new())
     }
 }
 
@@ -131,6 +131,23 @@ fn fewer_runs_than_are_wanted_give_no_floor_whichever_they_are() {
         let fewer = trial.staged;
         assert!(
             matches!(floors(&calibration, 3), Err(NoReference::TooFewRuns { staged, .. }) if staged == fewer)
+        );
+    }
+}
+
+#[test]
+fn runs_that_left_a_gpu_out_give_no_floor_for_it() {
+    let mut calibration = measured();
+    (calibration.simulated, calibration.size) = (false, Size::FULL);
+    for at in 1..all_runs().len() {
+        calibration.trials = all_runs();
+        calibration.trials[at].left_out = vec![0];
+        assert!(
+            matches!(
+                floors(&calibration, 3),
+                Err(NoReference::TooFewRuns { runs: 0, .. })
+            ),
+            "trial {at}"
         );
     }
 }

@@ -79,6 +79,8 @@ pub struct Trial {
     pub staged: Staged,
     /// The level of the runs.
     pub level: Level,
+    /// GPUs that had been given up and were in none of the runs, by their numbers.
+    pub left_out: Vec<u32>,
     /// How many there were.
     pub runs: u32,
     /// How many came out as they should: passed where nothing was staged, and otherwise did not.
@@ -96,10 +98,11 @@ pub struct Trial {
 impl Trial {
     /// Before the first run.
     #[must_use]
-    pub const fn new(staged: Staged, level: Level) -> Self {
+    pub const fn new(staged: Staged, level: Level, left_out: Vec<u32>) -> Self {
         Self {
             staged,
             level,
+            left_out,
             runs: 0,
             right: 0,
             spoke: BTreeMap::new(),

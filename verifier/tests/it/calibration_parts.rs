@@ -135,6 +135,15 @@ fn runs_are_made_with_the_gpus_that_were_not_given_up() {
         assert_eq!(trial["right"], i32::from(!shim), "{trial}");
     }
     assert!(!done.folder.path().join("floors.csv").exists());
+
+    // It is there again: it was in none of those runs.
+    script.gpus[0].fault = Fault::default();
+    let machine = Machine::new(&script);
+    let folder = done.folder.path();
+    go_on(&machine, folder, &["--part", "measure"]);
+    let measured = self::json(folder);
+    assert_eq!(measured["gpus"][0]["stopped"], Value::Null);
+    assert_eq!(measured["trials"], serde_json::json!([]));
 }
 
 /// A program of this name before all others.
@@ -214,6 +223,53 @@ fn a_library_that_takes_its_process_with_it_is_one_result() {
     assert_eq!(gpu["burned"]["dwell_bad_words"], 0);
 }
 
+/// The script with one clean run and no fault.
+fn scripted(machine: &Machine, agent: &Path, out: &Path) -> Command {
+    let plain = command(machine, out);
+    let set = plain.get_envs();
+    let set = set.filter_map(|(name, value)| Some((name, value?)));
+    let mut scripted = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("calibrate.sh"));
+    scripted.env_clear().envs(set);
+    scripted.arg(agent).arg(out).arg("3");
+    scripted.args(["--memory-mib", "2", "--burn-seconds", "1"]);
+    scripted.args(LEAST);
+    scripted.args(["--clean-runs", "1", "--fault-runs", "0"]);
+    scripted
+}
+
+#[test]
+fn the_script_makes_no_runs_on_a_card_that_is_no_reference() {
+    let machine = Machine::new(&one(|card| card.fault = Fault::FlipsBits(2)));
+    let out = tempfile::tempdir().expect("a folder");
+    let agent = Path::new(env!("CARGO_BIN_EXE_verifier"));
+    let output = scripted(&machine, agent, out.path()).output();
+    let output = output.expect("started");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert_eq!(json(out.path())["trials"], serde_json::json!([]), "{said}");
+}
+
+#[test]
+fn the_script_ends_when_a_part_does_not() {
+    let machine = Machine::new(&one(|_| {}));
+    let folder = tempfile::tempdir().expect("a folder");
+    program(
+        folder.path(),
+        "agent",
+        "#!/bin/sh\necho $5 $6 >> \"$3/parts\"\nsleep 60\n",
+    );
+    let agent = folder.path().join("agent");
+    let output = scripted(&machine, &agent, folder.path())
+        .env("CALIBRATE_PART_SECONDS", "1")
+        .output()
+        .expect("started");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(124), "{said}");
+    assert!(said.contains("part measure took longer than 1 s"), "{said}");
+    let parts = std::fs::read_to_string(folder.path().join("parts")).expect("it was started");
+    assert_eq!(parts.lines().count(), 1, "{parts}");
+}
+
 #[test]
 fn the_script_finds_the_vendors_libraries_and_does_all_parts() {
     let machine = Machine::new(&one(|_| {}));
@@ -228,24 +284,11 @@ fn the_script_finds_the_vendors_libraries_and_does_all_parts() {
     symlink(&library, folder("cublas").join("libcublasLt.so.12")).expect("a link");
     symlink("/dev/null", folder("stubs").join("libcuda.so.1")).expect("a link");
     let out = tempfile::tempdir().expect("a folder");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("calibrate.sh");
-    let plain = command(&machine, out.path());
-    let mut scripted = Command::new(script);
-    scripted
-        .env_clear()
-        .envs(
-            plain
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
+    let agent = Path::new(env!("CARGO_BIN_EXE_verifier"));
+    let output = scripted(&machine, agent, out.path())
         .env("PYTHONPATH", packages.path())
-        .arg(env!("CARGO_BIN_EXE_verifier"))
-        .arg(out.path())
-        .arg("3")
-        .args(["--memory-mib", "2", "--burn-seconds", "1"])
-        .args(LEAST)
-        .args(["--clean-runs", "1", "--fault-runs", "0"]);
-    let output = scripted.output().expect("started");
+        .output()
+        .expect("started");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     let json = json(out.path());
