@@ -159,13 +159,23 @@ fn simulated_work(level: Level) -> (MemoryWork, GemmWork) {
     )
 }
 
+/// How large the blocks of a real order are. What is not held is found by how many are opened, not by their
+/// size, and the broker makes each anew, which the slow fill makes dear.
+fn block_bytes(passes: &[Pattern]) -> u32 {
+    match passes.last() {
+        Some(Pattern::Slow) => 16 << 10,
+        _ => 64 << 10,
+    }
+}
+
 fn real_work(expected: &ExpectedNode, level: Level) -> (MemoryWork, GemmWork) {
-    const BLOCK_BYTES: u32 = 65_536;
-    let blocks = u64::from(expected.memory_mib) * MIB / 1_000 * 975 / u64::from(BLOCK_BYTES);
+    let passes = passes(level, Mode::Real);
+    let block_bytes = block_bytes(&passes);
+    let blocks = u64::from(expected.memory_mib) * MIB / 1_000 * 975 / u64::from(block_bytes);
     let memory = MemoryWork {
-        pattern_bytes: blocks.max(1) * u64::from(BLOCK_BYTES),
-        block_bytes: BLOCK_BYTES,
-        passes: passes(level, Mode::Real),
+        pattern_bytes: blocks.max(1) * u64::from(block_bytes),
+        block_bytes,
+        passes,
         opened_blocks: 64,
         repeated_ms: match level {
             Level::Quick | Level::Standard => 0,
@@ -335,6 +345,17 @@ mod tests {
         let memory_bytes = 81_559 * MIB;
         assert!(order.memory.pattern_bytes > memory_bytes / 100 * 97);
         assert!(order.memory.pattern_bytes < memory_bytes / 100 * 98);
+    }
+
+    #[test]
+    fn what_a_broker_makes_anew_of_a_gpu_is_a_mib_where_the_fill_is_slow() {
+        let remade = |level| {
+            let memory = order_for(expected(), 0, level, Mode::Real).memory;
+            u64::from(memory.block_bytes) * u64::from(memory.opened_blocks)
+        };
+        assert_eq!(remade(Level::Standard), MIB);
+        assert_eq!(remade(Level::Deep), MIB);
+        assert_eq!(remade(Level::Quick), 4 * MIB);
     }
 
     #[test]
