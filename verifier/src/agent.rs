@@ -240,7 +240,7 @@ struct Work<'a> {
     line: Line<'a>,
     nonce: Digest,
     order: VerificationOrder,
-    /// When the time of all steps together is over.
+    /// When the time of all steps together is over: later by what the broker takes to answer.
     over_by: Instant,
     commit: Commit,
     known: Known,
@@ -293,6 +293,19 @@ impl Work<'_> {
         for_gpus(allowed_ms.min(left_ms))
     }
 
+    /// Sends one step's message: what the broker takes to answer is none of the node's time.
+    fn exchange<Q: Serialize, R: DeserializeOwned + Serialize>(
+        &mut self,
+        step: Step,
+        request: &Q,
+        began: Instant,
+    ) -> Result<R, AgentError> {
+        let asked = Instant::now();
+        let reply = self.line.exchange(step, request, began)?;
+        self.over_by += asked.elapsed();
+        Ok(reply)
+    }
+
     fn compute(&mut self) -> Result<Choices, Stop> {
         const STEP: Step = Step::Roots;
         let began = self.begin(self.order.deadlines.roots_ms);
@@ -311,7 +324,7 @@ impl Work<'_> {
             inventory,
             gpus: gpus.clone(),
         };
-        let choices = self.line.exchange(STEP, &roots, began)?;
+        let choices = self.exchange(STEP, &roots, began)?;
         self.known.committed = gpus;
         self.known.products = products;
         Ok(choices)
@@ -334,7 +347,7 @@ impl Work<'_> {
             agent_key: self.commit.agent_key.clone(),
             gpus: filled.clone(),
         };
-        let key = self.line.exchange(STEP, &fill, began)?;
+        let key = self.exchange(STEP, &fill, began)?;
         self.known.filled = filled;
         self.known.checked = checked;
         Ok(key)
@@ -353,7 +366,7 @@ impl Work<'_> {
             agent_key: self.commit.agent_key.clone(),
             roots: hashed.iter().map(ProvedMemory::root).collect(),
         };
-        let MemoryTaken {} = self.line.exchange(STEP, &memory, began)?;
+        let MemoryTaken {} = self.exchange(STEP, &memory, began)?;
         self.known.proved = hashed;
         Ok(())
     }
@@ -384,7 +397,7 @@ impl Work<'_> {
             agent_key,
             gpus: gpus.collect(),
         };
-        let blocks = self.line.exchange(STEP, &openings, began)?;
+        let blocks = self.exchange(STEP, &openings, began)?;
         self.known.checked = checked;
         Ok(blocks)
     }

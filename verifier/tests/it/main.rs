@@ -14,6 +14,7 @@ mod hearing;
 mod honest;
 mod http;
 mod machine;
+mod patience;
 mod protocol;
 mod recheck;
 mod recorded;
