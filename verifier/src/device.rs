@@ -193,6 +193,11 @@ pub trait Device: Send {
         Ok(None)
     }
 
+    /// Gives back what it holds of its memory: another program is to use the GPU.
+    fn release(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// From now on no call may last beyond this.
     fn set_deadline(&mut self, _deadline: Instant) {}
 }

@@ -57,7 +57,18 @@ impl Work<'_> {
             probe::links::measure(self.node, facts, &self.order, left(until));
         }
         probe::storage::measure(self.node, facts, &self.order, left(until));
+        if failed.is_empty() {
+            failed.extend(self.release(until));
+        }
         probe::diagnostic::run(self.node, facts, &self.order, left(until));
+    }
+
+    /// Leaves the GPUs' memory to the vendor's diagnostic, which fills it itself.
+    fn release(&mut self, until: Instant) -> Vec<DeviceError> {
+        self.node.set_deadline(until + LAST_LOOK);
+        let nothing = self.nothing();
+        let released = self.node.on_all(nothing, |_, device, ()| device.release());
+        released.err().unwrap_or_default()
     }
 
     /// The rates of memory, host links and products.

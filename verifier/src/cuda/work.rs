@@ -269,4 +269,9 @@ impl Device for CudaGpu {
     fn xids(&mut self) -> Result<Option<Vec<u32>>, DeviceError> {
         Ok(self.managed.xids())
     }
+
+    fn release(&mut self) -> Result<(), DeviceError> {
+        (self.memory, self.product, self.pinned) = (None, None, None);
+        Ok(())
+    }
 }

@@ -345,6 +345,10 @@ impl Device for RemoteDevice {
         self.ask(&Request::Xids)
     }
 
+    fn release(&mut self) -> Result<(), DeviceError> {
+        self.ask(&Request::Release)
+    }
+
     fn set_deadline(&mut self, deadline: Instant) {
         self.deadline = deadline;
     }

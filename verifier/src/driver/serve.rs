@@ -88,6 +88,7 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
         Request::Burn(work) => plain(&device.burn(work)),
         Request::Observe => plain(&device.observe()),
         Request::Xids => plain(&device.xids()),
+        Request::Release => plain(&device.release()),
     }
 }
 

@@ -43,6 +43,7 @@ pub(super) enum Request {
     Burn(BurnWork),
     Observe,
     Xids,
+    Release,
     Links(LinkWork),
     LibrarySum(LinkWork),
 }
