@@ -153,17 +153,18 @@ fn between_nodes(findings: &[Finding]) -> &'static str {
     let is_done = |finding: &&Finding| finding.outcome != Outcome::NotRun;
     let fabric = found(FindingCode::NetworkFabric);
     match (found(FindingCode::NetworkPairs).filter(is_done), fabric) {
-        (None, _) => "Anything about the network between nodes under load.",
+        (None, _) => "Anything about the network between nodes under load (net.fabric).",
         (Some(_), Some(fabric)) if is_done(&fabric) => {
-            "That the fabric between nodes carries what was sold: it was measured over TCP, one rail after \
-             the other."
+            "That the fabric between nodes carries what was sold (net.fabric): it was measured over TCP, \
+             one rail after the other, over adapters that the nodes name."
         }
         (Some(_), Some(_)) => {
-            "Anything about the fabric between nodes that was sold: only the hosts' usual network was \
+            "Anything about the fabric between nodes that was sold (net.fabric): only the hosts' usual network was \
              measured between some of them, over TCP."
         }
         (Some(_), None) => {
-            "That the network between nodes carries what was sold: it was measured over TCP alone."
+            "That the network between nodes carries what was sold (net.fabric): it was measured over TCP \
+             alone."
         }
     }
 }
@@ -370,7 +371,8 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
     limits.extend(
         [
             "That memory of this size exists: its contents follow from the nonce and can be computed \
-             again without having been kept.",
+             again without having been kept, or lie in the host's memory or another GPU's and be read \
+             from there in time.",
             "That a GPU did the work: the agent reports the results, and whatever computes them gives \
              the same.",
             "That names, ids, counts, error counters and temperatures are true: they are claims of \

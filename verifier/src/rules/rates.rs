@@ -301,7 +301,8 @@ pub(super) fn straggler(seen: &Seen<'_>) -> Finding {
         return not_applicable(code, "There is one GPU.");
     }
     let products = rates_of(seen, |rates| &rates.gemm_16bit_gflops);
-    // Where no such products are measured, the load on the integer units tells the siblings apart.
+    // Where no such products are measured, the load tells the siblings apart: BF16 on the tensor units from
+    // compute capability 8.0 on, 32-bit integers before.
     let rates = match products.iter().all(|samples| samples.is_empty()) {
         true => loaded(seen),
         false => warm(products),

@@ -462,7 +462,7 @@ fn a_fabric_whose_adapters_have_no_address_was_not_measured_and_the_document_say
     );
     let said = not_proved(&gang);
     assert!(
-        said.contains("measured over TCP, one rail after the other"),
+        said.contains("(net.fabric)") && said.contains("over adapters that the nodes name"),
         "{said}"
     );
     for (nodes, named) in [(1, "node 0 (10.0.0.1)"), (3, "node 1 (10.0.0.2)")] {

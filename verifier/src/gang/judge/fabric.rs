@@ -43,7 +43,8 @@ pub(super) fn fabric(gang: &Gang) -> Option<Finding> {
             // Each adapter has two directions.
             let adapters = of_first.count() / 2;
             let note = format!(
-                "Every pair was measured over the fabric that was sold, on {adapters} adapters, by TCP."
+                "Every pair was measured by TCP, over adapters that the nodes name as those to the fabric \
+                 that was sold: {adapters} of each."
             );
             finding(code, Outcome::Met, note)
         }
