@@ -107,6 +107,32 @@ pub async fn knows(broker: &Broker, id: VerificationId, token: &str) -> Result<(
     of_token(broker, id, token).await.map(drop)
 }
 
+/// Refuses a key under which no node of the verification speaks.
+///
+/// Errors: [`StepRefusal::UnknownAgent`], and the database's.
+pub(crate) async fn is_enrolled(
+    broker: &Broker,
+    id: VerificationId,
+    key: &AgentKey,
+) -> Result<(), StepRefusal> {
+    let all = broker.store().verifications().across_tenants();
+    let row = all.node_by_key(id, key.as_str()).await?;
+    row.map(drop).ok_or(StepRefusal::UnknownAgent)
+}
+
+/// Notes that a message came and was not taken because many came at once, which is not held against its
+/// node.
+pub(crate) fn was_refused(broker: &Broker, id: VerificationId, key: &AgentKey, step: Step) {
+    let clock = broker.step_clock();
+    clock.refused((id, key), step.number(), Instant::now());
+}
+
+/// When a message came that is taken now: where it was refused before, since then.
+pub(crate) fn came_at(broker: &Broker, id: VerificationId, key: &AgentKey, step: Step) -> Instant {
+    let clock = broker.step_clock();
+    clock.first_tried((id, key), step.number(), Instant::now())
+}
+
 /// Takes one step of the conversation, whose message `arrived` whole then, and gives the broker's
 /// answer to it. What the message waited for here is not held against the node.
 ///
@@ -150,16 +176,8 @@ pub async fn step(
         }
         Step::Openings => {
             let openings: Openings = parse(number, body)?;
-            // Recomputing the answers takes a while with real orders.
-            let answered = tokio::task::spawn_blocking(move || {
-                session.on_openings(&openings, entropy, elapsed)
-            });
-            keep(
-                broker,
-                &row,
-                answered.await.map_err(|_| StepRefusal::Interrupted)??,
-            )
-            .await
+            let answered = aside(move || session.on_openings(&openings, entropy, elapsed)).await?;
+            keep(broker, &row, answered).await
         }
         Step::Report => {
             let report: ReportSubmission = parse(number, body)?;
@@ -171,22 +189,37 @@ pub async fn step(
             let session = beside_its_siblings(broker, &row, session).await?;
             if verification.recheck_node.is_some() {
                 let session = recheck::pinned(broker, &verification, session).await?;
-                let answered = session.on_report(&report, judging, elapsed)?;
+                let answered = aside(move || session.on_report(&report, judging, elapsed)).await?;
                 return finish(broker, &verification, &row, answered).await;
             }
             let lease = lease_of(broker, &verification).await?;
             let session = session.apart(gang::apart(broker, &lease).await?);
             // What it shows is whole only with the report, and judged only once what is known of that is.
-            let shown = session.on_report(&report, judging, elapsed)?.session;
+            let (session, shown, report) = aside(move || {
+                let shown = match session.attestation() {
+                    None => session.reported(&report)?,
+                    Some(_) => session.clone(),
+                };
+                Ok((session, shown, report))
+            })
+            .await?;
             let known = history::of(broker, &verification, &shown).await?;
             let session = session.remembering(known.history());
-            let answered = session.on_report(&report, judging, elapsed)?;
+            let answered = aside(move || session.on_report(&report, judging, elapsed)).await?;
             if !answered.replayed {
                 known.tell(answered.session.attestation());
             }
             finish(broker, &verification, &row, answered).await
         }
     }
+}
+
+/// What takes a while with real orders, such as recomputing answers, beside the threads that serve calls.
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StepError> + Send + 'static,
+) -> Result<T, StepRefusal> {
+    let done = tokio::task::spawn_blocking(work).await;
+    Ok(done.map_err(|_| StepRefusal::Interrupted)??)
 }
 
 /// The session, which knows what the other nodes of the lease have claimed so far.
@@ -228,8 +261,7 @@ async fn time_of(
     let all = broker.store().verifications().across_tenants();
     let shared = all.since_answer(id, key.as_str()).await?.map(until_it_came);
     let counts = |elapsed: &Duration| {
-        session.awaited() == Some(Step::Report)
-            || session.deadline().is_none_or(|limit| *elapsed <= limit)
+        !session.may_begin_anew() || session.deadline().is_none_or(|limit| *elapsed <= limit)
     };
     if let Some(elapsed) = shared.filter(counts) {
         return Ok(elapsed);
@@ -251,7 +283,8 @@ fn parse<T: DeserializeOwned>(step: u8, body: Value) -> Result<T, StepRefusal> {
     })
 }
 
-fn agent_key(body: &Value) -> Option<AgentKey> {
+/// The key under which a message is sent.
+pub(crate) fn agent_key(body: &Value) -> Option<AgentKey> {
     body.get("agent_key")?.as_str()?.parse().ok()
 }
 
@@ -297,7 +330,10 @@ async fn commit(
         },
     };
     let node_index = opening.order.node_index;
-    let answered = Session::open(opening, commit.clone(), rand::random())?;
+    let mut answered = Session::open(opening, commit.clone(), rand::random())?;
+    if let ([node], 1) = (&lease.provider_nodes[..], lease.nodes) {
+        answered.session = answered.session.known_at(&node.host);
+    }
     let enrolled = all
         .enrol(
             verification.id,

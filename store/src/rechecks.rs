@@ -249,7 +249,7 @@ pub(crate) async fn begin_anew(
     let Some(before) = before else {
         return Ok(now - every);
     };
-    let again_at = before.started_at.clone().at() + every;
+    let again_at = before.started_at.at() + every;
     if now < again_at {
         let seconds = u64::try_from((again_at - now).num_seconds()).unwrap_or(0);
         return Err(Conflict::RecheckedLately {

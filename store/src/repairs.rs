@@ -35,7 +35,7 @@ pub(crate) async fn of_failed_node(
     let since = Moment::from(now - TimeDelta::hours(WITHIN_HOURS));
     let lately = reports_that_repair()
         .filter(node_reports::Column::ReservationId.eq(Text(reservation)))
-        .filter(node_reports::Column::ReportedAt.gt(since.clone()))
+        .filter(node_reports::Column::ReportedAt.gt(since))
         .count(tx)
         .await?
         + rechecks_that_repair()

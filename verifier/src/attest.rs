@@ -35,7 +35,7 @@ pub fn attest(
         verification_id: opening.verification_id,
         lease_id: opening.lease_id,
         node_index: opening.order.node_index,
-        host: commit.map(|commit| commit.host.clone()),
+        host: commit.map(|commit| evidence.known_at.as_ref().unwrap_or(&commit.host).clone()),
         expected: opening.order.expected.clone(),
         inventory: evidence.inventory.clone(),
         level: opening.order.level,

@@ -286,10 +286,31 @@ impl Session {
         next.exchanged(Step::Openings, openings, reply, elapsed)
     }
 
+    /// The session once it knows what a report says, so that [`Self::shown_gpus`] is whole: nothing is
+    /// recomputed, timed or judged.
+    ///
+    /// Errors: [`StepError`] of a report before its step, or after the end.
+    pub fn reported(&self, submission: &ReportSubmission) -> Result<Self, StepError> {
+        let mut next = self.clone();
+        let said = Said {
+            verification_id: self.opening.verification_id,
+            nonce: &self.nonce,
+            transcript: self.transcript.digest(),
+            may_be_simulated: self.opening.mode == Mode::Simulation,
+        };
+        next.evidence
+            .add_report(&submission.report, &self.commit, &said);
+        if self.awaited() != Some(Step::Report) {
+            next.check_early_report(self)?;
+        }
+        Ok(next)
+    }
+
     /// Step 6: checks the report and judges the node.
     ///
     /// An agent that cannot go on may send it at any step, with what keeps it in `troubles`.
     /// The attestation is then in [`Self::attestation`], to be countersigned and stored.
+    /// This computes for a while with large orders: call it where blocking is allowed.
     /// Errors: [`StepError`]; a wrong, forged or late report is none.
     pub fn on_report(
         &self,
@@ -301,23 +322,12 @@ impl Session {
         if let Some(answered) = self.replay(Step::Report, submission)? {
             return Ok(answered);
         }
-        let mut next = self.clone();
+        let mut next = self.reported(submission)?;
         let order = &self.opening.order;
         if let Stage::Report { key, blocks } = &self.stage {
             check_length(submission.blocks.len(), self.evidence.gpu_count())?;
             next.evidence
                 .add_blocks(&self.nonce, order, key, blocks, submission);
-        }
-        let said = Said {
-            verification_id: self.opening.verification_id,
-            nonce: &self.nonce,
-            transcript: self.transcript.digest(),
-            may_be_simulated: self.opening.mode == Mode::Simulation,
-        };
-        next.evidence
-            .add_report(&submission.report, &self.commit, &said);
-        if self.awaited() != Some(Step::Report) {
-            next.check_early_report(self)?;
         }
         next.time(Step::Report, elapsed);
         let attestation = attest(&self.opening, Some(&self.commit), &next.evidence, judging);

@@ -175,6 +175,9 @@ pub struct Evidence {
     /// Why it is not measured with all others of its gang, where that is so.
     #[serde(default)]
     pub apart: Option<Finding>,
+    /// The address at which its provider has it, where that is no claim of the agent.
+    #[serde(default)]
+    pub known_at: Option<String>,
     /// The steps that were answered.
     pub times: Vec<StepTime>,
 }

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use market::ids::VerificationId;
-use market::verification::Step;
+use market::verification::{AgentKey, Commit, Step};
 use serde::Deserialize;
 
 use crate::address::{BrokerUrl, Token};
@@ -17,7 +17,7 @@ const NOT_READY: &str = "lease_not_ready";
 const INTERRUPTED: &str = "verification_interrupted";
 /// The longest answer that is read. Units: bytes.
 const LONGEST_ANSWER: u64 = 4 << 20;
-/// How long one call may take; the broker computes while it answers step 4.
+/// How long one call may take; the broker computes while it answers steps 5 and 6.
 const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -28,6 +28,8 @@ pub struct HttpBroker {
     url: BrokerUrl,
     verification_id: VerificationId,
     token: Token,
+    /// The key under which the agent speaks, once it has said so: the broker is told before each message.
+    agent_key: Option<AgentKey>,
     patience: Duration,
     pause: Box<dyn FnMut(Duration)>,
 }
@@ -107,6 +109,7 @@ impl HttpBroker {
             url,
             verification_id,
             token,
+            agent_key: None,
             patience,
             pause,
         }
@@ -114,12 +117,15 @@ impl HttpBroker {
 
     fn attempt(&self, path: &str, body: &str) -> Attempt {
         let (url, id) = (self.url.as_str(), self.verification_id);
-        let sent = self
+        let mut call = self
             .agent
             .post(format!("{url}/v1/verifications/{id}/{path}"))
             .header("authorization", format!("Bearer {}", self.token.expose()))
-            .content_type("application/json")
-            .send(body);
+            .content_type("application/json");
+        if let Some(key) = &self.agent_key {
+            call = call.header("agent-key", key.as_str());
+        }
+        let sent = call.send(body);
         let mut response = match sent {
             Ok(response) => response,
             Err(error) => {
@@ -211,6 +217,9 @@ impl GangLine for HttpBroker {
 
 impl Transport for HttpBroker {
     fn send(&mut self, step: Step, body: &str) -> Result<String, TransportError> {
+        if let (Step::Commit, Ok(commit)) = (step, serde_json::from_str::<Commit>(body)) {
+            self.agent_key = Some(commit.agent_key);
+        }
         let path = format!("steps/{}", step.number());
         self.insist(&path, body)
             .map_err(|no_answer| match no_answer {

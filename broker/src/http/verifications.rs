@@ -4,13 +4,12 @@
 //! The route is open to the world, so the token is looked at before a byte of the body is, and
 //! only so many large messages are in memory at once.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use actix_web::{post, web};
+use actix_web::{HttpRequest, post, web};
 use market::ids::{ProviderId, VerificationId};
-use market::verification::{GangAnswer, GangCall, Step};
+use market::verification::{AgentKey, GangAnswer, GangCall, Step};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use verifier::challenge::StepError;
@@ -42,14 +41,46 @@ const fn is_large(step: Step) -> bool {
 
 /// The places for large messages.
 pub(crate) struct LargeSteps {
-    taken: Mutex<HashMap<(ProviderId, VerificationId), usize>>,
+    taken: Mutex<Vec<Whose>>,
     judging: Semaphore,
+}
+
+/// Who sends a large message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Whose {
+    provider: ProviderId,
+    verification: VerificationId,
+    /// As the agent says before its message is read.
+    agent: Option<AgentKey>,
 }
 
 /// A place that is taken until this is dropped.
 struct Place<'a> {
     of: &'a LargeSteps,
-    whose: (ProviderId, VerificationId),
+    whose: Whose,
+}
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NoPlace {
+    /// Others take them.
+    Crowded,
+    /// An earlier message of the same node is not answered yet.
+    AtIt,
+}
+
+impl From<NoPlace> for ApiError {
+    fn from(why: NoPlace) -> Self {
+        let said = match why {
+            NoPlace::Crowded => {
+                "many nodes send large messages just now; send it again in a moment"
+            }
+            NoPlace::AtIt => {
+                "a message of this node is looked at just now; send it again in a moment"
+            }
+        };
+        Self::busy(said).retry_after_seconds(1)
+    }
 }
 
 impl Default for LargeSteps {
@@ -63,19 +94,24 @@ impl Default for LargeSteps {
 
 impl LargeSteps {
     /// A place for a large message of a verification at a provider.
-    fn place(&self, whose: (ProviderId, VerificationId)) -> Result<Place<'_>, ApiError> {
+    fn place(&self, whose: Whose) -> Result<Place<'_>, NoPlace> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: usize = taken.values().sum();
+        if whose.agent.is_some() && taken.contains(&whose) {
+            return Err(NoPlace::AtIt);
+        }
         let of_provider = taken
             .iter()
-            .filter(|((provider, _), _)| *provider == whose.0);
-        let of_provider: usize = of_provider.map(|(_, places)| places).sum();
-        let own = taken.get(&whose).copied().unwrap_or_default();
-        if all >= MOST_LARGE_STEPS || of_provider >= MOST_OF_PROVIDER || own >= MOST_OF_ONE {
-            let said = "many nodes send large messages just now; send it again in a moment";
-            return Err(ApiError::busy(said).retry_after_seconds(1));
+            .filter(|other| other.provider == whose.provider);
+        let own = taken
+            .iter()
+            .filter(|other| other.verification == whose.verification);
+        if taken.len() >= MOST_LARGE_STEPS
+            || of_provider.count() >= MOST_OF_PROVIDER
+            || own.count() >= MOST_OF_ONE
+        {
+            return Err(NoPlace::Crowded);
         }
-        taken.insert(whose.clone(), own + 1);
+        taken.push(whose.clone());
         Ok(Place { of: self, whose })
     }
 }
@@ -83,11 +119,8 @@ impl LargeSteps {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut taken = self.of.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = taken.get_mut(&self.whose) {
-            *own -= 1;
-            if *own == 0 {
-                taken.remove(&self.whose);
-            }
+        if let Some(own) = taken.iter().position(|other| *other == self.whose) {
+            taken.swap_remove(own);
         }
     }
 }
@@ -125,6 +158,24 @@ impl From<StepRefusal> for ApiError {
     }
 }
 
+/// The header in which an agent says under which key it speaks, before its message is read.
+const AGENT_KEY: &str = "agent-key";
+
+/// The key of the node that is about to send a message; `None` where the agent does not say.
+async fn sender(
+    broker: &Broker,
+    id: VerificationId,
+    request: &HttpRequest,
+) -> Result<Option<AgentKey>, StepRefusal> {
+    let said = request.headers().get(AGENT_KEY);
+    let Some(said) = said.and_then(|said| said.to_str().ok()) else {
+        return Ok(None);
+    };
+    let key = said.parse().map_err(|_| StepRefusal::UnknownAgent)?;
+    verify::is_enrolled(broker, id, &key).await?;
+    Ok(Some(key))
+}
+
 /// One step of the conversation with a node: 1 commit, 2 roots, 3 fill, 4 memory, 5 openings,
 /// 6 report.
 ///
@@ -145,7 +196,7 @@ pub(crate) async fn take_step(
     token: Bearer,
     path: web::Path<(VerificationId, u8)>,
     large_steps: web::Data<LargeSteps>,
-    body: LateBody,
+    (request, body): (HttpRequest, LateBody),
 ) -> Result<web::Json<Value>, ApiError> {
     let (id, number) = path.into_inner();
     let verification = verify::may_speak(&broker, id, &token.0).await?;
@@ -162,15 +213,31 @@ pub(crate) async fn take_step(
         .await?
         .offer
         .provider;
-    let _place = large_steps.place((provider, id))?;
+    let sender = sender(&broker, id, &request).await?;
+    let whose = Whose {
+        provider,
+        verification: id,
+        agent: sender.clone(),
+    };
+    let _place = large_steps.place(whose).inspect_err(|why| {
+        if let (NoPlace::Crowded, Some(key)) = (why, &sender) {
+            verify::was_refused(&broker, id, key, step);
+        }
+    })?;
     let bytes = body.read(LARGE_BYTES).await?;
-    let arrived = Instant::now();
+    let arrived = match &sender {
+        Some(key) => verify::came_at(&broker, id, key, step),
+        None => Instant::now(),
+    };
     // It is never closed. Judging takes no longer than our own arithmetic, so this is no long wait.
     let judging = large_steps.judging.acquire().await;
     let _judging = judging.map_err(|error| ApiError::broken(&error))?;
     let message = web::block(move || body::parse(&bytes))
         .await
         .map_err(|error| ApiError::broken(&error))??;
+    if sender.is_some() && verify::agent_key(&message) != sender {
+        return Err(StepRefusal::UnknownAgent.into());
+    }
     let reply = verify::step(&broker, id, &token.0, number, (message, arrived)).await?;
     Ok(web::Json(reply))
 }
@@ -216,9 +283,26 @@ mod tests {
         );
     }
 
-    fn whose(provider: &str, number: usize) -> (ProviderId, VerificationId) {
-        let id = VerificationId::from_uuid(uuid::Uuid::from_u128(number as u128));
-        (ProviderId::parse(provider).expect("a provider"), id)
+    fn whose(provider: &str, number: usize) -> Whose {
+        Whose {
+            provider: ProviderId::parse(provider).expect("a provider"),
+            verification: VerificationId::from_uuid(uuid::Uuid::from_u128(number as u128)),
+            agent: None,
+        }
+    }
+
+    #[test]
+    fn one_node_sends_one_large_message_at_a_time() {
+        let places = LargeSteps::default();
+        let of = |key: &str| Whose {
+            agent: Some(key.repeat(43).parse().expect("a key")),
+            ..whose("acme", 1)
+        };
+        let taken = places.place(of("A")).expect("a place");
+        assert_eq!(places.place(of("A")).err(), Some(NoPlace::AtIt));
+        let _other = places.place(of("B")).expect("for another node");
+        drop(taken);
+        assert!(places.place(of("A")).is_ok());
     }
 
     #[test]
@@ -231,7 +315,7 @@ mod tests {
             .place(whose("acme", 1))
             .err()
             .expect("no more of one");
-        let refused = refused.error_response();
+        let refused = ApiError::from(refused).error_response();
         assert_eq!(refused.status(), 503);
         assert!(refused.headers().contains_key("retry-after"));
         for number in MOST_OF_ONE..MOST_LARGE_STEPS {

@@ -13,6 +13,9 @@ use market::verification::AgentKey;
 /// Conversations that are timed at once at most; the oldest give way.
 const MOST: usize = 100_000;
 
+/// A node that was refused comes again within this: one that does not had more to do than to wait.
+const AGAIN_WITHIN: Duration = Duration::from_secs(10);
+
 /// Which step of each conversation this process answered last, and when.
 #[derive(Debug, Default)]
 pub(crate) struct StepClock(Mutex<HashMap<(VerificationId, AgentKey), Answer>>);
@@ -21,6 +24,23 @@ pub(crate) struct StepClock(Mutex<HashMap<(VerificationId, AgentKey), Answer>>);
 struct Answer {
     step: u8,
     at: Instant,
+    refused: Option<Refused>,
+}
+
+/// When the message after an answer came first and last, and was not taken because many came at once.
+#[derive(Debug, Clone, Copy)]
+struct Refused {
+    first: Instant,
+    last: Instant,
+}
+
+impl Answer {
+    fn first_tried(&self, now: Instant) -> Instant {
+        let waits = |refused: &Refused| now.duration_since(refused.last) <= AGAIN_WITHIN;
+        self.refused
+            .filter(waits)
+            .map_or(now, |refused| refused.first)
+    }
 }
 
 impl StepClock {
@@ -36,7 +56,31 @@ impl StepClock {
             answers.remove(&oldest);
         }
         let at = Instant::now();
-        answers.insert((id, key.clone()), Answer { step, at });
+        let refused = None;
+        answers.insert((id, key.clone()), Answer { step, at, refused });
+    }
+
+    /// Notes that a message of this step came just then and was not taken because many came at once.
+    pub(super) fn refused(&self, (id, key): (VerificationId, &AgentKey), step: u8, now: Instant) {
+        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = answers.get_mut(&(id, key.clone()));
+        if let Some(answer) = answer.filter(|answer| answer.step + 1 == step) {
+            let first = answer.first_tried(now);
+            answer.refused = Some(Refused { first, last: now });
+        }
+    }
+
+    /// When a message of this step came that is taken now: where it was refused before, since then.
+    pub(super) fn first_tried(
+        &self,
+        (id, key): (VerificationId, &AgentKey),
+        step: u8,
+        now: Instant,
+    ) -> Instant {
+        let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = answers.get(&(id, key.clone()));
+        let answer = answer.filter(|answer| answer.step + 1 == step);
+        answer.map_or(now, |answer| answer.first_tried(now))
     }
 
     /// The time since the answer to a step; `None` when this process did not give it.
@@ -93,5 +137,38 @@ impl GangClock {
     /// The measuring is over.
     pub(super) fn forget(&self, id: VerificationId) {
         self.stages().remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_was_refused_came_when_it_came_first_if_its_node_kept_on() {
+        let clock = StepClock::default();
+        let id = VerificationId::from_uuid(uuid::Uuid::from_u128(1));
+        let key = |text: &str| text.repeat(43).parse::<AgentKey>().expect("a key");
+        let (own, other) = (key("A"), key("B"));
+        clock.answered(id, &own, 4);
+        clock.answered(id, &other, 4);
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        for seconds in [1, 6, 14] {
+            clock.refused((id, &own), 5, at(seconds));
+        }
+        let came = |key, step, now| clock.first_tried((id, key), step, now);
+        assert_eq!(came(&own, 5, at(20)), at(1));
+        assert_eq!(
+            came(&own, 5, at(25)),
+            at(25),
+            "it did something else meanwhile"
+        );
+        assert_eq!(came(&own, 6, at(20)), at(20), "another step");
+        assert_eq!(came(&other, 5, at(20)), at(20), "another node");
+        clock.refused((id, &own), 5, at(30));
+        assert_eq!(came(&own, 5, at(31)), at(30), "it began anew");
+        clock.answered(id, &own, 5);
+        assert_eq!(came(&own, 6, at(31)), at(31));
     }
 }

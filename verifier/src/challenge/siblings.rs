@@ -1,4 +1,5 @@
-//! What the nodes of a rental claim beside each other: no GPU is that of two of them.
+//! What is known of a node beside its own claims: where its provider has it, and what the other nodes of
+//! the rental claim, so that no GPU is that of two of them.
 
 use super::Session;
 use crate::evidence::Sibling;
@@ -21,6 +22,13 @@ impl Session {
     #[must_use]
     pub fn apart(mut self, why: Option<Apart>) -> Self {
         self.evidence.apart = why.map(Apart::finding);
+        self
+    }
+
+    /// The same session of a node that its provider knows at this address, whatever the agent claims.
+    #[must_use]
+    pub fn known_at(mut self, host: &str) -> Self {
+        self.evidence.known_at = Some(host.to_owned());
         self
     }
 

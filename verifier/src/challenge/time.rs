@@ -50,6 +50,13 @@ impl Session {
         }
     }
 
+    /// Whether the node may prove itself from the beginning where nobody can say how long it took: not once
+    /// it was told what of its product it must open, or it would draw until that suits it.
+    #[must_use]
+    pub fn may_begin_anew(&self) -> bool {
+        self.awaited() == Some(Step::Roots)
+    }
+
     /// How long the broker waits for the awaited step; none when the node was judged.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {

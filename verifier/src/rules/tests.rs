@@ -100,6 +100,7 @@ fn good() -> Evidence {
         pinned: None,
         history: Some(unseen()),
         apart: None,
+        known_at: None,
         times: Step::ALL[1..].iter().map(|step| in_time(*step)).collect(),
     }
 }

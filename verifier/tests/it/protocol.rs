@@ -395,6 +395,54 @@ fn a_node_that_never_spoke_is_inconclusive() {
 }
 
 #[test]
+fn what_a_report_shows_is_known_before_anything_is_recomputed_or_judged() {
+    let recording = Recording::of_a_good_node();
+    let report: ReportSubmission = recording.body(Step::Report);
+    let before = recording.after(Step::Openings);
+    let shown = before.reported(&report).expect("it is awaited");
+    let judged = recording.after(Step::Report);
+    assert_eq!(shown.shown_gpus(), judged.shown_gpus());
+    assert_eq!(
+        (shown.attestation(), shown.awaited()),
+        (None, Some(Step::Report))
+    );
+    let early = recording.after(Step::Roots).reported(&report);
+    assert!(
+        matches!(early, Err(StepError::OutOfOrder { .. })),
+        "{early:?}"
+    );
+    assert!(matches!(judged.reported(&report), Err(StepError::Over)));
+}
+
+#[test]
+fn who_was_told_what_to_open_does_not_begin_anew() {
+    let recording = Recording::of_a_good_node();
+    let may = |step| recording.after(step).may_begin_anew();
+    assert_eq!(
+        Step::ALL.map(may),
+        [true, false, false, false, false, false]
+    );
+}
+
+#[test]
+fn a_document_names_the_address_that_the_provider_gave_and_not_the_one_that_was_claimed() {
+    let recording = Recording::of_a_good_node();
+    let named = |session: Session| {
+        let report = recording.body(Step::Report);
+        let judged = session
+            .on_report(&report, judging(), MOMENT)
+            .expect("judged");
+        let attestation = judged.session.attestation().expect("judged").clone();
+        assert_eq!(attestation.verdict, Verdict::Pass);
+        attestation.host.expect("it has spoken")
+    };
+    let session = recording.after(Step::Openings).clone();
+    let claimed = recording.body::<Commit>(Step::Commit).host;
+    assert_eq!(named(session.clone()), claimed);
+    assert_eq!(named(session.known_at("203.0.113.7")), "203.0.113.7");
+}
+
+#[test]
 fn a_node_that_is_not_measured_with_all_of_its_gang_passes_and_its_document_says_why() {
     let recording = Recording::of_a_good_node();
     let told = |why| {

@@ -79,9 +79,21 @@ async fn a_container_that_knows_only_its_inner_address_is_verified_all_the_same(
         let lease = scene.leases(id).await.remove(0);
         assert_eq!(lease.offer.provider.as_str(), "runpod");
         let said = documents(&scene, &lease).await.remove(0).host;
-        let said = said.expect("what it said of itself");
-        assert!(said.starts_with("10."), "{said}");
-        let is_known = |address: &str| address == said;
+        assert_eq!(said.as_deref(), Some(lease.provider_nodes[0].host.as_str()));
+        let all = store.verifications().across_tenants();
+        let verification = all
+            .of_lease(lease.id)
+            .await
+            .expect("verifications")
+            .remove(0);
+        let claimed = all
+            .nodes(verification.id)
+            .await
+            .expect("its node")
+            .remove(0)
+            .host;
+        assert!(claimed.starts_with("10."), "{claimed}");
+        let is_known = |address: &str| address == claimed;
         let mut nodes = lease.provider_nodes.iter();
         let known = nodes.any(|node| {
             is_known(&node.host) || node.private_address.as_deref().is_some_and(is_known)

@@ -139,6 +139,7 @@ impl Seeded {
             pinned: None,
             history: None,
             apart: None,
+            known_at: None,
             times: Step::ALL[1..]
                 .iter()
                 .map(|step| StepTime {
