@@ -317,12 +317,16 @@ async fn commit(
     let lease = lease
         .filter(|lease| lease.state.is_live())
         .ok_or(StepRefusal::Token)?;
-    let node_index = node_of(&lease, &commit.host);
     let opening = match verification.recheck_node {
-        Some(node) => recheck::opening(broker, verification, &lease, (node, node_index))?,
+        // Its script says by which address we know the node, so that another one is told from it.
+        Some(node) => {
+            let said = node_at(&lease, &commit.host);
+            recheck::opening(broker, verification, &lease, (node, said))?
+        }
         None => match lease.state {
             LeaseState::Verifying => {
-                let at = (node_index?, level_at(broker, &lease).await?);
+                let node_index = node_of(&lease, &commit.host)?;
+                let at = (node_index, level_at(broker, &lease).await?);
                 opening_of(broker, verification.id, &lease, at)?
             }
             LeaseState::Requested | LeaseState::Booting => return Err(StepRefusal::NotReady),
@@ -388,9 +392,14 @@ fn opening_of(
 /// A lease of one node has no other that could speak with its token: that proves who speaks, and an
 /// address proves nothing. A container behind the address of its host does not even know that.
 fn node_of(lease: &Lease, host: &str) -> Result<u32, StepRefusal> {
-    if lease.nodes == 1 {
-        return Ok(0);
+    match lease.nodes {
+        1 => Ok(0),
+        _ => node_at(lease, host),
     }
+}
+
+/// The number of the lease's node that has this address.
+fn node_at(lease: &Lease, host: &str) -> Result<u32, StepRefusal> {
     lease
         .provider_nodes
         .iter()
