@@ -115,7 +115,7 @@ fn what_a_tenants_own_work_changes_is_not_judged_by_a_recheck() {
 fn what_a_tenant_can_bring_about_without_any_hardware_leaves_a_recheck_open() {
     let own_doing: [(FindingCode, Change); 4] = [
         (FindingCode::StepTimedOut, |e| {
-            e.times[1].elapsed_ms = 600_001
+            e.times[2].elapsed_ms = 60_001
         }),
         (FindingCode::AgentTrouble, |e| {
             stop(e, TroubleKind::OutOfMemory);
