@@ -233,7 +233,8 @@ pub struct Offer {
     pub price_per_node_hour: Money,
     /// What the provider says of its stock. Units of the count: nodes.
     pub availability: Availability,
-    /// Whether we can order it; offers of price lists are compared and planned with only.
+    /// Whether we can order it; offers of price lists, and of GPUs that no agent can verify, are compared
+    /// and planned with only.
     pub orderable: bool,
     /// When the provider said so.
     pub observed_at: DateTime<Utc>,
@@ -330,7 +331,7 @@ pub struct OfferView {
     pub price_usd_gpu_hour: Rate,
     /// What the provider says of its stock, in nodes.
     pub availability: Availability,
-    /// Whether it can be ordered here; price-list offers cannot.
+    /// Whether it can be ordered here; offers of price lists cannot, nor GPUs that no agent can verify.
     pub orderable: bool,
     /// When the provider said so.
     pub observed_at: DateTime<Utc>,

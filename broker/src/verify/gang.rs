@@ -20,7 +20,8 @@ use verifier::attest::attest_together;
 use verifier::challenge::{Judging, Session, StepError, judge_silence};
 use verifier::gang::{Apart, Gang, MOST_NODES, Member, absence};
 
-use super::{StepRefusal, json, mode_of, of_token, opening_of, signed, verify_seconds};
+use super::commit::{mode_of, opening_of};
+use super::{StepRefusal, json, of_token, signed, verify_seconds};
 use crate::app::Broker;
 
 /// How often a call is taken up again when other nodes were faster.

@@ -19,8 +19,9 @@ use verifier::challenge::{Opening, Session};
 use verifier::delivery::{DeliveryError, ScriptArgs, recheck_script};
 use verifier::order::order_for_recheck;
 
+use super::commit::{expected, mode_of};
 use super::script::{self, EnrolError};
-use super::{StepRefusal, expected, lease_of, mode_of};
+use super::{StepRefusal, lease_of};
 use crate::app::Broker;
 use crate::reach::known_nodes;
 

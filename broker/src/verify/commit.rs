@@ -1,0 +1,163 @@
+//! The begin of a conversation: the agent's key is bound to a node of the lease, and the node is told
+//! what it is asked to do.
+
+use market::ids::VerificationId;
+use market::lease::LeaseState;
+use market::verification::{Commit, ExpectedNode, Level, Step};
+use serde_json::Value;
+use store::leases::Lease;
+use store::settings::DatabaseMode;
+use store::verifications::{NewNodeSession, Verification};
+use store::{Conflict, StoreError};
+use verifier::challenge::{Opening, Session, StepError};
+use verifier::order::{Mode, expected_node, is_drivable, order_for};
+
+use super::{StepRefusal, json, recheck};
+use crate::app::Broker;
+
+/// Step 1: binds the agent's key to a node of the lease; of several, to that at the address that it
+/// claims.
+pub(super) async fn commit(
+    broker: &Broker,
+    verification: &Verification,
+    commit: Commit,
+) -> Result<Value, StepRefusal> {
+    let store = broker.store();
+    let all = store.verifications().across_tenants();
+    if let Some(row) = all
+        .node_by_key(verification.id, commit.agent_key.as_str())
+        .await?
+    {
+        let session: Session =
+            serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
+        return json(&session.on_commit_again(&commit)?.reply);
+    }
+    let lease = store
+        .leases()
+        .across_tenants()
+        .find(verification.lease_id)
+        .await?;
+    let lease = lease
+        .filter(|lease| lease.state.is_live())
+        .ok_or(StepRefusal::Token)?;
+    let opening = match verification.recheck_node {
+        // Its script says by which address we know the node, so that another one is told from it.
+        Some(node) => {
+            let said = node_at(&lease, &commit.host);
+            recheck::opening(broker, verification, &lease, (node, said))?
+        }
+        None => match lease.state {
+            LeaseState::Verifying => {
+                let node_index = node_of(&lease, &commit.host)?;
+                let at = (node_index, level_at(broker, &lease).await?);
+                opening_of(broker, verification.id, &lease, at)?
+            }
+            LeaseState::Requested | LeaseState::Booting => return Err(StepRefusal::NotReady),
+            _ => return Err(StepRefusal::Token),
+        },
+    };
+    let node_index = opening.order.node_index;
+    let mut answered = Session::open(opening, commit.clone(), rand::random())?;
+    if let ([node], 1) = (&lease.provider_nodes[..], lease.nodes) {
+        answered.session = answered.session.known_at(&node.host);
+    }
+    let enrolled = all
+        .enrol(
+            verification.id,
+            &NewNodeSession {
+                node_index,
+                host: commit.host.clone(),
+                agent_key: commit.agent_key.to_string(),
+                step: Step::Commit.number(),
+                session: json(&answered.session)?,
+            },
+            broker.now(),
+        )
+        .await;
+    match enrolled {
+        Err(StoreError::Conflict(Conflict::Exists { .. })) => {
+            Err(StepRefusal::UnknownHost(commit.host))
+        }
+        Err(error) => Err(error.into()),
+        Ok(_) => {
+            let clock = broker.step_clock();
+            clock.answered(verification.id, &commit.agent_key, Step::Commit.number());
+            json(&answered.reply)
+        }
+    }
+}
+
+/// How deeply the nodes of a lease prove themselves.
+async fn level_at(broker: &Broker, lease: &Lease) -> Result<Level, StepRefusal> {
+    let reservations = broker.store().reservations().across_tenants();
+    let reservation = reservations.find(lease.reservation_id).await?;
+    Ok(reservation.ok_or(StepRefusal::Token)?.verification)
+}
+
+/// What a node of the lease is asked to do.
+pub(super) fn opening_of(
+    broker: &Broker,
+    verification_id: VerificationId,
+    lease: &Lease,
+    (node_index, level): (u32, Level),
+) -> Result<Opening, StepRefusal> {
+    let mode = mode_of(broker);
+    Ok(Opening {
+        verification_id,
+        lease_id: lease.id,
+        mode,
+        order: order_for(expected(broker, lease)?, node_index, level, mode),
+    })
+}
+
+/// The number of the lease's node at this address.
+///
+/// A lease of one node has no other that could speak with its token: that proves who speaks, and an
+/// address proves nothing. A container behind the address of its host does not even know that.
+fn node_of(lease: &Lease, host: &str) -> Result<u32, StepRefusal> {
+    match lease.nodes {
+        1 => Ok(0),
+        _ => node_at(lease, host),
+    }
+}
+
+/// The number of the lease's node that has this address.
+fn node_at(lease: &Lease, host: &str) -> Result<u32, StepRefusal> {
+    lease
+        .provider_nodes
+        .iter()
+        .position(|node| node.host == host || node.private_address.as_deref() == Some(host))
+        .and_then(|index| u32::try_from(index).ok())
+        .ok_or_else(|| StepRefusal::UnknownHost(host.to_owned()))
+}
+
+pub(super) fn mode_of(broker: &Broker) -> Mode {
+    match broker.mode() {
+        DatabaseMode::Simulation => Mode::Simulation,
+        DatabaseMode::Production => Mode::Real,
+    }
+}
+
+/// What a node of the lease should be.
+pub(super) fn expected(broker: &Broker, lease: &Lease) -> Result<ExpectedNode, StepRefusal> {
+    let offer = &lease.offer;
+    let on_record = broker.config().facts_of(&offer.provider);
+    let gpu = offer
+        .gpu
+        .known()
+        .ok_or(StepRefusal::Unverifiable("the GPU's form is unknown"))?;
+    if mode_of(broker) == Mode::Real && !is_drivable(gpu) {
+        return Err(StepRefusal::Unverifiable("no agent drives its GPU"));
+    }
+    let gpus = offer
+        .gpus
+        .as_whole()
+        .ok_or(StepRefusal::Unverifiable("it is a slice of a GPU"))?;
+    Ok(ExpectedNode {
+        vcpus: offer.vcpus,
+        memory_gib: offer.memory_gib,
+        internode: Some(offer.internode),
+        storage: on_record.storage_of(&offer.sku),
+        ..expected_node(gpu, gpus)
+    })
+}
