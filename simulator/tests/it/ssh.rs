@@ -7,7 +7,7 @@ use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use simulator::NodeRunner;
 use simulator::Provider::Runpod;
 use tempfile::TempDir;
@@ -64,13 +64,27 @@ struct Node {
 }
 
 impl Node {
+    /// A machine that knows itself by the address it is reached by.
     fn of(stage: &Stage, id: &str, index: usize) -> Self {
-        let output = stage.simulator.node_output(id, index).unwrap();
-        let hardware: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
-        let (host, port) = (
+        let hardware = hardware(stage, id, index);
+        let address = (
             hardware["host"].as_str().unwrap(),
             stage.simulator.ssh_port(),
         );
+        Self::at(address, &hardware)
+    }
+
+    /// What its provider says that a pod is reached by: a container does not know.
+    async fn of_pod(stage: &Stage, id: &str) -> Self {
+        let shown = stage.request(Runpod, Method::GET, &format!("/v2/pods/{id}"));
+        let shown = body(shown.send().await.unwrap(), 200).await;
+        let direct = &shown["ssh"]["direct"];
+        let host = direct["host"].as_str().unwrap();
+        let port = direct["port"].as_u64().unwrap().try_into().unwrap();
+        Self::at((host, port), &hardware(stage, id, 0))
+    }
+
+    fn at((host, port): (&str, u16), hardware: &Value) -> Self {
         let key = hardware["ssh_host_keys"][0].as_str().unwrap();
         let known_hosts = tempfile::tempdir().unwrap();
         let line = format!("[{host}]:{port} {key}\n");
@@ -116,6 +130,12 @@ impl Node {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
+}
+
+/// What the node says of itself.
+fn hardware(stage: &Stage, id: &str, index: usize) -> Value {
+    let output = stage.simulator.node_output(id, index).unwrap();
+    serde_json::from_str(&output.stdout).unwrap()
 }
 
 /// Two nodes that run, for this key.
@@ -211,14 +231,9 @@ async fn a_pod_is_reached_where_its_provider_says() {
         return;
     };
     let (stage, id) = pod("pod", &key.public()).await;
-    let shown = stage.request(Runpod, Method::GET, &format!("/v2/pods/{id}"));
-    let shown = body(shown.send().await.unwrap(), 200).await;
-    let node = Node::of(&stage, &id, 0);
-    let direct = &shown["ssh"]["direct"];
-    assert_eq!(
-        (&direct["host"], &direct["port"]),
-        (&json!(node.host), &json!(node.port))
-    );
+    let node = Node::of_pod(&stage, &id).await;
+    let within = hardware(&stage, &id, 0);
+    assert_ne!(within["host"], json!(node.host), "an address of its inside");
     node.says(&key.private(), "root", "hostname").await;
     stage.simulator.stop().await;
 }
@@ -231,7 +246,7 @@ async fn the_key_with_the_mark_of_its_order_has_a_shell_on_a_node_and_no_other_k
     let marked = format!("{} gpub-7", ours.material());
     let keys = format!("{}\n{marked}", tenants.public().trim());
     let (stage, id) = pod("gpub-7", &keys).await;
-    let node = Node::of(&stage, &id, 0);
+    let node = Node::of_pod(&stage, &id).await;
     let said = node
         .says(
             &ours.private(),

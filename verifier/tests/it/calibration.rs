@@ -402,16 +402,37 @@ fn every_staged_fault_is_noticed_and_clean_runs_pass() {
     let done = with_runs(&small(), 2, 1);
     let json = done.json();
     let trials = json["trials"].as_array().expect("trials");
-    // What each is noticed by, beside whatever else it disturbs.
-    let expected = [
+    // What each is noticed by, one or another of each list, beside whatever else it disturbs. Two that
+    // share a card stream at once, or, where the machine is busy, the second finds what the first holds.
+    let expected: [(_, _, _, Vec<&[&str]>); 8] = [
         ("nothing", "standard", 1, vec![]),
         ("nothing", "quick", 2, vec![]),
-        ("bandwidth_hogs", "quick", 1, vec!["hbm.bw", "hbm.read"]),
-        ("memory_held", "quick", 1, vec!["inv.residue"]),
-        ("preloaded_shim", "quick", 1, vec!["inv.software", "hbm.bw"]),
-        ("one_poses_as_two", "quick", 1, vec!["hbm.bw", "hbm.read"]),
-        ("work_shrunk", "quick", 1, vec!["mem.proof", "sdc.exact"]),
-        ("memory_invented", "quick", 1, vec!["mem.proof"]),
+        (
+            "bandwidth_hogs",
+            "quick",
+            1,
+            vec![&["hbm.bw"], &["hbm.read"]],
+        ),
+        ("memory_held", "quick", 1, vec![&["inv.residue"]]),
+        (
+            "preloaded_shim",
+            "quick",
+            1,
+            vec![&["inv.software"], &["hbm.bw"]],
+        ),
+        (
+            "one_poses_as_two",
+            "quick",
+            1,
+            vec![&["hbm.bw", "hbm.read", "inv.residue"]],
+        ),
+        (
+            "work_shrunk",
+            "quick",
+            1,
+            vec![&["mem.proof"], &["sdc.exact"]],
+        ),
+        ("memory_invented", "quick", 1, vec![&["mem.proof"]]),
     ];
     assert_eq!(trials.len(), expected.len(), "{}", done.said());
     for (trial, (staged, level, runs, codes)) in trials.iter().zip(expected) {
@@ -425,8 +446,9 @@ fn every_staged_fault_is_noticed_and_clean_runs_pass() {
             (&runs.into(), &runs.into()),
             "{trial}"
         );
-        for code in &codes {
-            assert_eq!(trial["spoke"][code], runs, "{trial}");
+        for any_of in &codes {
+            let noticed = any_of.iter().any(|code| trial["spoke"][code] == runs);
+            assert!(noticed, "{any_of:?} of {trial}");
         }
         // Nothing is noticed only because a run could not be made.
         assert_eq!(trial["spoke"]["agent.trouble"], Value::Null, "{trial}");

@@ -53,8 +53,8 @@ fn eight_good_gpus_end_the_standard_level_within_its_budget_by_their_own_clocks(
     let whole_ms = order.deadlines.whole_ms;
     assert_eq!(whole_ms, 90_000);
     for (gpu, ms) in clocks {
-        // The load of 25 seconds, and memory that is filled slowly and compared once.
-        assert!(ms > 30_000.0, "GPU {gpu}: {ms} ms are too few to be true");
+        // The load of 20 seconds at least, and memory that is filled slowly and compared once.
+        assert!(ms > 25_000.0, "GPU {gpu}: {ms} ms are too few to be true");
         assert!(ms < whole_ms as f64 / 2.0, "GPU {gpu}: {ms} ms");
     }
 }
