@@ -15,6 +15,7 @@ pub mod books;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod cooling;
 pub mod data_dir;
 pub mod decision;
 pub mod demo;

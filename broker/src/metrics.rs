@@ -152,6 +152,7 @@ pub(crate) fn hold_ended(ended: &Result<Reservation, ReserveError>) {
         Ok(_) => "held",
         Err(E::OutOfStock(_)) => "out_of_stock",
         Err(E::ProviderClosed(_)) => "provider_closed",
+        Err(E::CoolingDown(_)) => "cooling_down",
         Err(E::OutsidePolicy { .. }) => "outside_policy",
         Err(E::QuoteLapsed(_)) => "quote_lapsed",
         Err(E::QuoteTaken(_)) => "quote_taken",

@@ -20,7 +20,7 @@ use market::demand::Demand;
 use market::demand::check::DemandFault;
 use market::identity::Reach;
 use market::ids::{OfferId, PlanId, ProviderId, TenantId};
-use matcher::{MatchError, OfferVerdict, Plan, SearchOptions, Snapshot};
+use matcher::{Cooling, MatchError, OfferVerdict, Plan, SearchOptions, Snapshot};
 use moka::sync::Cache;
 pub use search::Question;
 use store::StoreError;
@@ -30,6 +30,7 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::app::{Broker, SupplyMark};
+use crate::cooling::cooling_offers;
 use crate::decision::{
     DecisionRecord, ReplayError, Sources, StoredError, StoredSources, of_stored_plan,
 };
@@ -236,6 +237,7 @@ pub async fn make_plan(
     }
     let held = broker.store().catalog().held_nodes().await?;
     let own = Arc::new(own_capacity(broker, whose.tenant, now).await?);
+    let cooling = Arc::new(cooling_offers(broker).await?);
     // A search goes on where its caller has gone, so its turn goes with it.
     let (_turn, demand, found, sources) = spawn_blocking(move || {
         let priced = matcher::at_own_prices(&snapshot, &own, now);
@@ -244,7 +246,7 @@ pub async fn make_plan(
             snapshot: priced.as_ref().unwrap_or(&snapshot),
             held: &held,
             now,
-            options: &options_of(own),
+            options: &options_of(own, cooling),
             orderable_kept: ORDERABLE_KEPT,
         };
         let found = question.answer();
@@ -336,12 +338,13 @@ async fn made_elsewhere(broker: &Broker, whose: &Reach, shared: &str) -> Option<
 }
 
 /// How a tenant's plans are searched.
-fn options_of(own: Arc<OwnCapacity>) -> SearchOptions {
+fn options_of(own: Arc<OwnCapacity>, cooling: Arc<Cooling>) -> SearchOptions {
     SearchOptions {
         limit: CANDIDATES_KEPT,
         alternatives: true,
         simulated: SIMULATED,
         own,
+        cooling,
         ..SearchOptions::default()
     }
 }

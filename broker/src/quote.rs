@@ -12,6 +12,7 @@ use store::quotes::KeptQuote;
 use store::{Conflict, StoreError};
 
 use crate::app::Broker;
+use crate::cooling::{self, CoolingDown};
 use crate::plan::{self, PlanError};
 
 /// Why no quote was made.
@@ -51,6 +52,9 @@ pub enum QuoteError {
     /// Nothing new is sold at the provider.
     #[error("{0}; plan again")]
     ProviderClosed(Conflict),
+    /// An offer failed several times of late.
+    #[error(transparent)]
+    CoolingDown(#[from] CoolingDown),
     /// Less of a commitment is left than was planned.
     #[error("{0}; plan again")]
     CommitmentUsed(Conflict),
@@ -113,6 +117,11 @@ pub async fn make_quote(
         if !same {
             return Err(QuoteError::OfferChanged(offer.offer_id));
         }
+    }
+    let offers = candidate.placement().map(|(offer, _)| offer.offer_id);
+    if let Some(resting) = cooling::first_resting(broker, offers).await? {
+        broker.plan_memory().met_gone(whose.tenant);
+        return Err(resting.into());
     }
     let mut lines = pricing::quote::quote_lines(candidate.placement())?;
     for (line, planned) in lines.iter_mut().zip(&candidate.lines) {

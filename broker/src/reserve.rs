@@ -24,6 +24,7 @@ use store::{Conflict, StoreError};
 pub use command::{cancel, confirm, event_of_wish, extend, release, stop};
 
 use crate::app::Broker;
+use crate::cooling::{self, CoolingDown};
 use crate::metrics;
 use crate::plan::{self, PlanError};
 use crate::quote::{self, QuoteError};
@@ -53,6 +54,9 @@ pub enum ReserveError {
     /// Nothing new is sold at one of the providers.
     #[error("{0}; plan again")]
     ProviderClosed(Conflict),
+    /// An offer failed several times since it was quoted.
+    #[error(transparent)]
+    CoolingDown(#[from] CoolingDown),
     /// By what is on record of a provider it is not, or no longer, what the policy asks for.
     #[error("of {provider}: {lack}; the policy lets nothing be taken there, so plan again")]
     OutsidePolicy {
@@ -249,6 +253,11 @@ async fn take(
     let wanted_until = shared.window.and_then(|window| window.ends_by(now));
     let sellers = quote.lines.iter().map(|line| &line.offer.provider);
     on_record::check(broker, &demand, sellers, wanted_until.unwrap_or(now))?;
+    let offers = quote.lines.iter().map(|line| line.offer.offer_id);
+    if let Some(resting) = cooling::first_resting(broker, offers).await? {
+        broker.plan_memory().met_gone(whose.tenant);
+        return Err(resting.into());
+    }
     let window_end = shared.window.and_then(|window| window.given_up_at(now));
     let ceiling = particulars.ceiling.or_else(|| shared.ceiling.cloned());
     if let Some(ceiling) = &ceiling {
@@ -317,6 +326,7 @@ pub async fn in_one_call(
                 | QuoteError::TooManyNodes { .. }
                 | QuoteError::OfferChanged(_)
                 | QuoteError::ProviderClosed(_)
+                | QuoteError::CoolingDown(_)
                 | QuoteError::CommitmentUsed(_),
             ) => continue,
             Err(error) => return Err(error.into()),
@@ -325,6 +335,7 @@ pub async fn in_one_call(
             Err(
                 out @ (ReserveError::OutOfStock(_)
                 | ReserveError::ProviderClosed(_)
+                | ReserveError::CoolingDown(_)
                 | ReserveError::OutsidePolicy { .. }
                 | ReserveError::Store(StoreError::Conflict(Conflict::CommitmentUsed {
                     ..

@@ -47,7 +47,7 @@ pub use plan::{
     Placed, Plan, PlanView, Refused, Rejections, RunLayout, RunStrategy,
 };
 pub use reason::ReasonCode;
-pub use search::{Held, SearchOptions, search, search_within};
+pub use search::{Cooling, Held, SearchOptions, search, search_within};
 pub use snapshot::{OfferRef, ProviderView, Quarantine, Snapshot};
 pub use verdict::{OfferOutcome, OfferVerdict};
 

@@ -75,6 +75,8 @@ pub enum ReasonCode {
     NotEnoughNodes,
     /// Held or leased by others as far as the provider's count goes.
     Held,
+    /// It failed several times of late: for a while nobody is given it.
+    CoolingDown,
     /// Dearer than the ceiling.
     Ceiling,
     /// Of no fleet under the ceiling, as far as was searched: that there is none is not proved.
@@ -83,7 +85,7 @@ pub enum ReasonCode {
 
 impl ReasonCode {
     /// Every code, in the order in which offers are tested.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::NoPrice,
         Self::Gpu,
         Self::GpuFormUnknown,
@@ -111,6 +113,7 @@ impl ReasonCode {
         Self::Spread,
         Self::NotEnoughNodes,
         Self::Held,
+        Self::CoolingDown,
         Self::Ceiling,
         Self::CeilingUnproved,
     ];
@@ -146,6 +149,7 @@ impl ReasonCode {
             Self::Spread => "spread",
             Self::NotEnoughNodes => "not_enough_nodes",
             Self::Held => "held",
+            Self::CoolingDown => "cooling_down",
             Self::Ceiling => "ceiling",
             Self::CeilingUnproved => "ceiling_unproved",
         }
@@ -199,6 +203,7 @@ impl ReasonCode {
             }
             Self::NotEnoughNodes => "The provider has fewer nodes of it than are needed.",
             Self::Held => "What the provider has of it is held or leased already.",
+            Self::CoolingDown => "It failed several times of late, and rests for a while.",
             Self::Ceiling => "It is dearer than the ceiling.",
             Self::CeilingUnproved => {
                 "The cheapest fleet found is dearer than the ceiling; that none is cheaper is not \

@@ -8,7 +8,7 @@
 mod eligible;
 mod tally;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -43,6 +43,9 @@ pub(crate) use tally::Tally;
 /// Nodes of each offer that are held or leased already, by us.
 pub type Held = HashMap<OfferId, u32>;
 
+/// Offers that failed several times of late, and until when each of them rests for everyone.
+pub type Cooling = BTreeMap<OfferId, DateTime<Utc>>;
+
 /// The most nodes that one candidate takes.
 pub(crate) const MAX_NODES: u32 = 10_000;
 
@@ -65,6 +68,8 @@ pub struct SearchOptions {
     /// What the tenant has of its own. Agreed prices are in the snapshot already
     /// ([`crate::at_own_prices`]); here they are told of.
     pub own: Arc<OwnCapacity>,
+    /// What rests just now, whoever asks.
+    pub cooling: Arc<Cooling>,
     /// Offers of which it is told why they are refused, where they are, beside one of each reason.
     pub asked: Vec<OfferId>,
 }
@@ -78,6 +83,7 @@ impl Default for SearchOptions {
             simulated: 0,
             ties: true,
             own: Arc::default(),
+            cooling: Arc::default(),
             asked: Vec::new(),
         }
     }

@@ -6,8 +6,10 @@
 
 mod allowed;
 
+use std::collections::HashMap;
 use std::ops::Range;
 
+use market::ids::OfferId;
 use market::money::Money;
 use market::offer::Availability;
 
@@ -35,7 +37,7 @@ pub(crate) struct OpenGroup<'a> {
     seller: Seller<'a>,
     ages: Ages,
     /// Nodes of its offers that are held or leased already.
-    held: &'a [(RowId, u32)],
+    held: &'a [(RowId, Kept)],
     /// From this row on all offers are above the ceiling.
     dear_from: u32,
     /// From this row on one node is.
@@ -52,20 +54,36 @@ struct Larger {
     dear_from: u32,
 }
 
-/// What is held or leased already, by where the offers stand.
-pub(crate) struct HeldRows(Vec<(RowId, u32)>);
+/// What is kept back of offers, by where they stand.
+pub(crate) struct HeldRows(Vec<(RowId, Kept)>);
+
+/// What is kept back of one offer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Kept {
+    /// Nodes that are held or leased already.
+    nodes: u32,
+    /// Whether it rests, so that nobody is given any of it.
+    cools: bool,
+}
 
 impl HeldRows {
     pub(crate) fn of(filter: &Filter<'_>) -> Self {
-        let held = filter.held.iter().filter(|(_, nodes)| **nodes > 0);
-        let mut rows: Vec<_> = held
-            .filter_map(|(id, nodes)| Some((filter.snapshot.find(id)?, *nodes)))
+        let mut kept: HashMap<OfferId, Kept> = HashMap::new();
+        for (id, nodes) in filter.held.iter().filter(|(_, nodes)| **nodes > 0) {
+            kept.entry(*id).or_default().nodes = *nodes;
+        }
+        let cooling = filter.options.cooling.iter();
+        for (id, _) in cooling.filter(|(_, until)| filter.now < **until) {
+            kept.entry(*id).or_default().cools = true;
+        }
+        let mut rows: Vec<_> = (kept.into_iter())
+            .filter_map(|(id, kept)| Some((filter.snapshot.find(&id)?, kept)))
             .collect();
-        rows.sort_unstable();
+        rows.sort_unstable_by_key(|(at, _)| *at);
         Self(rows)
     }
 
-    fn within(&self, partition: u32, rows: &Range<u32>) -> &[(RowId, u32)] {
+    fn within(&self, partition: u32, rows: &Range<u32>) -> &[(RowId, Kept)] {
         let place = |row: u32| {
             let at = RowId { partition, row };
             self.0.partition_point(|held| held.0 < at)
@@ -250,10 +268,14 @@ impl OpenGroup<'_> {
 
     /// What the provider says of an offer's stock, and the nodes of it that are taken.
     pub(crate) fn stock(&self, row: u32) -> (Availability, u32) {
+        let availability = self.group.partition().availability(row);
+        (availability, self.kept(row).nodes)
+    }
+
+    fn kept(&self, row: u32) -> Kept {
         let at = self.row_id(row);
         let held = self.held.binary_search_by_key(&at, |held| held.0);
-        let nodes = held.map_or(0, |at| self.held[at].1);
-        (self.group.partition().availability(row), nodes)
+        held.map_or_else(|_| Kept::default(), |at| self.held[at].1)
     }
 
     /// Whether one of its offers is too old.
@@ -278,6 +300,9 @@ impl OpenGroup<'_> {
         }
         let (stock, held) = self.stock(row);
         check_stock(&stock, held, nodes)?;
+        if self.kept(row).cools {
+            return Err(ReasonCode::CoolingDown);
+        }
         if row >= dear_from {
             return Err(ReasonCode::Ceiling);
         }
@@ -287,7 +312,7 @@ impl OpenGroup<'_> {
     /// One of its offers of which a node may be taken as a part of a whole; `None` where none may.
     pub(crate) fn part(&self, filter: &Filter<'_>, row: u32) -> Option<Allowed> {
         let (stock, held) = self.stock(row);
-        let may_be = free_nodes(&stock, held) > 0 && row < self.dear_alone;
+        let may_be = free_nodes(&stock, held) > 0 && !self.kept(row).cools && row < self.dear_alone;
         (may_be && !self.is_stale(filter, row)).then(|| Allowed::new(self.row_id(row)))
     }
 

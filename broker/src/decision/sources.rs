@@ -10,7 +10,7 @@ use market::demand::Demand;
 use market::ids::{OfferId, ProviderId};
 use market::offer::Offer;
 use market::provider_facts::ProviderFacts;
-use matcher::{Held, MatchError, Plan, ProviderView, Quarantine, SearchOptions, Snapshot};
+use matcher::{Cooling, Held, MatchError, Plan, ProviderView, Quarantine, SearchOptions, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use super::{ReplayError, models_digest};
@@ -32,6 +32,9 @@ pub struct Sources {
     providers: BTreeMap<ProviderId, RecordedProvider>,
     /// Nodes that were held or leased, by offer.
     held: BTreeMap<OfferId, u32>,
+    /// What rested, and until when.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    cooling: Cooling,
     /// What the tenant had of its own.
     #[serde(default, skip_serializing_if = "OwnCapacity::is_empty")]
     own: OwnCapacity,
@@ -90,6 +93,7 @@ impl Sources {
                 .iter()
                 .map(|(id, held)| (*id, *held))
                 .collect(),
+            cooling: Cooling::clone(&question.options.cooling),
             own: OwnCapacity::clone(&question.options.own),
         }
     }
@@ -118,7 +122,8 @@ impl Sources {
     /// Searches a market once more, as it was searched then.
     pub(super) fn search(&self, demand: &Demand, snapshot: &Snapshot) -> Result<Plan, MatchError> {
         let held: Held = self.held.iter().map(|(id, held)| (*id, *held)).collect();
-        let options = self.options.as_options(Arc::new(self.own.clone()));
+        let (own, cooling) = (self.own.clone(), self.cooling.clone());
+        let options = self.options.as_options(Arc::new(own), Arc::new(cooling));
         let question = Question {
             demand,
             snapshot,
@@ -163,6 +168,7 @@ impl RecordedOptions {
             ties,
             asked,
             own: _,
+            cooling: _,
         } = question.options;
         Self {
             limit: *limit,
@@ -175,7 +181,7 @@ impl RecordedOptions {
         }
     }
 
-    fn as_options(&self, own: Arc<OwnCapacity>) -> SearchOptions {
+    fn as_options(&self, own: Arc<OwnCapacity>, cooling: Arc<Cooling>) -> SearchOptions {
         SearchOptions {
             limit: self.limit,
             orderable_only: self.orderable_only,
@@ -184,6 +190,7 @@ impl RecordedOptions {
             ties: self.ties,
             asked: self.asked.clone(),
             own,
+            cooling,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! was given beforehand. What it costs us more is ours to pay; the tenant's rate is frozen.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Ceiling, Demand, GpusDemand, Window};
@@ -22,14 +23,13 @@ use tracing::info;
 use super::FulfilError;
 use super::round::Round;
 use crate::app::Broker;
+use crate::cooling::cooling_offers;
 use crate::{metrics, reserve};
 
 /// Without a ceiling, a replacement may cost us so much more than the tenant pays. Units: percent.
 const DEARER_BY_PERCENT: i64 = 50;
 /// How often one offer may fail one fleet before it is left alone. A gang leaves it at once.
 const FALLS_OF_A_FLEET: usize = 2;
-/// How many failures of one offer within the cool-down put it to rest for everyone.
-const FAILURES_FOR_EVERYONE: usize = 3;
 /// When to look again for a candidate while a provider has not been read.
 const LOOK_FOR_NEWS: TimeDelta = TimeDelta::minutes(1);
 /// Candidates that are tried in turn when they are taken or closed meanwhile.
@@ -202,6 +202,7 @@ async fn next_offers(
     let options = SearchOptions {
         limit: CANDIDATES,
         orderable_only: true,
+        cooling: Arc::new(cooling_offers(round.broker).await?),
         ..SearchOptions::default()
     };
     let (broker, now) = (round.broker, round.broker.now());
@@ -210,7 +211,7 @@ async fn next_offers(
     let Ok(plan) = matcher::search(&broker.snapshot(), &demand, &held, now, &options) else {
         return Ok(Vec::new());
     };
-    let resting = resting_offers(round).await?;
+    let failed = failed_here(round);
     let gang = round.reservation.gang;
     let offers = plan
         .candidates
@@ -218,7 +219,7 @@ async fn next_offers(
         .flat_map(|candidate| candidate.lines);
     Ok(offers
         .map(|candidate| candidate.offer.clone())
-        .filter(|offer| !resting.contains(&offer.offer_id))
+        .filter(|offer| !failed.contains(&offer.offer_id))
         .filter(|offer| !gang || serves_a_gang(broker, offer, &line.offer, group))
         .collect())
 }
@@ -288,9 +289,8 @@ fn left_of(limit: Money, leases: &[Lease], group: &[Lease], lines: &[QuoteLine])
     Money::from_units(left, limit.currency())
 }
 
-/// Offers that failed this reservation too often, or everyone within the cool-down.
-async fn resting_offers(round: &Round<'_>) -> Result<Vec<OfferId>, FulfilError> {
-    let broker = round.broker;
+/// Offers that failed this reservation too often. What rests for everyone is in no plan.
+fn failed_here(round: &Round<'_>) -> Vec<OfferId> {
     let mut here: HashMap<OfferId, usize> = HashMap::new();
     // An order of which nothing was made says nothing against the offer: it may be we who failed.
     let never_was = |lease: &&Lease| {
@@ -308,19 +308,6 @@ async fn resting_offers(round: &Round<'_>) -> Result<Vec<OfferId>, FulfilError> 
     } else {
         FALLS_OF_A_FLEET
     };
-    let cooldown = TimeDelta::seconds(broker.config().sales.cooldown_seconds.into());
-    let failures = broker
-        .store()
-        .attempts()
-        .failures_since(broker.now() - cooldown)
-        .await?;
-    let mut everywhere: HashMap<OfferId, usize> = HashMap::new();
-    for failure in failures {
-        *everywhere.entry(failure.offer_id).or_default() += 1;
-    }
     let here = here.into_iter().filter(|(_, falls)| *falls >= most);
-    let everywhere = everywhere
-        .into_iter()
-        .filter(|(_, count)| *count >= FAILURES_FOR_EVERYONE);
-    Ok(here.chain(everywhere).map(|(offer, _)| offer).collect())
+    here.map(|(offer, _)| offer).collect()
 }

@@ -85,6 +85,7 @@ codes! {
     no_ssh_key, 409, "There is no SSH key to install";
     nothing_matches, 409, "Nothing that can be ordered satisfies the demand";
     offer_changed, 409, "The offer changed since the plan was made";
+    offer_cooling_down, 409, "The offer failed several times of late and rests";
     offer_not_orderable, 409, "The offer cannot be ordered here";
     plan_outdated, 409, "The plan is of another release";
     outside_policy, 409, "A provider is not what the policy asks for";

@@ -96,6 +96,7 @@ impl From<QuoteError> for ApiError {
                 Self::offer_not_orderable(said)
             }
             QuoteError::OfferChanged(_) => Self::offer_changed(said),
+            QuoteError::CoolingDown(_) => Self::offer_cooling_down(said),
             QuoteError::ProviderClosed(conflict) | QuoteError::CommitmentUsed(conflict) => {
                 StoreError::from(conflict).into()
             }

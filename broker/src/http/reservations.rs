@@ -169,6 +169,7 @@ impl From<ReserveError> for ApiError {
             E::QuoteLapsed(_) => Self::quote_lapsed(said),
             E::QuoteTaken(_) => Self::quote_taken(said),
             E::OutOfStock(_) => Self::capacity_taken(said),
+            E::CoolingDown(_) => Self::offer_cooling_down(said),
             E::OutsidePolicy { .. } => Self::outside_policy(said),
             E::ProviderClosed(conflict) => StoreError::from(conflict).into(),
             E::NothingMatches { .. } => Self::nothing_matches(said),

@@ -88,7 +88,7 @@ metrics! {
         "For how long the first of them has been in the database; 0 when there is none";
     // From a quote to the hand-off.
     HOLDS = Counter "broker_holds_total" ["outcome"]
-        "Quotes to be held: held, out_of_stock, provider_closed, outside_policy, quote_lapsed, quote_taken, above_ceiling, invalid, failed";
+        "Quotes to be held: held, out_of_stock, provider_closed, cooling_down, outside_policy, quote_lapsed, quote_taken, above_ceiling, invalid, failed";
     RESERVATIONS = Gauge "broker_reservations" ["state"]
         "Reservations that are not closed, by state";
     ORDERS = Counter "broker_orders_total" ["provider", "shown", "outcome"]

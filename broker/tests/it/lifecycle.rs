@@ -5,6 +5,7 @@
 mod budget;
 mod ceiling;
 mod commands;
+mod cooling;
 mod crash;
 mod depth;
 mod faults;

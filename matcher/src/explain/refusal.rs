@@ -105,6 +105,13 @@ fn figures(
             offer.provider
         )),
         ReasonCode::NotEnoughNodes | ReasonCode::Held => of_stock(query, filter, row),
+        ReasonCode::CoolingDown => {
+            let until = filter.options.cooling.get(&offer.offer_id)?;
+            Some(format!(
+                "It failed several times of late, and rests until {}",
+                until.to_rfc3339_opts(SecondsFormat::Secs, true)
+            ))
+        }
         ReasonCode::Ceiling => of_ceiling(query, filter, row, none),
         ReasonCode::CeilingUnproved => of_all_fleets(none?),
         ReasonCode::NotOrderable | ReasonCode::PlaceUnknown | ReasonCode::SoldOut => None,

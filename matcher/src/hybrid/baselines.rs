@@ -4,6 +4,8 @@
 mod one_provider;
 mod one_shape;
 
+use std::sync::Arc;
+
 use market::demand::{Demand, ServeHalf, TrainDemand};
 use market::money::Money;
 
@@ -119,6 +121,7 @@ impl<'a> Within<'a> {
             options: SearchOptions {
                 orderable_only: search.options.orderable_only,
                 ties: search.options.ties,
+                cooling: Arc::clone(&search.options.cooling),
                 ..SearchOptions::default()
             },
             plain,

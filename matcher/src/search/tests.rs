@@ -11,6 +11,7 @@ mod launches;
 mod own;
 mod own_fleets;
 mod reasons;
+mod rests;
 mod scaling;
 mod scan;
 mod sellers;

@@ -130,6 +130,7 @@ fn next_step(problem: &Problem) -> Option<String> {
         "access_denied" => "`broker whoami` shows what your key allows",
         "no_ssh_key" => "`broker ssh-keys add ~/.ssh/id_ed25519.pub` adds one",
         "nothing_matches" => "`broker plan` counts what kept each offer out",
+        "offer_cooling_down" => "`broker plan` looks for others",
         "quote_lapsed" | "quote_taken" | "offer_changed" | "capacity_taken" => {
             "`broker quote` makes a new one"
         }

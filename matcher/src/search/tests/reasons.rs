@@ -1,4 +1,5 @@
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use market::offer::{Availability, Tenancy};
 use market::place::Place;
@@ -13,6 +14,7 @@ struct Case {
     demand: Demand,
     offer: Offer,
     held: u32,
+    rests: bool,
     orderable_only: bool,
     /// A word of the explanation that only this offer's figures give.
     says: &'static str,
@@ -24,6 +26,7 @@ fn case(code: ReasonCode, says: &'static str, demand: Demand, offer: Offer) -> C
         demand,
         offer,
         held: 0,
+        rests: false,
         orderable_only: false,
         says,
     }
@@ -195,7 +198,11 @@ fn shared_cases() -> Vec<Case> {
         },
         Case {
             held: 1,
-            ..case(R::Held, "publishes no count", any, eight())
+            ..case(R::Held, "publishes no count", any.clone(), eight())
+        },
+        Case {
+            rests: true,
+            ..case(R::CoolingDown, "until 2026-03-01T12:30:00Z", any, eight())
         },
         case(
             R::Ceiling,
@@ -370,7 +377,10 @@ fn every_reason_is_given_to_an_offer_that_it_alone_keeps_out() {
     let mut seen = HashSet::from([ReasonCode::Quarantined, ReasonCode::CeilingUnproved]);
     for case in shared_cases().into_iter().chain(kind_cases()) {
         let held = Held::from([(case.offer.offer_id, case.held)]);
+        let rests_until = now() + chrono::TimeDelta::minutes(30);
+        let resting = case.rests.then_some((case.offer.offer_id, rests_until));
         let options = SearchOptions {
+            cooling: Arc::new(resting.into_iter().collect()),
             orderable_only: case.orderable_only,
             ..SearchOptions::default()
         };

@@ -138,6 +138,10 @@ pub fn test(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Result<Fit, Re
     let held = filter.held.get(&row.offer.offer_id).copied().unwrap_or(0);
     let may_have = |nodes: u32| {
         check_stock(&row.offer.availability, held, nodes)?;
+        let rests_until = filter.options.cooling.get(&row.offer.offer_id);
+        if rests_until.is_some_and(|until| filter.now < *until) {
+            return Err(ReasonCode::CoolingDown);
+        }
         check_cost(filter, row, rate, nodes)
     };
     may_have(fit.nodes)?;

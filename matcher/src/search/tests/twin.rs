@@ -7,6 +7,9 @@ mod policy;
 mod rules;
 mod told;
 
+use std::sync::Arc;
+
+use chrono::TimeDelta;
 use proptest::prelude::*;
 
 pub(super) use self::market::{any_commitments, any_market, any_offer, any_shared};
@@ -107,6 +110,7 @@ proptest! {
         orderable_only in prop::bool::weighted(0.2),
         limit in prop::sample::select(vec![0_usize, 1, 3, 10, 1_000]),
         ask in any::<bool>(),
+        rests in prop::collection::vec(prop::option::weighted(0.3, -1_i64..2), 64),
     ) {
         let demand = [
             demand("gpus", with(json!({"gpu": wanted, "count": count, "nodes": nodes}), shared.clone())),
@@ -116,7 +120,11 @@ proptest! {
         ][kind].clone();
         // Of each offer by name, or of one for each reason.
         let asked = snapshot.offers().map(OfferRef::offer_id).filter(|_| ask).collect();
-        let options = SearchOptions { limit, orderable_only, asked, ..SearchOptions::default() };
+        // Of the seconds to the end of a rest the last is none of it any more.
+        let ids = snapshot.offers().map(OfferRef::offer_id).zip(rests);
+        let cooling = ids.filter_map(|(id, left)| Some((id, now() + TimeDelta::seconds(left?))));
+        let cooling = Arc::new(cooling.collect());
+        let options = SearchOptions { limit, orderable_only, asked, cooling, ..SearchOptions::default() };
         let plan = search(&snapshot, &demand, &held, now(), &options).expect("a plan");
         if ask {
             prop_assert_eq!(plan.refused.len(), plan.rejected.total);

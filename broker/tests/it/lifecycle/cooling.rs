@@ -1,0 +1,126 @@
+//! An offer that fails again and again rests: plans say so, and what was quoted of it is not held.
+
+use std::sync::Arc;
+
+use broker::cooling::CoolingDown;
+use broker::plan::{self, PlanRecord};
+use broker::quote::{self, QuoteError};
+use broker::reserve::{self, Particulars, ReserveError};
+use market::identity::Reach;
+use market::ids::{OfferId, ReservationId};
+use market::lease::LeaseState;
+use market::reservation::{CloseReason, ReservationState};
+use matcher::{OfferOutcome, ReasonCode};
+use simulator::{Fault, FaultKind, Provider};
+use store::fixture::for_each_database;
+use store::leases::Lease;
+
+use super::scene::{Scene, fleet};
+
+/// Longer than an offer rests after it failed.
+const COOL_DOWN_SECONDS: i64 = 2_000;
+
+async fn plan(scene: &Scene) -> Arc<PlanRecord> {
+    let demand = serde_json::from_value(fleet(1)).expect("a demand");
+    let whose = Reach::whole(scene.tenant);
+    let made = plan::make_plan(scene.broker(), &whose, demand).await;
+    made.expect("a plan")
+}
+
+/// The rank of the candidate with this offer, and no other.
+fn rank_of(record: &PlanRecord, offer: OfferId) -> Option<usize> {
+    let mut candidates = record.plan.candidates.iter();
+    let with = candidates.find(|one| one.lines[0].offer.offer_id == offer);
+    with.map(|one| one.rank)
+}
+
+/// So many orders of one fleet are taken and never come up.
+async fn fail(scene: &Scene, times: u32) -> ReservationId {
+    let fault = Fault::new(Provider::Lambda, FaultKind::AcceptedThenFailed).times(times);
+    scene.simulator().break_next(fault).expect("a fault");
+    let id = scene.reserve(fleet(times)).await;
+    let fell = |leases: &[Lease]| {
+        let fallen = leases.iter().filter(|lease| lease.fall_reason.is_some());
+        fallen.count() >= times as usize
+    };
+    for _ in 0..100 {
+        scene.work().await;
+        if fell(&scene.leases(id).await) {
+            break;
+        }
+        scene.turn(5).await;
+    }
+    assert!(fell(&scene.leases(id).await), "they fell");
+    id
+}
+
+async fn cancel(scene: &Scene, id: ReservationId) {
+    let cancelled = reserve::cancel(scene.broker(), scene.tenant, id, None).await;
+    cancelled.expect("cancelled");
+    let closed = ReservationState::Closed(CloseReason::Cancelled);
+    scene.until(id, closed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_offer_that_failed_three_times_rests_for_everyone_until_it_has_cooled_down() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        let whose = Reach::whole(scene.tenant);
+        let before = plan(&scene).await;
+        let offer = before.plan.candidates[0].lines[0].offer.offer_id;
+        assert_ne!(before.plan.eligible, 1, "another is left");
+        let first = fail(&scene, 2).await;
+        cancel(&scene, first).await;
+        let twice = plan(&scene).await;
+        let rank = rank_of(&twice, offer).expect("twice is not too often");
+        let quoted = quote::make_quote(scene.broker(), &whose, twice.id, rank, None);
+        let quoted = quoted.await.expect("a quote");
+        let second = fail(&scene, 1).await;
+
+        // What was planned and quoted before is not had.
+        let again = quote::make_quote(scene.broker(), &whose, twice.id, rank, None).await;
+        let Err(QuoteError::CoolingDown(CoolingDown {
+            offer: named,
+            until,
+        })) = again
+        else {
+            panic!("{again:?}");
+        };
+        assert_eq!(named, offer);
+        assert!(until > scene.broker().now());
+        let held = reserve::hold(
+            scene.broker(),
+            &whose,
+            quoted.id,
+            Particulars::default(),
+            None,
+        );
+        let refused = held.await.expect_err("it rests");
+        assert!(matches!(refused, ReserveError::CoolingDown(_)), "{refused}");
+
+        cancel(&scene, second).await;
+        let resting = plan(&scene).await;
+        assert_eq!(rank_of(&resting, offer), None);
+        assert_eq!(resting.plan.rejected.by_reason[&ReasonCode::CoolingDown], 1);
+        let told = plan::ask(scene.broker(), &whose, resting.id, offer).await;
+        let told = told.expect("a verdict").remove(0);
+        let reason = (told.outcome, told.reason);
+        assert_eq!(
+            reason,
+            (OfferOutcome::Refused, Some(ReasonCode::CoolingDown))
+        );
+        assert!(told.why.contains("rests until"), "{}", told.why);
+        // In one call another one is had.
+        let other = scene.reserve_until_active(fleet(1)).await;
+        let leases = scene.leases(other).await;
+        assert_eq!((leases.len(), leases[0].state), (1, LeaseState::HandedOff));
+        assert_ne!(leases[0].offer.offer_id, offer);
+        scene.release_and_close(other).await;
+
+        scene.turn(COOL_DOWN_SECONDS).await;
+        let rested = plan(&scene).await;
+        assert!(rank_of(&rested, offer).is_some(), "{:?}", rested.plan);
+        scene.close().await;
+    })
+    .await;
+}

@@ -1,0 +1,105 @@
+//! Offers that failed several times of late: nobody is given any of them, in no kind of plan.
+
+use std::sync::Arc;
+
+use chrono::TimeDelta;
+use proptest::prelude::*;
+
+use super::twin::{any_market, any_shared};
+use super::*;
+use crate::snapshot::OfferRef;
+
+/// The same market without what rests.
+fn without(snapshot: &Snapshot, cooling: &Cooling) -> Snapshot {
+    let left = snapshot.offers().map(OfferRef::to_offer);
+    let left = left.filter(|offer| !cooling.contains_key(&offer.offer_id));
+    let views = snapshot.sellers().into_iter().filter_map(|id| {
+        // Of one that is not known there is no view.
+        let view = snapshot.provider(id)?;
+        Some((id.clone(), view.clone()))
+    });
+    let (generation, taken_at) = (snapshot.generation(), snapshot.taken_at());
+    Snapshot::new(generation, taken_at, left, views.collect())
+}
+
+/// One of each kind, the kinds of whose fleets are put together of parts among them.
+fn any_demand(kind: usize, shared: &Value) -> Demand {
+    let chat = json!({
+        "model": "Llama 3 8B", "requests_per_second": 40, "input_tokens": 512,
+        "output_tokens": 256, "window": {"duration_hours": 24},
+    });
+    let surviving = json!({
+        "model": "Llama 3 8B", "requests_per_second": 4, "input_tokens": 512,
+        "output_tokens": 256, "survive": "provider",
+    });
+    let pile = json!({
+        "model": "Llama 3 8B", "requests": 1_000_000, "input_tokens": 512, "output_tokens": 256,
+    });
+    let run = json!({
+        "model": "Llama 3 8B", "tokens": 1_000_000_000_u64, "window": {"duration_hours": 200},
+    });
+    let both = |one: &Value, other: &Value| {
+        let (mut all, other) = (one.clone(), other.as_object().expect("an object").clone());
+        all.as_object_mut().expect("an object").extend(other);
+        all
+    };
+    match kind {
+        0 => demand(
+            "gpus",
+            both(&json!({"gpu": "H100", "count": 8, "nodes": 2}), shared),
+        ),
+        1 => demand("train", both(&run, shared)),
+        2 => demand("serve_batch", both(&pile, shared)),
+        3 => demand("serve_realtime", both(&chat, shared)),
+        4 => demand("serve_realtime", both(&surviving, shared)),
+        _ => {
+            let serve = both(&chat, &json!({"kind": "serve_realtime"}));
+            demand("hybrid", json!({"train": run, "serve": serve}))
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_rests_might_as_well_not_be_on_sale(
+        (snapshot, held) in any_market(),
+        shared in any_shared(),
+        kind in 0..6_usize,
+        rests in prop::collection::vec(prop::option::weighted(0.4, 1_i64..3600), 64),
+    ) {
+        let ids = snapshot.offers().map(OfferRef::offer_id).zip(rests);
+        let cooling = ids.filter_map(|(id, left)| Some((id, now() + TimeDelta::seconds(left?))));
+        let options = SearchOptions {
+            cooling: Arc::new(cooling.collect()),
+            ..SearchOptions::default()
+        };
+        let demand = any_demand(kind, &shared);
+        let resting = search(&snapshot, &demand, &held, now(), &options).expect("a plan");
+        let market = without(&snapshot, &options.cooling);
+        let plain = search(&market, &demand, &held, now(), &SearchOptions::default());
+        let plain = plain.expect("a plan");
+        prop_assert_eq!(resting.eligible, plain.eligible);
+        // Among fleets that cost as much, the one that was found first stands first.
+        if kind < 3 {
+            prop_assert_eq!(&resting.candidates, &plain.candidates);
+        }
+        let costs = |plan: &Plan| {
+            let of = |one: &Candidate| (one.half, one.cost_per_hour);
+            let candidates: Vec<_> = plan.candidates.iter().map(of).collect();
+            let hybrid = plan.hybrid.as_ref();
+            let pairs = hybrid.map(|hybrid| {
+                let pairs = hybrid.pairs.iter().map(|pair| pair.bill.total_usd);
+                let saved = hybrid.baselines.iter().map(|one| one.saves_usd);
+                (pairs.collect::<Vec<_>>(), saved.collect::<Vec<_>>())
+            });
+            (candidates, pairs)
+        };
+        prop_assert_eq!(costs(&resting), costs(&plain));
+        let lines = resting.candidates.iter().flat_map(|one| &one.lines);
+        for line in lines {
+            prop_assert!(!options.cooling.contains_key(&line.offer.offer_id));
+        }
+        let rested = resting.rejected.by_reason.get(&ReasonCode::CoolingDown);
+        prop_assert!(*rested.unwrap_or(&0) <= options.cooling.len() * 2);
+    }
+}
