@@ -241,6 +241,8 @@ impl Reader<'_> {
                         .map_or(offer.orderable, |limit| age > limit)
             }
             R::SoldOut => offer.availability.level == AvailabilityLevel::None,
+            // In these markets nothing rests: those are in `rests`.
+            R::CoolingDown => false,
             _ => return None,
         })
     }
