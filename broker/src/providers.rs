@@ -6,6 +6,7 @@
 //! providers stand, each second. A provider that is disabled keeps its connection: nothing is
 //! ordered or read there any more, and what runs there is looked after until it is gone.
 
+mod acceptance;
 mod check;
 mod quarantine;
 
@@ -21,6 +22,7 @@ use store::providers::{Provider, ProviderStanding, SealedCredential};
 use store::settings::DatabaseMode;
 use tracing::{info, warn};
 
+pub use acceptance::acceptance_of_all;
 pub use check::{CheckTrouble, CheckedProvider, check};
 pub use quarantine::{QuarantineRefused, quarantine};
 

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acceptance;
 pub mod access;
 pub mod attestation;
 pub mod capacity;

@@ -1,6 +1,7 @@
 //! What every kind of demand asks of an offer: who, where, how fresh, how many, how dear.
 
 use chrono::{DateTime, Utc};
+use market::acceptance::Reliability;
 use market::demand::{Ceiling, DemandKind, Shared};
 use market::ids::ProviderId;
 use market::money::Money;
@@ -70,6 +71,14 @@ impl Among<'_> {
                     && regions.is_none_or(|regions| regions.contains(&group.region()))
             }
         }
+    }
+}
+
+impl Seller<'_> {
+    /// What orders there came to of late.
+    pub(crate) fn reliability(&self) -> Reliability {
+        self.view
+            .map_or_else(Reliability::default, |view| view.acceptance.reliability())
     }
 }
 

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use market::acceptance::AcceptanceRecord;
 use market::gpu::GpuSpec;
 use market::ids::{OfferId, ProviderId};
 use market::money::{Money, Rate};
@@ -40,6 +41,8 @@ pub struct ProviderView {
     pub quarantine: Option<Quarantine>,
     /// What is on record of who operates it and of its certificates.
     pub facts: ProviderFacts,
+    /// How orders there ended of late.
+    pub acceptance: AcceptanceRecord,
 }
 
 /// Why and until when nothing new is to be taken at a provider.

@@ -1,11 +1,13 @@
 //! Near ties: what costs within a tenth of the cheapest counts as equal to it, since predictions err
 //! by as much. Of those what can be ordered comes first, of training runs then the better class of
-//! machine, then the younger price, then the lower one.
+//! machine, then the younger price, then whose orders ended better of late, then the lower price.
 //!
 //! A tie is with the cheapest alone: what is within a tenth of another one of the tie is not in it
 //! for that.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use market::acceptance::Reliability;
+use market::ids::ProviderId;
 
 use crate::filter::Filter;
 use crate::hardware::TrainingClass;
@@ -21,6 +23,8 @@ pub(crate) struct Precedence {
     /// What a run stands on; the same for every other kind of demand.
     class: TrainingClass,
     read: Read,
+    /// What the orders of others there came to.
+    reliability: Reliability,
 }
 
 /// How long ago a price was read. Prices of one class are as sure as each other.
@@ -70,6 +74,7 @@ impl Filter<'_> {
         orderable: bool,
         class: TrainingClass,
         observed_at: DateTime<Utc>,
+        reliability: Reliability,
     ) -> Precedence {
         if !self.options.ties {
             return Precedence::default();
@@ -78,7 +83,23 @@ impl Filter<'_> {
             listed: !orderable,
             class,
             read: Read::of(self.now - observed_at),
+            reliability,
         }
+    }
+
+    /// What the orders at a provider came to of late.
+    pub(crate) fn reliability(&self, provider: &ProviderId) -> Reliability {
+        let view = self.snapshot.provider(provider);
+        view.map_or_else(Reliability::default, |view| view.acceptance.reliability())
+    }
+}
+
+/// What the orders of late say of a provider.
+const fn words_of(reliability: Reliability) -> &'static str {
+    match reliability {
+        Reliability::Good => "ended well nearly always of late",
+        Reliability::Unproven => "are too few, or ended well too seldom, to be relied on",
+        Reliability::Poor => "ended badly often of late",
     }
 }
 
@@ -100,9 +121,13 @@ impl Standing {
             let (own, other) = (own.class.words(), other.class.words());
             let why = format!("this one stands on {own}, that one on {other}");
             ("the better machine comes first", why)
-        } else {
+        } else if own.read != other.read {
             let (own, other) = (own.read.words(), other.read.words());
             (SURER, format!("this one was read {own}, that one {other}"))
+        } else {
+            let (own, other) = (words_of(own.reliability), words_of(other.reliability));
+            let why = format!("orders at its provider {own}, at that one's {other}");
+            ("the more reliable provider comes first", why)
         };
         format!(
             "It costs {more:.1} % more than the cheapest, {name}: up to 10 % is a tie, in which \

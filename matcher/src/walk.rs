@@ -9,6 +9,7 @@ mod allowed;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use chrono::{DateTime, Utc};
 use market::ids::OfferId;
 use market::money::Money;
 use market::offer::Availability;
@@ -228,14 +229,19 @@ impl OpenGroup<'_> {
     /// Where a row comes within a tie.
     pub(crate) fn precedence(&self, filter: &Filter<'_>, row: u32) -> Precedence {
         let observed_at = self.group.partition().observed_at(row);
-        filter.precedence(self.group.orderable(), self.fit.class, observed_at)
+        self.precedence_at(filter, observed_at)
     }
 
     /// Where all of its rows do; `None` where they are not alike.
     pub(crate) fn precedence_of_all(&self, filter: &Filter<'_>) -> Option<Precedence> {
         let (oldest, newest) = self.group.read_between();
-        let of = |read| filter.precedence(self.group.orderable(), self.fit.class, read);
+        let of = |read| self.precedence_at(filter, read);
         Some(of(oldest)).filter(|precedence| *precedence == of(newest))
+    }
+
+    fn precedence_at(&self, filter: &Filter<'_>, observed_at: DateTime<Utc>) -> Precedence {
+        let (orderable, reliability) = (self.group.orderable(), self.seller.reliability());
+        filter.precedence(orderable, self.fit.class, observed_at, reliability)
     }
 
     /// The rows that a commitment of the tenant's means.

@@ -1,10 +1,14 @@
 //! How each order at a provider went, so that an offer that keeps failing is left alone a while.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
+use market::acceptance::AcceptanceRecord;
 use market::ids::{LeaseId, OfferId, ProviderId};
 use market::lease::LeaseEvent;
 use sea_orm::{
     ActiveValue, ColumnTrait, DatabaseTransaction, EntityTrait, QueryFilter, QueryOrder,
+    QuerySelect,
 };
 
 use crate::StoreError;
@@ -57,6 +61,33 @@ impl Attempts<'_> {
             .all(&self.store.read)
             .await?;
         Ok(rows.into_iter().map(Attempt::from).collect())
+    }
+
+    /// How the orders at each provider ended since then.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn acceptance_since(
+        &self,
+        since: DateTime<Utc>,
+    ) -> Result<BTreeMap<ProviderId, AcceptanceRecord>, StoreError> {
+        let counted: Vec<(Text<ProviderId>, Word<LeaseEvent>, i64)> = Entity::find()
+            .select_only()
+            .column(Column::ProviderId)
+            .column(Column::Outcome)
+            .column_as(Column::Id.count(), "orders")
+            .filter(Column::At.gte(Moment::from(since)))
+            .group_by(Column::ProviderId)
+            .group_by(Column::Outcome)
+            .into_tuple()
+            .all(&self.store.read)
+            .await?;
+        let mut records: BTreeMap<ProviderId, AcceptanceRecord> = BTreeMap::new();
+        for (provider, outcome, orders) in counted {
+            let orders = u64::try_from(orders).map_err(StoreError::corrupt)?;
+            let record = records.entry(provider.0).or_default();
+            record.count(outcome.0, orders);
+        }
+        Ok(records)
     }
 
     /// Every attempt that failed since then, the latest first.

@@ -7,10 +7,12 @@
 mod connect;
 mod standing;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
+use market::acceptance::AcceptanceRecord;
 use market::ids::ProviderId;
 use serde_json::{Value, json};
 use store::audit::NewAuditEntry;
@@ -23,6 +25,7 @@ use super::table::print_line;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
+use crate::providers::acceptance_of_all;
 use crate::secrets::SealingKey;
 use crate::start;
 
@@ -218,7 +221,7 @@ impl Desk {
     }
 
     /// The provider as programs read it.
-    fn json_of(&self, provider: &Provider) -> Value {
+    fn json_of(&self, provider: &Provider, acceptance: &AcceptanceRecord) -> Value {
         let now = SystemClock.now();
         let quarantine = provider
             .quarantine_at(now)
@@ -233,6 +236,7 @@ impl Desk {
             "connected_by": self.connected_by(provider),
             "credential": credential,
             "base_url": provider.base_url,
+            "acceptance": acceptance,
             "quarantine": quarantine,
             "last_attempt_at": provider.last_attempt_at,
             "last_complete_at": provider.last_complete_at,
@@ -252,10 +256,19 @@ impl Desk {
         }
     }
 
+    /// How the orders at each provider ended of late.
+    async fn acceptance(&self) -> Result<BTreeMap<ProviderId, AcceptanceRecord>, Ending> {
+        Ok(acceptance_of_all(&self.store, SystemClock.now()).await?)
+    }
+
     /// Says what became of a provider.
-    fn tell(&self, provider: &Provider, people: &str) -> Result<(), Ending> {
+    async fn tell(&self, provider: &Provider, people: &str) -> Result<(), Ending> {
         let line = match self.json {
-            true => self.json_of(provider).to_string(),
+            true => {
+                let acceptance = self.acceptance().await?.remove(&provider.id);
+                self.json_of(provider, &acceptance.unwrap_or_default())
+                    .to_string()
+            }
             false => format!("{people} A running service takes it up within a second."),
         };
         Ok(print_line(&line)?)

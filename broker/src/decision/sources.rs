@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use market::acceptance::AcceptanceRecord;
 use market::capacity::OwnCapacity;
 use market::demand::Demand;
 use market::ids::{OfferId, ProviderId};
@@ -62,6 +63,9 @@ struct RecordedProvider {
     /// What was on record of it then.
     #[serde(default)]
     facts: ProviderFacts,
+    /// How orders there had ended of late.
+    #[serde(default)]
+    acceptance: AcceptanceRecord,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -202,6 +206,7 @@ impl RecordedProvider {
             stale,
             quarantine,
             facts,
+            acceptance,
         } = view.clone();
         Self {
             freshness_limit_seconds,
@@ -209,6 +214,7 @@ impl RecordedProvider {
             quarantine: quarantine
                 .map(|Quarantine { reason, until }| RecordedQuarantine { reason, until }),
             facts,
+            acceptance,
         }
     }
 
@@ -220,6 +226,7 @@ impl RecordedProvider {
             quarantine: quarantine
                 .map(|RecordedQuarantine { reason, until }| Quarantine { reason, until }),
             facts: self.facts.clone(),
+            acceptance: self.acceptance,
         }
     }
 }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
+use market::acceptance::AcceptanceRecord;
 use market::identity::{ResourceFamily, Scope};
 use market::ids::ProviderId;
 use market::provider_facts::{Certification, Operator, ProviderFacts, StorageOnRecord};
@@ -102,6 +103,8 @@ pub(crate) struct ProviderItem {
     certifications: Vec<Certification>,
     /// How fast it promised the storage of its machines to be, as far as that is on record here.
     storage: Vec<StorageOnRecord>,
+    /// How the orders of the last 30 days ended there, as we found it.
+    acceptance: AcceptanceRecord,
     /// Why nothing new is sold there just now; `null` while it is.
     quarantine: Option<QuarantineView>,
     /// Whether its last complete reading is within its freshness limit. What was read to be ordered is
@@ -177,6 +180,8 @@ impl<'a> Shown<'a> {
             operator,
             certifications,
             storage,
+            acceptance: (snapshot.provider(&provider.id))
+                .map_or_else(AcceptanceRecord::default, |view| view.acceptance),
             id: provider.id,
             enabled: provider.enabled,
             last_attempt_at: provider.last_attempt_at,

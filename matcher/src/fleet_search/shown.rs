@@ -31,7 +31,9 @@ impl Found<'_, '_> {
                 precedence: (parts.offers(filter, choice))
                     .map(|offer| {
                         let class = TrainingClass::default();
-                        filter.precedence(offer.orderable(), class, offer.observed_at())
+                        let reliability = filter.reliability(offer.provider());
+                        let read = offer.observed_at();
+                        filter.precedence(offer.orderable(), class, read, reliability)
                     })
                     .max()
                     .unwrap_or_default(),

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use market::acceptance::AcceptanceRecord;
 use market::lease::{LeaseEvent, LeaseState};
 use market::offer::Availability;
 use market::order::{ClientToken, ProviderLeaseId, ProviderNode};
@@ -363,6 +364,19 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
         assert_eq!(failures(10).await, both, "the latest first");
         assert_eq!(failures(11).await, both[..1]);
         assert_eq!(failures(31).await, []);
+        // What was accepted is no end yet.
+        let ended = async |since| {
+            let all = store.attempts().acceptance_since(at(since)).await;
+            all.expect("reads").remove(&offer.provider)
+        };
+        let both = AcceptanceRecord {
+            refused: 1,
+            boot_failed: 1,
+            ..AcceptanceRecord::default()
+        };
+        assert_eq!(ended(10).await, Some(both));
+        assert_eq!(ended(30).await.map(|record| record.outcomes()), Some(1));
+        assert_eq!(ended(31).await, None);
     })
     .await;
 }

@@ -74,6 +74,7 @@ pub(super) async fn add(args: &AddArgs) -> Result<(), Ending> {
     let entered = desk.store.providers().enter(id, &change, now, &cause).await;
     let provider = entered.map_err(|error| refused(id, error))?;
     desk.tell(&provider, &format!("Added {id}. {}", found(&checked)))
+        .await
 }
 
 pub(super) async fn check_one(args: &CheckArgs) -> Result<(), Ending> {
@@ -158,7 +159,7 @@ pub(super) async fn rotate(args: &RotateArgs) -> Result<(), Ending> {
     };
     let provider = desk.change(id, "providers rotate", &change).await?;
     let told = format!("Changed the credential of {id}. {}", found(&checked));
-    desk.tell(&provider, &told)
+    desk.tell(&provider, &told).await
 }
 
 pub(super) async fn forget(args: &OneArgs) -> Result<(), Ending> {
@@ -177,4 +178,5 @@ pub(super) async fn forget(args: &OneArgs) -> Result<(), Ending> {
     };
     let provider = desk.change(id, "providers forget", &change).await?;
     desk.tell(&provider, &format!("Forgot the credential of {id}."))
+        .await
 }

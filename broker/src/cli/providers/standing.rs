@@ -1,6 +1,7 @@
 //! `broker providers list`, `enable`, `disable` and `quarantine`: whether a provider is read and sold.
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use market::acceptance::AcceptanceRecord;
 use serde_json::json;
 use store::providers::ProviderChange;
 
@@ -13,8 +14,13 @@ use crate::providers;
 pub(super) async fn list(form: &FormArgs) -> Result<(), Ending> {
     let desk = Desk::open(form).await?;
     let providers = desk.store.providers().list().await?;
+    let acceptance = desk.acceptance().await?;
+    let accepted = |id| acceptance.get(id).copied().unwrap_or_default();
     if desk.json {
-        let items: Vec<_> = providers.iter().map(|one| desk.json_of(one)).collect();
+        let items = providers
+            .iter()
+            .map(|one| desk.json_of(one, &accepted(&one.id)));
+        let items: Vec<_> = items.collect();
         return Ok(print_line(&json!({ "items": items }).to_string())?);
     }
     let now = SystemClock.now();
@@ -34,11 +40,28 @@ pub(super) async fn list(form: &FormArgs) -> Result<(), Ending> {
             desk.connected_by(provider).to_owned(),
             provider.live_offers.to_string(),
             provider.last_complete_at.map_or("never".to_owned(), time),
+            passed(&accepted(&provider.id)),
             note.unwrap_or_default(),
         ]
     });
-    let headings = ["id", "sold", "connected by", "offers", "last read", "note"];
+    let headings = [
+        "id",
+        "sold",
+        "connected by",
+        "offers",
+        "last read",
+        "passed",
+        "note",
+    ];
     Ok(print_line(&table(&headings, rows))?)
+}
+
+/// How many of the orders of the last 30 days came to a machine that passed its checks.
+fn passed(record: &AcceptanceRecord) -> String {
+    match record.outcomes() {
+        0 => "-".to_owned(),
+        all => format!("{} of {all}", record.passed),
+    }
 }
 
 fn time(at: DateTime<Utc>) -> String {
@@ -56,7 +79,7 @@ pub(super) async fn switch(args: &OneArgs, enabled: bool) -> Result<(), Ending> 
         ..ProviderChange::default()
     };
     let provider = desk.change(&args.id, operation, &change).await?;
-    desk.tell(&provider, &format!("{told} {}.", args.id))
+    desk.tell(&provider, &format!("{told} {}.", args.id)).await
 }
 
 pub(super) async fn quarantine(args: &QuarantineArgs) -> Result<(), Ending> {
@@ -79,5 +102,5 @@ pub(super) async fn quarantine(args: &QuarantineArgs) -> Result<(), Ending> {
         ..ProviderChange::default()
     };
     let provider = desk.change(id, "providers quarantine", &change).await?;
-    desk.tell(&provider, &told)
+    desk.tell(&provider, &told).await
 }

@@ -100,6 +100,15 @@ async fn an_offer_that_failed_three_times_rests_for_everyone_until_it_has_cooled
 
         cancel(&scene, second).await;
         let resting = plan(&scene).await;
+        let lambda = scene.link(Provider::Lambda);
+        let snapshot = scene.broker().snapshot();
+        let seller = snapshot.provider(&lambda.adapter.profile().provider_id());
+        let record = seller.expect("a seller").acceptance;
+        // Stand-ins may have passed meanwhile.
+        assert_eq!(
+            (record.boot_failed, record.outcomes() - record.passed),
+            (3, 3)
+        );
         assert_eq!(rank_of(&resting, offer), None);
         assert_eq!(resting.plan.rejected.by_reason[&ReasonCode::CoolingDown], 1);
         let told = plan::ask(scene.broker(), &whose, resting.id, offer).await;

@@ -91,7 +91,12 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
                         let read = offer.observed_at;
                         Standing {
                             cost: fit.key.cost,
-                            precedence: filter.precedence(offer.orderable, fit.class, read),
+                            precedence: filter.precedence(
+                                offer.orderable,
+                                fit.class,
+                                read,
+                                filter.reliability(&offer.provider),
+                            ),
                         }
                     };
                     let name = format!("{} {}", offer.provider, offer.sku);

@@ -1,6 +1,7 @@
 //! Near ties: what stands first although it costs a little more, and what does not.
 
-use market::offer::Tenancy;
+use ::market::acceptance::AcceptanceRecord;
+use ::market::offer::Tenancy;
 use proptest::prelude::*;
 
 use super::twin::{any_market, any_offer, any_shared};
@@ -94,6 +95,51 @@ fn of_a_tie_the_younger_price_comes_first_and_of_one_age_the_lower() {
                  surer price comes first; this one was read within the hour, that one more than 30 \
                  days ago";
     assert!(reason.contains(words), "{reason}");
+}
+
+#[test]
+fn of_what_is_as_sure_the_provider_whose_orders_ended_better_comes_first() {
+    // So many orders of a hundred ended well; few say nothing.
+    let sellers = [
+        ("poor", 79, 21),
+        ("few", 0, 19),
+        ("good", 95, 5),
+        ("fair", 94, 6),
+    ];
+    let prices = ["20.00", "20.10", "20.30", "20.20"];
+    let offers = sellers.into_iter().zip(prices);
+    let offers = offers.map(|((seller, ..), price)| Offer {
+        provider: provider(seller),
+        ..offer(seller, "H100-SXM", 8, price)
+    });
+    let views = sellers.map(|(seller, passed, boot_failed)| {
+        let view = ProviderView {
+            freshness_limit_seconds: Some(600),
+            acceptance: AcceptanceRecord {
+                passed,
+                boot_failed,
+                ..AcceptanceRecord::default()
+            },
+            ..ProviderView::default()
+        };
+        (provider(seller), view)
+    });
+    let market = Snapshot::new(7, now(), offers, views.into());
+    let with = |ties| {
+        let options = SearchOptions {
+            ties,
+            ..SearchOptions::default()
+        };
+        search(&market, &h100(), &Held::new(), now(), &options).expect("a plan")
+    };
+    let plan = with(true);
+    assert_eq!(skus(&plan), ["good", "few", "fair", "poor"]);
+    let reason = told(&plan).expect("a reason");
+    let words = "costs 1.5 % more than the cheapest, poor poor: up to 10 % is a tie, in which the more \
+                 reliable provider comes first; orders at its provider ended well nearly always of \
+                 late, at that one's ended badly often of late";
+    assert!(reason.contains(words), "{reason}");
+    assert_eq!(skus(&with(false)), ["poor", "few", "fair", "good"]);
 }
 
 #[test]

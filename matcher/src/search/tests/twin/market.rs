@@ -1,5 +1,6 @@
 //! Random markets and random shared rules of a demand.
 
+use market::acceptance::AcceptanceRecord;
 use market::capacity::{Commitment, OpenCommitment, OwnCapacity, OwnScope};
 use market::fabric::Internode;
 use market::gpu::GpuIdentity;
@@ -100,6 +101,7 @@ pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
                 .flatten()
                 .map(ends_in),
             facts,
+            acceptance: AcceptanceRecord::default(),
         };
         // One reads once a day, and one sells by price lists.
         let limits = [

@@ -1,0 +1,144 @@
+//! How orders at a provider ended of late: what was listed and could be had, and worked.
+
+use serde::{Deserialize, Serialize};
+
+use crate::lease::LeaseEvent;
+
+/// Fewer orders than these say nothing of a provider.
+const FEW: u64 = 20;
+
+/// How the orders of a while ended at one provider, each count in leases.
+///
+/// A lease that passed its checks and was lost in use counts under both.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptanceRecord {
+    /// Every node passed its verification.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    pub passed: u64,
+    /// The provider refused the order.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    pub refused: u64,
+    /// The order was sent, and nothing was made of it.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    pub not_found: u64,
+    /// The provider made something else than was ordered.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    pub mismatched: u64,
+    /// It was accepted and did not come up.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    pub boot_failed: u64,
+    /// A node failed its verification, or a check in use.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    pub failed: u64,
+    /// The verification came to no result in time.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    pub timed_out: u64,
+    /// It vanished or was taken back.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    pub lost: u64,
+}
+
+/// What the record of a provider says of the next order there; the better comes first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reliability {
+    /// Of twenty orders or more at least 95 % ended well.
+    Good,
+    /// Too few orders to say, or between the two.
+    #[default]
+    Unproven,
+    /// Of twenty orders or more fewer than 80 % ended well.
+    Poor,
+}
+
+impl AcceptanceRecord {
+    /// Counts so many orders that ended so; what is no end of an order is not counted.
+    pub const fn count(&mut self, outcome: LeaseEvent, orders: u64) {
+        use LeaseEvent as E;
+        let of = match outcome {
+            E::Passed => &mut self.passed,
+            E::Refused => &mut self.refused,
+            E::NotFound => &mut self.not_found,
+            E::Mismatched => &mut self.mismatched,
+            E::BootFailed => &mut self.boot_failed,
+            E::Failed => &mut self.failed,
+            E::TimedOut => &mut self.timed_out,
+            E::Lost => &mut self.lost,
+            E::Accepted
+            | E::Unwanted
+            | E::Unknown
+            | E::NodesUp
+            | E::HandedOff
+            | E::ReleaseRequested
+            | E::ProviderSaysGone => return,
+        };
+        *of = of.saturating_add(orders);
+    }
+
+    /// All that is counted.
+    #[must_use]
+    pub const fn outcomes(&self) -> u64 {
+        let Self {
+            passed,
+            refused,
+            not_found,
+            mismatched,
+            boot_failed,
+            failed,
+            timed_out,
+            lost,
+        } = *self;
+        passed + refused + not_found + mismatched + boot_failed + failed + timed_out + lost
+    }
+
+    /// What it says of the next order.
+    #[must_use]
+    pub const fn reliability(&self) -> Reliability {
+        let (all, passed) = (self.outcomes() as u128, self.passed as u128);
+        if all < FEW as u128 {
+            Reliability::Unproven
+        } else if passed * 100 >= all * 95 {
+            Reliability::Good
+        } else if passed * 100 < all * 80 {
+            Reliability::Poor
+        } else {
+            Reliability::Unproven
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_end_of_an_order_is_counted_once_and_nothing_else() {
+        let mut record = AcceptanceRecord::default();
+        for event in LeaseEvent::ALL {
+            let before = record.outcomes();
+            record.count(event, 3);
+            let ends = event == LeaseEvent::Passed || event.is_fall();
+            assert_eq!(
+                record.outcomes() - before,
+                if ends { 3 } else { 0 },
+                "{event:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn few_orders_say_nothing_and_many_say_what_share_ended_well() {
+        let of = |passed, lost| AcceptanceRecord {
+            passed,
+            lost,
+            ..AcceptanceRecord::default()
+        };
+        assert_eq!(of(19, 0).reliability(), Reliability::Unproven);
+        assert_eq!(of(0, 19).reliability(), Reliability::Unproven);
+        assert_eq!(of(19, 1).reliability(), Reliability::Good);
+        assert_eq!(of(94, 6).reliability(), Reliability::Unproven);
+        assert_eq!(of(80, 20).reliability(), Reliability::Unproven);
+        assert_eq!(of(79, 21).reliability(), Reliability::Poor);
+        assert_eq!(of(u64::MAX / 2, 0).reliability(), Reliability::Good);
+    }
+}
