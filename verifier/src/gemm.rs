@@ -3,7 +3,7 @@
 //! Entries of A and B are integers in [-8, 8], so every sum of products stays below 2^24 for
 //! k <= 262,143 and single-precision accumulation is exact: a GPU, this CPU and the broker get
 //! the same bits. The broker checks without computing C: C r = A (B r) mod 2^61 - 1 for a vector r
-//! drawn after the agent committed to C (Freivalds), and some rows entry by entry.
+//! drawn after the agent committed to C (Freivalds), and some rows of C by theirs with it.
 
 use market::verification::{Digest, GemmWork, OpenedRow, Word64};
 use serde::{Deserialize, Serialize};
@@ -153,8 +153,9 @@ pub struct OpenedProduct<'a> {
 
 /// Checks a product against its inputs, without computing it.
 ///
-/// Work: k n small multiplications for the vector and as many for each chosen row; nothing of
-/// size n^2 is held.
+/// Every element of C r is checked, and each opened row by its product with r: a wrong row passes with a
+/// chance of 2^-61.
+/// Work: k n small multiplications for B r, and as many for A (B r); nothing of size n^2 is held.
 /// Errors: [`WrongProduct`] names the first thing found wrong.
 pub fn check_product(
     inputs: &GemmInputs,
@@ -164,46 +165,51 @@ pub fn check_product(
 ) -> Result<(), WrongProduct> {
     check_form(inputs, chosen, opened)?;
 
-    let mut left_rows: Vec<Vec<i8>> = vec![Vec::new(); chosen.len()];
-    for (row, entries) in chosen.iter().zip(&mut left_rows) {
-        inputs.left_row(*row, entries);
-    }
-    let mut sums = vec![vec![0_i32; inputs.n as usize]; chosen.len()];
-    let mut inner = Vec::with_capacity(inputs.k as usize);
-    let mut right = Vec::new();
-    for l in 0..inputs.k {
-        inputs.right_row(l, &mut right);
-        inner.push(row_times(right.iter().map(|&b| i64::from(b)), vector));
-        for (left, sum) in left_rows.iter().zip(&mut sums) {
-            let a = i32::from(left[l as usize]);
-            for (total, &b) in sum.iter_mut().zip(&right) {
-                *total += a * i32::from(b);
-            }
+    let mut entries = Vec::new();
+    let inner: Vec<Element> = (0..inputs.k)
+        .map(|l| {
+            inputs.right_row(l, &mut entries);
+            row_times(entries.iter().map(|&b| i64::from(b)), vector)
+        })
+        .collect();
+    let mut times_vector = |row: u32| {
+        inputs.left_row(row, &mut entries);
+        row_times(entries.iter().map(|&a| i64::from(a)), &inner)
+    };
+    for row in opened.rows {
+        let got = row_times(row.values.iter().map(|&c| i64::from(c)), vector);
+        if got != times_vector(row.row) {
+            return Err(wrong_entry(inputs, row));
         }
     }
-
-    for (row, sum) in opened.rows.iter().zip(&sums) {
-        if let Some(column) = row
-            .values
-            .iter()
-            .zip(sum)
-            .position(|(got, want)| got != want)
-        {
-            return Err(WrongProduct::Entry {
-                row: row.row,
-                column: column as u32,
-            });
-        }
-    }
-    let mut left = Vec::new();
     for (row, got) in (0..inputs.n).zip(opened.product) {
-        inputs.left_row(row, &mut left);
-        let want = row_times(left.iter().map(|&a| i64::from(a)), &inner);
-        if Element::from_canonical(got.0) != Some(want) {
+        if Element::from_canonical(got.0) != Some(times_vector(row)) {
             return Err(WrongProduct::Row(row));
         }
     }
     Ok(())
+}
+
+/// The first wrong entry of a row that is known to be wrong.
+fn wrong_entry(inputs: &GemmInputs, row: &OpenedRow) -> WrongProduct {
+    let mut left = Vec::new();
+    inputs.left_row(row.row, &mut left);
+    let mut sums = vec![0_i32; inputs.n as usize];
+    let mut right = Vec::new();
+    for (l, a) in (0..inputs.k).zip(left) {
+        inputs.right_row(l, &mut right);
+        for (total, &b) in sums.iter_mut().zip(&right) {
+            *total += i32::from(a) * i32::from(b);
+        }
+    }
+    let mut columns = (0_u32..).zip(row.values.iter().zip(&sums));
+    match columns.find(|(_, (got, want))| got != want) {
+        Some((column, _)) => WrongProduct::Entry {
+            row: row.row,
+            column,
+        },
+        None => WrongProduct::Row(row.row),
+    }
 }
 
 fn check_form(
