@@ -217,6 +217,8 @@ pub struct VerifierConfig {
     pub level: Level,
     /// The least that holds for all of them, whatever a demand says.
     pub least_level: Level,
+    /// The most that a demand may ask for: `deep` keeps a machine up to 100 minutes at the service's cost.
+    pub most_level: Level,
 }
 
 /// Looking whether nodes in use can be reached.
@@ -381,6 +383,7 @@ pub fn defaults() -> serde_json::Value {
         "spending": { "gpus": 4_096, "open_holds": 500, "reservations": 2_000 },
         "verifier": {
             "boot_seconds": 2700, "verify_seconds": 600, "level": "standard", "least_level": "quick",
+            "most_level": "deep",
         },
         "reach": {
             "probe_seconds": 60,

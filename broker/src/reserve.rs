@@ -28,7 +28,7 @@ use crate::cooling::{self, CoolingDown};
 use crate::metrics;
 use crate::plan::{self, PlanError};
 use crate::quote::{self, QuoteError};
-use crate::verify;
+use crate::verify::{self, TooDeep};
 
 /// The longest name of a reservation. Units: characters.
 pub const NAME_CHARS: usize = 100;
@@ -109,6 +109,9 @@ pub enum ReserveError {
         /// How many there may be.
         most: u32,
     },
+    /// A deeper verification than may be asked for.
+    #[error(transparent)]
+    TooDeep(#[from] TooDeep),
     /// Machines that nobody could log in to.
     #[error("there is no SSH key to install; add one with POST /v1/ssh-keys")]
     NoSshKey,
@@ -273,7 +276,7 @@ async fn take(
         lines: quote.lines,
         gang: falls_as_one(&demand),
         ceiling,
-        verification: verify::level_of(broker, &demand),
+        verification: verify::level_of(broker, &demand)?,
         ssh_public_keys: ssh_keys(broker, whose.tenant, particulars.ssh_key_ids).await?,
         tags,
         attribution: particulars.attribution,

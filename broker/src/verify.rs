@@ -40,6 +40,7 @@ pub(crate) use clock::{GangClock, StepClock};
 use commit::commit;
 pub(crate) use gang::gang_seconds;
 pub use gang::measure_together;
+pub use level::TooDeep;
 pub(crate) use level::{level_of, verify_seconds};
 pub(crate) use recheck::{Permit, PermitError, permit};
 pub use refusal::StepRefusal;

@@ -177,7 +177,9 @@ impl From<ReserveError> for ApiError {
             E::NoSshKey => Self::no_ssh_key(said),
             E::TooManyLeases { .. } => Self::too_many_leases(said),
             E::AboveCeiling(_) => Self::above_ceiling(said),
-            E::Tags(_) | E::Name | E::WhichProject | E::EndTooEarly(_) => Self::invalid_body(said),
+            E::Tags(_) | E::Name | E::WhichProject | E::EndTooEarly(_) | E::TooDeep(_) => {
+                Self::invalid_body(said)
+            }
             E::TagsMissing(_) => Self::tags_required(said),
             E::UnknownProject(_) | E::UnknownSshKey(_) => Self::unknown_reference(said),
             E::Unknown(_) => Self::not_found(said),

@@ -6,11 +6,28 @@ use verifier::deadlines::whole;
 
 use crate::app::Broker;
 
+/// A demand asks for more than may be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a verification of level `{}` is not done here (`verifier.most_level`); ask for `{}` at most",
+    wanted.as_str(),
+    most.as_str()
+)]
+pub struct TooDeep {
+    wanted: Level,
+    most: Level,
+}
+
 /// How deeply the nodes of a demand prove themselves: as it says, and never less than is demanded of all.
-pub(crate) fn level_of(broker: &Broker, demand: &Demand) -> Level {
+///
+/// Errors: [`TooDeep`].
+pub(crate) fn level_of(broker: &Broker, demand: &Demand) -> Result<Level, TooDeep> {
     let config = &broker.config().verifier;
-    let wanted = demand.shared().verification.unwrap_or(config.level);
-    wanted.max(config.least_level)
+    let most = config.most_level;
+    match demand.shared().verification {
+        Some(wanted) if wanted > most => Err(TooDeep { wanted, most }),
+        wanted => Ok(wanted.unwrap_or(config.level).max(config.least_level)),
+    }
 }
 
 /// How long nodes may take to prove themselves alone. Units: seconds.

@@ -46,15 +46,18 @@ async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
         let stricter = |config: &mut broker::config::Config| {
             config.verifier.level = Level::Deep;
             config.verifier.least_level = Level::Standard;
+            config.verifier.most_level = Level::Standard;
         };
         scene.restart_as(stricter, |_| true).await;
-        for (wanted, proved) in [
-            (None, Level::Deep),
-            (Some("quick"), Level::Standard),
-            (Some("deep"), Level::Deep),
-        ] {
+        for (wanted, proved) in [(None, Level::Deep), (Some("quick"), Level::Standard)] {
             assert_eq!(proved_at(&scene, wanted).await.0, proved, "{wanted:?}");
         }
+        // Nor may anybody have it dig as deep as they like at the service's cost.
+        let mut demand = fleet(1);
+        demand["verification"] = json!("deep");
+        let refused = scene.try_hold(demand).await.expect_err("too deep");
+        let words = "`deep` is not done here (`verifier.most_level`); ask for `standard` at most";
+        assert!(refused.to_string().contains(words), "{refused}");
         scene.close().await;
     })
     .await;
