@@ -338,7 +338,7 @@ async fn made_elsewhere(broker: &Broker, whose: &Reach, shared: &str) -> Option<
 }
 
 /// How a tenant's plans are searched.
-fn options_of(own: Arc<OwnCapacity>, cooling: Arc<Cooling>) -> SearchOptions {
+pub(crate) fn options_of(own: Arc<OwnCapacity>, cooling: Arc<Cooling>) -> SearchOptions {
     SearchOptions {
         limit: CANDIDATES_KEPT,
         alternatives: true,

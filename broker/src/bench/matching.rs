@@ -11,6 +11,7 @@ mod reprice;
 mod requests;
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -22,6 +23,7 @@ use store::indexed_query::{IndexedOffer, IndexedOffers, IndexedQuestion};
 use ::market::demand::Demand;
 use ::market::offer::{Offer, Terms};
 
+use crate::plan::Question;
 use floors::{Columns, Scan, SortedIndex};
 pub use reprice::{Repriced, measure_reprice};
 use requests::{Expected, REQUESTS, Request, Requests, TOP};
@@ -112,6 +114,7 @@ pub async fn measure_match(
             None
         }
     };
+    notes.extend(plans::one_by_one(&scene)?);
     Ok(MatchFigures {
         offers,
         narrow_p50_us: narrow.micros(50),
@@ -183,6 +186,26 @@ impl Scene {
             );
         }
         Ok(expected)
+    }
+
+    /// Times a plan as the service makes it, for a tenant that has nothing of its own.
+    fn time_plans(&self, demand: &Demand) -> anyhow::Result<Times> {
+        let options = crate::plan::options_of(Arc::default(), Arc::default());
+        let held = Held::new();
+        let question = Question {
+            demand,
+            snapshot: &self.snapshot,
+            held: &held,
+            now: self.market.now(),
+            options: &options,
+            orderable_kept: crate::plan::ORDERABLE_KEPT,
+        };
+        let mut failed = None;
+        let times = times(&[question], |question| match question.answer() {
+            Ok(plan) => drop(black_box(plan)),
+            Err(error) => failed = Some(error),
+        });
+        failed.map_or(Ok(times), |error| Err(error.into()))
     }
 
     fn time_searches(&self, demands: &[Demand]) -> anyhow::Result<Times> {
