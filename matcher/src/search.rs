@@ -55,6 +55,9 @@ pub struct SearchOptions {
     pub orderable_only: bool,
     /// Whether it is looked up what fleets would cost with weights of other precisions.
     pub alternatives: bool,
+    /// Until when evidence of certifications must be valid at least, beside what the demand says: the
+    /// fleet of a hybrid demand begins after its run.
+    pub evidence_until: Option<DateTime<Utc>>,
     /// For how many of the best fleets requests are simulated, to see how long the slow ones wait.
     pub simulated: usize,
     /// Whether anything but the cost decides the order: what costs within a tenth of the cheapest ties
@@ -75,6 +78,7 @@ impl Default for SearchOptions {
             limit: 10,
             orderable_only: false,
             alternatives: false,
+            evidence_until: None,
             simulated: 0,
             ties: true,
             own: Arc::default(),
@@ -97,7 +101,8 @@ impl SearchOptions {
 /// Finds what satisfies a demand.
 ///
 /// Every offer of the snapshot is either eligible or counted under exactly one reason, the first
-/// that applies in the order of [`ReasonCode::ALL`]. The order of candidates is total: what costs
+/// that applies in the order of [`ReasonCode::ALL`]; that evidence ends before a run is predicted to
+/// be done is asked with the prediction. The order of candidates is total: what costs
 /// as much and is as sure goes by provider, SKU, place and offer id.
 /// Errors: [`MatchError`], for a demand that cannot be matched whatever is on sale.
 pub fn search(
@@ -143,6 +148,7 @@ pub fn search_within(
         among: Among::All,
         held,
         now,
+        ends_by: demand.ends_by(now),
         options,
         kind: demand.kind(),
         budget,
@@ -334,14 +340,20 @@ impl Query<'_> {
     }
 
     /// How each offer of a group would be taken, of which the first stands here; all but the cost
-    /// is the same for all of them.
-    pub(crate) fn fit_group(&self, snapshot: &Snapshot, first: RowId) -> Result<Fit, ReasonCode> {
+    /// is the same for all of them. `evidence_hours` are those of [`Filter::evidence_hours`].
+    pub(crate) fn fit_group(
+        &self,
+        snapshot: &Snapshot,
+        first: RowId,
+        evidence_hours: Option<f64>,
+    ) -> Result<Fit, ReasonCode> {
         match self {
             Self::Gpus(query) => Ok(query.fit(snapshot.price_at(first))),
-            Self::Train(_) => self.fit(&snapshot.row(first)),
+            Self::Train(_) => self.fit(&snapshot.row(first), evidence_hours),
             Self::Serve(query) => {
                 let row = snapshot.row(first);
-                known_node(&row).and_then(|(spec, gpus)| query.fit_any(&row, spec, gpus))
+                let (spec, gpus) = known_node(&row)?;
+                query.fit_any(&row, spec, gpus, evidence_hours)
             }
         }
     }
@@ -389,15 +401,18 @@ impl Query<'_> {
         Key { cost, ..fit.key }
     }
 
-    /// How the offer would be taken with the fewest nodes that will do.
-    pub(crate) fn fit(&self, row: &Row) -> Result<Fit, ReasonCode> {
+    /// How the offer would be taken with the fewest nodes that will do, within the
+    /// [`Filter::evidence_hours`] of its seller.
+    pub(crate) fn fit(&self, row: &Row, evidence_hours: Option<f64>) -> Result<Fit, ReasonCode> {
         match self {
             Self::Gpus(query) => Ok(query.fit(row.offer.price_per_node_hour)),
             Self::Train(query) => {
-                known_node(row).and_then(|(spec, gpus)| query.fit(row, spec, gpus))
+                let (spec, gpus) = known_node(row)?;
+                query.fit(row, spec, gpus, evidence_hours)
             }
             Self::Serve(query) => {
-                known_node(row).and_then(|(spec, gpus)| query.fit(row, spec, gpus))
+                let (spec, gpus) = known_node(row)?;
+                query.fit(row, spec, gpus, evidence_hours)
             }
         }
     }

@@ -223,7 +223,11 @@ impl ServeQuery {
 
     /// The same of a part of the load.
     pub(crate) fn need_of(&self, share: f64) -> u64 {
-        let parts = match self.load() {
+        self.need_of_load(self.load(), share)
+    }
+
+    fn need_of_load(&self, load: Load, share: f64) -> u64 {
+        let parts = match load {
             Load::RequestsPerSecond(rate) => rate * self.work.output_tokens,
             Load::Concurrency(count) => count,
             // Without a deadline one node will do, however long it takes.
@@ -237,14 +241,16 @@ impl ServeQuery {
         (parts * share * PARTS).ceil().max(1.0) as u64
     }
 
-    /// Finds what a node carries, and the nodes of a fleet of this offer alone.
+    /// Finds what a node carries, and the nodes of a fleet of this offer alone. A pile that nothing
+    /// else limits is done while the evidence of its seller lasts.
     pub(crate) fn fit(
         &self,
         row: &Row,
         spec: &'static GpuSpec,
         gpus_per_node: u32,
+        evidence_hours: Option<f64>,
     ) -> Result<Fit, ReasonCode> {
-        let fit = self.fit_any(row, spec, gpus_per_node)?;
+        let fit = self.fit_any(row, spec, gpus_per_node, evidence_hours)?;
         if fit.nodes > MAX_NODES {
             return Err(ReasonCode::NotEnoughNodes);
         }
@@ -258,12 +264,18 @@ impl ServeQuery {
         row: &Row,
         spec: &'static GpuSpec,
         gpus_per_node: u32,
+        evidence_hours: Option<f64>,
     ) -> Result<Fit, ReasonCode> {
         let node = self.node(&row.offer, spec, gpus_per_node)?;
         if matches!(self.asked, Load::Pile(_, Some(hours)) if hours <= 0.0) {
             return Err(ReasonCode::Deadline);
         }
-        let nodes = self.need().div_ceil(node.capacity);
+        let load = match self.load() {
+            // What was read of its seller says that it is valid when the pile starts.
+            Load::Pile(requests, None) => Load::Pile(requests, evidence_hours),
+            load => load,
+        };
+        let nodes = self.need_of_load(load, 1.0).div_ceil(node.capacity);
         let nodes = most_nodes(nodes as f64).unwrap_or(MAX_NODES + 1);
         let price = node_price_units(row).ok_or(ReasonCode::NoPrice)?;
         Ok(Fit {
