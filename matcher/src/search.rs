@@ -5,6 +5,7 @@
 //! copies are made for the candidates that are shown, for one example of each rejection (`tally`) and for
 //! what is asked of by name.
 
+mod alternatives;
 mod eligible;
 mod tally;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use market::capacity::OwnCapacity;
-use market::demand::{Demand, HybridDemand, Precision, ServeRealtimeDemand};
+use market::demand::{Demand, HybridDemand};
 use market::gpu::GpuSpec;
 use market::ids::OfferId;
 use market::money::{Money, Rate};
@@ -27,8 +28,7 @@ use crate::fleet_search::search_fleets;
 use crate::gpus::GpusQuery;
 use crate::hardware::TrainingClass;
 use crate::hybrid::{HybridSearch, search_hybrid};
-use crate::perf::serving::weight_format;
-use crate::plan::{Alternative, Plan};
+use crate::plan::Plan;
 use crate::ranking::Ranking;
 use crate::reason::ReasonCode;
 use crate::serve::{ServeFit, ServeQuery};
@@ -36,6 +36,8 @@ use crate::snapshot::{PartitionKey, Row, RowId, Snapshot};
 use crate::ties::settle;
 use crate::train::{TrainFit, TrainQuery, run_cost_units};
 use crate::walk::{HeldRows, walk};
+
+use self::alternatives::with_alternatives;
 
 pub(crate) use eligible::{Eligible, first_hour};
 pub(crate) use tally::Tally;
@@ -205,53 +207,6 @@ pub(crate) fn answer(query: &Query<'_>, filter: &Filter<'_>) -> Plan {
         alternatives: Vec::new(),
         hybrid: None,
     }
-}
-
-/// Adds what the best fleet would cost with weights of each other precision with which it costs less,
-/// planned at the same share of what copies can.
-fn with_alternatives(mut plan: Plan, demand: &Demand, filter: &Filter<'_>) -> Plan {
-    use Precision::{Bf16, Fp4, Fp8, Int4, Int8};
-    let (Demand::ServeRealtime(asked), Some(best)) = (demand, plan.candidates.first()) else {
-        return plan;
-    };
-    let options = SearchOptions {
-        limit: 1,
-        alternatives: false,
-        simulated: 0,
-        asked: Vec::new(),
-        ..filter.options.clone()
-    };
-    for weights in [Bf16, Fp8, Int8, Fp4, Int4] {
-        if weight_format(weights) == weight_format(asked.weights) {
-            continue;
-        }
-        let other = ServeQuery::of_realtime(&ServeRealtimeDemand {
-            weights,
-            ..asked.clone()
-        });
-        let Ok(other) = other else {
-            continue;
-        };
-        let share = best.facts.planned_share.unwrap_or(other.planned_share);
-        let query = Query::Serve(other.at_share(share));
-        let found = answer(&query, &filter.with(&options));
-        let Some(first) = found.candidates.into_iter().next() else {
-            continue;
-        };
-        let saved = best.cost_per_hour.units() - first.cost_per_hour.units();
-        if saved <= 0 {
-            continue;
-        }
-        plan.alternatives.push(Alternative {
-            weights,
-            price_usd_hour: first.cost_per_hour,
-            saves_usd_hour: Money::from_units(saved, best.cost_per_hour.currency()),
-            usd_per_million_tokens: first.facts.usd_per_million_tokens,
-            asked_usd_per_million_tokens: best.facts.usd_per_million_tokens,
-        });
-    }
-    plan.alternatives.sort_by_key(|other| other.price_usd_hour);
-    plan
 }
 
 /// The demand, made ready to be tested against offers.
