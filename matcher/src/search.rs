@@ -157,7 +157,7 @@ pub fn search_within(
     };
     let plan = answer(&query, &filter);
     Ok(if options.alternatives {
-        with_alternatives(plan, demand, &filter)
+        with_alternatives(plan, &query, &filter)
     } else {
         plan
     })

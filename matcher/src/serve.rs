@@ -172,6 +172,23 @@ impl ServeQuery {
         }
     }
 
+    /// The same with weights in another precision; `None` where none are served in it. A measured copy
+    /// stays that of the asked weights, beside what was predicted of these.
+    pub(crate) fn with_weights(&self, weights: Precision) -> Option<Self> {
+        let work = ServingWork {
+            weights: weight_format(weights)?,
+            ..self.work.clone()
+        };
+        Some(Self {
+            weights,
+            work,
+            nodes: RefCell::default(),
+            copies: RefCell::default(),
+            patient: RefCell::default(),
+            ..self.clone()
+        })
+    }
+
     /// The load, growth included.
     pub(crate) fn load(&self) -> Load {
         match self.asked {

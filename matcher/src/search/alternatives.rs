@@ -1,21 +1,24 @@
 //! What a fleet would cost with weights in another precision: shown beside a plan, never taken.
 
-use market::demand::{Demand, Precision, ServeRealtimeDemand};
+use market::demand::Precision;
 use market::money::Money;
 
 use super::{Query, SearchOptions, answer};
 use crate::filter::Filter;
 use crate::perf::serving::weight_format;
 use crate::plan::{Alternative, Plan};
-use crate::serve::ServeQuery;
 
 /// Adds what the best fleet would cost with weights of each other precision with which it costs less,
-/// planned at the same share of what copies can.
-pub(super) fn with_alternatives(mut plan: Plan, demand: &Demand, filter: &Filter<'_>) -> Plan {
+/// planned at the same share of what copies can. What was measured is of the weights that are asked
+/// for, and its factor holds for the others too: it is of the tenant's own software.
+pub(super) fn with_alternatives(mut plan: Plan, query: &Query<'_>, filter: &Filter<'_>) -> Plan {
     use Precision::{Bf16, Fp4, Fp8, Int4, Int8};
-    let (Demand::ServeRealtime(asked), Some(best)) = (demand, plan.candidates.first()) else {
+    let (Query::Serve(asked), Some(best)) = (query, plan.candidates.first()) else {
         return plan;
     };
+    if asked.is_pile() {
+        return plan;
+    }
     let options = SearchOptions {
         limit: 1,
         alternatives: false,
@@ -27,11 +30,7 @@ pub(super) fn with_alternatives(mut plan: Plan, demand: &Demand, filter: &Filter
         if weight_format(weights) == weight_format(asked.weights) {
             continue;
         }
-        let other = ServeQuery::of_realtime(&ServeRealtimeDemand {
-            weights,
-            ..asked.clone()
-        });
-        let Ok(other) = other else {
+        let Some(other) = asked.with_weights(weights) else {
             continue;
         };
         let share = best.facts.planned_share.unwrap_or(other.planned_share);
