@@ -253,7 +253,7 @@ async fn take(
     tags.extend(particulars.tags);
     check_tags(&tags)?;
     carries_required(broker, whose.tenant, &tags, Some(&particulars.attribution)).await?;
-    let wanted_until = shared.window.and_then(|window| window.ends_by(now));
+    let wanted_until = demand.ends_by(now);
     let sellers = quote.lines.iter().map(|line| &line.offer.provider);
     on_record::check(broker, &demand, sellers, wanted_until.unwrap_or(now))?;
     let offers = quote.lines.iter().map(|line| line.offer.offer_id);

@@ -339,4 +339,23 @@ impl Demand {
             Self::Hybrid(demand) => demand.shared(),
         }
     }
+
+    /// By when its work must be done, where it says so.
+    #[must_use]
+    pub const fn deadline(&self) -> Option<DateTime<Utc>> {
+        match self {
+            Self::Train(demand) => demand.deadline,
+            Self::ServeBatch(demand) => demand.deadline,
+            Self::Gpus(_) | Self::ServeRealtime(_) | Self::Hybrid(_) => None,
+        }
+    }
+
+    /// The latest that capacity set aside at `held_at` can end: with its window, and where that is
+    /// open when its work must be done; `None`: the end is open.
+    #[must_use]
+    pub fn ends_by(&self, held_at: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let window = self.shared().window;
+        let by_window = window.and_then(|window| window.ends_by(held_at));
+        by_window.or_else(|| self.deadline())
+    }
 }

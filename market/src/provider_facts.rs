@@ -162,6 +162,19 @@ impl Policy {
         }
         Ok(())
     }
+
+    /// The last second in which all certifications that are asked for are valid by what is on record
+    /// of a provider; `None` where none is asked for, or one is lacking.
+    #[must_use]
+    pub fn evidence_lasts(&self, facts: Option<&ProviderFacts>) -> Option<DateTime<Utc>> {
+        let mut last: Option<NaiveDate> = None;
+        for name in &self.certifications {
+            let until = facts?.longest(name)?.valid_until;
+            last = Some(last.map_or(until, |last| last.min(until)));
+        }
+        // Every day has this second.
+        Some(last?.and_hms_opt(23, 59, 59)?.and_utc())
+    }
 }
 
 impl ProviderFacts {

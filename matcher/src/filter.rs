@@ -31,6 +31,8 @@ pub(crate) struct Filter<'a> {
     pub(crate) among: Among<'a>,
     pub(crate) held: &'a Held,
     pub(crate) now: DateTime<Utc>,
+    /// The latest that what is taken can end, as far as the demand says.
+    pub(crate) ends_by: Option<DateTime<Utc>>,
     pub(crate) options: &'a SearchOptions,
     pub(crate) kind: DemandKind,
     /// The work that may still be spent on the plan.
@@ -43,6 +45,15 @@ pub(crate) struct Seller<'a> {
     view: Option<&'a ProviderView>,
     /// Why nothing is taken of it, whatever it is.
     refused: Option<ReasonCode>,
+    /// How long its evidence lasts, where that limits how long work may take.
+    evidence_hours: Option<f64>,
+}
+
+impl Seller<'_> {
+    /// As [`Filter::evidence_hours`] has it.
+    pub(crate) const fn evidence_hours(&self) -> Option<f64> {
+        self.evidence_hours
+    }
 }
 
 /// How old the offers of a group are, by their provider's limit.
@@ -94,6 +105,7 @@ impl<'a> Filter<'a> {
             among: self.among,
             held: self.held,
             now: self.now,
+            ends_by: self.ends_by,
             options,
             kind: self.kind,
             budget: self.budget,
@@ -118,7 +130,11 @@ impl<'a> Filter<'a> {
             let holds = quarantine.is_some_and(|quarantine| self.now < quarantine.until);
             holds.then_some(ReasonCode::Quarantined)
         };
-        Seller { view, refused }
+        Seller {
+            view,
+            refused,
+            evidence_hours: self.evidence_hours(view),
+        }
     }
 
     /// Whether offers of a group may be taken at all if they are not too old, whatever they are
@@ -149,20 +165,46 @@ impl<'a> Filter<'a> {
         })
     }
 
+    /// When what is taken starts.
+    pub(crate) fn starts_at(&self) -> DateTime<Utc> {
+        let earliest = self.shared.window.and_then(|window| window.start_earliest);
+        earliest.map_or(self.now, |start| start.max(self.now))
+    }
+
     /// Whether a provider is, by what is on record of it, what the policy asks for as long as the
-    /// capacity may be wanted.
+    /// capacity may be wanted. Where the demand does not say how long that is, work that ends by
+    /// itself must also be done within [`Self::evidence_hours`].
     pub(crate) fn check_facts<'f>(
         &'f self,
         view: Option<&'f ProviderView>,
     ) -> Result<(), FactsLack<'f>> {
-        let Some(policy) = self.shared.policy else {
-            return Ok(());
-        };
-        let end = self
-            .shared
-            .window
-            .and_then(|window| window.ends_by(self.now));
-        policy.check_facts(view.map(|view| &view.facts), end.unwrap_or(self.now))
+        let end = self.ends_by.unwrap_or_else(|| self.starts_at());
+        let until = self.options.evidence_until.map_or(end, |at| at.max(end));
+        self.check_facts_until(view, until)
+    }
+
+    /// The same for a time until which it is wanted.
+    pub(crate) fn check_facts_until<'f>(
+        &'f self,
+        view: Option<&'f ProviderView>,
+        until: DateTime<Utc>,
+    ) -> Result<(), FactsLack<'f>> {
+        match self.shared.policy {
+            Some(policy) => policy.check_facts(view.map(|view| &view.facts), until),
+            None => Ok(()),
+        }
+    }
+
+    /// For how long from its start work may be done at a provider whose evidence ends, where the demand
+    /// does not say when the capacity ends. Units: hours; `None` where nothing limits it.
+    pub(crate) fn evidence_hours(&self, view: Option<&ProviderView>) -> Option<f64> {
+        if self.ends_by.is_some() {
+            // To that end it is valid, and no work is planned beyond.
+            return None;
+        }
+        let policy = self.shared.policy?;
+        let last = policy.evidence_lasts(view.map(|view| &view.facts))?;
+        Some((last - self.starts_at()).num_seconds() as f64 / 3_600.0)
     }
 
     fn allows_tenancy(&self, tenancy: Tenancy) -> bool {

@@ -205,10 +205,14 @@ pub fn search_hybrid(
 ) -> Result<Plan, MatchError> {
     let train_demand = bill::train_in_time(demand);
     let train = search_half(&Demand::Train(train_demand.clone()), search.options, &find)?;
+    let reckoning = Reckoning::new(demand, search.snapshot, search.now, &train.candidates)?;
     let serve_demand = serve_after(demand, search.now, &train.candidates);
-    let serve = search_half(&serve_demand.clone().into(), search.options, &find)?;
+    let serve_options = SearchOptions {
+        evidence_until: reckoning.fleets_end_after(),
+        ..search.options.clone()
+    };
+    let serve = search_half(&serve_demand.clone().into(), &serve_options, &find)?;
     let (mut runs, mut fleets) = (train.candidates, serve.candidates);
-    let reckoning = Reckoning::new(demand, search.now, &runs)?;
 
     let plain = reckoning.cheapest_plain(&fleets);
     let found = baselines(search, &reckoning, &train_demand, &serve_demand, plain);

@@ -341,6 +341,22 @@ mod tests {
     }
 
     #[test]
+    fn every_known_model_may_be_given_by_its_shape_even_where_each_head_keeps_its_own_keys() {
+        for row in MODELS.iter() {
+            let shape = serde_json::json!({
+                "kind": "train", "tokens": 5,
+                "model": {
+                    "params_total_b": row.params_total_b, "params_active_b": row.params_active_b,
+                    "layers": row.layers, "hidden": row.hidden, "kv_heads": row.heads,
+                    "head_dim": row.head_dim,
+                },
+            });
+            let demand: market::demand::Demand = serde_json::from_value(shape).expect("a demand");
+            assert_eq!(demand.check(crate::samples::now()), Ok(()), "{}", row.model);
+        }
+    }
+
+    #[test]
     fn a_repository_is_named_without_the_remark_that_follows_it() {
         for (name, repository) in [
             ("DeepSeek V3", Some("deepseek-ai/DeepSeek-V3")),

@@ -5,6 +5,7 @@
 //! copies are made for the candidates that are shown, for one example of each rejection (`tally`) and for
 //! what is asked of by name.
 
+mod alternatives;
 mod eligible;
 mod tally;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use market::capacity::OwnCapacity;
-use market::demand::{Demand, HybridDemand, Precision, ServeRealtimeDemand};
+use market::demand::{Demand, HybridDemand};
 use market::gpu::GpuSpec;
 use market::ids::OfferId;
 use market::money::{Money, Rate};
@@ -27,8 +28,7 @@ use crate::fleet_search::search_fleets;
 use crate::gpus::GpusQuery;
 use crate::hardware::TrainingClass;
 use crate::hybrid::{HybridSearch, search_hybrid};
-use crate::perf::serving::weight_format;
-use crate::plan::{Alternative, Plan};
+use crate::plan::Plan;
 use crate::ranking::Ranking;
 use crate::reason::ReasonCode;
 use crate::serve::{ServeFit, ServeQuery};
@@ -36,6 +36,8 @@ use crate::snapshot::{PartitionKey, Row, RowId, Snapshot};
 use crate::ties::settle;
 use crate::train::{TrainFit, TrainQuery, run_cost_units};
 use crate::walk::{HeldRows, walk};
+
+use self::alternatives::with_alternatives;
 
 pub(crate) use eligible::{Eligible, first_hour};
 pub(crate) use tally::Tally;
@@ -58,6 +60,9 @@ pub struct SearchOptions {
     pub orderable_only: bool,
     /// Whether it is looked up what fleets would cost with weights of other precisions.
     pub alternatives: bool,
+    /// Until when evidence of certifications must be valid at least, beside what the demand says: the
+    /// fleet of a hybrid demand begins after its run.
+    pub evidence_until: Option<DateTime<Utc>>,
     /// For how many of the best fleets requests are simulated, to see how long the slow ones wait.
     pub simulated: usize,
     /// Whether anything but the cost decides the order: what costs within a tenth of the cheapest ties
@@ -80,6 +85,7 @@ impl Default for SearchOptions {
             limit: 10,
             orderable_only: false,
             alternatives: false,
+            evidence_until: None,
             simulated: 0,
             ties: true,
             own: Arc::default(),
@@ -103,7 +109,8 @@ impl SearchOptions {
 /// Finds what satisfies a demand.
 ///
 /// Every offer of the snapshot is either eligible or counted under exactly one reason, the first
-/// that applies in the order of [`ReasonCode::ALL`]. The order of candidates is total: what costs
+/// that applies in the order of [`ReasonCode::ALL`]; that evidence ends before a run is predicted to
+/// be done is asked with the prediction. The order of candidates is total: what costs
 /// as much and is as sure goes by provider, SKU, place and offer id.
 /// Errors: [`MatchError`], for a demand that cannot be matched whatever is on sale.
 pub fn search(
@@ -149,13 +156,14 @@ pub fn search_within(
         among: Among::All,
         held,
         now,
+        ends_by: demand.ends_by(now),
         options,
         kind: demand.kind(),
         budget,
     };
     let plan = answer(&query, &filter);
     Ok(if options.alternatives {
-        with_alternatives(plan, demand, &filter)
+        with_alternatives(plan, &query, &filter)
     } else {
         plan
     })
@@ -205,53 +213,6 @@ pub(crate) fn answer(query: &Query<'_>, filter: &Filter<'_>) -> Plan {
         alternatives: Vec::new(),
         hybrid: None,
     }
-}
-
-/// Adds what the best fleet would cost with weights of each other precision with which it costs less,
-/// planned at the same share of what copies can.
-fn with_alternatives(mut plan: Plan, demand: &Demand, filter: &Filter<'_>) -> Plan {
-    use Precision::{Bf16, Fp4, Fp8, Int4, Int8};
-    let (Demand::ServeRealtime(asked), Some(best)) = (demand, plan.candidates.first()) else {
-        return plan;
-    };
-    let options = SearchOptions {
-        limit: 1,
-        alternatives: false,
-        simulated: 0,
-        asked: Vec::new(),
-        ..filter.options.clone()
-    };
-    for weights in [Bf16, Fp8, Int8, Fp4, Int4] {
-        if weight_format(weights) == weight_format(asked.weights) {
-            continue;
-        }
-        let other = ServeQuery::of_realtime(&ServeRealtimeDemand {
-            weights,
-            ..asked.clone()
-        });
-        let Ok(other) = other else {
-            continue;
-        };
-        let share = best.facts.planned_share.unwrap_or(other.planned_share);
-        let query = Query::Serve(other.at_share(share));
-        let found = answer(&query, &filter.with(&options));
-        let Some(first) = found.candidates.into_iter().next() else {
-            continue;
-        };
-        let saved = best.cost_per_hour.units() - first.cost_per_hour.units();
-        if saved <= 0 {
-            continue;
-        }
-        plan.alternatives.push(Alternative {
-            weights,
-            price_usd_hour: first.cost_per_hour,
-            saves_usd_hour: Money::from_units(saved, best.cost_per_hour.currency()),
-            usd_per_million_tokens: first.facts.usd_per_million_tokens,
-            asked_usd_per_million_tokens: best.facts.usd_per_million_tokens,
-        });
-    }
-    plan.alternatives.sort_by_key(|other| other.price_usd_hour);
-    plan
 }
 
 /// The demand, made ready to be tested against offers.
@@ -340,14 +301,20 @@ impl Query<'_> {
     }
 
     /// How each offer of a group would be taken, of which the first stands here; all but the cost
-    /// is the same for all of them.
-    pub(crate) fn fit_group(&self, snapshot: &Snapshot, first: RowId) -> Result<Fit, ReasonCode> {
+    /// is the same for all of them. `evidence_hours` are those of [`Filter::evidence_hours`].
+    pub(crate) fn fit_group(
+        &self,
+        snapshot: &Snapshot,
+        first: RowId,
+        evidence_hours: Option<f64>,
+    ) -> Result<Fit, ReasonCode> {
         match self {
             Self::Gpus(query) => Ok(query.fit(snapshot.price_at(first))),
-            Self::Train(_) => self.fit(&snapshot.row(first)),
+            Self::Train(_) => self.fit(&snapshot.row(first), evidence_hours),
             Self::Serve(query) => {
                 let row = snapshot.row(first);
-                known_node(&row).and_then(|(spec, gpus)| query.fit_any(&row, spec, gpus))
+                let (spec, gpus) = known_node(&row)?;
+                query.fit_any(&row, spec, gpus, evidence_hours)
             }
         }
     }
@@ -395,15 +362,18 @@ impl Query<'_> {
         Key { cost, ..fit.key }
     }
 
-    /// How the offer would be taken with the fewest nodes that will do.
-    pub(crate) fn fit(&self, row: &Row) -> Result<Fit, ReasonCode> {
+    /// How the offer would be taken with the fewest nodes that will do, within the
+    /// [`Filter::evidence_hours`] of its seller.
+    pub(crate) fn fit(&self, row: &Row, evidence_hours: Option<f64>) -> Result<Fit, ReasonCode> {
         match self {
             Self::Gpus(query) => Ok(query.fit(row.offer.price_per_node_hour)),
             Self::Train(query) => {
-                known_node(row).and_then(|(spec, gpus)| query.fit(row, spec, gpus))
+                let (spec, gpus) = known_node(row)?;
+                query.fit(row, spec, gpus, evidence_hours)
             }
             Self::Serve(query) => {
-                known_node(row).and_then(|(spec, gpus)| query.fit(row, spec, gpus))
+                let (spec, gpus) = known_node(row)?;
+                query.fit(row, spec, gpus, evidence_hours)
             }
         }
     }

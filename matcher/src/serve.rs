@@ -2,34 +2,38 @@
 //! wanted latency, and the nodes that carry the load.
 //!
 //! A copy of the model stays inside one node. Its width is the one with which a node carries most;
-//! of two that carry the same, the narrower. Offers of one shape are predicted once. Which offers
-//! make the cheapest fleet together is settled in `fleet_search`.
+//! of two that carry the same, the narrower (`node`). Where a copy was measured, all are as fast as
+//! that one (`copy`). Offers of one shape are predicted once. Which offers make the cheapest fleet
+//! together is settled in `fleet_search`.
 //!
 //! A pile of requests knows no latency and may be interrupted: spot and on demand are both taken,
 //! and what ranks is the cost of the whole pile, not of an hour.
+
+mod copy;
+mod node;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use market::demand::{
-    LatencyObjective, Precision, ServeBatchDemand, ServeCalibration, ServeRealtimeDemand, Survive,
-};
+use market::demand::{LatencyObjective, Precision, ServeBatchDemand, ServeRealtimeDemand, Survive};
 use market::gpu::GpuSpec;
-use market::offer::{Offer, Terms};
+use market::offer::Terms;
 
 use crate::MatchError;
 use crate::hardware::TrainingClass;
 use crate::models::ModelFigures;
 use crate::network::Users;
 use crate::perf::calibration::Calibration;
-use crate::perf::chip::Chip;
 use crate::perf::constants::{Constants, InferenceConstants};
 use crate::perf::replica::{CacheFormat, CannotServe, WeightFormat};
-use crate::perf::serving::{Replica, ServingWork, cache_format, doublings, weight_format};
+use crate::perf::serving::{Replica, ServingWork, cache_format, weight_format};
 use crate::reason::ReasonCode;
 use crate::search::{Figures, Fit, Key, MAX_NODES, most_nodes, node_price_units};
 use crate::snapshot::Row;
+
+use self::copy::calibration;
+pub(crate) use self::node::ServeFit;
 
 /// The share of its throughput that a fleet for a rate of requests is planned to run at at first: the
 /// rest is the warm buffer that keeps queues short.
@@ -81,19 +85,6 @@ pub(crate) enum Load {
     Concurrency(f64),
     /// Requests that wait to be answered, and the hours until they must be.
     Pile(f64, Option<f64>),
-}
-
-/// What one node of an offer carries.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct ServeFit {
-    /// One copy of the model.
-    pub(crate) replica: Replica,
-    /// Copies on each node.
-    pub(crate) replicas_per_node: u32,
-    /// The share of the load that a node carries, in the parts of [`ServeQuery::need`].
-    pub(crate) capacity: u64,
-    /// The round trip to the users that the percentile is of. Units: milliseconds.
-    pub(crate) network_ms: Option<f64>,
 }
 
 impl ServeQuery {
@@ -181,6 +172,23 @@ impl ServeQuery {
         }
     }
 
+    /// The same with weights in another precision; `None` where none are served in it. A measured copy
+    /// stays that of the asked weights, beside what was predicted of these.
+    pub(crate) fn with_weights(&self, weights: Precision) -> Option<Self> {
+        let work = ServingWork {
+            weights: weight_format(weights)?,
+            ..self.work.clone()
+        };
+        Some(Self {
+            weights,
+            work,
+            nodes: RefCell::default(),
+            copies: RefCell::default(),
+            patient: RefCell::default(),
+            ..self.clone()
+        })
+    }
+
     /// The load, growth included.
     pub(crate) fn load(&self) -> Load {
         match self.asked {
@@ -223,7 +231,11 @@ impl ServeQuery {
 
     /// The same of a part of the load.
     pub(crate) fn need_of(&self, share: f64) -> u64 {
-        let parts = match self.load() {
+        self.need_of_load(self.load(), share)
+    }
+
+    fn need_of_load(&self, load: Load, share: f64) -> u64 {
+        let parts = match load {
             Load::RequestsPerSecond(rate) => rate * self.work.output_tokens,
             Load::Concurrency(count) => count,
             // Without a deadline one node will do, however long it takes.
@@ -237,14 +249,16 @@ impl ServeQuery {
         (parts * share * PARTS).ceil().max(1.0) as u64
     }
 
-    /// Finds what a node carries, and the nodes of a fleet of this offer alone.
+    /// Finds what a node carries, and the nodes of a fleet of this offer alone. A pile that nothing
+    /// else limits is done while the evidence of its seller lasts.
     pub(crate) fn fit(
         &self,
         row: &Row,
         spec: &'static GpuSpec,
         gpus_per_node: u32,
+        evidence_hours: Option<f64>,
     ) -> Result<Fit, ReasonCode> {
-        let fit = self.fit_any(row, spec, gpus_per_node)?;
+        let fit = self.fit_any(row, spec, gpus_per_node, evidence_hours)?;
         if fit.nodes > MAX_NODES {
             return Err(ReasonCode::NotEnoughNodes);
         }
@@ -258,12 +272,18 @@ impl ServeQuery {
         row: &Row,
         spec: &'static GpuSpec,
         gpus_per_node: u32,
+        evidence_hours: Option<f64>,
     ) -> Result<Fit, ReasonCode> {
         let node = self.node(&row.offer, spec, gpus_per_node)?;
         if matches!(self.asked, Load::Pile(_, Some(hours)) if hours <= 0.0) {
             return Err(ReasonCode::Deadline);
         }
-        let nodes = self.need().div_ceil(node.capacity);
+        let load = match self.load() {
+            // What was read of its seller says that it is valid when the pile starts.
+            Load::Pile(requests, None) => Load::Pile(requests, evidence_hours),
+            load => load,
+        };
+        let nodes = self.need_of_load(load, 1.0).div_ceil(node.capacity);
         let nodes = most_nodes(nodes as f64).unwrap_or(MAX_NODES + 1);
         let price = node_price_units(row).ok_or(ReasonCode::NoPrice)?;
         Ok(Fit {
@@ -287,143 +307,6 @@ impl ServeQuery {
         let hour = i128::from(node_price_units) * i128::from(nodes);
         (self.pile_hours(node, nodes)).map_or(hour, |hours| (hour as f64 * hours) as i128)
     }
-
-    /// What one node carries.
-    pub(crate) fn node(
-        &self,
-        offer: &Offer,
-        spec: &'static GpuSpec,
-        gpus_per_node: u32,
-    ) -> Result<ServeFit, ReasonCode> {
-        let network_ms = self.network_ms(offer);
-        // It bears on what a node carries only where the time to the first token is limited. In
-        // whole milliseconds, rounded up, many places are one shape.
-        let limited = self.work.latency.first_token_ms.and(network_ms);
-        let taken_ms = limited.map_or(0, |ms| ms.ceil() as u32);
-        let shape = (spec.canonical.as_str(), gpus_per_node, taken_ms);
-        let known = self.nodes.borrow().get(&shape).copied();
-        let found = known.unwrap_or_else(|| {
-            let found = self.node_of(spec, gpus_per_node, taken_ms);
-            self.nodes.borrow_mut().insert(shape, found);
-            found
-        });
-        found.map(|node| ServeFit { network_ms, ..node })
-    }
-
-    /// The round trip to the users that the percentile is of. Units: milliseconds.
-    pub(crate) fn network_ms(&self, offer: &Offer) -> Option<f64> {
-        self.network_ms_of(offer, self.percentile())
-    }
-
-    /// The round trip that so many percent of the users have at most. Units: milliseconds.
-    pub(crate) fn network_ms_of(&self, offer: &Offer, percentile: f64) -> Option<f64> {
-        let users = self.users.as_ref()?;
-        Some(users.round_trip_ms(offer, percentile))
-    }
-
-    fn node_of(
-        &self,
-        spec: &'static GpuSpec,
-        gpus_per_node: u32,
-        network_ms: u32,
-    ) -> Result<ServeFit, ReasonCode> {
-        if !has_rate(spec, self.weights) {
-            return Err(ReasonCode::Precision);
-        }
-        let chip = Chip::of_spec(spec).ok_or(ReasonCode::Precision)?;
-        let network_seconds = f64::from(network_ms) / 1e3;
-        let mut copies = self.copies.borrow_mut();
-        let mut best: Result<ServeFit, ReasonCode> = Err(ReasonCode::Memory);
-        for gpus in doublings(gpus_per_node) {
-            let shape = (spec.canonical.as_str(), gpus, network_ms);
-            let copy = copies.entry(shape);
-            match *copy.or_insert_with(|| self.replica(&chip, spec, gpus, network_seconds)) {
-                Ok(replica) => {
-                    let replicas_per_node = gpus_per_node / gpus;
-                    let capacity = self.capacity(&replica, replicas_per_node);
-                    if capacity > best.map_or(0, |best| best.capacity) {
-                        best = Ok(ServeFit {
-                            replica,
-                            replicas_per_node,
-                            capacity,
-                            network_ms: None,
-                        });
-                    }
-                }
-                Err(CannotServe::TooSlow) if best.is_err() => best = Err(ReasonCode::Latency),
-                Err(_) => {}
-            }
-        }
-        best
-    }
-
-    /// How many times as fast as predicted the measured copy was.
-    pub(crate) fn speed(&self) -> f64 {
-        (self.calibration.as_ref()).map_or(1.0, Calibration::factor)
-    }
-
-    /// One copy as fast as the measured one: limits are held against the prediction in its own
-    /// time, which runs by the factor faster.
-    fn replica(
-        &self,
-        chip: &Chip,
-        spec: &'static GpuSpec,
-        gpus: u32,
-        network_seconds: f64,
-    ) -> Result<Replica, CannotServe> {
-        let speed = self.speed();
-        let stretched = |ms: Option<f64>| ms.map(|ms| ms * speed);
-        let work = |first_token_ms: Option<f64>| ServingWork {
-            latency: LatencyObjective {
-                first_token_ms,
-                per_token_ms: stretched(self.work.latency.per_token_ms),
-                ..self.work.latency.clone()
-            },
-            ..self.work.clone()
-        };
-        let mut known = self.patient.borrow_mut();
-        let patient = known.entry((spec.canonical.as_str(), gpus));
-        let patient =
-            *patient.or_insert_with(|| work(None).replica(self.constants, chip, gpus, 0.0));
-        let limited = work(stretched(self.work.latency.first_token_ms));
-        let network_seconds = network_seconds * speed;
-        let limit = limited.first_token_limit(network_seconds);
-        // A limit that the best copy meets without one changes nothing, since with one no copy is
-        // better; and what is too large or too slow without is so with one.
-        let replica = match patient {
-            Ok(copy) if limit.is_some_and(|limit| copy.first_token_seconds > limit) => {
-                limited.replica(self.constants, chip, gpus, network_seconds)
-            }
-            other => other,
-        }?;
-        Ok(Replica {
-            tokens_per_second: replica.tokens_per_second * speed,
-            first_token_seconds: replica.first_token_seconds / speed,
-            per_token_seconds: replica.per_token_seconds / speed,
-            ..replica
-        })
-    }
-
-    /// What the copies on a node carry, rounded down.
-    ///
-    /// By Little's law the requests in flight are those that come in times the time each takes, so
-    /// a rate of requests needs tokens per second, and a number in flight needs places in batches.
-    fn capacity(&self, replica: &Replica, replicas_per_node: u32) -> u64 {
-        let each = match self.asked {
-            Load::Concurrency(_) => replica.batch.floor(),
-            Load::RequestsPerSecond(_) | Load::Pile(..) => replica.tokens_per_second,
-        };
-        (each * self.planned_share * PARTS * f64::from(replicas_per_node)) as u64
-    }
-}
-
-fn calibration(
-    copy: Option<&ServeCalibration>,
-    work: &ServingWork,
-    constants: &InferenceConstants,
-) -> Result<Option<Calibration>, MatchError> {
-    copy.map(|copy| Calibration::of_copy(work, constants, copy))
-        .transpose()
 }
 
 fn weights(precision: Precision) -> Result<WeightFormat, MatchError> {
@@ -439,19 +322,6 @@ const fn not_served(precision: Precision) -> MatchError {
         work: "serving",
         precision,
     }
-}
-
-/// Whether a rate is published for products of weights of this precision. Integers are unpacked to
-/// 16 bits before they are multiplied.
-fn has_rate(spec: &GpuSpec, weights: Precision) -> bool {
-    match weights {
-        Precision::Bf16 => spec.bf16_tflops_dense,
-        Precision::Fp16 | Precision::Int8 | Precision::Int4 => spec.fp16_tflops_dense,
-        Precision::Fp8 => spec.fp8_tflops_dense,
-        Precision::Fp4 => spec.fp4_tflops_dense,
-        Precision::Fp32 => None,
-    }
-    .is_some()
 }
 
 #[cfg(test)]

@@ -49,13 +49,16 @@ pub(crate) struct TrainQuery<'a> {
     allow_ethernet: bool,
     /// What is predicted already; offers of one shape differ in price alone.
     runs: RefCell<HashMap<Shape, Option<Run>>>,
-    /// By shape and the most nodes: the runs that are cheaper on ever more nodes.
-    curves: RefCell<HashMap<Shape, Rc<[Run]>>>,
+    /// The runs that are cheaper on ever more nodes.
+    curves: RefCell<HashMap<Curve, Rc<[Run]>>>,
 }
 
 /// What a prediction depends on: GPU, GPUs of a node, nodes, and of what joins them whether it is
 /// RDMA and its rate, which one node does not use. Several names are one fabric.
 type Shape = (&'static str, u32, u32, bool, Option<u64>);
+
+/// What a curve depends on: the shape with the most nodes, and the bits of the hours it has.
+type Curve = (Shape, u64);
 
 fn shape(spec: &'static GpuSpec, gpus_per_node: u32, nodes: u32, internode: Internode) -> Shape {
     let rate = net_bytes_per_second(internode, gpus_per_node).to_bits();
@@ -79,6 +82,8 @@ pub(crate) struct TrainFit {
     machine: Machine,
     /// The most nodes that were tried; nothing where the tenant settled their number.
     at_most: Option<u32>,
+    /// In how many hours the run must be done.
+    within_hours: f64,
 }
 
 /// The machine that a run stands on, whatever it costs and however many there are.
@@ -176,12 +181,14 @@ impl<'a> TrainQuery<'a> {
     }
 
     /// How the offer is taken with as many nodes as the tenant settled, else with the fewest that
-    /// hold the model and finish in time; [`TrainQuery::larger`] has what more nodes come to.
+    /// hold the model and finish in time; [`TrainQuery::larger`] has what more nodes come to. Where
+    /// nothing else says when it must be done, that is while the evidence of its seller lasts.
     pub(crate) fn fit(
         &self,
         row: &Row,
         spec: &'static GpuSpec,
         gpus_per_node: u32,
+        evidence_hours: Option<f64>,
     ) -> Result<Fit, ReasonCode> {
         let offer = &row.offer;
         let peak = peak_tflops(spec, self.demand.precision).ok_or(ReasonCode::Precision)?;
@@ -203,8 +210,14 @@ impl<'a> TrainQuery<'a> {
         if at_least > 1 {
             gang?;
         }
-        if self.within_hours() <= 0.0 {
-            return Err(ReasonCode::Deadline);
+        let within_hours = self.hours_available.or(evidence_hours);
+        let within_hours = within_hours.unwrap_or(f64::INFINITY);
+        let too_late = match (self.hours_available, evidence_hours) {
+            (None, Some(_)) => ReasonCode::Certification,
+            _ => ReasonCode::Deadline,
+        };
+        if within_hours <= 0.0 {
+            return Err(too_late);
         }
         let machine = Machine {
             spec,
@@ -218,17 +231,17 @@ impl<'a> TrainQuery<'a> {
         };
         let (run, at_most) = if settled.is_some() {
             let run = run_at_least()?;
-            if !run.hours.is_finite() || run.hours > self.within_hours() {
-                return Err(ReasonCode::Deadline);
+            if !run.hours.is_finite() || run.hours > within_hours {
+                return Err(too_late);
             }
             (run, None)
         } else {
             let at_most = if gang.is_ok() { MAX_NODES } else { 1 };
-            let curve = self.curve(&machine, at_least, at_most);
+            let curve = self.curve(&machine, at_least, at_most, within_hours);
             let Some(run) = curve.first() else {
                 run_at_least()?;
                 gang?;
-                return Err(ReasonCode::Deadline);
+                return Err(too_late);
             };
             (*run, Some(at_most))
         };
@@ -240,13 +253,15 @@ impl<'a> TrainQuery<'a> {
             memory,
             machine,
             at_most,
+            within_hours,
         };
         Ok(self.fit_of(train, run_cost_units(row.rate, run.gpu_hours())))
     }
 
     /// The next larger number of nodes on which the run costs less; `None` where none does.
     pub(crate) fn larger(&self, train: &TrainFit) -> Option<Fit> {
-        let curve = self.curve(&train.machine, train.nodes_for_memory, train.at_most?);
+        let (at_least, at_most) = (train.nodes_for_memory, train.at_most?);
+        let curve = self.curve(&train.machine, at_least, at_most, train.within_hours);
         let run = curve.iter().find(|run| run.gpus > train.run.gpus)?;
         let train = TrainFit {
             run: *run,
@@ -266,7 +281,13 @@ impl<'a> TrainQuery<'a> {
     }
 
     /// The runs in time that cost less on ever more nodes of this kind.
-    fn curve(&self, machine: &Machine, at_least: u32, at_most: u32) -> Rc<[Run]> {
+    fn curve(
+        &self,
+        machine: &Machine,
+        at_least: u32,
+        at_most: u32,
+        within_hours: f64,
+    ) -> Rc<[Run]> {
         let Machine {
             spec,
             gpus_per_node,
@@ -274,13 +295,14 @@ impl<'a> TrainQuery<'a> {
             ..
         } = *machine;
         let shape = shape(spec, gpus_per_node, at_most, internode);
+        let shape = (shape, within_hours.to_bits());
         if let Some(known) = self.curves.borrow().get(&shape) {
             return Rc::clone(known);
         }
         let counts = Counts {
             at_least,
             at_most,
-            within_hours: self.within_hours(),
+            within_hours,
             speed: self.calibration.as_ref().map_or(1.0, Calibration::factor),
         };
         let kind = RunNodes::new(spec, gpus_per_node, internode);
@@ -288,11 +310,6 @@ impl<'a> TrainQuery<'a> {
         let runs: Rc<[Run]> = runs.unwrap_or_default().into();
         let mut curves = self.curves.borrow_mut();
         Rc::clone(curves.entry(shape).or_insert(runs))
-    }
-
-    /// In how many hours the run must be done.
-    fn within_hours(&self) -> f64 {
-        self.hours_available.unwrap_or(f64::INFINITY)
     }
 
     /// The memory of a run on nodes of this kind; only GPUs of one domain split one sequence.

@@ -140,7 +140,7 @@ pub(crate) fn walk<'a>(
             let found = match ages {
                 Ages::Stale => Err(ReasonCode::Stale),
                 _ if group.is_sold_out() => Err(ReasonCode::SoldOut),
-                _ => query.fit_group(snapshot, first),
+                _ => query.fit_group(snapshot, first, seller.evidence_hours()),
             };
             match found {
                 Err(code) if ages == Ages::Mixed => {

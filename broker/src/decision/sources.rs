@@ -168,6 +168,8 @@ impl RecordedOptions {
             limit,
             orderable_only,
             alternatives,
+            // The search finds it for the halves of a hybrid demand.
+            evidence_until: _,
             simulated,
             ties,
             asked,
@@ -190,6 +192,7 @@ impl RecordedOptions {
             limit: self.limit,
             orderable_only: self.orderable_only,
             alternatives: self.alternatives,
+            evidence_until: None,
             simulated: self.simulated,
             ties: self.ties,
             asked: self.asked.clone(),

@@ -14,6 +14,14 @@ use crate::tags::check_tags;
 /// The longest that anything is sold for: ten years.
 const LONGEST_HOURS: u32 = 87_600;
 
+/// How many times the width of the residual stream all heads of a model are wide at most. Of those that
+/// are known by name the widest are 3.2 times.
+const WIDEST_HEADS: u64 = 4;
+
+/// How many times as many parameters as it uses per token a model has at most. Of those that are known by
+/// name it is 31 times.
+const MOST_SPARSE: f64 = 200.0;
+
 /// The most items of a list whose schema names no smaller number.
 pub(super) const MOST_ITEMS: usize = 250;
 
@@ -373,11 +381,30 @@ impl Faults {
                     if active > shape.params_total_b {
                         self.add(prefix, "model.params_active_b", "must not exceed the total");
                     }
+                    let least = shape.params_total_b / MOST_SPARSE;
+                    if active < least {
+                        let detail = format!(
+                            "must be at least {least}, a two-hundredth of the total, not {active}"
+                        );
+                        self.add(prefix, "model.params_active_b", detail);
+                    }
                 }
                 self.within(prefix, "model.layers", shape.layers.into(), 1.0..=1_000.0);
                 self.within(prefix, "model.hidden", shape.hidden.into(), 1.0..=1e6);
                 self.within(prefix, "model.kv_heads", shape.kv_heads.into(), 1.0..=1e4);
                 self.within(prefix, "model.head_dim", shape.head_dim.into(), 1.0..=1e4);
+                let (hidden, width) = (u64::from(shape.hidden), u64::from(shape.head_dim));
+                if width > hidden {
+                    let detail = format!("must be at most `hidden`, {hidden}, not {width}");
+                    self.add(prefix, "model.head_dim", detail);
+                }
+                let (kept, most) = (u64::from(shape.kv_heads) * width, hidden * WIDEST_HEADS);
+                if kept > most {
+                    let detail = format!(
+                        "times `head_dim` must be at most {WIDEST_HEADS} times `hidden`, {most}, not {kept}"
+                    );
+                    self.add(prefix, "model.kv_heads", detail);
+                }
             }
         }
     }

@@ -78,7 +78,8 @@ pub struct ModelShape {
     /// All parameters. Units: 1e9.
     #[schema(minimum = 0.001, maximum = 100_000)]
     pub params_total_b: f64,
-    /// Parameters used per token (less than all in a mixture of experts). Units: 1e9.
+    /// Parameters used per token (less than all in a mixture of experts), at least a two-hundredth of
+    /// all. Units: 1e9.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0.001, maximum = 100_000)]
     pub params_active_b: Option<f64>,
@@ -88,10 +89,10 @@ pub struct ModelShape {
     /// Width of the residual stream.
     #[schema(minimum = 1, maximum = 1_000_000)]
     pub hidden: u32,
-    /// Attention heads that keep keys and values.
+    /// Attention heads that keep keys and values; times `head_dim` at most 4 times `hidden`.
     #[schema(minimum = 1, maximum = 10_000)]
     pub kv_heads: u32,
-    /// Width of one attention head.
+    /// Width of one attention head, at most `hidden`.
     #[schema(minimum = 1, maximum = 10_000)]
     pub head_dim: u32,
 }

@@ -110,8 +110,9 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 250)]
     pub operator_countries: Vec<Country>,
-    /// Only from providers that are known to have all of these, with evidence that is valid to the
-    /// end of the window, or when the capacity is set aside where the end is open.
+    /// Only from providers that are known to have all of these, with evidence that is valid until the
+    /// capacity may end: to the end of the window, else to the deadline, else until the work is
+    /// predicted to be done; when the capacity is set aside, where nothing says how long it is wanted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 250)]
     pub certifications: Vec<CertificationName>,

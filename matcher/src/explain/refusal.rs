@@ -1,6 +1,6 @@
 //! Why one offer is no candidate, in words with its figures.
 
-use chrono::SecondsFormat;
+use chrono::{SecondsFormat, TimeDelta};
 use market::counted::counted;
 use market::money::Money;
 use market::offer::Terms;
@@ -10,10 +10,12 @@ use crate::filter::Filter;
 use crate::fleet_search::NoFleet;
 use crate::perf::chip::Chip;
 use crate::perf::memory::TRAINING_FRACTION;
+use crate::perf::run::Run;
 use crate::perf::serving::{doublings, usable_bytes};
 use crate::reason::ReasonCode;
 use crate::search::{Query, known_node, most_nodes, node_price_units};
 use crate::snapshot::Row;
+use crate::train::TrainQuery;
 
 /// The reason with the figures of this offer; the general sentence where there are none.
 pub(crate) fn why_not(
@@ -54,8 +56,10 @@ fn figures(
         ReasonCode::ProviderPolicy => Some(format!("The policy excludes {}", offer.provider)),
         ReasonCode::Operator | ReasonCode::Certification => {
             let view = filter.snapshot.provider(&offer.provider);
-            let lack = filter.check_facts(view).err()?;
-            Some(format!("Of {}: {lack}", offer.provider))
+            match filter.check_facts(view) {
+                Err(lack) => Some(format!("Of {}: {lack}", offer.provider)),
+                Ok(()) => of_evidence(query, filter, row),
+            }
         }
         ReasonCode::Quarantined => {
             let quarantine = filter.snapshot.quarantine(&offer.provider, filter.now)?;
@@ -194,22 +198,52 @@ fn of_deadline(query: &Query<'_>, row: &Row) -> Option<String> {
     let Query::Train(query) = query else {
         return Some("The time until which it must be done has passed".to_owned());
     };
-    let (spec, per_node) = known_node(row).ok()?;
-    let fewest = query.memory(spec, per_node).fewest_gpus(spec.memory_gb)?;
-    let fewest = most_nodes(fewest / f64::from(per_node))?;
-    let nodes = query.demand.gpus.map_or(fewest, |gpus| gpus / per_node);
-    let run = query.run_on(spec, per_node, row.offer.internode, nodes)?;
+    let (nodes, run) = on_fewest(query, row)?;
     Some(format!(
         "On {} the run takes about {:.0} hours; {:.1} hours are left{}",
         counted(nodes, "node"),
         run.hours,
         query.hours_available?,
-        if query.demand.gpus.is_some() {
-            ""
-        } else {
-            ", and no number of nodes is fast enough"
-        },
+        no_number(query),
     ))
+}
+
+/// Of a run that lasts longer than what shows that its seller is certified.
+fn of_evidence(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<String> {
+    let Query::Train(query) = query else {
+        return None;
+    };
+    let (nodes, run) = on_fewest(query, row)?;
+    // The cast stops at the largest integer.
+    let seconds = (run.hours * 3_600.0).ceil() as i64;
+    let end = filter
+        .starts_at()
+        .checked_add_signed(TimeDelta::try_seconds(seconds)?)?;
+    let view = filter.snapshot.provider(&row.offer.provider);
+    let lack = filter.check_facts_until(view, end).err()?;
+    Some(format!(
+        "Of {}: {lack}, when the run is predicted to be done on {}{}",
+        row.offer.provider,
+        counted(nodes, "node"),
+        no_number(query),
+    ))
+}
+
+/// The run on as many nodes as the tenant settled, else on the fewest that hold it.
+fn on_fewest(query: &TrainQuery<'_>, row: &Row) -> Option<(u32, Run)> {
+    let (spec, per_node) = known_node(row).ok()?;
+    let fewest = query.memory(spec, per_node).fewest_gpus(spec.memory_gb)?;
+    let fewest = most_nodes(fewest / f64::from(per_node))?;
+    let nodes = query.demand.gpus.map_or(fewest, |gpus| gpus / per_node);
+    let run = query.run_on(spec, per_node, row.offer.internode, nodes)?;
+    Some((nodes, run))
+}
+
+fn no_number(query: &TrainQuery<'_>) -> &'static str {
+    match query.demand.gpus {
+        Some(_) => "",
+        None => ", and no number of nodes is fast enough",
+    }
 }
 
 fn of_latency(query: &Query<'_>, row: &Row) -> Option<String> {
@@ -245,7 +279,9 @@ fn of_latency(query: &Query<'_>, row: &Row) -> Option<String> {
 }
 
 fn of_stock(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<String> {
-    let needed = counted(query.fit(row).ok()?.nodes, "node");
+    let view = filter.snapshot.provider(&row.offer.provider);
+    let fit = query.fit(row, filter.evidence_hours(view)).ok()?;
+    let needed = counted(fit.nodes, "node");
     let held = filter.held.get(&row.offer.offer_id).copied().unwrap_or(0);
     Some(match row.offer.availability.nodes {
         Some(free) => {
@@ -268,7 +304,8 @@ fn of_ceiling(
     let nodes = if survives {
         1
     } else {
-        query.fit(row).ok()?.nodes
+        let view = filter.snapshot.provider(&row.offer.provider);
+        query.fit(row, filter.evidence_hours(view)).ok()?.nodes
     };
     let each = node_price_units(row)?;
     let ceiling = filter.shared.ceiling.cloned().unwrap_or_default();

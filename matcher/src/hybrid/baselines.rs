@@ -65,7 +65,7 @@ impl Found {
 /// The baselines of a plan.
 pub(super) fn baselines(
     search: &HybridSearch<'_>,
-    reckoning: &Reckoning,
+    reckoning: &Reckoning<'_>,
     train: &TrainDemand,
     serve: &ServeHalf,
     plain: Option<Money>,
@@ -87,7 +87,7 @@ pub(super) fn baselines(
 /// Both halves, made ready to be searched under restrictions.
 struct Within<'a> {
     search: &'a HybridSearch<'a>,
-    reckoning: &'a Reckoning,
+    reckoning: &'a Reckoning<'a>,
     train: Searched<'a>,
     serve: Searched<'a>,
     options: SearchOptions,
@@ -105,7 +105,7 @@ impl<'a> Within<'a> {
     /// `None` for halves that cannot be matched, of which none gets here.
     fn new(
         search: &'a HybridSearch<'a>,
-        reckoning: &'a Reckoning,
+        reckoning: &'a Reckoning<'a>,
         (train, serve): (&'a Demand, &'a Demand),
         plain: Option<Money>,
     ) -> Option<Self> {
@@ -147,6 +147,7 @@ impl<'a> Within<'a> {
             among,
             held,
             now,
+            ends_by: half.demand.ends_by(now),
             options,
             kind: half.demand.kind(),
             budget,

@@ -2,7 +2,10 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::capacity::Covered;
-use market::demand::{HybridDemand, Model, Precision, ServeHalf, TrainDemand, Window};
+use market::demand::{
+    HybridDemand, Model, Policy, Precision, ServeHalf, Shared, TrainDemand, Window,
+};
+use market::ids::ProviderId;
 use market::money::{Currency, Money, Rate};
 use pricing::rate::per_gpu_hour;
 
@@ -13,6 +16,7 @@ use crate::MatchError;
 use crate::models::ModelFigures;
 use crate::perf::memory::weight_bytes;
 use crate::plan::{Candidate, CandidateLine};
+use crate::snapshot::Snapshot;
 
 /// The span of a fleet whose end the demand leaves open: a month. Units: seconds.
 const OPEN_SPAN_SECONDS: i64 = 730 * 3_600;
@@ -21,13 +25,20 @@ const OPEN_SPAN_SECONDS: i64 = 730 * 3_600;
 const ROUNDING_UNITS: i64 = 100;
 
 /// What is the same for every pair.
-pub(super) struct Reckoning {
+pub(super) struct Reckoning<'a> {
+    /// What is on record of the sellers.
+    snapshot: &'a Snapshot,
+    /// What the policies of both halves ask of them.
+    train_policy: Policy,
+    serve_policy: Policy,
     weights_bytes: u64,
     /// When the run starts.
     starts_at: DateTime<Utc>,
     /// The fleet's window.
     window: Window,
     span: Span,
+    /// Before this no fleet begins.
+    serves_after: DateTime<Utc>,
 }
 
 /// For how long a fleet is reckoned with.
@@ -84,13 +95,15 @@ pub(super) fn run_seconds(candidate: &Candidate) -> Option<i64> {
     Some((hours * 3_600.0).ceil() as i64)
 }
 
-impl Reckoning {
+impl<'a> Reckoning<'a> {
     pub(super) fn new(
         demand: &HybridDemand,
+        snapshot: &'a Snapshot,
         now: DateTime<Utc>,
         runs: &[Candidate],
     ) -> Result<Self, MatchError> {
         let serve = demand.serve_half();
+        let policy = |shared: Shared<'_>| shared.policy.cloned().unwrap_or_default();
         let window = serve.shared().window.cloned().unwrap_or_default();
         let starts_at = now;
         let earliest = (runs.iter())
@@ -115,11 +128,45 @@ impl Reckoning {
             }
         };
         Ok(Self {
+            snapshot,
+            train_policy: policy(demand.train_half().shared()),
+            serve_policy: policy(serve.shared()),
             weights_bytes: weights_bytes_of(demand)?,
             starts_at,
             window,
             span,
+            serves_after: earliest,
         })
+    }
+
+    /// Before this no fleet that is reckoned with over a span ends; `None` of piles.
+    pub(super) fn fleets_end_after(&self) -> Option<DateTime<Utc>> {
+        self.serve_ends_at(self.serves_after, self.span_seconds()?)
+    }
+
+    /// When a fleet ends, or a pile is done, that begins then.
+    fn serve_ends_at(&self, serves_from: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
+        let by_span = later(serves_from, seconds)?;
+        Some(self.window.end.map_or(by_span, |end| end.min(by_span)))
+    }
+
+    /// Whether the evidence of a provider may last until a fleet of its ends, which begins at the
+    /// earliest when this run is done.
+    pub(super) fn may_outlast(&self, run: &Candidate, provider: &ProviderId) -> bool {
+        let end = || {
+            let trained_at = later(self.starts_at, run_seconds(run)?)?;
+            let wanted = self.window.start_earliest;
+            let from = wanted.map_or(trained_at, |wanted| wanted.max(trained_at));
+            self.serve_ends_at(from, self.span_seconds().unwrap_or(0))
+        };
+        end().is_some_and(|end| self.is_on_record(&self.serve_policy, provider, end))
+    }
+
+    /// Whether a seller is known to be what a policy asks for until a time.
+    fn is_on_record(&self, policy: &Policy, seller: &ProviderId, until: DateTime<Utc>) -> bool {
+        let view = self.snapshot.provider(seller);
+        let checked = policy.check_facts(view.map(|view| &view.facts), until);
+        checked.is_ok()
     }
 
     pub(super) const fn weights_bytes(&self) -> u64 {
@@ -168,7 +215,9 @@ impl Reckoning {
         pairs
     }
 
-    /// What both cost, with what the cheapest fleet without RDMA does; `None` where the fleet would come too late, or a sum does not fit.
+    /// What both cost, with what the cheapest fleet without RDMA does; `None` where the fleet would come
+    /// too late, where evidence that a policy asks for ends before the nodes are released or the fleet
+    /// ends, or where a sum does not fit.
     pub(super) fn bill(
         &self,
         run: &Candidate,
@@ -190,6 +239,17 @@ impl Reckoning {
         let serve_seconds = self.serve_seconds(fleet)?;
         if !self.in_time(serves_from, serve_seconds) {
             return None;
+        }
+        let serve_ends_at = self.serve_ends_at(serves_from, serve_seconds)?;
+        let of_both = [
+            (&self.train_policy, run, released_at),
+            (&self.serve_policy, fleet, serve_ends_at),
+        ];
+        for (policy, nodes, until) in of_both {
+            let mut sellers = nodes.lines.iter().map(|line| &line.offer.provider);
+            if !sellers.all(|seller| self.is_on_record(policy, seller, until)) {
+                return None;
+            }
         }
         let serve_usd = cost(&fleet.lines, serves_from, serve_seconds)?;
         let premium = |plain: Money| {

@@ -2,6 +2,7 @@
 //! dates that they promise.
 
 mod baselines;
+mod evidence;
 mod own;
 
 use proptest::prelude::*;
@@ -407,7 +408,7 @@ proptest! {
             search(&market, &wanted.half(half), &Held::new(), now(), &options).expect("a half")
         };
         let (train, serve) = (half(Half::Train), half(Half::Serve));
-        let reckoning = Reckoning::new(&wanted, now(), &train.candidates).expect("a reckoning");
+        let reckoning = Reckoning::new(&wanted, &market, now(), &train.candidates).expect("a reckoning");
         let mut least: Option<Money> = None;
         for run in &train.candidates {
             for fleet in &serve.candidates {

@@ -5,6 +5,7 @@
 
 mod columns;
 mod inference;
+mod ranges;
 mod training;
 
 #[cfg(test)]
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 pub use columns::Column;
 
+use self::ranges::{whole, within};
 use super::chip::{Basis, Chip};
 use super::constants::{Constants, InferenceGround, TrainingGround};
 use super::replica::CannotServe;
@@ -90,6 +92,22 @@ pub enum RowError {
         /// The words that it knows.
         known: &'static str,
     },
+    /// A number that no run and no test has.
+    #[error("`{column}` is {value}; give {wanted}")]
+    OutOfRange {
+        /// The column.
+        column: &'static str,
+        /// The number.
+        value: f64,
+        /// What it takes.
+        wanted: String,
+    },
+    /// The model cannot be shared out so over so many GPUs.
+    #[error("{0}")]
+    Layout(String),
+    /// The models come to no figure.
+    #[error("the prediction comes to {0}, which is no figure; check the numbers of the row")]
+    NoFigure(f64),
     /// No such chip.
     #[error("the GPU `{0}` is not known, or nothing is published that a rate could be taken from")]
     UnknownGpu(String),
@@ -216,6 +234,7 @@ impl Case {
     fn predicted(&self, constants: &Constants) -> Result<Predicted, RowError> {
         let value = self.predict(constants)?;
         let half_width = self.half_width(constants);
+        let (low, high) = interval(value, half_width)?;
         let (work, basis) = match self.ground() {
             Ground::Training(ground) => ("training", ground.basis),
             Ground::Inference(_, basis) => ("serving", basis),
@@ -230,10 +249,22 @@ impl Case {
         Ok(Predicted {
             predicted: value,
             unit: self.unit().to_owned(),
-            low: value * exp(-half_width),
-            high: value * exp(half_width),
+            low,
+            high,
             note,
         })
+    }
+}
+
+/// The bounds around a prediction, which lie so far from it (the natural logarithm of the factor).
+///
+/// Errors: [`RowError::NoFigure`], for what is not finite and positive.
+fn interval(value: f64, half_width: f64) -> Result<(f64, f64), RowError> {
+    let (low, high) = (value * exp(-half_width), value * exp(half_width));
+    if low > 0.0 && high.is_finite() {
+        Ok((low, high))
+    } else {
+        Err(RowError::NoFigure(value))
     }
 }
 
@@ -335,16 +366,28 @@ struct RowFigures {
 
 impl RowFigures {
     /// A model of which nothing is known but the row: no experts, no windows, and an output head
-    /// that shares the embedding.
-    fn alone(&self, name: &str) -> Option<ModelFigures> {
-        let (layers, hidden, heads) = (self.layers?, self.hidden?, self.heads?);
-        let params_total = self.params_b? * 1e9;
-        let head_dim = hidden.checked_div(heads).filter(|width| *width > 0)?;
-        let kept = f64::from(self.kv_heads.unwrap_or(heads)) * f64::from(head_dim);
-        Some(ModelFigures {
+    /// that shares the embedding; `None` where figures are missing.
+    ///
+    /// Errors: [`RowError::OutOfRange`], for figures that no model has.
+    fn alone(&self, name: &str) -> Result<Option<ModelFigures>, RowError> {
+        let given = (self.params_b, self.layers, self.hidden, self.heads);
+        let (Some(params_b), Some(layers), Some(hidden), Some(heads)) = given else {
+            return Ok(None);
+        };
+        let params_b = within("params_b", params_b, 0.001..=1e5)?;
+        let active_b = self.active_b.unwrap_or(params_b);
+        let active_b = within("active_b", active_b, 0.001..=params_b)?;
+        whole("layers", layers.into(), 1.0..=1e3)?;
+        whole("hidden", hidden.into(), 1.0..=1e6)?;
+        whole("heads", heads.into(), 1.0..=hidden.into())?;
+        let kv_heads = self.kv_heads.unwrap_or(heads);
+        whole("kv_heads", kv_heads.into(), 1.0..=heads.into())?;
+        let head_dim = hidden / heads;
+        let kept = f64::from(kv_heads) * f64::from(head_dim);
+        Ok(Some(ModelFigures {
             name: name.to_owned(),
-            params_total,
-            params_active: self.active_b.map_or(params_total, |active| active * 1e9),
+            params_total: params_b * 1e9,
+            params_active: active_b * 1e9,
             layers,
             hidden,
             heads,
@@ -354,15 +397,16 @@ impl RowFigures {
             latent_attention: false,
             kv_elements_per_token: 2.0 * f64::from(layers) * kept,
             sliding: None,
-        })
+        }))
     }
 }
 
 /// The model of a row: the one of that name, else what the row says of it.
 fn model(name: &str, row: &RowFigures) -> Result<ModelFigures, RowError> {
     let named = market::demand::Model::Named(name.to_owned());
-    ModelFigures::of(&named)
-        .ok()
-        .or_else(|| row.alone(name))
-        .ok_or_else(|| RowError::UnknownModel(name.to_owned()))
+    if let Ok(known) = ModelFigures::of(&named) {
+        return Ok(known);
+    }
+    let alone = row.alone(name)?;
+    alone.ok_or_else(|| RowError::UnknownModel(name.to_owned()))
 }

@@ -3,6 +3,7 @@
 mod calibration;
 mod counts;
 mod demands;
+mod evidence;
 mod extremes;
 mod fleets;
 mod golden;

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::perf::chip::Chip;
 use market::gpu::Gpu;
 
 fn query(first_token_ms: f64, per_token_ms: f64) -> ServeQuery {

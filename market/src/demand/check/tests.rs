@@ -191,3 +191,36 @@ fn a_measurement_is_given_once_and_within_reason() {
     assert_eq!(copy(1), Vec::<String>::new());
     assert!(copy(0)[0].starts_with("calibration.gpus:"));
 }
+
+#[test]
+fn a_shape_that_no_model_has_names_the_field() {
+    let of = |params: f64, active: Option<f64>, (hidden, kv_heads, head_dim): (u32, u32, u32)| {
+        let active = active.map_or(String::new(), |active| {
+            format!(r#""params_active_b":{active},"#)
+        });
+        faults(&format!(
+            r#"{{"kind":"train","tokens":5,"model":{{"params_total_b":{params},{active}"layers":32,"hidden":{hidden},"kv_heads":{kv_heads},"head_dim":{head_dim}}}}}"#
+        ))
+    };
+    // One head over all, every head with keys of its own, and keys wider than the stream.
+    for widths in [(4_096, 1, 4_096), (4_096, 32, 128), (4_096, 128, 128)] {
+        assert_eq!(of(8.0, None, widths), Vec::<String>::new());
+    }
+    assert_eq!(of(8.0, Some(0.04), (4_096, 8, 128)), Vec::<String>::new());
+    assert_eq!(
+        of(8.0, None, (4_096, 10_000, 128)),
+        ["model.kv_heads: times `head_dim` must be at most 4 times `hidden`, 16384, not 1280000"]
+    );
+    assert_eq!(
+        of(8.0, None, (4_096, 129, 128)),
+        ["model.kv_heads: times `head_dim` must be at most 4 times `hidden`, 16384, not 16512"]
+    );
+    assert_eq!(
+        of(8.0, None, (64, 1, 128)),
+        ["model.head_dim: must be at most `hidden`, 64, not 128"]
+    );
+    assert_eq!(
+        of(8.0, Some(0.001), (4_096, 8, 128)),
+        ["model.params_active_b: must be at least 0.04, a two-hundredth of the total, not 0.001"]
+    );
+}

@@ -58,7 +58,7 @@ impl Within<'_> {
             if !may_beat(best.as_ref(), floor(&runs[0], cheapest)) {
                 return;
             }
-            self.take_pairs(&runs, &fleets, best);
+            self.take_pairs(provider, &runs, &fleets, best);
             // Those that were not seen cost no less than the last that was.
             let goes_on =
                 |seen: &[Candidate], floor| seen.len() >= limit && may_beat(best.as_ref(), floor);
@@ -99,7 +99,7 @@ impl Within<'_> {
                 {
                     may = true;
                     let fleets = self.best_at(&self.serve, provider, Some(&some), 1);
-                    self.take_pairs(runs, &fleets, best);
+                    self.take_pairs(provider, runs, &fleets, best);
                 }
                 left -= 1;
                 if left == 0 {
@@ -115,8 +115,15 @@ impl Within<'_> {
         }
     }
 
-    fn take_pairs(&self, runs: &[Candidate], fleets: &[Candidate], best: &mut Option<Way>) {
-        for run in runs {
+    fn take_pairs(
+        &self,
+        provider: &ProviderId,
+        runs: &[Candidate],
+        fleets: &[Candidate],
+        best: &mut Option<Way>,
+    ) {
+        let in_time = |run: &&Candidate| self.reckoning.may_outlast(run, provider);
+        for run in runs.iter().filter(in_time) {
             for fleet in fleets {
                 if may_beat(best.as_ref(), self.reckoning.floor(run, fleet)) {
                     take(best, self.way(run, fleet));

@@ -227,7 +227,7 @@ proptest! {
                 given.map(|(_, one)| one.clone()).collect()
             };
             let (runs, fleets) = (half(Half::Train, given(true)), half(Half::Serve, given(false)));
-            let reckoning = Reckoning::new(&wanted, now(), &runs).expect("a reckoning");
+            let reckoning = Reckoning::new(&wanted, &market, now(), &runs).expect("a reckoning");
             for run in &runs {
                 for fleet in &fleets {
                     let bill = reckoning.bill(run, fleet, None).expect("a bill");

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::ranges::{COUNT, GPUS, TOKENS, check_split, whole, within};
 use super::{RowError, RowFigures, chip, model};
 use crate::models::ModelFigures;
 use crate::perf::chip::Chip;
@@ -90,22 +91,32 @@ impl Test {
             kv_heads: row.kv_heads,
         };
         let metric = metric(&row.metric)?;
-        if row.isl < 1.0 || row.osl < 1.0 || row.gpus == 0 {
-            return Err(RowError::Missing("isl, osl and gpus of one or more"));
-        }
+        whole("gpus", row.gpus.into(), GPUS)?;
         let cell = |cell: Option<u32>, name| match (cell, metric) {
             (_, Metric::MlperfOffline | Metric::MlperfServer) => Ok(1.0),
-            (Some(0) | None, _) => Err(RowError::Missing(name)),
-            (Some(gpus), _) => Ok(f64::from(gpus)),
+            (None, _) => Err(RowError::Missing(name)),
+            (Some(gpus), _) => whole(name, gpus.into(), GPUS),
         };
+        let (tensor, pipeline) = (cell(row.tp, "tp")?, cell(row.pp, "pp")?);
+        if tensor * pipeline > f64::from(row.gpus) {
+            return Err(RowError::Layout(format!(
+                "`tp` {tensor} x `pp` {pipeline} is more than the machine's GPUs, {}; give a layout that fits",
+                row.gpus
+            )));
+        }
+        let model = model(&row.model, &figures)?;
+        check_split(&model, tensor, pipeline)?;
+        let count = |cell: Option<f64>, name| cell.map(|count| within(name, count, COUNT));
+        let limit_ms = row.tpot_limit_ms;
+        let limit_ms = limit_ms.map(|limit| within("tpot_limit_ms", limit, 0.001..=3.6e6));
         Ok(Self {
-            model: model(&row.model, &figures)?,
+            model,
             chip: chip(&row.gpu)?,
             metric,
             unit: row.unit.unwrap_or_else(|| metric.unit().to_owned()),
             gpus: row.gpus,
-            tensor: cell(row.tp, "tp")?,
-            pipeline: cell(row.pp, "pp")?,
+            tensor,
+            pipeline,
             weights: weights(&row.weight_precision)?,
             cache: cache(&row.kv_precision)?,
             engine: match (engine(&row.framework)?, metric) {
@@ -114,11 +125,11 @@ impl Test {
                 }
                 (engine, _) => engine,
             },
-            input_tokens: row.isl,
-            output_tokens: row.osl,
-            concurrency: row.concurrency,
-            requests: row.num_requests,
-            per_token_seconds: row.tpot_limit_ms.map(|limit| limit / 1e3),
+            input_tokens: within("isl", row.isl, TOKENS)?,
+            output_tokens: within("osl", row.osl, TOKENS)?,
+            concurrency: count(row.concurrency, "concurrency").transpose()?,
+            requests: count(row.num_requests, "num_requests").transpose()?,
+            per_token_seconds: limit_ms.transpose()?.map(|limit| limit / 1e3),
         })
     }
 

@@ -2,6 +2,8 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// The largest relative difference that a prediction may have from its golden value.
@@ -183,6 +185,184 @@ fn a_row_that_cannot_be_read_says_why_and_the_others_are_predicted() {
     let found = values(Table::Training, both.as_bytes());
     assert_eq!((found[0].row, found[1].row), (1, 2));
     assert!(matches!(found[1].outcome, Outcome::Predicted(_)));
+}
+
+fn serve(row: &str) -> Outcome {
+    let header = "metric,model,params_b,active_b,layers,hidden,heads,kv_heads,isl,osl,concurrency,\
+         num_requests,weight_precision,kv_precision,gpu,gpus,tp,pp,framework,tpot_limit_ms\n";
+    let found = values(Table::Inference, format!("{header}{row}\n").as_bytes());
+    found.into_iter().next().expect("a row").outcome
+}
+
+#[test]
+fn a_run_that_nobody_can_do_says_which_column_is_wrong() {
+    // model, figures, seq, mbs, micro_batches, precision, gpu, gpus, gpus_per_node, net, ...
+    let row = |cells: &[(usize, &str)]| {
+        let mut row: Vec<&str> =
+            "Mine,8,8,32,4096,32,8192,1,4,bf16,H100-SXM,16,8,50,megatron,zero1,2,\
+             2,1,1,1,none,6"
+                .split(',')
+                .collect();
+        for (at, cell) in cells {
+            row[*at] = cell;
+        }
+        row.join(",")
+    };
+    let fine = row(&[]);
+    assert!(
+        matches!(train(&fine).outcome, Outcome::Predicted(_)),
+        "{fine}"
+    );
+    let wrong: &[(&[(usize, &str)], &str)] = &[
+        (&[(1, "-8")], "`params_b` is -8"),
+        (&[(2, "9")], "`active_b` is 9"),
+        (&[(3, "0")], "`layers` is 0"),
+        (&[(4, "0")], "`hidden` is 0"),
+        (&[(5, "4097")], "`heads` is 4097"),
+        (&[(6, "-8192")], "`seq` is -8192"),
+        (&[(6, "inf")], "`seq` is inf"),
+        (&[(7, "0")], "`mbs` is 0"),
+        (&[(8, "1.5")], "`micro_batches` is 1.5"),
+        (&[(11, "nan")], "`gpus` is NaN"),
+        (&[(11, "0")], "`gpus` is 0"),
+        (&[(12, "-8")], "`gpus_per_node` is -8"),
+        (&[(13, "-5")], "`internode_gb_s_per_node` is -5"),
+        (&[(13, "0")], "`internode_gb_s_per_node` is 0"),
+        (&[(16, "0")], "`tp` is 0"),
+        (
+            &[(16, "3"), (17, "1"), (11, "24")],
+            "does not divide the 32 attention heads",
+        ),
+        (&[(17, "64"), (11, "128")], "more than the 32 layers"),
+        (&[(19, "3")], "does not divide the 16 GPUs"),
+        (&[(20, "32")], "`ep` 32"),
+        (&[(22, "-6")], "`flops_mult` is -6"),
+    ];
+    for (cells, words) in wrong {
+        let told = why(&row(cells));
+        assert!(told.contains(words), "{cells:?}: {told}");
+    }
+}
+
+#[test]
+fn a_test_that_nobody_can_do_says_which_column_is_wrong() {
+    let row = |cells: &[(usize, &str)]| {
+        let mut row: Vec<&str> =
+            "offline_throughput,Mine,8,8,32,4096,32,8,512,128,16,100,bf16,bf16,\
+             H100-SXM,2,2,1,trtllm-1.0,"
+                .split(',')
+                .collect();
+        for (at, cell) in cells {
+            row[*at] = cell;
+        }
+        row.join(",")
+    };
+    assert!(matches!(serve(&row(&[])), Outcome::Predicted(_)));
+    let wrong: &[(&[(usize, &str)], &str)] = &[
+        (&[(7, "33")], "`kv_heads` is 33"),
+        (&[(8, "0")], "`isl` is 0"),
+        (&[(9, "nan")], "`osl` is NaN"),
+        (&[(10, "-4")], "`concurrency` is -4"),
+        (&[(11, "0")], "`num_requests` is 0"),
+        (&[(15, "0")], "`gpus` is 0"),
+        (&[(15, "1"), (16, "8")], "more than the machine's GPUs, 1"),
+        (
+            &[(15, "8"), (16, "3")],
+            "does not divide the 32 attention heads",
+        ),
+        (
+            &[(15, "64"), (16, "1"), (17, "64")],
+            "more than the 32 layers",
+        ),
+        (&[(16, "")], "`tp` is missing"),
+        (
+            &[(0, "mlperf_offline"), (19, "-1")],
+            "`tpot_limit_ms` is -1",
+        ),
+    ];
+    for (cells, words) in wrong {
+        let Outcome::Refused { why } = serve(&row(cells)) else {
+            panic!("{cells:?} is predicted");
+        };
+        assert!(why.contains(words), "{cells:?}: {why}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Whatever stands in the cells, a row has a figure with bounds around it, or says why not; none ends
+    /// the others.
+    #[test]
+    fn every_row_has_a_figure_or_a_reason(cells in prop::collection::vec((0_usize..23, odd_cell()), 0..6)) {
+        let usual = [
+            (Table::Training, HEADER, "Mine,8,8,32,4096,32,8192,1,4,bf16,H100-SXM,16,8,50,megatron,zero1,2,2,1,1,1,none,6"),
+            (
+                Table::Inference,
+                "metric,model,params_b,active_b,layers,hidden,heads,kv_heads,isl,osl,concurrency,num_requests,\
+                 weight_precision,kv_precision,gpu,gpus,tp,pp,framework,tpot_limit_ms\n",
+                "mlperf_offline,Mine,8,8,32,4096,32,8,512,128,16,100,bf16,bf16,H100-SXM,2,2,1,trtllm-1.0,50",
+            ),
+        ];
+        for (table, header, usual) in usual {
+            for metric in ["mlperf_offline", "offline_throughput", "ttft", "single_stream_decode", "prefill_throughput"] {
+                let usual = usual.replace("mlperf_offline", metric);
+                let mut row: Vec<&str> = usual.split(',').collect();
+                for (at, cell) in &cells {
+                    let columns = row.len();
+                    row[at % columns] = cell;
+                }
+                let text = format!("{header}{}\n{usual}\n", row.join(","));
+                let found = values(table, text.as_bytes());
+                prop_assert_eq!(found.len(), 2);
+                prop_assert!(matches!(&found[1].outcome, Outcome::Predicted(_)));
+                match &found[0].outcome {
+                    Outcome::Predicted(found) => prop_assert!(
+                        0.0 < found.low && found.low < found.predicted && found.predicted < found.high && found.high.is_finite()
+                    ),
+                    Outcome::Refused { why } => prop_assert!(!why.is_empty()),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_and_positive_is_no_figure() {
+    let (low, high) = interval(10.0, 0.5).expect("a figure");
+    assert!(0.0 < low && low < 10.0 && 10.0 < high);
+    for value in [
+        0.0,
+        -1.0,
+        f64::NAN,
+        f64::INFINITY,
+        f64::MAX,
+        f64::NEG_INFINITY,
+    ] {
+        let refused = interval(value, 0.5).expect_err("no figure").to_string();
+        assert!(refused.contains("which is no figure"), "{refused}");
+    }
+}
+
+fn odd_cell() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "",
+        "0",
+        "-1",
+        "1",
+        "2",
+        "3",
+        "0.5",
+        "nan",
+        "inf",
+        "-inf",
+        "1e-300",
+        "1e300",
+        "4294967295",
+        "1000000",
+        "1e9",
+        "word",
+    ])
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::ranges::{COUNT, GPUS, TOKENS, check_split, whole, whole_or_one, within};
 use super::{RowError, RowFigures, chip, model};
 use crate::models::ModelFigures;
 use crate::perf::chip::{Chip, Product};
@@ -49,17 +50,32 @@ pub(super) struct Row {
 }
 
 impl Row {
-    fn layout(&self) -> Result<Layout, RowError> {
-        let at_least_one = |cell: Option<f64>| cell.unwrap_or(1.0).max(1.0);
-        Ok(Layout {
-            tensor: at_least_one(self.tp),
-            pipeline: at_least_one(self.pp),
-            chunks: at_least_one(self.vpp),
-            context: at_least_one(self.cp),
-            expert: at_least_one(self.ep),
+    /// How the model is shared out over so many GPUs.
+    fn layout(&self, model: &ModelFigures, gpus: f64) -> Result<Layout, RowError> {
+        let layout = Layout {
+            tensor: whole_or_one("tp", self.tp, GPUS)?,
+            pipeline: whole_or_one("pp", self.pp, GPUS)?,
+            chunks: whole_or_one("vpp", self.vpp, GPUS)?,
+            context: whole_or_one("cp", self.cp, GPUS)?,
+            expert: whole_or_one("ep", self.ep, GPUS)?,
             strategy: strategy(&self.strategy)?,
-            micro_batches: at_least_one(self.micro_batches),
-        })
+            micro_batches: whole_or_one("micro_batches", self.micro_batches, COUNT)?,
+        };
+        check_split(model, layout.tensor, layout.pipeline)?;
+        let replica = layout.tensor * layout.pipeline * layout.context;
+        if gpus % replica != 0.0 {
+            return Err(RowError::Layout(format!(
+                "`tp` x `pp` x `cp` is {replica} and does not divide the {gpus} GPUs; give a layout \
+                 that does"
+            )));
+        }
+        if layout.expert > gpus {
+            return Err(RowError::Layout(format!(
+                "`ep` {} is more than the {gpus} GPUs; give no more",
+                layout.expert
+            )));
+        }
+        Ok(layout)
     }
 }
 
@@ -91,26 +107,34 @@ impl Run {
             heads: row.heads,
             kv_heads: None,
         };
-        if row.gpus < 1.0 || row.gpus_per_node < 1.0 {
-            return Err(RowError::Missing("gpus and gpus_per_node of one or more"));
-        }
-        if row.gpus > row.gpus_per_node && row.internode_gb_s_per_node.is_none() {
-            return Err(RowError::Missing("internode_gb_s_per_node"));
-        }
+        let gpus = whole("gpus", row.gpus, GPUS)?;
+        let domain_gpus = whole("gpus_per_node", row.gpus_per_node, GPUS)?;
+        let net_gb_s = match row.internode_gb_s_per_node {
+            None if gpus > domain_gpus => {
+                return Err(RowError::Missing("internode_gb_s_per_node"));
+            }
+            Some(rate) if gpus > domain_gpus => {
+                within("internode_gb_s_per_node", rate, 0.001..=1e6)?
+            }
+            // One node has no use for it.
+            rate => within("internode_gb_s_per_node", rate.unwrap_or(0.0), 0.0..=1e6)?,
+        };
+        let model = model(&row.model, &figures)?;
+        let sequence_tokens = row.seq.ok_or(RowError::Missing("seq"))?;
         Ok(Self {
-            model: model(&row.model, &figures)?,
+            layout: row.layout(&model, gpus)?,
+            model,
             chip: chip(&row.gpu)?,
-            gpus: row.gpus,
-            domain_gpus: row.gpus_per_node,
-            net_bytes_per_second: row.internode_gb_s_per_node.unwrap_or(0.0) * 1e9,
-            sequence_tokens: row.seq.ok_or(RowError::Missing("seq"))?,
-            micro_batch: row.mbs.unwrap_or(1.0).max(1.0),
+            gpus,
+            domain_gpus,
+            net_bytes_per_second: net_gb_s * 1e9,
+            sequence_tokens: whole("seq", sequence_tokens, TOKENS)?,
+            micro_batch: whole_or_one("mbs", row.mbs, COUNT)?,
             product: product(&row.precision)?,
             recompute: recompute(&row.recompute)?,
-            flop_per_param: row.flops_mult.unwrap_or(6.0),
+            flop_per_param: within("flops_mult", row.flops_mult.unwrap_or(6.0), 0.1..=100.0)?,
             stack: stack(&row.framework)?,
             release: release(row.source_version.as_deref().unwrap_or_default()),
-            layout: row.layout()?,
         })
     }
 

@@ -185,3 +185,50 @@ fn a_run_is_not_measured_where_it_does_not_fit() {
     let error = refused.expect_err("405B on eight GPUs").to_string();
     assert!(error.contains("does not fit on 1 x 8 H100-SXM"), "{error}");
 }
+
+// S38
+#[test]
+fn a_copy_as_fast_as_predicted_changes_no_alternative() {
+    let offers = || {
+        vec![
+            offer("h100", "H100-SXM", 1, "2.50"),
+            offer("l40s", "L40S", 1, "1.00"),
+        ]
+    };
+    let copy = |measured: f64| {
+        chat(json!({
+            "requests_per_second": 300,
+            "calibration": {
+                "gpu": "H100-SXM", "gpus": 1, "concurrency": 16, "tokens_per_second": measured,
+            },
+        }))
+    };
+    // What is predicted of the weights that are asked for.
+    let any = copy(1_000.0);
+    let Query::Serve(query) = super::scan::query(&any) else {
+        panic!("a fleet")
+    };
+    let predicted = query.calibration.expect("a measurement").predicted;
+    let alternatives = |demand: &Demand| {
+        let options = SearchOptions {
+            alternatives: true,
+            ..SearchOptions::default()
+        };
+        let plan = search(&snapshot(offers()), demand, &Held::new(), now(), &options);
+        plan.expect("a plan").alternatives
+    };
+    let before = alternatives(&chat(json!({"requests_per_second": 300})));
+    assert!(before.len() >= 2, "{before:?}");
+    assert_eq!(alternatives(&copy(predicted)), before);
+    // Half as fast they take more of the same.
+    let slower = alternatives(&copy(predicted / 2.0));
+    let price = |all: &[crate::plan::Alternative], weights| {
+        let mut of = all.iter().filter(|one| one.weights == weights);
+        of.next().expect("both save").price_usd_hour.units() as f64
+    };
+    let fp8 = ::market::demand::Precision::Fp8;
+    assert!(
+        price(&slower, fp8) > 1.7 * price(&before, fp8),
+        "{slower:?}"
+    );
+}

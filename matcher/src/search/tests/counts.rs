@@ -50,6 +50,7 @@ fn scored(snapshot: &Snapshot, demand: &Demand) -> usize {
         among: Among::All,
         held: &held,
         now: now(),
+        ends_by: demand.ends_by(now()),
         options: &options,
         kind: demand.kind(),
         budget: &Budget::default(),

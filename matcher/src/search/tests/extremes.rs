@@ -69,11 +69,19 @@ fn model() -> impl Strategy<Value = Value> {
     let shape = (
         select(vec![0.001, 8.0, 100_000.0]),
         select(vec![1, 1_000]),
-        select(vec![1, 8_192, 1_000_000]),
-        select(vec![1, 10_000]),
-        select(vec![1, 128, 10_000]),
+        // The widest heads, and the most of them, that a stream of this width may have.
+        select(vec![
+            (1, 1, 1),
+            (1, 4, 1),
+            (8_192, 1, 128),
+            (8_192, 256, 128),
+            (8_192, 4, 8_192),
+            (1_000_000, 10_000, 1),
+            (1_000_000, 10_000, 400),
+            (1_000_000, 400, 10_000),
+        ]),
     );
-    let shaped = shape.prop_map(|(params, layers, hidden, kv_heads, head_dim)| {
+    let shaped = shape.prop_map(|(params, layers, (hidden, kv_heads, head_dim))| {
         json!({
             "params_total_b": params, "layers": layers, "hidden": hidden, "kv_heads": kv_heads,
             "head_dim": head_dim,

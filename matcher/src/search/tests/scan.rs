@@ -28,6 +28,7 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
         among: Among::All,
         held,
         now: now(),
+        ends_by: demand.ends_by(now()),
         options,
         kind: demand.kind(),
         budget: &Budget::default(),
@@ -139,7 +140,8 @@ pub fn test(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Result<Fit, Re
         return Err(ReasonCode::Terms);
     }
     check_offer(filter, row)?;
-    let mut fit = query.fit(row)?;
+    let view = filter.snapshot.provider(&row.offer.provider);
+    let mut fit = query.fit(row, filter.evidence_hours(view))?;
     let held = filter.held.get(&row.offer.offer_id).copied().unwrap_or(0);
     let may_have = |nodes: u32| {
         check_stock(&row.offer.availability, held, nodes)?;

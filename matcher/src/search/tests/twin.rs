@@ -151,7 +151,7 @@ proptest! {
             let snapshot = Snapshot::new(1, now(), offers, providers());
             let Ok(Wanted::Query(query)) = Wanted::new(&demand, now()) else { panic!("a demand of one kind") };
             let options = SearchOptions::default();
-            let filter = Filter { shared: demand.shared(), snapshot: &snapshot, among: Among::All, held: &held, now: now(), options: &options, kind: demand.kind(), budget: &Budget::default() };
+            let filter = Filter { shared: demand.shared(), snapshot: &snapshot, among: Among::All, held: &held, now: now(), ends_by: demand.ends_by(now()), options: &options, kind: demand.kind(), budget: &Budget::default() };
             offers_of(&snapshot).filter_map(|row| test(&query, &filter, &row).ok()).map(|fit| fit.key).min()
         };
         let worse = |after: Option<Key>, before: Option<Key>| match (after, before) {

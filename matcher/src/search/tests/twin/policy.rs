@@ -6,30 +6,106 @@
 use std::sync::Arc;
 
 use ::market::capacity::OwnCapacity;
+use ::market::demand::{Half, HybridDemand};
+use ::market::ids::ProviderId;
+use ::market::offer::OfferView;
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
 use super::market::any_commitments;
 use super::*;
+use crate::hybrid::HybridBill;
 use crate::plan::CandidateLine;
 
-/// The last day for which capacity of a window may be wanted. The hand-off is waited for until the
-/// latest start, else a day.
-fn last_day(window: &Value) -> NaiveDate {
-    let time = |field: &str| -> Option<DateTime<Utc>> {
-        let text = window[field].as_str()?;
-        Some(text.parse().expect("a time"))
-    };
+fn time(value: &Value) -> Option<DateTime<Utc>> {
+    let text = value.as_str()?;
+    Some(text.parse().expect("a time"))
+}
+
+/// The last day for which capacity of a demand may be wanted on which work takes so many hours. The
+/// hand-off is waited for until the latest start, else a day.
+fn last_day(demand: &Value, work_hours: Option<f64>) -> NaiveDate {
+    let window = &demand["window"];
     let hours = |hours: i64| TimeDelta::hours(hours);
-    let last = match (window["duration_hours"].as_i64(), time("end")) {
-        (Some(length), _) => time("start_latest").unwrap_or(now() + hours(24)) + hours(length),
+    let done = || work_hours.map(|hours| TimeDelta::seconds((hours * 3_600.0).ceil() as i64));
+    let last = match (window["duration_hours"].as_i64(), time(&window["end"])) {
+        (Some(length), _) => {
+            time(&window["start_latest"]).unwrap_or(now() + hours(24)) + hours(length)
+        }
         (None, Some(end)) => end,
-        (None, None) => now(),
+        (None, None) => match (time(&demand["deadline"]), done()) {
+            (Some(deadline), _) => deadline,
+            (None, Some(done)) => now() + done,
+            (None, None) => now(),
+        },
     };
     last.date_naive()
 }
 
-/// Why a line must not have been taken.
-fn breach(snapshot: &Snapshot, demand: &Value, line: &CandidateLine) -> Option<String> {
+/// Whether what is on record of a seller shows each of these certifications through a day.
+fn is_certified(
+    snapshot: &Snapshot,
+    seller: &ProviderId,
+    certifications: &Value,
+    last: NaiveDate,
+) -> bool {
+    let view = snapshot.provider(seller).expect("a known seller");
+    let facts = serde_json::to_value(&view.facts).expect("json");
+    let known = facts["certifications"].as_array();
+    let known: Vec<_> = known.into_iter().flatten().collect();
+    let last = last.to_string();
+    let certified = |name: &Value| {
+        (known.iter())
+            .any(|one| one["name"] == *name && one["valid_until"].as_str() >= Some(last.as_str()))
+    };
+    let wanted = certifications.as_array();
+    wanted.into_iter().flatten().all(certified)
+}
+
+/// The sellers of both halves of each pair, and of what it is compared with, against its own dates.
+fn audit_pairs(snapshot: &Snapshot, demand: &HybridDemand, plan: &Plan) {
+    let hybrid = plan.hybrid.as_ref().expect("pairs");
+    let of_half = |half| serde_json::to_value(demand.half(half)).expect("json");
+    let (train, serve) = (of_half(Half::Train), of_half(Half::Serve));
+    let check = |sellers: [Vec<&ProviderId>; 2], bill: &HybridBill| {
+        let serves_until = bill.serves_from + TimeDelta::seconds(bill.serve_seconds);
+        let serves_until =
+            time(&serve["window"]["end"]).map_or(serves_until, |end| end.min(serves_until));
+        let ends = [(&train, bill.released_at), (&serve, serves_until)];
+        for ((asked, until), sellers) in ends.into_iter().zip(sellers) {
+            let wanted = &asked["policy"]["certifications"];
+            for seller in sellers {
+                let certified = is_certified(snapshot, seller, wanted, until.date_naive());
+                assert!(certified, "{seller} until {until}: {bill:?}");
+            }
+        }
+    };
+    let sellers = |rank: usize| {
+        let lines = plan.candidates[rank - 1].lines.iter();
+        lines.map(|line| &line.offer.provider).collect()
+    };
+    for pair in &hybrid.pairs {
+        check(
+            [pair.train_candidate, pair.serve_candidate].map(sellers),
+            &pair.bill,
+        );
+    }
+    for way in hybrid.baselines.iter().filter_map(|one| one.way.as_ref()) {
+        let sellers = |offers: &'_ [OfferView]| {
+            let ids = offers.iter().map(|offer| offer.provider.clone());
+            ids.collect::<Vec<_>>()
+        };
+        let [train, serve] = [&way.train, &way.serve].map(|offers| sellers(offers));
+        check([train.iter().collect(), serve.iter().collect()], &way.bill);
+    }
+}
+
+/// Why a line must not have been taken for work of so many hours.
+fn breach(
+    snapshot: &Snapshot,
+    demand: &Value,
+    line: &CandidateLine,
+    work_hours: Option<f64>,
+) -> Option<String> {
     let offer = &line.offer;
     let listed = |list: &Value, word: &str| {
         let words = list.as_array().map_or(&[][..], Vec::as_slice);
@@ -63,21 +139,11 @@ fn breach(snapshot: &Snapshot, demand: &Value, line: &CandidateLine) -> Option<S
     };
     let facts = serde_json::to_value(&view.facts).expect("json");
     let law = facts["operator"]["country"].as_str();
-    let certified = |name: &Value| {
-        let known = facts["certifications"].as_array();
-        let last = last_day(&demand["window"]).to_string();
-        known
-            .into_iter()
-            .flatten()
-            .any(|one| one["name"] == *name && one["valid_until"].as_str() >= Some(last.as_str()))
-    };
-    let wanted = policy["certifications"].as_array();
+    let last = last_day(demand, work_hours);
+    let certified = is_certified(snapshot, &offer.provider, &policy["certifications"], last);
     let rules = [
         (!within(&policy["operator_countries"], law), "operator"),
-        (
-            !wanted.into_iter().flatten().all(certified),
-            "certification",
-        ),
+        (!certified, "certification"),
         (
             listed(&policy["deny_providers"], provider) == Some(true),
             "denied",
@@ -144,6 +210,9 @@ pub fn audit_own(own: &OwnCapacity, candidate: &Candidate) {
 
 /// Every placement of a plan against the rules of the demand that it is for.
 fn audit(snapshot: &Snapshot, held: &Held, (demand, own): (&Demand, &OwnCapacity), plan: &Plan) {
+    if let Demand::Hybrid(hybrid) = demand {
+        audit_pairs(snapshot, hybrid, plan);
+    }
     for candidate in &plan.candidates {
         let asked = match (demand, candidate.half) {
             (Demand::Hybrid(hybrid), Some(half)) => hybrid.half(half),
@@ -158,7 +227,8 @@ fn audit(snapshot: &Snapshot, held: &Held, (demand, own): (&Demand, &OwnCapacity
         for line in &candidate.lines {
             let known = snapshot.provider(&line.offer.provider).is_some();
             assert!(known, "nothing says that {:?} is fresh", line.offer);
-            assert_eq!(breach(snapshot, &asked, line), None);
+            let hours = candidate.facts.run_hours;
+            assert_eq!(breach(snapshot, &asked, line, hours), None);
             let all = nodes.entry(line.offer.offer_id).or_default();
             *all += line.nodes;
             let taken = held.get(&line.offer.offer_id).copied().unwrap_or(0);
@@ -187,6 +257,13 @@ fn audit(snapshot: &Snapshot, held: &Held, (demand, own): (&Demand, &OwnCapacity
 /// A demand of any kind without the shared fields.
 fn any_kind() -> impl Strategy<Value = Value> {
     let train = json!({"model": "Llama 3 8B", "tokens": 1_000_000_000});
+    // For days, so that evidence ends while it runs.
+    let long = json!({"model": "Llama 3 8B", "tokens": 60_000_000_000_u64});
+    let pile = json!({
+        "kind": "serve_batch", "model": "Llama 3 8B", "requests": 1_000_000,
+        "input_tokens": 512, "output_tokens": 256,
+    });
+    let in_days = |days: i64| json!(now() + TimeDelta::days(days));
     let chat = json!({
         "kind": "serve_realtime", "model": "Llama 3 8B", "concurrency": 300,
         "input_tokens": 512, "output_tokens": 256,
@@ -206,11 +283,20 @@ fn any_kind() -> impl Strategy<Value = Value> {
         ),
         chat.clone(),
         with(chat.clone(), "survive", json!("provider")),
+        with(long.clone(), "kind", json!("train")),
+        with(
+            with(long.clone(), "kind", json!("train")),
+            "deadline",
+            in_days(20),
+        ),
+        with(pile.clone(), "window", json!({"duration_hours": 20})),
+        with(pile.clone(), "requests", json!(100_000_000)),
+        json!({"kind": "hybrid", "train": train, "serve": chat.clone()}),
+        json!({"kind": "hybrid", "train": long.clone(), "serve": chat}),
         json!({
-            "kind": "serve_batch", "model": "Llama 3 8B", "requests": 1_000_000,
-            "input_tokens": 512, "output_tokens": 256, "window": {"duration_hours": 20},
+            "kind": "hybrid", "train": long,
+            "serve": with(pile, "deadline", in_days(40)),
         }),
-        json!({"kind": "hybrid", "train": train, "serve": chat}),
     ])
 }
 

@@ -61,6 +61,26 @@ impl Twin<'_> {
         )
     }
 
+    /// The hours from now to the midnight at which the first of the wanted certificates has ended.
+    fn evidence_hours(&self, seller: &ProviderId) -> Option<f64> {
+        let facts = &self.snapshot.provider(seller)?.facts;
+        let ends = self
+            .words("policy", "certifications")
+            .into_iter()
+            .map(|name| {
+                let known = facts.certifications.iter();
+                let last = known.filter(|one| one.name.as_str() == name);
+                last.map(|one| one.valid_until).max().expect("it has all")
+            });
+        let midnight = ends
+            .min()?
+            .succ_opt()?
+            .and_time(chrono::NaiveTime::MIN)
+            .and_utc();
+        // What ends with the last second before has ended in time.
+        Some(((midnight - now()).num_seconds() - 1) as f64 / 3_600.0)
+    }
+
     pub fn shared_reason(&self, offer: &Offer) -> Option<ReasonCode> {
         let (deny, allow) = (
             self.words("policy", "deny_providers"),
@@ -427,6 +447,14 @@ pub fn train_rules(
         // More are above the ceiling at any price of the market.
         None => MOST_NODES,
     };
+    // Where nothing says when it must be done, that is before the evidence of its seller ends.
+    let (hours, late_code) = match twin
+        .evidence_hours(&offer.provider)
+        .filter(|_| hours.is_none())
+    {
+        Some(lasts) => (Some(lasts), ReasonCode::Certification),
+        None => (hours, ReasonCode::Deadline),
+    };
     let rate = offer.rate().expect("it fits").money_per_gpu_hour().units();
     // Each number of nodes by itself: what it costs, and why it will not do.
     let mut refusal = None;
@@ -452,8 +480,8 @@ pub fn train_rules(
     }
     let Some((cost, nodes)) = best else {
         let late = || match gpus {
-            None => gang().unwrap_or(ReasonCode::Deadline),
-            Some(_) => ReasonCode::Deadline,
+            None => gang().unwrap_or(late_code),
+            Some(_) => late_code,
         };
         return Err(refusal.unwrap_or_else(late));
     };

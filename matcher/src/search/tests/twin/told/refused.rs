@@ -22,6 +22,9 @@ impl Reader<'_> {
         if (&offer.provider, &offer.sku) != (&refused.provider, &refused.sku) {
             return false;
         }
+        if code == R::Certification && kind == "train" && self.outlasts_evidence(why, &offer) {
+            return true;
+        }
         if let Some(true_of_it) = self.rule_keeps_out(code, &offer) {
             return true_of_it && self.names_its_figure(refused, &offer);
         }
@@ -83,6 +86,35 @@ impl Reader<'_> {
             R::Ceiling => self.is_above(why, kind, &offer),
             other => panic!("nobody can check {other}: {why}"),
         }
+    }
+
+    /// Whether the words tell of a run that ends after the certificates of its seller, and it does.
+    fn outlasts_evidence(&self, why: &str, offer: &Offer) -> bool {
+        let Some((lasts, told)) = why.split_once(", and it is wanted until ") else {
+            return false;
+        };
+        let Some((end, nodes)) = told.split_once(", when the run is predicted to be done on ")
+        else {
+            return false;
+        };
+        let (_, lasts) = lasts.rsplit_once(" valid until ").expect("a day");
+        let day = |text: &str| -> chrono::NaiveDate { text[..10].parse().expect("a day") };
+        let mut fields = self.demand.clone();
+        fields["policy"] = json!({"allow_ethernet": fields["policy"]["allow_ethernet"] == true});
+        let whoever = Reader {
+            snapshot: self.snapshot,
+            held: self.held,
+            demand: fields,
+        };
+        let nodes: u32 = figure(nodes, "", " node").parse().expect("a number");
+        let run = whoever.alone_with("train", offer, Availability::exactly(nodes));
+        let hours = run.and_then(|run| run.facts.run_hours).expect("a run");
+        let done = now() + chrono::TimeDelta::seconds((hours * 3_600.0).ceil() as i64);
+        self.demand["window"].is_null()
+            && self.demand["deadline"].is_null()
+            && why.contains(offer.provider.as_str())
+            && day(end) > day(lasts)
+            && done.date_naive() == day(end)
     }
 
     /// The offer as the best candidate for the same demand where nobody holds it, there is plenty of
