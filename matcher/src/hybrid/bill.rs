@@ -11,7 +11,7 @@ use super::halves::taken;
 use super::staging::{self, legs, slowest_seconds};
 use crate::MatchError;
 use crate::models::ModelFigures;
-use crate::perf::memory::weight_bytes;
+use crate::perf::memory::{bytes_per_weight, weight_bytes};
 use crate::plan::{Candidate, CandidateLine};
 
 /// The span of a fleet whose end the demand leaves open: a month. Units: seconds.
@@ -74,7 +74,8 @@ pub(super) fn weights_bytes_of(demand: &HybridDemand) -> Result<u64, MatchError>
         ServeHalf::ServeBatch(serve) => (&serve.model, serve.weights),
     };
     // The bounds of a model's shape keep it under 1e15.
-    Ok(weight_bytes(&ModelFigures::of(model)?, precision).ceil() as u64)
+    let model = ModelFigures::of(model)?;
+    Ok(weight_bytes(&model, bytes_per_weight(precision)).ceil() as u64)
 }
 
 /// How long a candidate's run is predicted to take. Units: seconds, rounded up.

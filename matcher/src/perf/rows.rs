@@ -340,7 +340,8 @@ impl RowFigures {
         let (layers, hidden, heads) = (self.layers?, self.hidden?, self.heads?);
         let params_total = self.params_b? * 1e9;
         let head_dim = hidden.checked_div(heads).filter(|width| *width > 0)?;
-        let kept = f64::from(self.kv_heads.unwrap_or(heads)) * f64::from(head_dim);
+        let kv_heads = self.kv_heads.unwrap_or(heads);
+        let kept = f64::from(kv_heads) * f64::from(head_dim);
         Some(ModelFigures {
             name: name.to_owned(),
             params_total,
@@ -352,6 +353,7 @@ impl RowFigures {
             embedding_params: 0.0,
             experts: None,
             latent_attention: false,
+            kv_heads,
             kv_elements_per_token: 2.0 * f64::from(layers) * kept,
             sliding: None,
         })

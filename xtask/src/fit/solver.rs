@@ -48,6 +48,8 @@ pub(crate) struct Prior {
     start: f64,
     /// How far from there it may lie without much cost. Units: logarithm.
     width_ln: f64,
+    /// The most that it can be, whatever the rows ask for.
+    pub(crate) most: Option<f64>,
 }
 
 /// The constants that are fitted for a table.
@@ -95,7 +97,8 @@ impl<'a> Problem<'a> {
     /// Errors: a prior names no constant.
     pub(crate) fn fit(&self, rows: &[&Measured]) -> Result<Constants> {
         let start = self.column(|prior| ln(prior.start));
-        let mut at = start.clone();
+        let most = self.column(|prior| prior.most.map_or(f64::INFINITY, ln));
+        let mut at = start.inf(&most);
         let crowd = crowding(rows);
         let mut damping = 1.0;
         for _ in 0..ROUNDS {
@@ -106,9 +109,17 @@ impl<'a> Problem<'a> {
             });
             let slopes = self.slopes(rows, &at, &errors, &weights)?;
             let pull = self.column(|prior| (prior.width_ln * prior.width_ln).recip());
-            let curvature = slopes.transpose() * &slopes + DMatrix::from_diagonal(&pull);
-            let gradient = slopes.transpose() * errors.component_mul(&weights)
+            let mut curvature = slopes.transpose() * &slopes + DMatrix::from_diagonal(&pull);
+            let mut gradient = slopes.transpose() * errors.component_mul(&weights)
                 + (&at - &start).component_mul(&pull);
+            // What would leave its bound stays there, and the others are fitted to that.
+            for index in 0..self.priors.len() {
+                if at[index] >= most[index] && gradient[index] < 0.0 {
+                    gradient[index] = 0.0;
+                    curvature.row_mut(index).fill(0.0);
+                    curvature.column_mut(index).fill(0.0);
+                }
+            }
             let cost = |at: &DVector<f64>| -> Result<f64> {
                 let missed = self.errors(rows, at)?.component_mul(&weights);
                 let moved = at - &start;
@@ -123,7 +134,7 @@ impl<'a> Problem<'a> {
                 }
                 let solved = Cholesky::new(damped).context("the fit has no solution")?;
                 let step = solved.solve(&-&gradient).map(|step| step.clamp(-0.4, 0.4));
-                let tried = &at + step;
+                let tried = (&at + step).inf(&most);
                 let after = cost(&tried)?;
                 if after < before {
                     (at, gain) = (tried, before - after);

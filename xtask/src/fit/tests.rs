@@ -69,6 +69,26 @@ fn the_constants_are_what_a_fit_to_the_tables_gives() {
 }
 
 #[test]
+fn a_constant_stays_at_its_bound_where_the_rows_ask_for_more() {
+    let Some(folder) = tables() else { return };
+    let rows = measured::load(Table::Inference, &folder).expect("a table");
+    let share = |most: Option<f64>| {
+        let mut priors = solver::priors(Table::Inference).expect("priors");
+        priors.retain(|prior| prior.constant == "pipeline_prompt_share");
+        assert_eq!(priors[0].most, Some(1.0));
+        priors[0].most = most;
+        let problem = Problem::new(Table::Inference, &priors, Constants::product());
+        let fitted = problem
+            .expect("a problem")
+            .fit(&rows.iter().collect::<Vec<_>>());
+        fitted.expect("a fit").inference.pipeline_prompt_share
+    };
+    assert!(share(None) > 1.01);
+    assert_eq!(share(Some(1.0)), 1.0);
+    assert!((share(Some(0.9)) - 0.9).abs() < 1e-12);
+}
+
+#[test]
 fn folds_keep_combinations_whole_and_are_settled_by_the_seed() {
     let Some(folder) = tables() else { return };
     let rows = measured::load(Table::Training, &folder).expect("a table");
