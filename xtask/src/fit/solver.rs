@@ -50,6 +50,12 @@ pub(crate) struct Prior {
     width_ln: f64,
     /// The most that it can be, whatever the rows ask for.
     pub(crate) most: Option<f64>,
+    /// Where the reference has it: itself, or the constant that it equals there. Nothing where the
+    /// reference switches it off.
+    pub(crate) reference: Option<String>,
+    /// Constants that are given the same value.
+    #[serde(skip)]
+    also: Vec<String>,
 }
 
 /// The constants that are fitted for a table.
@@ -63,6 +69,27 @@ pub(crate) fn priors(table: Table) -> Result<Vec<Prior>> {
         .context("the list of priors cannot be read")?;
     let wanted = part(table);
     Ok(all.into_iter().filter(|row| row.table == wanted).collect())
+}
+
+/// The constants that the reference has for a table, expected where the product's are.
+///
+/// Errors: the list cannot be read.
+pub(crate) fn reference_priors(table: Table) -> Result<Vec<Prior>> {
+    let all = priors(table)?;
+    let equal_to = |own: &Prior| {
+        let others = all.iter().filter(|other| other.constant != own.constant);
+        let equal = others.filter(|other| other.reference.as_ref() == Some(&own.constant));
+        equal.map(|other| other.constant.clone()).collect()
+    };
+    let own = all
+        .iter()
+        .filter(|prior| prior.reference.as_ref() == Some(&prior.constant));
+    Ok(own
+        .map(|prior| Prior {
+            also: equal_to(prior),
+            ..prior.clone()
+        })
+        .collect())
 }
 
 /// The part of a set of constants that a table is predicted with.
@@ -158,7 +185,9 @@ impl<'a> Problem<'a> {
         let mut value = self.base.clone();
         let part = &mut value[part(self.table)];
         for (prior, at) in self.priors.iter().zip(at) {
-            part[prior.constant.as_str()] = exp(*at).into();
+            for name in std::iter::once(&prior.constant).chain(&prior.also) {
+                part[name.as_str()] = exp(*at).into();
+            }
         }
         serde_json::from_value(value).context("a prior names no constant")
     }

@@ -1,4 +1,5 @@
 use market::demand::Model;
+use proptest::prelude::*;
 
 use super::*;
 use crate::perf::constants::Constants;
@@ -217,4 +218,16 @@ fn the_first_token_comes_no_sooner_for_stages_that_share_the_layers() {
     let (one, four) = (first(1.0), first(4.0));
     assert!(four.first_token_seconds >= one.first_token_seconds);
     assert!(four.per_token_seconds >= one.per_token_seconds);
+}
+
+proptest! {
+    #[test]
+    fn a_longer_sequence_never_keeps_less(short in 0_u32..100_000, more in 0_u32..100_000) {
+        for name in ["gpt-oss-120b", "Llama 3 8B", "DeepSeek V3"] {
+            let model = model(name);
+            let setup = setup(&model, "H100-SXM", 1.0);
+            let kept = |tokens: u32| setup.cache_bytes(f64::from(tokens));
+            prop_assert!(kept(short) <= kept(short + more));
+        }
+    }
 }
