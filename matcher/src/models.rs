@@ -33,6 +33,8 @@ pub struct ModelFigures {
     pub experts: Option<Experts>,
     /// Whether keys and values are kept as one latent vector a layer (MLA).
     pub latent_attention: bool,
+    /// Heads that keep keys and values; one where a latent vector serves all.
+    pub kv_heads: u32,
     /// Numbers kept in the key-value cache for each token, over all layers.
     pub kv_elements_per_token: f64,
     /// Attention that looks back a limited way only.
@@ -118,8 +120,7 @@ impl ModelFigures {
     /// Attention heads that ask the same keys, in a model without latent attention.
     #[must_use]
     pub fn query_group(&self) -> f64 {
-        let asked = f64::from(self.heads) * f64::from(self.head_dim);
-        2.0 * f64::from(self.layers) * asked / self.kv_elements_per_token
+        f64::from(self.heads) / f64::from(self.kv_heads)
     }
 
     fn named(name: &str) -> Result<Self, MatchError> {
@@ -148,6 +149,7 @@ impl ModelFigures {
             embedding_params: 0.0,
             experts: None,
             latent_attention: false,
+            kv_heads: shape.kv_heads,
             // One key and one value.
             kv_elements_per_token: 2.0 * f64::from(shape.layers) * per_layer,
             sliding: None,
@@ -176,9 +178,20 @@ impl ModelRow {
             embedding_params: own_table * f64::from(self.vocab) * f64::from(self.hidden),
             experts: self.experts(),
             latent_attention: self.attention == "MLA",
+            kv_heads: self.kv_heads(),
             kv_elements_per_token: self.kv_elements_per_token,
             sliding,
         }
+    }
+
+    /// Each keeps a key and a value a layer.
+    fn kv_heads(&self) -> u32 {
+        if self.attention == "MLA" {
+            return 1;
+        }
+        let of_one_head = 2.0 * f64::from(self.layers) * f64::from(self.head_dim);
+        // A whole number in every row, which a test holds.
+        (self.kv_elements_per_token / of_one_head) as u32
     }
 
     /// An expert is a gated feed-forward network: three matrices of `hidden` by `moe_ffn`.
@@ -286,6 +299,9 @@ mod tests {
                 row.heads > 0 && row.head_dim > 0 && row.moe_every > 0 && row.tied_embeddings < 2
             );
             assert!(row.first_dense_layers < row.layers);
+            let kept = f64::from(row.kv_heads() * row.layers * row.head_dim);
+            assert!(row.attention == "MLA" || 2.0 * kept == row.kv_elements_per_token);
+            assert!(row.heads.is_multiple_of(row.kv_heads()), "{}", row.model);
             if let Some(experts) = row.experts() {
                 assert!(experts.params < row.params_total_b * 1e9, "{}", row.model);
                 assert!(experts.per_token > 0 && experts.per_token <= experts.per_layer);
@@ -338,6 +354,10 @@ mod tests {
         let shaped = ModelFigures::of(&Model::Shaped(shape)).expect("a shape");
         assert_eq!(shaped.kv_elements_per_token, llama.kv_elements_per_token);
         assert_eq!(shaped.params_active, llama.params_active);
+        assert_eq!((shaped.kv_heads, llama.kv_heads), (8, 8));
+        let keeps = |name| named(name).expect("known").kv_heads;
+        assert_eq!(keeps("Qwen3 235B-A22B"), 4);
+        assert_eq!(keeps("DeepSeek V3"), 1);
     }
 
     #[test]

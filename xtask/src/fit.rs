@@ -46,6 +46,10 @@ struct Dealt {
     source_left_out: Vec<f64>,
     /// The scores with other folds.
     other_folds: Vec<Score>,
+    /// The reference's terms, fitted anew to the same folds.
+    reference: CrossValidated,
+    /// Their scores with the other folds.
+    reference_other_folds: Vec<Score>,
 }
 
 /// Refits `matcher/data/params.json`, intervals included.
@@ -116,13 +120,20 @@ impl Judged {
         let priors = solver::priors(self.table)?;
         let problem = Problem::new(self.table, &priors, Constants::product())?;
         let sources = judge::numbered(&self.rows, |row| &row.source);
-        let other_folds = OTHER_SEEDS.into_iter().map(|seed| {
-            let dealt = judge::cross_validate(&problem, &self.rows, seed)?;
-            Ok(dealt.score(&self.rows, |_| true))
-        });
+        let with_other_folds = |problem: &Problem<'_>| {
+            let scores = OTHER_SEEDS.into_iter().map(|seed| {
+                let dealt = judge::cross_validate(problem, &self.rows, seed)?;
+                Ok(dealt.score(&self.rows, |_| true))
+            });
+            scores.collect::<Result<_>>()
+        };
+        let reference_priors = solver::reference_priors(self.table)?;
+        let reference = Problem::new(self.table, &reference_priors, Constants::reference())?;
         Ok(Dealt {
             source_left_out: judge::left_out(&problem, &self.rows, &sources)?,
-            other_folds: other_folds.collect::<Result<_>>()?,
+            other_folds: with_other_folds(&problem)?,
+            reference: judge::cross_validate(&reference, &self.rows, SEED)?,
+            reference_other_folds: with_other_folds(&reference)?,
         })
     }
 

@@ -186,7 +186,7 @@ fn of_memory(query: &Query<'_>, row: &Row) -> Option<String> {
             Some(format!(
                 "{} with one sequence needs {:.1} GB; {per_node} x {} GB may fill {:.1} GB",
                 query.work.model.name,
-                gb(query.work.needed_bytes(query.constants, &chip)),
+                gb(query.work.needed_bytes(query.constants, &chip, per_node)),
                 spec.memory_gb,
                 gb(usable_bytes(query.constants, &chip, per_node)),
             ))

@@ -14,7 +14,7 @@ use super::halves::taken;
 use super::staging::{self, legs, slowest_seconds};
 use crate::MatchError;
 use crate::models::ModelFigures;
-use crate::perf::memory::weight_bytes;
+use crate::perf::memory::{bytes_per_weight, weight_bytes};
 use crate::plan::{Candidate, CandidateLine};
 use crate::snapshot::Snapshot;
 
@@ -85,7 +85,8 @@ pub(super) fn weights_bytes_of(demand: &HybridDemand) -> Result<u64, MatchError>
         ServeHalf::ServeBatch(serve) => (&serve.model, serve.weights),
     };
     // The bounds of a model's shape keep it under 1e15.
-    Ok(weight_bytes(&ModelFigures::of(model)?, precision).ceil() as u64)
+    let model = ModelFigures::of(model)?;
+    Ok(weight_bytes(&model, bytes_per_weight(precision)).ceil() as u64)
 }
 
 /// How long a candidate's run is predicted to take. Units: seconds, rounded up.

@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use market::gpu::GpuSpec;
+use market::gpu::{Gpu, GpuSpec};
 use serde::Deserialize;
 
 use crate::hardware::{joined_all_to_all, nvlink_domain_gpus};
@@ -114,6 +114,8 @@ pub struct Chip {
     pub link_bytes_per_second: f64,
     /// GPUs so joined.
     pub domain_gpus: u32,
+    /// Whether bridges join them, and PCI Express those of different bridges.
+    pub bridged: bool,
     /// A factor of its own in training.
     pub fitted_factor: Option<FittedFactor>,
     /// Its class of memory in llama.cpp.
@@ -231,6 +233,7 @@ impl Chip {
             scale_up,
             link_bytes_per_second: link_gb_s * 1e9,
             domain_gpus,
+            bridged: false,
             fitted_factor: None,
             llama_cpp_memory: if spec.memory_type.contains("HBM") {
                 MemoryClass::Hbm
@@ -267,6 +270,7 @@ impl Chip {
             scale_up: row.scale_up,
             link_bytes_per_second: row.link_gb_s * 1e9,
             domain_gpus: row.domain_gpus,
+            bridged: row.is_bridged(),
             fitted_factor: row.fitted_factor,
             llama_cpp_memory: row.llama_cpp_memory,
             doubled_in_llama_cpp: row.doubled_in_llama_cpp == 1,
@@ -301,6 +305,21 @@ impl Chip {
     pub fn is_pcie_only(&self) -> bool {
         let pcie = [ScaleUp::Pcie3, ScaleUp::Pcie4, ScaleUp::Pcie5];
         self.domain_gpus == 1 || pcie.contains(&self.scale_up)
+    }
+
+    /// Whether a ring through so many neighbouring GPUs of a node passes PCI Express.
+    #[must_use]
+    pub fn passes_pcie(&self, gpus: f64) -> bool {
+        self.is_pcie_only() || (self.bridged && gpus > f64::from(self.domain_gpus))
+    }
+}
+
+impl ChipRow {
+    /// A chip that the catalogue does not have is none with bridges.
+    fn is_bridged(&self) -> bool {
+        let canonical = self.gpu.as_deref().unwrap_or_default();
+        let spec = Gpu::parse(canonical).ok().map(|gpu| gpu.spec());
+        self.scale_up == ScaleUp::Nvlink && spec.is_some_and(|spec| !joined_all_to_all(spec))
     }
 }
 
@@ -372,8 +391,6 @@ fn links(spec: &GpuSpec) -> (ScaleUp, f64, u32) {
 mod tests {
     use std::collections::HashSet;
 
-    use market::gpu::Gpu;
-
     use super::*;
 
     fn chip(name: &str) -> Chip {
@@ -409,6 +426,22 @@ mod tests {
             if let Some(peak) = spec.bf16_tflops_dense {
                 assert!(near(chip.bf16_flops, peak * 1e12), "{gpu}");
             }
+        }
+    }
+
+    #[test]
+    fn rings_pass_pci_express_where_bridges_join_fewer() {
+        for (name, gpus, passes) in [
+            ("H100-SXM", 8.0, false),
+            ("V100-SXM2-32", 8.0, false),
+            ("GB200", 4.0, false),
+            ("H100-NVL", 2.0, false),
+            ("H100-NVL", 4.0, true),
+            ("H200-NVL", 4.0, false),
+            ("H200-NVL", 8.0, true),
+            ("L40S", 2.0, true),
+        ] {
+            assert_eq!(chip(name).passes_pcie(gpus), passes, "{gpus} x {name}");
         }
     }
 

@@ -289,6 +289,9 @@ pub struct InferenceConstants {
     pub memory_share: f64,
     /// Whether the memory that a driver reports is counted (1) or the round figure it is sold by (0).
     pub reported_memory: f64,
+    /// Whether GPUs that are more than the heads of keys which they share keep copies of them (1),
+    /// or parts (0).
+    pub cache_copies: f64,
     /// Share of what weights and activations leave that is set aside for the cache.
     pub cache_memory_share: f64,
     /// Memory of the runtime and activations on each GPU. Units: GB.
@@ -301,6 +304,9 @@ pub struct InferenceConstants {
     pub pipeline_share: f64,
     /// The same while prompts are read.
     pub pipeline_prompt_share: f64,
+    /// Whether one prompt passes the stages of a pipeline in turn (1), or is read at the rate of
+    /// stages that are all busy with others (0).
+    pub prompt_stages_in_turn: f64,
     /// Share of a mixture's layers between whose experts tokens are sent, not summed over all GPUs,
     /// where each GPU attends to sequences of its own.
     pub attention_per_gpu: f64,

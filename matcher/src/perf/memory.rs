@@ -1,4 +1,5 @@
-//! What fits: bytes of weights, of training state and of the key-value cache.
+//! What fits: bytes of weights and of training state. The key-value cache is
+//! [`super::replica`]'s, whose layout it follows.
 //!
 //! GB are 1e9 bytes throughout, and a GPU's memory is taken as marketed, which is the smaller
 //! reading of it.
@@ -26,31 +27,24 @@ const ADAM_BYTES: f64 = WEIGHT_AND_GRADIENT_BYTES + OPTIMISER_STATE_BYTES;
 /// side. They are trained in full, at [`ADAM_BYTES`] each.
 const ADAPTER_SHARE: f64 = 0.01;
 
-/// Bytes of one weight as it lies in memory; 4-bit formats carry a scale for each block of 16.
+/// Bytes of one number of 4 bits; each block of 16 carries a scale of 8 bits.
+pub(crate) const BLOCK_SCALED_BYTES: f64 = 0.5625;
+
+/// Bytes of one weight as it lies in memory, scales included.
 #[must_use]
 pub fn bytes_per_weight(precision: Precision) -> f64 {
     match precision {
-        Precision::Fp4 | Precision::Int4 => 0.5625,
+        Precision::Fp4 | Precision::Int4 => BLOCK_SCALED_BYTES,
         wider => wider.bytes(),
     }
 }
 
-/// Bytes of all weights of a model.
+/// Bytes of all weights of a model, each of so many; an input embedding of its own is not narrower
+/// than 8 bits.
 #[must_use]
-pub fn weight_bytes(model: &ModelFigures, precision: Precision) -> f64 {
-    model.params_total * bytes_per_weight(precision)
-}
-
-/// Bytes of the key-value cache of one sequence of so many tokens.
-///
-/// Layers that look back a limited way keep no more than their window.
-#[must_use]
-pub fn cache_bytes(model: &ModelFigures, precision: Precision, tokens: f64) -> f64 {
-    let kept = model.sliding.map_or(tokens, |sliding| {
-        let near = sliding.layer_fraction * tokens.min(f64::from(sliding.window));
-        (1.0 - sliding.layer_fraction) * tokens + near
-    });
-    model.kv_elements_per_token * precision.bytes() * kept
+pub fn weight_bytes(model: &ModelFigures, bytes_per_weight: f64) -> f64 {
+    let multiplied = model.params_total - model.embedding_params;
+    multiplied * bytes_per_weight + model.embedding_params * bytes_per_weight.max(1.0)
 }
 
 /// Bytes of weights, gradients and optimiser for each parameter of the model.
@@ -185,34 +179,23 @@ mod tests {
         assert_eq!(memory.fewest_gpus(80.0), None);
     }
 
-    // S10: 2 x layers x heads x width x bytes x tokens, and what windows and latents leave of it.
     #[test]
-    fn the_cache_of_known_models_is_what_their_configurations_say() {
-        let per_token = |name| cache_bytes(&model(name), Precision::Bf16, 1.0);
-        assert_eq!(per_token("Llama 3 70B"), 2.0 * 80.0 * 8.0 * 128.0 * 2.0);
-        assert_eq!(per_token("Llama 2 7B"), 2.0 * 32.0 * 32.0 * 128.0 * 2.0);
-        // Multi-head latent attention keeps 512 + 64 numbers per layer.
-        assert_eq!(per_token("DeepSeek V3"), 61.0 * 576.0 * 2.0);
-        // Half of the layers look back 128 tokens.
-        let gpt = model("gpt-oss-20b");
-        let kept = cache_bytes(&gpt, Precision::Fp8, 8_128.0);
-        assert_eq!(kept, 24_576.0 * (0.5 * 8_128.0 + 0.5 * 128.0));
-    }
-
-    #[test]
-    fn four_bit_weights_weigh_their_scales_too() {
-        assert_eq!(
-            weight_bytes(&model("Llama 3 70B"), Precision::Int4),
-            70.554e9 * 0.5625
-        );
+    fn four_bit_weights_weigh_their_scales_too_and_an_embedding_of_its_own_stays_wider() {
+        let each = bytes_per_weight(Precision::Int4);
+        let embedding = 128_256.0 * 8_192.0;
+        for (name, bytes) in [
+            ("Llama 3 70B", (70.554e9 - embedding) * 0.5625 + embedding),
+            // The output head is the same table.
+            ("Qwen3 4B", 4.022e9 * 0.5625),
+        ] {
+            let found = weight_bytes(&model(name), each);
+            assert!((found / bytes - 1.0).abs() < 1e-12, "{name} {found}");
+        }
     }
 
     proptest! {
         #[test]
         fn a_longer_sequence_never_needs_less(short in 1_u32..100_000, more in 0_u32..100_000) {
-            let gpt = model("gpt-oss-120b");
-            let (a, b) = (f64::from(short), f64::from(short + more));
-            prop_assert!(cache_bytes(&gpt, Precision::Bf16, a) <= cache_bytes(&gpt, Precision::Bf16, b));
             prop_assert!(full("Llama 3 8B", short).total_bytes(8) <= full("Llama 3 8B", short + more).total_bytes(8));
         }
 

@@ -13,9 +13,10 @@ mod tests;
 
 use super::chip::{Chip, Product};
 use super::constants::{InferenceConstants, InferenceGround};
+use super::memory;
 use crate::models::ModelFigures;
 
-pub use rates::Rates;
+pub use rates::{PromptTimes, Rates};
 
 /// How weights lie in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,13 +140,11 @@ impl WeightFormat {
         match self {
             Self::Bf16 => 2.0,
             Self::Fp8 | Self::Int8 => 1.0,
-            Self::Fp4 | Self::Int4Group => 0.5625,
+            Self::Fp4 | Self::Int4Group => memory::BLOCK_SCALED_BYTES,
             Self::Int4Mixed => 0.61,
         }
     }
-}
 
-impl WeightFormat {
     /// The format in which weights that lie so are multiplied: integers are unpacked to 16 bits.
     #[must_use]
     pub const fn product(self) -> Product {
@@ -178,7 +177,7 @@ impl CacheFormat {
         match self {
             Self::Bf16 => 2.0,
             Self::Fp8 => 1.0,
-            Self::Fp4 => 0.5625,
+            Self::Fp4 => memory::BLOCK_SCALED_BYTES,
         }
     }
 }
@@ -190,13 +189,10 @@ impl Setup<'_> {
         self.tensor * self.pipeline
     }
 
-    /// Bytes of all weights; an input embedding of its own is not narrower than 8 bits.
+    /// Bytes of all weights.
     #[must_use]
     pub fn weight_bytes(&self) -> f64 {
-        let model = self.model;
-        let each = self.weights.bytes();
-        let multiplied = model.params_total - model.embedding_params;
-        multiplied * each + model.embedding_params * each.max(1.0)
+        memory::weight_bytes(self.model, self.weights.bytes())
     }
 
     /// Bytes of the cache of a sequence of so many tokens; layers with a window keep no more.
@@ -209,13 +205,39 @@ impl Setup<'_> {
         self.model.kv_elements_per_token * self.cache.bytes() * kept
     }
 
+    /// How often the GPUs of the copy keep the cache of a sequence. A head's keys are not split:
+    /// where more GPUs share a matrix than there are heads of keys, several keep the same one.
+    /// Where each GPU attends to sequences of its own, each keeps those alone.
+    #[must_use]
+    pub fn cache_copies(&self, constants: &InferenceConstants) -> f64 {
+        if self.attends_per_gpu() {
+            return 1.0;
+        }
+        let kept = (self.tensor / f64::from(self.model.kv_heads)).max(1.0);
+        1.0 + constants.cache_copies * (kept - 1.0)
+    }
+
+    /// Bytes over all GPUs that the cache of one sequence takes, its whole prompt and what is set
+    /// aside for its answer.
+    #[must_use]
+    pub fn sequence_bytes(&self, constants: &InferenceConstants) -> f64 {
+        let set_aside = self.input_tokens + self.output_tokens * constants.answer_occupancy;
+        self.cache_bytes(set_aside) * self.cache_copies(constants)
+    }
+
     /// How many sequences fit beside the weights; below one, the copy cannot serve.
     #[must_use]
     pub fn capacity(&self, constants: &InferenceConstants) -> f64 {
-        let usable = usable_bytes(constants, self.chip);
+        let usable = usable_bytes_per_gpu(constants, self.chip);
         let free = (self.gpus() * usable - self.weight_bytes()) * constants.cache_memory_share;
-        let set_aside = self.input_tokens + self.output_tokens * constants.answer_occupancy;
-        free / self.cache_bytes(set_aside).max(1.0)
+        free / self.sequence_bytes(constants).max(1.0)
+    }
+
+    /// Bytes that an engine must be able to fill to serve one sequence at a time: of what the
+    /// weights leave, it sets aside a share only for the cache.
+    #[must_use]
+    pub fn needed_bytes(&self, constants: &InferenceConstants) -> f64 {
+        self.weight_bytes() + self.sequence_bytes(constants) / constants.cache_memory_share
     }
 
     /// The share of each GPU's whole memory that weights, the cache that is set aside, the runtime
@@ -223,7 +245,8 @@ impl Setup<'_> {
     #[must_use]
     pub fn taken_share(&self, constants: &InferenceConstants) -> f64 {
         let weights = self.weight_bytes() / self.gpus();
-        let cache = (usable_bytes(constants, self.chip) - weights) * constants.cache_memory_share;
+        let usable = usable_bytes_per_gpu(constants, self.chip);
+        let cache = (usable - weights) * constants.cache_memory_share;
         (weights + cache + constants.activations_gb * 1e9) / self.chip.reported_memory_bytes
     }
 
@@ -231,6 +254,14 @@ impl Setup<'_> {
     fn schedules_per_gpu(&self) -> bool {
         let per_gpu = [Engine::TensorRtLlm10, Engine::TensorRtLlmMlperf];
         self.model.experts.is_some() && per_gpu.contains(&self.engine)
+    }
+
+    /// Whether each GPU keeps the cache of sequences of its own. vLLM does so for latent attention
+    /// as AMD tunes it, whose one head of keys all GPUs of a group would keep.
+    fn attends_per_gpu(&self) -> bool {
+        let amd = [Engine::VllmAmd, Engine::VllmAmdMlperf].contains(&self.engine);
+        let latent_mixture = self.model.latent_attention && self.model.is_mixture();
+        self.schedules_per_gpu() || (amd && latent_mixture)
     }
 
     /// How many schedulers share the sequences of a stage, each with a batch of its own.
@@ -258,7 +289,7 @@ impl Setup<'_> {
 
 /// Bytes of one GPU that an engine fills with weights and cache.
 #[must_use]
-pub fn usable_bytes(constants: &InferenceConstants, chip: &Chip) -> f64 {
+pub fn usable_bytes_per_gpu(constants: &InferenceConstants, chip: &Chip) -> f64 {
     let more = chip.reported_memory_bytes - chip.memory_bytes;
     let memory = chip.memory_bytes + constants.reported_memory * more;
     memory * constants.memory_share - constants.activations_gb * 1e9
@@ -297,7 +328,7 @@ struct Cycle<'a> {
     rates: Rates<'a>,
     capacity: f64,
     most: f64,
-    prompt_seconds: f64,
+    prompt: PromptTimes,
     context: f64,
     output_tokens: f64,
     /// Requests of a finite test, and the share of a batch that its end costs.
@@ -318,7 +349,7 @@ impl<'a> Cycle<'a> {
         let scheduled = wanted.unwrap_or_else(|| setup.largest_batch(constants));
         let rates = Rates::new(constants, setup);
         Ok(Self {
-            prompt_seconds: setup.input_tokens * rates.prompt_token_seconds(setup.input_tokens),
+            prompt: rates.prompt(setup.input_tokens),
             rates,
             capacity,
             most: capacity
@@ -335,11 +366,11 @@ impl<'a> Cycle<'a> {
 
     fn per_token_seconds(&self, batch: f64) -> f64 {
         self.rates.step_seconds(batch, self.context)
-            + batch * self.prompt_seconds / self.output_tokens
+            + self.prompt.together(batch) / self.output_tokens
     }
 
     fn first_token_seconds(&self, batch: f64) -> f64 {
-        self.prompt_seconds + self.rates.step_seconds(batch, self.context)
+        self.prompt.alone + self.rates.step_seconds(batch, self.context)
     }
 
     fn at(&self, batch: f64) -> Served {

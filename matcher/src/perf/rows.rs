@@ -395,6 +395,7 @@ impl RowFigures {
             embedding_params: 0.0,
             experts: None,
             latent_attention: false,
+            kv_heads,
             kv_elements_per_token: 2.0 * f64::from(layers) * kept,
             sliding: None,
         }))

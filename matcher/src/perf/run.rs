@@ -70,6 +70,8 @@ pub struct RunNodes {
     pub chip: Chip,
     /// GPUs of each.
     pub gpus_per_node: u32,
+    /// Memory of each GPU, as the catalogue has it. Units: bytes.
+    pub memory_bytes: f64,
     /// Those of one NVLink domain, which may share a matrix; one where none joins them all to all.
     pub tensor_domain_gpus: u32,
     /// Whether stages may stand on different nodes. What they send each other is not modelled, so
@@ -143,6 +145,7 @@ impl RunNodes {
         Some(Self {
             chip: Chip::of_spec(spec)?,
             gpus_per_node,
+            memory_bytes: spec.memory_gb * 1e9,
             tensor_domain_gpus: tensor_domain_gpus(spec, gpus_per_node),
             pipelines: internode.is_rdma(),
             net_bytes_per_second: net_bytes_per_second(internode, gpus_per_node),
@@ -151,7 +154,7 @@ impl RunNodes {
 
     /// Memory of each GPU that a run may fill. Units: bytes.
     fn room_bytes(&self) -> f64 {
-        self.chip.memory_bytes * TRAINING_FRACTION
+        self.memory_bytes * TRAINING_FRACTION
     }
 
     fn cluster(&self, gpus: u32) -> Cluster<'_> {

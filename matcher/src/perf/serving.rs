@@ -10,7 +10,8 @@ use super::chip::{Architecture, Chip};
 use super::constants::InferenceConstants;
 use super::replica::tails::{Arrivals, CopyLoad, StepTimes, Tails, simulate};
 use super::replica::{
-    CacheFormat, CannotServe, Engine, Limits, Rates, Served, Setup, WeightFormat, serve,
+    CacheFormat, CannotServe, Engine, Limits, PromptTimes, Rates, Served, Setup, WeightFormat,
+    serve, usable_bytes_per_gpu,
 };
 use crate::models::ModelFigures;
 
@@ -102,17 +103,19 @@ pub const fn engine_of(chip: &Chip) -> Engine {
 /// Bytes of so many GPUs that an engine fills with weights and cache.
 #[must_use]
 pub fn usable_bytes(constants: &InferenceConstants, chip: &Chip, gpus: u32) -> f64 {
-    super::replica::usable_bytes(constants, chip) * f64::from(gpus)
+    usable_bytes_per_gpu(constants, chip) * f64::from(gpus)
 }
 
 impl ServingWork {
-    /// Bytes that an engine must be able to fill to serve one sequence at a time: of what the weights
-    /// leave, it sets aside a share only for the cache.
+    /// Bytes of so many GPUs that an engine must be able to fill to serve one sequence at a time, in
+    /// the layout that needs least.
     #[must_use]
-    pub fn needed_bytes(&self, constants: &InferenceConstants, chip: &Chip) -> f64 {
-        let setup = self.setup(chip, 1, 1);
-        let kept = self.input_tokens + self.output_tokens * constants.answer_occupancy;
-        setup.weight_bytes() + setup.cache_bytes(kept) / constants.cache_memory_share
+    pub fn needed_bytes(&self, constants: &InferenceConstants, chip: &Chip, gpus: u32) -> f64 {
+        self.layouts(chip, gpus)
+            .map(|setup| setup.needed_bytes(constants))
+            .reduce(f64::min)
+            // Where the heads cannot be shared so, what stages would need.
+            .unwrap_or_else(|| self.setup(chip, 1, gpus).needed_bytes(constants))
     }
 
     /// The fewest GPUs, doubling from one, that hold one copy and a sequence.
@@ -123,8 +126,9 @@ impl ServingWork {
         chip: &Chip,
         most: u32,
     ) -> Option<u32> {
-        let needed = self.needed_bytes(constants, chip);
-        doublings(most).find(|gpus| needed <= usable_bytes(constants, chip, *gpus))
+        doublings(most).find(|gpus| {
+            self.needed_bytes(constants, chip, *gpus) <= usable_bytes(constants, chip, *gpus)
+        })
     }
 
     /// What is served, on one layout.
@@ -156,7 +160,7 @@ impl ServingWork {
         let alone = |setup: Setup<'_>| {
             let rates = Rates::new(constants, &setup);
             let step = rates.step_seconds(1.0, context);
-            let prompt = self.input_tokens * rates.prompt_token_seconds(self.input_tokens);
+            let prompt = rates.prompt(self.input_tokens).alone;
             (prompt + step, step + prompt / self.output_tokens)
         };
         self.layouts(chip, gpus)
@@ -203,7 +207,7 @@ impl ServingWork {
             tokens_per_second: served.tokens_per_second,
             first_token_seconds: served.first_token_seconds,
             per_token_seconds: served.per_token_seconds,
-            needed_bytes: self.needed_bytes(constants, chip),
+            needed_bytes: self.needed_bytes(constants, chip, gpus),
             available_bytes: usable_bytes(constants, chip, gpus),
         })
     }
@@ -226,7 +230,7 @@ impl ServingWork {
         let setup = self.setup(chip, replica.tensor, replica.gpus / replica.tensor);
         let rates = Rates::new(constants, &setup);
         let times = CopyTimes {
-            prompt_seconds: self.input_tokens * rates.prompt_token_seconds(self.input_tokens),
+            prompt: rates.prompt(self.input_tokens),
             rates,
         };
         let load = CopyLoad {
@@ -259,12 +263,12 @@ impl ServingWork {
 /// The steps of a copy as the closed form has them.
 struct CopyTimes<'a> {
     rates: Rates<'a>,
-    prompt_seconds: f64,
+    prompt: PromptTimes,
 }
 
 impl StepTimes for CopyTimes<'_> {
-    fn prompt_seconds(&self) -> f64 {
-        self.prompt_seconds
+    fn prompt(&self) -> PromptTimes {
+        self.prompt
     }
 
     fn step_seconds(&self, batch: f64, context: f64) -> f64 {

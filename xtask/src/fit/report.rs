@@ -70,7 +70,7 @@ pub(super) fn page(training: (&Judged, &Dealt), inference: (&Judged, &Dealt)) ->
     for (judged, dealt) in [training, inference] {
         section(&mut page, judged, dealt)?;
     }
-    weak(&mut page, [training.0, inference.0])?;
+    weak(&mut page, [training, inference])?;
     intervals(&mut page, training.0, inference.0);
     page.push('\n');
     page.push_str(include_str!("tried.md"));
@@ -97,17 +97,12 @@ fn section(page: &mut String, judged: &Judged, dealt: &Dealt) -> Result<()> {
         "| the reference, cross-validated by its authors | {} |",
         goals.reference
     )?;
+    let reference = dealt.reference.score(rows, |_| true);
+    line(page, "the reference's terms, on the same folds", &reference)?;
     let seeds: Vec<&Score> = std::iter::once(&all).chain(&dealt.other_folds).collect();
-    writeln!(
-        page,
-        "| all, cross-validated with {} deals of the folds | {} | {} % | {} % | {} % | {} |",
-        seeds.len(),
-        rows.len(),
-        range(&seeds, |score| score.median * 100.0, 1),
-        range(&seeds, |score| score.p90 * 100.0, 1),
-        range(&seeds, |score| (exp(score.bias_ln) - 1.0) * 100.0, 1),
-        range(&seeds, |score| score.tau, 3),
-    )?;
+    ranges(page, "all, cross-validated", &seeds)?;
+    let others = std::iter::once(&reference).chain(&dealt.reference_other_folds);
+    ranges(page, "the reference's terms", &others.collect::<Vec<_>>())?;
     for (name, errors) in [
         ("all, each chip left out in turn", &judged.chip_left_out),
         ("all, each source left out in turn", &dealt.source_left_out),
@@ -143,6 +138,7 @@ fn section(page: &mut String, judged: &Judged, dealt: &Dealt) -> Result<()> {
         )?;
     }
     page.push_str(&missed(&goals, &seeds));
+    page.push_str(&against(&all, &reference));
     page.push_str(
         "Rows of a source are dealt to all folds, so others of it were in the fit; below each source \
          stands how it does with none of them in it.\n\n",
@@ -166,6 +162,21 @@ fn section(page: &mut String, judged: &Judged, dealt: &Dealt) -> Result<()> {
     for (name, wanted) in kinds(*table) {
         line(page, name, &errors.score(rows, wanted))?;
     }
+    Ok(())
+}
+
+/// A line of the least and the most over all deals of the folds.
+fn ranges(page: &mut String, name: &str, seeds: &[&Score]) -> Result<()> {
+    let rows = seeds.first().map_or(0, |score| score.rows);
+    writeln!(
+        page,
+        "| {name} with {} deals of the folds | {rows} | {} % | {} % | {} % | {} |",
+        seeds.len(),
+        range(seeds, |score| score.median * 100.0, 1),
+        range(seeds, |score| score.p90 * 100.0, 1),
+        range(seeds, |score| (exp(score.bias_ln) - 1.0) * 100.0, 1),
+        range(seeds, |score| score.tau, 3),
+    )?;
     Ok(())
 }
 
@@ -200,32 +211,65 @@ pub(super) fn missed(goals: &Goals, seeds: &[&Score]) -> String {
     told
 }
 
+/// A paragraph on how the product's terms do against the reference's on the same folds.
+pub(super) fn against(product: &Score, reference: &Score) -> String {
+    let figures = [
+        ("the median", product.median < reference.median),
+        ("the P90", product.p90 < reference.p90),
+        ("tau", product.tau > reference.tau),
+    ];
+    let those = |wanted: bool| {
+        let chosen = figures.iter().filter(|(_, better)| *better == wanted);
+        let names: Vec<&str> = chosen.map(|(name, _)| *name).collect();
+        match names.as_slice() {
+            [others @ .., last] if !others.is_empty() => {
+                format!("{} and {last}", others.join(", "))
+            }
+            names => names.concat(),
+        }
+    };
+    let found = match (those(true), those(false)) {
+        (better, none) if none.is_empty() => format!("better in {better}"),
+        (none, other) if none.is_empty() => format!("better in none of {other}"),
+        (better, other) => format!("better in {better}, and no better in {other}"),
+    };
+    format!(
+        "Against the reference's terms, fitted to the same folds by the same rule, the product's are \
+         {found}.\n\n"
+    )
+}
+
 /// The spots in which the reference is weak, with this model's errors beside its own.
-fn weak(page: &mut String, tables: [&Judged; 2]) -> Result<()> {
+fn weak(page: &mut String, tables: [(&Judged, &Dealt); 2]) -> Result<()> {
     page.push_str(
         "\n## Where the reference is weak\n\n\
          The kinds of rows that the authors of the reference constants \
-         (`matcher/data/params.reference.json`) name as its weak spots: median and P90. The reference \
-         was fitted to these very rows, so on others it would do worse than here; the product's \
-         figures beside it are cross-validated. That is a hard comparison, and its verdict is in the \
-         first of the last two columns. With both where they were fitted, which says no more than \
-         whose formulas can follow the rows, the verdict is in the last.\n\n\
-         | kind of row | rows | cross-validated | reference, fitted | fitted | better than it, \
-         held out | better than it, fitted |\n\
-         | --- | ---: | ---: | ---: | ---: | --- | --- |\n",
+         (`matcher/data/params.reference.json`) name as its weak spots: median and P90. Held out, both \
+         are predicted for each fold with constants that were fitted to the others: the product's \
+         terms, and the reference's, fitted by the same rule from the same expectations. Whether the \
+         product is better follows from these two. Fitted are the product's constants and the \
+         reference's as they were published, each to all of these rows, which says no more than whose \
+         formulas can follow them.\n\n\
+         | kind of row | rows | held out | reference's terms, held out | better than they, held out | \
+         fitted | reference, fitted | better than it, fitted |\n\
+         | --- | ---: | ---: | ---: | --- | ---: | ---: | --- |\n",
     );
-    for judged in tables {
+    for (judged, dealt) in tables {
         let table = judge::title(judged.table).to_lowercase();
         for (name, wanted) in weak_spots(judged.table) {
             let held_out = judged.cross_validated.score(&judged.rows, wanted);
-            let reference = judge::fitted(&judged.rows, Constants::reference(), wanted);
+            let beside = dealt.reference.score(&judged.rows, wanted);
             let fitted = judge::fitted(&judged.rows, Constants::product(), wanted);
-            let [shown, beside, own] = [&held_out, &reference, &fitted].map(median_and_p90);
+            let reference = judge::fitted(&judged.rows, Constants::reference(), wanted);
             writeln!(
                 page,
-                "| {table}: {name} | {} | {shown} | {beside} | {own} | {} | {} |",
-                reference.rows,
-                better(&held_out, &reference),
+                "| {table}: {name} | {} | {} | {} | {} | {} | {} | {} |",
+                held_out.rows,
+                median_and_p90(&held_out),
+                median_and_p90(&beside),
+                better(&held_out, &beside),
+                median_and_p90(&fitted),
+                median_and_p90(&reference),
                 better(&fitted, &reference),
             )?;
         }

@@ -48,6 +48,14 @@ pub(crate) struct Prior {
     start: f64,
     /// How far from there it may lie without much cost. Units: logarithm.
     width_ln: f64,
+    /// The most that it can be, whatever the rows ask for.
+    pub(crate) most: Option<f64>,
+    /// Where the reference has it: itself, or the constant that it equals there. Nothing where the
+    /// reference switches it off.
+    pub(crate) reference: Option<String>,
+    /// Constants that are given the same value.
+    #[serde(skip)]
+    also: Vec<String>,
 }
 
 /// The constants that are fitted for a table.
@@ -61,6 +69,27 @@ pub(crate) fn priors(table: Table) -> Result<Vec<Prior>> {
         .context("the list of priors cannot be read")?;
     let wanted = part(table);
     Ok(all.into_iter().filter(|row| row.table == wanted).collect())
+}
+
+/// The constants that the reference has for a table, expected where the product's are.
+///
+/// Errors: the list cannot be read.
+pub(crate) fn reference_priors(table: Table) -> Result<Vec<Prior>> {
+    let all = priors(table)?;
+    let equal_to = |own: &Prior| {
+        let others = all.iter().filter(|other| other.constant != own.constant);
+        let equal = others.filter(|other| other.reference.as_ref() == Some(&own.constant));
+        equal.map(|other| other.constant.clone()).collect()
+    };
+    let own = all
+        .iter()
+        .filter(|prior| prior.reference.as_ref() == Some(&prior.constant));
+    Ok(own
+        .map(|prior| Prior {
+            also: equal_to(prior),
+            ..prior.clone()
+        })
+        .collect())
 }
 
 /// The part of a set of constants that a table is predicted with.
@@ -95,7 +124,8 @@ impl<'a> Problem<'a> {
     /// Errors: a prior names no constant.
     pub(crate) fn fit(&self, rows: &[&Measured]) -> Result<Constants> {
         let start = self.column(|prior| ln(prior.start));
-        let mut at = start.clone();
+        let most = self.column(|prior| prior.most.map_or(f64::INFINITY, ln));
+        let mut at = start.inf(&most);
         let crowd = crowding(rows);
         let mut damping = 1.0;
         for _ in 0..ROUNDS {
@@ -106,9 +136,17 @@ impl<'a> Problem<'a> {
             });
             let slopes = self.slopes(rows, &at, &errors, &weights)?;
             let pull = self.column(|prior| (prior.width_ln * prior.width_ln).recip());
-            let curvature = slopes.transpose() * &slopes + DMatrix::from_diagonal(&pull);
-            let gradient = slopes.transpose() * errors.component_mul(&weights)
+            let mut curvature = slopes.transpose() * &slopes + DMatrix::from_diagonal(&pull);
+            let mut gradient = slopes.transpose() * errors.component_mul(&weights)
                 + (&at - &start).component_mul(&pull);
+            // What would leave its bound stays there, and the others are fitted to that.
+            for index in 0..self.priors.len() {
+                if at[index] >= most[index] && gradient[index] < 0.0 {
+                    gradient[index] = 0.0;
+                    curvature.row_mut(index).fill(0.0);
+                    curvature.column_mut(index).fill(0.0);
+                }
+            }
             let cost = |at: &DVector<f64>| -> Result<f64> {
                 let missed = self.errors(rows, at)?.component_mul(&weights);
                 let moved = at - &start;
@@ -123,7 +161,7 @@ impl<'a> Problem<'a> {
                 }
                 let solved = Cholesky::new(damped).context("the fit has no solution")?;
                 let step = solved.solve(&-&gradient).map(|step| step.clamp(-0.4, 0.4));
-                let tried = &at + step;
+                let tried = (&at + step).inf(&most);
                 let after = cost(&tried)?;
                 if after < before {
                     (at, gain) = (tried, before - after);
@@ -147,7 +185,9 @@ impl<'a> Problem<'a> {
         let mut value = self.base.clone();
         let part = &mut value[part(self.table)];
         for (prior, at) in self.priors.iter().zip(at) {
-            part[prior.constant.as_str()] = exp(*at).into();
+            for name in std::iter::once(&prior.constant).chain(&prior.also) {
+                part[name.as_str()] = exp(*at).into();
+            }
         }
         serde_json::from_value(value).context("a prior names no constant")
     }

@@ -69,6 +69,65 @@ fn the_constants_are_what_a_fit_to_the_tables_gives() {
 }
 
 #[test]
+fn a_constant_stays_at_its_bound_where_the_rows_ask_for_more() {
+    let Some(folder) = tables() else { return };
+    let rows = measured::load(Table::Inference, &folder).expect("a table");
+    let share = |most: Option<f64>| {
+        let mut priors = solver::priors(Table::Inference).expect("priors");
+        priors.retain(|prior| prior.constant == "pipeline_prompt_share");
+        assert_eq!(priors[0].most, Some(1.0));
+        priors[0].most = most;
+        let problem = Problem::new(Table::Inference, &priors, Constants::product());
+        let fitted = problem
+            .expect("a problem")
+            .fit(&rows.iter().collect::<Vec<_>>());
+        fitted.expect("a fit").inference.pipeline_prompt_share
+    };
+    assert!(share(None) > 1.01);
+    assert_eq!(share(Some(1.0)), 1.0);
+    assert!((share(Some(0.9)) - 0.9).abs() < 1e-12);
+}
+
+#[test]
+fn the_terms_of_the_reference_are_those_that_its_constants_do_not_switch_off() {
+    let all = serde_json::to_value(Constants::reference()).expect("JSON");
+    for table in [Table::Training, Table::Inference] {
+        let value = |name: &str| all[solver::part(table)][name].as_f64().expect("a number");
+        for prior in solver::priors(table).expect("priors") {
+            match &prior.reference {
+                Some(own) => assert_eq!(value(&prior.constant), value(own), "{}", prior.constant),
+                None => assert!(
+                    [0.0, 1.0].contains(&value(&prior.constant)),
+                    "{}",
+                    prior.constant
+                ),
+            }
+        }
+    }
+    // As many as the authors fitted.
+    let own = |table| solver::reference_priors(table).expect("priors").len();
+    assert_eq!((own(Table::Training), own(Table::Inference)), (30, 33));
+}
+
+#[test]
+fn what_the_reference_has_as_one_is_fitted_as_one() {
+    let Some(folder) = tables() else { return };
+    let rows = measured::load(Table::Training, &folder).expect("a table");
+    let priors = solver::reference_priors(Table::Training).expect("priors");
+    let problem = Problem::new(Table::Training, &priors, Constants::reference());
+    let few: Vec<_> = rows.iter().step_by(8).collect();
+    let fitted = problem
+        .expect("a problem")
+        .fit(&few)
+        .expect("a fit")
+        .training;
+    let reference = &Constants::reference().training;
+    assert_ne!(fitted.sustained_other, reference.sustained_other);
+    assert_eq!(fitted.sustained_cdna, fitted.sustained_other);
+    assert_eq!(fitted.b300_factor, 1.0);
+}
+
+#[test]
 fn folds_keep_combinations_whole_and_are_settled_by_the_seed() {
     let Some(folder) = tables() else { return };
     let rows = measured::load(Table::Training, &folder).expect("a table");
@@ -131,4 +190,28 @@ fn a_goal_that_some_deal_of_the_folds_misses_is_told() {
         report::missed(&goals, &[&good, &bad]).trim(),
         "The goal for the P90 is missed with 1 of the 2 deals of the folds."
     );
+}
+
+#[test]
+fn what_is_no_better_than_the_reference_is_told_as_what_is() {
+    let good = judge::score(&[(1.0, 0.0), (2.0, 0.0)]);
+    let bad = judge::Score { p90: 0.30, ..good };
+    let worst = judge::Score {
+        median: 0.20,
+        tau: 0.5,
+        ..bad
+    };
+    for (product, reference, words) in [
+        (good, good, "better in none of the median, the P90 and tau."),
+        (
+            good,
+            bad,
+            "better in the P90, and no better in the median and tau.",
+        ),
+        (bad, good, "better in none of the median, the P90 and tau."),
+        (good, worst, "are better in the median, the P90 and tau."),
+    ] {
+        let told = report::against(&product, &reference);
+        assert!(told.contains(words), "{told}");
+    }
 }

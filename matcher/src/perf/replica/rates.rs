@@ -25,6 +25,23 @@ const LLAMA_CPP_PEAK: f64 = 2e14;
 /// What of the shorter of reading and multiplying does not hide behind the longer.
 const UNHIDDEN: f64 = 0.3;
 
+/// How long prompts of one length take on one copy. Units: seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PromptTimes {
+    /// Each of many: the stages of a pipeline read different ones at the same time.
+    pub each: f64,
+    /// One by itself, which passes all stages in turn.
+    pub alone: f64,
+}
+
+impl PromptTimes {
+    /// The time in which so many prompts that come in together are read, one or more.
+    #[must_use]
+    pub fn together(self, prompts: f64) -> f64 {
+        (prompts * self.each).max(self.alone)
+    }
+}
+
 /// The rates of one copy.
 #[derive(Debug)]
 pub struct Rates<'a> {
@@ -98,9 +115,41 @@ impl<'a> Rates<'a> {
         pass + (step_us + batch / schedulers * sequence_us) * 1e-6
     }
 
-    /// The time to read one token of a prompt of so many. Units: seconds.
+    /// The time to read prompts of so many tokens.
     #[must_use]
-    pub fn prompt_token_seconds(&self, prompt_tokens: f64) -> f64 {
+    pub fn prompt(&self, prompt_tokens: f64) -> PromptTimes {
+        let setup = self.setup;
+        let stage = prompt_tokens * self.stage_seconds_per_prompt_token(prompt_tokens);
+        match (setup.pipeline > 1.0, setup.engine) {
+            (false, _) => PromptTimes {
+                each: stage,
+                alone: stage,
+            },
+            (true, Engine::LlamaCpp) => {
+                // Pieces of a prompt follow each other through the stages; other prompts wait.
+                let pieces = (prompt_tokens / LLAMA_CPP_PIECE_TOKENS).max(1.0);
+                let stages = setup.pipeline;
+                let overlapped = (pieces + stages - 1.0) / (pieces * stages);
+                let seconds =
+                    stage * stages * pow(overlapped, self.constants.llama_cpp_prompt_overlap);
+                PromptTimes {
+                    each: seconds,
+                    alone: seconds,
+                }
+            }
+            (true, _) => {
+                let each = stage / self.pipelined(self.constants.pipeline_prompt_share);
+                let in_turn = stage * setup.pipeline;
+                PromptTimes {
+                    each,
+                    alone: each + self.constants.prompt_stages_in_turn * (in_turn - each),
+                }
+            }
+        }
+    }
+
+    /// The time in which one stage reads one token of a prompt of so many. Units: seconds.
+    fn stage_seconds_per_prompt_token(&self, prompt_tokens: f64) -> f64 {
         let (setup, model) = (self.setup, self.setup.model);
         let multiplied = model.params_active - model.embedding_params;
         let products = 2.0 * multiplied / setup.gpus() / (self.matmul_flops * self.mixture_share());
@@ -120,18 +169,7 @@ impl<'a> Rates<'a> {
             Engine::LlamaCpp => 0.0,
             _ => layers * self.activation_seconds_per_token(),
         };
-        let alone = products + attention + reduced + activations;
-        match (setup.pipeline > 1.0, setup.engine) {
-            (false, _) => alone,
-            (true, Engine::LlamaCpp) => {
-                // Pieces of a prompt follow each other through the stages.
-                let pieces = (prompt_tokens / LLAMA_CPP_PIECE_TOKENS).max(1.0);
-                let stages = setup.pipeline;
-                let overlapped = (pieces + stages - 1.0) / (pieces * stages);
-                alone * stages * pow(overlapped, self.constants.llama_cpp_prompt_overlap)
-            }
-            (true, _) => alone / self.pipelined(self.constants.pipeline_prompt_share),
-        }
+        products + attention + reduced + activations
     }
 
     /// Reads the weights once and multiplies them with each sequence.
@@ -166,7 +204,8 @@ impl<'a> Rates<'a> {
             self.constants.cache_bandwidth_share * bandwidth_of_family(self.constants, setup);
         let bandwidth =
             share.min(self.constants.most_bandwidth_share) * setup.chip.memory_bytes_per_second;
-        let read = batch * setup.cache_bytes(context) / setup.gpus() / bandwidth;
+        let held = setup.cache_bytes(context) * setup.cache_copies(self.constants);
+        let read = batch * held / setup.gpus() / bandwidth;
         if !model.latent_attention {
             return read * (1.0 + self.constants.grouped_query_cost * (model.query_group() - 1.0));
         }

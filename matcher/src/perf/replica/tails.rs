@@ -2,12 +2,15 @@
 //!
 //! The closed form knows means. Here requests arrive one by one, queue for a place in the batch,
 //! have their prompt read, and get a token with every step of the batch until their answer is
-//! written. Between two steps the engine admits what it can. Arrivals are drawn from a seeded
-//! generator, so the same load gives the same tails.
+//! written. Between two steps the engine admits what it can. A prompt holds the others up for as
+//! long as one stage of a pipeline reads it, and its own request until it has passed all stages.
+//! Arrivals are drawn from a seeded generator, so the same load gives the same tails.
 
 use std::collections::VecDeque;
 
 use market::math::ln;
+
+use super::PromptTimes;
 
 /// Tokens of prompts that an engine reads between two steps at most, but for one prompt.
 const PROMPT_TOKENS_A_STEP: f64 = 8_192.0;
@@ -44,7 +47,7 @@ pub struct CopyLoad {
 /// The times of a copy's steps. Units: seconds.
 pub trait StepTimes {
     /// To read one prompt.
-    fn prompt_seconds(&self) -> f64;
+    fn prompt(&self) -> PromptTimes;
     /// To write the next token of each of `batch` sequences, `context` tokens long on average.
     fn step_seconds(&self, batch: f64, context: f64) -> f64;
 }
@@ -90,7 +93,13 @@ fn at(sorted: &[f64], percentile: f64) -> f64 {
         .unwrap_or(0.0)
 }
 
-/// A request on its way.
+/// A request whose prompt is being read.
+struct Reading {
+    arrived: f64,
+    read_at: f64,
+}
+
+/// A request whose answer is being written.
 struct Request {
     arrived: f64,
     first_token: f64,
@@ -105,28 +114,44 @@ struct Request {
 pub fn simulate(load: &CopyLoad, times: &impl StepTimes, seed: u64) -> Option<Tails> {
     let places = load.most_together.max(1) as usize;
     let mut source = Source::new(load.arrivals, places, seed);
+    let prompt = times.prompt();
     let prompts_a_step = (PROMPT_TOKENS_A_STEP / load.input_tokens).max(1.0) as usize;
     let steps_of_answer = u64::from(load.output_tokens.max(1));
     let mut waiting: VecDeque<f64> = VecDeque::new();
+    let mut reading: VecDeque<Reading> = VecDeque::new();
     let mut running: VecDeque<Request> = VecDeque::new();
     let mut written = 0.0;
     let (mut now, mut step) = (0.0_f64, 0_u64);
     let (mut first_token, mut per_token) = (Vec::new(), Vec::new());
     while first_token.len() < REQUESTS && step < STEPS {
         source.arrive(now, first_token.len(), &mut waiting);
-        if running.is_empty() && waiting.is_empty() {
-            now = source.next;
+        if running.is_empty() && reading.is_empty() && waiting.is_empty() {
+            now = source.next_arrival();
             continue;
         }
         let admitted = waiting
             .len()
-            .min(places - running.len())
+            .min(places - running.len() - reading.len())
             .min(prompts_a_step);
+        let begun = now;
+        now += admitted as f64 * prompt.each;
+        let read_at = now.max(begun + prompt.alone);
+        let admitted = waiting.drain(..admitted);
+        reading.extend(admitted.map(|arrived| Reading { arrived, read_at }));
+        let read = reading.partition_point(|request| request.read_at <= now);
+        if running.is_empty() && read == 0 {
+            // The first stage is free for whoever waits or comes until a prompt is read.
+            let full = waiting.is_empty() || reading.len() == places;
+            if let (true, Some(first)) = (full, reading.front()) {
+                now = now.max(first.read_at.min(source.next_arrival()));
+            }
+            continue;
+        }
         step += 1;
-        let batch = (running.len() + admitted) as f64;
+        let batch = (running.len() + read) as f64;
         let context = load.input_tokens + written / batch;
-        now += admitted as f64 * times.prompt_seconds() + times.step_seconds(batch, context);
-        for arrived in waiting.drain(..admitted) {
+        now += times.step_seconds(batch, context);
+        for Reading { arrived, .. } in reading.drain(..read) {
             running.push_back(Request {
                 arrived,
                 first_token: now,
@@ -196,6 +221,15 @@ impl Source {
         }
     }
 
+    /// When the next one comes; never, where none is waited for any more.
+    fn next_arrival(&self) -> f64 {
+        if self.sent < self.most {
+            self.next
+        } else {
+            f64::INFINITY
+        }
+    }
+
     /// Seconds between two that come by chance.
     fn gap(&mut self) -> f64 {
         match self.arrivals {
@@ -220,21 +254,35 @@ mod tests {
 
     use super::*;
 
-    /// Every step takes as long, whatever is in it.
-    struct Constant(f64);
+    /// Every step and every prompt takes as long, whatever is in it.
+    struct Constant {
+        step: f64,
+        prompt: PromptTimes,
+    }
+
+    impl Constant {
+        /// Prompts take no time.
+        const fn step(step: f64) -> Self {
+            let prompt = PromptTimes {
+                each: 0.0,
+                alone: 0.0,
+            };
+            Self { step, prompt }
+        }
+    }
 
     impl StepTimes for Constant {
-        fn prompt_seconds(&self) -> f64 {
-            0.0
+        fn prompt(&self) -> PromptTimes {
+            self.prompt
         }
 
         fn step_seconds(&self, _: f64, _: f64) -> f64 {
-            self.0
+            self.step
         }
     }
 
     fn tails(load: &CopyLoad, step_seconds: f64, seed: u64) -> Tails {
-        simulate(load, &Constant(step_seconds), seed).expect("answers")
+        simulate(load, &Constant::step(step_seconds), seed).expect("answers")
     }
 
     fn one_at_a_time(utilisation: f64) -> CopyLoad {
@@ -305,7 +353,34 @@ mod tests {
             output_tokens: 10_000_000,
             ..one_at_a_time(0.5)
         };
-        assert_eq!(simulate(&load, &Constant(1.0), 1), None);
+        assert_eq!(simulate(&load, &Constant::step(1.0), 1), None);
+    }
+
+    #[test]
+    fn a_prompt_passes_all_stages_before_its_first_token_and_holds_others_up_for_one() {
+        let times = Constant {
+            step: 0.02,
+            prompt: PromptTimes {
+                each: 0.1,
+                alone: 0.4,
+            },
+        };
+        let load = |rate| CopyLoad {
+            arrivals: Arrivals::PerSecond(rate),
+            input_tokens: 4_000.0,
+            output_tokens: 10,
+            most_together: 64,
+        };
+        // One at a time: four stages in turn, then ten steps.
+        let calm = simulate(&load(1e-3), &times, 1).expect("answers");
+        assert!((calm.first_token_seconds(50.0) - 0.42).abs() < 1e-9);
+        assert!((calm.per_token_seconds(50.0) - 0.02).abs() < 1e-9);
+        // Stages read different prompts: five a second, where one after the other two and a half
+        // would be all. Nobody waits for less than his own prompt.
+        let busy = simulate(&load(5.0), &times, 1).expect("answers");
+        assert!(busy.first_token[0] >= 0.42 - 1e-9);
+        assert!(busy.first_token_seconds(95.0) < 2.0);
+        assert!(busy.per_token_seconds(50.0) > 0.03);
     }
 
     #[test]

@@ -172,7 +172,7 @@ impl Test {
         let setup = self.setup(self.tensor, self.pipeline);
         let rates = Rates::new(constants, &setup);
         let alone = |context: f64| rates.step_seconds(1.0, context);
-        let prompt_token = rates.prompt_token_seconds(self.input_tokens);
+        let prompt = rates.prompt(self.input_tokens);
         let throughput = |requests: Option<f64>| {
             let limits = Limits {
                 concurrency: self.concurrency,
@@ -185,10 +185,10 @@ impl Test {
             Metric::SingleStreamDecode => {
                 alone(self.input_tokens + self.output_tokens / 2.0).recip()
             }
-            Metric::PrefillThroughput => prompt_token.recip(),
+            Metric::PrefillThroughput => self.input_tokens / prompt.each,
             Metric::FirstToken => {
-                // Prompts that come in together are read one after the other.
-                let prompts = self.concurrency.unwrap_or(1.0) * self.input_tokens * prompt_token;
+                // The last of those that come in together waits for all.
+                let prompts = prompt.together(self.concurrency.unwrap_or(1.0));
                 prompts.max(alone(self.input_tokens)) * 1e3
             }
             Metric::StaticBatchThroughput => throughput(None)?,

@@ -317,7 +317,7 @@ pub(crate) fn naive(work: &RunWork, nodes: &RunNodes, count: u32) -> Option<f64>
                                 Recompute::Full => units * (2.0 * layers + 34.0),
                                 _ => units * 34.0 * layers,
                             };
-                            if state + activations + 3e9 > nodes.chip.memory_bytes * 0.92 {
+                            if state + activations + 3e9 > nodes.memory_bytes * 0.92 {
                                 continue;
                             }
                             let choice = layouts::Choice {

@@ -99,19 +99,25 @@ fn a_70b_needs_two_of_80_gb_at_16_bits_and_one_at_8_bits_or_of_192_gb() {
 
 #[test]
 fn a_copy_whose_needs_are_said_to_be_met_serves_and_no_other() {
-    let mut narrow = work("Llama 3 70B", Precision::Fp8);
-    let h100 = chip("H100-SXM");
-    let usable = usable_bytes(constants(), &h100, 1);
-    let mut seen = [0, 0];
-    for step in 0..200 {
-        narrow.input_tokens = f64::from(step) * 500.0;
-        let met = narrow.needed_bytes(constants(), &h100) <= usable;
-        let served = replica(&narrow, "H100-SXM", 1) != Err(CannotServe::TooLarge);
-        assert_eq!(met, served, "{} tokens", narrow.input_tokens);
-        assert_eq!(met, fewest(&narrow, "H100-SXM", 8) == Some(1));
-        seen[usize::from(met)] += 1;
+    for (name, gpu, gpus, step_tokens) in [
+        ("Llama 3 70B", "H100-SXM", 1, 500.0),
+        ("Llama 3 70B", "L40S", 4, 5_000.0),
+        // Each of its four heads of keys is kept twice.
+        ("Qwen3 235B-A22B", "MI300X", 8, 50_000.0),
+    ] {
+        let mut narrow = work(name, Precision::Fp8);
+        let usable = usable_bytes(constants(), &chip(gpu), gpus);
+        let mut seen = [0, 0];
+        for step in 0..200 {
+            narrow.input_tokens = f64::from(step) * step_tokens;
+            let met = narrow.needed_bytes(constants(), &chip(gpu), gpus) <= usable;
+            let served = replica(&narrow, gpu, gpus) != Err(CannotServe::TooLarge);
+            assert_eq!(met, served, "{} tokens", narrow.input_tokens);
+            assert_eq!(met, fewest(&narrow, gpu, gpus).is_some());
+            seen[usize::from(met)] += 1;
+        }
+        assert!(seen.iter().all(|count| *count > 0), "{name}: {seen:?}");
     }
-    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
 }
 
 // S57

@@ -146,3 +146,38 @@ fn deeper_pipelines_wait_longer_and_more_micro_batches_hide_it() {
     assert!(bubble(16.0, 8.0) > bubble(4.0, 8.0));
     assert!(bubble(16.0, 64.0) < bubble(16.0, 8.0) / 3.0);
 }
+
+#[test]
+fn rings_within_a_node_of_bridged_cards_are_no_faster_than_pci_express() {
+    let model = model("Llama 3 8B");
+    let bridged = Chip::of_row_name("H200-NVL").expect("a chip");
+    let without = Chip {
+        scale_up: crate::perf::chip::ScaleUp::Pcie5,
+        domain_gpus: 1,
+        ..bridged.clone()
+    };
+    let seconds = |chip: &Chip, gpus: f64, layout: Layout| {
+        let cluster = Cluster {
+            chip,
+            gpus,
+            domain_gpus: gpus,
+            net_bytes_per_second: 0.0,
+        };
+        let product = &Constants::product().training;
+        step_time(product, &cluster, &job(&model, 1.0), &layout).seconds
+    };
+    let sharded = alone(Strategy::FullShard);
+    // A bridge joins four: all of a node of four, half of one of eight.
+    assert!(seconds(bridged, 4.0, sharded) < 0.9 * seconds(&without, 4.0, sharded));
+    assert_eq!(
+        seconds(bridged, 8.0, sharded),
+        seconds(&without, 8.0, sharded)
+    );
+    let tensor = |tensor| Layout { tensor, ..sharded };
+    assert_eq!(
+        seconds(bridged, 8.0, tensor(8.0)),
+        seconds(&without, 8.0, tensor(8.0))
+    );
+    // Those that share a matrix stay on one bridge, and their copies cross.
+    assert!(seconds(bridged, 8.0, tensor(4.0)) < seconds(&without, 8.0, tensor(4.0)));
+}

@@ -4,6 +4,7 @@
 //! scatter half of that.
 
 use super::{Cluster, Job, Layout, Stack, Strategy};
+use crate::perf::chip::Chip;
 use crate::perf::constants::TrainingConstants;
 
 /// The most that collectives over PCI Express reach. Units: bytes per second.
@@ -13,26 +14,27 @@ const PCIE_BYTES_PER_SECOND: f64 = 20e9;
 const SLOWEST_EXPERT_NET: f64 = 1e9;
 
 /// Rates that collectives reach. Units: bytes per second.
-struct Rates {
+struct Rates<'a> {
+    chip: &'a Chip,
     link: f64,
     net: f64,
     net_per_gpu: f64,
-    pcie_only: bool,
 }
 
-impl Rates {
-    fn new(constants: &TrainingConstants, cluster: &Cluster<'_>) -> Self {
+impl<'a> Rates<'a> {
+    fn new(constants: &TrainingConstants, cluster: &Cluster<'a>) -> Self {
         let net = cluster.net_bytes_per_second * constants.net_share;
         Self {
+            chip: cluster.chip,
             link: cluster.chip.link_bytes_per_second * constants.link_share,
             net,
             net_per_gpu: net / cluster.domain_gpus,
-            pcie_only: cluster.chip.is_pcie_only(),
         }
     }
 
-    fn over_pcie(&self, rate: f64) -> f64 {
-        if self.pcie_only {
+    /// What is left of a rate in a ring through so many neighbouring GPUs.
+    fn through(&self, gpus: f64, rate: f64) -> f64 {
+        if self.chip.passes_pcie(gpus) {
             rate.min(PCIE_BYTES_PER_SECOND)
         } else {
             rate
@@ -58,7 +60,7 @@ fn tensor_seconds(
     cluster: &Cluster<'_>,
     job: &Job<'_>,
     layout: &Layout,
-    rates: &Rates,
+    rates: &Rates<'_>,
 ) -> f64 {
     let members = layout.tensor;
     if members <= 1.0 {
@@ -77,7 +79,7 @@ fn tensor_seconds(
         Stack::Megatron => constants.exposed_tensor_megatron,
         _ => constants.exposed_tensor_other,
     };
-    share * moved / rates.over_pcie(rate)
+    share * moved / rates.through(members, rate)
 }
 
 /// Each token goes to its experts and back, forward and backward.
@@ -86,7 +88,7 @@ fn expert_seconds(
     cluster: &Cluster<'_>,
     job: &Job<'_>,
     layout: &Layout,
-    rates: &Rates,
+    rates: &Rates<'_>,
 ) -> f64 {
     let (Some(experts), true) = (
         job.model.experts,
@@ -105,7 +107,8 @@ fn expert_seconds(
         1.0
     };
     let net = rates.net_per_gpu.max(SLOWEST_EXPERT_NET);
-    let by_link = inside * (layout.expert - 1.0) / layout.expert / rates.link;
+    let link = rates.through(layout.expert * layout.tensor, rates.link);
+    let by_link = inside * (layout.expert - 1.0) / layout.expert / link;
     constants.exposed_experts * moved * (by_link + (1.0 - inside) / net)
 }
 
@@ -182,7 +185,8 @@ impl Rings {
         } else {
             0.0
         };
-        let members = cluster.domain_gpus.min(cluster.gpus) / layout.tensor;
+        let joined = cluster.domain_gpus.min(cluster.gpus);
+        let members = joined / layout.tensor;
         let kept = if members > 1.0 {
             (members - 1.0) / members
         } else {
@@ -191,7 +195,7 @@ impl Rings {
         Self {
             nodes,
             between_per_byte,
-            within_per_byte: on_gpu * kept / rates.over_pcie(rates.link),
+            within_per_byte: on_gpu * kept / rates.through(joined, rates.link),
         }
     }
 
