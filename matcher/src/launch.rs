@@ -86,7 +86,7 @@ fn launch(query: &ServeQuery, line: &FleetLine<'_>) -> Option<EngineLaunch> {
 /// rank).
 fn of_vllm(query: &ServeQuery, setup: &Setup<'_>, replica: &Replica) -> String {
     let (tensor, stages) = (replica.tensor, replica.gpus / replica.tensor);
-    let apart = setup.model.latent_attention && setup.model.is_mixture() && tensor > 1;
+    let apart = setup.attends_per_gpu() && tensor > 1;
     let (spread, ranks) = if apart {
         (
             format!("--data-parallel-size {tensor} --enable-expert-parallel"),

@@ -258,7 +258,7 @@ impl Setup<'_> {
 
     /// Whether each GPU keeps the cache of sequences of its own. vLLM does so for latent attention
     /// as AMD tunes it, whose one head of keys all GPUs of a group would keep.
-    fn attends_per_gpu(&self) -> bool {
+    pub(crate) fn attends_per_gpu(&self) -> bool {
         let amd = [Engine::VllmAmd, Engine::VllmAmdMlperf].contains(&self.engine);
         let latent_mixture = self.model.latent_attention && self.model.is_mixture();
         self.schedules_per_gpu() || (amd && latent_mixture)

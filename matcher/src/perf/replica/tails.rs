@@ -62,6 +62,18 @@ pub struct Tails {
 }
 
 impl Tails {
+    /// Of what requests waited, in the order in which they were answered; `None` of none.
+    fn of(mut first_token: Vec<f64>, mut per_token: Vec<f64>) -> Option<Self> {
+        for times in [&mut first_token, &mut per_token] {
+            times.drain(..times.len() / 10);
+            times.sort_by(f64::total_cmp);
+        }
+        (!first_token.is_empty()).then_some(Self {
+            first_token,
+            per_token,
+        })
+    }
+
     /// The time to the first token that so many percent of the requests have at most.
     /// Units: seconds.
     #[must_use]
@@ -166,14 +178,7 @@ pub fn simulate(load: &CopyLoad, times: &impl StepTimes, seed: u64) -> Option<Ta
             per_token.push((now - request.first_token) / further);
         }
     }
-    for times in [&mut first_token, &mut per_token] {
-        times.drain(..times.len() / 10);
-        times.sort_by(f64::total_cmp);
-    }
-    (!first_token.is_empty()).then_some(Tails {
-        first_token,
-        per_token,
-    })
+    Tails::of(first_token, per_token)
 }
 
 /// Where requests come from.
