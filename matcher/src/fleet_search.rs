@@ -27,6 +27,7 @@ use crate::walk::{AllowedRow, HeldRows, walk};
 
 use self::choice::{Choice, Market};
 use self::parts::Parts;
+use self::shown::Known;
 
 pub(crate) use choice::NoFleet;
 pub(crate) use shown::{Tail, Waits};
@@ -84,8 +85,10 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
             (Vec::new(), Some(none))
         }
     };
-    let mut candidates = shown::candidates(query, serve, filter, &parts, &found, ranking);
-    let wider = wider::put_first(serve, filter, &held, &mut candidates);
+    let mut known = Known::default();
+    let mut candidates =
+        shown::candidates(query, serve, filter, &parts, &found, ranking, &mut known);
+    let wider = wider::put_meeting_first(serve, filter, &held, &mut candidates, &mut known);
     for line in found.iter().flat_map(|choice| &choice.lines) {
         // What carries a part of a candidate satisfies the demand.
         parts.all[line.part].alone = Ok(());

@@ -67,8 +67,8 @@ pub struct SearchOptions {
     pub simulated: usize,
     /// Whether anything but the cost decides the order: what costs within a tenth of the cheapest ties
     /// with it, so that the surer price comes first, and simulated fleets that miss their objective
-    /// come behind those that meet it. In the halves of a hybrid demand nothing does: its pairs rank
-    /// by what the whole costs.
+    /// come behind those that meet it, for which fleets with more room are looked for too. In the
+    /// halves of a hybrid demand nothing does: its pairs rank by what the whole costs.
     pub ties: bool,
     /// What the tenant has of its own. Agreed prices are in the snapshot already
     /// ([`crate::at_own_prices`]); here they are told of.

@@ -115,7 +115,7 @@ impl Model {
 mod tests {
     use std::time::Instant;
 
-    use super::super::tests::{Draw, any_problem};
+    use super::super::tests::{Draw, SMALL, problem_of};
     use super::super::{Column, NODE_LIMIT, branch_and_bound, reduce};
     use super::*;
 
@@ -147,7 +147,7 @@ mod tests {
     fn the_solver_finds_what_the_own_search_finds_on_small_fleets() {
         let mut draw = Draw(11);
         for _ in 0..50 {
-            let problem = any_problem(&mut draw, 6, 4, true);
+            let problem = problem_of(&mut draw, 6, 4, true, SMALL);
             let own = branch_and_bound(&problem, NODE_LIMIT);
             let found = solve(&problem, 10.0);
             assert_eq!(

@@ -1,6 +1,10 @@
 //! What is shown of the fleets that were found: which of them, in which order, and what their slow
 //! requests wait.
 
+use std::collections::HashMap;
+
+use market::ids::OfferId;
+
 use super::choice::Choice;
 use super::parts::Parts;
 use super::{FleetLine, Mix};
@@ -65,6 +69,7 @@ pub(super) fn candidates(
     parts: &Parts<'_>,
     found: &[Choice],
     ranking: Ranking<'_>,
+    known: &mut Known,
 ) -> Vec<Candidate> {
     let of_one = ranking.into_sorted();
     let of_several = found.iter().map(Found::OfSeveral);
@@ -80,8 +85,8 @@ pub(super) fn candidates(
     let mut first_told = told;
     for fleet in fleets.iter().take(filter.options.limit) {
         let simulates = all.len() < filter.options.simulated;
-        let waits_of =
-            |lines: &[FleetLine<'_>]| simulates.then(|| simulated(serve, lines)).flatten();
+        let mut waits_of =
+            |lines: &[FleetLine<'_>]| simulates.then(|| known.simulated(serve, lines)).flatten();
         let (candidate, waits) = match fleet {
             Found::OfSeveral(choice) => {
                 let rows = parts.rows(filter, choice);
@@ -107,10 +112,6 @@ pub(super) fn candidates(
         }
         all.push(candidate);
     }
-    if filter.options.ties {
-        let simulated = filter.options.simulated.min(all.len());
-        put_missing_last(&mut all[..simulated]);
-    }
     (1..)
         .zip(all)
         .map(|(rank, candidate)| Candidate { rank, ..candidate })
@@ -119,7 +120,7 @@ pub(super) fn candidates(
 
 /// Puts the fleets that meet the objective in the simulation before those that miss it, each in
 /// their order. The first says so, where it was not first.
-fn put_missing_last(simulated: &mut [Candidate]) {
+pub(super) fn put_missing_last(simulated: &mut [Candidate]) {
     let misses = |one: &Candidate| one.facts.meets_objective == Some(false);
     let before = simulated.iter().take_while(|one| misses(one)).count();
     if before == simulated.len() {
@@ -132,7 +133,23 @@ fn put_missing_last(simulated: &mut [Candidate]) {
     }
 }
 
+/// What the requests to fleets wait that were simulated already, whatever share of what their copies can
+/// they were planned at.
+#[derive(Default)]
+pub(super) struct Known(HashMap<Vec<(OfferId, u32)>, Option<Waits>>);
+
+impl Known {
+    fn simulated(&mut self, serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
+        let nodes = lines
+            .iter()
+            .map(|line| (line.row.offer.offer_id, line.nodes));
+        let fleet = self.0.entry(nodes.collect());
+        *fleet.or_insert_with(|| simulated(serve, lines))
+    }
+}
+
 /// What the requests to a fleet wait.
+#[derive(Clone, Copy)]
 pub(crate) struct Waits {
     /// Of the percentile that the objective is for.
     pub(crate) asked: Tail,

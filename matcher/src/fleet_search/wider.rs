@@ -1,11 +1,15 @@
-//! Fleets with more room: where all fleets that are simulated miss the objective, copies are planned at
-//! less of what they can, so that there are more of them with less to do each.
+//! Fleets with more room: where the fleet that would stand first misses the objective in the simulation,
+//! copies are planned at less of what they can, so that there are more of them with less to do each.
 //!
-//! By how much less follows from how far the nearest was from the objective; a few times at most, since
-//! each is a search of its own. What is found is the cheapest at the share that it is planned at, and it
-//! is not said that no other share would do with less.
+//! The shares are the same whatever the objective is, so that what is tried for one is tried for every
+//! looser one too. The cheapest fleet at a smaller share is never cheaper, so the search ends at the
+//! first share at which nothing can be cheaper than what meets the objective already. No fleet is
+//! simulated twice: what is planned at another share may be the same nodes.
 
-use super::{Round, shown};
+use market::money::Money;
+
+use super::Round;
+use super::shown::{self, Known, put_missing_last};
 use crate::explain;
 use crate::filter::Filter;
 use crate::plan::Candidate;
@@ -14,99 +18,137 @@ use crate::serve::ServeQuery;
 use crate::snapshot::RowId;
 use crate::walk::HeldRows;
 
-/// How often fleets are planned at less.
-const ROUNDS: usize = 2;
+/// At which shares of what their copies can fleets are planned, as far as they are below the one at which
+/// the demand is planned first.
+const SHARES: [f64; 7] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3];
 
-/// What of a share the next one is at most and at least.
-const STEP: (f64, f64) = (0.4, 0.9);
+/// A fleet that is planned at less than others.
+struct Wider {
+    candidate: Candidate,
+    share: f64,
+}
 
-/// Puts a fleet with more room before those that were simulated, where all of these miss the objective
-/// and it meets it. Gives the offers that it stands on.
+/// Puts what meets the objective first: of the fleets that were simulated, and before all of them the
+/// cheapest with more room where that costs less or none of them meets it. Gives the offers that such a
+/// fleet stands on.
 ///
-/// Where there is none, the first says what was tried. In the halves of a hybrid demand nothing is put
-/// first: its pairs rank by what the whole costs.
-pub(super) fn put_first(
+/// Where nothing meets it, the first says what was tried. Where the cost alone decides
+/// ([`SearchOptions::ties`]), nothing is moved or looked for.
+pub(super) fn put_meeting_first(
     serve: &ServeQuery,
     filter: &Filter<'_>,
     held: &HeldRows,
     candidates: &mut Vec<Candidate>,
+    known: &mut Known,
 ) -> Vec<RowId> {
     let simulated = filter.options.simulated.min(candidates.len());
-    let missing = &candidates[..simulated];
-    let all_miss = missing.iter().all(|one| meets(one) == Some(false));
-    if !filter.options.ties || missing.is_empty() || !all_miss {
+    let first_misses = candidates[..simulated].first().is_some_and(misses);
+    if !filter.options.ties || !first_misses {
         return Vec::new();
     }
+    let (found, tried) = cheaper(serve, filter, held, candidates, known);
+    put_missing_last(&mut candidates[..simulated]);
+    let mut on = Vec::new();
+    if let Some(Wider {
+        candidate: mut wider,
+        share,
+    }) = found
+    {
+        let shares = (share, serve.planned_share);
+        let words = explain::planned_wider(&wider, &candidates[..simulated], shares);
+        wider.reasons.insert(0, words);
+        let lines = wider.lines.iter();
+        on.extend(lines.filter_map(|line| filter.snapshot.find(&line.offer.offer_id)));
+        candidates.insert(0, wider);
+        candidates.truncate(filter.options.limit);
+    } else if misses(&candidates[0]) {
+        let words = explain::widened_in_vain(&tried);
+        candidates[0].reasons.push(words);
+    }
+    for (rank, candidate) in (1..).zip(candidates) {
+        candidate.rank = rank;
+    }
+    on
+}
+
+/// The cheapest fleet with more room that meets the objective, where it costs less than every one of these
+/// that does; and the shares that were tried.
+fn cheaper(
+    serve: &ServeQuery,
+    filter: &Filter<'_>,
+    held: &HeldRows,
+    candidates: &[Candidate],
+    known: &mut Known,
+) -> (Option<Wider>, Vec<f64>) {
     let options = SearchOptions {
-        limit: simulated,
+        limit: filter.options.simulated.min(candidates.len()),
         ties: false,
         ..filter.options.clone()
     };
-    let limit = filter.options.limit;
     let filter = filter.with(&options);
+    let mut met = cheapest(candidates.iter().filter(|one| meets(one)));
+    // No fleet with more room costs less.
+    let mut least = cheapest(candidates.iter());
+    let mut found = None;
     let mut tried = Vec::new();
-    let mut share = serve.planned_share;
-    let mut nearest = nearest(serve, missing);
-    while let Some(reached) = nearest.filter(|_| tried.len() < ROUNDS) {
-        // Waits fall more slowly than the load of a copy: what one step left is made up for.
-        let step = if tried.is_empty() {
-            reached
-        } else {
-            reached * reached
-        };
-        share *= step.clamp(STEP.0, STEP.1);
-        tried.push(share);
-        let found = at_share(serve.at_share(share), &filter, held);
-        let Some(at) = found.iter().position(|one| meets(one) == Some(true)) else {
-            nearest = self::nearest(serve, &found);
+    for share in SHARES {
+        if share >= serve.planned_share {
             continue;
-        };
-        let mut wider = found[at].clone();
-        let words = explain::planned_wider(&wider, missing, (share, serve.planned_share));
-        wider.reasons.insert(0, words);
-        let on = wider.lines.iter();
-        let on = on.filter_map(|line| filter.snapshot.find(&line.offer.offer_id));
-        let on = on.collect();
-        candidates.insert(0, wider);
-        candidates.truncate(limit);
-        for (rank, candidate) in (1..).zip(candidates) {
-            candidate.rank = rank;
         }
-        return on;
+        if met.is_some_and(|met| least.is_none_or(|least| met <= least)) {
+            break;
+        }
+        tried.push(share);
+        let all = at_share(serve.at_share(share), &filter, held, known);
+        least = cheapest(all.iter());
+        let best = all.into_iter().filter(meets);
+        let best = best.min_by_key(|one| one.cost_per_hour);
+        if let Some(candidate) = best
+            && met.is_none_or(|met| candidate.cost_per_hour < met)
+        {
+            met = Some(candidate.cost_per_hour);
+            found = Some(Wider { candidate, share });
+        }
+        if least.is_none() {
+            // There are not so many nodes.
+            break;
+        }
     }
-    candidates[0].reasons.push(explain::widened_in_vain(&tried));
-    Vec::new()
+    (found, tried)
+}
+
+fn cheapest<'a>(candidates: impl Iterator<Item = &'a Candidate>) -> Option<Money> {
+    candidates.map(|one| one.cost_per_hour).min()
 }
 
 /// The fleets that are planned at one share, cheapest first.
-fn at_share(serve: ServeQuery, filter: &Filter<'_>, held: &HeldRows) -> Vec<Candidate> {
+fn at_share(
+    serve: ServeQuery,
+    filter: &Filter<'_>,
+    held: &HeldRows,
+    known: &mut Known,
+) -> Vec<Candidate> {
     let query = Query::Serve(serve);
     let Query::Serve(serve) = &query else {
         return Vec::new();
     };
     let round = Round::of(&query, serve, filter, held, &mut Tally::new(filter));
     let found = round.found.unwrap_or_default();
-    shown::candidates(&query, serve, filter, &round.parts, &found, round.ranking)
+    shown::candidates(
+        &query,
+        serve,
+        filter,
+        &round.parts,
+        &found,
+        round.ranking,
+        known,
+    )
 }
 
-fn meets(candidate: &Candidate) -> Option<bool> {
-    candidate.facts.meets_objective
+fn meets(candidate: &Candidate) -> bool {
+    candidate.facts.meets_objective == Some(true)
 }
 
-/// How much of its objective the nearest of these reached: what it may take of what it takes, without
-/// the network, which no copy more makes shorter. `None` of none.
-fn nearest(serve: &ServeQuery, simulated: &[Candidate]) -> Option<f64> {
-    let latency = &serve.work.latency;
-    let reached = |candidate: &Candidate| {
-        let facts = &candidate.facts;
-        let network = facts.network_ms.unwrap_or(0.0);
-        let of = |limit: Option<f64>, tail: Option<f64>, network: f64| {
-            let (limit, tail) = limit.zip(tail)?;
-            Some((limit - network) / (tail - network))
-        };
-        let first = of(latency.first_token_ms, facts.first_token_tail_ms, network);
-        let further = of(latency.per_token_ms, facts.per_token_tail_ms, 0.0);
-        first.into_iter().chain(further).reduce(f64::min)
-    };
-    simulated.iter().filter_map(reached).reduce(f64::max)
+fn misses(candidate: &Candidate) -> bool {
+    candidate.facts.meets_objective == Some(false)
 }

@@ -67,26 +67,40 @@ pub(crate) fn before_missing(count: usize) -> String {
     )
 }
 
-/// Why a fleet with more room stands before the others: these all miss the objective.
+/// Why a fleet with more room stands before those that were simulated first: these all miss the objective,
+/// or what of them meets it is dearer.
 pub(crate) fn planned_wider(
     wider: &Candidate,
-    missing: &[Candidate],
-    shares: (f64, f64),
+    simulated: &[Candidate],
+    (planned, first): (f64, f64),
 ) -> String {
-    let (planned, first) = shares;
-    let (count, verb) = match missing.len() {
-        1 => ("the fleet".to_owned(), "misses"),
-        more => (format!("all {}", counted(more, "fleet")), "miss"),
+    let least = |met: bool| {
+        let meets = |one: &&Candidate| (one.facts.meets_objective == Some(true)) == met;
+        let costs = simulated.iter().filter(meets).map(|one| one.cost_per_hour);
+        costs.min()
     };
-    let cheapest = missing.iter().map(|one| one.cost_per_hour).min();
+    let cost = wider.cost_per_hour;
+    let before = match (least(true), simulated.len()) {
+        (Some(met), all) => format!(
+            "of the {} that were simulated the cheapest that meets the objective costs {met} USD per \
+             hour where",
+            counted(all, "fleet"),
+        ),
+        (None, 1) => format!(
+            "the fleet that was simulated misses the objective, at {} USD per hour where",
+            least(false).unwrap_or(cost),
+        ),
+        (None, all) => format!(
+            "all {} that were simulated miss the objective, at {} USD per hour and more where",
+            counted(all, "fleet"),
+            least(false).unwrap_or(cost),
+        ),
+    };
     format!(
-        "It is planned at {:.0} % of what its copies can: at {:.0} % {count} that {} simulated {verb} \
-         the objective, at {} USD per hour and more where this one costs {}",
+        "It is planned at {:.0} % of what its copies can: at {:.0} % {before} this one \
+         costs {cost}",
         planned * 100.0,
         first * 100.0,
-        if missing.len() == 1 { "was" } else { "were" },
-        cheapest.unwrap_or(wider.cost_per_hour),
-        wider.cost_per_hour,
     )
 }
 

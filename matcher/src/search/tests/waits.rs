@@ -92,15 +92,19 @@ fn each_percentile_has_the_network_of_its_own_users() {
     assert!(some[1] > near[1] + 150.0, "{near:?} {some:?}");
 }
 
-/// The limit lies between what the slow requests of both wait.
+/// The limit lies between what the slow requests of both wait, and what meets it costs some cents more,
+/// so that no fleet with more room is cheaper.
 #[test]
 fn a_fleet_that_meets_the_objective_comes_before_a_cheaper_one_that_misses_it() {
-    let market = || {
-        vec![
-            offer("near", "H100-SXM", 1, "1.99"),
-            offer("far", "B200-SXM", 1, "9.99"),
-        ]
-    };
+    let near = || offer("near", "H100-SXM", 1, "1.99");
+    let alone = simulated(
+        vec![near()],
+        &chat(json!({"latency": {"first_token_ms": 2_000, "per_token_ms": 60, "percentile": 99}})),
+    );
+    let cents = alone.candidates[0].cost_per_hour.units() / 1_000_000 + 4;
+    let far_price = format!("{}.{:02}", cents / 100, cents % 100);
+    // One node of it carries all.
+    let market = || vec![near(), offer("far", "B200-SXM", 8, &far_price)];
     let latency = |first: u32| {
         chat(json!({
             "latency": {"first_token_ms": first, "per_token_ms": 60, "percentile": 99}
@@ -213,16 +217,72 @@ fn where_no_more_nodes_are_to_be_had_it_is_said_that_more_room_was_looked_for() 
 /// Offers that carry a part of a fleet with more room satisfy the demand.
 #[test]
 fn what_a_fleet_with_more_room_stands_on_is_counted_as_eligible() {
-    let cheap = || super::fleets::few(offer("cheap", "H100-SXM", 1, "1.99"), 3);
     let alone = || super::fleets::few(offer("alone", "H100-SXM", 1, "1.50"), 100);
     let demand = close_to(&[alone()]);
-    let nodes = simulated(vec![alone()], &demand).candidates[1].nodes();
-    let all = || super::fleets::few(offer("alone", "H100-SXM", 1, "1.50"), nodes);
-    let plan = simulated(vec![all(), cheap()], &demand);
+    let plenty = simulated(vec![alone()], &demand);
+    let [wider, nodes] = [0, 1].map(|at| plenty.candidates[at].nodes());
+    let all = super::fleets::few(offer("alone", "H100-SXM", 1, "1.50"), nodes);
+    let rest = super::fleets::few(offer("rest", "H100-SXM", 1, "1.99"), wider - nodes);
+    let plan = simulated(vec![all, rest], &demand);
     let wider = &plan.candidates[0];
     assert_eq!(wider.facts.meets_objective, Some(true), "{plan:?}");
     assert_eq!(wider.lines.len(), 2);
     assert_eq!((plan.eligible, plan.rejected.total), (2, 0));
+}
+
+#[test]
+fn what_a_tighter_objective_takes_is_found_for_a_looser_one_too() {
+    let market = snapshot(vec![
+        offer("h100", "H100-SXM", 1, "2.50"),
+        offer("l40s", "L40S", 1, "0.90"),
+        offer("h200", "H200-SXM", 1, "3.50"),
+    ]);
+    let cost = |first: u32| {
+        let fields = json!({
+            "requests_per_second": 40, "input_tokens": 2_000, "output_tokens": 200,
+            "latency": {"first_token_ms": first, "per_token_ms": 40, "percentile": 99},
+        });
+        let plan = of_three(&market, &chat(fields), true);
+        let best = plan.candidates.first().filter(|one| meets(one));
+        best.map(|one| one.cost_per_hour)
+            .expect("a fleet that meets it")
+    };
+    let costs: Vec<_> = (160..=300).step_by(10).map(cost).collect();
+    assert!(
+        costs.is_sorted_by(|tighter, looser| looser <= tighter),
+        "{costs:?}"
+    );
+    assert!(costs[0] > costs[14]);
+}
+
+/// How many nodes there are of each, at these prices in cents.
+fn priced(prices: &[u32], stock: u32) -> Snapshot {
+    let gpus = ["H100-SXM", "L40S", "B200-SXM"];
+    let all = prices.iter().zip(gpus).map(|(cents, gpu)| {
+        let price = format!("{}.{:02}", cents / 100, cents % 100);
+        super::fleets::few(offer(gpu, gpu, 1, &price), stock)
+    });
+    snapshot(all.collect())
+}
+
+fn any_load() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        (20_u32..300).prop_map(|rate| json!({"requests_per_second": rate})),
+        (20_u32..900).prop_map(|count| json!({"requests_per_second": null, "concurrency": count})),
+    ]
+}
+
+fn of_three(market: &Snapshot, demand: &Demand, ties: bool) -> Plan {
+    let options = SearchOptions {
+        simulated: 3,
+        ties,
+        ..SearchOptions::default()
+    };
+    search(market, demand, &Held::new(), now(), &options).expect("a plan")
+}
+
+fn meets(one: &Candidate) -> bool {
+    one.facts.meets_objective == Some(true)
 }
 
 proptest! {
@@ -233,35 +293,26 @@ proptest! {
     fn more_room_never_makes_a_plan_worse_against_its_objective(
         prices in prop::collection::vec(100_u32..400, 1..4),
         stock in 1_u32..40,
-        load in prop_oneof![
-            (20_u32..300).prop_map(|rate| json!({"requests_per_second": rate})),
-            (20_u32..900).prop_map(|count| json!({"requests_per_second": null, "concurrency": count})),
-        ],
+        load in any_load(),
         first in 40.0_f64..400.0,
         further in 8.0_f64..60.0,
     ) {
-        let gpus = ["H100-SXM", "L40S", "B200-SXM"];
-        let market = || {
-            let all = prices.iter().zip(gpus).map(|(cents, gpu)| {
-                let price = format!("{}.{:02}", cents / 100, cents % 100);
-                super::fleets::few(offer(gpu, gpu, 1, &price), stock)
-            });
-            all.collect::<Vec<_>>()
-        };
+        let market = priced(&prices, stock);
         let mut fields = load;
         fields["latency"] = json!({"first_token_ms": first, "per_token_ms": further, "percentile": 99});
         let demand = chat(fields);
-        let with = |ties: bool| {
-            let options = SearchOptions { simulated: 3, ties, ..SearchOptions::default() };
-            search(&snapshot(market()), &demand, &Held::new(), now(), &options).expect("a plan")
-        };
-        let (plain, plan) = (with(false), with(true));
-        let meets = |one: &Candidate| one.facts.meets_objective == Some(true);
+        let (plain, plan) = (of_three(&market, &demand, false), of_three(&market, &demand, true));
         let wide = |one: &&Candidate| one.reasons[0].starts_with("It is planned at ");
         let wider: Vec<_> = plan.candidates.iter().filter(wide).collect();
-        if plain.candidates.iter().take(3).any(meets) {
-            prop_assert!(wider.is_empty());
+        let simulated = plain.candidates.iter().take(3);
+        let met = simulated.filter(|one| meets(one)).map(|one| one.cost_per_hour).min();
+        if let Some(met) = met {
             prop_assert!(meets(&plan.candidates[0]));
+            // Only where it costs less than what meets the objective without.
+            prop_assert!(wider.iter().all(|one| one.cost_per_hour < met));
+        }
+        if plain.candidates.first().is_some_and(meets) {
+            prop_assert!(wider.is_empty());
         }
         prop_assert!(wider.len() <= 1 && wider.iter().all(|one| one.rank == 1 && meets(one)));
         let lines = |plan: &Plan| {
@@ -275,4 +326,55 @@ proptest! {
             prop_assert!(Some(wider.cost_per_hour) >= least);
         }
     }
+
+    /// Where the copies are the same: with larger batches the same share comes to fewer nodes.
+    #[test]
+    fn a_looser_objective_is_met_for_no_more(
+        prices in prop::collection::vec(100_u32..400, 1..4),
+        stock in 1_u32..60,
+        load in any_load(),
+        first in 40.0_f64..400.0,
+        further in 8.0_f64..60.0,
+        by in 1.01_f64..1.5,
+        of_first in prop::bool::weighted(0.8),
+    ) {
+        let market = priced(&prices, stock);
+        let asked = |first: f64, further: f64| {
+            let mut fields = load.clone();
+            fields["latency"] = json!({"first_token_ms": first, "per_token_ms": further, "percentile": 99});
+            chat(fields)
+        };
+        let tight = asked(first, further);
+        let loose = match of_first {
+            true => asked(first * by, further),
+            false => asked(first, further * by),
+        };
+        if copies(&market, &tight) == copies(&market, &loose) {
+            let cost = |demand: &Demand| {
+                let plan = of_three(&market, demand, true);
+                let best = plan.candidates.first().filter(|one| meets(one));
+                best.map(|one| one.cost_per_hour)
+            };
+            if let Some(tight) = cost(&tight) {
+                let loose = cost(&loose);
+                prop_assert!(loose.is_some_and(|loose| loose <= tight), "{loose:?} for {tight}");
+            }
+        }
+    }
+}
+
+/// What a node of each offer carries, or why none does.
+fn copies(market: &Snapshot, demand: &Demand) -> Vec<Result<crate::serve::ServeFit, ReasonCode>> {
+    let Query::Serve(serve) = super::scan::query(demand) else {
+        panic!("a fleet")
+    };
+    let rows = market
+        .offers()
+        .filter_map(|offer| market.find(&offer.offer_id()));
+    let rows = rows.map(|at| {
+        let row = market.row(at);
+        let (spec, gpus) = known_node(&row)?;
+        serve.node(&row.offer, spec, gpus)
+    });
+    rows.collect()
 }

@@ -228,7 +228,12 @@ impl Reader<'_> {
             None => 0.8,
         };
         let percent = |share: Option<f64>| share.map(|share| share * 100.0);
-        facts.meets_objective == Some(true)
+        // What meets it at the first share is dearer.
+        let dearer = !line.contains("meets the objective costs ")
+            || crate::samples::usd(figure(line, "objective costs ", " USD"))
+                > candidate.cost_per_hour;
+        dearer
+            && facts.meets_objective == Some(true)
             && facts.planned_share < Some(first)
             && shows(
                 line,
