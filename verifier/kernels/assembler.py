@@ -20,6 +20,14 @@ def parts_of(target):
     return PARTS.get(target, [target])
 
 
+def refuse_serialized(what, log):
+    """Ends all where the words of a compiler or an assembler say that products of warp groups wait for each
+    other: they are right then and take several times as long, which no other check sees."""
+    for line in log.splitlines():
+        if re.search(r"wgmma.*serializ", line):
+            sys.exit(f"{what}: {line.strip()}")
+
+
 def said(log):
     """What an assembler says that a kernel takes: registers of a thread, and bytes that it spills."""
     used = re.findall(r"Used (\d+) registers", log)
@@ -39,6 +47,7 @@ def assemble(ptx, part):
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode != 0:
             sys.exit(f"{part}: {run.stderr}")
+        refuse_serialized(part, run.stderr)
         return cubin.read_bytes(), said(run.stderr)
 
 

@@ -6,7 +6,8 @@
 
 Either way the PTX of each pair is assembled by ptxas too, PTX that is carried as such for every
 later part that ptxas knows. What must be so: no pair spills registers to memory by ptxas's own words,
-the compiler's cubin is what ptxas makes of the PTX, and a pair of left_out.csv does spill.
+none has products of warp groups that wait for each other (wgmma serialized), the compiler's cubin is what
+ptxas makes of the PTX, and a pair of left_out.csv does spill.
 Registers in matrix.csv, and spilled bytes in left_out.csv, are those of the part that takes most.
 
 Needs what requirements.txt pins; `check.sh` brings it and runs the check.
@@ -21,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 import nvidia.cuda_nvrtc
 import zstandard
 
-from assembler import assemble, parts_of, said, sections
+from assembler import assemble, parts_of, refuse_serialized, said, sections
 
 HERE = pathlib.Path(__file__).parent
 MATRIX = HERE / "matrix.csv"
@@ -78,6 +79,7 @@ class Compiler:
             sys.exit(f"{kernel} for {target}: {error}\n{log}")
         binary = self.text(program, "CUBIN" if is_cubin(target) else "PTX")
         log = self.text(program, "ProgramLog").decode()
+        refuse_serialized(f"{kernel} for {target}", log)
         self.call("nvrtcDestroyProgram", ctypes.byref(program))
         return binary, log
 

@@ -23,6 +23,7 @@ use crate::order::{BadOrder, check_order};
 use crate::probe;
 use crate::probe::gemm::CommittedProduct;
 use crate::probe::memory::ProvedMemory;
+use crate::threads::of_each;
 use crate::transcript::Transcript;
 
 /// What is kept of a step's time for what follows the GPUs' work, at most.
@@ -357,9 +358,10 @@ impl Work<'_> {
     fn hold(&mut self, key: &Digest) -> Result<(), Stop> {
         const STEP: Step = Step::Memory;
         let began = self.begin(self.order.deadlines.memory_ms);
-        let work = &self.order.memory;
+        let block_bytes = self.order.memory.block_bytes;
+        let threads = of_each(self.node.devices.len());
         let hashed = self.node.on_all(self.nothing(), |_, device, ()| {
-            probe::memory::hash(device, work, key)
+            probe::memory::hash(device, block_bytes, key, threads)
         });
         let hashed = hashed.map_err(|errors| troubles(STEP, &errors))?;
         let memory = MemoryRoots {

@@ -24,6 +24,7 @@ use crate::framework::FrameworkRun;
 use crate::probe::burn::Burned;
 use crate::probe::links::{LinkRates, LinkWork};
 use crate::tensor::{Format, LibraryRun};
+use crate::threads::of_each;
 use crate::vectors::Played;
 use measure::{PATIENCE, is_through, measure_gpu};
 use trials::Trial;
@@ -143,6 +144,8 @@ pub struct GpuCalibration {
     pub passes: Vec<Pass>,
     /// How long hashing all of it took, ms.
     pub digest_ms: u64,
+    /// How long its proof takes.
+    pub proof: Option<ProofTimes>,
     /// Copies within memory. Units of these and the next rates: 1e6 bytes per second.
     pub copy_mb_per_s: Vec<u64>,
     /// Copies within memory by the driver's own call.
@@ -179,6 +182,7 @@ impl GpuCalibration {
             allocatable_mib: 0,
             passes: Vec::new(),
             digest_ms: 0,
+            proof: None,
             copy_mb_per_s: Vec::new(),
             driver_copy_mb_per_s: Vec::new(),
             framework: None,
@@ -207,6 +211,28 @@ pub struct Pass {
     pub bad_words: u64,
 }
 
+/// How long it takes to hash memory in the blocks of a slow fill and to make the tree over them, as between
+/// the key of a run and the agent's answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProofTimes {
+    /// Memory that was hashed. Units: bytes.
+    pub bytes: u64,
+    /// Of a block. Units: bytes.
+    pub block_bytes: u32,
+    /// Threads that made the tree.
+    pub threads: usize,
+    /// The samples, by the host's clock. Units: microseconds.
+    pub elapsed_us: Vec<u64>,
+}
+
+impl ProofTimes {
+    /// The middle rate. Units: 1e6 bytes per second.
+    #[must_use]
+    pub fn mb_per_s(&self) -> Option<u64> {
+        median(&self.elapsed_us).map(|elapsed_us| self.bytes / elapsed_us.max(1))
+    }
+}
+
 /// Products of one format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TensorCalibration {
@@ -218,7 +244,10 @@ pub struct TensorCalibration {
     pub checked: u64,
     /// The checksum of the first.
     pub checksum: Option<Word64>,
-    /// How many had another one.
+    /// What it must be: that of the same integers on other units, which is for BF16 the integer units, and for
+    /// FP8, whose entries are smaller, BF16's.
+    pub integers: Option<Word64>,
+    /// How many had another one than the first.
     pub different: u64,
     /// What the vendor's library made of the same inputs, one for each sample.
     pub library: Vec<LibraryRun>,
@@ -286,10 +315,10 @@ impl Calibration {
             keep(&all);
         };
         let link = Mutex::new(());
+        let threads = of_each(node.devices.len());
         let done = node.on_all(before, |gpu, device, shown| {
-            measure_gpu((gpu, device), (&size, &link), shown, &|shown| {
-                note(gpu, shown)
-            });
+            let keep = |shown: &GpuCalibration| note(gpu, shown);
+            measure_gpu((gpu, device), (&size, &link, threads), shown, &keep);
             Ok(())
         });
         let mut all = so_far.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -59,6 +59,7 @@ pub fn copies(uuid: &str, bytes: u64, samples: u32) -> FrameworkRun {
     let started = Command::new("python3")
         .args(["-c", SCRIPT])
         .args([bytes.to_string(), samples.to_string()])
+        .arg(std::process::id().to_string())
         .env("CUDA_VISIBLE_DEVICES", uuid)
         .process_group(0)
         .stdin(Stdio::null())

@@ -92,16 +92,11 @@ pub fn block_leaf(block: u64, digest: Word64) -> Digest {
     merkle::leaf(block, &digest.0.to_le_bytes())
 }
 
-/// The tree over the digests of all blocks.
+/// The tree over the digests of all blocks, by so many threads at the most.
 #[must_use]
-pub fn tree(digests: &[Word64]) -> Tree {
-    Tree::over(
-        digests
-            .iter()
-            .zip(0..)
-            .map(|(digest, block)| block_leaf(block, *digest))
-            .collect(),
-    )
+pub fn tree(digests: &[Word64], threads: usize) -> Tree {
+    let leaf = |block: u64| block_leaf(block, digests[block as usize]);
+    Tree::over(digests.len() as u64, threads, leaf)
 }
 
 /// How many blocks an order has.
@@ -155,7 +150,7 @@ pub fn expected_root(contents: &Contents, work: &MemoryWork, key: &Digest) -> Di
     let digests: Vec<Word64> = (0..block_count(work))
         .map(|block| expected_digest(contents, work, block, key))
         .collect();
-    tree(&digests).root()
+    tree(&digests, 1).root()
 }
 
 #[cfg(test)]
@@ -282,10 +277,13 @@ mod tests {
             .map(|block| block_digest(block.iter().copied(), hash_point(&KEY)))
             .collect();
         let contents = Contents::derive(&NONCE, 0, Pattern::Prf);
-        assert_eq!(expected_root(&contents, &work, &KEY), tree(&digests).root());
+        assert_eq!(
+            expected_root(&contents, &work, &KEY),
+            tree(&digests, 1).root()
+        );
         assert_ne!(
             expected_root(&contents, &work, &NONCE),
-            tree(&digests).root()
+            tree(&digests, 1).root()
         );
     }
 }

@@ -159,11 +159,14 @@ fn simulated_work(level: Level) -> (MemoryWork, GemmWork) {
     )
 }
 
+/// How large the blocks of a slow fill are. Units: bytes.
+pub(crate) const SLOW_BLOCK: u32 = 16 << 10;
+
 /// How large the blocks of a real order are. What is not held is found by how many are opened, not by their
 /// size, and the broker makes each anew, which the slow fill makes dear.
 fn block_bytes(passes: &[Pattern]) -> u32 {
     match passes.last() {
-        Some(Pattern::Slow) => 16 << 10,
+        Some(Pattern::Slow) => SLOW_BLOCK,
         _ => 64 << 10,
     }
 }

@@ -335,7 +335,7 @@ impl Device for ReferenceDevice {
             gflops: *gflops,
             checksums: match work.checked {
                 0 => Vec::new(),
-                checked => vec![expected_checksum(&work.inputs, work.format); checked as usize],
+                checked => vec![expected_checksum(&work.inputs, work.most); checked as usize],
             },
         };
         Ok(samples.first().map(run))

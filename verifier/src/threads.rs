@@ -1,6 +1,16 @@
-//! Input and output on several threads at once.
+//! Work on several threads at once.
 
 use std::io;
+use std::num::NonZero;
+
+/// The most threads that hash for one GPU: as many as hosts have processors for each of their GPUs.
+const MOST: usize = 8;
+
+/// How many threads each of so many GPUs has of the host's processors, which all hash at once.
+pub(crate) fn of_each(gpus: usize) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    (processors / gpus.max(1)).clamp(1, MOST)
+}
 
 /// Does the same with every item at once, on a thread each, and waits for all; what came of them is in
 /// the order of the items.

@@ -18,6 +18,8 @@ pub struct Script {
     /// What the vendor's library for products answers when it is begun with; 0 is success, and with
     /// -1 it ends the process.
     pub library: i32,
+    /// Whether that library lets 8-bit products be summed fast.
+    pub sums_fast: bool,
     /// The GPUs that compute.
     pub gpus: Vec<Card>,
     /// The GPUs as the management library shows them, where that is something else.
@@ -164,6 +166,7 @@ impl Default for Script {
             cuda_version: 12_080,
             init: 0,
             library: 0,
+            sums_fast: true,
             gpus: (0..8).map(Card::h100).collect(),
             managed: None,
         }

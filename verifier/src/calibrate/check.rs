@@ -53,11 +53,13 @@ pub enum NoReference {
         /// Which GPU.
         gpu: usize,
     },
-    /// The tensor units give another product than the integer units.
-    #[error("GPU {gpu}: the 16-bit product is not that of the integers")]
+    /// The tensor units give another product than that of the integers.
+    #[error("GPU {gpu}: the {} product is not that of the integers", format.words())]
     Inexact {
         /// Which GPU.
         gpu: usize,
+        /// Of which format.
+        format: Format,
     },
     /// Runs of the agent did not end as they should.
     #[error("{right} of {runs} runs ended as they should with {} staged", staged.words())]
@@ -98,18 +100,18 @@ pub enum NoReference {
 }
 
 impl NoReference {
-    /// Whether it is of what a GPU showed, which no run of the agent changes.
+    /// Whether it is of what a GPU showed, which neither another try nor a run of the agent changes.
     #[must_use]
     pub const fn is_of_a_gpu(&self) -> bool {
         match self {
-            Self::Stopped { .. }
-            | Self::Vector { .. }
+            Self::Vector { .. }
             | Self::Memory { .. }
             | Self::Unsteady { .. }
             | Self::Inexact { .. }
             | Self::Unknown { .. } => true,
             Self::Simulated
             | Self::Shortened
+            | Self::Stopped { .. }
             | Self::NotMeasured { .. }
             | Self::Misjudged { .. }
             | Self::NotStaged { .. }
@@ -139,10 +141,10 @@ impl Calibration {
             if unsteady || shown.tensor.iter().any(|tensor| tensor.different > 0) {
                 return Err(NoReference::Unsteady { gpu });
             }
-            let of_integers = shown.exact.first();
-            let mut bf16 = shown.tensor.iter().filter(|t| t.format == Format::Bf16);
-            if bf16.any(|tensor| tensor.checksum.as_ref() != of_integers) {
-                return Err(NoReference::Inexact { gpu });
+            let mut tensor = shown.tensor.iter();
+            if let Some(inexact) = tensor.find(|tensor| tensor.checksum != tensor.integers) {
+                let format = inexact.format;
+                return Err(NoReference::Inexact { gpu, format });
             }
             if let Some(vector) = shown.vectors.iter().find(|v| v.is_equal() == Some(false)) {
                 let name = vector.to_string();

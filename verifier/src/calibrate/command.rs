@@ -13,7 +13,7 @@ use crate::driver::{NodeIdentity, open_node};
 
 use super::staged::Stage;
 use super::trials::{CLEAN_RUNS, FAULT_RUNS, Staged, Trial};
-use super::{Calibration, Goal, Size, floors, goals, missing, page, summary};
+use super::{Calibration, Goal, NoReference, Size, floors, goals, missing, page, summary};
 
 /// All that is known, which a later run of the command goes on from.
 const RAW: &str = "calibration.json";
@@ -22,6 +22,8 @@ const FLOORS: &str = "floors.csv";
 
 /// Exit status: what the GPUs showed rules floors out, whatever is run on them.
 const RULED_OUT: u8 = 3;
+/// Exit status: a GPU was given up, which the same command tries again.
+const GIVEN_UP: u8 = 4;
 
 /// Arguments of `verifier calibrate`.
 #[derive(Debug, Clone, clap::Args)]
@@ -193,10 +195,10 @@ fn calibrate(args: &CalibrateArgs) -> Result<u8, String> {
         }
         Err(why) => {
             eprintln!("no floors were written: {why}");
-            Ok(if why.is_of_a_gpu() {
-                RULED_OUT
-            } else {
-                NOT_PASSED
+            Ok(match why {
+                NoReference::Stopped { .. } => GIVEN_UP,
+                why if why.is_of_a_gpu() => RULED_OUT,
+                _ => NOT_PASSED,
             })
         }
     }

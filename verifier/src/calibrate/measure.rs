@@ -3,13 +3,15 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use market::verification::{Digest, Pattern};
+use market::verification::{Digest, Pattern, Word64};
 
-use super::{GpuCalibration, Pass, Size, TensorCalibration};
+use super::{GpuCalibration, Pass, ProofTimes, Size, TensorCalibration};
 use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
+use crate::order::SLOW_BLOCK;
 use crate::prf::{Purpose, Stream};
+use crate::probe;
 use crate::probe::burn::BurnWork;
 use crate::tensor::{Format, LibraryRun, TensorWork};
 use crate::vectors::all;
@@ -21,10 +23,11 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1_800);
 const FILLED_PERMILLE: u64 = 975;
 
 /// Measures a GPU part by part, from where it came before; `keep` is given what is known after each. One
-/// that does not do its work is given up, and says why. `link` is whose turn it is on the host link.
+/// that does not do its work is given up, and says why. `link` is whose turn it is on the host link; `threads` are
+/// those of the host for one GPU.
 pub(super) fn measure_gpu(
     (gpu, device): (u32, &mut dyn Device),
-    (size, link): (&Size, &Mutex<()>),
+    (size, link, threads): (&Size, &Mutex<()>, usize),
     mut shown: GpuCalibration,
     keep: &dyn Fn(&GpuCalibration),
 ) {
@@ -32,6 +35,7 @@ pub(super) fn measure_gpu(
         gpu,
         size,
         link,
+        threads,
         // Nobody has to guess these inputs: whoever measures again gets the same checksums.
         secret: Digest([0x5A; 32]),
     };
@@ -58,6 +62,7 @@ struct Work<'a> {
     gpu: u32,
     size: &'a Size,
     link: &'a Mutex<()>,
+    threads: usize,
     secret: Digest,
 }
 
@@ -65,13 +70,14 @@ type Part = fn(&Work<'_>, &mut dyn Device, &mut GpuCalibration) -> Result<(), De
 
 /// All parts, in their order: the load heats the card, so that it comes last. Each begins anew, whatever
 /// it came to before.
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     |_, device, shown| {
         shown.facts = Some(device.observe()?);
         shown.allocatable_mib = device.allocatable_mib()?;
         Ok(())
     },
     passes,
+    proof,
     rates,
     host_link,
     |_, device, shown| {
@@ -91,8 +97,17 @@ const PARTS: [Part; 10] = [
     |work, device, shown| {
         shown.tensor.clear();
         for format in Format::ALL {
-            let of_format = tensor_products(device, work.inputs(), format, work.size)?;
-            shown.tensor.extend(of_format);
+            let Some(of_format) = tensor_products(device, work.inputs(), format, work.size)? else {
+                continue;
+            };
+            let integers = match format {
+                Format::Bf16 => shown.exact.first().copied(),
+                Format::Fp8 => small_integers(device, work.inputs(), format.most())?,
+            };
+            shown.tensor.push(TensorCalibration {
+                integers,
+                ..of_format
+            });
         }
         Ok(())
     },
@@ -164,6 +179,28 @@ fn passes(
             bad_words: turned.and(check).bad_words,
         });
     }
+    Ok(())
+}
+
+/// What a run does between the key of its memory and its answer.
+fn proof(
+    work: &Work<'_>,
+    device: &mut dyn Device,
+    shown: &mut GpuCalibration,
+) -> Result<(), DeviceError> {
+    work.fill(device, shown)?;
+    let mut elapsed_us = Vec::new();
+    for _ in 0..work.size.samples {
+        let began = Instant::now();
+        probe::memory::hash(device, SLOW_BLOCK, &work.secret, work.threads)?;
+        elapsed_us.push(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
+    }
+    shown.proof = Some(ProofTimes {
+        bytes: work.filled_bytes(shown),
+        block_bytes: SLOW_BLOCK,
+        threads: work.threads,
+        elapsed_us,
+    });
     Ok(())
 }
 
@@ -249,6 +286,24 @@ fn fill(
     Ok(up.and(device.invert(&contents.turned(), true)?))
 }
 
+/// The checksum of the product of entries up to `most` as BF16, where the device has such: what that gives was
+/// held against the integer units.
+fn small_integers(
+    device: &mut dyn Device,
+    inputs: GemmInputs,
+    most: u8,
+) -> Result<Option<Word64>, DeviceError> {
+    let work = TensorWork {
+        inputs,
+        format: Format::Bf16,
+        most,
+        timed: 1,
+        checked: 1,
+    };
+    let run = device.tensor_products(&work)?;
+    Ok(run.and_then(|run| run.checksums.first().copied()))
+}
+
 /// The products of a format, where the device has such.
 fn tensor_products(
     device: &mut dyn Device,
@@ -259,6 +314,7 @@ fn tensor_products(
     let work = TensorWork {
         inputs,
         format,
+        most: format.most(),
         timed: size.timed,
         checked: size.checked,
     };
@@ -284,6 +340,7 @@ fn tensor_products(
         gflops,
         checked: checksums.len() as u64,
         checksum,
+        integers: None,
         different: different as u64,
         library,
     }))

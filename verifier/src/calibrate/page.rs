@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use market::verification::Pattern;
 
 use super::goals::why_not;
-use super::rows::figures;
+use super::rows::{figures, share};
 use super::{Calibration, GpuCalibration, goals, median, missing};
+use crate::deadlines::proof_limit_ms;
+use crate::floors::Metric;
 use crate::framework::FrameworkRun;
 use crate::prf::SLOW_LINKS;
 use crate::tensor::LibraryRun;
@@ -65,6 +67,7 @@ pub fn page(calibration: &Calibration) -> String {
         }
         page.push_str(&slow_links(shown));
         let _ = writeln!(page, "| hash of all memory | {} | ms |", shown.digest_ms);
+        page.push_str(&proof(shown));
         let (vectors, equal) = (&shown.vectors, |equal| {
             let same = |vector: &&Played| vector.is_equal() == equal;
             shown.vectors.iter().filter(same).count()
@@ -157,6 +160,22 @@ fn slow_links(shown: &GpuCalibration) -> String {
     let links = u64::from(SLOW_LINKS) * SLOW_FILL_MS / fill_ms;
     format!(
         "| slow fill: links that would take {SLOW_FILL_MS} ms; it has {SLOW_LINKS} | {links} | |\n"
+    )
+}
+
+/// How long the proof of all memory takes, and what limit follows.
+fn proof(shown: &GpuCalibration) -> String {
+    let Some(proof) = &shown.proof else {
+        return String::new();
+    };
+    let least = proof.mb_per_s().unwrap_or(0) * u64::from(share(Metric::MemoryProof)) * 1_000;
+    format!(
+        "| proof of memory, {} MiB in blocks of {} KiB, its tree by {} threads; its limit | {}; {} | ms |\n",
+        proof.bytes >> 20,
+        proof.block_bytes >> 10,
+        proof.threads,
+        median(&proof.elapsed_us).unwrap_or(0) / 1_000,
+        proof_limit_ms(proof.bytes, least),
     )
 }
 

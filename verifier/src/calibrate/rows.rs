@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use market::gpu::Gpu;
 
-use super::{Calibration, GpuCalibration, NoReference, median};
+use super::{Calibration, GpuCalibration, NoReference, ProofTimes, median};
 use crate::floors::Metric;
 use crate::rules::named_gpu;
 use crate::tensor::Format;
@@ -13,7 +13,7 @@ use crate::tensor::Format;
 ///
 /// Bandwidths scatter by less than products, which hang on power and heat; the host link hangs on
 /// the host.
-const fn share(metric: Metric) -> u32 {
+pub(super) const fn share(metric: Metric) -> u32 {
     match metric {
         Metric::HbmCopy
         | Metric::HbmRead
@@ -21,6 +21,8 @@ const fn share(metric: Metric) -> u32 {
         | Metric::AllreduceOwnRing
         | Metric::AllreduceNcclDefault => 930,
         Metric::HostLink => 850,
+        // The limit leaves twice the time.
+        Metric::MemoryProof => 500,
         _ => 920,
     }
 }
@@ -31,6 +33,7 @@ pub(super) fn figures(shown: &GpuCalibration) -> Vec<(&'static str, Metric, u64)
         let of = shown.tensor.iter().find(|tensor| tensor.format == format);
         of.and_then(|tensor| median(&tensor.gflops))
     };
+    let proof = shown.proof.as_ref().and_then(ProofTimes::mb_per_s);
     let links = [&shown.from_host_mb_per_s, &shown.to_host_mb_per_s];
     let figures = [
         ("hbm_copy", Metric::HbmCopy, median(&shown.copy_mb_per_s)),
@@ -43,6 +46,7 @@ pub(super) fn figures(shown: &GpuCalibration) -> Vec<(&'static str, Metric, u64)
         ),
         ("gemm_16bit", Metric::Gemm16Bit, tensor(Format::Bf16)),
         ("gemm_fp8", Metric::GemmFp8, tensor(Format::Fp8)),
+        ("memory_proof", Metric::MemoryProof, proof),
     ];
     let there = figures.into_iter();
     there

@@ -32,8 +32,17 @@ const TRANSPOSE_LEFT: c_int = 3;
 const TRANSPOSED: i32 = 1;
 const MOST_WORKSPACE: c_int = 1;
 const SUCCESS: c_int = 0;
-/// What a way to compute a product is told by: its number, then the words for it.
-const SETTINGS: [(c_int, &str); 4] = [(0, "algorithm"), (1, "tile"), (6, "stages"), (8, "cluster")];
+/// Whether 8-bit products are summed as fast as the tensor units can, with fewer digits, as frameworks have it:
+/// one byte.
+const FAST_ACCUMULATION: c_int = 25;
+const ON: i8 = 1;
+/// What a way to compute a product is told by: its number, how many bytes it has, then the words for it.
+const SETTINGS: [(c_int, usize, &str); 4] = [
+    (0, 4, "algorithm"),
+    (1, 4, "tile"),
+    (6, 4, "stages"),
+    (8, 2, "cluster"),
+];
 
 /// How many ways the library is asked for, its own favourite first.
 const WAYS: usize = 8;
@@ -110,6 +119,8 @@ struct Product<'a> {
     inputs: Handle,
     output: Handle,
     ways: Vec<Chosen>,
+    /// How it sums, in words; nothing where there is one way alone.
+    sums: Option<String>,
 }
 
 impl<'a> Product<'a> {
@@ -138,6 +149,7 @@ impl<'a> Product<'a> {
             mut preference,
         ] = [std::ptr::null_mut(); 5];
         let (mut ways, mut count) = (vec![Chosen::default(); WAYS], 0);
+        let mut sums = None;
         // SAFETY: each call gets what its documentation asks for, and writes to variables of ours that
         // outlive it; both inputs have the same shape, since A is given as its transpose.
         unsafe {
@@ -151,6 +163,14 @@ impl<'a> Product<'a> {
                 "cublasLtMatmulDescSetAttribute",
                 set(product, TRANSPOSE_LEFT, transposed, size_of::<i32>()),
             )?;
+            if format == Format::Fp8 {
+                let on = std::ptr::from_ref(&ON).cast();
+                sums = Some(match set(product, FAST_ACCUMULATION, on, size_of::<i8>()) {
+                    SUCCESS => "fast accumulation".to_owned(),
+                    // An earlier version, or one that has no such choice, computes the product all the same.
+                    status => format!("fast accumulation refused: {status}"),
+                });
+            }
             let layout = "cublasLtMatrixLayoutCreate";
             done(
                 layout,
@@ -194,31 +214,38 @@ impl<'a> Product<'a> {
             inputs,
             output,
             ways,
+            sums,
         }))
     }
 
     /// A way in words: what it is told by, as far as this version of the library tells it.
     fn words(&self, way: &Chosen) -> String {
-        let Ok(setting) = symbol::<Setting>(self.library, "cublasLtMatmulAlgoConfigGetAttribute")
-        else {
-            return "way not told".to_owned();
+        let setting = symbol::<Setting>(self.library, "cublasLtMatmulAlgoConfigGetAttribute");
+        let Ok(setting) = setting else {
+            let sums = self.sums.iter().map(|sums| format!(", {sums}"));
+            return format!("way not told{}", sums.collect::<String>());
         };
-        let told = SETTINGS.iter().filter_map(|(number, words)| {
+        let told = SETTINGS.iter().filter_map(|(number, bytes, words)| {
+            // The machines that this runs on put the low bytes of a number first.
             let (mut value, mut written) = (0_u32, 0);
-            // SAFETY: it reads the way and writes at most the four bytes of the value.
+            // SAFETY: it reads the way and writes as many bytes of the value as it is told, four at most.
             let answer = unsafe {
                 let value = (&raw mut value).cast();
                 setting(
                     &raw const way.algorithm,
                     *number,
                     value,
-                    4,
+                    *bytes,
                     &raw mut written,
                 )
             };
             (answer == SUCCESS).then(|| format!("{words} {value}"))
         });
-        told.collect::<Vec<_>>().join(" ")
+        let told = told.collect::<Vec<_>>().join(" ");
+        match &self.sums {
+            Some(sums) => format!("{told}, {sums}"),
+            None => told,
+        }
     }
 
     /// Starts it in one of the ways.
@@ -290,7 +317,7 @@ impl CudaGpu {
         };
         // The process ends soon; unloading what holds a context is asking for trouble.
         let library = ManuallyDrop::new(library);
-        let inputs = self.packed_inputs(&work.inputs, work.format, work.format.most())?;
+        let inputs = self.packed_inputs(&work.inputs, work.format, work.most)?;
         let n = work.inputs.n;
         let to = self.buffer(u64::from(n) * u64::from(n) * 4)?;
         let workspace = self.buffer(WORKSPACE as u64)?;
@@ -319,6 +346,7 @@ impl CudaGpu {
             return refused.map_or(Ok(LibraryRun::NoSuchProduct), Err);
         };
         let timed = work.timed.max(1);
+        self.warm_up(timed, |gpu| multiply(gpu, way))?;
         let elapsed_ms = self.timed(|gpu| (0..timed).try_for_each(|_| multiply(gpu, way)))?;
         let gflops = self.gflops(work, elapsed_ms)?;
         let version: Symbol<Version> =

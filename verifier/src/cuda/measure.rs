@@ -8,7 +8,10 @@ use super::{result, sys};
 use crate::device::DeviceError;
 use crate::probe::bandwidth::{HOST_COPY, HOST_ROUNDS};
 use crate::probe::burn::LoadSample;
+use crate::probe::gemm::SAMPLE_NS;
 
+/// How long products are computed before others are timed, about. Units: milliseconds.
+const WARM_MS: f64 = SAMPLE_NS as f64 / 1e6;
 /// How long a loaded GPU works between two looks at it. Units: milliseconds.
 const LOOK_EVERY_MS: f64 = 200.0;
 
@@ -22,6 +25,20 @@ impl CudaGpu {
         work(self)?;
         let end = self.mark()?;
         self.between(begin, end)
+    }
+
+    /// Does work that is to be timed, for about as long as a sample of products lasts, but at most so often:
+    /// the first time brings the kernel, the others bring clocks and power to where they stay.
+    pub fn warm_up(
+        &mut self,
+        most: u32,
+        work: impl Fn(&mut Self) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        work(self)?;
+        let once_ms = self.timed(&work)?;
+        let rounds = WARM_MS / once_ms.max(1e-3);
+        let rounds = rounds.ceil().min(f64::from(most)) as u32;
+        (1..rounds).try_for_each(|_| work(self))
     }
 
     /// Marks where this GPU's work is.

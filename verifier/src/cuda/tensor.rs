@@ -79,12 +79,11 @@ impl CudaGpu {
     /// Computes products on the tensor units; none where this GPU has none for the format, or where
     /// they are not reached by what the agent carries.
     pub fn tensor_products(&mut self, work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
-        let Some(ready) = self.ready(&work.inputs, work.format, work.format.most())? else {
+        let Some(ready) = self.ready(&work.inputs, work.format, work.most)? else {
             return Ok(None);
         };
-        // The first run brings the kernel and wakes the clocks.
-        self.multiply_tiles(&ready)?;
         let timed = work.timed.max(1);
+        self.warm_up(timed, |gpu| gpu.multiply_tiles(&ready))?;
         let elapsed_ms =
             self.timed(|gpu| (0..timed).try_for_each(|_| gpu.multiply_tiles(&ready)))?;
         let gflops = self.gflops(work, elapsed_ms)?;

@@ -97,10 +97,14 @@ fn with_body<T, const N: usize>(
     bytes: impl Fn(T) -> [u8; N],
 ) -> io::Result<Frame> {
     match result {
-        Ok(values) => Frame::of(
-            &Ok::<(), DeviceError>(()),
-            values.into_iter().flat_map(bytes).collect(),
-        ),
+        Ok(values) => {
+            // Digests of all memory are tens of megabytes, and are waited for.
+            let mut body = Vec::with_capacity(values.len() * N);
+            for value in values {
+                body.extend_from_slice(&bytes(value));
+            }
+            Frame::of(&Ok::<(), DeviceError>(()), body)
+        }
         Err(error) => Frame::of(&Err::<(), _>(error), Vec::new()),
     }
 }

@@ -49,12 +49,8 @@ struct Answer {
 }
 
 fn answer(c: &[Vec<i32>], vector: &[Element], chosen: &[u32]) -> Answer {
-    let leaves = c
-        .iter()
-        .zip(0..)
-        .map(|(values, row)| row_leaf(row, values))
-        .collect();
-    let tree = Tree::over(leaves);
+    let leaf = |row: u64| row_leaf(row as u32, &c[row as usize]);
+    let tree = Tree::over(c.len() as u64, 1, leaf);
     let open = |row: u32| OpenedRow {
         row,
         values: c[row as usize].clone(),

@@ -137,8 +137,8 @@ mod tests {
             let is_rated = format.is_rated_on(&gpu.spec().compute_capability);
             // As bytes are to 1e6 bytes, so are thousands of operations to 1e9.
             let once = at_floor(gpu, metric, operations / 1_000);
-            // One to begin with, then as many as a sample takes.
-            let sample = once + once.max(Duration::from_nanos(SAMPLE_NS));
+            // One to begin with, then as many as a sample takes, twice: the first time untimed.
+            let sample = once + 2 * once.max(Duration::from_nanos(SAMPLE_NS));
             is_rated.then_some(sample * order.bandwidth.samples)
         };
         let formats = [

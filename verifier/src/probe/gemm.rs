@@ -9,8 +9,8 @@ use crate::gemm::{GemmInputs, freivalds_vector, row_leaf, row_times};
 use crate::merkle::Tree;
 use crate::tensor::{Format, TensorWork};
 
-/// How long the products of one sample of their rate take, about, but for the first; and how many they are
-/// at most. Units: nanoseconds.
+/// How long the products of one sample of their rate take, about, but for the first, and as long those
+/// before them that are not timed; and how many they are at most. Units: nanoseconds.
 pub const SAMPLE_NS: u64 = 100_000_000;
 const MOST_PRODUCTS: f64 = 100.0;
 
@@ -37,12 +37,10 @@ pub fn commit(
         .map(|_| device.multiply(&inputs))
         .collect::<Result<Vec<Word64>, DeviceError>>()?;
     let entries = device.read_product()?;
-    let rows = entries.chunks(work.n as usize);
-    let tree = Tree::over(
-        rows.zip(0..)
-            .map(|(values, row)| row_leaf(row, values))
-            .collect(),
-    );
+    let rows: Vec<&[i32]> = entries.chunks(work.n as usize).collect();
+    // No product has more rows than 32 bits count.
+    let leaf = |row: u64| row_leaf(row as u32, rows[row as usize]);
+    let tree = Tree::over(rows.len() as u64, 1, leaf);
     let commitment = GemmCommitment {
         root: tree.root(),
         checksums,
@@ -100,6 +98,7 @@ fn sampled(
     let mut work = TensorWork {
         inputs,
         format,
+        most: format.most(),
         timed: 1,
         checked: 0,
     };

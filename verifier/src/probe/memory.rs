@@ -90,16 +90,18 @@ pub struct ProvedMemory {
     tree: Tree,
 }
 
-/// Hashes memory under the fresh key: as little as can be done between that key and the answer.
+/// Hashes memory under the fresh key: as little as can be done between that key and the answer. The tree
+/// is made by so many threads at the most.
 ///
 /// Errors: [`DeviceError`] when the device does not read.
 pub fn hash(
     device: &mut dyn Device,
-    work: &MemoryWork,
+    block_bytes: u32,
     key: &Digest,
+    threads: usize,
 ) -> Result<ProvedMemory, DeviceError> {
-    let digests = device.digest_blocks(work.block_bytes, key)?;
-    let tree = memory::tree(&digests);
+    let digests = device.digest_blocks(block_bytes, key)?;
+    let tree = memory::tree(&digests, threads);
     Ok(ProvedMemory { digests, tree })
 }
 

@@ -1,14 +1,11 @@
-//! A calibration that is done in parts, gone on with, and made by the script; and what others than the
-//! agent show beside it.
+//! A calibration that is done in parts and gone on with.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
 
 use fake_driver::script::{Card, Fault, Script};
 use serde_json::Value;
 
-use crate::calibration::{Calibrated, LEAST, command, one, run, small};
+use crate::calibration::{LEAST, command, one, run, small};
 use crate::machine::Machine;
 
 const RUNS: [&str; 4] = ["--clean-runs", "1", "--fault-runs", "1"];
@@ -32,6 +29,7 @@ fn timeless(json: &Value) -> Value {
         Value::Object(fields) => {
             let is_time = |name: &str| {
                 name.ends_with("_ms")
+                    || name.ends_with("_us")
                     || ["measured_at", "guests_mb_per_s", "goals", "spoke"].contains(&name)
             };
             let kept = fields.iter().filter(|(name, _)| !is_time(name));
@@ -144,179 +142,4 @@ fn runs_are_made_with_the_gpus_that_were_not_given_up() {
     let measured = self::json(folder);
     assert_eq!(measured["gpus"][0]["stopped"], Value::Null);
     assert_eq!(measured["trials"], serde_json::json!([]));
-}
-
-/// A program of this name before all others.
-fn program(folder: &Path, name: &str, text: &str) {
-    let path = folder.join(name);
-    std::fs::write(&path, text).expect("written");
-    let runs = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(path, runs).expect("it can be run");
-}
-
-#[test]
-fn what_a_framework_copies_is_the_peer_of_the_kernels_copies() {
-    let machine = Machine::new(&one(|_| {}));
-    let bare = run(&machine, &LEAST, (0, 0));
-    assert_eq!(
-        bare.json()["gpus"][0]["framework"]["outcome"],
-        "not_installed"
-    );
-    let page = bare.text("calibration.md");
-    assert!(
-        page.contains("the driver's copy stands in for it"),
-        "{page}"
-    );
-    assert!(
-        page.contains("- GPU 0: copies by a framework: none is"),
-        "{page}"
-    );
-
-    let programs = tempfile::tempdir().expect("a folder");
-    let said = r#"{"outcome": "measured", "framework": "torch 2", "mb_per_s": [4000000]}"#;
-    // It is asked for this GPU, with half of the memory that is filled, for one sample.
-    program(
-        programs.path(),
-        "python3",
-        &format!(
-            "#!/bin/sh\n[ \"$CUDA_VISIBLE_DEVICES\" = {} ] && [ \"$3 $4\" = \"1048576 1\" ] && \
-             echo '{said}'\n",
-            Card::h100(0).uuid
-        ),
-    );
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = format!("{}:/usr/bin:/bin", programs.path().display());
-    let output = command(&machine, folder.path())
-        .args(LEAST)
-        .args(["--part", "measure"])
-        .env("PATH", path)
-        .output()
-        .expect("started");
-    let done = Calibrated { output, folder };
-    assert_eq!(
-        done.json()["gpus"][0]["framework"]["mb_per_s"][0],
-        4_000_000
-    );
-    assert_eq!(done.json()["goals"][0]["reached"], "missed");
-    let page = done.text("calibration.md");
-    assert!(
-        page.contains("torch 2: 4000000; the kernel shows 0.7"),
-        "{page}"
-    );
-}
-
-#[test]
-fn a_library_that_takes_its_process_with_it_is_one_result() {
-    let machine = Machine::new(&Script {
-        library: -1,
-        ..one(|_| {})
-    });
-    machine.install("libcublasLt.so.12");
-    let done = run(&machine, &LEAST, (0, 0));
-    let json = done.json();
-    let gpu = &json["gpus"][0];
-    assert_eq!(gpu["stopped"], Value::Null, "{}", done.said());
-    let runs = gpu["tensor"][0]["library"].as_array().expect("runs");
-    assert_eq!(runs[0]["outcome"], "failed");
-    let why = runs[0]["why"].as_str().expect("why");
-    assert!(why.starts_with("its process ended"), "{why}");
-    assert_eq!(gpu["burned"]["dwell_bad_words"], 0);
-}
-
-/// The script with one clean run and no fault.
-fn scripted(machine: &Machine, agent: &Path, out: &Path) -> Command {
-    let plain = command(machine, out);
-    let set = plain.get_envs();
-    let set = set.filter_map(|(name, value)| Some((name, value?)));
-    let mut scripted = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("calibrate.sh"));
-    scripted.env_clear().envs(set);
-    scripted.arg(agent).arg(out).arg("3");
-    scripted.args(["--memory-mib", "2", "--burn-seconds", "1"]);
-    scripted.args(LEAST);
-    scripted.args(["--clean-runs", "1", "--fault-runs", "0"]);
-    scripted
-}
-
-#[test]
-fn the_script_makes_no_runs_on_a_card_that_is_no_reference() {
-    let machine = Machine::new(&one(|card| card.fault = Fault::FlipsBits(2)));
-    let out = tempfile::tempdir().expect("a folder");
-    let agent = Path::new(env!("CARGO_BIN_EXE_verifier"));
-    let output = scripted(&machine, agent, out.path()).output();
-    let output = output.expect("started");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert_eq!(json(out.path())["trials"], serde_json::json!([]), "{said}");
-}
-
-#[test]
-fn the_script_ends_when_a_part_does_not() {
-    let machine = Machine::new(&one(|_| {}));
-    let folder = tempfile::tempdir().expect("a folder");
-    program(
-        folder.path(),
-        "agent",
-        "#!/bin/sh\necho $5 $6 >> \"$3/parts\"\nsleep 60\n",
-    );
-    let agent = folder.path().join("agent");
-    let output = scripted(&machine, &agent, folder.path())
-        .env("CALIBRATE_PART_SECONDS", "1")
-        .output()
-        .expect("started");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(124), "{said}");
-    assert!(said.contains("part measure took longer than 1 s"), "{said}");
-    let parts = std::fs::read_to_string(folder.path().join("parts")).expect("it was started");
-    assert_eq!(parts.lines().count(), 1, "{parts}");
-}
-
-#[test]
-fn the_script_finds_the_vendors_libraries_and_does_all_parts() {
-    let machine = Machine::new(&one(|_| {}));
-    // As Python packages lie: a library, and a folder that only stands in for a driver.
-    let packages = tempfile::tempdir().expect("a folder");
-    let folder = |name: &str| {
-        let folder = packages.path().join("nvidia").join(name).join("lib");
-        std::fs::create_dir_all(&folder).expect("made");
-        folder
-    };
-    let library = machine.path("libcuda.so.1");
-    symlink(&library, folder("cublas").join("libcublasLt.so.12")).expect("a link");
-    symlink("/dev/null", folder("stubs").join("libcuda.so.1")).expect("a link");
-    let out = tempfile::tempdir().expect("a folder");
-    let agent = Path::new(env!("CARGO_BIN_EXE_verifier"));
-    let output = scripted(&machine, agent, out.path())
-        .env("PYTHONPATH", packages.path())
-        .output()
-        .expect("started");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    let json = json(out.path());
-    let run = &json["gpus"][0]["tensor"][0]["library"][0];
-    assert_eq!(run["outcome"], "measured", "{run}");
-    assert_eq!(json["trials"].as_array().expect("trials").len(), 2);
-    let names = std::fs::read_dir(out.path()).expect("a folder").flatten();
-    let unfinished = names.filter(|name| name.file_name().to_string_lossy().ends_with(".new"));
-    assert_eq!(unfinished.count(), 0);
-}
-
-#[test]
-fn rows_are_merged_in_place_of_those_of_the_same_kernels() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (rows, table) = (folder.path().join("rows"), folder.path().join("table"));
-    let head = "version,gpu,metric,kernel,expected,floor_permille,floor_of,calibration,source\n";
-    let old = "2,*,hbm_copy,*,,550,spec,none,\"a rule: of, all\"\n\
-               2,L4,hbm_copy,00,1,930,expected,calibrated,before\n";
-    std::fs::write(&table, format!("{head}{old}")).expect("written");
-    let new = "3,L4,hbm_copy,00,2,930,expected,calibrated,now\n\
-               3,L4,hbm_copy,01,3,930,expected,calibrated,now\n";
-    std::fs::write(&rows, new).expect("written");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("merge-floors.sh");
-    for _ in 0..2 {
-        let merged = Command::new(&script).arg(&rows).arg(&table).status();
-        assert!(merged.expect("started").success());
-        let first = old.lines().next().expect("a rule");
-        let merged = std::fs::read_to_string(&table).expect("a table");
-        assert_eq!(merged, format!("{head}{first}\n{new}"));
-    }
 }

@@ -5,6 +5,8 @@
 mod beside;
 mod calibration;
 mod calibration_parts;
+mod calibration_peers;
+mod calibration_script;
 mod cheats;
 mod command;
 mod driver;

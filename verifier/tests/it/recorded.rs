@@ -50,6 +50,12 @@ fn replayed(report: &Calibration) -> Result<usize, String> {
     Ok(same)
 }
 
+/// As [`replayed`], of the report in a file.
+pub fn replay_file(file: &Path) -> Result<usize, String> {
+    let text = std::fs::read_to_string(file).expect("a file");
+    replayed(&serde_json::from_str(&text).expect("a raw report"))
+}
+
 #[test]
 fn what_real_cards_gave_is_what_the_reference_gives() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/calibration");

@@ -18,7 +18,6 @@ use serde_json::Value;
 use verifier::agent::Transport;
 use verifier::challenge::Opening;
 use verifier::deadlines::memory_ms;
-use verifier::floors::Calibration;
 use verifier::jws::Signer;
 use verifier::local::LocalBroker;
 use verifier::order::Mode;
@@ -280,8 +279,9 @@ fn memory_that_is_made_anew_when_asked_for_is_refused() {
     let mut opening = scene(2);
     opening.order.memory.passes = vec![Pattern::Slow];
     let card = 80_u64 << 30;
-    let rate = (2_790_000_000_000, Calibration::Calibrated);
-    opening.order.deadlines.memory_ms = memory_ms(card, rate);
+    // What is reckoned with of an H100: reading, and hashing with the tree.
+    let (read, proof) = (2_790_000_000_000, 100_000_000_000);
+    opening.order.deadlines.memory_ms = memory_ms(card, read, Some(proof));
     let stands_for = card / opening.order.memory.pattern_bytes;
     let hear_of = |fault| {
         let mut script = broken(|card| card.fault = fault);
