@@ -1,5 +1,7 @@
 //! How long the tree over the blocks of a GPU's memory takes: `tree BLOCKS THREADS`.
 
+#![forbid(unsafe_code)]
+
 use std::time::Instant;
 
 use market::verification::Word64;
