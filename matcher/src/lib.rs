@@ -106,18 +106,20 @@ mod tests {
     #[test]
     fn every_table_that_a_prediction_reads_is_among_those_of_its_record() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        for file in [
-            "matcher/data/models.csv",
-            "matcher/data/gpus.csv",
-            "matcher/data/params.json",
-            "matcher/data/user_places.csv",
-            "matcher/data/egress.csv",
-            "market/data/gpus.csv",
-            "market/data/regions.csv",
-        ] {
+        let folder = std::fs::read_dir(crates.join("matcher/data")).expect("the tables");
+        let names = folder.map(|entry| entry.expect("a file").file_name());
+        let names = names.map(|name| name.into_string().expect("a name"));
+        // The constants of the reference are read by tests alone.
+        let others = ["README.md", "params.reference.json"];
+        let own = names.filter(|name| !others.contains(&name.as_str()));
+        let own = own.map(|name| format!("matcher/data/{name}"));
+        let of_market = ["market/data/gpus.csv", "market/data/regions.csv"].map(str::to_owned);
+        let files: Vec<_> = own.chain(of_market).collect();
+        for file in &files {
             let text = std::fs::read_to_string(crates.join(file)).expect("a table");
             assert!(text.len() > 100);
             assert!(super::tables().contains(&text.as_str()), "{file}");
         }
+        assert_eq!(files.len(), super::tables().len(), "{files:?}");
     }
 }

@@ -6,6 +6,7 @@ mod demands;
 mod evidence;
 mod extremes;
 mod fleets;
+mod gangs;
 mod golden;
 mod gpus;
 mod launches;

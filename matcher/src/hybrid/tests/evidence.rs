@@ -54,6 +54,7 @@ fn best(plan: &Plan) -> Option<(String, DateTime<Utc>)> {
     Some((fleet.provider.to_string(), end))
 }
 
+// S50
 /// The run is at one seller, and fleets are cheaper at another.
 #[test]
 fn a_fleet_whose_evidence_ends_while_it_serves_is_in_no_pair() {

@@ -89,7 +89,7 @@ fn every_example_is_a_demand() {
             seen += 1;
         }
     }
-    assert!(seen >= 11, "{seen}");
+    assert_eq!(seen, 12);
 }
 
 #[test]
@@ -134,7 +134,6 @@ fn the_embeddings_are_made_on_spot() {
     assert!(batch.facts.run_hours <= Some(48.0));
 }
 
-// S26
 #[test]
 fn the_8b_is_fine_tuned_on_one_node() {
     let run = best("llama-8b-one-node.json");
