@@ -25,6 +25,7 @@ use crate::ingest::Doubts;
 use crate::keys::Keys;
 use crate::oidc::Oidc;
 use crate::plan::PlanMemory;
+use crate::providers::AcceptanceMemory;
 use crate::providers::ProviderSet;
 use crate::pulse::Pulses;
 use crate::turns::Turns;
@@ -97,6 +98,7 @@ struct Inner {
     replica: String,
     supply: ArcSwap<Supply>,
     plans: PlanMemory,
+    acceptance: AcceptanceMemory,
     plan_turns: Turns,
     report_turns: Turns,
     work_to_do: AsyncMutex<WakeUps>,
@@ -179,6 +181,7 @@ impl Broker {
             replica: Uuid::now_v7().simple().to_string(),
             supply: ArcSwap::from_pointee(supply),
             plans: PlanMemory::default(),
+            acceptance: AcceptanceMemory::default(),
             plan_turns: Turns::by_core(),
             report_turns: Turns::of(REPORTS, REPORTS_WAITING),
             work_to_do: AsyncMutex::new(work_to_do),
@@ -329,6 +332,11 @@ impl Broker {
     /// The plans that were made lately.
     pub(crate) fn plan_memory(&self) -> &PlanMemory {
         &self.0.plans
+    }
+
+    /// What orders at each provider came to, as it was counted last.
+    pub(crate) fn acceptance_memory(&self) -> &AcceptanceMemory {
+        &self.0.acceptance
     }
 
     /// Whose turn it is to search for a plan.

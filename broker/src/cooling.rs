@@ -1,7 +1,5 @@
 //! Offers that failed several times of late: nobody is given any of them until they have rested.
 
-use std::collections::HashMap;
-
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use market::ids::OfferId;
 use matcher::Cooling;
@@ -9,7 +7,7 @@ use store::StoreError;
 
 use crate::app::Broker;
 
-/// How many failures of one offer within the cool-down put it to rest for everyone.
+/// For how many reservations an offer must fail within the cool-down to rest for everyone.
 const FAILURES_FOR_EVERYONE: usize = 3;
 
 /// An offer that rests.
@@ -28,21 +26,16 @@ pub struct CoolingDown {
 /// What rests just now, and until when: until so few of its failures are left within the cool-down that
 /// it may be tried again.
 ///
+/// Failures are counted in reservations, so that one that asks for more than there is rests nothing by
+/// itself, and until the hand-off, so that no tenant rests an offer by what it does to its own machines.
 /// Errors: the database's.
 pub(crate) async fn cooling_offers(broker: &Broker) -> Result<Cooling, StoreError> {
     let (now, sales) = (broker.now(), &broker.config().sales);
     let cooldown = TimeDelta::seconds(sales.cooldown_seconds.into());
     let failures = (broker.store().attempts())
-        .failures_since(now - cooldown)
+        .early_failures_since(now - cooldown)
         .await?;
-    let mut of_offer: HashMap<OfferId, Vec<DateTime<Utc>>> = HashMap::new();
-    for failure in failures {
-        of_offer
-            .entry(failure.offer_id)
-            .or_default()
-            .push(failure.at);
-    }
-    let rests = of_offer.into_iter().filter_map(|(offer, mut failed_at)| {
+    let rests = failures.into_iter().filter_map(|(offer, mut failed_at)| {
         failed_at.sort_unstable_by(|a, b| b.cmp(a));
         let until = *failed_at.get(FAILURES_FOR_EVERYONE - 1)? + cooldown;
         (now < until).then_some((offer, until))

@@ -209,7 +209,7 @@ pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
     let standings = store.providers().standings().await?;
     providers::take_up(broker, &standings).await?;
     let live = store.catalog().live_offers().await?;
-    let mut acceptance = providers::acceptance_of_all(store, broker.now()).await?;
+    let acceptance = providers::counted_lately(broker).await?;
     let mut views = HashMap::new();
     for row in store.providers().list().await? {
         // Who is not read live stands in price lists: facts of their day, not a live market.
@@ -224,7 +224,7 @@ pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
                 until: one.until,
             }),
             facts: broker.config().facts_of(&row.id),
-            acceptance: acceptance.remove(&row.id).unwrap_or_default(),
+            acceptance: acceptance.get(&row.id).copied().unwrap_or_default(),
         };
         views.insert(row.id, view);
     }

@@ -2,7 +2,8 @@
 //!
 //! The same tenant, demand and supply give the same plan, from memory and without a write; on
 //! another replica it is found through hot state. The supply is a generation of the market together
-//! with how its providers stand: one that was switched off is in no plan from then on. What a tenant
+//! with how its providers stand: one that was switched off is in no plan from then on. What rests and how
+//! orders ended is as of the search: a quote looks at what rests once more. What a tenant
 //! set aside itself is in its next plan; what others did, once a plan is searched for again.
 //! A search is arithmetic, and runs where no other request waits for it; only so many run at once
 //! (`crate::turns`).
@@ -35,6 +36,7 @@ use crate::decision::{
     DecisionRecord, ReplayError, Sources, StoredError, StoredSources, of_stored_plan,
 };
 use crate::turns::TooMany;
+use crate::verify::{TooDeep, level_of};
 
 /// How many of the best candidates a plan keeps.
 pub const CANDIDATES_KEPT: usize = 50;
@@ -212,6 +214,7 @@ pub async fn make_plan(
     demand.check(now).map_err(PlanError::Faulty)?;
     let (snapshot, mark) = broker.supply();
     check_providers_known(&demand, &snapshot)?;
+    check_level(broker, &demand)?;
     let digest = blake3::hash(demand_text(&demand).as_bytes());
     let holds = holds_of(broker, whose.tenant).await?;
     let key = (whose.clone(), mark, holds, *digest.as_bytes());
@@ -327,6 +330,20 @@ pub(crate) async fn own_capacity(
     };
     own.use_in_order();
     Ok(own)
+}
+
+/// Refuses a deeper verification than may be asked for, before anybody takes a quote for it.
+///
+/// Errors: [`PlanError::Faulty`].
+fn check_level(broker: &Broker, demand: &Demand) -> Result<(), PlanError> {
+    let too_deep = |error: TooDeep| DemandFault {
+        field: "verification".to_owned(),
+        detail: error.to_string(),
+    };
+    match level_of(broker, demand) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(PlanError::Faulty(vec![too_deep(error)])),
+    }
 }
 
 /// The plan that another replica made for the same; where it cannot be had, a new one does as well.

@@ -23,6 +23,7 @@ use store::settings::DatabaseMode;
 use tracing::{info, warn};
 
 pub use acceptance::acceptance_of_all;
+pub(crate) use acceptance::{AcceptanceMemory, counted_lately};
 pub use check::{CheckTrouble, CheckedProvider, check};
 pub use quarantine::{QuarantineRefused, quarantine};
 

@@ -329,9 +329,12 @@ pub async fn in_one_call(
                 | QuoteError::TooManyNodes { .. }
                 | QuoteError::OfferChanged(_)
                 | QuoteError::ProviderClosed(_)
-                | QuoteError::CoolingDown(_)
                 | QuoteError::CommitmentUsed(_),
             ) => continue,
+            Err(QuoteError::CoolingDown(resting)) => {
+                taken_meanwhile = Some(resting.into());
+                continue;
+            }
             Err(error) => return Err(error.into()),
         };
         match hold(broker, whose, quote.id, particulars.clone(), completion).await {

@@ -7,11 +7,10 @@ use crate::lease::LeaseEvent;
 /// Fewer orders than these say nothing of a provider.
 const FEW: u64 = 20;
 
-/// How the orders of a while ended at one provider, each count in leases.
-///
-/// A lease that passed its checks and was lost in use counts under both.
+/// How the orders of a while ended at one provider, each count in leases. An order that never left us, since
+/// the provider was switched off or our own part failed, is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct AcceptanceRecord {
     /// Every node passed its verification.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
@@ -28,19 +27,26 @@ pub struct AcceptanceRecord {
     /// It was accepted and did not come up.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     pub boot_failed: u64,
-    /// A node failed its verification, or a check in use.
+    /// A node failed its verification.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     pub failed: u64,
     /// The verification came to no result in time.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     pub timed_out: u64,
-    /// It vanished or was taken back.
+    /// It vanished or was taken back before it was handed over.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     pub lost: u64,
+    /// Of those that passed: it vanished, was taken back or failed a check while a tenant had it. Its tenant
+    /// may have done that, so it says nothing of the next order.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    pub fell_in_use: u64,
 }
 
 /// What the record of a provider says of the next order there; the better comes first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, utoipa::ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Reliability {
     /// Of twenty orders or more at least 95 % ended well.
     Good,
@@ -52,10 +58,12 @@ pub enum Reliability {
 }
 
 impl AcceptanceRecord {
-    /// Counts so many orders that ended so; what is no end of an order is not counted.
-    pub const fn count(&mut self, outcome: LeaseEvent, orders: u64) {
+    /// Counts so many orders that ended so, some after their machines were handed over; what is no end of
+    /// an order is not counted.
+    pub const fn count(&mut self, outcome: LeaseEvent, handed_over: bool, orders: u64) {
         use LeaseEvent as E;
         let of = match outcome {
+            _ if handed_over && outcome.is_fall() => &mut self.fell_in_use,
             E::Passed => &mut self.passed,
             E::Refused => &mut self.refused,
             E::NotFound => &mut self.not_found,
@@ -75,7 +83,7 @@ impl AcceptanceRecord {
         *of = of.saturating_add(orders);
     }
 
-    /// All that is counted.
+    /// The orders that ended one way or the other, each once.
     #[must_use]
     pub const fn outcomes(&self) -> u64 {
         let Self {
@@ -87,6 +95,7 @@ impl AcceptanceRecord {
             failed,
             timed_out,
             lost,
+            fell_in_use: _,
         } = *self;
         passed + refused + not_found + mismatched + boot_failed + failed + timed_out + lost
     }
@@ -116,13 +125,17 @@ mod tests {
         let mut record = AcceptanceRecord::default();
         for event in LeaseEvent::ALL {
             let before = record.outcomes();
-            record.count(event, 3);
+            record.count(event, false, 3);
             let ends = event == LeaseEvent::Passed || event.is_fall();
-            assert_eq!(
-                record.outcomes() - before,
-                if ends { 3 } else { 0 },
-                "{event:?}"
-            );
+            let of_orders = if ends { 3 } else { 0 };
+            assert_eq!(record.outcomes() - before, of_orders, "{event:?}");
+            // What falls in use has passed before, and is one order.
+            let (before, fell) = (record.outcomes(), record.fell_in_use);
+            record.count(event, true, 3);
+            let passed = u64::from(event == LeaseEvent::Passed) * 3;
+            let falls = u64::from(event.is_fall()) * 3;
+            assert_eq!(record.outcomes() - before, passed, "{event:?}");
+            assert_eq!(record.fell_in_use - fell, falls, "{event:?}");
         }
     }
 

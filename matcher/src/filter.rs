@@ -54,6 +54,12 @@ impl Seller<'_> {
     pub(crate) const fn evidence_hours(&self) -> Option<f64> {
         self.evidence_hours
     }
+
+    /// What orders there came to of late.
+    pub(crate) fn reliability(&self) -> Reliability {
+        self.view
+            .map_or_else(Reliability::default, |view| view.acceptance.reliability())
+    }
 }
 
 /// How old the offers of a group are, by their provider's limit.
@@ -82,14 +88,6 @@ impl Among<'_> {
                     && regions.is_none_or(|regions| regions.contains(&group.region()))
             }
         }
-    }
-}
-
-impl Seller<'_> {
-    /// What orders there came to of late.
-    pub(crate) fn reliability(&self) -> Reliability {
-        self.view
-            .map_or_else(Reliability::default, |view| view.acceptance.reliability())
     }
 }
 

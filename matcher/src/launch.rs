@@ -147,9 +147,16 @@ fn of_tensorrt_llm(query: &ServeQuery, setup: &Setup<'_>, replica: &Replica) -> 
         CacheFormat::Fp8 => "fp8",
         CacheFormat::Fp4 => "nvfp4",
     };
+    let precision = match query.work.weights {
+        WeightFormat::Bf16 => String::new(),
+        _ => format!(
+            "# The weights must lie in {} already: the engine takes their precision from the files.\n",
+            query.weights.as_str()
+        ),
+    };
     // Batches above the default of its recorded graphs would be launched kernel by kernel.
     let contents = format!(
-        "{attention}cuda_graph_config:\n  enable_padding: true\n  max_batch_size: {batch}\n\
+        "{precision}{attention}cuda_graph_config:\n  enable_padding: true\n  max_batch_size: {batch}\n\
          kv_cache_config:\n  dtype: {cache}\n  free_gpu_memory_fraction: {:.3}\n",
         query.constants.cache_memory_share,
     );

@@ -7,8 +7,8 @@ use market::acceptance::AcceptanceRecord;
 use market::ids::{LeaseId, OfferId, ProviderId};
 use market::lease::LeaseEvent;
 use sea_orm::{
-    ActiveValue, ColumnTrait, DatabaseTransaction, EntityTrait, QueryFilter, QueryOrder,
-    QuerySelect,
+    ActiveValue, ColumnTrait, DatabaseTransaction, EntityTrait, JoinType, QueryFilter, QueryOrder,
+    QuerySelect, RelationDef, Select,
 };
 
 use crate::StoreError;
@@ -70,39 +70,66 @@ impl Attempts<'_> {
         &self,
         since: DateTime<Utc>,
     ) -> Result<BTreeMap<ProviderId, AcceptanceRecord>, StoreError> {
-        let counted: Vec<(Text<ProviderId>, Word<LeaseEvent>, i64)> = Entity::find()
-            .select_only()
+        let handed_over = leases::Column::HandedOffAt.is_not_null();
+        let counted: Vec<(Text<ProviderId>, Word<LeaseEvent>, bool, i64)> = sent_since(since)
             .column(Column::ProviderId)
             .column(Column::Outcome)
+            .column_as(handed_over.clone(), "handed_over")
             .column_as(Column::Id.count(), "orders")
-            .filter(Column::At.gte(Moment::from(since)))
             .group_by(Column::ProviderId)
             .group_by(Column::Outcome)
+            .group_by(handed_over)
             .into_tuple()
             .all(&self.store.read)
             .await?;
         let mut records: BTreeMap<ProviderId, AcceptanceRecord> = BTreeMap::new();
-        for (provider, outcome, orders) in counted {
+        for (provider, outcome, handed_over, orders) in counted {
             let orders = u64::try_from(orders).map_err(StoreError::corrupt)?;
             let record = records.entry(provider.0).or_default();
-            record.count(outcome.0, orders);
+            record.count(outcome.0, handed_over, orders);
         }
         Ok(records)
     }
 
-    /// Every attempt that failed since then, the latest first.
+    /// When orders failed since then before their machines were handed over: of each reservation the last
+    /// time, by offer.
     ///
     /// Errors: [`StoreError::Database`].
-    pub async fn failures_since(&self, since: DateTime<Utc>) -> Result<Vec<Attempt>, StoreError> {
+    pub async fn early_failures_since(
+        &self,
+        since: DateTime<Utc>,
+    ) -> Result<BTreeMap<OfferId, Vec<DateTime<Utc>>>, StoreError> {
         let falls = LeaseEvent::ALL.into_iter().filter(|event| event.is_fall());
-        let rows = Entity::find()
-            .filter(Column::At.gte(Moment::from(since)))
+        let failed: Vec<(Text<OfferId>, Moment)> = sent_since(since)
+            .column(Column::OfferId)
+            .column_as(Column::At.max(), "at")
             .filter(Column::Outcome.is_in(falls.map(Word)))
-            .order_by_desc(Column::Id)
+            .filter(leases::Column::HandedOffAt.is_null())
+            .group_by(Column::OfferId)
+            .group_by(leases::Column::ReservationId)
+            .into_tuple()
             .all(&self.store.read)
             .await?;
-        Ok(rows.into_iter().map(Attempt::from).collect())
+        let mut of_offers: BTreeMap<OfferId, Vec<DateTime<Utc>>> = BTreeMap::new();
+        for (offer, at) in failed {
+            of_offers.entry(offer.0).or_default().push(at.at());
+        }
+        Ok(of_offers)
     }
+}
+
+/// What became since then of orders that were sent, with their leases. An order that never left us says
+/// nothing of a provider.
+fn sent_since(since: DateTime<Utc>) -> Select<Entity> {
+    let lease: RelationDef = Entity::belongs_to(leases::Entity)
+        .from(Column::LeaseId)
+        .to(leases::Column::Id)
+        .into();
+    Entity::find()
+        .select_only()
+        .join(JoinType::InnerJoin, lease)
+        .filter(Column::At.gte(Moment::from(since)))
+        .filter(leases::Column::Attempts.gt(0))
 }
 
 /// Records how orders went, within the transaction that draws the conclusion.

@@ -78,7 +78,7 @@ pub fn real(
         roots_ms: START_MS + products_ms + host_ms,
         // The last round of patterns may begin just before the time of all is over.
         fill_ms: START_MS + memory.repeated_ms + passes_ms + last_ms,
-        memory_ms: memory_ms(bytes, known_rate(gpu), known_proof(gpu)),
+        memory_ms: memory_ms(gpu, bytes, known_rate(gpu), known_proof(gpu)),
         openings_ms: START_MS + read_back_ms + host_ms,
         report_ms: match level {
             Level::Quick => MINUTE_MS,
@@ -113,17 +113,34 @@ pub const fn simulated(level: Level) -> StepDeadlines {
 /// tree, where that was measured of these kernels, both in bytes per second. What is not held must be made anew
 /// in this time: the less of it there is, the more a node must really hold.
 #[must_use]
-pub fn memory_ms(bytes: u64, read: u64, proof: Option<u64>) -> u64 {
+pub fn memory_ms(gpu: Gpu, bytes: u64, read: u64, proof: Option<u64>) -> u64 {
     match proof {
-        Some(proof) => proof_limit_ms(bytes, proof),
+        Some(proof) => proof_limit_ms(gpu, bytes, proof),
         None => 2 * ms(bytes, read) + PROVISIONAL_PROOF_MS,
     }
 }
 
 /// The limit that follows from the least at which memory is hashed with its tree, bytes per second. Units: ms.
+///
+/// What hosts with fewer processors get on top ends where a fifth of the memory could be made anew: who
+/// claims 1.25 times the memory there is would have to.
 #[must_use]
-pub fn proof_limit_ms(bytes: u64, proof: u64) -> u64 {
-    ms(bytes, proof) + PROOF_ROUND_TRIP_MS + PROOF_SLOW_HOST_MS
+pub fn proof_limit_ms(gpu: Gpu, bytes: u64, proof: u64) -> u64 {
+    let least = ms(bytes, proof) + PROOF_ROUND_TRIP_MS;
+    let anew = quickest_slow_fill_ms(gpu, bytes / 5) / 10 * 9;
+    least.max(anew.min(least + PROOF_SLOW_HOST_MS))
+}
+
+/// The least that is reckoned with for filling so much memory slowly: at the links of the design, on twice the
+/// lanes and clock of [`LINKS_PER_S`] together. Units: ms.
+fn quickest_slow_fill_ms(gpu: Gpu, bytes: u64) -> u64 {
+    let links = (bytes / 16).saturating_mul(SLOW_LINKS.into());
+    ms(links, 2 * LINKS_PER_S * multiprocessors(gpu))
+}
+
+fn multiprocessors(gpu: Gpu) -> u64 {
+    let known = gpu.spec().sm_count.unwrap_or(FEW_MULTIPROCESSORS);
+    known.max(1).into()
 }
 
 /// The least at which a GPU's memory is read. Units: bytes per second.
@@ -153,9 +170,8 @@ fn pass_ms(gpu: Gpu, pattern: Pattern, bytes: u64) -> u64 {
 fn fill_ms(gpu: Gpu, pattern: Pattern, bytes: u64) -> u64 {
     match pattern {
         Pattern::Slow => {
-            let multiprocessors = gpu.spec().sm_count.unwrap_or(FEW_MULTIPROCESSORS);
             let links = (bytes / 16).saturating_mul(SLOW_LINKS.into());
-            ms(links, LINKS_PER_S * u64::from(multiprocessors.max(1)))
+            ms(links, LINKS_PER_S * multiprocessors(gpu))
         }
         _ => ms(bytes, known_rate(gpu)),
     }
@@ -193,23 +209,30 @@ mod tests {
     #[test]
     fn what_proves_memory_hangs_on_its_size_and_is_wide_until_a_rate_is_calibrated() {
         let gib = 1 << 30;
-        let calibrated = |bytes| memory_ms(bytes, READ, Some(PROOF));
-        assert_eq!(calibrated(80 * gib), 1_500 + 858);
-        assert_eq!(calibrated(160 * gib), 1_500 + 1_717);
-        assert_eq!(memory_ms(80 * gib, READ, None), 15_000 + 60);
+        let calibrated = |bytes| memory_ms(h100(), bytes, READ, Some(PROOF));
+        assert_eq!(
+            calibrated(80 * gib),
+            1_458,
+            "a fifth of it could be made anew in 1,626 ms"
+        );
+        assert_eq!(calibrated(160 * gib), 2_925);
+        // Where hashing takes so long that no less would do.
+        let slow = memory_ms(h100(), 80 * gib, READ, Some(PROOF / 2));
+        assert_eq!(slow, 500 + 1_717);
+        assert_eq!(memory_ms(h100(), 80 * gib, READ, None), 15_000 + 60);
         let ordered = order(h100(), 8, Level::Standard).deadlines.memory_ms;
         assert!((15_000..16_000).contains(&ordered), "{ordered}");
     }
 
     #[test]
-    fn the_slow_fill_of_half_a_memory_takes_longer_than_a_calibrated_limit() {
+    fn the_slow_fill_of_a_fifth_of_a_memory_takes_longer_than_a_calibrated_limit() {
         // What these kernels really take is to be measured: this is the least that is reckoned with, at
         // the links of the design and the highest clock.
         let bytes = 80_u64 << 30;
         let lanes_at_2_ghz = 2 * LINKS_PER_S * 132;
-        let half_ms = ms(bytes / 2 / 16 * u64::from(SLOW_LINKS), lanes_at_2_ghz);
-        let limit_ms = memory_ms(bytes, READ, Some(PROOF));
-        assert!(half_ms > limit_ms, "{half_ms} ms within {limit_ms} ms");
+        let fifth_ms = ms(bytes / 5 / 16 * u64::from(SLOW_LINKS), lanes_at_2_ghz);
+        let limit_ms = memory_ms(h100(), bytes, READ, Some(PROOF));
+        assert!(fifth_ms > limit_ms, "{fifth_ms} ms within {limit_ms} ms");
     }
 
     #[test]
@@ -251,7 +274,7 @@ mod tests {
         } = order(h100(), 8, level).deadlines;
         // Exact product with its rows, patterns with the slow fill; memory as calibrated.
         let reckoned = roots_ms + fill_ms + openings_ms - 3 * START_MS;
-        let proof = memory_ms(80 << 30, READ, Some(PROOF));
+        let proof = memory_ms(h100(), 80 << 30, READ, Some(PROOF));
         let before = Duration::from_millis(reckoned + proof);
         // Host links one by one in both directions, five times 4 GiB each at half of their rate, once more
         // together, and what memory and products take, these with as many before them that are not timed.

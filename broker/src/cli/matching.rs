@@ -152,8 +152,12 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     };
     print_line(&answer)?;
     if !plan.is_met() {
-        let why = "no offer satisfies the demand; widen it where the counted reasons say";
-        return Err(Ending::No(why.into()));
+        let what = match plan.hybrid {
+            None => "no offer satisfies the demand",
+            Some(_) => "no run and no fleet after it go together",
+        };
+        let why = format!("{what}; widen the demand where the counted reasons say");
+        return Err(Ending::No(why));
     }
     Ok(())
 }
@@ -329,7 +333,14 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
         "{} read: {}; {}",
         counted(read.rows_read, "row"),
         counted(read.offers.len(), "offer"),
-        plan_lines::verdict(plan.eligible as u64, plan.rejected.total as u64),
+        match &plan.hybrid {
+            None => plan_lines::verdict(plan.eligible as u64, plan.rejected.total as u64),
+            Some(hybrid) => plan_lines::verdict_of_halves(
+                hybrid.eligible_train as u64,
+                hybrid.eligible_serve as u64,
+                plan.rejected.total as u64
+            ),
+        },
     ));
     for (reason, count) in &plan.rejected.by_reason {
         let words = format!("{reason}: {}", reason.meaning());

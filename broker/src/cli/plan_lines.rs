@@ -75,6 +75,16 @@ pub(super) fn verdict(eligible: u64, rejected: u64) -> String {
     )
 }
 
+/// How many offers can do each half of a demand, and how often one was refused for a half.
+pub(super) fn verdict_of_halves(train: u64, serve: u64, rejected: u64) -> String {
+    let end = if rejected == 0 { "." } else { ":" };
+    format!(
+        "{} can train, {} can serve; for one half or the other an offer was refused {rejected} times{end}",
+        counted(train, "offer"),
+        counted(serve, "offer"),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +94,10 @@ mod tests {
         assert_eq!(verdict(1, 1), "1 offer satisfies the demand, 1 does not:");
         assert_eq!(verdict(0, 12), "0 offers satisfy the demand, 12 do not:");
         assert_eq!(verdict(3, 0), "3 offers satisfy the demand, 0 do not.");
+        assert_eq!(
+            verdict_of_halves(1, 10, 22),
+            "1 offer can train, 10 offers can serve; for one half or the other an offer was refused 22 times:"
+        );
         let [first, second] = ["8000".to_owned(), "8001".to_owned()];
         let one = Launch {
             on: None,

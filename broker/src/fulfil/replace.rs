@@ -221,7 +221,20 @@ async fn next_offers(
         .map(|candidate| candidate.offer.clone())
         .filter(|offer| !failed.contains(&offer.offer_id))
         .filter(|offer| !gang || serves_a_gang(broker, offer, &line.offer, group))
+        .filter(|offer| lasts_until_deadline(round, offer))
         .collect())
+}
+
+/// Whether a provider is what the policy asks for until the demand's own deadline, where its window is open.
+fn lasts_until_deadline(round: &Round<'_>, offer: &Offer) -> bool {
+    let demand = &round.reservation.demand;
+    let policy = demand.shared().policy;
+    let (Some(policy), Some(deadline)) = (policy, demand.deadline()) else {
+        return true;
+    };
+    let until = deadline.max(round.now());
+    let facts = round.broker.config().facts_of(&offer.provider);
+    policy.check_facts(Some(&facts), until).is_ok()
 }
 
 /// When what stands in for a fallen lease is to end, at the latest: so long its provider must be what

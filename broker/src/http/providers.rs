@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
-use market::acceptance::AcceptanceRecord;
+use market::acceptance::{AcceptanceRecord, Reliability};
 use market::identity::{ResourceFamily, Scope};
 use market::ids::ProviderId;
 use market::provider_facts::{Certification, Operator, ProviderFacts, StorageOnRecord};
@@ -103,8 +103,10 @@ pub(crate) struct ProviderItem {
     certifications: Vec<Certification>,
     /// How fast it promised the storage of its machines to be, as far as that is on record here.
     storage: Vec<StorageOnRecord>,
-    /// How the orders of the last 30 days ended there, as we found it.
-    acceptance: AcceptanceRecord,
+    /// What the orders of the last 30 days there say of the next one.
+    reliability: Reliability,
+    /// For an administrator: how those orders ended, of all tenants; else `null`.
+    acceptance: Option<AcceptanceRecord>,
     /// Why nothing new is sold there just now; `null` while it is.
     quarantine: Option<QuarantineView>,
     /// Whether its last complete reading is within its freshness limit. What was read to be ordered is
@@ -163,6 +165,8 @@ impl<'a> Shown<'a> {
             certifications,
             storage,
         } = self.broker.config().facts_of(&provider.id);
+        let acceptance = (snapshot.provider(&provider.id))
+            .map_or_else(AcceptanceRecord::default, |view| view.acceptance);
         let for_admin = |base_url: Option<String>| base_url.filter(|_| self.to_admin);
         ProviderItem {
             fresh: is_fresh(&snapshot, &provider, now),
@@ -180,8 +184,8 @@ impl<'a> Shown<'a> {
             operator,
             certifications,
             storage,
-            acceptance: (snapshot.provider(&provider.id))
-                .map_or_else(AcceptanceRecord::default, |view| view.acceptance),
+            reliability: acceptance.reliability(),
+            acceptance: Some(acceptance).filter(|_| self.to_admin),
             id: provider.id,
             enabled: provider.enabled,
             last_attempt_at: provider.last_attempt_at,

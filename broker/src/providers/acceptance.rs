@@ -1,25 +1,52 @@
 //! What orders at each provider came to of late.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::acceptance::AcceptanceRecord;
 use market::ids::ProviderId;
 use store::{Store, StoreError};
 
+use crate::app::Broker;
+
 /// How far back orders count: long enough to see many, short enough that a provider that got better
 /// is seen to be.
-pub const ACCEPTANCE_WINDOW: TimeDelta = TimeDelta::days(30);
+const ACCEPTANCE_WINDOW: TimeDelta = TimeDelta::days(30);
+/// For how long what was counted is good: it is a sum over all orders of a month.
+const COUNTED_FOR: TimeDelta = TimeDelta::minutes(5);
+
+type Records = BTreeMap<ProviderId, AcceptanceRecord>;
+
+/// What was counted last, and when.
+#[derive(Debug, Default)]
+pub(crate) struct AcceptanceMemory(Mutex<Option<(DateTime<Utc>, Arc<Records>)>>);
 
 /// How the orders of the last 30 days ended, by provider; one where nothing was ordered has none.
 ///
 /// Errors: the database's.
-pub async fn acceptance_of_all(
-    store: &Store,
-    now: DateTime<Utc>,
-) -> Result<BTreeMap<ProviderId, AcceptanceRecord>, StoreError> {
-    store
-        .attempts()
-        .acceptance_since(now - ACCEPTANCE_WINDOW)
-        .await
+pub async fn acceptance_of_all(store: &Store, now: DateTime<Utc>) -> Result<Records, StoreError> {
+    let since = now - ACCEPTANCE_WINDOW;
+    store.attempts().acceptance_since(since).await
+}
+
+/// The same, counted within the last five minutes.
+///
+/// Errors: the database's.
+pub(crate) async fn counted_lately(broker: &Broker) -> Result<Arc<Records>, StoreError> {
+    let now = broker.now();
+    let AcceptanceMemory(memory) = broker.acceptance_memory();
+    let known = memory
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    // One from the future is of before the clock was set.
+    let is_good = |at: DateTime<Utc>| at <= now && now - at < COUNTED_FOR;
+    if let Some((_, records)) = known.filter(|(at, _)| is_good(*at)) {
+        return Ok(records);
+    }
+    let records = Arc::new(acceptance_of_all(broker.store(), now).await?);
+    let counted = Some((now, Arc::clone(&records)));
+    *memory.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+    Ok(records)
 }

@@ -115,8 +115,11 @@ async fn a_node_whose_check_fails_is_replaced_and_its_provider_held_to_nothing()
     );
     // A tenant's word alone puts no offer to rest and counts against nobody.
     let attempts = service.world.broker().store().attempts();
-    let failures = attempts.failures_since(began).await.expect("an answer");
-    assert!(failures.is_empty(), "{failures:?}");
+    let failures = attempts.early_failures_since(began).await;
+    assert!(failures.expect("an answer").is_empty());
+    let records = attempts.acceptance_since(began).await.expect("an answer");
+    let mut records = records.values();
+    assert!(records.all(|record| record.outcomes() == record.passed && record.fell_in_use == 0));
 
     let listed = service
         .with(&key)

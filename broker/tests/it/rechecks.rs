@@ -3,6 +3,7 @@
 use std::process::Stdio;
 
 use chrono::TimeDelta;
+use market::acceptance::AcceptanceRecord;
 use market::attestation::{Attestation, FindingCode, Outcome};
 use market::identity::Role;
 use serde_json::{Value, json};
@@ -194,10 +195,17 @@ async fn a_swapped_gpu_ends_the_warranty_and_its_machine_is_replaced() {
         note.contains("re-check") && note.contains("inv.pinned"),
         "{note}"
     );
-    // It was the broker that checked: the provider is held to it.
+    // It was the broker that checked, so it is on record; its tenant may have made it fail, so it says
+    // nothing of the next order.
     let store = service.world.broker().store();
-    let failures = store.attempts().failures_since(began).await;
-    assert_eq!(failures.expect("an answer").len(), 1);
+    let records = store.attempts().acceptance_since(began).await;
+    let records: Vec<_> = records.expect("an answer").into_values().collect();
+    let fell = |record: &AcceptanceRecord| record.fell_in_use;
+    assert_eq!(records.iter().map(fell).sum::<u64>(), 1, "{records:?}");
+    let ended = |record: &AcceptanceRecord| record.outcomes() - record.passed;
+    assert_eq!(records.iter().map(ended).sum::<u64>(), 0, "{records:?}");
+    let failures = store.attempts().early_failures_since(began).await;
+    assert_eq!(failures.expect("an answer").len(), 0);
     assert!(
         store
             .ledger()

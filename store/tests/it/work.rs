@@ -331,7 +331,6 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
         sell(store, std::slice::from_ref(&offer), at(0)).await;
         let whose = tenant(store, "acme").await;
         let (reservation, lease) = provisioning(store, whose, &offer).await;
-        let held = claim(store, reservation.id, at(5)).await;
         let attempt = |outcome, seconds| NewAttempt {
             lease_id: lease,
             outcome,
@@ -343,32 +342,46 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
             attempt(LeaseEvent::Accepted, 20),
             attempt(LeaseEvent::BootFailed, 30),
         ];
+        let recorded = async |change: Change, now| {
+            let held = claim(store, reservation.id, at(now)).await;
+            let work = store.work();
+            let applied = work.apply(&held.claim, &change, at(now)).await;
+            applied.expect("recorded");
+        };
         let change = Change {
-            attempts,
+            attempts: attempts.clone(),
             ..Change::default()
         };
-        store
-            .work()
-            .apply(&held.claim, &change, at(31))
-            .await
-            .expect("recorded");
+        recorded(change, 31).await;
         let failures = async |since| {
-            let all = store.attempts().failures_since(at(since)).await;
-            all.expect("reads")
-                .into_iter()
-                .map(|one| (one.offer_id, one.outcome))
-                .collect::<Vec<_>>()
+            let all = store.attempts().early_failures_since(at(since)).await;
+            all.expect("reads").remove(&offer.offer_id)
         };
-        let (refused, failed) = (LeaseEvent::Refused, LeaseEvent::BootFailed);
-        let both = [(offer.offer_id, failed), (offer.offer_id, refused)];
-        assert_eq!(failures(10).await, both, "the latest first");
-        assert_eq!(failures(11).await, both[..1]);
-        assert_eq!(failures(31).await, []);
-        // What was accepted is no end yet.
+        assert_eq!(failures(0).await, None, "the order never left us");
         let ended = async |since| {
             let all = store.attempts().acceptance_since(at(since)).await;
             all.expect("reads").remove(&offer.provider)
         };
+        assert_eq!(ended(0).await, None, "the order never left us");
+        let facts = |facts| LeaseUpdate {
+            id: lease,
+            from: LeaseState::Requested,
+            to: LeaseState::Requested,
+            facts,
+        };
+        let sent = facts(LeaseFacts {
+            attempts: Some(1),
+            ..LeaseFacts::default()
+        });
+        let change = Change {
+            lease_updates: vec![sent],
+            ..Change::default()
+        };
+        recorded(change, 32).await;
+        assert_eq!(failures(10).await, Some(vec![at(30)]), "once a reservation");
+        assert_eq!(failures(30).await, Some(vec![at(30)]));
+        assert_eq!(failures(31).await, None);
+        // What was accepted is no end yet.
         let both = AcceptanceRecord {
             refused: 1,
             boot_failed: 1,
@@ -377,6 +390,22 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
         assert_eq!(ended(10).await, Some(both));
         assert_eq!(ended(30).await.map(|record| record.outcomes()), Some(1));
         assert_eq!(ended(31).await, None);
+        // What failed in its tenant's hands is told apart, and rests nothing.
+        let handed_over = facts(LeaseFacts {
+            handed_off_at: Some(at(29)),
+            ..LeaseFacts::default()
+        });
+        let change = Change {
+            lease_updates: vec![handed_over],
+            ..Change::default()
+        };
+        recorded(change, 33).await;
+        assert_eq!(failures(0).await, None);
+        let in_use = AcceptanceRecord {
+            fell_in_use: 2,
+            ..AcceptanceRecord::default()
+        };
+        assert_eq!(ended(0).await, Some(in_use));
     })
     .await;
 }

@@ -11,6 +11,7 @@ use crate::deadlines::proof_limit_ms;
 use crate::floors::Metric;
 use crate::framework::FrameworkRun;
 use crate::prf::SLOW_LINKS;
+use crate::rules::named_gpu;
 use crate::tensor::LibraryRun;
 use crate::vectors::Played;
 
@@ -169,13 +170,16 @@ fn proof(shown: &GpuCalibration) -> String {
         return String::new();
     };
     let least = proof.mb_per_s().unwrap_or(0) * u64::from(share(Metric::MemoryProof)) * 1_000;
+    let gpu = named_gpu(&shown.claim.name);
+    let limit = gpu.map(|gpu| proof_limit_ms(gpu, proof.bytes, least));
+    let limit = limit.map_or("not known".to_owned(), |ms| ms.to_string());
     format!(
         "| proof of memory, {} MiB in blocks of {} KiB, its tree by {} threads; its limit | {}; {} | ms |\n",
         proof.bytes >> 20,
         proof.block_bytes >> 10,
         proof.threads,
         median(&proof.elapsed_us).unwrap_or(0) / 1_000,
-        proof_limit_ms(proof.bytes, least),
+        limit,
     )
 }
 

@@ -1,6 +1,8 @@
 //! How deeply the nodes of a reservation prove themselves: as its demand says, and never less than is
 //! demanded of all.
 
+use broker::plan::PlanError;
+use broker::reserve::ReserveError;
 use chrono::TimeDelta;
 use market::identity::Role;
 use market::verification::Level;
@@ -56,8 +58,15 @@ async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
         let mut demand = fleet(1);
         demand["verification"] = json!("deep");
         let refused = scene.try_hold(demand).await.expect_err("too deep");
+        let ReserveError::Plan(PlanError::Faulty(faults)) = refused else {
+            panic!("{refused}");
+        };
         let words = "`deep` is not done here (`verifier.most_level`); ask for `standard` at most";
-        assert!(refused.to_string().contains(words), "{refused}");
+        assert_eq!(
+            (faults.len(), faults[0].field.as_str()),
+            (1, "verification")
+        );
+        assert!(faults[0].detail.contains(words), "{faults:?}");
         scene.close().await;
     })
     .await;
