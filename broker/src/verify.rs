@@ -38,8 +38,8 @@ use verifier::jws::Signer;
 
 pub(crate) use clock::{GangClock, StepClock};
 use commit::commit;
-pub(crate) use gang::gang_seconds;
 pub use gang::measure_together;
+pub(crate) use gang::{Orders, gang_seconds};
 pub use level::TooDeep;
 pub(crate) use level::{level_of, verify_seconds};
 pub(crate) use recheck::{Permit, PermitError, permit};
@@ -190,7 +190,7 @@ pub async fn step(
                 return finish(broker, &verification, &row, answered).await;
             }
             let lease = lease_of(broker, &verification).await?;
-            let session = session.apart(gang::apart(broker, &lease).await?);
+            let session = session.apart(Orders::read(broker, &lease).await?.apart());
             // What it shows is whole only with the report, and judged only once what is known of that is.
             let (session, shown, report) = aside(move || {
                 let shown = match session.attestation() {
@@ -351,8 +351,11 @@ async fn finish(
 ) -> Result<Value, StepRefusal> {
     let lease = lease_of(broker, verification).await?;
     let is_recheck = verification.recheck_node.is_some();
+    let is_together = answered.reply.verdict.is_pass()
+        && !is_recheck
+        && Orders::read(broker, &lease).await?.are_measured();
     let reply = json(&ReportReply {
-        gang: answered.reply.verdict.is_pass() && !is_recheck && gang::measures(&lease),
+        gang: is_together,
         ..answered.reply
     });
     let Some(attestation) = answered.session.attestation() else {

@@ -27,8 +27,8 @@ pub use facts::{
     PortFacts, StorageFacts, Trouble, TroubleKind, XidEvent,
 };
 pub use gang::{
-    GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, MOST_RAILS, Measure, Rail, Round, RoundDone,
-    Shown, Sibling,
+    GATHERS, GOES_ON, GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, MOST_RAILS, Measure, Rail,
+    Round, RoundDone, Shown, Sibling,
 };
 pub use opaque::{AgentKey, Digest, InvalidOpaque, Word64};
 pub use order::{

@@ -21,6 +21,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ::market::verification::{GATHERS, GOES_ON};
 use rustix::process::Pid;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
@@ -102,7 +103,7 @@ struct Pool {
 struct Shared {
     pool: Mutex<Pool>,
     reaped: Condvar,
-    unfinished: watch::Sender<usize>,
+    busy: watch::Sender<usize>,
     slots: Arc<Semaphore>,
     commands: Arc<Semaphore>,
     at_once: u32,
@@ -150,7 +151,7 @@ impl Nodes {
                 workspace: Some(workspace),
             }),
             reaped: Condvar::new(),
-            unfinished: watch::Sender::new(0),
+            busy: watch::Sender::new(0),
             slots: Arc::new(Semaphore::new(at_once.max(1) as usize)),
             commands: Arc::new(Semaphore::new(shell::MOST_COMMANDS)),
             at_once: at_once.max(1),
@@ -191,7 +192,7 @@ impl Nodes {
                 }
             };
             if node.end.is_none() {
-                due.push((key.clone(), Unfinished::count(&self.shared)));
+                due.push((key.clone(), Arc::new(Busy::count(&self.shared))));
             }
             self.shared.pool().nodes.insert(key, node);
         }
@@ -203,12 +204,12 @@ impl Nodes {
                 return;
             };
             let slots = Arc::new(slots);
-            for (key, unfinished) in due {
-                let node = on_its_own(Arc::clone(&shared), key, script.clone());
+            for (key, busy) in due {
+                let node = on_its_own(Arc::clone(&shared), key, script.clone(), Arc::clone(&busy));
                 let slots = Arc::clone(&slots);
                 tokio::spawn(async move {
                     node.await;
-                    drop((slots, unfinished));
+                    drop((slots, busy));
                 });
             }
         });
@@ -295,11 +296,11 @@ impl Nodes {
         })
     }
 
-    /// Waits until no node is queued or running.
+    /// Waits until no node is queued or running, but those that wait for nodes of other machines.
     pub(crate) async fn idle(&self) {
-        let mut unfinished = self.shared.unfinished.subscribe();
+        let mut busy = self.shared.busy.subscribe();
         // The sender lives in `shared`, so waiting cannot fail.
-        let _ = unfinished.wait_for(|&count| count == 0).await;
+        let _ = busy.wait_for(|&count| count == 0).await;
     }
 
     /// Kills every process, starts no more, and removes the directories.
@@ -325,25 +326,52 @@ impl Drop for Nodes {
     }
 }
 
-/// Counts one node as unfinished for as long as it lives.
-struct Unfinished(Arc<Shared>);
+/// Counts one node as busy, from its making to its end, but while it waits for nodes of other machines.
+struct Busy {
+    shared: Arc<Shared>,
+    counted: Mutex<bool>,
+}
 
-impl Unfinished {
+impl Busy {
     fn count(shared: &Arc<Shared>) -> Self {
-        shared.unfinished.send_modify(|count| *count += 1);
-        Self(Arc::clone(shared))
+        shared.busy.send_modify(|count| *count += 1);
+        Self {
+            shared: Arc::clone(shared),
+            counted: Mutex::new(true),
+        }
+    }
+
+    fn set(&self, busy: bool) {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        match (*counted, busy) {
+            (false, true) => self.shared.busy.send_modify(|count| *count += 1),
+            (true, false) => self.shared.busy.send_modify(|count| *count -= 1),
+            _ => {}
+        }
+        *counted = busy;
+    }
+
+    /// What the last line says that the node wrote: its agent tells when it waits.
+    fn hears(&self, written: &[u8]) {
+        let mut lines = written.rsplit(|byte| *byte == b'\n');
+        // What follows the last end of a line is none yet.
+        match lines.nth(1) {
+            Some(line) if line == GATHERS.as_bytes() => self.set(false),
+            Some(line) if line == GOES_ON.as_bytes() => self.set(true),
+            _ => {}
+        }
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.unfinished.send_modify(|count| *count -= 1);
+        self.set(false);
     }
 }
 
 /// Runs one node and keeps how it ended.
-async fn on_its_own(shared: Arc<Shared>, key: Key, script: String) {
-    let end = run(&shared, &key, &script).await;
+async fn on_its_own(shared: Arc<Shared>, key: Key, script: String, busy: Arc<Busy>) {
+    let end = run(&shared, &key, &script, busy).await;
     if let NodeEnd::NotStarted(why) = &end {
         warn!(machine.id = %key.0, "A pretend node's script could not be started: {why}");
     }
@@ -353,7 +381,7 @@ async fn on_its_own(shared: Arc<Shared>, key: Key, script: String) {
 }
 
 /// Runs one node's script to its end, its deadline or its machine's end.
-async fn run(shared: &Arc<Shared>, key: &Key, script: &str) -> NodeEnd {
+async fn run(shared: &Arc<Shared>, key: &Key, script: &str, busy: Arc<Busy>) -> NodeEnd {
     let started = write_script(shared, key, script).and_then(|path| {
         let Some(path) = path else { return Ok(None) };
         let words = [OsStr::new("/bin/sh"), path.as_os_str()];
@@ -367,7 +395,8 @@ async fn run(shared: &Arc<Shared>, key: &Key, script: &str) -> NodeEnd {
     let (stdout, stderr) = shared.kept_output(key);
     let streams = (process.stdout.take(), process.stderr.take());
     let reading = tokio::spawn(async move {
-        tokio::join!(keep_tail(streams.0, &stdout), keep_tail(streams.1, &stderr));
+        let errors = keep_tail(streams.1, &stderr, |written| busy.hears(written));
+        tokio::join!(keep_tail(streams.0, &stdout, |_| {}), errors);
     });
     let ended = process.ended(shared, key).await;
     let stop_reading = reading.abort_handle();

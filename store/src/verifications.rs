@@ -30,7 +30,7 @@ use crate::tx::transaction;
 use crate::{Conflict, StoreError, reservations, sightings};
 
 pub use attestations::{KeptAttestation, NewAttestation};
-pub use gangs::{GangCheck, GangStep};
+pub use gangs::{GangCheck, GangResult, GangStep};
 
 /// What opens the nodes of a verification. Sealed for the id of the verification.
 pub(crate) const SEALED: SealedColumn = SealedColumn {

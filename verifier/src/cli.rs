@@ -190,7 +190,8 @@ pub fn run_agent(args: AgentArgs, node: &mut Node) -> Result<AgentOutcome, RunEr
             .public_key()
             .to_agent_key()
             .map_err(AgentError::Signing)?;
-        let verdict = take_part(&mut broker, &key, &ways, patience)?;
+        let mut tell = |line: &str| eprintln!("{line}");
+        let verdict = take_part(&mut broker, &key, &ways, patience, &mut tell)?;
         return Ok(AgentOutcome { verdict, ..outcome });
     }
 }

@@ -334,7 +334,7 @@ pub fn absence() -> Finding {
 pub enum Apart {
     /// Its order has more than [`MOST_NODES`] nodes.
     TooMany,
-    /// Nodes of the gang are orders of their own.
+    /// Nodes of the gang are orders of their own, and more than [`MOST_NODES`] in all.
     OtherOrders,
 }
 
@@ -348,9 +348,10 @@ impl Apart {
                  network between them."
             ),
             Self::OtherOrders => {
-                "Nodes of the gang are orders of their own: nothing is known of the \
-                                  network between the nodes of one order and those of another."
-                    .to_owned()
+                format!(
+                    "Other nodes of the gang are orders of their own, and all are more than {MOST_NODES}: \
+                     nothing is known of the network between the nodes of one order and those of another."
+                )
             }
         };
         finding(FindingCode::NetworkTogether, Outcome::NotRun, note)

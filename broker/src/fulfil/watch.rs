@@ -99,26 +99,23 @@ pub(super) async fn verifying(
     lease: &Lease,
     id: &ProviderLeaseId,
 ) -> Learned {
-    match verify::verdict_of(broker, lease).await {
+    let until = match verify::verdict_of(broker, lease).await {
         // Nodes that we logged in to are left first, with nothing of ours on them.
-        Ok(LeaseVerdict::Passed) if is_pushed(link.adapter.profile()) => {}
+        Ok(LeaseVerdict::Passed) if is_pushed(link.adapter.profile()) => lease.verify_deadline,
         Ok(LeaseVerdict::Passed) => return Learned::event(LeaseEvent::Passed),
         Ok(LeaseVerdict::Failed(words)) => return Learned::because(LeaseEvent::Failed, words),
         Ok(LeaseVerdict::Inconclusive(words)) => {
             return Learned::because(LeaseEvent::TimedOut, words);
         }
-        Ok(LeaseVerdict::Open) => {}
+        Ok(LeaseVerdict::Open { until }) => until,
         Err(error) => {
             return Learned {
                 note: Some(error.to_string()),
                 ..Learned::nothing(LOOK_AT_PROOF)
             };
         }
-    }
-    if lease
-        .verify_deadline
-        .is_some_and(|deadline| broker.now() >= deadline)
-    {
+    };
+    if until.is_some_and(|until| broker.now() >= until) {
         let note = "its nodes did not prove themselves in time";
         return out_of_time(broker, lease, note.to_owned()).await;
     }

@@ -1,24 +1,25 @@
-//! The nodes of a lease together: each that passed alone calls, on whichever replica, until all of
-//! them have been measured and judged.
+//! The nodes of a lease, or of all leases of a gang, together: each that passed alone calls, on whichever
+//! replica, until all of them have been measured and judged.
 //!
 //! What is measured and how it is judged is `verifier::gang`'s. Here live the row that all replicas
 //! share, the real clock of each stage, and the signed results at the end.
 
+mod orders;
+
 use std::time::Duration;
 
 use market::attestation::Verdict;
-use market::fabric::Internode;
 use market::ids::{AttestationId, VerificationId};
 use market::verification::{AgentKey, GangAnswer, GangCall, Level};
 use serde::{Deserialize, Serialize};
 use store::leases::Lease;
-use store::verifications::{
-    GangCheck, GangStep, NewAttestation, NodeSession, Verification, VerificationState,
-};
+use store::verifications::{GangCheck, GangResult, GangStep, NodeSession, VerificationState};
 use tracing::info;
 use verifier::attest::attest_together;
 use verifier::challenge::{Judging, Session, StepError, judge_silence};
-use verifier::gang::{Apart, Gang, MOST_NODES, Member, absence};
+use verifier::gang::{Gang, Member, absence};
+
+pub(crate) use orders::Orders;
 
 use super::commit::{mode_of, opening_of};
 use super::{StepRefusal, json, of_token, signed, verify_seconds};
@@ -28,6 +29,8 @@ use crate::app::Broker;
 const TRIES: usize = 32;
 /// How long a node that waits for others to come does so before it calls again.
 const PAUSE: Duration = Duration::from_millis(250);
+/// As [`PAUSE`], for nodes of other orders, which may have to be made first.
+const PAUSE_FOR_ORDERS: Duration = Duration::from_secs(1);
 /// What a lease gets to be verified for each node that its nodes meet. Units: seconds.
 const SECONDS_A_ROUND: u32 = 15;
 
@@ -51,37 +54,10 @@ impl Together {
     }
 }
 
-/// Whether the nodes of a lease are measured together: they were sold as joined, and what all of
-/// them show is of a size that one row holds.
-pub(super) fn measures(lease: &Lease) -> bool {
-    let nodes = usize::try_from(lease.nodes).unwrap_or(usize::MAX);
-    (2..=MOST_NODES).contains(&nodes) && lease.offer.internode != Internode::None
-}
-
-/// Why a node of a lease is not measured with all nodes that it was sold with; `None` where it is, or
-/// was sold alone.
-///
-/// Errors: the database's.
-pub(super) async fn apart(broker: &Broker, lease: &Lease) -> Result<Option<Apart>, StepRefusal> {
-    let nodes = usize::try_from(lease.nodes).unwrap_or(usize::MAX);
-    if nodes > MOST_NODES && lease.offer.internode != Internode::None {
-        return Ok(Some(Apart::TooMany));
-    }
-    let reservations = broker.store().reservations().across_tenants();
-    let reservation = reservations.find(lease.reservation_id).await?;
-    if !reservation.is_some_and(|reservation| reservation.gang) {
-        return Ok(None);
-    }
-    let leases = broker.store().leases().across_tenants();
-    let all = leases.of_reservation(lease.reservation_id).await?;
-    let others = |other: &Lease| other.id != lease.id && other.state.is_live();
-    Ok(all.iter().any(others).then_some(Apart::OtherOrders))
-}
-
 /// How much longer the verification of a lease may take because its nodes are measured together.
-pub(crate) fn gang_seconds(lease: &Lease) -> u32 {
-    match measures(lease) {
-        true => lease.nodes.saturating_mul(SECONDS_A_ROUND),
+pub(crate) fn gang_seconds(orders: &Orders) -> u32 {
+    match orders.are_measured() {
+        true => orders.nodes().saturating_mul(SECONDS_A_ROUND),
         false => 0,
     }
 }
@@ -110,6 +86,12 @@ const fn wait() -> GangAnswer {
     }
 }
 
+const fn gather() -> GangAnswer {
+    GangAnswer::Gather {
+        after_ms: PAUSE_FOR_ORDERS.as_millis() as u64,
+    }
+}
+
 async fn take(
     broker: &Broker,
     id: VerificationId,
@@ -127,64 +109,115 @@ async fn take(
         return Err(StepRefusal::UnknownAgent);
     }
     let sessions = all.nodes(id).await?;
-    let alone = verdict_alone(&sessions, &call.agent_key)?;
-    let check = all.gang_check(id).await?;
+    if !has_ended(&sessions, &call.agent_key) {
+        return Err(StepRefusal::UnknownAgent);
+    }
+    let is_open = verification.state == VerificationState::Open;
+    let lease = super::lease_of(broker, &verification).await?;
+    let orders = Orders::read(broker, &lease).await?;
+    let own = Part {
+        lease,
+        id,
+        sessions,
+    };
+    let parts = parts(broker, &orders, own).await?;
+    let check = match parts.first() {
+        Some(lead) => all.gang_check(lead.id).await?,
+        None => None,
+    };
     // The verification may be closed by the time that the last node asks how it ended.
     if let Some(verdict) = check.as_ref().and_then(|check| check.verdict) {
         return Ok(GangAnswer::Over { verdict });
     }
-    // One that fell alone takes the whole lease with it.
-    if let Some(verdict) = alone {
+    // One that fell alone takes the whole gang with it.
+    if let Some(verdict) = parts.iter().find_map(Part::fell_alone) {
         return Ok(GangAnswer::Over { verdict });
     }
-    if verification.state != VerificationState::Open {
+    if !is_open {
         return Err(StepRefusal::Token);
     }
-    let lease = super::lease_of(broker, &verification).await?;
-    if !measures(&lease) {
+    if !orders.are_measured() {
         return Err(StepRefusal::NoGang);
     }
-    let check = match check {
-        Some(check) => check,
-        None => {
-            all.begin_gang_check(id, &json(&Together::Gathering)?, broker.now())
-                .await?;
-            broker.gang_clock().began(id, 0);
-            return Ok(wait());
-        }
-    };
+    let is_whole = parts.len() == orders.leases().len();
+    if orders.are_several() && !(is_whole && parts.iter().all(Part::has_passed)) {
+        return Ok(gather());
+    }
     let scene = Scene {
         broker,
-        verification: &verification,
-        lease: &lease,
-        sessions: &sessions,
+        orders: &orders,
+        parts: &parts,
+    };
+    let lead = scene.lead()?.id;
+    let Some(check) = check else {
+        all.begin_gang_check(lead, &json(&Together::Gathering)?, broker.now())
+            .await?;
+        broker.gang_clock().began(lead, 0);
+        return Ok(wait());
     };
     scene.go_on(check, call).await
 }
 
-/// What a node that speaks, or another of its lease, came to alone, where that was no pass; an agent
-/// that has not passed has nothing to say here.
-fn verdict_alone(sessions: &[NodeSession], key: &AgentKey) -> Result<Option<Verdict>, StepRefusal> {
+/// Whether an agent's conversation came to its end: others have nothing to say here.
+fn has_ended(sessions: &[NodeSession], key: &AgentKey) -> bool {
     let speaks = |session: &&NodeSession| session.agent_key == key.as_str();
     let speaker = sessions.iter().find(speaks);
-    if speaker.is_none_or(|session| session.verdict.is_none()) {
-        return Err(StepRefusal::UnknownAgent);
+    speaker.is_some_and(|session| session.verdict.is_some())
+}
+
+/// An order whose nodes are measured, and how far they are.
+struct Part {
+    lease: Lease,
+    /// The verification that counts: the order was sent with its token.
+    id: VerificationId,
+    /// In the order of the nodes' numbers.
+    sessions: Vec<NodeSession>,
+}
+
+impl Part {
+    /// What a node came to alone, where that was no pass; also where its order fell otherwise.
+    fn fell_alone(&self) -> Option<Verdict> {
+        let verdicts = self.sessions.iter().filter_map(|session| session.verdict);
+        let bad = verdicts.into_iter().find(|verdict| !verdict.is_pass());
+        bad.or_else(|| (!self.lease.state.is_standing()).then_some(Verdict::Inconclusive))
     }
-    let verdicts = sessions.iter().filter_map(|session| session.verdict);
-    Ok(verdicts.into_iter().find(|verdict| !verdict.is_pass()))
+
+    /// Whether all of its nodes have passed alone.
+    fn has_passed(&self) -> bool {
+        let passed = |session: &NodeSession| session.verdict.is_some_and(Verdict::is_pass);
+        let all_here = u32::try_from(self.sessions.len()) == Ok(self.lease.nodes);
+        all_here && self.sessions.iter().all(passed)
+    }
+}
+
+/// The orders in the order of their nodes, as far as they were sent; `own` is that of whoever calls.
+async fn parts(broker: &Broker, orders: &Orders, own: Part) -> Result<Vec<Part>, StepRefusal> {
+    let all = broker.store().verifications().across_tenants();
+    let mut parts = Vec::new();
+    for lease in orders.leases().iter().filter(|one| one.id != own.lease.id) {
+        if let Some(newest) = all.of_lease(lease.id).await?.pop() {
+            parts.push(Part {
+                lease: lease.clone(),
+                id: newest.id,
+                sessions: all.nodes(newest.id).await?,
+            });
+        }
+    }
+    parts.push(own);
+    parts.sort_by_key(|part| part.lease.node_base);
+    Ok(parts)
 }
 
 fn session_of(row: &NodeSession) -> Result<Session, StepRefusal> {
     Ok(serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?)
 }
 
-/// A verification whose nodes are measured together.
+/// Orders whose nodes are measured together.
 struct Scene<'a> {
     broker: &'a Broker,
-    verification: &'a Verification,
-    lease: &'a Lease,
-    /// In the order of the nodes' numbers.
-    sessions: &'a [NodeSession],
+    orders: &'a Orders,
+    /// In the order of their nodes.
+    parts: &'a [Part],
 }
 
 impl Scene<'_> {
@@ -237,10 +270,20 @@ impl Scene<'_> {
         Ok(answer)
     }
 
+    /// The order under whose verification all is kept: that of the first node.
+    fn lead(&self) -> Result<&Part, StepRefusal> {
+        self.parts.first().ok_or(StepRefusal::NoGang)
+    }
+
+    /// All nodes, in their order.
+    fn sessions(&self) -> impl Iterator<Item = &NodeSession> {
+        self.parts.iter().flat_map(|part| &part.sessions)
+    }
+
     /// How long the present stage has lasted: by this process's own clock when it began it, else by
     /// the database's.
     async fn lasted(&self, stage: u32) -> Result<Duration, StepRefusal> {
-        let id = self.verification.id;
+        let id = self.lead()?.id;
         if let Some(lasted) = self.broker.gang_clock().lasted(id, stage) {
             return Ok(lasted);
         }
@@ -256,12 +299,13 @@ impl Scene<'_> {
 
     /// How deeply the nodes proved themselves alone: whoever calls here has.
     fn level(&self) -> Result<Level, StepRefusal> {
-        let first = self.sessions.first().ok_or(StepRefusal::UnknownAgent)?;
+        let first = self.sessions().next().ok_or(StepRefusal::UnknownAgent)?;
         Ok(session_of(first)?.opening().order.level)
     }
 
     async fn keep(&self, step: &GangStep, stage_before: u32) -> Result<(), StepRefusal> {
-        let (broker, id) = (self.broker, self.verification.id);
+        let (broker, lead) = (self.broker, self.lead()?);
+        let id = lead.id;
         let all = broker.store().verifications().across_tenants();
         all.keep_gang_step(id, step, broker.now()).await?;
         if step.stage != stage_before {
@@ -271,8 +315,8 @@ impl Scene<'_> {
             broker.gang_clock().forget(id);
             broker.nudge();
             info!(
-                verification.id = %id, lease.id = %self.lease.id, verdict = %verdict,
-                "Measured {} nodes together: {verdict}", self.lease.nodes
+                verification.id = %id, lease.id = %lead.lease.id, verdict = %verdict,
+                "Measured {} nodes together: {verdict}", self.orders.nodes()
             );
         }
         Ok(())
@@ -280,9 +324,7 @@ impl Scene<'_> {
 
     /// The gang, once all of its nodes have passed alone.
     fn gang(&self) -> Result<Option<Gang>, StepRefusal> {
-        let passed = |session: &NodeSession| session.verdict.is_some_and(Verdict::is_pass);
-        let all_here = u32::try_from(self.sessions.len()) == Ok(self.lease.nodes);
-        if !all_here || !self.sessions.iter().all(passed) {
+        if !self.parts.iter().all(Part::has_passed) {
             return Ok(None);
         }
         let member = |row: &NodeSession| {
@@ -291,9 +333,9 @@ impl Scene<'_> {
                 agent_key: session_of(row)?.agent_key().clone(),
             })
         };
-        let members: Result<Vec<Member>, StepRefusal> = self.sessions.iter().map(member).collect();
+        let members: Result<Vec<Member>, StepRefusal> = self.sessions().map(member).collect();
         let gang = Gang::try_new(members?, mode_of(self.broker), rand::random());
-        Ok(gang.map(|gang| gang.sold_as(self.lease.offer.internode)))
+        Ok(gang.map(|gang| gang.sold_as(self.orders.sold_as())))
     }
 
     fn judging(&self) -> Judging {
@@ -304,39 +346,49 @@ impl Scene<'_> {
     }
 
     /// The signed results of all nodes, each with what was found about the gang.
-    async fn results(&self, gang: &Gang) -> Result<Vec<(u32, NewAttestation)>, StepRefusal> {
+    async fn results(&self, gang: &Gang) -> Result<Vec<GangResult>, StepRefusal> {
         let mut results = Vec::new();
-        for (node, row) in self.sessions.iter().enumerate() {
+        for (node, row) in self.sessions().enumerate() {
             let session = session_of(row)?;
             let attestation = session
                 .together(gang.findings_of(node), self.judging())
                 .ok_or(StepRefusal::UnknownAgent)?;
-            results.push((row.node_index, signed(self.broker, &attestation).await?));
+            results.push(GangResult {
+                verification_id: row.verification_id,
+                node_index: row.node_index,
+                attestation: signed(self.broker, &attestation).await?,
+            });
         }
         Ok(results)
     }
 
-    /// The signed results of the nodes that never came so far as to be measured with the others.
-    async fn without_the_absent(&self) -> Result<Vec<(u32, NewAttestation)>, StepRefusal> {
+    /// The signed results of the nodes that never came so far as to be measured with the others. Where
+    /// they are of several orders, each order waits for its own.
+    async fn without_the_absent(&self) -> Result<Vec<GangResult>, StepRefusal> {
         let (mut results, level) = (Vec::new(), self.level()?);
-        for node_index in 0..self.lease.nodes {
+        let Part {
+            lease,
+            id,
+            sessions,
+        } = self.lead()?;
+        for node_index in 0..lease.nodes {
             let judging = self.judging();
-            let row = self
-                .sessions
-                .iter()
-                .find(|row| row.node_index == node_index);
+            let row = sessions.iter().find(|row| row.node_index == node_index);
             if row.is_some_and(|row| row.verdict.is_some()) {
                 continue;
             }
-            let id = self.verification.id;
-            let opening = opening_of(self.broker, id, self.lease, (node_index, level))?;
+            let opening = opening_of(self.broker, *id, lease, (node_index, level))?;
             let known = match row {
                 Some(row) => session_of(row)?.abandon(judging).attestation().cloned(),
                 None => None,
             };
             let known = known.unwrap_or_else(|| judge_silence(&opening, judging));
             let attestation = attest_together(&known, &opening.order, vec![absence()], judging);
-            results.push((node_index, signed(self.broker, &attestation).await?));
+            results.push(GangResult {
+                verification_id: *id,
+                node_index,
+                attestation: signed(self.broker, &attestation).await?,
+            });
         }
         Ok(results)
     }

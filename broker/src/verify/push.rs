@@ -22,6 +22,7 @@ use tracing::info;
 use verifier::address::Token;
 use verifier::push::{CLEAR, CLEARED, PushArgs, START, STARTED, clear_input, start_input};
 
+use super::gang::Orders;
 use super::script::{EnrolError, delivery_of, url_of};
 use crate::app::{AgentDelivery, Broker};
 use crate::reach::{LoginFailure, Session, line_of};
@@ -176,7 +177,7 @@ impl<'a> Push<'a> {
             }
             _ => Vec::new(),
         };
-        let seconds = self.seconds_left();
+        let seconds = self.seconds_left().await?;
         let input = |node: &ProviderNode| {
             start_input(&PushArgs {
                 broker: &url,
@@ -201,11 +202,17 @@ impl<'a> Push<'a> {
         first_failure(starts.collect()).await
     }
 
-    /// Until the lease must have proved itself, and a second at least.
-    fn seconds_left(&self) -> u32 {
+    /// Until the lease must have proved itself, and a second at least. Where it then waits for other orders
+    /// of its gang, their machines may take as long as any to come up.
+    async fn seconds_left(&self) -> Result<u32, StoreError> {
         let deadline = self.lease.verify_deadline.unwrap_or(self.broker.now());
         let left = (deadline - self.broker.now()).num_seconds().max(1);
-        u32::try_from(left).unwrap_or(u32::MAX)
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        let orders = Orders::read(self.broker, self.lease).await?;
+        Ok(match orders.are_several() {
+            true => left.saturating_add(self.broker.config().verifier.boot_seconds),
+            false => left,
+        })
     }
 
     /// Takes everything of ours off every node. One that lets our key in no more is done already.

@@ -11,6 +11,7 @@ mod depth;
 mod faults;
 mod fleet;
 mod gang;
+mod gang_orders;
 mod happy;
 mod history;
 mod on_record;

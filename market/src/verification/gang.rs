@@ -15,6 +15,11 @@ pub const MOST_RAILS: usize = 16;
 /// The most connections that carry one copy together.
 pub const MOST_CONNECTIONS: u32 = 16;
 
+/// The line that an agent writes to its standard error when it begins to wait for nodes of other orders.
+pub const GATHERS: &str = "this node passed; it waits for nodes of its gang's other orders";
+/// The line that it writes when it waits for them no more.
+pub const GOES_ON: &str = "all nodes of the gang have come";
+
 /// As many connections as there were before an order said how many.
 const fn one_connection() -> u32 {
     1
@@ -92,6 +97,12 @@ pub enum Shown {
 pub enum GangAnswer {
     /// Others are not there yet, or still busy: call again.
     Wait {
+        /// After so long, ms.
+        after_ms: u64,
+    },
+    /// Nodes that are orders of their own have not proved themselves yet: call again, however long that
+    /// takes.
+    Gather {
         /// After so long, ms.
         after_ms: u64,
     },

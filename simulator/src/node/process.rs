@@ -133,8 +133,12 @@ fn wait_in_thread(
     receiver
 }
 
-/// Reads a stream to its end and keeps the last of it.
-pub(super) async fn keep_tail(stream: Option<impl AsyncRead + Unpin>, kept: &Mutex<Vec<u8>>) {
+/// Reads a stream to its end and keeps the last of it, of which `hears` is told each time that more came.
+pub(super) async fn keep_tail(
+    stream: Option<impl AsyncRead + Unpin>,
+    kept: &Mutex<Vec<u8>>,
+    hears: impl Fn(&[u8]),
+) {
     let Some(mut stream) = stream else { return };
     let mut chunk = [0; 4096];
     while let Ok(read @ 1..) = stream.read(&mut chunk).await {
@@ -142,5 +146,6 @@ pub(super) async fn keep_tail(stream: Option<impl AsyncRead + Unpin>, kept: &Mut
         kept.extend_from_slice(&chunk[..read]);
         let excess = kept.len().saturating_sub(KEPT_OUTPUT_BYTES);
         kept.drain(..excess);
+        hears(&kept);
     }
 }

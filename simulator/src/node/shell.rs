@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, WriteHalf, copy, split};
 use tokio::time::timeout;
 
 use super::process::{Process, keep_tail};
-use super::{Key, OUTPUT_GRACE, Shared, Unfinished};
+use super::{Busy, Key, OUTPUT_GRACE, Shared};
 
 /// Commands that run at once, on all nodes together.
 pub(super) const MOST_COMMANDS: usize = 64;
@@ -47,7 +47,7 @@ impl Shell {
         let Ok(_place) = Arc::clone(&shared.commands).try_acquire_owned() else {
             return (NOT_RUN, Some(said));
         };
-        let _unfinished = Unfinished::count(&shared);
+        let _busy = Busy::count(&shared);
         let words = ["/bin/sh", "-c", command].map(OsStr::new);
         let started = Process::start(&shared, &self.key, &words, Stdio::piped());
         let Ok(Some(mut process)) = started else {
@@ -69,7 +69,7 @@ impl Shell {
                     let _ = copy(&mut stdout, &mut said).await;
                 }
             };
-            tokio::join!(speak, keep_tail(stderr, &kept));
+            tokio::join!(speak, keep_tail(stderr, &kept, |_| {}));
             said
         });
         let ended = process.ended(&shared, &self.key).await;

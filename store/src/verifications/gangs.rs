@@ -1,5 +1,5 @@
-//! The nodes of a lease that are measured together: how far they are, for whichever replica they ask
-//! next.
+//! The nodes of a lease, or of all leases of a gang, that are measured together: how far they are, for
+//! whichever replica they ask next. It is kept under the verification of the first.
 //!
 //! What the state says is the verifier's business. Each step is guarded by the version before, so
 //! that two nodes that answer at once do not overwrite each other.
@@ -44,8 +44,19 @@ pub struct GangStep {
     pub state: Value,
     /// The result, when this is the end.
     pub verdict: Option<Verdict>,
-    /// At the end, the signed results of the nodes by their numbers within the lease.
-    pub attestations: Vec<(u32, NewAttestation)>,
+    /// At the end, the signed results of the nodes.
+    pub attestations: Vec<GangResult>,
+}
+
+/// The signed result of a node that was measured with others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GangResult {
+    /// The verification of its own order; the gang's is that of the first.
+    pub verification_id: VerificationId,
+    /// Its number within its lease.
+    pub node_index: u32,
+    /// The result.
+    pub attestation: NewAttestation,
 }
 
 impl TryFrom<gang_checks::Model> for GangCheck {
@@ -185,9 +196,13 @@ async fn keep(
     if written.rows_affected != 1 {
         return Err(StoreError::Stale);
     }
-    for (node_index, result) in &step.attestations {
-        let node_index = i32::try_from(*node_index).map_err(StoreError::corrupt)?;
-        attestations::append(tx, &verification, node_index, result, now).await?;
+    let mut of_node = verification;
+    for result in &step.attestations {
+        if of_node.id.0 != result.verification_id {
+            of_node = open_verification(tx, result.verification_id).await?;
+        }
+        let node_index = i32::try_from(result.node_index).map_err(StoreError::corrupt)?;
+        attestations::append(tx, &of_node, node_index, &result.attestation, now).await?;
     }
     Ok(())
 }

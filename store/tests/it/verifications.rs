@@ -4,7 +4,8 @@ use market::offer::Availability;
 use store::change::Change;
 use store::fixture::for_each_database;
 use store::verifications::{
-    GangStep, NewAttestation, NewNodeSession, NewVerification, NodeStep, VerificationState,
+    GangResult, GangStep, NewAttestation, NewNodeSession, NewVerification, NodeStep,
+    VerificationState,
 };
 use store::{Conflict, Store, StoreError};
 use uuid::Uuid;
@@ -344,7 +345,11 @@ async fn nodes_that_are_measured_together_go_on_step_by_step_on_any_replica() {
         let results = [(0, Verdict::Fail), (1, Verdict::Pass)];
         let signed = |(node, verdict)| {
             let step = step("a", 4, 5, Some(verdict));
-            (node, step.attestation.expect("a result"))
+            GangResult {
+                verification_id: id,
+                node_index: node,
+                attestation: step.attestation.expect("a result"),
+            }
         };
         let last = GangStep {
             attestations: results.into_iter().map(signed).collect(),

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use market::attestation::Verdict;
-use market::verification::{AgentKey, GangAnswer, GangCall, RoundDone};
+use market::verification::{AgentKey, GATHERS, GOES_ON, GangAnswer, GangCall, RoundDone};
 
 use super::links::Listener;
 
@@ -57,13 +57,15 @@ pub struct Ways {
 
 /// Measures with the other nodes until the broker has judged the gang.
 ///
-/// `patience` is how long it waits for the others between two rounds.
+/// `patience` is how long it waits for the others between two rounds; for nodes of other orders it waits
+/// for as long as the broker says, and `tell`s when it begins to and when it goes on.
 /// Errors: [`GangError`]; a verdict other than pass is none, nor is a round that failed.
 pub fn take_part(
     line: &mut dyn GangLine,
     agent_key: &AgentKey,
     ways: &Ways,
     patience: Duration,
+    tell: &mut dyn FnMut(&str),
 ) -> Result<Verdict, GangError> {
     let listener = Listener::open(&ways.addresses).map_err(GangError::Deaf)?;
     let listener = listener.with_slow_link(ways.slow_to);
@@ -73,10 +75,20 @@ pub fn take_part(
         done: None,
     };
     let mut waited = Duration::ZERO;
+    let mut gathers = false;
     loop {
         let answer = line.call(&serde_json::to_string(&call)?)?;
-        match serde_json::from_str(&answer)? {
+        let answer = serde_json::from_str(&answer)?;
+        let now_gathers = matches!(answer, GangAnswer::Gather { .. });
+        if now_gathers != gathers {
+            tell(if now_gathers { GATHERS } else { GOES_ON });
+            gathers = now_gathers;
+        }
+        match answer {
             GangAnswer::Over { verdict } => return Ok(verdict),
+            GangAnswer::Gather { after_ms } => {
+                sleep(Duration::from_millis(after_ms).min(LONGEST_PAUSE));
+            }
             GangAnswer::Wait { after_ms } => {
                 let pause = Duration::from_millis(after_ms).min(LONGEST_PAUSE);
                 waited += pause;

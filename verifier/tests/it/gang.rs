@@ -268,7 +268,7 @@ impl Played {
             for node in 0..self.calls.len() {
                 match self.gang.on_call(&self.calls[node]).expect("an answer") {
                     GangAnswer::Over { verdict } => return verdict,
-                    GangAnswer::Wait { .. } => {}
+                    GangAnswer::Wait { .. } | GangAnswer::Gather { .. } => {}
                     GangAnswer::Measure { round } => {
                         self.calls[node].done = Some(market::verification::RoundDone {
                             round: round.number,

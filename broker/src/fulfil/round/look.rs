@@ -14,8 +14,7 @@ use crate::app::{Broker, ProviderLink};
 use crate::fulfil::learned::Learned;
 use crate::fulfil::order::LOOK_AFTER_SILENCE;
 use crate::fulfil::{FulfilError, order, reported, stated, unreachable, watch};
-use crate::verify::gang_seconds;
-use crate::verify::{self, Enrolment};
+use crate::verify::{self, Enrolment, Orders, gang_seconds};
 use crate::{meter, metrics, providers};
 
 impl Round<'_> {
@@ -261,7 +260,8 @@ impl Round<'_> {
         );
         let nodes_up = learned.event == Some(LeaseEvent::NodesUp);
         let alone = verify::verify_seconds(self.broker, self.reservation.verification);
-        let seconds = i64::from(alone) + i64::from(gang_seconds(lease));
+        let orders = Orders::of(lease, &self.reservation, &self.leases);
+        let seconds = i64::from(alone) + i64::from(gang_seconds(&orders));
         let verify_seconds = TimeDelta::seconds(seconds);
         // What the tenant or we do not want any more fell too, and says why.
         let is_over = |event: &LeaseEvent| event.is_fall() || *event == LeaseEvent::Unwanted;

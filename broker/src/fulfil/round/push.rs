@@ -90,7 +90,7 @@ async fn attend(broker: &Broker, lease: &Lease) -> Result<bool, PushError> {
         return Ok(verdict == LeaseVerdict::Passed);
     };
     match verdict {
-        LeaseVerdict::Open => push.start().await.map(|()| false),
+        LeaseVerdict::Open { .. } => push.start().await.map(|()| false),
         LeaseVerdict::Passed => push.clear().await.map(|()| true),
         LeaseVerdict::Failed(_) | LeaseVerdict::Inconclusive(_) => Ok(false),
     }

@@ -38,7 +38,10 @@ pub(super) async fn documents(scene: &Scene, lease: &Lease) -> Vec<Attestation> 
 }
 
 /// How each node's own part in a check came out; none in a document without it.
-fn outcomes(documents: &[Attestation], code: FindingCode) -> Vec<(u32, Option<Outcome>)> {
+pub(super) fn outcomes(
+    documents: &[Attestation],
+    code: FindingCode,
+) -> Vec<(u32, Option<Outcome>)> {
     let of = |document: &Attestation| {
         let found = document.findings.iter().find(|found| found.code == code);
         (document.node_index, found.map(|found| found.outcome))

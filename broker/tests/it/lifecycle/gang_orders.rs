@@ -1,0 +1,164 @@
+//! The nodes of a gang whose provider rents each by itself: measured together all the same, once every
+//! order has come up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use market::attestation::{FindingCode, Outcome, Verdict};
+use market::ids::ReservationId;
+use market::lease::{LeaseEvent, LeaseState};
+use market::reservation::ReservationState;
+use simulator::{FaultKind, Provider};
+use store::fixture::for_each_database;
+use store::leases::Lease;
+
+use super::gang::{documents, outcomes};
+use super::scene::{Scene, training};
+use super::tap::{Fate, Op};
+
+/// The leases of a reservation that another one stands for, and those that stand.
+async fn fallen_and_standing(scene: &Scene, id: ReservationId) -> (Vec<Lease>, Vec<Lease>) {
+    let leases = scene.leases(id).await;
+    leases
+        .into_iter()
+        .partition(|lease| lease.replaced_by.is_some())
+}
+
+/// How many measurings of gangs were begun for these leases.
+async fn checks(scene: &Scene, leases: &[Lease]) -> usize {
+    let all = scene.store().verifications().across_tenants();
+    let mut begun = 0;
+    for lease in leases {
+        for verification in all.of_lease(lease.id).await.expect("an answer") {
+            let check = all.gang_check(verification.id).await.expect("an answer");
+            begun += usize::from(check.is_some());
+        }
+    }
+    begun
+}
+
+async fn assert_measured_together(scene: &Scene, leases: &[Lease]) {
+    for lease in leases {
+        let documents = documents(scene, lease).await;
+        for code in [FindingCode::NetworkPairs, FindingCode::NetworkAllReduce] {
+            let expected = [(0, None), (0, Some(Outcome::Met))];
+            assert_eq!(outcomes(&documents, code), expected, "{code}");
+        }
+        let together = outcomes(&documents, FindingCode::NetworkTogether);
+        assert_eq!(together, [(0, None), (0, None)], "it was looked at");
+        assert!(documents.iter().all(|one| one.verdict.is_pass()));
+    }
+    assert_eq!(checks(scene, leases).await, 1, "one for all of them");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_nodes_of_several_orders_are_measured_together() {
+    for_each_database(async |store| {
+        let scene = Scene::open_node_by_node(store).await;
+        let id = scene.reserve_until_active(training(24)).await;
+        let leases = scene.leases(id).await;
+        assert_eq!(leases.len(), 3);
+        assert_measured_together(&scene, &leases).await;
+        scene.assert_sound().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_link_between_two_orders_fails_these_and_no_other() {
+    for_each_database(async |store| {
+        let scene = Scene::open_node_by_node(store).await;
+        // Of the first order, whose node sends slowly to the second.
+        scene.break_next(Provider::Voltagepark, FaultKind::SlowLink);
+        let id = scene.reserve_until_active(training(32)).await;
+        let (fallen, standing) = fallen_and_standing(&scene, id).await;
+        let reasons: Vec<_> = fallen.iter().map(|lease| lease.fall_reason).collect();
+        let (failed, unwanted) = (Some(LeaseEvent::Failed), Some(LeaseEvent::Unwanted));
+        assert_eq!(reasons, [failed, failed, unwanted, unwanted]);
+        for (lease, slow) in fallen.iter().zip([true, true, false, false]) {
+            let last = documents(&scene, lease).await.pop().expect("a document");
+            let verdict = match slow {
+                true => Verdict::Fail,
+                false => Verdict::Pass,
+            };
+            assert_eq!(last.verdict, verdict, "{last:#?}");
+            let pairs = last.findings.iter();
+            let mut pairs = pairs.filter(|found| found.code == FindingCode::NetworkPairs);
+            let note = &pairs.next().expect("a finding").note;
+            assert!(
+                note.contains("node 0 (") && note.contains(") sends to node 1 ("),
+                "{note}"
+            );
+        }
+        assert_eq!(standing.len(), 4);
+        assert_measured_together(&scene, &standing).await;
+        scene.assert_sound().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_comes_late_is_waited_for_beyond_the_time_of_the_others() {
+    for_each_database(async |store| {
+        let scene = Scene::open_node_by_node(store).await;
+        // The first order goes out half an hour after the others.
+        let mut sent = 0;
+        let is_late = Arc::new(AtomicBool::new(true));
+        let first_is_late = Arc::clone(&is_late);
+        scene.line.hook(move |call| {
+            sent += usize::from(call.op == Op::Request);
+            match call.op == Op::Request && first_is_late.load(Ordering::Relaxed) {
+                true if sent != 2 && sent != 3 => Fate::Fail,
+                _ => Fate::Forward,
+            }
+        });
+        let id = scene.reserve(training(24)).await;
+        scene.work().await;
+        for _ in 0..6 {
+            scene.turn(290).await;
+        }
+        is_late.store(false, Ordering::Relaxed);
+        let leases = scene.leases(id).await;
+        let states: Vec<_> = leases.iter().map(|lease| lease.state).collect();
+        use LeaseState::{Requested, Verifying};
+        assert_eq!(states, [Requested, Verifying, Verifying]);
+        for lease in &leases[1..] {
+            let over = lease.verify_deadline.expect("they are up");
+            assert!(over < scene.broker().now(), "their own time is over");
+            let alone = documents(&scene, lease).await;
+            assert_eq!(alone.len(), 1, "they passed alone");
+        }
+        assert_eq!(checks(&scene, &leases).await, 0, "nothing to measure yet");
+        scene.until(id, ReservationState::Active).await;
+        let leases = scene.leases(id).await;
+        assert_eq!(leases.len(), 3, "nothing fell");
+        assert_measured_together(&scene, &leases).await;
+        scene.assert_sound().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_never_comes_takes_those_that_wait_for_it_along_and_alone_is_to_blame() {
+    for (fault, reason) in [
+        (FaultKind::NeverCallsHome, LeaseEvent::TimedOut),
+        (FaultKind::AcceptedThenFailed, LeaseEvent::BootFailed),
+    ] {
+        for_each_database(async |store| {
+            let scene = Scene::open_node_by_node(store).await;
+            scene.break_next(Provider::Voltagepark, fault.clone());
+            let id = scene.reserve_until_active(training(24)).await;
+            let (fallen, standing) = fallen_and_standing(&scene, id).await;
+            let reasons: Vec<_> = fallen.iter().map(|lease| lease.fall_reason).collect();
+            let unwanted = Some(LeaseEvent::Unwanted);
+            assert_eq!(reasons, [Some(reason), unwanted, unwanted], "{fault:?}");
+            assert_measured_together(&scene, &standing).await;
+            scene.assert_sound().await;
+            scene.close().await;
+        })
+        .await;
+    }
+}
