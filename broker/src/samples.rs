@@ -4,12 +4,14 @@ use chrono::DateTime;
 use market::catalog::CatalogReading;
 use market::fabric::Internode;
 use market::gpu::{Gpu, GpuIdentity};
-use market::ids::{LeaseId, OfferId, ProviderId};
+use market::ids::{LeaseId, OfferId, ProviderId, ReservationId, TenantId};
+use market::lease::LeaseState;
 use market::money::Money;
 use market::offer::{Availability, Offer, Tenancy, Terms};
 use market::order::{ClientToken, LeaseOrder};
 use market::place::Place;
 use market::quantity::GpuCount;
+use store::leases::Lease;
 use uuid::Uuid;
 
 pub(crate) fn provider() -> ProviderId {
@@ -63,5 +65,39 @@ pub(crate) fn order(nodes: u32) -> LeaseOrder {
         nodes,
         ssh_public_keys: Vec::new(),
         startup_script: String::new(),
+    }
+}
+
+/// A lease of nodes that prove themselves, from this one on.
+pub(crate) fn lease(id: LeaseId, node_base: u32, nodes: u32) -> Lease {
+    Lease {
+        id,
+        reservation_id: ReservationId::from_uuid(Uuid::from_u128(1)),
+        tenant_id: TenantId::from_uuid(Uuid::from_u128(1)),
+        line: 0,
+        offer: offer("gpu_8x"),
+        nodes,
+        node_base,
+        state: LeaseState::Verifying,
+        client_token: ClientToken::of(id),
+        provider_lease_id: None,
+        provider_nodes: Vec::new(),
+        price_per_node_hour: None,
+        attempts: 1,
+        requested_at: DateTime::UNIX_EPOCH,
+        accepted_at: None,
+        started_at: None,
+        up_at: None,
+        verify_deadline: None,
+        handed_off_at: None,
+        metered_to: None,
+        release_accepted_at: None,
+        gone_at: None,
+        fell_at: None,
+        fall_reason: None,
+        fall_note: None,
+        replaces: None,
+        replaced_by: None,
+        given_up: false,
     }
 }

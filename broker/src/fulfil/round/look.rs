@@ -260,7 +260,7 @@ impl Round<'_> {
         );
         let nodes_up = learned.event == Some(LeaseEvent::NodesUp);
         let alone = verify::verify_seconds(self.broker, self.reservation.verification);
-        let orders = Orders::of(lease, &self.reservation, &self.leases);
+        let orders = Orders::of(lease, self.reservation.gang, &self.leases);
         let seconds = i64::from(alone) + i64::from(gang_seconds(&orders));
         let verify_seconds = TimeDelta::seconds(seconds);
         // What the tenant or we do not want any more fell too, and says why.

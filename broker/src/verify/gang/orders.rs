@@ -6,7 +6,6 @@ use std::slice;
 use market::fabric::Internode;
 use store::StoreError;
 use store::leases::Lease;
-use store::reservations::Reservation;
 use verifier::gang::{Apart, MOST_NODES};
 
 use crate::app::Broker;
@@ -21,22 +20,16 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// The orders that a lease belongs to; `all` are those of its reservation.
+    /// The orders that a lease belongs to; `all` are those of its reservation, which may be a `gang`.
     ///
     /// One that fell is still one of them until another one stands for it: without its nodes no gang is whole.
-    pub(crate) fn of(lease: &Lease, reservation: &Reservation, all: &[Lease]) -> Self {
-        let counts = |other: &&Lease| {
-            other.id == lease.id || (other.replaced_by.is_none() && !other.given_up)
-        };
-        let is_over = lease.replaced_by.is_some() || lease.given_up;
-        let mut leases: Vec<Lease> = match reservation.gang && !is_over {
-            true => all.iter().filter(counts).cloned().collect(),
-            false => vec![lease.clone()],
-        };
+    pub(crate) fn of(lease: &Lease, gang: bool, all: &[Lease]) -> Self {
+        let counts = |other: &&Lease| other.replaced_by.is_none() && !other.given_up;
+        let others =
+            |other: &&Lease| gang && counts(&lease) && counts(other) && other.id != lease.id;
+        let mut leases: Vec<Lease> = all.iter().filter(others).cloned().collect();
+        leases.push(lease.clone());
         leases.sort_by_key(|lease| lease.node_base);
-        if leases.is_empty() {
-            leases.push(lease.clone());
-        }
         let too_many = |leases: &[Lease]| {
             let nodes = usize::try_from(count(leases)).unwrap_or(usize::MAX);
             nodes > MOST_NODES && are_joined(leases)
@@ -71,7 +64,7 @@ impl Orders {
             }
             false => Vec::new(),
         };
-        Ok(Self::of(lease, &reservation, &all))
+        Ok(Self::of(lease, reservation.gang, &all))
     }
 
     /// The leases, in the order of their nodes.
@@ -121,4 +114,95 @@ fn count(leases: &[Lease]) -> u32 {
 fn are_joined(leases: &[Lease]) -> bool {
     let mut kinds = leases.iter().map(|lease| lease.offer.internode);
     kinds.all(|kind| kind != Internode::None)
+}
+
+#[cfg(test)]
+mod tests {
+    use market::ids::LeaseId;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::samples;
+
+    fn leases(nodes: &[u32]) -> Vec<Lease> {
+        let mut node_base = 0;
+        let mut lease = |(number, nodes): (usize, &u32)| {
+            let id = LeaseId::from_uuid(Uuid::from_u128(number as u128 + 1));
+            let lease = samples::lease(id, node_base, *nodes);
+            node_base += nodes;
+            lease
+        };
+        nodes.iter().enumerate().map(&mut lease).collect()
+    }
+
+    fn bases(orders: &Orders) -> Vec<u32> {
+        orders
+            .leases()
+            .iter()
+            .map(|lease| lease.node_base)
+            .collect()
+    }
+
+    #[test]
+    fn a_gang_is_all_of_its_orders_and_a_fleet_each_by_itself() {
+        let mut all = leases(&[1, 2, 3]);
+        all.reverse();
+        let gang = Orders::of(&all[0], true, &all);
+        assert_eq!(bases(&gang), [0, 1, 3]);
+        assert_eq!((gang.nodes(), gang.are_several()), (6, true));
+        assert!(gang.are_measured() && gang.apart().is_none());
+        let fleet = Orders::of(&all[0], false, &all);
+        assert_eq!(bases(&fleet), [3]);
+        assert!(fleet.are_measured() && !fleet.are_several());
+        assert!(
+            !Orders::of(&all[2], false, &all).are_measured(),
+            "one node alone"
+        );
+    }
+
+    #[test]
+    fn one_that_fell_is_missed_until_another_stands_for_it() {
+        let mut all = leases(&[1, 1, 1]);
+        all[1].state = market::lease::LeaseState::Releasing;
+        assert_eq!(bases(&Orders::of(&all[0], true, &all)), [0, 1, 2]);
+        all[1].replaced_by = Some(all[2].id);
+        assert_eq!(bases(&Orders::of(&all[0], true, &all)), [0, 2]);
+        assert_eq!(bases(&Orders::of(&all[1], true, &all)), [1], "it is over");
+    }
+
+    #[test]
+    fn nodes_that_were_not_sold_as_joined_are_not_measured() {
+        let mut all = leases(&[1, 1]);
+        assert_eq!(
+            Orders::of(&all[0], true, &all).sold_as(),
+            Internode::InfinibandNdr400
+        );
+        all[1].offer.internode = Internode::Ethernet;
+        assert_eq!(
+            Orders::of(&all[0], true, &all).sold_as(),
+            Internode::Unknown
+        );
+        all[1].offer.internode = Internode::None;
+        assert!(!Orders::of(&all[0], true, &all).are_measured());
+    }
+
+    #[test]
+    fn of_too_many_nodes_each_order_is_measured_for_itself_and_says_so() {
+        let all = leases(&[100, 28]);
+        let just = Orders::of(&all[0], true, &all);
+        assert_eq!((just.nodes(), just.apart()), (128, None));
+        let all = leases(&[100, 29]);
+        let apart = Orders::of(&all[1], true, &all);
+        assert_eq!(
+            (bases(&apart), apart.apart()),
+            (vec![100], Some(Apart::OtherOrders))
+        );
+        assert!(apart.are_measured());
+        let all = leases(&[129]);
+        let alone = Orders::of(&all[0], false, &all);
+        assert_eq!(
+            (alone.are_measured(), alone.apart()),
+            (false, Some(Apart::TooMany))
+        );
+    }
 }

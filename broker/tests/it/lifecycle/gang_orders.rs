@@ -103,7 +103,7 @@ async fn a_slow_link_between_two_orders_fails_these_and_no_other() {
 async fn an_order_that_comes_late_is_waited_for_beyond_the_time_of_the_others() {
     for_each_database(async |store| {
         let scene = Scene::open_node_by_node(store).await;
-        // The first order goes out half an hour after the others.
+        // The first order goes out more than half an hour after the others.
         let mut sent = 0;
         let is_late = Arc::new(AtomicBool::new(true));
         let first_is_late = Arc::clone(&is_late);
@@ -116,7 +116,7 @@ async fn an_order_that_comes_late_is_waited_for_beyond_the_time_of_the_others() 
         });
         let id = scene.reserve(training(24)).await;
         scene.work().await;
-        for _ in 0..6 {
+        for _ in 0..8 {
             scene.turn(290).await;
         }
         is_late.store(false, Ordering::Relaxed);
