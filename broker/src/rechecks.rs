@@ -13,6 +13,7 @@ use verifier::address::Token;
 
 use crate::app::Broker;
 use crate::node_reports::{ReportError, lease_in_use};
+use crate::reach::known_nodes;
 use crate::verify::{self, Permit, PermitError};
 
 /// How long after a look began no other begins. Units: seconds.
@@ -58,7 +59,10 @@ pub(crate) async fn permit(
 ) -> Result<Permitted, RecheckError> {
     let lease = lease_in_use(broker, whose, id, node).await?;
     let node_index = node - lease.node_base;
-    let permit = verify::permit(broker, &lease, node_index);
+    let known = known_nodes(broker, &lease).await?;
+    let known = known.into_iter().nth(node_index as usize);
+    let gpus = known.map(|node| node.gpu_order).unwrap_or_default();
+    let permit = verify::permit(broker, &lease, (node_index, gpus));
     let Permit {
         id: verification_id,
         token,

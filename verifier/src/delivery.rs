@@ -11,6 +11,7 @@ use market::ids::VerificationId;
 use market::verification::Digest;
 
 use crate::address::{BrokerUrl, Token};
+use crate::reference::NodeDescription;
 
 /// The environment variable that carries the token.
 pub const TOKEN_VARIABLE: &str = "VERIFIER_TOKEN";
@@ -70,16 +71,26 @@ const RECHECK_PATIENCE: u32 = 60;
 /// The script by which a node in use is looked at again, however often; `host` is the address by which
 /// its provider knows the node. It carries a secret: it is handed to the tenant and not stored.
 ///
+/// With `pretended` it plays that node wherever it is run, unless `SIMULATED_NODE` names another one.
 /// Errors: [`DeliveryError`].
-pub fn recheck_script(args: &ScriptArgs<'_>, host: &str) -> Result<String, DeliveryError> {
+pub fn recheck_script(
+    args: &ScriptArgs<'_>,
+    host: &str,
+    pretended: Option<&NodeDescription>,
+) -> Result<String, DeliveryError> {
     if host.contains(char::is_control) {
         return Err(DeliveryError::Host);
     }
     let host = quoted(host);
-    script(
-        args,
-        &format!(" --host {host} --patience-seconds {RECHECK_PATIENCE}"),
-    )
+    let mut more = format!(" --host {host} --patience-seconds {RECHECK_PATIENCE}");
+    if let Some(node) = pretended {
+        // Its JSON is one line, which a quoted here-document leaves as it is.
+        let json = serde_json::to_string(node).map_err(|_| DeliveryError::Host)?;
+        more += &format!(
+            " --simulated-node \"${{SIMULATED_NODE:-/dev/fd/3}}\" 3<<'NODE'\n{json}\nNODE"
+        );
+    }
+    script(args, &more)
 }
 
 fn script(args: &ScriptArgs<'_>, more: &str) -> Result<String, DeliveryError> {
@@ -204,13 +215,49 @@ mod tests {
             token: &TOKEN.parse().expect("a token"),
             delivery: &delivery,
         };
-        let script = recheck_script(&args, "10.0.0.1'; reboot").expect("a script");
+        let script = recheck_script(&args, "10.0.0.1'; reboot", None).expect("a script");
         let (succeeded, said) = run(&script);
         assert!(succeeded);
         let end = "--host 10.0.0.1'; reboot --patience-seconds 60\n";
         assert!(said.ends_with(end), "{said}");
-        let two_lines = recheck_script(&args, "10.0.0.1\nreboot");
+        let two_lines = recheck_script(&args, "10.0.0.1\nreboot", None);
         assert_eq!(two_lines, Err(DeliveryError::Host));
+    }
+
+    #[test]
+    fn a_recheck_of_a_pretended_node_brings_the_node_along() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let agent = folder.path().join("agent");
+        // It prints what the description says that it is given as its last word.
+        std::fs::write(&agent, "#!/bin/sh\nfor last; do :; done\ncat \"$last\"\n")
+            .expect("written");
+        let mut mode = std::fs::metadata(&agent).expect("a file").permissions();
+        std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o700);
+        std::fs::set_permissions(&agent, mode).expect("set");
+        let args = ScriptArgs {
+            broker: &"http://127.0.0.1:8080".parse().expect("an address"),
+            verification_id: VerificationId::from_uuid(Uuid::from_u128(1)),
+            token: &TOKEN.parse().expect("a token"),
+            delivery: &Delivery::Installed { executable: agent },
+        };
+        let host = "10.0.0.1'\"$(reboot)`reboot`\\".to_owned();
+        let gpu = "H100-SXM".parse().expect("a GPU");
+        let sold = crate::order::expected_node(gpu, 2);
+        let uuids = vec!["GPU-1".to_owned(), "GPU-2".to_owned()];
+        let node = NodeDescription::as_sold(&sold, host, uuids);
+        let script = recheck_script(&args, "10.0.0.1", Some(&node)).expect("a script");
+        let path = "PATH=/usr/bin:/bin\n";
+        let (succeeded, said) = run(&format!("{path}{script}"));
+        assert!(succeeded, "{script}");
+        assert_eq!(NodeDescription::parse(&said).expect("a description"), node);
+        let other = format!(
+            "{path}SIMULATED_NODE={}\n{script}",
+            folder.path().join("agent").display()
+        );
+        assert!(
+            run(&other).1.starts_with("#!/bin/sh"),
+            "another one is named"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::Path;
 use market::fabric::Internode;
 use market::gpu::Gpu;
 use market::verification::{
-    DeviceKind, Digest, GpuClaim, GpuFacts, NodeFacts, TroubleKind, Word64,
+    DeviceKind, Digest, ExpectedNode, GpuClaim, GpuFacts, NodeFacts, TroubleKind, Word64,
 };
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,12 @@ use crate::tensor::{Format, TensorRun, TensorWork, expected_checksum};
 const SCHEMA: &str = "simulated-node-1";
 /// The share of the published bandwidth that a good pretended GPU shows.
 const GOOD_SHARE: f64 = 0.95;
+/// What a node has whose seller does not say how much.
+const USUAL_VCPUS: u32 = 32;
+/// What a node has whose seller does not say how much, GiB.
+const USUAL_MEMORY_GIB: u32 = 256;
+/// The driver that a node has.
+const USUAL_DRIVER: &str = "570.124.06";
 
 /// Why a description cannot be played.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +98,29 @@ const fn full_speed() -> f64 {
 }
 
 impl NodeDescription {
+    /// A good node that is what was sold, at this address, with GPUs of these ids.
+    #[must_use]
+    pub fn as_sold(sold: &ExpectedNode, host: String, uuids: Vec<String>) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            node_index: 0,
+            host,
+            gpu: sold.gpu,
+            gpus: sold.gpus,
+            memory_mib: sold.memory_mib,
+            vcpus: sold.vcpus.unwrap_or(USUAL_VCPUS),
+            memory_gib: sold.memory_gib.unwrap_or(USUAL_MEMORY_GIB),
+            uuids,
+            driver: USUAL_DRIVER.to_owned(),
+            memory_speed: full_speed(),
+            internode: sold.internode.unwrap_or(Internode::Unknown),
+            nics: Vec::new(),
+            ssh_host_keys: Vec::new(),
+            bad_words: 0,
+            slow_link_to: None,
+        }
+    }
+
     /// Reads a description from its file.
     ///
     /// Errors: [`DescriptionError`].

@@ -4,6 +4,7 @@
 //! client must not break over a field that it does not know.
 
 mod access;
+mod agent;
 mod api;
 mod change;
 mod commitments;
@@ -94,6 +95,8 @@ pub(super) enum ClientCommand {
     },
     /// Prints the script by which a node in use is looked at again, once or on a timer.
     Recheck(recheck::RecheckArgs),
+    /// Prints how a node gets the agent, to check itself by `verifier run`.
+    Agent(agent::AgentArgs),
     /// Prints what a shell needs to complete these commands.
     Completions(completions::CompletionsArgs),
 }
@@ -122,6 +125,7 @@ pub(super) fn run(command: ClientCommand) -> Result<(), Ending> {
             C::Commitments { command } => commitments::run(command).await,
             C::Report { command } => report::run(command).await,
             C::Recheck(args) => recheck::run(args).await,
+            C::Agent(args) => agent::run(args).await,
             C::Completions(args) => completions::run(&args),
         }
     })

@@ -1,4 +1,5 @@
-//! `GET /v1/agents/{sha256}`: the agent file that real nodes fetch before they are verified.
+//! `GET /v1/agents`, `GET /v1/agents/{sha256}`: the agent file that real nodes fetch before they are
+//! verified, and by which a tenant checks a node in use.
 //!
 //! Anybody may ask for it, so a request costs neither a read of the file nor its compression.
 
@@ -8,6 +9,7 @@ use std::path::Path;
 use actix_web::http::header::ContentEncoding;
 use actix_web::web::Bytes;
 use actix_web::{HttpResponse, get, web};
+use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
@@ -34,6 +36,48 @@ impl AgentFile {
         };
         self.0.get_or_try_init(read).await.cloned()
     }
+}
+
+/// The agents that nodes run.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct Agents {
+    /// One; none where nodes are pretended, or where nothing can be verified.
+    items: Vec<AgentEntry>,
+}
+
+impl Agents {
+    fn of(delivery: &AgentDelivery, public_url: &str) -> Self {
+        let items = match delivery {
+            AgentDelivery::File { sha256, .. } => vec![AgentEntry {
+                sha256: sha256.clone(),
+                url: format!("{public_url}/v1/agents/{sha256}"),
+            }],
+            AgentDelivery::Simulated { .. } | AgentDelivery::Missing => Vec::new(),
+        };
+        Self { items }
+    }
+}
+
+/// An agent's file.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct AgentEntry {
+    /// SHA-256 of the file in hexadecimal digits.
+    #[schema(pattern = "^[0-9a-f]{64}$")]
+    sha256: String,
+    /// Where it is fetched from, without any credential.
+    #[schema(max_length = 4096)]
+    url: String,
+}
+
+/// Which agent nodes run: a program for x86-64 Linux that also checks a machine by itself (`verifier run`).
+#[utoipa::path(
+    tag = "verifications",
+    responses((status = 200, description = "The agents", body = Agents)),
+    security(())
+)]
+#[get("/v1/agents")]
+pub(crate) async fn list_agents(broker: web::Data<Broker>) -> web::Json<Agents> {
+    web::Json(Agents::of(broker.agent(), broker.public_url()))
 }
 
 /// The agent, by the hash of its file. It is the same for everybody and holds no secret.
@@ -71,6 +115,20 @@ pub(crate) async fn agent_file(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_agent_is_named_by_where_it_is_fetched_from() {
+        let sha256 = "ab".repeat(32);
+        let file = AgentDelivery::File {
+            path: "/opt/verifier".into(),
+            sha256: sha256.clone(),
+        };
+        let named = serde_json::to_value(Agents::of(&file, "https://broker.example"));
+        let url = format!("https://broker.example/v1/agents/{sha256}");
+        let expected = serde_json::json!({ "items": [{ "sha256": sha256, "url": url }] });
+        assert_eq!(named.expect("JSON"), expected);
+        assert!(Agents::of(&AgentDelivery::Missing, "").items.is_empty());
+    }
 
     #[tokio::test]
     async fn the_file_is_read_once_and_only_as_it_was_when_the_service_started() {

@@ -109,6 +109,7 @@ fn table(part: &mut Part<'_, '_>) {
         .service(verifications::take_step)
         .service(verifications::measure_together)
         .service(attestations::show_attestation)
+        .service(agents::list_agents)
         .service(agents::agent_file)
         // Money.
         .service(reports::cost_report)

@@ -17,7 +17,8 @@ use tracing::{info, warn};
 use verifier::address::Token;
 use verifier::challenge::{Opening, Session};
 use verifier::delivery::{DeliveryError, ScriptArgs, recheck_script};
-use verifier::order::order_for_recheck;
+use verifier::order::{Mode, order_for_recheck};
+use verifier::reference::NodeDescription;
 
 use super::commit::{expected, mode_of};
 use super::script::{self, EnrolError};
@@ -56,17 +57,22 @@ pub(crate) struct Permit {
     pub(crate) script: String,
 }
 
-/// Draws a token for one node of a lease.
+/// Draws a token for one node of a lease. In a simulation its script plays the node as it was handed over,
+/// with GPUs of these ids.
 ///
 /// Errors: [`PermitError`].
 pub(crate) fn permit(
     broker: &Broker,
     lease: &Lease,
-    node_index: u32,
+    (node_index, gpus): (u32, Vec<String>),
 ) -> Result<Permit, PermitError> {
-    expected(broker, lease).map_err(PermitError::Hardware)?;
+    let sold = expected(broker, lease).map_err(PermitError::Hardware)?;
     let node = lease.provider_nodes.get(node_index as usize);
     let host = &node.ok_or(PermitError::NoAddress)?.host;
+    let pretended = match mode_of(broker) {
+        Mode::Simulation => Some(NodeDescription::as_sold(&sold, host.clone(), gpus)),
+        Mode::Real => None,
+    };
     let url = script::url_of(broker)?;
     let delivery = script::delivery_of(broker)?;
     let secret = format!("rt_{}", URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()));
@@ -79,7 +85,7 @@ pub(crate) fn permit(
         token: &token,
         delivery: &delivery,
     };
-    let written = recheck_script(&args, host);
+    let written = recheck_script(&args, host, pretended.as_ref());
     Ok(Permit {
         id,
         token_hash: script::hash(&secret),

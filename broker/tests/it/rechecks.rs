@@ -69,6 +69,19 @@ async fn run(script: &Value, description: &Value) -> Ran {
     }
 }
 
+/// Runs a script by itself, as whoever tries a simulation does.
+async fn run_by_hand(script: &Value) -> Ran {
+    let mut shell = Command::new("/bin/sh");
+    let shell = shell.arg("-c").arg(script.as_str().expect("a script"));
+    let output = shell.env_remove("SIMULATED_NODE").output().await;
+    let output = output.expect("a shell");
+    let said = [output.stdout, output.stderr].concat();
+    Ran {
+        passed: output.status.success(),
+        said: String::from_utf8_lossy(&said).into_owned(),
+    }
+}
+
 async fn run_as_it_is(service: &Service, key: &Key, path: &str, permit: &Value) -> Ran {
     let node = permit["node"].as_u64().expect("a number") as usize;
     let description = description(service, key, path, (node, None)).await;
@@ -93,6 +106,19 @@ async fn document(service: &Service, key: &Key, id: &Value) -> Attestation {
 async fn node(service: &Service, key: &Key, path: &str, node: usize) -> Value {
     let nodes = service.with(key).get(&format!("{path}/nodes")).await;
     nodes.expect(200)["items"][node].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_simulation_the_script_brings_along_the_node_as_it_was_handed_over() {
+    let (service, key, path) = in_use(&fleet(1)).await;
+    let permit = permit(&service, &key, &path, 0).await;
+    let ran = run_by_hand(&permit["script"]).await;
+    assert!(ran.passed, "{ran:?}");
+    let last = node(&service, &key, &path, 0).await["last_recheck"].clone();
+    assert_eq!(last["pinned_set_changed"], json!(false), "{last}");
+    let document = document(&service, &key, &last["attestation_id"]).await;
+    assert!(document.recheck && document.simulated && document.verdict.is_pass());
+    service.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

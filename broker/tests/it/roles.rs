@@ -179,6 +179,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ),
     ("POST /v1/verifications/{id}/gang", "tttttt", "tttttt", "tt"),
     ("GET /v1/attestations/{id}", "+x++x+", ".x..x.", ".."),
+    ("GET /v1/agents", "++++++", "++++++", "++"),
     ("GET /v1/agents/{sha256}", "......", "......", ".."),
     ("GET /v1/reports/costs", "+x+++x", "+.....", "++"),
     ("GET /v1/credits", "+x+++x", "+.....", "xx"),

@@ -1,0 +1,84 @@
+//! `broker agent`: how a node in use gets the agent, so that its tenant checks it by itself.
+
+use clap::Args;
+use market::verification::Digest;
+
+use super::Session;
+use super::connection::ServiceArgs;
+use super::route::Route;
+use super::sheet::{items, text};
+use crate::cli::table::print_line;
+use crate::cli::{Ending, note};
+
+/// Prints the shell lines by which a node gets the agent that verified it, as the file `verifier` in the
+/// present folder. They hold no secret.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: broker agent | ssh ubuntu@203.0.113.7 sh\nOn the node: sudo ./verifier run --json > result.json\nThen: broker report node rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 3 --file result.json"
+)]
+pub(in crate::cli) struct AgentArgs {
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+pub(super) async fn run(args: AgentArgs) -> Result<(), Ending> {
+    let session = Session::open(&args.service)?;
+    let listed = session.api.send(Route::ListAgents.all()).await?;
+    session.show(&listed, |listed| {
+        let Some(agent) = items(listed, "items").first() else {
+            return Err(Ending::No(
+                "this service has no agent file: its nodes are pretended, and `broker verifier run \
+                 --simulated-node FILE` plays one"
+                    .to_owned(),
+            ));
+        };
+        let sha256: Digest = text(agent, "/sha256").parse()?;
+        note("run these lines on the node, with x86-64 Linux; then `sudo ./verifier run`");
+        Ok(print_line(&lines(&text(agent, "/url"), sha256))?)
+    })
+}
+
+/// Fetches the file and checks its hash.
+fn lines(url: &str, sha256: Digest) -> String {
+    let url = url.replace('\'', r"'\''");
+    format!(
+        "set -eu\n\
+         curl --fail --silent --show-error --output verifier.part '{url}'\n\
+         printf '%s  %s\\n' {sha256} verifier.part | sha256sum -c -\n\
+         chmod 0755 verifier.part\n\
+         mv verifier.part verifier"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use sha2::{Digest as _, Sha256};
+
+    use super::*;
+
+    /// Runs the lines in a folder, with `curl` for a copy of a file; says whether there is an agent then.
+    fn fetch(served: &str, claimed: &str) -> bool {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("served"), served).expect("written");
+        let sha256 = Digest(Sha256::digest(claimed).into());
+        let script = lines("https://it's a $(broker).example", sha256);
+        let curl = "curl() { cp served verifier.part; }\n";
+        let mut shell = Command::new("/bin/sh");
+        let shell = shell.current_dir(folder.path()).arg("-c");
+        let status = shell
+            .arg(format!("{curl}{script}"))
+            .output()
+            .expect("a shell");
+        let fetched = folder.path().join("verifier").exists();
+        assert_eq!(status.status.success(), fetched);
+        fetched
+    }
+
+    #[test]
+    fn only_the_agent_of_the_right_hash_is_kept() {
+        assert!(fetch("agent", "agent"));
+        assert!(!fetch("evil", "agent"));
+    }
+}
