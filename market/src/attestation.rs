@@ -202,6 +202,8 @@ finding_codes! {
     NetworkPairs, "net.pairs", Replace;
     /// All nodes of the gang sum up together, and rightly.
     NetworkAllReduce, "net.allreduce", Replace;
+    /// The GPUs of all nodes of the gang sum up by NCCL, rightly and as fast as the fabric that was sold.
+    NetworkCollective, "net.collective", Replace;
     /// The sum over the nodes takes as long every time.
     NetworkJitter, "net.jitter", Monitor;
     /// What was measured between the nodes is the fabric that was sold.

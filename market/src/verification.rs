@@ -27,10 +27,10 @@ pub use facts::{
     PortFacts, StorageFacts, Trouble, TroubleKind, XidEvent,
 };
 pub use gang::{
-    GATHERS, GOES_ON, GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, MOST_RAILS, Measure, Rail,
-    Round, RoundDone, Shown, Sibling,
+    GATHERS, GOES_ON, GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, MOST_RAILS, Measure,
+    NcclPart, NcclSum, Rail, Round, RoundDone, Shown, Sibling,
 };
-pub use opaque::{AgentKey, Digest, InvalidOpaque, Word64};
+pub use opaque::{AgentKey, Digest, InvalidOpaque, NcclId, Word64};
 pub use order::{
     BandwidthWork, ExpectedNode, GemmWork, Level, MemoryWork, Pattern, StepDeadlines,
     StoragePromise, VerificationOrder,

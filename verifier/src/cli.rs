@@ -190,8 +190,10 @@ pub fn run_agent(args: AgentArgs, node: &mut Node) -> Result<AgentOutcome, RunEr
             .public_key()
             .to_agent_key()
             .map_err(AgentError::Signing)?;
+        let gpus = node.surroundings.as_deref_mut();
+        let gpus = gpus.map(|gpus| gpus as _);
         let mut tell = |line: &str| eprintln!("{line}");
-        let verdict = take_part(&mut broker, &key, &ways, patience, &mut tell)?;
+        let verdict = take_part(&mut broker, &key, &ways, gpus, patience, &mut tell)?;
         return Ok(AgentOutcome { verdict, ..outcome });
     }
 }

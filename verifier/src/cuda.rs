@@ -1,7 +1,7 @@
 //! GPUs through the CUDA driver: the only place that names cudarc and the management library.
 //!
 //! All of it runs in the process of one GPU (see [`crate::driver`]), or in one that measures the links
-//! between all of them (`cuda/links.rs`), on one thread, on the default stream: a call that hangs or a
+//! between all of them (`cuda/links.rs`) or those to other nodes (`cuda/nodes.rs`), on one thread, on the default stream: a call that hangs or a
 //! symbol that is missing in an old driver (cudarc panics then) ends that process and nothing else. No
 //! compiler is needed on the node: the kernels are part of the agent ([`images`]).
 
@@ -12,6 +12,7 @@ pub mod images;
 mod library;
 mod links;
 mod measure;
+mod nodes;
 mod nvml;
 mod play;
 mod streams;
@@ -24,13 +25,15 @@ use std::io;
 use std::path::Path;
 
 use cudarc::driver::{DriverError, result, sys};
-use market::verification::{CollectiveRate, DeviceKind, Digest, LibraryFacts, TroubleKind};
+use market::verification::{
+    CollectiveRate, DeviceKind, Digest, LibraryFacts, NcclId, NcclSum, TroubleKind,
+};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use nvml_wrapper::Nvml;
 use sha2::{Digest as _, Sha256};
 
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, NcclRate};
 use crate::driver::{Driver, NoDriver, Opened, Survey};
 use crate::host;
 use crate::probe::links::{LinkRates, LinkWork};
@@ -118,17 +121,33 @@ impl Driver for Cuda {
     }
 
     fn links(&mut self, work: &LinkWork) -> Result<LinkRates, DeviceError> {
-        links::measure(&mut self.all_opened(work)?, work)
+        links::measure(&mut self.all_opened(work.gpus)?, work)
     }
 
     fn library_sum(&mut self, work: &LinkWork) -> Result<Option<CollectiveRate>, DeviceError> {
-        links::library_sum(&mut self.all_opened(work)?, work)
+        links::library_sum(&mut self.all_opened(work.gpus)?, work)
+    }
+
+    fn nccl_version(&mut self) -> Option<u32> {
+        collective::version_number()
+    }
+
+    fn nccl_id(&mut self) -> Result<NcclId, DeviceError> {
+        collective::id().map_err(|what| DeviceError {
+            gpu: 0,
+            kind: TroubleKind::Driver,
+            what,
+        })
+    }
+
+    fn nccl_sum(&mut self, sum: &NcclSum) -> Result<NcclRate, DeviceError> {
+        nodes::sum(&mut self.all_opened(sum.gpus)?, sum)
     }
 }
 
 impl Cuda {
-    fn all_opened(&mut self, work: &LinkWork) -> Result<Vec<CudaGpu>, DeviceError> {
-        (0..work.gpus).map(|gpu| self.opened(gpu)).collect()
+    fn all_opened(&mut self, gpus: u32) -> Result<Vec<CudaGpu>, DeviceError> {
+        (0..gpus).map(|gpu| self.opened(gpu)).collect()
     }
 
     fn opened(&mut self, gpu: u32) -> Result<CudaGpu, DeviceError> {

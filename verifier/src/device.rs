@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use market::fabric::Internode;
 use market::verification::{
-    CollectiveRate, DeviceKind, DiagnosticFacts, Digest, GpuClaim, GpuFacts, Inventory, NodeFacts,
-    Step, StorageFacts, Trouble, TroubleKind, Word64,
+    CollectiveAlgorithm, CollectiveRate, DeviceKind, DiagnosticFacts, Digest, GpuClaim, GpuFacts,
+    Inventory, NcclId, NcclPart, NcclSum, NodeFacts, Step, StorageFacts, Trouble, TroubleKind,
+    Word64,
 };
 use serde::{Deserialize, Serialize};
 
@@ -202,6 +203,19 @@ pub trait Device: Send {
     fn set_deadline(&mut self, _deadline: Instant) {}
 }
 
+const NO_NCCL: &str = "this node has no NCCL";
+
+/// How a sum over the GPUs of several nodes went here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NcclRate {
+    /// How it was done.
+    pub algorithm: CollectiveAlgorithm,
+    /// How long each repeat took, microseconds.
+    pub repeats_us: Vec<u64>,
+    /// Words that were not what they must be, in all repeats: at least so many.
+    pub wrong_words: u64,
+}
+
 /// What a node can tell beside what its devices do.
 pub trait Surroundings: Send {
     /// What system and driver say at the beginning, without the GPUs.
@@ -229,6 +243,27 @@ pub trait Surroundings: Send {
     /// Sums over its GPUs by the vendor's library; nothing where it cannot, or not by then.
     fn library_sum(&mut self, _work: &LinkWork, _deadline: Instant) -> Option<CollectiveRate> {
         None
+    }
+
+    /// What it brings to a sum by NCCL with other nodes, which reach it over these interfaces; nothing
+    /// where it cannot say by then.
+    fn nccl_part(&mut self, _over: &[String], _deadline: Instant) -> Option<NcclPart> {
+        None
+    }
+
+    /// Makes what the GPUs of all nodes find each other by, and keeps what waits for them until it is
+    /// asked for the sum.
+    ///
+    /// Errors: in words.
+    fn nccl_id(&mut self, _deadline: Instant) -> Result<NcclId, String> {
+        Err(NO_NCCL.to_owned())
+    }
+
+    /// Sums with the GPUs of other nodes.
+    ///
+    /// Errors: in words.
+    fn nccl_sum(&mut self, _sum: &NcclSum, _deadline: Instant) -> Result<NcclRate, String> {
+        Err(NO_NCCL.to_owned())
     }
 }
 

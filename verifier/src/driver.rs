@@ -12,10 +12,10 @@ mod wire;
 
 use std::path::Path;
 
-use market::verification::{CollectiveRate, GpuClaim, LibraryFacts, TroubleKind};
+use market::verification::{CollectiveRate, GpuClaim, LibraryFacts, NcclId, NcclSum, TroubleKind};
 use serde::{Deserialize, Serialize};
 
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, NcclRate};
 use crate::probe::links::{LinkRates, LinkWork};
 pub use node::{NodeIdentity, open_node};
 pub use remote::{RemoteDevice, Worker};
@@ -92,4 +92,17 @@ pub trait Driver {
     ///
     /// Errors: [`DeviceError`] of the first that did not do its part.
     fn library_sum(&mut self, work: &LinkWork) -> Result<Option<CollectiveRate>, DeviceError>;
+
+    /// The version of NCCL, as it numbers it; nothing where the node has none. Touches no GPU.
+    fn nccl_version(&mut self) -> Option<u32>;
+
+    /// Makes what the GPUs of several nodes find each other by, and waits for them from then on.
+    ///
+    /// Errors: [`DeviceError`].
+    fn nccl_id(&mut self) -> Result<NcclId, DeviceError>;
+
+    /// Opens GPUs and has NCCL sum over them and those of other nodes.
+    ///
+    /// Errors: [`DeviceError`] of the first that did not do its part.
+    fn nccl_sum(&mut self, sum: &NcclSum) -> Result<NcclRate, DeviceError>;
 }

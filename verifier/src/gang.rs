@@ -4,31 +4,34 @@
 //! wrong route. The broker's side ([`Gang`]) leads all nodes through the same rounds and judges what
 //! they showed (`judge`); the agent's side ([`take_part()`]) listens, connects and measures
 //! ([`links`]). Copies and sums go over TCP, on the adapters of the fabric where they have addresses:
-//! they tell which pair is slower than its siblings. What the fabric does with remote direct memory
-//! access or NCCL is not measured.
+//! they tell which pair is slower than its siblings. Where every node has the same NCCL, their GPUs sum
+//! up by that too (`nccl`), over whichever way it takes.
 
 mod addresses;
 mod copies;
 mod judge;
 pub mod links;
+mod nccl;
 mod rounds;
 mod sum;
 mod take_part;
 
+use std::cmp::Ordering;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use market::attestation::{Finding, FindingCode, Outcome, Verdict, Weight};
 use market::fabric::Internode;
 use market::verification::{
-    AgentKey, Digest, GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, MOST_RAILS, Measure, Rail,
-    Round, Shown, Sibling,
+    AgentKey, Digest, GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, MOST_RAILS, Measure,
+    NcclPart, Rail, Round, Shown, Sibling,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::order::Mode;
 use crate::rules::finding;
 pub use addresses::rails_of;
+pub(crate) use nccl::version_words;
 use rounds::{pairs_of_round, rounds_of_pairs};
 pub(crate) use sum::word;
 pub use take_part::{GangError, GangLine, Ways, take_part};
@@ -58,6 +61,9 @@ pub const fn work_for(mode: Mode) -> GangWork {
             ring_bytes: MIB / 4,
             ring_repeats: 10,
             round_ms: 60_000,
+            nccl_bytes: MIB / 4,
+            nccl_warm_ups: 2,
+            nccl_repeats: 10,
         },
         Mode::Real => GangWork {
             pair_connections: MOST_CONNECTIONS,
@@ -66,6 +72,9 @@ pub const fn work_for(mode: Mode) -> GangWork {
             ring_bytes: 256 * MIB,
             ring_repeats: 20,
             round_ms: 120_000,
+            nccl_bytes: 4_096 * MIB,
+            nccl_warm_ups: 5,
+            nccl_repeats: 20,
         },
     }
 }
@@ -83,6 +92,9 @@ pub struct Member {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
     rails: Vec<Rail>,
+    /// What its first call said that it brings to a sum by NCCL.
+    #[serde(default)]
+    nccl: Option<NcclPart>,
     /// Per round, from the first; nothing of a round in which it had nothing to do.
     shown: Vec<Option<Shown>>,
 }
@@ -155,8 +167,12 @@ impl Gang {
             return Ok(GangAnswer::Over { verdict });
         }
         check_rails(&call.rails, self.mode)?;
+        nccl::check_part(call.nccl)?;
         let now = self.round();
         let seen = &mut self.seen[node];
+        if seen.rails.is_empty() {
+            seen.nccl = call.nccl;
+        }
         seen.rails.clone_from(&call.rails);
         if let Some(done) = &call.done
             && done.round as usize == seen.shown.len()
@@ -232,9 +248,14 @@ impl Gang {
         judged.map(|judged| judged.for_node(node)).collect()
     }
 
-    /// Rounds in all: every pair, then the sum.
+    /// Rounds in all: every pair, then the sum, then that by NCCL.
     fn rounds(&self) -> u32 {
-        rounds_of_pairs(self.members.len()) + 1
+        self.ring_round() + 1 + self.nccl_rounds()
+    }
+
+    /// The round of the sum, after those of pairs.
+    fn ring_round(&self) -> u32 {
+        rounds_of_pairs(self.members.len())
     }
 
     /// The round that is measured now; none while nodes are missing, and at the end.
@@ -248,19 +269,32 @@ impl Gang {
             .filter(|round| *round < self.rounds())
     }
 
-    /// With an odd number of nodes one has nothing to do in each round of pairs.
+    /// With an odd number of nodes one has nothing to do in each round of pairs, and what NCCL needs is made
+    /// by one alone.
     fn pass_over_idle(&mut self) {
-        while let Some(round) = self.round().filter(|round| round + 1 < self.rounds()) {
-            let pairs = pairs_of_round(self.members.len(), round);
-            let busy = |node| pairs.iter().any(|(a, b)| *a == node || *b == node);
-            let idle = |(node, seen): &(usize, &mut Seen)| {
-                !busy(*node) && seen.shown.len() == round as usize
+        while let Some(round) = self.round() {
+            let idle = |node: &usize| {
+                self.seen[*node].shown.len() == round as usize && !self.is_busy(*node, round)
             };
-            let Some((_, seen)) = self.seen.iter_mut().enumerate().find(idle) else {
+            let Some(node) = (0..self.seen.len()).find(idle) else {
                 return;
             };
-            seen.shown.push(None);
+            self.seen[node].shown.push(None);
         }
+    }
+
+    fn is_busy(&self, node: usize, round: u32) -> bool {
+        match round.cmp(&self.ring_round()) {
+            Ordering::Less => self.pair_of(node, round).is_some(),
+            Ordering::Equal => true,
+            Ordering::Greater => self.is_busy_with_nccl(node, round),
+        }
+    }
+
+    /// The pair in which a node is in a round of pairs.
+    fn pair_of(&self, node: usize, round: u32) -> Option<(usize, usize)> {
+        let pairs = pairs_of_round(self.members.len(), round);
+        pairs.into_iter().find(|(a, b)| *a == node || *b == node)
     }
 
     fn is_done(&self) -> bool {
@@ -278,34 +312,13 @@ impl Gang {
         if self.seen[node].shown.len() > number as usize {
             return wait;
         }
-        let sibling = |node: usize| Sibling {
-            node: node as u32,
-            rails: self.seen[node].rails.clone(),
+        let measure = match number.cmp(&self.ring_round()) {
+            Ordering::Less => self.pair_measure(node, number),
+            Ordering::Equal => Some(self.ring_measure(node)),
+            Ordering::Greater => self.nccl_measure(node, number),
         };
-        let nodes = self.members.len();
-        let measure = if number + 1 == self.rounds() {
-            let rails = self.seen.iter().map(|seen| seen.rails.len()).min();
-            Measure::Ring {
-                next: sibling((node + 1) % nodes),
-                nodes: nodes as u32,
-                rails: rails.unwrap_or(0) as u32,
-                bytes: self.work.ring_bytes,
-                repeats: self.work.ring_repeats,
-            }
-        } else {
-            let pairs = pairs_of_round(nodes, number);
-            let mine = pairs.into_iter().find(|(a, b)| *a == node || *b == node);
-            let Some((first, second)) = mine else {
-                return wait;
-            };
-            let connects = first == node;
-            Measure::Pair {
-                sibling: sibling(if connects { second } else { first }),
-                connects,
-                connections: self.work.pair_connections,
-                bytes: self.work.pair_bytes,
-                repeats: self.work.pair_repeats,
-            }
+        let Some(measure) = measure else {
+            return wait;
         };
         GangAnswer::Measure {
             round: Round {
@@ -315,6 +328,37 @@ impl Gang {
                 within_ms: self.work.round_ms,
                 measure,
             },
+        }
+    }
+
+    fn sibling(&self, node: usize) -> Sibling {
+        Sibling {
+            node: node as u32,
+            rails: self.seen[node].rails.clone(),
+        }
+    }
+
+    fn pair_measure(&self, node: usize, round: u32) -> Option<Measure> {
+        let (first, second) = self.pair_of(node, round)?;
+        let connects = first == node;
+        Some(Measure::Pair {
+            sibling: self.sibling(if connects { second } else { first }),
+            connects,
+            connections: self.work.pair_connections,
+            bytes: self.work.pair_bytes,
+            repeats: self.work.pair_repeats,
+        })
+    }
+
+    fn ring_measure(&self, node: usize) -> Measure {
+        let nodes = self.members.len();
+        let rails = self.seen.iter().map(|seen| seen.rails.len()).min();
+        Measure::Ring {
+            next: self.sibling((node + 1) % nodes),
+            nodes: nodes as u32,
+            rails: rails.unwrap_or(0) as u32,
+            bytes: self.work.ring_bytes,
+            repeats: self.work.ring_repeats,
         }
     }
 }
@@ -388,7 +432,10 @@ fn check_shown(shown: &Shown) -> Result<(), CallRefused> {
             sent_mb_per_s,
             received_mb_per_s,
         } => sent_mb_per_s.len() <= MOST_RAILS && received_mb_per_s.len() <= MOST_RAILS,
-        Shown::Ring { repeats_us, .. } => repeats_us.len() <= 1_000,
+        Shown::Ring { repeats_us, .. } | Shown::NcclSum { repeats_us, .. } => {
+            repeats_us.len() <= 1_000
+        }
+        Shown::NcclId { .. } => true,
         Shown::Failed { why } => why.len() <= 512,
     };
     match fits {

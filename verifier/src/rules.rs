@@ -152,15 +152,30 @@ fn between_nodes(findings: &[Finding]) -> &'static str {
     let found = |code| findings.iter().find(|finding| finding.code == code);
     let is_done = |finding: &&Finding| finding.outcome != Outcome::NotRun;
     let fabric = found(FindingCode::NetworkFabric);
+    let by_nccl = found(FindingCode::NetworkCollective).is_some_and(|sum| sum.measured.is_some());
     match (found(FindingCode::NetworkPairs).filter(is_done), fabric) {
         (None, _) => "Anything about the network between nodes under load (net.fabric).",
+        (Some(_), Some(fabric)) if is_done(&fabric) && by_nccl => {
+            "That the fabric between nodes carries what was sold (net.fabric): pairs were measured over TCP, one \
+             rail after the other, over adapters that the nodes name, and by which way NCCL summed \
+             (net.collective), with remote direct memory access or without, is its own choice and not shown."
+        }
         (Some(_), Some(fabric)) if is_done(&fabric) => {
             "That the fabric between nodes carries what was sold (net.fabric): it was measured over TCP, \
              one rail after the other, over adapters that the nodes name."
         }
+        (Some(_), Some(_)) if by_nccl => {
+            "That what was measured is the fabric between nodes that was sold (net.fabric): between some of them \
+             only the hosts' usual network was measured over TCP, and by which way NCCL summed \
+             (net.collective) is its own choice and not shown."
+        }
         (Some(_), Some(_)) => {
             "Anything about the fabric between nodes that was sold (net.fabric): only the hosts' usual network was \
              measured between some of them, over TCP."
+        }
+        (Some(_), None) if by_nccl => {
+            "That the network between nodes carries what was sold (net.fabric): pairs were measured over TCP \
+             alone, and by which way NCCL summed (net.collective) is its own choice and not shown."
         }
         (Some(_), None) => {
             "That the network between nodes carries what was sold (net.fabric): it was measured over TCP \

@@ -2,12 +2,13 @@
 //!
 //! A node that passed alone calls `POST /v1/verifications/{id}/gang` again and again: it says where
 //! it listens and what it measured, and is told what to do next. The broker leads all nodes through
-//! the same rounds: every pair once, each node in one pair at a time, then one sum over all of them.
-//! Nodes are numbered through the whole gang, from 0.
+//! the same rounds: every pair once, each node in one pair at a time, then one sum over all of them,
+//! and where every node has the same NCCL one more by that. Nodes are numbered through the whole gang,
+//! from 0.
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentKey, Digest};
+use super::{AgentKey, CollectiveAlgorithm, Digest, NcclId};
 use crate::attestation::Verdict;
 
 /// The most addresses at which one node listens.
@@ -46,9 +47,25 @@ pub struct GangCall {
     /// Where it listens, in the order of its adapters.
     #[schema(min_items = 1, max_items = 16)]
     pub rails: Vec<Rail>,
+    /// What it brings to a sum by NCCL; nothing where it has none, and from agents that know of none. What
+    /// the first call says holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nccl: Option<NcclPart>,
     /// What a round showed, once it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<RoundDone>,
+}
+
+/// What a node brings to a sum by NCCL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NcclPart {
+    /// The library's version, as it numbers it: 10000 x major + 100 x minor + patch.
+    #[schema(minimum = 1, maximum = 999_999)]
+    pub version: u32,
+    /// How many GPUs.
+    #[schema(minimum = 1, maximum = 64)]
+    pub gpus: u32,
 }
 
 /// What a round showed one node.
@@ -81,6 +98,24 @@ pub enum Shown {
         #[schema(max_items = 1_000)]
         repeats_us: Vec<u64>,
         /// Words that were not what they must be, in all repeats.
+        wrong_words: u64,
+    },
+    /// By what the GPUs of all nodes find each other. This node waits for them there.
+    NcclId {
+        /// It.
+        id: NcclId,
+    },
+    /// The sum over the GPUs of all nodes by NCCL.
+    NcclSum {
+        /// How it was done.
+        algorithm: CollectiveAlgorithm,
+        /// How many GPUs of this node took part.
+        #[schema(minimum = 1, maximum = 64)]
+        gpus: u32,
+        /// How long each repeat took, microseconds.
+        #[schema(max_items = 1_000)]
+        repeats_us: Vec<u64>,
+        /// Words that were not what they must be, in all repeats: at least so many.
         wrong_words: u64,
     },
     /// The round could not be done.
@@ -187,6 +222,36 @@ pub enum Measure {
         #[schema(minimum = 1, maximum = 1_000)]
         repeats: u32,
     },
+    /// What the GPUs of all nodes are to find each other by in NCCL: the first node makes it.
+    NcclId,
+    /// A sum over the GPUs of all nodes by NCCL, as it chooses itself.
+    NcclSum(Box<NcclSum>),
+}
+
+/// A sum over the GPUs of all nodes by NCCL, as one node takes part in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NcclSum {
+    /// By what the GPUs find each other.
+    pub id: NcclId,
+    /// How many GPUs all nodes have together.
+    #[schema(minimum = 2, maximum = 64_000)]
+    pub ranks: u32,
+    /// The number of this node's first GPU among them; the others follow.
+    #[schema(minimum = 0, maximum = 64_000)]
+    pub first_rank: u32,
+    /// How many GPUs of this node take part.
+    #[schema(minimum = 1, maximum = 64)]
+    pub gpus: u32,
+    /// The payload of each GPU, bytes: a multiple of 16.
+    #[schema(minimum = 16, maximum = 1_099_511_627_776_u64)]
+    pub bytes: u64,
+    /// How often it is done before it is timed.
+    #[schema(minimum = 1, maximum = 1_000)]
+    pub warm_ups: u32,
+    /// How often it is timed.
+    #[schema(minimum = 1, maximum = 1_000)]
+    pub repeats: u32,
 }
 
 /// How much is measured between the nodes of a gang.
@@ -205,4 +270,14 @@ pub struct GangWork {
     pub ring_repeats: u32,
     /// How long a round may take, ms.
     pub round_ms: u64,
+    /// The payload of each GPU in the sum by NCCL, bytes, at most. A row of before there was one has 0,
+    /// and is not summed so.
+    #[serde(default)]
+    pub nccl_bytes: u64,
+    /// How often that sum is done before it is timed.
+    #[serde(default)]
+    pub nccl_warm_ups: u32,
+    /// How often that sum is timed.
+    #[serde(default)]
+    pub nccl_repeats: u32,
 }

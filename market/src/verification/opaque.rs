@@ -48,6 +48,18 @@ fn is_lower_hex(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+/// The bytes that so many hex digits are; none where the text is anything else.
+fn bytes_of<const N: usize>(text: &str) -> Option<[u8; N]> {
+    if text.len() != 2 * N || !is_lower_hex(text) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
 /// 256 bits: a nonce, a key, a hash or the root of a tree. Text: 64 lower-case hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub [u8; 32]);
@@ -62,22 +74,36 @@ impl FromStr for Digest {
     type Err = InvalidOpaque;
 
     fn from_str(text: &str) -> Result<Self, InvalidOpaque> {
-        let refuse = InvalidOpaque {
+        bytes_of(text).map(Self).ok_or(InvalidOpaque {
             expected: "64 lower-case hexadecimal digits",
-        };
-        if text.len() != 64 || !is_lower_hex(text) {
-            return Err(refuse);
-        }
-        let mut bytes = [0; 32];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16)
-                .map_err(|_| refuse.clone())?;
-        }
-        Ok(Self(bytes))
+        })
     }
 }
 
 opaque_text!(Digest, "Digest", "^[0-9a-f]{64}$", 64);
+
+/// What the GPUs of all nodes find each other by in NCCL: 128 bytes that only NCCL reads. Text: 256
+/// lower-case hex digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NcclId(pub [u8; 128]);
+
+impl fmt::Display for NcclId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for NcclId {
+    type Err = InvalidOpaque;
+
+    fn from_str(text: &str) -> Result<Self, InvalidOpaque> {
+        bytes_of(text).map(Self).ok_or(InvalidOpaque {
+            expected: "256 lower-case hexadecimal digits",
+        })
+    }
+}
+
+opaque_text!(NcclId, "NcclId", "^[0-9a-f]{256}$", 256);
 
 /// 64 bits: a checksum or an element of the field mod 2^61 - 1. Text: 16 lower-case hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -152,6 +178,8 @@ mod tests {
         #[test]
         fn a_digest_and_a_word_read_back_as_written(bytes in any::<[u8; 32]>(), word in any::<u64>()) {
             prop_assert_eq!(Digest(bytes).to_string().parse(), Ok(Digest(bytes)));
+            let id = NcclId([bytes; 4].concat().try_into().expect("128 bytes"));
+            prop_assert_eq!(id.to_string().parse(), Ok(id));
             prop_assert_eq!(Word64(word).to_string().parse(), Ok(Word64(word)));
         }
 
@@ -168,6 +196,7 @@ mod tests {
         assert!("AB".repeat(32).parse::<Digest>().is_err());
         assert!("+000000000000001".parse::<Word64>().is_err());
         assert!("0".repeat(63).parse::<Digest>().is_err());
+        assert!("0".repeat(255).parse::<NcclId>().is_err());
         assert!("a".repeat(42).parse::<AgentKey>().is_err());
         assert!("+".repeat(43).parse::<AgentKey>().is_err());
         assert!("é".repeat(32).parse::<Digest>().is_err());

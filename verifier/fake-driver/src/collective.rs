@@ -1,16 +1,17 @@
-//! The parts of `libnccl.so` that the agent calls: one process joins its GPUs and sums over them.
+//! The parts of `libnccl.so` that the agent calls: one process joins its GPUs, alone or with those of
+//! others (`nodes.rs`), and sums over them.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use crate::script::Fault;
+use crate::nodes::{self, Id, Others};
+use crate::script::{Fault, Joins};
 use crate::state::{State, state};
 
 const SUCCESS: c_int = 0;
+const SYSTEM_ERROR: c_int = 2;
 const INVALID_ARGUMENT: c_int = 4;
 
-/// 2.28.9, as the library says it.
-const VERSION: c_int = 22_809;
 const UINT32: c_int = 3;
 const SUM: c_int = 0;
 /// The part of the links' rate that it reaches.
@@ -19,20 +20,60 @@ const EFFICIENCY: f64 = 0.95;
 /// What one GPU brings to the sum that is being put together.
 struct Brought {
     gpu: usize,
-    address: u64,
+    from: u64,
+    to: u64,
     words: usize,
 }
 
-static GROUP: Mutex<Vec<Brought>> = Mutex::new(Vec::new());
+/// What is called between the beginning and the end of a group.
+#[derive(Default)]
+struct Group {
+    /// By what GPUs of this process are to join others, and of how many.
+    joining: Vec<(Id, u32)>,
+    brought: Vec<Brought>,
+}
 
-fn group() -> std::sync::MutexGuard<'static, Vec<Brought>> {
-    GROUP.lock().unwrap_or_else(PoisonError::into_inner)
+static GROUP: Mutex<Option<Group>> = Mutex::new(None);
+/// The other processes, once this one has joined them.
+static OTHERS: Mutex<Option<Others>> = Mutex::new(None);
+
+fn locked<T>(what: &'static Mutex<Option<T>>) -> std::sync::MutexGuard<'static, Option<T>> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
     // SAFETY: the agent passes the address of a variable of this type.
-    unsafe { version.write(VERSION) };
+    unsafe { version.write(state().script.collective.version) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetUniqueId(id: *mut Id) -> c_int {
+    let Ok(made) = nodes::open() else {
+        return SYSTEM_ERROR;
+    };
+    // SAFETY: the agent passes the address of a variable of this type.
+    unsafe { id.write(made) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclCommInitRank(
+    handle: *mut *mut c_void,
+    ranks: c_int,
+    id: Id,
+    rank: c_int,
+) -> c_int {
+    let mut group = locked(&GROUP);
+    let Some(group) = group.as_mut().filter(|_| (0..ranks).contains(&rank)) else {
+        // Alone it would wait for the other GPUs of this very thread.
+        return INVALID_ARGUMENT;
+    };
+    let gpu = state().gpu;
+    // SAFETY: the agent passes room for a handle, which is the number of its GPU, from 1.
+    unsafe { handle.write(std::ptr::without_provenance_mut(gpu + 1)) };
+    group.joining.push((id, ranks.cast_unsigned()));
     SUCCESS
 }
 
@@ -56,7 +97,7 @@ extern "C" fn ncclCommInitAll(
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclGroupStart() -> c_int {
-    group().clear();
+    *locked(&GROUP) = Some(Group::default());
     SUCCESS
 }
 
@@ -71,13 +112,16 @@ extern "C" fn ncclAllReduce(
     stream: *mut c_void,
 ) -> c_int {
     // The stream that no GPU has made is whichever one's is current: not one for each.
-    if from != to || kind != UINT32 || operation != SUM || stream.is_null() {
+    if kind != UINT32 || operation != SUM || stream.is_null() {
         return INVALID_ARGUMENT;
     }
-    let gpu = handle.addr() - 1;
-    group().push(Brought {
-        gpu,
-        address: to,
+    let Some(group) = &mut *locked(&GROUP) else {
+        return INVALID_ARGUMENT;
+    };
+    group.brought.push(Brought {
+        gpu: handle.addr() - 1,
+        from,
+        to,
         words,
     });
     SUCCESS
@@ -85,19 +129,44 @@ extern "C" fn ncclAllReduce(
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclGroupEnd() -> c_int {
-    let all = std::mem::take(&mut *group());
-    match sum(&mut state(), &all) {
+    let group = locked(&GROUP).take().unwrap_or_default();
+    if let Some((id, ranks)) = group.joining.first() {
+        return join(id, *ranks, group.joining.len() as u32);
+    }
+    match sum(&mut state(), &group.brought) {
         Some(()) => SUCCESS,
         None => INVALID_ARGUMENT,
     }
 }
 
-/// Puts the sum in the place of what each brought; none where memory or words do not fit.
+fn join(id: &Id, ranks: u32, here: u32) -> c_int {
+    let joins = state().script.collective.joins;
+    match joins {
+        Joins::Refused => return SYSTEM_ERROR,
+        Joins::Hangs => loop {
+            std::thread::park();
+        },
+        // All nodes are on loopback, which it does not choose by itself.
+        Joins::Well if std::env::var("NCCL_SOCKET_IFNAME").as_deref() != Ok("=lo") => {
+            return SYSTEM_ERROR;
+        }
+        Joins::Well => {}
+    }
+    match Others::join(id, ranks, here) {
+        Ok(others) => {
+            *locked(&OTHERS) = Some(others);
+            SUCCESS
+        }
+        Err(_) => SYSTEM_ERROR,
+    }
+}
+
+/// Puts the sum where each wants it; none where memory or words do not fit, or the others are gone.
 fn sum(state: &mut State, all: &[Brought]) -> Option<()> {
     let words = all.first()?.words;
     let mut sums = vec![0_u32; words];
     for one in all {
-        let held = state.memory(one.address, words as u64 * 4)?;
+        let held = state.memory(one.from, words as u64 * 4)?;
         for (sum, word) in sums.iter_mut().zip(held.chunks_exact(4)) {
             *sum = sum.wrapping_add(u32::from_le_bytes(word.try_into().ok()?));
         }
@@ -105,15 +174,22 @@ fn sum(state: &mut State, all: &[Brought]) -> Option<()> {
     let rates = all
         .iter()
         .map(|one| state.script.gpus[one.gpu].link_mb_per_s);
-    let slowest = rates.fold(f64::INFINITY, f64::min) * EFFICIENCY;
-    let (count, bytes) = (all.len() as u64, words as u64 * 4);
+    let mut slowest = rates.fold(f64::INFINITY, f64::min);
+    let mut count = all.len() as u64;
+    if let Some(others) = &mut *locked(&OTHERS) {
+        // A ring goes from node to node over all of their adapters together.
+        let network = state.script.collective.network_mb_per_s * all.len() as f64;
+        slowest = others.sum(&mut sums, slowest.min(network)).ok()?;
+        count = others.ranks();
+    }
+    let (slowest, bytes) = (slowest * EFFICIENCY, words as u64 * 4);
     let current = state.gpu;
     for one in all {
         if one.words != words {
             return None;
         }
         let wrong = state.script.gpus[one.gpu].fault == Fault::ReducesWrongly;
-        let held = state.memory(one.address, bytes)?;
+        let held = state.memory(one.to, bytes)?;
         for (sum, word) in sums.iter().zip(held.chunks_exact_mut(4)) {
             word.copy_from_slice(&sum.to_le_bytes());
         }

@@ -23,6 +23,7 @@ mod kernels;
 mod libraries;
 mod manage;
 mod neighbours;
+mod nodes;
 pub mod script;
 mod state;
 mod tensor;

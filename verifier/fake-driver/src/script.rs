@@ -20,10 +20,47 @@ pub struct Script {
     pub library: i32,
     /// Whether that library lets 8-bit products be summed fast.
     pub sums_fast: bool,
+    /// What the vendor's library for sums does between nodes.
+    pub collective: Collective,
     /// The GPUs that compute.
     pub gpus: Vec<Card>,
     /// The GPUs as the management library shows them, where that is something else.
     pub managed: Option<Vec<Card>>,
+}
+
+/// What the vendor's library for sums does between nodes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Collective {
+    /// Its version, as it numbers it.
+    pub version: i32,
+    /// What it does when this node's GPUs are to join those of others.
+    pub joins: Joins,
+    /// How fast the network to other nodes is for each GPU. Units: 1e6 bytes per second.
+    pub network_mb_per_s: f64,
+}
+
+/// What comes of joining the GPUs of other nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Joins {
+    /// They join.
+    #[default]
+    Well,
+    /// It never ends.
+    Hangs,
+    /// It is refused.
+    Refused,
+}
+
+impl Default for Collective {
+    fn default() -> Self {
+        Self {
+            version: 22_809,
+            joins: Joins::Well,
+            network_mb_per_s: 50_000.0,
+        }
+    }
 }
 
 /// One GPU. Units as in the names; rates in 1e6 bytes per second.
@@ -167,6 +204,7 @@ impl Default for Script {
             init: 0,
             library: 0,
             sums_fast: true,
+            collective: Collective::default(),
             gpus: (0..8).map(Card::h100).collect(),
             managed: None,
         }

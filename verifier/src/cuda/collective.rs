@@ -1,14 +1,16 @@
-//! NCCL, where the node has it: its version, and its sum over all GPUs of this process. It is looked
-//! for by name when it is wanted; nothing is built against it.
+//! NCCL, where the node has it: its version, and its sum over all GPUs of this process, alone or with
+//! those of other nodes. It is looked for by name when it is wanted; nothing is built against it.
 
 use std::ffi::{c_int, c_void};
 
 use libloading::{Library, Symbol};
+use market::verification::{NcclId, NcclSum};
 
 use super::buffer::Buffer;
 use super::gpu::CudaGpu;
 use super::library::{done, first, symbol};
 use super::{result, sys, words};
+use crate::gang::version_words;
 
 /// Its names.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
@@ -19,27 +21,63 @@ const SUM: c_int = 0;
 const SUCCESS: c_int = 0;
 
 type Handle = *mut c_void;
+
+/// What GPUs of several processes find each other by. Shape: that of `ncclUniqueId`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Id([u8; 128]);
+
 type Join = unsafe extern "C" fn(*mut Handle, c_int, *const c_int) -> c_int;
+type MakeId = unsafe extern "C" fn(*mut Id) -> c_int;
+type JoinOthers = unsafe extern "C" fn(*mut Handle, c_int, Id, c_int) -> c_int;
 type Group = unsafe extern "C" fn() -> c_int;
 type AllReduce = unsafe extern "C" fn(u64, u64, usize, c_int, c_int, Handle, *mut c_void) -> c_int;
 
-/// The library's version; none where it is not installed.
+/// The library's name and version; none where it is not installed.
 pub(super) fn version() -> Option<String> {
     let (name, library) = first(&NAMES)?;
+    Some(match number(&library)? {
+        0 => name.to_owned(),
+        number => format!("{name} {}", version_words(number)),
+    })
+}
+
+/// The library's version as it numbers it; none where it is not installed or does not say.
+pub(super) fn version_number() -> Option<u32> {
+    let (_, library) = first(&NAMES)?;
+    number(&library).filter(|number| *number > 0)
+}
+
+/// Its number; 0 where it does not say.
+fn number(library: &Library) -> Option<u32> {
     let version: Symbol<unsafe extern "C" fn(*mut c_int) -> c_int> =
-        symbol(&library, "ncclGetVersion").ok()?;
+        symbol(library, "ncclGetVersion").ok()?;
     let mut number = 0;
     // SAFETY: it writes one number.
     let answer = unsafe { version(&raw mut number) };
     Some(match answer {
-        SUCCESS => format!(
-            "{name} {}.{}.{}",
-            number / 10_000,
-            number / 100 % 100,
-            number % 100
-        ),
-        _ => name.to_owned(),
+        SUCCESS => u32::try_from(number).unwrap_or(0),
+        _ => 0,
     })
+}
+
+/// Its threads outlive every use of it here: it is never unloaded.
+fn loaded() -> Option<&'static Library> {
+    let (_, library) = first(&NAMES)?;
+    Some(Box::leak(Box::new(library)))
+}
+
+/// Makes what the GPUs of several processes find each other by. They come to this one, which must be one
+/// of them.
+///
+/// Errors: in words, also where the library is not installed.
+pub(super) fn id() -> Result<NcclId, String> {
+    let library = loaded().ok_or("NCCL is not installed")?;
+    let make: Symbol<MakeId> = symbol(library, "ncclGetUniqueId")?;
+    let mut id = Id([0; 128]);
+    // SAFETY: it writes one id.
+    done("ncclGetUniqueId", unsafe { make(&raw mut id) })?;
+    Ok(NcclId(id.0))
 }
 
 /// The GPUs of this process as the library joined them. What it made for that stays until the process
@@ -56,11 +94,9 @@ impl Joined {
     ///
     /// Errors: in words, a call that was refused.
     pub(super) fn of(gpus: &[CudaGpu]) -> Result<Option<Self>, String> {
-        let Some((_, library)) = first(&NAMES) else {
+        let Some(library) = loaded() else {
             return Ok(None);
         };
-        // Its threads outlive every use of it here: it is never unloaded.
-        let library: &'static Library = Box::leak(Box::new(library));
         let join: Symbol<Join> = symbol(library, "ncclCommInitAll")?;
         // No machine has so many.
         let devices: Vec<c_int> = gpus.iter().map(|gpu| gpu.gpu as c_int).collect();
@@ -74,19 +110,52 @@ impl Joined {
             )
         };
         done("ncclCommInitAll", answer)?;
+        Self::with_streams(library, gpus, handles).map(Some)
+    }
+
+    /// Joins the GPUs with those of other processes, for which it waits without end.
+    ///
+    /// Errors: in words, a call that was refused; that the library is not installed.
+    pub(super) fn with_others(gpus: &[CudaGpu], sum: &NcclSum) -> Result<Self, String> {
+        let library = loaded().ok_or("NCCL is not installed")?;
+        let begin: Symbol<Group> = symbol(library, "ncclGroupStart")?;
+        let end: Symbol<Group> = symbol(library, "ncclGroupEnd")?;
+        let join: Symbol<JoinOthers> = symbol(library, "ncclCommInitRank")?;
+        let mut handles = vec![std::ptr::null_mut(); gpus.len()];
+        // SAFETY: it takes no argument.
+        done("ncclGroupStart", unsafe { begin() })?;
+        // No gang has so many.
+        let (ranks, first) = (sum.ranks as c_int, sum.first_rank as c_int);
+        for ((gpu, handle), rank) in gpus.iter().zip(&mut handles).zip(first..) {
+            gpu.enter().map_err(|error| error.what)?;
+            // SAFETY: it writes one handle, at the latest when the group ends, until when they all stay
+            // where they are.
+            let answer = unsafe { join(&raw mut *handle, ranks, Id(sum.id.0), rank) };
+            done("ncclCommInitRank", answer)?;
+        }
+        // SAFETY: as above.
+        done("ncclGroupEnd", unsafe { end() })?;
+        Self::with_streams(library, gpus, handles)
+    }
+
+    fn with_streams(
+        library: &'static Library,
+        gpus: &[CudaGpu],
+        handles: Vec<Handle>,
+    ) -> Result<Self, String> {
         let mut each = Vec::new();
         for (gpu, handle) in gpus.iter().zip(handles) {
             gpu.enter().map_err(|error| error.what)?;
             let stream = result::stream::create(result::stream::StreamKind::Default);
             each.push((handle, stream.map_err(words)?));
         }
-        Ok(Some(Self { library, each }))
+        Ok(Self { library, each })
     }
 
-    /// Starts the sum of all buffers' first `words`, each in its place.
+    /// Starts the sum of all buffers' first `words` into as many others, which may be themselves.
     ///
     /// Errors: in words, a call that was refused.
-    pub(super) fn sum(&self, held: &[Buffer], words: u64) -> Result<(), String> {
+    pub(super) fn sum(&self, held: &[Buffer], into: &[Buffer], words: u64) -> Result<(), String> {
         // Memory of a GPU is counted in as many bits as memory here.
         let count = words as usize;
         let begin: Symbol<Group> = symbol(self.library, "ncclGroupStart")?;
@@ -96,9 +165,9 @@ impl Joined {
         // is waited for.
         unsafe {
             done("ncclGroupStart", begin())?;
-            for (buffer, (handle, stream)) in held.iter().zip(&self.each) {
-                let at = buffer.address;
-                let answer = reduce(at, at, count, UINT32, SUM, *handle, stream.cast());
+            for ((held, into), (handle, stream)) in held.iter().zip(into).zip(&self.each) {
+                let (from, to) = (held.address, into.address);
+                let answer = reduce(from, to, count, UINT32, SUM, *handle, stream.cast());
                 done("ncclAllReduce", answer)?;
             }
             done("ncclGroupEnd", end())

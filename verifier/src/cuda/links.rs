@@ -51,7 +51,9 @@ pub(super) fn library_sum(
     let bytes = work.ring_bytes.min(room(gpus)?);
     let sum = |gpus: &mut [CudaGpu], held: &[Buffer], part_bytes: u64| {
         let words = part_bytes * gpus.len() as u64 / 4;
-        joined.sum(held, words).map_err(|why| gpus[0].failed(&why))
+        joined
+            .sum(held, held, words)
+            .map_err(|why| gpus[0].failed(&why))
     };
     timed_sum(gpus, bytes, CollectiveAlgorithm::NcclDefault, sum).map(Some)
 }
@@ -103,7 +105,7 @@ fn room(gpus: &[CudaGpu]) -> Result<u64, DeviceError> {
 }
 
 /// A buffer on each GPU.
-fn buffers(gpus: &[CudaGpu], bytes: u64) -> Result<Vec<Buffer>, DeviceError> {
+pub(super) fn buffers(gpus: &[CudaGpu], bytes: u64) -> Result<Vec<Buffer>, DeviceError> {
     let on = |gpu: &CudaGpu| {
         gpu.enter()?;
         gpu.zeroed(bytes)
@@ -163,7 +165,8 @@ fn timed_sum(
     wait(gpus)?;
     sum(gpus, &held, part_bytes)?;
     wait(gpus)?;
-    let one_by_one = wrong(gpus, &held, part_bytes)?;
+    let all: Vec<u32> = gpus.iter().map(|gpu| gpu.gpu).collect();
+    let one_by_one = wrong(gpus, &all, &held, part_bytes)?;
     let wrong_elements = one_by_one.max(unlike_the_sum(gpus, &held, bytes)?);
     // The first one's clock stands for all: nobody is done with a sum before everybody has brought theirs.
     gpus[0].enter()?;
@@ -189,7 +192,12 @@ fn brought_by(gpu: u32) -> Stream {
 }
 
 /// Fills a buffer of one GPU with what a GPU brings to the sum.
-fn bring(gpu: &mut CudaGpu, buffer: &Buffer, bytes: u64, of: u32) -> Result<(), DeviceError> {
+pub(super) fn bring(
+    gpu: &mut CudaGpu,
+    buffer: &Buffer,
+    bytes: u64,
+    of: u32,
+) -> Result<(), DeviceError> {
     let arguments = [
         Argument::from(buffer),
         Argument::from(bytes / 16),
@@ -225,7 +233,7 @@ fn sum(gpus: &mut [CudaGpu], held: &[Buffer], part_bytes: u64) -> Result<(), Dev
     Ok(())
 }
 
-fn wait(gpus: &[CudaGpu]) -> Result<(), DeviceError> {
+pub(super) fn wait(gpus: &[CudaGpu]) -> Result<(), DeviceError> {
     gpus.iter().try_for_each(|gpu| {
         gpu.enter()?;
         gpu.wait()
@@ -236,54 +244,53 @@ fn wait(gpus: &[CudaGpu]) -> Result<(), DeviceError> {
 /// sums up for that what all bring, in its own memory and over no link.
 fn unlike_the_sum(gpus: &mut [CudaGpu], held: &[Buffer], bytes: u64) -> Result<u64, DeviceError> {
     let all: Vec<u32> = gpus.iter().map(|gpu| gpu.gpu).collect();
-    let first = &mut gpus[0];
-    first.enter()?;
-    let (total, one) = (first.zeroed(bytes)?, first.zeroed(bytes)?);
+    let should = checksum_of_all(&mut gpus[0], all, bytes)?;
+    let mut unlike = 0;
+    for (gpu, buffer) in gpus.iter_mut().zip(held) {
+        gpu.enter()?;
+        unlike += u64::from(gpu.checksum(buffer.address, bytes / 4)? != should);
+    }
+    Ok(unlike)
+}
+
+/// The checksum of what these bring together, summed up in the memory of one GPU.
+pub(super) fn checksum_of_all(
+    gpu: &mut CudaGpu,
+    all: impl IntoIterator<Item = u32>,
+    bytes: u64,
+) -> Result<u64, DeviceError> {
+    gpu.enter()?;
+    let (total, one) = (gpu.zeroed(bytes)?, gpu.zeroed(bytes)?);
     for of in all {
-        bring(first, &one, bytes, of)?;
+        bring(gpu, &one, bytes, of)?;
         let arguments = [
             Argument::from(&total),
             Argument::from(&one),
             Argument::from(bytes / 16),
             Argument::from(0_u64),
         ];
-        let grid = first.stream_grid(bytes / 16);
-        first.launch("ring_add", grid, &arguments)?;
+        let grid = gpu.stream_grid(bytes / 16);
+        gpu.launch("ring_add", grid, &arguments)?;
     }
-    let should = checksum(first, &total, bytes / 4)?;
-    let mut unlike = 0;
-    for (gpu, buffer) in gpus.iter_mut().zip(held) {
-        gpu.enter()?;
-        unlike += u64::from(checksum(gpu, buffer, bytes / 4)? != should);
-    }
-    Ok(unlike)
+    gpu.checksum(total.address, bytes / 4)
 }
 
-/// The order-independent checksum of so many words of a GPU, whose context is current.
-fn checksum(gpu: &mut CudaGpu, buffer: &Buffer, words: u64) -> Result<u64, DeviceError> {
-    let sum = gpu.zeroed(8)?;
-    let arguments = [
-        Argument::from(buffer),
-        Argument::from(words),
-        Argument::from(&sum),
-    ];
-    let grid = gpu.grid(words);
-    gpu.launch("product_checksum", grid, &arguments)?;
-    gpu.wait()?;
-    let sums = sum.read::<u64>(1).map_err(|error| gpu.error(error))?;
-    Ok(sums[0])
-}
-
-/// How many of the words that are looked at one by one are not the sum.
-fn wrong(gpus: &[CudaGpu], held: &[Buffer], part_bytes: u64) -> Result<u64, DeviceError> {
+/// How many of the words that are looked at one by one are not the sum of what these bring, in buffers that
+/// have one part for each GPU here.
+pub(super) fn wrong(
+    gpus: &[CudaGpu],
+    all: &[u32],
+    held: &[Buffer],
+    part_bytes: u64,
+) -> Result<u64, DeviceError> {
     let words = (part_bytes / 4).min(CHECKED_WORDS) as usize;
     let count = gpus.len() as u64;
     let mut wrong = 0;
     for part in 0..count {
         let offset = part * part_bytes;
         let mut should = vec![0_u32; words];
-        for gpu in gpus {
-            brought_by(gpu.gpu).for_words(offset / 4, words, |at, word| {
+        for of in all {
+            brought_by(*of).for_words(offset / 4, words, |at, word| {
                 should[at] = should[at].wrapping_add(word);
             });
         }

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use market::fabric::Internode;
 use market::verification::{
-    CollectiveRate, DeviceKind, DiagnosticFacts, Digest, DriverFacts, NodeFacts, Step,
-    StorageFacts, Trouble, TroubleKind,
+    CollectiveRate, DeviceKind, DiagnosticFacts, Digest, DriverFacts, NcclId, NcclPart, NcclSum,
+    NodeFacts, Step, StorageFacts, Trouble, TroubleKind,
 };
 
 use super::remote::{OPENING, RemoteDevice, Worker};
 use super::{NoDriver, Survey};
-use crate::device::{Device, DeviceError, Node, Surroundings, shortened};
+use crate::device::{Device, DeviceError, NcclRate, Node, Surroundings, shortened};
 use crate::host;
 use crate::probe::diagnostic;
 use crate::probe::links::{LinkRates, LinkWork};
@@ -34,6 +34,10 @@ pub struct NodeIdentity {
 
 /// The interface through which AMD's driver shows its GPUs, within the machine's root.
 const AMD_DRIVER: &str = "dev/kfd";
+/// Where NCCL is set up for the whole machine, within its root, and the variable that names the interfaces
+/// over which it goes. Source: NCCL documentation, environment variables.
+const NCCL_SET_UP: &str = "etc/nccl.conf";
+const NCCL_INTERFACES: &str = "NCCL_SOCKET_IFNAME";
 /// How long between two looks at a fabric that is not ready.
 const FABRIC_PAUSE: Duration = Duration::from_secs(5);
 
@@ -114,6 +118,8 @@ pub fn open_node(agent: &Path, identity: NodeIdentity) -> Result<Node, NoDriver>
         kernels: identity.kernels,
         root: identity.root,
         survey,
+        nccl: None,
+        over: Vec::new(),
     }));
     Ok(node)
 }
@@ -158,6 +164,29 @@ struct DriverSurroundings {
     kernels: Digest,
     root: PathBuf,
     survey: Survey,
+    /// The process to which the GPUs of other nodes are to come, or in which they have joined.
+    nccl: Option<Worker>,
+    /// The interfaces over which other nodes reach this one.
+    over: Vec<String>,
+}
+
+impl DriverSurroundings {
+    /// A process in which NCCL meets other nodes. It looks for its way among all interfaces of the host,
+    /// also those that none of them reaches, unless it is told, or whoever set the node up said so.
+    fn apart(&self) -> Result<Worker, String> {
+        let is_set_up = self.root.join(NCCL_SET_UP).exists()
+            || std::env::var_os(NCCL_INTERFACES).is_some()
+            || self.over.is_empty();
+        let started = match is_set_up {
+            true => Worker::start(&self.agent),
+            false => {
+                // These very names, and not all that begin so.
+                let exactly = format!("={}", self.over.join(","));
+                Worker::start_with(&self.agent, &[(NCCL_INTERFACES, &exactly)])
+            }
+        };
+        started.map_err(|error| format!("its process does not start: {error}"))
+    }
 }
 
 impl Surroundings for DriverSurroundings {
@@ -183,6 +212,32 @@ impl Surroundings for DriverSurroundings {
 
     fn library_sum(&mut self, work: &LinkWork, deadline: Instant) -> Option<CollectiveRate> {
         Worker::start(&self.agent).ok()?.library_sum(work, deadline)
+    }
+
+    fn nccl_part(&mut self, over: &[String], deadline: Instant) -> Option<NcclPart> {
+        over.clone_into(&mut self.over);
+        let version = Worker::start(&self.agent).ok()?.nccl_version(deadline)?;
+        let gpus = self.survey.usable;
+        Some(NcclPart { version, gpus })
+    }
+
+    fn nccl_id(&mut self, deadline: Instant) -> Result<NcclId, String> {
+        let mut worker = self.apart()?;
+        let id = worker.nccl_id(deadline)?;
+        // The others come to this process, which must be one of theirs.
+        self.nccl = Some(worker);
+        Ok(id)
+    }
+
+    fn nccl_sum(&mut self, sum: &NcclSum, deadline: Instant) -> Result<NcclRate, String> {
+        let mut worker = match self.nccl.take() {
+            Some(worker) => worker,
+            None => self.apart()?,
+        };
+        let rate = worker.nccl_sum(sum, deadline)?;
+        // Another node may still wait for the last that this one sends: it stays until all are through.
+        self.nccl = Some(worker);
+        Ok(rate)
     }
 
     fn storage(&mut self, work: &StorageWork, deadline: Instant) -> Option<StorageFacts> {

@@ -6,12 +6,14 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use market::verification::{CollectiveRate, Digest, GpuClaim, GpuFacts, TroubleKind, Word64};
+use market::verification::{
+    CollectiveRate, Digest, GpuClaim, GpuFacts, NcclId, NcclSum, TroubleKind, Word64,
+};
 use serde::de::DeserializeOwned;
 
 use super::wire::{Frame, LastWords, Request};
 use super::{NoDriver, Survey};
-use crate::device::{Device, DeviceError, PatternCheck, Rate};
+use crate::device::{Device, DeviceError, NcclRate, PatternCheck, Rate};
 use crate::framework::{self, FrameworkRun};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
@@ -25,6 +27,8 @@ pub const WORKER_COMMAND: &str = "gpu-worker";
 /// How long opening a GPU may take, its first contact with the fabric included.
 pub(super) const OPENING: Duration = Duration::from_secs(90);
 
+/// What becomes of a process that does not answer in time.
+const GIVEN_UP: &str = "it did not finish in time and was given up";
 /// How long the vendor's library may take for one sample, its own loading included.
 const LIBRARY: Duration = Duration::from_secs(180);
 /// How long an ended process may take to give back what it held, and how often it is looked at.
@@ -53,12 +57,18 @@ impl Worker {
     ///
     /// Errors: what starting a process gives.
     pub fn start(agent: &Path) -> io::Result<Self> {
+        Self::start_with(agent, &[])
+    }
+
+    /// The same, with more in its environment.
+    pub(super) fn start_with(agent: &Path, environment: &[(&str, &str)]) -> io::Result<Self> {
         let mut child = Command::new(agent)
             .arg(WORKER_COMMAND)
             // The order of the bus, in which the system shows them too.
             .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
             // NCCL would talk in the midst of the answers.
             .env_remove("NCCL_DEBUG")
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -117,6 +127,40 @@ impl Worker {
             .call::<Answer>(&Request::LibrarySum(*work), deadline)
             .ok()?;
         measured.ok().flatten()
+    }
+
+    /// Has it say which NCCL the node has; nothing where it has none, or does not say so by then.
+    #[must_use]
+    pub fn nccl_version(&mut self, deadline: Instant) -> Option<u32> {
+        let (version, _) = self.call(&Request::NcclVersion, deadline).ok()?;
+        version
+    }
+
+    /// Has it make what the GPUs of several nodes find each other by.
+    ///
+    /// Errors: in words, also where it does not by then.
+    pub fn nccl_id(&mut self, deadline: Instant) -> Result<NcclId, String> {
+        self.ask(&Request::NcclId, deadline)
+    }
+
+    /// Has it open GPUs and sum with those of other nodes.
+    ///
+    /// Errors: in words, also where it does not by then.
+    pub fn nccl_sum(&mut self, sum: &NcclSum, deadline: Instant) -> Result<NcclRate, String> {
+        self.ask(&Request::NcclSum(*sum), deadline)
+    }
+
+    /// Asks for what a process of its own does on several GPUs.
+    fn ask<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        deadline: Instant,
+    ) -> Result<T, String> {
+        match self.call::<Result<T, DeviceError>>(request, deadline) {
+            Ok((done, _)) => done.map_err(|error| error.to_string()),
+            Err(Silence::TimedOut) => Err(GIVEN_UP.to_owned()),
+            Err(Silence::Ended(why)) => Err(why),
+        }
     }
 
     fn call<T: DeserializeOwned>(
@@ -221,10 +265,7 @@ impl RemoteDevice {
                 gpu: self.gpu,
                 ..error
             }),
-            Err(Silence::TimedOut) => Err(self.fall(
-                TroubleKind::TimedOut,
-                "it did not finish in time and was given up".to_owned(),
-            )),
+            Err(Silence::TimedOut) => Err(self.fall(TroubleKind::TimedOut, GIVEN_UP.to_owned())),
             Err(Silence::Ended(why)) => Err(self.fall(TroubleKind::Driver, why)),
         }
     }

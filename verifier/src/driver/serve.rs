@@ -42,6 +42,9 @@ pub fn serve(
             }
             Request::Links(work) => Frame::of(&driver.links(&work), Vec::new())?,
             Request::LibrarySum(work) => Frame::of(&driver.library_sum(&work), Vec::new())?,
+            Request::NcclVersion => Frame::of(&driver.nccl_version(), Vec::new())?,
+            Request::NcclId => Frame::of(&driver.nccl_id(), Vec::new())?,
+            Request::NcclSum(sum) => Frame::of(&driver.nccl_sum(&sum), Vec::new())?,
             request => match &mut device {
                 Some(device) => work(device.as_mut(), &request)?,
                 None => Frame::of(&Err::<(), _>(not_open()), Vec::new())?,
@@ -64,9 +67,13 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
         Frame::of(result, Vec::new())
     }
     match request {
-        Request::Survey | Request::Open { .. } | Request::Links(_) | Request::LibrarySum(_) => {
-            plain(&Err::<(), _>(not_open()))
-        }
+        Request::Survey
+        | Request::Open { .. }
+        | Request::Links(_)
+        | Request::LibrarySum(_)
+        | Request::NcclVersion
+        | Request::NcclId
+        | Request::NcclSum(_) => plain(&Err::<(), _>(not_open())),
         Request::Multiply(inputs) => plain(&device.multiply(inputs)),
         Request::ReadProduct => with_body(device.read_product(), |entry| entry.to_le_bytes()),
         Request::Allocatable => plain(&device.allocatable_mib()),

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use market::verification::Digest;
+use market::verification::{Digest, NcclSum};
 use serde::{Deserialize, Serialize};
 
 use crate::device::Rate;
@@ -46,6 +46,9 @@ pub(super) enum Request {
     Release,
     Links(LinkWork),
     LibrarySum(LinkWork),
+    NcclVersion,
+    NcclId,
+    NcclSum(NcclSum),
 }
 
 /// What a process says in place of an answer when it must end.

@@ -41,6 +41,19 @@ pub fn rails_of(root: &Path, nics: &[String], usual: IpAddr) -> Vec<(String, IpA
     rails
 }
 
+/// The interfaces that have these addresses, by name.
+pub(super) fn interfaces_of(addresses: &[(String, IpAddr)]) -> Vec<String> {
+    let has = |(_, address): &(String, IpAddr)| addresses.iter().any(|(_, known)| known == address);
+    let mut names: Vec<String> = interfaces()
+        .into_iter()
+        .filter(has)
+        .map(|(name, _)| name)
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
 /// The addresses of the interfaces that are up, by name, those of IPv4 first; addresses of IPv6 that need a
 /// scope to be reached are none.
 fn interfaces() -> Vec<(String, IpAddr)> {
@@ -101,5 +114,7 @@ mod tests {
         let rails = rails_of(root.path(), &nics, usual);
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         assert_eq!(rails, [("mlx5_1".to_owned(), loopback)]);
+        assert_eq!(interfaces_of(&rails), ["lo"]);
+        assert!(interfaces_of(&[("host".to_owned(), Ipv4Addr::BROADCAST.into())]).is_empty());
     }
 }

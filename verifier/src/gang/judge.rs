@@ -1,5 +1,7 @@
-//! What the rounds of a gang amount to; what the pairs of nodes showed is in `pairs`.
+//! What the rounds of a gang amount to; what the pairs of nodes showed is in `pairs`, what their GPUs did
+//! by NCCL in `collective`.
 
+mod collective;
 mod fabric;
 mod pairs;
 
@@ -55,7 +57,9 @@ impl From<Finding> for Judged {
 
 /// What was found about a gang, in a fixed order.
 pub(super) fn judged(gang: &Gang) -> Vec<Judged> {
-    let mut all = vec![pairs(gang), all_reduce(gang), jitter(gang).into()];
+    let mut all = vec![pairs(gang), all_reduce(gang)];
+    all.extend(collective::collective(gang));
+    all.push(jitter(gang).into());
     all.extend(fabric::fabric(gang).map(Judged::from));
     all.extend(in_time(gang));
     all
@@ -125,12 +129,19 @@ fn must(finding: Finding) -> Finding {
     }
 }
 
-/// How long each repeat of the sum took the slowest node, microseconds; none where a node has not
+/// What the slowest link between two nodes carries; none while pairs have not been measured.
+pub(super) fn slowest_mb_per_s(gang: &Gang) -> Option<u64> {
+    let rates = links(gang)?.measured.into_iter().map(|link| link.mb_per_s);
+    rates.min()
+}
+
+/// How long each repeat of a round's sum took the slowest node, microseconds; none where a node has not
 /// done it.
-fn repeats(gang: &Gang) -> Option<Vec<u64>> {
-    let last = gang.rounds() as usize - 1;
-    let of_node = |seen| match shown(seen, last) {
-        Some(Shown::Ring { repeats_us, .. }) => Some(repeats_us.clone()),
+fn repeats(gang: &Gang, round: u32) -> Option<Vec<u64>> {
+    let of_node = |seen| match shown(seen, round as usize) {
+        Some(Shown::Ring { repeats_us, .. } | Shown::NcclSum { repeats_us, .. }) => {
+            Some(repeats_us.clone())
+        }
         _ => None,
     };
     let all: Option<Vec<Vec<u64>>> = gang.seen.iter().map(of_node).collect();
@@ -142,7 +153,7 @@ fn repeats(gang: &Gang) -> Option<Vec<u64>> {
 
 fn all_reduce(gang: &Gang) -> Judged {
     let code = FindingCode::NetworkAllReduce;
-    let last = gang.rounds() as usize - 1;
+    let last = gang.ring_round() as usize;
     let fault_of = |node: usize, note: String| Judged {
         finding: must(finding(code, Outcome::Failed, note)),
         to_blame: vec![node],
@@ -159,14 +170,14 @@ fn all_reduce(gang: &Gang) -> Judged {
                 let note = format!("{} could not sum: {why}.", name(gang, node));
                 return fault_of(node, note);
             }
-            Some(Shown::Pair { .. }) => {
+            Some(Shown::Pair { .. } | Shown::NcclId { .. } | Shown::NcclSum { .. }) => {
                 let note = format!("{} answered another question.", name(gang, node));
                 return fault_of(node, note);
             }
             _ => {}
         }
     }
-    let Some(mut repeats) = repeats(gang) else {
+    let Some(mut repeats) = repeats(gang, gang.ring_round()) else {
         return undone(code).into();
     };
     repeats.sort_unstable();
@@ -215,7 +226,7 @@ fn all_reduce(gang: &Gang) -> Judged {
 /// Tried out: how much the times of one repeat differ is to be settled on real networks first.
 fn jitter(gang: &Gang) -> Finding {
     let code = FindingCode::NetworkJitter;
-    let Some(mut repeats) = repeats(gang) else {
+    let Some(mut repeats) = repeats(gang, gang.ring_round()) else {
         return Finding {
             weight: Weight::Shadow,
             ..undone(code)

@@ -193,6 +193,9 @@ impl Listener {
                 };
                 self.ring(round, next, *rails as usize, sum, deadline)
             }
+            Measure::NcclId | Measure::NcclSum(_) => {
+                Err(io::Error::other("NCCL makes its own connections"))
+            }
         };
         shown.unwrap_or_else(|error| Shown::Failed {
             why: shortened(&error.to_string()),

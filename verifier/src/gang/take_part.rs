@@ -3,15 +3,21 @@
 use std::io;
 use std::net::IpAddr;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use market::attestation::Verdict;
-use market::verification::{AgentKey, GATHERS, GOES_ON, GangAnswer, GangCall, RoundDone};
+use market::verification::{
+    AgentKey, GATHERS, GOES_ON, GangAnswer, GangCall, Measure, Round, RoundDone, Shown,
+};
 
+use super::addresses::interfaces_of;
 use super::links::Listener;
+use crate::device::{Surroundings, shortened};
 
 /// The longest pause that a broker may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long the library for sums over several nodes may take to say which it is.
+const LOADING: Duration = Duration::from_secs(30);
 
 /// Why a node could not take part to the end.
 #[derive(Debug, thiserror::Error)]
@@ -57,13 +63,15 @@ pub struct Ways {
 
 /// Measures with the other nodes until the broker has judged the gang.
 ///
-/// `patience` is how long it waits for the others between two rounds; for nodes of other orders it waits
-/// for as long as the broker says, and `tell`s when it begins to and when it goes on.
+/// `gpus` are the node's, for sums over those of all nodes; `patience` is how long it waits for the others
+/// between two rounds; for nodes of other orders it waits for as long as the broker says, and `tell`s when
+/// it begins to and when it goes on.
 /// Errors: [`GangError`]; a verdict other than pass is none, nor is a round that failed.
 pub fn take_part(
     line: &mut dyn GangLine,
     agent_key: &AgentKey,
     ways: &Ways,
+    mut gpus: Option<&mut dyn Surroundings>,
     patience: Duration,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Verdict, GangError> {
@@ -72,6 +80,10 @@ pub fn take_part(
     let mut call = GangCall {
         agent_key: agent_key.clone(),
         rails: listener.rails().to_vec(),
+        nccl: gpus.as_deref_mut().and_then(|gpus| {
+            let over = interfaces_of(&ways.addresses);
+            gpus.nccl_part(&over, Instant::now() + LOADING)
+        }),
         done: None,
     };
     let mut waited = Duration::ZERO;
@@ -101,9 +113,29 @@ pub fn take_part(
                 waited = Duration::ZERO;
                 call.done = Some(RoundDone {
                     round: round.number,
-                    shown: listener.measure(&round),
+                    shown: match gpus.as_deref_mut() {
+                        Some(gpus) => measure(&listener, gpus, &round),
+                        None => listener.measure(&round),
+                    },
                 });
             }
         }
     }
+}
+
+fn measure(listener: &Listener, gpus: &mut dyn Surroundings, round: &Round) -> Shown {
+    let deadline = Instant::now() + Duration::from_millis(round.within_ms);
+    let shown = match &round.measure {
+        Measure::NcclId => gpus.nccl_id(deadline).map(|id| Shown::NcclId { id }),
+        Measure::NcclSum(sum) => gpus.nccl_sum(sum, deadline).map(|rate| Shown::NcclSum {
+            algorithm: rate.algorithm,
+            gpus: sum.gpus,
+            repeats_us: rate.repeats_us,
+            wrong_words: rate.wrong_words,
+        }),
+        Measure::Pair { .. } | Measure::Ring { .. } => return listener.measure(round),
+    };
+    shown.unwrap_or_else(|why| Shown::Failed {
+        why: shortened(&why),
+    })
 }

@@ -138,6 +138,7 @@ pub(crate) fn condemned(findings: &[Finding]) -> Vec<FindingCode> {
                 | C::NetworkPorts
                 | C::NetworkPairs
                 | C::NetworkAllReduce
+                | C::NetworkCollective
         );
         let about_software = matches!(
             code,

@@ -10,7 +10,10 @@ use std::sync::{Arc, Mutex};
 use fake_driver::script::VARIABLE;
 use market::attestation::{Finding, FindingCode, Outcome, Verdict, Weight};
 use market::fabric::Internode;
-use market::verification::{GangAnswer, GangCall, GangWork, Level, Measure, Rail, Shown, Step};
+use market::verification::{
+    CollectiveAlgorithm, GangAnswer, GangCall, GangWork, Level, Measure, NcclId, NcclPart, Rail,
+    Shown, Step,
+};
 use serde_json::Value;
 use verifier::gang::{CallRefused, Gang, Member};
 use verifier::jws::Signer;
@@ -23,23 +26,23 @@ use crate::stage::*;
 
 const NODES: usize = 4;
 
-fn host(node: usize) -> String {
+pub fn host(node: usize) -> String {
     format!("10.0.0.{}", node + 1)
 }
 
-/// A broker of four nodes: each alone first, then all together.
+/// A broker of some nodes: each alone first, then all together.
 struct Broker {
     alone: BTreeMap<String, LocalBroker>,
     members: BTreeMap<String, Member>,
     gang: Option<Gang>,
+    nodes: usize,
     /// Between which nodes the link is slow.
     slow: Option<(u32, u32)>,
-    /// How many connections carry a copy.
-    connections: u32,
+    work: GangWork,
 }
 
 /// Little enough that a slow link is done in a second or two.
-fn work(pair_connections: u32) -> GangWork {
+pub fn work(pair_connections: u32) -> GangWork {
     GangWork {
         pair_connections,
         pair_bytes: 64 << 10,
@@ -47,6 +50,9 @@ fn work(pair_connections: u32) -> GangWork {
         ring_bytes: 64 << 10,
         ring_repeats: 5,
         round_ms: 60_000,
+        nccl_bytes: 256 << 10,
+        nccl_warm_ups: 1,
+        nccl_repeats: 3,
     }
 }
 
@@ -78,10 +84,13 @@ impl Broker {
     fn gang(&mut self, request: &Request) -> Response {
         let call: GangCall = serde_json::from_str(&request.body).expect("a call");
         let passed = |alone: &LocalBroker| alone.attestation().is_some();
-        if self.gang.is_none() && self.members.len() == NODES && self.alone.values().all(passed) {
+        if self.gang.is_none()
+            && self.members.len() == self.nodes
+            && self.alone.values().all(passed)
+        {
             let members = self.members.values().cloned().collect();
             let gang = Gang::try_new(members, Mode::Simulation, [5; 32]);
-            self.gang = gang.map(|gang| gang.with_work(work(self.connections)));
+            self.gang = gang.map(|gang| gang.with_work(self.work));
         }
         let mut answer = match &mut self.gang {
             Some(gang) => gang.on_call(&call).expect("an answer"),
@@ -149,14 +158,28 @@ fn agent_of(node: usize, machine: &Machine, url: &str) -> Child {
         .expect("started")
 }
 
+/// How an agent ended: its exit status and what it said.
+pub type Ended = (Option<i32>, String);
+
 /// Lets four agents be measured together; gives what was found and how each agent ended.
-fn measured(slow: Option<(u32, u32)>, connections: u32) -> (Gang, Vec<(Option<i32>, String)>) {
+fn measured(slow: Option<(u32, u32)>, connections: u32) -> (Gang, Vec<Ended>) {
+    let machines: Vec<Machine> = (0..NODES).map(|_| Machine::new(&broken(|_| {}))).collect();
+    measured_on(&machines, slow, work(connections))
+}
+
+/// Lets the agents of these machines be measured together.
+pub fn measured_on(
+    machines: &[Machine],
+    slow: Option<(u32, u32)>,
+    work: GangWork,
+) -> (Gang, Vec<Ended>) {
     let broker = Arc::new(Mutex::new(Broker {
         alone: BTreeMap::new(),
         members: BTreeMap::new(),
         gang: None,
+        nodes: machines.len(),
         slow,
-        connections,
+        work,
     }));
     let listening = Arc::clone(&broker);
     let (url, _) = serve(usize::MAX, move |request| {
@@ -166,7 +189,6 @@ fn measured(slow: Option<(u32, u32)>, connections: u32) -> (Gang, Vec<(Option<i3
             false => broker.step(&request),
         }
     });
-    let machines: Vec<Machine> = (0..NODES).map(|_| Machine::new(&broken(|_| {}))).collect();
     let agents: Vec<Child> = machines
         .iter()
         .enumerate()
@@ -185,7 +207,7 @@ fn measured(slow: Option<(u32, u32)>, connections: u32) -> (Gang, Vec<(Option<i3
     (gang.expect("a gang"), ended)
 }
 
-fn found(gang: &Gang, code: FindingCode) -> Finding {
+pub fn found(gang: &Gang, code: FindingCode) -> Finding {
     let mut findings = gang.findings().into_iter();
     findings
         .find(|found| found.code == code)
@@ -233,13 +255,13 @@ fn a_gang_of_four_nodes_that_are_alike_passes() {
 }
 
 /// Nodes that are played by this test, without a socket.
-struct Played {
-    gang: Gang,
-    calls: Vec<GangCall>,
+pub struct Played {
+    pub gang: Gang,
+    pub calls: Vec<GangCall>,
 }
 
 impl Played {
-    fn new(nodes: u8) -> Self {
+    pub fn new(nodes: u8) -> Self {
         let member = |node: u8| Member {
             host: host(node.into()),
             agent_key: Signer::from_seed(&[node; 32])
@@ -254,6 +276,7 @@ impl Played {
                 name: "mlx5_0".to_owned(),
                 address: "10.0.0.9:40000".to_owned(),
             }],
+            nccl: None,
             done: None,
         };
         Self {
@@ -262,8 +285,17 @@ impl Played {
         }
     }
 
+    /// The same, whose nodes have NCCL and so many GPUs each.
+    pub fn with_nccl(mut self, gpus: u32) -> Self {
+        for call in &mut self.calls {
+            let version = 22_809;
+            call.nccl = Some(NcclPart { version, gpus });
+        }
+        self
+    }
+
     /// Leads all nodes to the end; `show` says what a node shows of a round.
-    fn play(&mut self, show: impl Fn(u32, &Measure) -> Shown) -> Verdict {
+    pub fn play(&mut self, show: impl Fn(u32, &Measure) -> Shown) -> Verdict {
         for _ in 0..200 {
             for node in 0..self.calls.len() {
                 match self.gang.on_call(&self.calls[node]).expect("an answer") {
@@ -282,7 +314,7 @@ impl Played {
     }
 }
 
-fn well(measure: &Measure) -> Shown {
+pub fn well(measure: &Measure) -> Shown {
     match measure {
         Measure::Pair { .. } => Shown::Pair {
             sent_mb_per_s: vec![10_000],
@@ -290,6 +322,15 @@ fn well(measure: &Measure) -> Shown {
         },
         Measure::Ring { repeats, .. } => Shown::Ring {
             repeats_us: vec![20_000; *repeats as usize],
+            wrong_words: 0,
+        },
+        Measure::NcclId => Shown::NcclId {
+            id: NcclId([7; 128]),
+        },
+        Measure::NcclSum(sum) => Shown::NcclSum {
+            algorithm: CollectiveAlgorithm::NcclDefault,
+            gpus: sum.gpus,
+            repeats_us: vec![20_000; sum.repeats as usize],
             wrong_words: 0,
         },
     }
@@ -377,7 +418,7 @@ fn strangers_and_addresses_of_nobody_are_refused() {
     }
 }
 
-fn of_node(gang: &Gang, node: usize, code: FindingCode) -> Outcome {
+pub fn of_node(gang: &Gang, node: usize, code: FindingCode) -> Outcome {
     let findings = gang.findings_of(node);
     let found = findings.iter().find(|found| found.code == code);
     found.expect("the finding").outcome
@@ -613,7 +654,7 @@ fn a_sum_that_now_and_then_takes_far_longer_is_told_and_decides_nothing() {
 #[test]
 fn every_check_of_a_gang_fires_on_its_own_evidence_and_is_met_by_a_good_one() {
     type Show = fn(&Measure) -> Shown;
-    let fires: [(FindingCode, Show); 3] = [
+    let fires: [(FindingCode, Show); 4] = [
         (FindingCode::NetworkPairs, |measure| match measure {
             Measure::Pair { sibling, .. } if sibling.node == 2 => Shown::Pair {
                 sent_mb_per_s: vec![900],
@@ -623,6 +664,15 @@ fn every_check_of_a_gang_fires_on_its_own_evidence_and_is_met_by_a_good_one() {
         }),
         (FindingCode::NetworkAllReduce, |measure| match measure {
             Measure::Ring { .. } => Shown::Ring {
+                repeats_us: vec![20_000; 20],
+                wrong_words: 1,
+            },
+            measure => well(measure),
+        }),
+        (FindingCode::NetworkCollective, |measure| match measure {
+            Measure::NcclSum(sum) => Shown::NcclSum {
+                algorithm: CollectiveAlgorithm::NcclDefault,
+                gpus: sum.gpus,
                 repeats_us: vec![20_000; 20],
                 wrong_words: 1,
             },
@@ -653,7 +703,7 @@ fn every_check_of_a_gang_fires_on_its_own_evidence_and_is_met_by_a_good_one() {
     let codes = fires.iter().map(|(code, _)| *code);
     assert_eq!(codes.chain(by_what_was_sold).collect::<Vec<_>>(), of_gangs);
     let unmet = |show: Show| {
-        let mut played = Played::new(4);
+        let mut played = Played::new(4).with_nccl(8);
         played.play(|_, measure| show(measure));
         let findings = played.gang.findings().into_iter();
         let unmet = findings.filter(|found| found.outcome != Outcome::Met);

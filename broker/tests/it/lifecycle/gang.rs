@@ -234,6 +234,7 @@ async fn a_node_that_never_comes_ends_the_measuring_as_timed_out_on_whichever_re
                 name: "host".to_owned(),
                 address: "127.0.0.1:40000".to_owned(),
             }],
+            nccl: None,
             done: None,
         };
         let call =

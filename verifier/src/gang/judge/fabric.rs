@@ -3,7 +3,7 @@
 use market::attestation::{Finding, FindingCode, Outcome, Weight};
 
 use super::pairs::{Links, is_on_fabric, links};
-use super::{name, undone};
+use super::{collective, name, undone};
 use crate::gang::Gang;
 use crate::rules::finding;
 
@@ -31,9 +31,13 @@ pub(super) fn fabric(gang: &Gang) -> Option<Finding> {
             let without = ends
                 .into_iter()
                 .find(|node| super::pairs::adapter(gang, *node, link.rail).is_none());
+            let by_nccl = match collective::is_summed(gang) {
+                true => ", and by what way NCCL went is not shown",
+                false => "",
+            };
             let note = format!(
                 "The adapters of {} to the fabric that was sold have no address: what was measured of it \
-                 is the hosts' usual network.",
+                 by TCP is the hosts' usual network{by_nccl}.",
                 name(gang, without.unwrap_or(link.from))
             );
             finding(code, Outcome::NotRun, note)

@@ -59,7 +59,7 @@ pub(super) struct Links {
 /// Every link; none while a pair has not been measured.
 pub(super) fn links(gang: &Gang) -> Option<Links> {
     let mut links = Links::default();
-    for round in 0..gang.rounds() - 1 {
+    for round in 0..gang.ring_round() {
         for (a, b) in pairs_of_round(gang.members.len(), round) {
             let both = [a, b].map(|node| shown(&gang.seen[node], round as usize));
             let [Some(of_a), Some(of_b)] = both else {

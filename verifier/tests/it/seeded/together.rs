@@ -71,6 +71,7 @@ impl Together {
             .map(|member| GangCall {
                 agent_key: member.agent_key.clone(),
                 rails: (0..node.kind.gpus as usize).map(rail).collect(),
+                nccl: None,
                 done: None,
             })
             .collect();
@@ -116,6 +117,7 @@ impl Together {
                 repeats_us: vec![bytes / 1_000; *repeats as usize],
                 wrong_words: 0,
             },
+            Measure::NcclId | Measure::NcclSum(_) => unreachable!("no node said that it has NCCL"),
         }
     }
 }

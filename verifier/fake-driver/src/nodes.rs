@@ -1,0 +1,116 @@
+//! How the processes of several nodes sum up together: all come to the one that made the id, on loopback,
+//! which adds what they bring and gives each the sum, at the rate of the slowest.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+/// By what they find each other: the port at which the one listens, and nothing else.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Id([u8; 128]);
+
+/// Listens for the others until as many GPUs have come as the first that comes says.
+pub fn open() -> io::Result<Id> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let mut id = Id([0; 128]);
+    id.0[..2].copy_from_slice(&listener.local_addr()?.port().to_le_bytes());
+    // It ends with the process, or when one of the others goes.
+    std::thread::spawn(move || lead(&listener));
+    Ok(id)
+}
+
+fn lead(listener: &TcpListener) -> io::Result<()> {
+    let mut nodes = Vec::new();
+    let mut came = 0;
+    loop {
+        let (mut stream, _) = listener.accept()?;
+        let (ranks, here) = (read_number(&mut stream)?, read_number(&mut stream)?);
+        nodes.push(stream);
+        came += here;
+        if came >= ranks {
+            break;
+        }
+    }
+    for node in &mut nodes {
+        node.write_all(&came.to_le_bytes())?;
+    }
+    loop {
+        let mut rate = f64::INFINITY;
+        let mut sums: Vec<u32> = Vec::new();
+        for node in &mut nodes {
+            let (its_rate, words) = read_words(node)?;
+            rate = rate.min(its_rate);
+            sums.resize(words.len(), 0);
+            for (sum, word) in sums.iter_mut().zip(words) {
+                *sum = sum.wrapping_add(word);
+            }
+        }
+        for node in &mut nodes {
+            write_words(node, rate, &sums)?;
+        }
+    }
+}
+
+/// The processes of other nodes, through the one that leads them.
+pub struct Others {
+    ranks: u32,
+    leader: TcpStream,
+}
+
+impl Others {
+    /// Joins with so many GPUs of all, and waits until they are all there.
+    pub fn join(id: &Id, ranks: u32, here: u32) -> io::Result<Self> {
+        let port = u16::from_le_bytes([id.0[0], id.0[1]]);
+        let mut leader = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        leader.set_nodelay(true)?;
+        leader.write_all(&[ranks.to_le_bytes(), here.to_le_bytes()].concat())?;
+        match read_number(&mut leader)? == ranks {
+            true => Ok(Self { ranks, leader }),
+            false => Err(io::Error::other("they are not as many as was said")),
+        }
+    }
+
+    /// How many GPUs all have.
+    pub fn ranks(&self) -> u64 {
+        self.ranks.into()
+    }
+
+    /// Sums with the others, and gives the rate of the slowest.
+    pub fn sum(&mut self, words: &mut [u32], rate: f64) -> io::Result<f64> {
+        write_words(&mut self.leader, rate, words)?;
+        let (rate, sums) = read_words(&mut self.leader)?;
+        if sums.len() != words.len() {
+            return Err(io::Error::other("the others sum more or less"));
+        }
+        words.copy_from_slice(&sums);
+        Ok(rate)
+    }
+}
+
+fn read_number(from: &mut TcpStream) -> io::Result<u32> {
+    let mut number = [0; 4];
+    from.read_exact(&mut number)?;
+    Ok(u32::from_le_bytes(number))
+}
+
+fn write_words(to: &mut TcpStream, rate: f64, words: &[u32]) -> io::Result<()> {
+    // Tests sum no more.
+    let count = words.len() as u32;
+    let mut bytes = [&rate.to_le_bytes()[..], &count.to_le_bytes()].concat();
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    to.write_all(&bytes)
+}
+
+fn read_words(from: &mut TcpStream) -> io::Result<(f64, Vec<u32>)> {
+    let mut rate = [0; 8];
+    from.read_exact(&mut rate)?;
+    let count = read_number(from)?;
+    let mut bytes = vec![0; count as usize * 4];
+    from.read_exact(&mut bytes)?;
+    let words = bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|word| u32::from_le_bytes(*word));
+    Ok((f64::from_le_bytes(rate), words.collect()))
+}
