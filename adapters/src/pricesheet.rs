@@ -16,12 +16,14 @@
 
 mod date;
 mod dialect;
+mod fabric;
 mod facts;
 mod number;
 mod offer_rows;
 mod row;
 mod skypilot;
 mod two_prices;
+mod word;
 
 use std::collections::HashMap;
 use std::fs::File;

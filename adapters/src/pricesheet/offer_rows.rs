@@ -7,8 +7,6 @@
 //! through Russia, Turkey and Egypt where they like.
 
 use market::catalog::SkipReason;
-use market::fabric::Internode;
-use market::ids::ProviderId;
 use market::offer::{Availability, MAX_NODES, Tenancy, Terms};
 use market::place::Country;
 use rust_decimal::Decimal;
@@ -16,10 +14,12 @@ use rust_decimal::prelude::ToPrimitive;
 
 use super::date::date;
 use super::dialect::{Dialect, Fields};
+use super::fabric::internode;
 use super::facts;
 use super::number::{number, whole};
 use super::row::Row;
-use crate::gate::{Rejection, shown};
+use super::word::word;
+use crate::gate::Rejection;
 
 pub(super) const DIALECT: Dialect = Dialect {
     columns: &[
@@ -58,17 +58,6 @@ const KINDS: [(&str, Tenancy); 3] = [
     ("vm", Tenancy::Vm),
     ("bare_metal", Tenancy::BareMetal),
     ("container", Tenancy::Container),
-];
-
-/// The words of `fabric`.
-const FABRICS: [(&str, Internode); 7] = [
-    ("none", Internode::None),
-    ("roce200", Internode::Roce200),
-    ("roce400", Internode::Roce400),
-    ("ib_hdr200", Internode::InfinibandHdr200),
-    ("ib_ndr400", Internode::InfinibandNdr400),
-    ("ib_xdr800", Internode::InfinibandXdr800),
-    ("proprietary", Internode::Proprietary),
 ];
 
 /// The words of `spot`.
@@ -119,11 +108,6 @@ fn terms(fields: &Fields<'_>) -> Result<Terms, Rejection> {
     })
 }
 
-fn internode(fields: &Fields<'_>, seller: &ProviderId, sku: &str) -> Result<Internode, Rejection> {
-    let said = word("fabric", fields, &FABRICS)?;
-    Ok(said.unwrap_or_else(|| facts::internode(seller.as_str(), sku)))
-}
-
 fn country(code: &str) -> Result<Option<Country>, Rejection> {
     if code.is_empty() {
         return Ok(None);
@@ -142,29 +126,6 @@ fn availability(text: &str) -> Result<Availability, Rejection> {
         )),
         Some(nodes) => Ok(Availability::exactly(nodes)),
     }
-}
-
-/// Reads one of the words that a column may hold, in any case; blank is none.
-fn word<T: Copy>(
-    column: &'static str,
-    fields: &Fields<'_>,
-    words: &[(&str, T)],
-) -> Result<Option<T>, Rejection> {
-    let text = fields.text(column);
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let found = words
-        .iter()
-        .find(|(word, _)| word.eq_ignore_ascii_case(text));
-    found.map(|(_, meaning)| Some(*meaning)).ok_or_else(|| {
-        let known: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-        unreadable(format!(
-            "`{column}` is `{}`, not one of {}",
-            shown(text),
-            known.join(", ")
-        ))
-    })
 }
 
 fn unreadable(why: impl Into<String>) -> Rejection {

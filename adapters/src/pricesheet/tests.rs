@@ -1,4 +1,5 @@
 use chrono::TimeDelta;
+use market::fabric::Internode;
 use proptest::prelude::*;
 
 use super::*;
@@ -296,12 +297,15 @@ fn a_file_is_as_old_as_its_time_of_modification() {
 #[test]
 fn the_bundled_sheet_is_as_old_as_its_source_can_be() {
     let now = DateTime::from_timestamp(1_800_000_000, 0).expect("a time");
-    for offer in read_price_sheets(&[bundled()], now).offers {
-        let dated = offer.observed_at.to_rfc3339();
-        assert_eq!(dated, "2026-01-01T00:00:00+00:00", "{}", offer.sku);
-    }
     let source = include_str!("../../data/SOURCE.md");
-    assert!(source.contains("2026-01-01"), "the date and its reason");
+    for offer in read_price_sheets(&[bundled()], now).offers {
+        let dated = offer.observed_at.format("%Y-%m-%d").to_string();
+        let said = format!("| `{}` |", offer.provider);
+        let row = source.lines().find(|line| line.starts_with(&said));
+        let row = row.expect("the source of each seller");
+        assert!(row.ends_with(&format!("| {dated} |")), "{dated}: {row}");
+        assert!(offer.observed_at < now, "{}", offer.sku);
+    }
 }
 
 #[test]
@@ -312,10 +316,61 @@ fn the_bundled_sheet_is_read_to_its_last_row() {
         "{:?}",
         read.skipped
     );
-    assert!(
-        read.offers
-            .iter()
-            .all(|offer| offer.gpu.known().is_some() && offer.place.country.is_some())
+    for offer in &read.offers {
+        assert!(offer.gpu.known().is_some(), "{}", offer.sku);
+        // Voltage Park names its place by an id alone.
+        let is_placed = offer.place.country.is_some();
+        assert_eq!(is_placed, offer.provider.as_str() != "voltagepark");
+    }
+}
+
+#[test]
+fn the_bundled_sheet_sells_nodes_joined_by_infiniband_and_by_ethernet() {
+    let read = read_price_sheets(&[bundled()], DateTime::UNIX_EPOCH);
+    let joined = |internode| {
+        let found = read.offers.iter().filter(|o| o.internode == internode);
+        let found = found.map(|o| (o.provider.as_str(), o.gpu.to_string()));
+        found.collect::<std::collections::BTreeSet<_>>()
+    };
+    let is = |seller, gpu: &str| (seller, gpu.to_owned());
+    assert_eq!(
+        joined(Internode::InfinibandNdr400),
+        [
+            is("azure", "H100-SXM"),
+            is("azure", "H200-SXM"),
+            is("voltagepark", "H100-SXM")
+        ]
+        .into()
+    );
+    assert_eq!(
+        joined(Internode::Ethernet),
+        [is("voltagepark", "H100-SXM")].into()
+    );
+}
+
+#[test]
+fn what_joins_the_nodes_is_what_the_row_says_or_else_what_its_seller_publishes() {
+    let row = "azure,Standard_ND96isr_H100_v5,H100,8,96,1900,,98.32,,eastus,";
+    let joined_by = |words: &[&str]| {
+        let rows: Vec<_> = words.iter().map(|word| format!("{row},{word}")).collect();
+        read(format!("{HEADER},fabric\n{}\n", rows.join("\n")))
+    };
+    for (word, internode) in [
+        ("", Internode::InfinibandNdr400),
+        ("none", Internode::None),
+        ("Ethernet", Internode::Ethernet),
+        ("roce400", Internode::Roce400),
+        ("ib_xdr800", Internode::InfinibandXdr800),
+    ] {
+        assert_eq!(joined_by(&[word]).offers[0].internode, internode, "{word}");
+    }
+    let refused = joined_by(&["none", "infiniband"]);
+    assert_eq!(reasons(&refused), [(SkipReason::Unreadable, 1)]);
+    assert_eq!(refused.skipped[0].row, Some(2));
+    assert_eq!(
+        refused.skipped[0].why,
+        "`fabric` is `infiniband`, not one of none, ethernet, roce200, roce400, ib_hdr200, ib_ndr400, \
+         ib_xdr800, proprietary"
     );
 }
 

@@ -7,6 +7,7 @@ use rust_decimal::Decimal;
 
 use super::date::date;
 use super::dialect::{Dialect, Fields};
+use super::fabric::internode;
 use super::facts;
 use super::number::{number, whole};
 use super::row::{Row, of_one_gpu};
@@ -26,7 +27,7 @@ pub(super) const DIALECT: Dialect = Dialect {
         "region",
         "zone",
     ],
-    optional: &["as_of"],
+    optional: &["as_of", "fabric"],
     spellings: &[],
     takes_more: false,
     sku: "instance_type",
@@ -49,7 +50,7 @@ fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
     let memory = of_one_gpu(&seller, read("gpu_memory_mib")?, gpu_count);
     Ok(Row {
         tenancy: facts::tenancy(seller.as_str()),
-        internode: facts::internode(seller.as_str(), sku),
+        internode: internode(fields, &seller, sku)?,
         seller,
         sku,
         gpu_name: fields.text("gpu_name"),

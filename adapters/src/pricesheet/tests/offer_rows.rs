@@ -62,6 +62,7 @@ fn the_words_for_machines_and_fabrics_are_ours_in_the_end() {
     }
     for (word, internode) in [
         ("none", Internode::None),
+        ("ethernet", Internode::Ethernet),
         ("roce200", Internode::Roce200),
         ("roce400", Internode::Roce400),
         ("ib_hdr200", Internode::InfinibandHdr200),

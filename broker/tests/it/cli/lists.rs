@@ -88,9 +88,48 @@ fn the_list_that_comes_with_the_sources_is_as_old_as_it_says_whenever_it_was_che
         .broker_reading(&h100(8).to_string(), args)
         .json(0);
     let first = &found["candidates"][0];
-    assert_eq!(first["observed_at"], "2026-01-01T00:00:00Z");
+    assert_eq!(first["observed_at"], "2026-08-25T00:00:00Z");
     let reasons = first["reasons"].to_string();
-    assert!(reasons.contains("Listed on 2026-01-01"), "{reasons}");
+    assert!(reasons.contains("Listed on 2026-08-25"), "{reasons}");
+}
+
+/// Those whose nodes must be joined, and by what the first candidate's are.
+const JOINED: [(&str, &str); 5] = [
+    ("llama-70b-256-gpus", "infiniband_ndr400"),
+    ("llama-405b", "infiniband_ndr400"),
+    ("lora-over-ethernet", "ethernet"),
+    ("mixtral-moe", "infiniband_ndr400"),
+    ("hybrid", "infiniband_ndr400"),
+];
+
+#[test]
+fn every_example_finds_a_plan_in_the_list_that_comes_with_the_sources() {
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let readme = std::fs::read_to_string(format!("{repository}/docs/demands/README.md"));
+    let readme = readme.expect("the readme of the demands");
+    let place = Place::new();
+    let mut tried = 0;
+    for line in readme.lines() {
+        let Some(args) = line.strip_prefix("broker match ") else {
+            continue;
+        };
+        let path = |word: &str| match word.contains('/') {
+            true => format!("{repository}/{word}"),
+            false => word.to_owned(),
+        };
+        let args: Vec<_> = args.split(' ').map(path).collect();
+        let given = ["match", "--json", "--top", "1"].map(str::to_owned);
+        let found = place.broker(given.iter().chain(&args)).json(0);
+        let first = &found["candidates"][0];
+        for (name, fabric) in JOINED {
+            if line.contains(&format!("/{name}.json")) {
+                assert_eq!(first["internode"], fabric, "{line}");
+                assert!(first["nodes"].as_u64() > Some(1), "{line}");
+            }
+        }
+        tried += 1;
+    }
+    assert_eq!(tried, 12);
 }
 
 #[test]
