@@ -406,3 +406,21 @@ async fn what_the_configuration_connects_is_changed_there() {
     assert_eq!(caller.get(path).await.expect(200), shown);
     service.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_orders_ended_is_an_administrators_to_see_and_what_it_says_of_the_next_everyones() {
+    let service = Service::start().await;
+    let path = "/v1/providers/lambda";
+    let member = service.key("acme", Role::Member).await;
+    let shown = service.with(&member).get(path).await.expect(200);
+    assert_eq!(
+        (&shown["reliability"], &shown["acceptance"]),
+        (&json!("unproven"), &Value::Null)
+    );
+    let admin = service.key("operators", Role::Admin).await;
+    let shown = service.with(&admin).get(path).await.expect(200);
+    assert_eq!(shown["reliability"], "unproven");
+    let ended = shown["acceptance"].as_object().expect("each end");
+    assert!(ended.len() > 5 && ended.values().all(|orders| orders == 0));
+    service.stop().await;
+}

@@ -340,6 +340,7 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
         let attempts = vec![
             attempt(LeaseEvent::Refused, 10),
             attempt(LeaseEvent::Accepted, 20),
+            attempt(LeaseEvent::BootFailed, 25),
             attempt(LeaseEvent::BootFailed, 30),
         ];
         let recorded = async |change: Change, now| {
@@ -384,7 +385,7 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
         // What was accepted is no end yet.
         let both = AcceptanceRecord {
             refused: 1,
-            boot_failed: 1,
+            boot_failed: 2,
             ..AcceptanceRecord::default()
         };
         assert_eq!(ended(10).await, Some(both));
@@ -402,7 +403,7 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
         recorded(change, 33).await;
         assert_eq!(failures(0).await, None);
         let in_use = AcceptanceRecord {
-            fell_in_use: 2,
+            fell_in_use: 3,
             ..AcceptanceRecord::default()
         };
         assert_eq!(ended(0).await, Some(in_use));

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use broker::cooling::CoolingDown;
+use broker::ingest;
 use broker::plan::{self, PlanRecord};
 use broker::quote::{self, QuoteError};
 use broker::reserve::{self, Particulars, ReserveError};
 use market::identity::Reach;
-use market::ids::{OfferId, ReservationId};
+use market::ids::{OfferId, ProviderId, ReservationId};
 use market::lease::LeaseState;
 use market::reservation::{CloseReason, ReservationState};
 use matcher::{OfferOutcome, ReasonCode};
@@ -135,6 +136,39 @@ async fn an_offer_that_failed_three_times_rests_for_everyone_until_it_has_cooled
         scene.turn(COOL_DOWN_SECONDS).await;
         let rested = plan(&scene).await;
         assert!(rank_of(&rested, offer).is_some(), "{:?}", rested.plan);
+        scene.close().await;
+    })
+    .await;
+}
+
+/// Five minutes, for which what was counted is good, and a second.
+const COUNTED_ANEW_SECONDS: i64 = 301;
+const DAY_SECONDS: i64 = 86_400;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plans_know_within_minutes_how_orders_ended_and_forget_it_after_thirty_days() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        let provider = ProviderId::parse(Provider::Lambda.as_str()).expect("a provider");
+        let failed_there = async || {
+            let refreshed = ingest::refresh_snapshot(scene.broker()).await;
+            refreshed.expect("the database answers");
+            let snapshot = scene.broker().snapshot();
+            let view = snapshot.provider(&provider).expect("it is known");
+            view.acceptance.boot_failed
+        };
+        assert_eq!(failed_there().await, 0);
+        let failed = fail(&scene, 1).await;
+        cancel(&scene, failed).await;
+        scene.pass_seconds(COUNTED_ANEW_SECONDS);
+        assert_eq!(failed_there().await, 1);
+        scene.pass_seconds(29 * DAY_SECONDS);
+        assert_eq!(failed_there().await, 1);
+        scene.pass_seconds(2 * DAY_SECONDS);
+        assert_eq!(failed_there().await, 0);
+        // What was counted before the clock was set back is of the future.
+        scene.pass_seconds(-5 * DAY_SECONDS);
+        assert_eq!(failed_there().await, 1);
         scene.close().await;
     })
     .await;

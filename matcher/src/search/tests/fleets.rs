@@ -3,6 +3,8 @@
 use market::offer::Availability;
 use market::place::{Country, Place};
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::samples::{offer, provider, usd};
 
@@ -403,4 +405,43 @@ fn only_what_saves_is_an_alternative_and_says_what_a_million_tokens_cost_before_
     assert_eq!(told.asked_usd_per_million_tokens, before);
     assert_eq!(told.usd_per_million_tokens, after);
     assert!(after < before);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Of one machine every node carries the same, so the cheapest fleet is that of the cheapest nodes: as
+    /// many offers as a market has of it, of which most are of no use.
+    #[test]
+    fn of_one_machine_the_cheapest_nodes_are_taken_whoever_sells_them(
+        offers in prop::collection::vec((100_u32..400, 0_u32..7, 0_usize..3), 1..80),
+        rate in 50_u32..4_000,
+    ) {
+        let sold = offers.iter().enumerate().map(|(at, (cents, stock, seller))| {
+            let price = format!("{}.{:02}", cents / 100, cents % 100);
+            let one = few(offer("one", "H100-SXM", 1, &price), *stock);
+            Offer {
+                offer_id: OfferId::of_identity(&[&at.to_string()]),
+                ..of(["a", "b", "c"][*seller], one)
+            }
+        });
+        let busy = chat(json!({"requests_per_second": rate}));
+        let plenty = plan_of(vec![offer("one", "H100-SXM", 1, "1.00")], &busy);
+        let needed = plenty.candidates[0].nodes() as usize;
+        let mut nodes: Vec<u32> = offers.iter().flat_map(|(cents, stock, _)| vec![*cents; *stock as usize]).collect();
+        nodes.sort_unstable();
+        let cheapest: Option<u32> = nodes.get(..needed).map(|taken| taken.iter().sum());
+        let plan = plan_of(sold.collect(), &busy);
+        let found = plan.candidates.first().map(|first| first.cost_per_hour.units());
+        prop_assert_eq!(found, cheapest.map(|cents| i64::from(cents) * 1_000_000));
+    }
+}
+
+/// The plan in which the cost alone decides.
+fn plan_of(offers: Vec<Offer>, demand: &Demand) -> Plan {
+    let options = SearchOptions {
+        ties: false,
+        ..SearchOptions::default()
+    };
+    search(&snapshot(offers), demand, &Held::new(), now(), &options).expect("a plan")
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use chrono::TimeDelta;
 use proptest::prelude::*;
 
-use super::twin::{any_market, any_shared};
+use super::twin::{any_market, any_shared, mostly};
+use super::waits::close_to;
 use super::*;
+use crate::samples::offer;
 use crate::snapshot::OfferRef;
 
 /// The same market without what rests.
@@ -59,23 +61,54 @@ fn any_demand(kind: usize, shared: &Value) -> Demand {
     }
 }
 
+/// Both are looked for once the plan is there.
+#[test]
+fn what_rests_is_in_no_fleet_with_more_room_and_in_none_with_weights_of_another_precision() {
+    let cheap = offer("cheap", "H100-SXM", 1, "1.00");
+    let market = [cheap.clone(), offer("near", "H100-SXM", 1, "1.99")];
+    let demand = close_to(&market[1..]);
+    let with = |offers: &[Offer], cooling: Cooling| {
+        let options = SearchOptions {
+            simulated: 1,
+            alternatives: true,
+            cooling: Arc::new(cooling),
+            ..SearchOptions::default()
+        };
+        let market = snapshot(offers.to_vec());
+        search(&market, &demand, &Held::new(), now(), &options).expect("a plan")
+    };
+    let left = with(&market[1..], Cooling::new());
+    let reason = &left.candidates[0].reasons[0];
+    assert!(reason.starts_with("It is planned at "), "{reason}");
+    assert!(!left.alternatives.is_empty());
+    let until = now() + TimeDelta::hours(1);
+    let resting = with(&market, [(cheap.offer_id, until)].into());
+    assert_eq!(resting.candidates, left.candidates);
+    assert_eq!(resting.alternatives, left.alternatives);
+    assert_eq!(skus(&with(&market, Cooling::new()))[0], "cheap");
+}
+
 proptest! {
     #[test]
     fn what_rests_might_as_well_not_be_on_sale(
         (snapshot, held) in any_market(),
         shared in any_shared(),
         kind in 0..6_usize,
-        rests in prop::collection::vec(prop::option::weighted(0.4, 1_i64..3600), 64),
+        // Seconds that are left of its rest; at the very moment it is over.
+        rests in prop::collection::vec(prop::option::weighted(0.4, mostly(vec![1_i64, 3600], vec![0])), 64),
     ) {
         let ids = snapshot.offers().map(OfferRef::offer_id).zip(rests);
-        let cooling = ids.filter_map(|(id, left)| Some((id, now() + TimeDelta::seconds(left?))));
+        let known = ids.filter_map(|(id, left)| Some((id, now() + TimeDelta::seconds(left?))));
+        let known: Cooling = known.collect();
+        let cooling = known.iter().filter(|(_, until)| **until > now());
+        let cooling: Cooling = cooling.map(|(id, until)| (*id, *until)).collect();
         let options = SearchOptions {
-            cooling: Arc::new(cooling.collect()),
+            cooling: Arc::new(known),
             ..SearchOptions::default()
         };
         let demand = any_demand(kind, &shared);
         let resting = search(&snapshot, &demand, &held, now(), &options).expect("a plan");
-        let market = without(&snapshot, &options.cooling);
+        let market = without(&snapshot, &cooling);
         let plain = search(&market, &demand, &held, now(), &SearchOptions::default());
         let plain = plain.expect("a plan");
         prop_assert_eq!(resting.eligible, plain.eligible);
@@ -97,11 +130,11 @@ proptest! {
         prop_assert_eq!(costs(&resting), costs(&plain));
         let lines = resting.candidates.iter().flat_map(|one| &one.lines);
         for line in lines {
-            prop_assert!(!options.cooling.contains_key(&line.offer.offer_id));
+            prop_assert!(!cooling.contains_key(&line.offer.offer_id));
         }
         // Each that rests is counted, under that or under an earlier reason.
         let of_halves = if kind == 5 { 2 } else { 1 };
-        let gone = options.cooling.len() * of_halves;
+        let gone = cooling.len() * of_halves;
         prop_assert_eq!(resting.rejected.total, plain.rejected.total + gone);
     }
 }

@@ -1,6 +1,9 @@
 //! Near ties: what stands first although it costs a little more, and what does not.
 
+use std::collections::HashMap;
+
 use ::market::acceptance::AcceptanceRecord;
+use ::market::ids::ProviderId;
 use ::market::offer::Tenancy;
 use proptest::prelude::*;
 
@@ -97,6 +100,23 @@ fn of_a_tie_the_younger_price_comes_first_and_of_one_age_the_lower() {
     assert!(reason.contains(words), "{reason}");
 }
 
+/// Sellers that were read within a day, of whose orders so many passed and so many never came up.
+fn records(sellers: &[(&str, u64, u64)]) -> HashMap<ProviderId, ProviderView> {
+    let views = sellers.iter().map(|(seller, passed, boot_failed)| {
+        let view = ProviderView {
+            freshness_limit_seconds: Some(86_400),
+            acceptance: AcceptanceRecord {
+                passed: *passed,
+                boot_failed: *boot_failed,
+                ..AcceptanceRecord::default()
+            },
+            ..ProviderView::default()
+        };
+        (provider(seller), view)
+    });
+    views.collect()
+}
+
 #[test]
 fn of_what_is_as_sure_the_provider_whose_orders_ended_better_comes_first() {
     // So many orders of a hundred ended well; few say nothing.
@@ -112,19 +132,7 @@ fn of_what_is_as_sure_the_provider_whose_orders_ended_better_comes_first() {
         provider: provider(seller),
         ..offer(seller, "H100-SXM", 8, price)
     });
-    let views = sellers.map(|(seller, passed, boot_failed)| {
-        let view = ProviderView {
-            freshness_limit_seconds: Some(600),
-            acceptance: AcceptanceRecord {
-                passed,
-                boot_failed,
-                ..AcceptanceRecord::default()
-            },
-            ..ProviderView::default()
-        };
-        (provider(seller), view)
-    });
-    let market = Snapshot::new(7, now(), offers, views.into());
+    let market = Snapshot::new(7, now(), offers, records(&sellers));
     let with = |ties| {
         let options = SearchOptions {
             ties,
@@ -140,6 +148,26 @@ fn of_what_is_as_sure_the_provider_whose_orders_ended_better_comes_first() {
                  late, at that one's ended badly often of late";
     assert!(reason.contains(words), "{reason}");
     assert_eq!(skus(&with(false)), ["poor", "few", "fair", "good"]);
+}
+
+#[test]
+fn the_younger_price_comes_before_that_of_the_more_reliable_provider() {
+    let at = |seller: &str, price: &str, hours: i64| Offer {
+        provider: provider(seller),
+        observed_at: now() - chrono::TimeDelta::hours(hours),
+        ..offer(seller, "H100-SXM", 8, price)
+    };
+    let views = records(&[("poor", 79, 21), ("good", 95, 5)]);
+    let offers = [at("good", "20.00", 2), at("poor", "20.10", 0)];
+    let market = Snapshot::new(7, now(), offers, views);
+    let options = SearchOptions::default();
+    let plan = search(&market, &h100(), &Held::new(), now(), &options).expect("a plan");
+    assert_eq!(skus(&plan), ["poor", "good"]);
+    let reason = told(&plan).expect("a reason");
+    assert!(
+        reason.contains("this one was read within the hour"),
+        "{reason}"
+    );
 }
 
 #[test]
@@ -307,6 +335,46 @@ fn a_fleet_is_as_sure_as_its_least_sure_line() {
     let plan = found(offers("9.00"), &chat, 10);
     assert_eq!(plan.candidates[0].lines.len(), 2);
     assert_eq!(told(&plan), None);
+}
+
+#[test]
+fn a_fleet_is_as_reliable_as_the_least_reliable_of_its_sellers() {
+    let chat = demand(
+        "serve_realtime",
+        json!({
+            "model": "Llama 3 8B", "requests_per_second": 400, "input_tokens": 512,
+            "output_tokens": 256,
+        }),
+    );
+    let nodes = found(vec![offer("one", "L40S", 8, "6.00")], &chat, 1).candidates[0].nodes();
+    let lines = |cheap: (u64, u64), other: (u64, u64)| {
+        let of = |seller: &str, offer: Offer| Offer {
+            provider: provider(seller),
+            ..offer
+        };
+        // A fleet of both is cheapest: all that the first has, and the rest of the other.
+        let few = Offer {
+            availability: ::market::offer::Availability::exactly(nodes - 1),
+            ..offer("cheap", "L40S", 8, "5.90")
+        };
+        let offers = [
+            of("cheap", few),
+            of("other", offer("other", "L40S", 8, "6.00")),
+        ];
+        let views = records(&[("cheap", cheap.0, cheap.1), ("other", other.0, other.1)]);
+        let market = Snapshot::new(7, now(), offers, views);
+        let options = SearchOptions::default();
+        let plan = search(&market, &chat, &Held::new(), now(), &options).expect("a plan");
+        let lines: Vec<_> = plan.candidates.iter().map(|one| one.lines.len()).collect();
+        lines
+    };
+    let (good, unproven, poor) = ((95, 5), (0, 0), (79, 21));
+    assert_eq!(lines(poor, good), [1, 2]);
+    assert_eq!(lines(unproven, good), [1, 2]);
+    for alike in [good, unproven, poor] {
+        assert_eq!(lines(alike, alike), [2, 1]);
+    }
+    assert_eq!(lines(good, poor), [2, 1]);
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn a_fleet_that_meets_the_objective_comes_before_a_cheaper_one_that_misses_it() 
 }
 
 /// A demand whose limit for the first token is four fifths of what slow requests wait without one.
-fn close_to(market: &[Offer]) -> Demand {
+pub(super) fn close_to(market: &[Offer]) -> Demand {
     let with = |first: f64| {
         chat(json!({
             "latency": {"first_token_ms": first, "per_token_ms": 60, "percentile": 99}
