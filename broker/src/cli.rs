@@ -8,6 +8,7 @@ mod attestation;
 mod audit;
 mod backup;
 mod bench;
+mod candidates;
 mod catalogue;
 mod client;
 mod database;

@@ -57,6 +57,7 @@ use actix_web::middleware::{Compress, from_fn};
 use actix_web::{App, HttpServer, web};
 use utoipa_actix_web::AppExt as _;
 
+pub(crate) use body::read_strictly;
 pub(crate) use commitments::AddCommitment;
 pub(crate) use credential::TOKEN_LIFETIME;
 pub(crate) use names::name_fault;

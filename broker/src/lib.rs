@@ -24,6 +24,7 @@ pub mod fulfil;
 pub mod hot;
 pub mod http;
 pub mod ingest;
+mod json_fault;
 pub mod keys;
 mod logging;
 pub mod meter;

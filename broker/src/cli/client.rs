@@ -10,6 +10,7 @@ mod change;
 mod commitments;
 mod completions;
 mod connection;
+mod covered;
 mod demand;
 mod login;
 mod offers;

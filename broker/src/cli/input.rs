@@ -3,7 +3,11 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
+
 use super::Ending;
+use crate::http::read_strictly;
+use crate::json_fault;
 
 /// Reads all of a file, or of standard input for `-`.
 ///
@@ -19,4 +23,17 @@ pub(super) fn read_text(what: &str, file: &Path) -> Result<String, Ending> {
         let shown = file.display();
         Ending::wrong_input(format!("{what} {shown} cannot be read: {error}"))
     })
+}
+
+/// Reads JSON of a file, or of standard input for `-`.
+///
+/// Errors: as [`read_text`]; text that is no JSON; what does not fit, with its field.
+pub(super) fn read_json<T: DeserializeOwned>(what: &str, file: &Path) -> Result<T, Ending> {
+    let text = read_text(what, file)?;
+    let wrong = |why: String| {
+        let shown = file.display();
+        Ending::wrong_input(format!("{what} {shown} is not valid: {why}"))
+    };
+    let value = read_strictly(text.as_bytes()).map_err(|error| wrong(error.to_string()))?;
+    json_fault::read(value).map_err(wrong)
 }

@@ -1,7 +1,7 @@
 //! `broker match`: price lists in, ranked candidates with reasons out. No server, no database.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use adapters::pricesheet::{self, PriceSheets};
@@ -15,11 +15,12 @@ use market::provider_facts::ProviderFacts;
 use matcher::{Candidate, Held, Plan, ProviderView, SearchOptions, Snapshot};
 use serde_json::{Value, json};
 
+use super::candidates::candidate_table;
 use super::hybrid::told;
-use super::input::read_text;
+use super::input::read_json;
 use super::own::read_own;
 use super::record::{replay, write_record};
-use super::table::{hanging, print_line, table};
+use super::table::{hanging, print_line};
 use super::{Ending, all_readable, plan_lines, read_sheets, why_unread};
 use crate::clock::{Clock as _, SystemClock};
 use crate::decision::DecisionRecord;
@@ -73,8 +74,8 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
         return replay(file, args.json);
     }
     let now = SystemClock.now();
-    let demand = match &args.demand {
-        Some(file) => read_demand(file)?,
+    let demand: Demand = match &args.demand {
+        Some(file) => read_json("the demand", file)?,
         None => return Err(Ending::wrong_input("give a demand: --demand FILE")),
     };
     demand.check(now).map_err(|faults| {
@@ -96,8 +97,8 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
         .iter()
         .map(|offer| offer.provider.clone())
         .collect();
-    let mut facts = match &args.facts {
-        Some(file) => read_facts(file)?,
+    let mut facts: BTreeMap<ProviderId, ProviderFacts> = match &args.facts {
+        Some(file) => read_json("what is on record of providers", file)?,
         None => BTreeMap::new(),
     };
     let views = providers.into_iter().map(|id| {
@@ -112,6 +113,10 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
         Some(file) => Arc::new(read_own(file, now)?),
         None => Arc::default(),
     };
+    warn_of_strangers("--facts", facts.keys(), &views);
+    let paid = own.commitments.iter().map(|open| &open.commitment.provider);
+    let agreed = own.accounts.iter().map(|account| &account.provider);
+    warn_of_strangers("--own", paid.chain(agreed), &views);
     let listed = Snapshot::new(0, now, read.offers.clone(), views);
     let snapshot = matcher::at_own_prices(&listed, &own, now).unwrap_or(listed);
     // The best pair of a hybrid demand may hold neither half's best.
@@ -162,18 +167,25 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     Ok(())
 }
 
-fn read_demand(file: &Path) -> Result<Demand, Ending> {
-    let shown = file.display();
-    let text = read_text("the demand", file)?;
-    serde_json::from_str(&text)
-        .map_err(|error| Ending::wrong_input(format!("the demand {shown} is not valid: {error}")))
-}
-
-/// What is on record of providers.
-fn read_facts(file: &Path) -> Result<BTreeMap<ProviderId, ProviderFacts>, Ending> {
-    let text = read_text("what is on record of providers", file)?;
-    serde_json::from_str(&text)
-        .map_err(|error| Ending::wrong_input(format!("{} is not valid: {error}", file.display())))
+/// Names the providers of a file that sell nothing in these lists: mostly their names are misspelt.
+fn warn_of_strangers<'a>(
+    file: &str,
+    named: impl Iterator<Item = &'a ProviderId>,
+    sellers: &HashMap<ProviderId, ProviderView>,
+) {
+    let strangers: BTreeSet<_> = named.filter(|id| !sellers.contains_key(*id)).collect();
+    let names = |ids: Vec<&ProviderId>| {
+        let mut names: Vec<_> = ids.iter().map(|id| id.as_str()).collect();
+        names.sort_unstable();
+        names.join(", ")
+    };
+    if !strangers.is_empty() {
+        eprintln!(
+            "warning: {file} names {}, and no offer of these lists is of that name; they are of {}",
+            names(strangers.into_iter().collect()),
+            names(sellers.keys().collect()),
+        );
+    }
 }
 
 /// The candidates that are shown: so many of each half, and those of the pairs that are.
@@ -262,18 +274,7 @@ fn skipped_as_json(skipped: &Skipped) -> Value {
 fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offer]) -> String {
     let mut lines = Vec::new();
     if let Some(best) = shown.first() {
-        let headings = [
-            "#",
-            "provider",
-            "SKU",
-            "GPUs",
-            "nodes",
-            "region",
-            "USD/h",
-            "USD/GPU-h",
-            "as of",
-        ];
-        lines.push(table(&headings, shown.iter().copied().flat_map(rows_of)));
+        lines.push(candidate_table(shown));
         if best.lines.len() > 1 {
             lines.push(format!("The first in all: {} USD/h", best.cost_per_hour));
         }
@@ -386,44 +387,4 @@ fn told_why(plan: &Plan) -> Vec<&Candidate> {
     known
         .filter_map(|rank| plan.candidates.get(rank - 1))
         .collect()
-}
-
-fn rows_of(candidate: &Candidate) -> impl Iterator<Item = Vec<String>> {
-    candidate.lines.iter().map(|line| {
-        let offer = &line.offer;
-        // A price that cannot be shown is of a candidate whose sum could not be formed either.
-        let [price, rate] = match line.covered {
-            None => (offer.view(line.nodes)).map(|view| {
-                [
-                    view.price_usd_hour,
-                    view.price_usd_gpu_hour.money_per_gpu_hour(),
-                ]
-            }),
-            Some(covered) => {
-                let rate = covered.rate_usd_gpu_hour.money_per_gpu_hour();
-                let gpus = offer.gpus.as_whole().unwrap_or(0) * line.nodes;
-                rate.checked_mul(i64::from(gpus)).map(|price| [price, rate])
-            }
-        }
-        .map(|shown| shown.map(|amount| amount.to_string()))
-        .unwrap_or_default();
-        vec![
-            match candidate.half {
-                None => candidate.rank.to_string(),
-                Some(half) => format!("{} {half}", candidate.rank),
-            },
-            offer.provider.to_string(),
-            offer.sku.clone(),
-            format!("{} x {}", offer.gpus, offer.gpu),
-            line.nodes.to_string(),
-            offer
-                .place
-                .region
-                .clone()
-                .unwrap_or_else(|| "unknown".into()),
-            price,
-            rate,
-            offer.observed_at.format("%Y-%m-%d").to_string(),
-        ]
-    })
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::Ending;
-use super::input::read_text;
+use super::input::read_json;
 use crate::http::{AddCommitment, AddProviderAccount, name_fault};
 
 /// What stands in the file.
@@ -29,9 +29,7 @@ struct OwnFile {
 /// Errors: wrong input, with the entry and what is wrong with it.
 pub(super) fn read_own(file: &Path, now: DateTime<Utc>) -> Result<OwnCapacity, Ending> {
     let shown = file.display();
-    let text = read_text("what is paid for", file)?;
-    let read: OwnFile = serde_json::from_str(&text)
-        .map_err(|error| Ending::wrong_input(format!("{shown} is not valid: {error}")))?;
+    let read: OwnFile = read_json("what is paid for", file)?;
     let wrong = |list: &str, nth: usize, why: &str| {
         Ending::wrong_input(format!("{shown}: {list}[{nth}]: {why}"))
     };

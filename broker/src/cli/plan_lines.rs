@@ -5,6 +5,9 @@ use market::counted::counted;
 
 use super::table::hanging;
 
+/// The heading over what the work of a candidate costs: a run, or a pile of requests. Of those it ranks.
+pub(super) const COST: &str = "cost USD";
+
 /// How an engine is started.
 pub(super) struct Launch<'a> {
     /// What it is started on, where a fleet stands on several offers.

@@ -20,6 +20,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
 use super::error::ApiError;
+use crate::json_fault;
 
 /// The largest body that is read when nothing else is said. Units: bytes.
 const LIMIT_BYTES: usize = 256 * 1024;
@@ -169,20 +170,27 @@ async fn read(payload: web::Payload, limit: usize) -> Result<Bytes, ApiError> {
 ///
 /// Errors: `invalid_json` for text that is no JSON, `invalid_body` for JSON that does not fit.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let refuse = |error: serde_json::Error| {
+    let value = read_strictly(bytes).map_err(|error| {
         if error.is_data() {
             ApiError::invalid_body(error.to_string())
         } else {
             ApiError::invalid_json(format!("{error}; send one well-formed JSON value"))
         }
-    };
-    let value = Strict.deserialize(&mut reader).map_err(refuse)?;
-    reader.end().map_err(refuse)?;
+    })?;
     if !value.is_object() {
         return Err(ApiError::invalid_body("the body must be a JSON object"));
     }
-    serde_json::from_value(value).map_err(|error| ApiError::invalid_body(error.to_string()))
+    json_fault::read(value).map_err(ApiError::invalid_body)
+}
+
+/// Reads one JSON value; see the module's head for what it is strict about.
+///
+/// Errors: text that is no JSON, or a name given twice in one object.
+pub(crate) fn read_strictly(bytes: &[u8]) -> serde_json::Result<Value> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = Strict.deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(value)
 }
 
 /// Tells `null` from a field that is left out.

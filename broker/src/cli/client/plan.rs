@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use super::api::{Call, Document};
 use super::connection::ServiceArgs;
+use super::covered;
 use super::demand::DemandArgs;
 use super::offers::{gpus, place};
 use super::route::Route;
-use super::sheet::{cell, clean, items, price, print_table_within, text, words};
+use super::sheet::{cell, clean, items, price, print_table_within, sum, text, words};
 use super::{Session, word};
 use crate::cli::Ending;
 use crate::cli::hybrid::told;
@@ -72,24 +73,11 @@ pub(super) fn nothing_matches() -> Ending {
 pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
     let candidates = items(plan, "candidates");
     if let Some(best) = candidates.first() {
-        let headings = [
-            "#",
-            "provider",
-            "SKU",
-            "nodes",
-            "GPUs",
-            "place",
-            "fabric",
-            "USD/GPU-h",
-            "USD/h",
-            "order",
-        ];
+        let shown: Vec<&Value> = candidates.iter().take(top).collect();
+        let more = More::of(&shown);
+        let rows = shown.iter().flat_map(|candidate| rows(candidate, more));
         let spare = ["fabric", "place", "SKU"];
-        print_table_within(
-            &headings,
-            candidates.iter().take(top).flat_map(rows),
-            &spare,
-        )?;
+        print_table_within(&more.headings(), rows, &spare)?;
         for best in told_why(plan, best) {
             print_line(&match best["half"].as_str() {
                 None => "Why the first:".to_owned(),
@@ -205,14 +193,52 @@ fn print_rejected(plan: &Value) -> Result<(), Ending> {
     Ok(())
 }
 
-fn rows(candidate: &Value) -> impl Iterator<Item = Vec<String>> + '_ {
-    items(candidate, "lines").iter().map(|line| {
+/// The columns that some plans have.
+#[derive(Debug, Clone, Copy)]
+struct More {
+    /// What is paid for already.
+    covered: bool,
+    /// What the work costs, by which it ranks.
+    cost: bool,
+}
+
+impl More {
+    fn of(candidates: &[&Value]) -> Self {
+        let mut all = candidates.iter();
+        Self {
+            covered: all.clone().any(|one| !items(one, "covered").is_empty()),
+            cost: all.any(|one| one["facts"]["run_cost_usd"].is_string()),
+        }
+    }
+
+    fn headings(self) -> Vec<&'static str> {
+        let mut headings = vec![
+            "#",
+            "provider",
+            "SKU",
+            "nodes",
+            "GPUs",
+            "place",
+            "fabric",
+            "USD/GPU-h",
+            "USD/h",
+        ];
+        headings.extend(covered::HEADINGS.iter().filter(|_| self.covered));
+        headings.extend(self.cost.then_some(plan_lines::COST));
+        headings.push("order");
+        headings
+    }
+}
+
+fn rows(candidate: &Value, more: More) -> impl Iterator<Item = Vec<String>> + '_ {
+    let lines = (0_u64..).zip(items(candidate, "lines"));
+    lines.map(move |(number, line)| {
         let orderable = if line["orderable"] == true {
             "yes"
         } else {
             "no"
         };
-        vec![
+        let mut row = vec![
             match candidate["half"].as_str() {
                 None => cell(candidate, "/rank"),
                 Some(half) => format!("{} {}", cell(candidate, "/rank"), clean(half)),
@@ -225,7 +251,87 @@ fn rows(candidate: &Value) -> impl Iterator<Item = Vec<String>> + '_ {
             words(line, "/internode"),
             price(line, "/price_usd_gpu_hour"),
             price(line, "/price_usd_hour"),
-            orderable.to_owned(),
-        ]
+        ];
+        if more.covered {
+            let of_line = |one: &&Value| one["line"] == number;
+            let paid = items(candidate, "covered").iter().find(of_line);
+            row.extend(covered::cells(paid.unwrap_or(&Value::Null)));
+        }
+        if more.cost {
+            row.push(match number {
+                0 => sum(candidate, "/facts/run_cost_usd"),
+                // It is that of all lines together.
+                _ => String::new(),
+            });
+        }
+        row.push(orderable.to_owned());
+        row
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn candidate(fields: &Value) -> Value {
+        let mut candidate = json!({
+            "rank": 1,
+            "lines": [
+                { "provider": "lambda", "sku": "a", "nodes": 2, "gpus": 8, "gpu": "H100-SXM",
+                  "internode": "ethernet", "price_usd_gpu_hour": "3.5", "price_usd_hour": "56",
+                  "orderable": true },
+                { "provider": "lambda", "sku": "b", "nodes": 1, "gpus": 8, "gpu": "H100-SXM",
+                  "internode": "ethernet", "price_usd_gpu_hour": "3", "price_usd_hour": "24",
+                  "orderable": true },
+            ],
+        });
+        let all = candidate.as_object_mut().expect("fields");
+        all.extend(fields.as_object().expect("fields").clone());
+        candidate
+    }
+
+    /// The cells of these columns, row by row.
+    fn shown(candidate: &Value, columns: &[&str]) -> Vec<Vec<String>> {
+        let more = More::of(&[candidate]);
+        let headings = more.headings();
+        let rows = rows(candidate, more).map(|row| {
+            assert_eq!(row.len(), headings.len());
+            let cell = |name: &&str| {
+                let at = headings.iter().position(|heading| heading == name);
+                row[at.expect("a column")].clone()
+            };
+            columns.iter().map(cell).collect()
+        });
+        rows.collect()
+    }
+
+    #[test]
+    fn what_is_paid_for_is_shown_beside_the_line_that_it_pays_for() {
+        let paid = candidate(&json!({ "covered": [{
+            "line": 1, "nodes": 1, "commitment_id": "cmt_1", "rate_usd_gpu_hour": "0.15",
+            "until": "2026-12-10T16:00:00Z",
+        }] }));
+        assert_eq!(
+            shown(
+                &paid,
+                &["USD/GPU-h", "covered at", "covered until", "order"]
+            ),
+            [
+                ["3.50", "-", "-", "yes"],
+                ["3.00", "0.15", "2026-12-10 16:00", "yes"]
+            ]
+        );
+    }
+
+    #[test]
+    fn what_ranks_is_shown_once_for_all_lines_and_only_where_it_is_what_ranks() {
+        let run = candidate(&json!({ "facts": { "run_cost_usd": "1234.5678" } }));
+        assert_eq!(shown(&run, &["cost USD"]), [["1234.57"], [""]]);
+        let chat = candidate(&json!({ "facts": {} }));
+        let headings = More::of(&[&chat]).headings();
+        assert_eq!(headings.len(), 10, "{headings:?}");
+        assert_eq!(shown(&chat, &["order"]), [["yes"], ["yes"]]);
+    }
 }

@@ -1,5 +1,6 @@
 //! `broker quote`: a price, frozen until it lapses.
 
+use chrono::{DateTime, Utc};
 use clap::Args;
 use market::ids::PlanId;
 use rust_decimal::Decimal;
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::api::{Call, OnceArgs};
 use super::connection::ServiceArgs;
+use super::covered;
 use super::demand::DemandArgs;
 use super::offers::{gpus, place};
 use super::route::Route;
@@ -76,6 +78,7 @@ pub(super) fn print_quote(quote: &Value) -> Result<(), Ending> {
         ("quote", text(quote, "/id")),
         ("plan", text(quote, "/plan_id")),
         ("USD/h", price(quote, "/price_usd_hour")),
+        ("covered until", covered::first_end(quote, now)),
         ("made", moment(quote, "/created_at", now)),
         ("lapses", moment(quote, "/expires_at", now)),
     ])?;
@@ -84,7 +87,7 @@ pub(super) fn print_quote(quote: &Value) -> Result<(), Ending> {
 
 /// Prints what is sold, line by line.
 pub(super) fn print_lines(priced: &Value) -> Result<(), Ending> {
-    let headings = [
+    let mut headings = vec![
         "line",
         "provider",
         "SKU",
@@ -94,9 +97,14 @@ pub(super) fn print_lines(priced: &Value) -> Result<(), Ending> {
         "fabric",
         "USD/GPU-h",
     ];
-    let rows = items(priced, "lines").iter().map(|line| {
+    let lines = items(priced, "lines");
+    let is_covered = lines.iter().any(|line| line["covered"].is_object());
+    if is_covered {
+        headings.extend(covered::HEADINGS);
+    }
+    let rows = lines.iter().map(|line| {
         let offer = &line["offer"];
-        vec![
+        let mut row = vec![
             cell(line, "/line"),
             cell(offer, "/provider"),
             cell(offer, "/sku"),
@@ -105,15 +113,19 @@ pub(super) fn print_lines(priced: &Value) -> Result<(), Ending> {
             place(offer),
             words(offer, "/internode"),
             price(line, "/rate_usd_gpu_hour"),
-        ]
+        ];
+        if is_covered {
+            row.extend(covered::cells(&line["covered"]));
+        }
+        row
     });
     print_table_without(&headings, rows, &["fabric", "place", "SKU"])
 }
 
-/// US dollars per hour of all lines at their frozen rates.
-pub(super) fn usd_per_hour(priced: &Value) -> String {
+/// US dollars per hour of all lines at a moment, at their frozen rates.
+pub(super) fn usd_per_hour(priced: &Value, now: DateTime<Utc>) -> String {
     let of_line = |line: &Value| {
-        let rate: Decimal = line["rate_usd_gpu_hour"].as_str()?.parse().ok()?;
+        let rate = covered::rate_at(line, now)?;
         rate.checked_mul(line["gpus"].as_u64()?.into())
     };
     let all: Option<Vec<Decimal>> = items(priced, "lines").iter().map(of_line).collect();
@@ -137,17 +149,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_price_of_an_hour_is_that_of_all_lines() {
+    fn the_price_of_an_hour_is_that_of_all_lines_with_what_is_paid_for_while_it_lasts() {
+        let now = DateTime::UNIX_EPOCH;
         let offer = json!({ "gpus": 8, "gpu": "H100-SXM", "provider": "lambda" });
         let priced = json!({ "lines": [
             { "nodes": 2, "gpus": 16, "rate_usd_gpu_hour": "2.5", "offer": offer },
             { "nodes": 1, "gpus": 8, "rate_usd_gpu_hour": "1.0625", "offer": offer },
         ] });
-        assert_eq!(usd_per_hour(&priced), "48.50");
+        assert_eq!(usd_per_hour(&priced, now), "48.50");
+        let mut paid = priced.clone();
+        paid["lines"][0]["covered"] =
+            json!({ "rate_usd_gpu_hour": "0.5", "until": "1970-01-02T00:00:00Z" });
+        assert_eq!(usd_per_hour(&paid, now), "16.50");
+        let later = now + chrono::TimeDelta::days(1);
+        assert_eq!(usd_per_hour(&paid, later), "48.50");
         assert_eq!(
             in_words(&priced),
             "2 nodes of 8 H100-SXM at lambda, 1 node of 8 H100-SXM at lambda"
         );
-        assert_eq!(usd_per_hour(&json!({ "lines": [{}] })), "");
+        assert_eq!(usd_per_hour(&json!({ "lines": [{}] }), now), "");
     }
 }

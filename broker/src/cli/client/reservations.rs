@@ -62,7 +62,7 @@ fn print_reservations(page: &Value) -> Result<(), Ending> {
     }
     let now = SystemClock.now();
     let rows = found.iter().map(|reservation| {
-        let price = usd_per_hour(reservation);
+        let price = usd_per_hour(reservation, now);
         vec![
             cell(reservation, "/id"),
             cell(reservation, "/name"),

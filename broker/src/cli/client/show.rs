@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::api::{Call, Document};
 use super::connection::ServiceArgs;
+use super::covered;
 use super::offers::{gpus, print_offer};
 use super::plan::print_plan;
 use super::quote::{in_words, print_lines, print_quote, usd_per_hour};
@@ -100,12 +101,18 @@ pub(super) fn summary(it: &Value) -> Vec<(&'static str, String)> {
     } else {
         moment(it, "/window_end", now)
     };
+    let covered_until = if it["state"] == "closed" {
+        String::new()
+    } else {
+        covered::first_end(it, now)
+    };
     vec![
         ("reservation", text(it, "/id")),
         ("name", text(it, "/name")),
         ("state", state(it)),
         ("what", in_words(it)),
-        ("USD/h", usd_per_hour(it)),
+        ("USD/h", usd_per_hour(it, now)),
+        ("covered until", covered_until),
         ("ended by budget", text(it, "/stopped_by")),
         ("held until", held_until),
         ("ends", ends),

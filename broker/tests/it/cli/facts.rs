@@ -76,5 +76,20 @@ fn facts_that_cannot_be_read_are_wrong_input() {
         let file = place.write("facts.json", wrong);
         let ended = place.broker(europe(&[("--facts", &file)]));
         assert!(ended.refused().contains("facts.json is not valid"));
+        if wrong.contains("soon") {
+            let field = "nebius.certifications[0].valid_until is `soon`: ";
+            assert!(ended.refused().contains(field), "{}", ended.stderr);
+        }
     }
+}
+
+#[test]
+fn facts_of_a_provider_that_sells_nothing_here_name_it_and_are_no_fault() {
+    let place = Place::new();
+    let facts = r#"{"hyperstak": {"operator": {"company": "One", "country": "GB"}}}"#;
+    let file = place.write("facts.json", facts);
+    let ended = place.broker(europe(&[("--facts", &file)]));
+    ended.json(1);
+    let told = "warning: --facts names hyperstak, and no offer of these lists is of that name";
+    assert!(ended.stderr.contains(told), "{}", ended.stderr);
 }

@@ -86,6 +86,13 @@ fn the_example_of_paid_capacity_takes_it_first_and_replays_to_the_last_bit() {
         .find(|line| line.trim_start().starts_with("1 "))
         .expect("a row");
     assert!(first.contains("1.20") && first.contains("0.15"), "{table}");
+    let until = best["covered"]["until"].as_str().expect("a time");
+    let headings = table.lines().nth(1).expect("headings");
+    for heading in ["covered until", "cost USD"] {
+        assert!(headings.contains(heading), "{table}");
+    }
+    let minute = until[..16].replace('T', " ");
+    assert!(first.contains(&minute), "{minute}: {table}");
 }
 
 #[test]
@@ -124,6 +131,14 @@ fn what_is_wrong_in_a_file_of_own_capacity_is_said_with_its_place() {
             "commitments[0]: `name` must be",
         ),
         (agreed("0"), "provider_accounts[0]: `price_usd_gpu_hour`"),
+        (
+            commitment("expires_at", json!("2036-02-30T00:00:00Z")),
+            "commitments[0].expires_at is `2036-02-30T00:00:00Z`: ",
+        ),
+        (
+            commitment("nodes", json!("one")),
+            "commitments[0].nodes: invalid type: string \"one\"",
+        ),
     ] {
         let file = place.write("own.json", &own.to_string());
         let file = file.to_str().expect("a path");
@@ -148,4 +163,23 @@ fn what_is_wrong_in_a_file_of_own_capacity_is_said_with_its_place() {
     ];
     let answer = place.broker(args).json(0);
     assert_eq!(answer["candidates"][0]["price_usd_hour"], "16.00");
+}
+
+#[test]
+fn a_provider_of_own_capacity_that_sells_nothing_here_is_named_and_no_fault() {
+    let place = Place::new();
+    let one = |provider: &str| {
+        json!({ "commitments": [{
+            "name": "a", "provider": provider, "gpu": "H200-SXM", "nodes": 1,
+            "expires_at": "2036-01-01T00:00:00Z",
+        }] })
+    };
+    for (provider, is_told) in [("nebius", false), ("nebus", true)] {
+        let own = place.write("own.json", &one(provider).to_string());
+        let ended = example(&place, &["--json", "--own", own.to_str().expect("a path")]);
+        ended.json(0);
+        let told = "warning: --own names nebus, and no offer of these lists is of that name; they are \
+                    of azure, hyperstack, nebius, voltagepark";
+        assert_eq!(ended.stderr.contains(told), is_told, "{}", ended.stderr);
+    }
 }

@@ -1,0 +1,97 @@
+//! The table of the candidates of `broker match`.
+
+use matcher::Candidate;
+
+use super::plan_lines::COST;
+use super::table::table;
+
+/// The columns that some plans have.
+#[derive(Debug, Clone, Copy)]
+struct More {
+    /// Until when what is paid for already lasts.
+    covered: bool,
+    /// What the work costs, by which it ranks.
+    cost: bool,
+}
+
+/// Draws the candidates, a row for each line of them.
+pub(super) fn candidate_table(shown: &[&Candidate]) -> String {
+    let more = More {
+        covered: shown.iter().any(|one| !one.covered().is_empty()),
+        cost: shown.iter().any(|one| one.facts.run_cost_usd.is_some()),
+    };
+    let mut headings = vec![
+        "#",
+        "provider",
+        "SKU",
+        "GPUs",
+        "nodes",
+        "region",
+        "USD/h",
+        "USD/GPU-h",
+    ];
+    headings.extend(more.covered.then_some("covered until"));
+    headings.extend(more.cost.then_some(COST));
+    headings.push("as of");
+    let rows = shown.iter().flat_map(|candidate| rows_of(candidate, more));
+    table(&headings, rows)
+}
+
+fn rows_of(candidate: &Candidate, more: More) -> impl Iterator<Item = Vec<String>> {
+    candidate
+        .lines
+        .iter()
+        .enumerate()
+        .map(move |(number, line)| {
+            let offer = &line.offer;
+            // A price that cannot be shown is of a candidate whose sum could not be formed either.
+            let [price, rate] = match line.covered {
+                None => (offer.view(line.nodes)).map(|view| {
+                    [
+                        view.price_usd_hour,
+                        view.price_usd_gpu_hour.money_per_gpu_hour(),
+                    ]
+                }),
+                Some(covered) => {
+                    let rate = covered.rate_usd_gpu_hour.money_per_gpu_hour();
+                    let gpus = offer.gpus.as_whole().unwrap_or(0) * line.nodes;
+                    rate.checked_mul(i64::from(gpus)).map(|price| [price, rate])
+                }
+            }
+            .map(|shown| shown.map(|amount| amount.to_string()))
+            .unwrap_or_default();
+            let mut row = vec![
+                match candidate.half {
+                    None => candidate.rank.to_string(),
+                    Some(half) => format!("{} {half}", candidate.rank),
+                },
+                offer.provider.to_string(),
+                offer.sku.clone(),
+                format!("{} x {}", offer.gpus, offer.gpu),
+                line.nodes.to_string(),
+                offer
+                    .place
+                    .region
+                    .clone()
+                    .unwrap_or_else(|| "unknown".into()),
+                price,
+                rate,
+            ];
+            if more.covered {
+                let until = line.covered.map(|covered| covered.until);
+                let until = until.map(|at| at.format("%Y-%m-%d %H:%M").to_string());
+                row.push(until.unwrap_or_else(|| "-".to_owned()));
+            }
+            if more.cost {
+                let cost = candidate.facts.run_cost_usd;
+                row.push(match (number, cost) {
+                    (0, Some(cost)) => format!("{:.2}", cost.to_decimal().round_dp(2)),
+                    (0, None) => "-".to_owned(),
+                    // It is that of all lines together.
+                    _ => String::new(),
+                });
+            }
+            row.push(offer.observed_at.format("%Y-%m-%d").to_string());
+            row
+        })
+}
