@@ -6,6 +6,7 @@
 //! provider is [`crate::fulfil`].
 
 use market::attestation::{Attestation, FindingCode, Outcome, Weight};
+use market::counted::counted;
 use market::identity::Reach;
 use market::ids::{NodeReportId, PrincipalId, ReservationId};
 use market::lease::LeaseState;
@@ -228,8 +229,8 @@ fn compare(
     }
     if let Some(gpus) = sold.gpus.as_whole().filter(|gpus| measured.gpus > *gpus) {
         return refuse(format!(
-            "it is about {} GPUs, and the node was handed over with {gpus}",
-            measured.gpus
+            "it is about {}, and the node was handed over with {gpus}",
+            counted(measured.gpus, "GPU")
         ));
     }
     let Some(inventory) = &result.inventory else {

@@ -117,8 +117,9 @@ fn price(offer: &Offer, nodes: u32, rate: Rate, cost_per_hour: Option<Money>) ->
     let gpus = u64::from(nodes) * u64::from(offer.gpus.as_whole().unwrap_or(0));
     let total = cost_per_hour.map_or(String::new(), |cost| format!(", {cost} USD per hour"));
     format!(
-        "{}: {gpus} GPUs of {} at {rate} USD per GPU-hour{total}",
+        "{}: {} of {} at {rate} USD per GPU-hour{total}",
         counted(nodes, "node"),
+        counted(gpus, "GPU"),
         offer.gpu,
     )
 }

@@ -2,6 +2,7 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use adapters::pricesheet;
@@ -31,7 +32,7 @@ pub(super) enum BenchCommand {
 #[derive(Debug, Args)]
 pub(super) struct MatchArgs {
     /// How many offers are sold; several sizes are measured one after the other.
-    #[arg(long, required = true, value_delimiter = ',', value_name = "N")]
+    #[arg(long, required = true, value_delimiter = ',', value_name = "N", value_parser = number::<NonZeroUsize>)]
     offers: Vec<NonZeroUsize>,
     /// Price lists from which the market is drawn, instead of one like those of eleven sellers.
     #[arg(long, num_args = 1.., value_name = "FILE.csv")]
@@ -40,7 +41,7 @@ pub(super) struct MatchArgs {
     #[arg(long)]
     reprice: bool,
     /// For how many seconds searches are timed with --reprice, idle and busy each.
-    #[arg(long, default_value = "5", value_name = "N")]
+    #[arg(long, default_value = "5", value_name = "N", value_parser = number::<NonZeroU32>)]
     seconds: NonZeroU32,
     /// One JSON object on one line for each size, instead of a table.
     #[arg(long)]
@@ -54,17 +55,23 @@ pub(super) struct MatchArgs {
 #[derive(Debug, Args)]
 pub(super) struct HttpArgs {
     /// For how many seconds each route is measured, and as long its floor.
-    #[arg(long, default_value = "10", value_name = "N")]
+    #[arg(long, default_value = "10", value_name = "N", value_parser = number::<NonZeroU32>)]
     seconds: NonZeroU32,
     /// Connections that call at once.
-    #[arg(long, default_value = "16", value_name = "N")]
+    #[arg(long, default_value = "16", value_name = "N", value_parser = number::<NonZeroUsize>)]
     connections: NonZeroUsize,
     /// How many synthetic offers are sold.
-    #[arg(long, default_value = "1000", value_name = "N")]
+    #[arg(long, default_value = "1000", value_name = "N", value_parser = number::<NonZeroUsize>)]
     offers: NonZeroUsize,
     /// One JSON object on one line instead of a table.
     #[arg(long)]
     json: bool,
+}
+
+/// Reads how many there are of a thing of which there must be some.
+fn number<N: FromStr>(text: &str) -> Result<N, String> {
+    let refuse = |_| "must be a whole number from 1".to_owned();
+    text.parse().map_err(refuse)
 }
 
 pub(super) fn run(command: BenchCommand) -> Result<(), Ending> {

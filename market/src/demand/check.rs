@@ -12,7 +12,7 @@ use crate::offer::Tenancy;
 use crate::tags::check_tags;
 
 /// The longest that anything is sold for: ten years.
-const LONGEST_HOURS: u32 = 87_600;
+pub const LONGEST_HOURS: u32 = 87_600;
 
 /// How many times the width of the residual stream all heads of a model are wide at most. Of those that
 /// are known by name the widest are 3.2 times.

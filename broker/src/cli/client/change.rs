@@ -11,7 +11,7 @@ use super::connection::ServiceArgs;
 use super::reservations::{find, parse_reservation};
 use super::route::Route;
 use super::sheet::{print_sheet, text, time};
-use super::{Session, show, watch};
+use super::{Session, hours, show, watch};
 use crate::cli::Ending;
 use crate::cli::table::print_line;
 
@@ -65,7 +65,8 @@ pub(in crate::cli) struct ExtendArgs {
         long,
         value_name = "N",
         required_unless_present = "until",
-        conflicts_with = "until"
+        conflicts_with = "until",
+        value_parser = hours
     )]
     hours: Option<NonZeroU32>,
     /// To this time, such as 2026-12-24T18:00:00Z.

@@ -16,7 +16,7 @@ use market::tags::Tags;
 use market::verification::Level;
 use serde_json::Value;
 
-use super::word;
+use super::{hours, word};
 use crate::cli::Ending;
 use crate::cli::input::read_text;
 
@@ -40,7 +40,7 @@ pub(super) struct DemandArgs {
     #[arg(long, requires = "gpu")]
     spot: bool,
     /// For so many hours; the end stays open, when nothing is said.
-    #[arg(long, value_name = "N", requires = "gpu", conflicts_with = "until")]
+    #[arg(long, value_name = "N", requires = "gpu", conflicts_with = "until", value_parser = hours)]
     hours: Option<NonZeroU32>,
     /// Until this time, such as 2026-12-24T18:00:00Z.
     #[arg(long, value_name = "TIME", requires = "gpu")]
@@ -223,6 +223,7 @@ mod tests {
             "--gpu H100 --count 0",
             "--gpu H100 --nodes 10001",
             "--gpu H100 --hours 0",
+            "--gpu H100 --hours 87601",
             "--gpu H100 --hours 1 --until 2026-12-24T18:00:00Z",
             "--gpu H100 --until tomorrow",
             "--gpu H100 --country Mars",

@@ -1,5 +1,6 @@
 //! Rows of training runs.
 
+use market::counted::counted;
 use serde::Deserialize;
 
 use super::ranges::{COUNT, GPUS, TOKENS, check_split, whole, whole_or_one, within};
@@ -65,14 +66,15 @@ impl Row {
         let replica = layout.tensor * layout.pipeline * layout.context;
         if gpus % replica != 0.0 {
             return Err(RowError::Layout(format!(
-                "`tp` x `pp` x `cp` is {replica} and does not divide the {gpus} GPUs; give a layout \
-                 that does"
+                "`tp` x `pp` x `cp` is {replica} and does not divide the {}; give a layout that does",
+                counted(gpus, "GPU")
             )));
         }
         if layout.expert > gpus {
             return Err(RowError::Layout(format!(
-                "`ep` {} is more than the {gpus} GPUs; give no more",
-                layout.expert
+                "`ep` {} is more than the {}; give no more",
+                layout.expert,
+                counted(gpus, "GPU")
             )));
         }
         Ok(layout)
