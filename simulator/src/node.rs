@@ -351,14 +351,17 @@ impl Busy {
         *counted = busy;
     }
 
-    /// What the last line says that the node wrote: its agent tells when it waits.
+    /// What the node wrote last of when it waits, and when no more.
     fn hears(&self, written: &[u8]) {
-        let mut lines = written.rsplit(|byte| *byte == b'\n');
         // What follows the last end of a line is none yet.
-        match lines.nth(1) {
-            Some(line) if line == GATHERS.as_bytes() => self.set(false),
-            Some(line) if line == GOES_ON.as_bytes() => self.set(true),
-            _ => {}
+        let lines = written.rsplit(|byte| *byte == b'\n').skip(1);
+        let mut words = lines.filter_map(|line| match line {
+            line if line == GATHERS.as_bytes() => Some(false),
+            line if line == GOES_ON.as_bytes() => Some(true),
+            _ => None,
+        });
+        if let Some(busy) = words.next() {
+            self.set(busy);
         }
     }
 }

@@ -243,6 +243,20 @@ impl AllVerifications<'_> {
         rows.into_iter().map(Verification::try_from).collect()
     }
 
+    /// The newest verification of a lease, which alone counts: the order was sent with its token. Those of
+    /// nodes in use are none.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn newest_of(&self, lease: LeaseId) -> Result<Option<Verification>, StoreError> {
+        let row = verifications::Entity::find()
+            .filter(verifications::Column::LeaseId.eq(Text(lease)))
+            .filter(verifications::Column::RecheckNode.is_null())
+            .order_by_desc(verifications::Column::Id)
+            .one(&self.store.read)
+            .await?;
+        row.map(Verification::try_from).transpose()
+    }
+
     /// The sessions of the nodes that have enrolled, in the order of enrolment.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].

@@ -85,7 +85,7 @@ pub fn recheck_script(
     let mut more = format!(" --host {host} --patience-seconds {RECHECK_PATIENCE}");
     if let Some(node) = pretended {
         // Its JSON is one line, which a quoted here-document leaves as it is.
-        let json = serde_json::to_string(node).map_err(|_| DeliveryError::Host)?;
+        let json = serde_json::json!(node);
         more += &format!(
             " --simulated-node \"${{SIMULATED_NODE:-/dev/fd/3}}\" 3<<'NODE'\n{json}\nNODE"
         );
@@ -114,27 +114,42 @@ fn script(args: &ScriptArgs<'_>, more: &str) -> Result<String, DeliveryError> {
         }
         Delivery::Fetched { .. } if !broker.is_encrypted() => Err(DeliveryError::PlainHttp),
         Delivery::Fetched { sha256 } => {
-            let fetch = FETCH
-                .replace("@SHA256@", &sha256.to_string())
-                .replace("@BROKER@", broker_url);
-            Ok(format!("{head}{fetch}\"$dir/verifier\" {run}\n"))
+            let url = format!("{broker_url}/v1/agents/{sha256}");
+            let fetch = fetch(&url, *sha256, "$dir/verifier");
+            Ok(format!("{head}{PRIVATE}{fetch}\"$dir/verifier\" {run}\n"))
         }
     }
 }
 
-/// Fetches the agent into a private directory that goes with the script, and checks its hash.
-const FETCH: &str = r#"umask 077
+/// A private directory that goes with the script.
+const PRIVATE: &str = r#"umask 077
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-url='@BROKER@/v1/agents/@SHA256@'
-if command -v curl >/dev/null 2>&1; then
-  curl --fail --silent --show-error --retry 8 --retry-connrefused --output "$dir/verifier" "$url"
-else
-  wget --quiet --tries=8 --output-document="$dir/verifier" "$url"
-fi
-printf '%s  %s\n' '@SHA256@' "$dir/verifier" | sha256sum -c - >/dev/null
-chmod 0700 "$dir/verifier"
 "#;
+
+/// The lines by which a shell fetches the agent into a file of its folder, where nothing stays that has
+/// another hash.
+#[must_use]
+pub fn fetch_script(url: &str, sha256: Digest) -> String {
+    let fetch = fetch(url, sha256, "verifier.part");
+    format!("set -eu\n{fetch}mv verifier.part verifier")
+}
+
+/// Fetches the agent into a file, whose name stands in double quotes, and checks its hash.
+fn fetch(url: &str, sha256: Digest, file: &str) -> String {
+    const FETCH: &str = r#"url=@URL@
+if command -v curl >/dev/null 2>&1; then
+  curl --fail --silent --show-error --retry 8 --retry-connrefused --output "@FILE@" "$url"
+else
+  wget --quiet --tries=8 --output-document="@FILE@" "$url"
+fi
+printf '%s  %s\n' '@SHA256@' "@FILE@" | sha256sum -c - >/dev/null
+chmod 0700 "@FILE@"
+"#;
+    let fetch = FETCH.replace("@FILE@", file);
+    let fetch = fetch.replace("@SHA256@", &sha256.to_string());
+    fetch.replace("@URL@", &quoted(url))
+}
 
 /// A text as one word of a POSIX shell.
 fn quoted(text: &str) -> String {

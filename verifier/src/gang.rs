@@ -179,7 +179,8 @@ impl Gang {
             && now == Some(done.round)
         {
             check_shown(&done.shown)?;
-            seen.shown.push(Some(done.shown.clone()));
+            let shown = self.as_asked(&done.shown);
+            self.seen[node].shown.push(Some(shown));
         }
         self.pass_over_idle();
         if self.is_done() {
@@ -188,6 +189,22 @@ impl Gang {
             return Ok(GangAnswer::Over { verdict });
         }
         Ok(self.next_for(node))
+    }
+
+    /// What a node showed; a failure where it did not repeat as often as it was to, for the least of all
+    /// decides what is known of the whole gang.
+    fn as_asked(&self, shown: &Shown) -> Shown {
+        match shown {
+            Shown::Ring { repeats_us, .. }
+                if repeats_us.len() != self.work.ring_repeats as usize =>
+            {
+                let (done, asked) = (repeats_us.len(), self.work.ring_repeats);
+                Shown::Failed {
+                    why: format!("it tells of {done} sums of {asked}"),
+                }
+            }
+            shown => shown.clone(),
+        }
     }
 
     /// The nodes, in order.
@@ -314,7 +331,7 @@ impl Gang {
         }
         let measure = match number.cmp(&self.ring_round()) {
             Ordering::Less => self.pair_measure(node, number),
-            Ordering::Equal => Some(self.ring_measure(node)),
+            Ordering::Equal => Some(self.ring_measure(node, number)),
             Ordering::Greater => self.nccl_measure(node, number),
         };
         let Some(measure) = measure else {
@@ -323,12 +340,28 @@ impl Gang {
         GangAnswer::Measure {
             round: Round {
                 number,
-                secret: self.secret,
+                secret: match self.pair_of(node, number) {
+                    Some((first, second)) if number < self.ring_round() => {
+                        self.secret_of(number, Some((first, second)))
+                    }
+                    _ => self.secret_of(number, None),
+                },
                 node: node as u32,
                 within_ms: self.work.round_ms,
                 measure,
             },
         }
+    }
+
+    /// A secret of a round, of these two nodes alone where there are two: no third can speak for one of them.
+    fn secret_of(&self, round: u32, ends: Option<(usize, usize)>) -> Digest {
+        let mut hasher = blake3::Hasher::new_keyed(&self.secret.0);
+        hasher.update(&round.to_le_bytes());
+        if let Some((from, to)) = ends {
+            hasher.update(&(from as u64).to_le_bytes());
+            hasher.update(&(to as u64).to_le_bytes());
+        }
+        Digest(*hasher.finalize().as_bytes())
     }
 
     fn sibling(&self, node: usize) -> Sibling {
@@ -350,11 +383,14 @@ impl Gang {
         })
     }
 
-    fn ring_measure(&self, node: usize) -> Measure {
+    fn ring_measure(&self, node: usize, round: u32) -> Measure {
         let nodes = self.members.len();
+        let (before, next) = ((node + nodes - 1) % nodes, (node + 1) % nodes);
         let rails = self.seen.iter().map(|seen| seen.rails.len()).min();
         Measure::Ring {
-            next: self.sibling((node + 1) % nodes),
+            next: self.sibling(next),
+            to_next: self.secret_of(round, Some((node, next))),
+            from_before: self.secret_of(round, Some((before, node))),
             nodes: nodes as u32,
             rails: rails.unwrap_or(0) as u32,
             bytes: self.work.ring_bytes,
@@ -366,7 +402,7 @@ impl Gang {
 /// The finding about a node that never came so far as to be measured with the others.
 #[must_use]
 pub fn absence() -> Finding {
-    let note = "The node did not come to be measured with the others of its lease in time.";
+    let note = "The node did not come to be measured with the others in time.";
     Finding {
         weight: Weight::Must,
         ..finding(FindingCode::StepTimedOut, Outcome::Failed, note)

@@ -88,7 +88,7 @@ pub struct NodeDescription {
     /// How many words of the first GPU lose a bit whenever memory is filled.
     #[serde(default)]
     pub bad_words: u32,
-    /// To which other node of its lease its link is slow.
+    /// To which other node of its lease or gang its link is slow.
     #[serde(default)]
     pub slow_link_to: Option<u32>,
 }

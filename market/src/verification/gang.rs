@@ -160,7 +160,8 @@ pub struct Round {
     /// Its number.
     #[schema(minimum = 0, maximum = 1_000)]
     pub number: u32,
-    /// What connections between the nodes of this gang begin with. It is a secret of the gang.
+    /// A secret of this round: of its two nodes what their connections begin with, of a sum of all what its
+    /// words follow from.
     pub secret: Digest,
     /// This node's number.
     #[schema(minimum = 0, maximum = 1_000)]
@@ -209,6 +210,10 @@ pub enum Measure {
     Ring {
         /// The next node of the ring.
         next: Sibling,
+        /// What connections to the next node begin with: a secret of these two.
+        to_next: Digest,
+        /// What connections from the node before begin with.
+        from_before: Digest,
         /// How many nodes there are.
         #[schema(minimum = 2, maximum = 1_000)]
         nodes: u32,

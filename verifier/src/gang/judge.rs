@@ -151,31 +151,76 @@ fn repeats(gang: &Gang, round: u32) -> Option<Vec<u64>> {
     (0..count).map(slowest).collect()
 }
 
+/// Nodes whose sums are not right, or did not come about, and why; none where all are well.
+///
+/// What one node brings wrongly all nodes see, but those that keep it to themselves; and where one ends, the
+/// others wait in vain. So several are nobody's fault in particular. What one alone sees came to it last,
+/// over the link from the node before.
+fn bad_sums(gang: &Gang, code: FindingCode) -> Option<Judged> {
+    let nodes = gang.members.len();
+    let round = gang.ring_round() as usize;
+    let of = |bad: fn(&Shown) -> Option<String>| {
+        let seen = gang.seen.iter().enumerate();
+        let bad = seen.filter_map(|(node, seen)| Some((node, bad(shown(seen, round)?)?)));
+        bad.collect::<Vec<(usize, String)>>()
+    };
+    let failed = |note: String, to_blame: Vec<usize>| Judged {
+        finding: must(finding(code, Outcome::Failed, note)),
+        to_blame,
+    };
+    let others = of(|shown| match shown {
+        Shown::Pair { .. } | Shown::NcclId { .. } | Shown::NcclSum { .. } => Some(String::new()),
+        Shown::Ring { .. } | Shown::Failed { .. } => None,
+    });
+    if let Some((node, _)) = others.first() {
+        let note = format!("{} answered another question.", name(gang, *node));
+        return Some(failed(note, vec![*node]));
+    }
+    let wrong = of(|shown| match shown {
+        Shown::Ring { wrong_words, .. } if *wrong_words > 0 => Some(wrong_words.to_string()),
+        _ => None,
+    });
+    if let Some((node, words)) = wrong.first() {
+        let said = format!(
+            "{words} words of the sum were wrong at {}",
+            name(gang, *node)
+        );
+        let before = (node + nodes - 1) % nodes;
+        return Some(match wrong.len() {
+            1 if nodes > 2 => {
+                let note = format!(
+                    "{said} alone, to which they came from {}.",
+                    name(gang, before)
+                );
+                failed(note, vec![*node, before])
+            }
+            1 => failed(format!("{said}."), Vec::new()),
+            more => failed(format!("{said} and {} more.", more - 1), Vec::new()),
+        });
+    }
+    // Who kept the others waiting is named for it: that they waited in vain says no more.
+    if !gang.late.is_empty() {
+        return None;
+    }
+    let broken = of(|shown| match shown {
+        Shown::Failed { why } => Some(plain(why)),
+        _ => None,
+    });
+    let (node, why) = broken.first()?;
+    let said = name(gang, *node);
+    Some(match broken.len() {
+        1 => failed(format!("{said} could not sum: {why}."), vec![*node]),
+        more => {
+            let note = format!("{said} and {} more could not sum: {why}.", more - 1);
+            failed(note, Vec::new())
+        }
+    })
+}
+
 fn all_reduce(gang: &Gang) -> Judged {
     let code = FindingCode::NetworkAllReduce;
-    let last = gang.ring_round() as usize;
-    let fault_of = |node: usize, note: String| Judged {
-        finding: must(finding(code, Outcome::Failed, note)),
-        to_blame: vec![node],
-    };
-    for (node, seen) in gang.seen.iter().enumerate() {
-        match shown(seen, last) {
-            Some(Shown::Ring { wrong_words, .. }) if *wrong_words > 0 => {
-                let said = format!("{wrong_words} words of the sum were wrong at ");
-                let note = format!("{said}{}.", name(gang, node));
-                return fault_of(node, note);
-            }
-            Some(Shown::Failed { why }) => {
-                let why = plain(why);
-                let note = format!("{} could not sum: {why}.", name(gang, node));
-                return fault_of(node, note);
-            }
-            Some(Shown::Pair { .. } | Shown::NcclId { .. } | Shown::NcclSum { .. }) => {
-                let note = format!("{} answered another question.", name(gang, node));
-                return fault_of(node, note);
-            }
-            _ => {}
-        }
+    if let Some(bad) = bad_sums(gang, code) {
+        return bad;
     }
     let Some(mut repeats) = repeats(gang, gang.ring_round()) else {
         return undone(code).into();

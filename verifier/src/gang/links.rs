@@ -1,12 +1,13 @@
 //! Connections between the nodes of a gang, and what is measured over them.
 //!
-//! A node listens on each of its rails. A connection begins with a greeting: the secret of the gang,
+//! A node listens on each of its rails. A connection begins with a greeting: a secret of its two ends,
 //! the round, who comes, over which rail, and as which of its connections; what comes with another
 //! greeting is left alone. All calls end at their deadline.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,10 @@ use super::sum::Sum;
 use crate::device::shortened;
 use crate::threads::on_each;
 
-/// The most connections that wait for their round.
-const MOST_WAITING: usize = 256;
+/// The most connections that wait for their round, and that greet at once.
+const MOST_WAITING: usize = 1_024;
+/// The most of them from one address: as many as a node makes at once, and as many again.
+const MOST_OF_ADDRESS: usize = 64;
 /// How long a newcomer may take to greet.
 const GREETING: Duration = Duration::from_secs(5);
 /// How long between two attempts to connect.
@@ -48,27 +51,62 @@ impl Greeting {
     }
 }
 
-/// Connections that have greeted.
+/// A connection that has greeted.
+struct Waiting {
+    greeting: Greeting,
+    from: IpAddr,
+    stream: TcpStream,
+}
+
+/// Connections that have greeted, and how many are about to.
 #[derive(Default)]
 struct Lobby {
-    waiting: Mutex<VecDeque<(Greeting, TcpStream)>>,
+    waiting: Mutex<VecDeque<Waiting>>,
     came: Condvar,
+    greeting: AtomicUsize,
 }
 
 impl Lobby {
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<(Greeting, TcpStream)>> {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Hears whoever comes, each in a thread of its own; whoever does not greet is forgotten.
+    fn hear(self: &Arc<Self>, listener: &TcpListener) {
+        for stream in listener.incoming().flatten() {
+            if self.greeting.fetch_add(1, Ordering::Relaxed) < MOST_WAITING {
+                let lobby = Arc::clone(self);
+                std::thread::spawn(move || {
+                    let admitted = lobby.admit(stream);
+                    lobby.greeting.fetch_sub(1, Ordering::Relaxed);
+                    admitted
+                });
+            } else {
+                self.greeting.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
     fn admit(&self, mut stream: TcpStream) -> io::Result<()> {
+        let from = stream.peer_addr()?.ip();
         stream.set_read_timeout(Some(GREETING))?;
         let mut greeting = Greeting([0; 48]);
         stream.read_exact(&mut greeting.0)?;
         let mut waiting = self.waiting();
-        if waiting.len() >= MOST_WAITING {
-            waiting.pop_front();
+        // Whoever fills the lobby pushes out its own before those of others.
+        let own = waiting.iter().filter(|one| one.from == from).count();
+        let oldest = match own >= MOST_OF_ADDRESS {
+            true => waiting.iter().position(|one| one.from == from),
+            false => (waiting.len() >= MOST_WAITING).then_some(0),
+        };
+        if let Some(oldest) = oldest {
+            waiting.remove(oldest);
         }
-        waiting.push_back((greeting, stream));
+        waiting.push_back(Waiting {
+            greeting,
+            from,
+            stream,
+        });
         self.came.notify_all();
         Ok(())
     }
@@ -76,9 +114,9 @@ impl Lobby {
     fn take(&self, greeting: Greeting, deadline: Instant) -> io::Result<TcpStream> {
         let mut waiting = self.waiting();
         loop {
-            let at = waiting.iter().position(|(known, _)| *known == greeting);
-            if let Some((_, stream)) = at.and_then(|at| waiting.remove(at)) {
-                return Ok(stream);
+            let at = waiting.iter().position(|one| one.greeting == greeting);
+            if let Some(came) = at.and_then(|at| waiting.remove(at)) {
+                return Ok(came.stream);
             }
             let left = left(deadline)?;
             let woken = self.came.wait_timeout(waiting, left);
@@ -103,6 +141,14 @@ struct Ends<'a> {
     connections: u32,
 }
 
+/// A node's two ends of the ring.
+struct RingWays<'a> {
+    next: &'a Sibling,
+    to_next: &'a Digest,
+    from_before: &'a Digest,
+    rails: usize,
+}
+
 /// A node's open ears. They close with the process.
 pub struct Listener {
     rails: Vec<Rail>,
@@ -124,13 +170,7 @@ impl Listener {
                 address: listener.local_addr()?.to_string(),
             });
             let lobby = Arc::clone(&lobby);
-            std::thread::spawn(move || {
-                for stream in listener.incoming().flatten() {
-                    let lobby = Arc::clone(&lobby);
-                    // Whoever does not greet is forgotten.
-                    std::thread::spawn(move || lobby.admit(stream));
-                }
-            });
+            std::thread::spawn(move || lobby.hear(&listener));
         }
         Ok(Self {
             rails,
@@ -180,6 +220,8 @@ impl Listener {
             }
             Measure::Ring {
                 next,
+                to_next,
+                from_before,
                 nodes,
                 rails,
                 bytes,
@@ -191,7 +233,13 @@ impl Listener {
                     words: bytes / 8,
                     repeats: *repeats,
                 };
-                self.ring(round, next, *rails as usize, sum, deadline)
+                let ways = RingWays {
+                    next,
+                    to_next,
+                    from_before,
+                    rails: *rails as usize,
+                };
+                self.ring(round, &ways, sum, deadline)
             }
             Measure::NcclId | Measure::NcclSum(_) => {
                 Err(io::Error::other("NCCL makes its own connections"))
@@ -244,9 +292,10 @@ impl Listener {
     ) -> io::Result<Vec<TcpStream>> {
         let open = |connection: u32| {
             let strand = Strand { rail, connection };
+            let greeting = |from| Greeting::new(&round.secret, round.number, from, strand);
             match ends.connects {
-                true => connect(round, ends.sibling, strand, deadline),
-                false => self.accept(round, ends.sibling.node, strand, deadline),
+                true => connect(ends.sibling, greeting(round.node), rail, deadline),
+                false => self.accept(greeting(ends.sibling.node), deadline),
             }
         };
         (0..ends.connections.clamp(1, MOST_CONNECTIONS))
@@ -257,8 +306,7 @@ impl Listener {
     fn ring(
         &self,
         round: &Round,
-        next: &Sibling,
-        rails: usize,
+        ways: &RingWays<'_>,
         sum: Sum,
         deadline: Instant,
     ) -> io::Result<Shown> {
@@ -268,11 +316,13 @@ impl Listener {
                 rail,
                 connection: 0,
             };
-            let to = connect(round, next, strand, deadline)?;
-            let from = self.accept(round, before, strand, deadline)?;
+            let to = Greeting::new(ways.to_next, round.number, round.node, strand);
+            let to = connect(ways.next, to, strand.rail, deadline)?;
+            let from = Greeting::new(ways.from_before, round.number, before, strand);
+            let from = self.accept(from, deadline)?;
             sum.over(&round.secret, from, to, deadline)
         };
-        let all = on_each(0..rails, on_rail)?;
+        let all = on_each(0..ways.rails, on_rail)?;
         let slowest = |repeat: usize| all.iter().filter_map(|(times, _)| times.get(repeat)).max();
         Ok(Shown::Ring {
             repeats_us: (0..sum.repeats as usize)
@@ -282,14 +332,7 @@ impl Listener {
         })
     }
 
-    fn accept(
-        &self,
-        round: &Round,
-        from: u32,
-        strand: Strand,
-        deadline: Instant,
-    ) -> io::Result<TcpStream> {
-        let greeting = Greeting::new(&round.secret, round.number, from, strand);
+    fn accept(&self, greeting: Greeting, deadline: Instant) -> io::Result<TcpStream> {
         let stream = self.lobby.take(greeting, deadline)?;
         stream.set_nodelay(true)?;
         Ok(stream)
@@ -297,15 +340,12 @@ impl Listener {
 }
 
 fn connect(
-    round: &Round,
     sibling: &Sibling,
-    strand: Strand,
+    greeting: Greeting,
+    rail: usize,
     deadline: Instant,
 ) -> io::Result<TcpStream> {
-    let there = sibling
-        .rails
-        .get(strand.rail)
-        .map(|rail| rail.address.parse());
+    let there = sibling.rails.get(rail).map(|rail| rail.address.parse());
     let Some(Ok(there)) = there else {
         return Err(io::Error::other("the other node has no such address"));
     };
@@ -319,7 +359,7 @@ fn connect(
         }
     };
     stream.set_nodelay(true)?;
-    stream.write_all(&Greeting::new(&round.secret, round.number, round.node, strand).0)?;
+    stream.write_all(&greeting.0)?;
     Ok(stream)
 }
 
@@ -388,8 +428,11 @@ mod tests {
                 .zip(0..)
                 .map(|(own, node)| {
                     let next = (node + 1) % nodes;
+                    let between = |from: u32| Digest([from as u8; 32]);
                     let measure = Measure::Ring {
                         next: sibling(next, &listeners[next as usize]),
+                        to_next: between(node),
+                        from_before: between((node + nodes - 1) % nodes),
                         nodes,
                         rails: 1,
                         bytes: words * 8,

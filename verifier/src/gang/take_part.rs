@@ -91,8 +91,9 @@ pub fn take_part(
     loop {
         let answer = line.call(&serde_json::to_string(&call)?)?;
         let answer = serde_json::from_str(&answer)?;
+        let is_over = matches!(answer, GangAnswer::Over { .. });
         let now_gathers = matches!(answer, GangAnswer::Gather { .. });
-        if now_gathers != gathers {
+        if now_gathers != gathers && !is_over {
             tell(if now_gathers { GATHERS } else { GOES_ON });
             gathers = now_gathers;
         }

@@ -371,7 +371,7 @@ fn either_end_of_a_slow_direction_tells() {
 fn a_wrong_sum_and_a_pair_without_a_way_fail() {
     let wrong = |node, measure: &Measure| match measure {
         Measure::Ring { .. } if node == 1 => Shown::Ring {
-            repeats_us: vec![20_000],
+            repeats_us: vec![20_000; 20],
             wrong_words: 3,
         },
         measure => well(measure),

@@ -12,6 +12,7 @@ mod command;
 mod driver;
 mod faults;
 mod gang;
+mod gang_blame;
 mod gang_nccl;
 mod hearing;
 mod honest;
