@@ -39,7 +39,7 @@ use verifier::jws::Signer;
 pub(crate) use clock::{GangClock, StepClock};
 use commit::commit;
 pub use gang::measure_together;
-pub(crate) use gang::{Orders, gang_seconds};
+pub(crate) use gang::{Orders, gang_seconds, give_up};
 pub use level::TooDeep;
 pub(crate) use level::{level_of, verify_seconds};
 pub(crate) use recheck::{Permit, PermitError, permit};

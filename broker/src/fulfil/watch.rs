@@ -101,21 +101,26 @@ pub(super) async fn verifying(
 ) -> Learned {
     let until = match verify::verdict_of(broker, lease).await {
         // Nodes that we logged in to are left first, with nothing of ours on them.
-        Ok(LeaseVerdict::Passed) if is_pushed(link.adapter.profile()) => lease.verify_deadline,
+        Ok(LeaseVerdict::Passed) if is_pushed(link.adapter.profile()) => {
+            match verify::Orders::read(broker, lease).await {
+                Ok(orders) => orders.until(),
+                Err(error) => return unread(&error),
+            }
+        }
         Ok(LeaseVerdict::Passed) => return Learned::event(LeaseEvent::Passed),
         Ok(LeaseVerdict::Failed(words)) => return Learned::because(LeaseEvent::Failed, words),
         Ok(LeaseVerdict::Inconclusive(words)) => {
             return Learned::because(LeaseEvent::TimedOut, words);
         }
         Ok(LeaseVerdict::Open { until }) => until,
-        Err(error) => {
-            return Learned {
-                note: Some(error.to_string()),
-                ..Learned::nothing(LOOK_AT_PROOF)
-            };
-        }
+        Err(error) => return unread(&error),
     };
     if until.is_some_and(|until| broker.now() >= until) {
+        match verify::give_up(broker, lease).await {
+            Ok(true) => return Learned::nothing(TimeDelta::zero()),
+            Ok(false) => {}
+            Err(error) => return unread(&error),
+        }
         let note = "its nodes did not prove themselves in time";
         return out_of_time(broker, lease, note.to_owned()).await;
     }
@@ -126,6 +131,14 @@ pub(super) async fn verifying(
         ),
         Ok(_) => Learned::nothing(LOOK_AT_PROOF),
         Err(learned) => learned,
+    }
+}
+
+/// What is known of the proof could not be read: it is looked at again.
+fn unread(error: &dyn std::error::Error) -> Learned {
+    Learned {
+        note: Some(error.to_string()),
+        ..Learned::nothing(LOOK_AT_PROOF)
     }
 }
 

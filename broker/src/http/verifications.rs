@@ -1,5 +1,5 @@
 //! `POST /v1/verifications/{id}/steps/{n}` and `…/gang`: a node proves itself, alone and then with the
-//! others of its lease, under the one-time token that its start-up script carries.
+//! others of its lease or gang, under the one-time token that its start-up script carries.
 //!
 //! The route is open to the world, so the token is looked at before a byte of the body is, and
 //! only so many large messages are in memory at once.
@@ -242,7 +242,7 @@ pub(crate) async fn take_step(
     Ok(web::Json(reply))
 }
 
-/// The call of a node that passed alone and is now measured together with the others of its lease.
+/// The call of a node that passed alone and is now measured together with the others of its lease or gang.
 ///
 /// It says where it listens and what the round before showed, and is told what to do next: wait,
 /// measure a round, or that it is over.

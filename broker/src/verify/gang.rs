@@ -5,12 +5,13 @@
 //! share, the real clock of each stage, and the signed results at the end.
 
 mod orders;
+mod parts;
 
 use std::time::Duration;
 
 use market::attestation::Verdict;
 use market::ids::{AttestationId, VerificationId};
-use market::verification::{AgentKey, GangAnswer, GangCall, Level};
+use market::verification::{GangAnswer, GangCall, Level};
 use serde::{Deserialize, Serialize};
 use store::leases::Lease;
 use store::verifications::{GangCheck, GangResult, GangStep, NodeSession, VerificationState};
@@ -18,8 +19,10 @@ use tracing::info;
 use verifier::attest::attest_together;
 use verifier::challenge::{Judging, Session, StepError, judge_silence};
 use verifier::gang::{Gang, Member, absence};
+use verifier::order::Mode;
 
 pub(crate) use orders::Orders;
+use parts::{Part, parts};
 
 use super::commit::{mode_of, opening_of};
 use super::{StepRefusal, json, of_token, signed, verify_seconds};
@@ -30,9 +33,11 @@ const TRIES: usize = 32;
 /// How long a node that waits for others to come does so before it calls again.
 const PAUSE: Duration = Duration::from_millis(250);
 /// As [`PAUSE`], for nodes of other orders, which may have to be made first.
-const PAUSE_FOR_ORDERS: Duration = Duration::from_secs(1);
+const PAUSE_FOR_ORDERS: Duration = Duration::from_secs(5);
 /// What a lease gets to be verified for each node that its nodes meet. Units: seconds.
 const SECONDS_A_ROUND: u32 = 15;
+/// What it gets beyond that: as long as the rounds of NCCL may hang, which decides nothing. Units: seconds.
+const SECONDS_OF_NCCL: u32 = 240;
 
 /// What is kept between two calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,7 +62,10 @@ impl Together {
 /// How much longer the verification of a lease may take because its nodes are measured together.
 pub(crate) fn gang_seconds(orders: &Orders) -> u32 {
     match orders.are_measured() {
-        true => orders.nodes().saturating_mul(SECONDS_A_ROUND),
+        true => orders
+            .nodes()
+            .saturating_mul(SECONDS_A_ROUND)
+            .saturating_add(SECONDS_OF_NCCL),
         false => 0,
     }
 }
@@ -86,9 +94,13 @@ const fn wait() -> GangAnswer {
     }
 }
 
-const fn gather() -> GangAnswer {
+fn gather(broker: &Broker) -> GangAnswer {
+    let pause = match mode_of(broker) {
+        Mode::Simulation => PAUSE,
+        Mode::Real => PAUSE_FOR_ORDERS,
+    };
     GangAnswer::Gather {
-        after_ms: PAUSE_FOR_ORDERS.as_millis() as u64,
+        after_ms: pause.as_millis() as u64,
     }
 }
 
@@ -99,113 +111,106 @@ async fn take(
     call: &GangCall,
 ) -> Result<GangAnswer, StepRefusal> {
     let verification = of_token(broker, id, token).await?;
+    // A node in use is looked at by itself.
+    if verification.recheck_node.is_some() {
+        return Err(StepRefusal::NoGang);
+    }
     let all = broker.store().verifications().across_tenants();
-    // Before all of them are read: these calls are not counted.
-    if all
-        .node_by_key(id, call.agent_key.as_str())
-        .await?
-        .is_none()
-    {
+    // Before any more is read: these calls are not counted. Nobody speaks here before the end of its own
+    // conversation.
+    let caller = all.node_by_key(id, call.agent_key.as_str()).await?;
+    if caller.is_none_or(|caller| caller.verdict.is_none()) {
         return Err(StepRefusal::UnknownAgent);
     }
-    let sessions = all.nodes(id).await?;
-    if !has_ended(&sessions, &call.agent_key) {
-        return Err(StepRefusal::UnknownAgent);
-    }
-    let is_open = verification.state == VerificationState::Open;
     let lease = super::lease_of(broker, &verification).await?;
     let orders = Orders::read(broker, &lease).await?;
-    let own = Part {
-        lease,
-        id,
-        sessions,
+    let first = orders.first();
+    let lead = match first.id == lease.id {
+        true => Some(id),
+        false => all.newest_of(first.id).await?.map(|newest| newest.id),
     };
-    let parts = parts(broker, &orders, own).await?;
-    let check = match parts.first() {
-        Some(lead) => all.gang_check(lead.id).await?,
+    let check = match lead {
+        Some(lead) => all.gang_check(lead).await?,
         None => None,
     };
     // The verification may be closed by the time that the last node asks how it ended.
     if let Some(verdict) = check.as_ref().and_then(|check| check.verdict) {
         return Ok(GangAnswer::Over { verdict });
     }
-    // One that fell alone takes the whole gang with it.
+    if orders.have_fallen() {
+        return Ok(GangAnswer::Over {
+            verdict: Verdict::Inconclusive,
+        });
+    }
+    let is_open = verification.state == VerificationState::Open;
+    if is_open && !orders.are_measured() {
+        return Err(StepRefusal::NoGang);
+    }
+    let Some(lead) = lead.filter(|_| orders.are_up()) else {
+        return match is_open {
+            true => Ok(gather(broker)),
+            false => Err(StepRefusal::Token),
+        };
+    };
+    let scene = Scene {
+        broker,
+        orders: &orders,
+        lead,
+    };
+    if let Some(check) = check {
+        let before = serde_json::from_value(check.state.clone()).map_err(StepError::Stored)?;
+        if is_open && let Together::Measuring(gang) = before {
+            return scene.go_on(&check, gang, call).await;
+        }
+        return scene.gather(&check, call, is_open).await;
+    }
+    let parts = parts(broker, &orders).await?;
     if let Some(verdict) = parts.iter().find_map(Part::fell_alone) {
         return Ok(GangAnswer::Over { verdict });
     }
     if !is_open {
         return Err(StepRefusal::Token);
     }
-    if !orders.are_measured() {
-        return Err(StepRefusal::NoGang);
+    if orders.are_several() && !parts.iter().all(Part::has_passed) {
+        return Ok(gather(broker));
     }
-    let is_whole = parts.len() == orders.leases().len();
-    if orders.are_several() && !(is_whole && parts.iter().all(Part::has_passed)) {
-        return Ok(gather());
-    }
+    all.begin_gang_check(lead, &json(&Together::Gathering)?, broker.now())
+        .await?;
+    broker.gang_clock().began(lead, 0);
+    Ok(wait())
+}
+
+/// Ends the measuring of a lease's nodes with others, whose time is over, and says whether it was under way:
+/// then there is a result by now, in which whoever kept the others waiting is late.
+///
+/// Errors: [`StepRefusal`].
+pub(crate) async fn give_up(broker: &Broker, lease: &Lease) -> Result<bool, StepRefusal> {
+    let orders = Orders::read(broker, lease).await?;
+    let all = broker.store().verifications().across_tenants();
+    let Some(lead) = all.newest_of(orders.first().id).await? else {
+        return Ok(false);
+    };
+    let check = all.gang_check(lead.id).await?;
+    let Some(check) = check.filter(|check| check.verdict.is_none()) else {
+        return Ok(false);
+    };
+    let before = serde_json::from_value(check.state.clone()).map_err(StepError::Stored)?;
+    let Together::Measuring(mut gang) = before else {
+        return Ok(false);
+    };
     let scene = Scene {
         broker,
         orders: &orders,
-        parts: &parts,
+        lead: lead.id,
     };
-    let lead = scene.lead()?.id;
-    let Some(check) = check else {
-        all.begin_gang_check(lead, &json(&Together::Gathering)?, broker.now())
-            .await?;
-        broker.gang_clock().began(lead, 0);
-        return Ok(wait());
-    };
-    scene.go_on(check, call).await
-}
-
-/// Whether an agent's conversation came to its end: others have nothing to say here.
-fn has_ended(sessions: &[NodeSession], key: &AgentKey) -> bool {
-    let speaks = |session: &&NodeSession| session.agent_key == key.as_str();
-    let speaker = sessions.iter().find(speaks);
-    speaker.is_some_and(|session| session.verdict.is_some())
-}
-
-/// An order whose nodes are measured, and how far they are.
-struct Part {
-    lease: Lease,
-    /// The verification that counts: the order was sent with its token.
-    id: VerificationId,
-    /// In the order of the nodes' numbers.
-    sessions: Vec<NodeSession>,
-}
-
-impl Part {
-    /// What a node came to alone, where that was no pass; also where its order fell otherwise.
-    fn fell_alone(&self) -> Option<Verdict> {
-        let verdicts = self.sessions.iter().filter_map(|session| session.verdict);
-        let bad = verdicts.into_iter().find(|verdict| !verdict.is_pass());
-        bad.or_else(|| (!self.lease.state.is_standing()).then_some(Verdict::Inconclusive))
+    let verdict = gang.give_up();
+    let results = scene.results(&gang).await?;
+    let now = Together::Measuring(gang);
+    match scene.keep(&check, &now, Some(verdict), results).await {
+        // A node called meanwhile, and its measuring goes on or has ended.
+        Ok(()) | Err(StepRefusal::Raced) => Ok(true),
+        Err(refusal) => Err(refusal),
     }
-
-    /// Whether all of its nodes have passed alone.
-    fn has_passed(&self) -> bool {
-        let passed = |session: &NodeSession| session.verdict.is_some_and(Verdict::is_pass);
-        let all_here = u32::try_from(self.sessions.len()) == Ok(self.lease.nodes);
-        all_here && self.sessions.iter().all(passed)
-    }
-}
-
-/// The orders in the order of their nodes, as far as they were sent; `own` is that of whoever calls.
-async fn parts(broker: &Broker, orders: &Orders, own: Part) -> Result<Vec<Part>, StepRefusal> {
-    let all = broker.store().verifications().across_tenants();
-    let mut parts = Vec::new();
-    for lease in orders.leases().iter().filter(|one| one.id != own.lease.id) {
-        if let Some(newest) = all.of_lease(lease.id).await?.pop() {
-            parts.push(Part {
-                lease: lease.clone(),
-                id: newest.id,
-                sessions: all.nodes(newest.id).await?,
-            });
-        }
-    }
-    parts.push(own);
-    parts.sort_by_key(|part| part.lease.node_base);
-    Ok(parts)
 }
 
 fn session_of(row: &NodeSession) -> Result<Session, StepRefusal> {
@@ -216,74 +221,86 @@ fn session_of(row: &NodeSession) -> Result<Session, StepRefusal> {
 struct Scene<'a> {
     broker: &'a Broker,
     orders: &'a Orders,
-    /// In the order of their nodes.
-    parts: &'a [Part],
+    /// The verification of the first order, under which all is kept.
+    lead: VerificationId,
 }
 
 impl Scene<'_> {
-    async fn go_on(&self, check: GangCheck, call: &GangCall) -> Result<GangAnswer, StepRefusal> {
-        let before: Together =
-            serde_json::from_value(check.state.clone()).map_err(StepError::Stored)?;
+    /// Goes on while nodes are measured, each of which is known by its key.
+    async fn go_on(
+        &self,
+        check: &GangCheck,
+        before: Gang,
+        call: &GangCall,
+    ) -> Result<GangAnswer, StepRefusal> {
         let lasted = self.lasted(check.stage).await?;
-        let mut now = before.clone();
-        let mut absent = None;
-        let answer = match &mut now {
-            Together::Measuring(gang) if lasted > gang.stage_limit() => GangAnswer::Over {
+        let mut gang = before.clone();
+        let answer = match lasted > gang.stage_limit() {
+            true => GangAnswer::Over {
                 verdict: gang.give_up(),
             },
-            Together::Measuring(gang) => gang.on_call(call)?,
-            Together::Gathering => match self.gang()? {
-                Some(mut gang) => {
-                    let answer = gang.on_call(call)?;
-                    now = Together::Measuring(gang);
-                    answer
-                }
-                None if lasted > self.patience()? => {
-                    absent = Some(self.without_the_absent().await?);
-                    GangAnswer::Over {
-                        verdict: Verdict::Fail,
-                    }
-                }
-                None => wait(),
-            },
+            false => gang.on_call(call)?,
         };
-        let verdict = match &answer {
-            GangAnswer::Over { verdict } => Some(*verdict),
-            _ => None,
-        };
-        if now == before && verdict.is_none() {
+        if gang == before {
             return Ok(answer);
         }
-        let attestations = match (&now, absent, verdict) {
-            (_, Some(absent), _) => absent,
-            (Together::Measuring(gang), None, Some(_)) => self.results(gang).await?,
-            _ => Vec::new(),
-        };
-        let step = GangStep {
-            from: check.version,
-            stage: now.stage(),
-            state: json(&now)?,
-            verdict,
-            attestations,
-        };
-        self.keep(&step, check.stage).await?;
+        self.keep_measured(check, gang, &answer).await?;
         Ok(answer)
     }
 
-    /// The order under whose verification all is kept: that of the first node.
-    fn lead(&self) -> Result<&Part, StepRefusal> {
-        self.parts.first().ok_or(StepRefusal::NoGang)
+    /// Waits until all nodes have passed alone, and begins then.
+    async fn gather(
+        &self,
+        check: &GangCheck,
+        call: &GangCall,
+        is_open: bool,
+    ) -> Result<GangAnswer, StepRefusal> {
+        let parts = parts(self.broker, self.orders).await?;
+        // One that fell alone takes the whole gang with it.
+        if let Some(verdict) = parts.iter().find_map(Part::fell_alone) {
+            return Ok(GangAnswer::Over { verdict });
+        }
+        if !is_open {
+            return Err(StepRefusal::Token);
+        }
+        if let Some(mut gang) = self.gang(&parts)? {
+            let answer = gang.on_call(call)?;
+            self.keep_measured(check, gang, &answer).await?;
+            return Ok(answer);
+        }
+        let [part] = &parts[..] else {
+            return Ok(wait());
+        };
+        let level = part.level()?;
+        let patience = Duration::from_secs(verify_seconds(self.broker, level).into());
+        if self.lasted(check.stage).await? <= patience {
+            return Ok(wait());
+        }
+        let verdict = Verdict::Fail;
+        let absent = self.without_the_absent(part, level).await?;
+        self.keep(check, &Together::Gathering, Some(verdict), absent)
+            .await?;
+        Ok(GangAnswer::Over { verdict })
     }
 
-    /// All nodes, in their order.
-    fn sessions(&self) -> impl Iterator<Item = &NodeSession> {
-        self.parts.iter().flat_map(|part| &part.sessions)
+    async fn keep_measured(
+        &self,
+        check: &GangCheck,
+        gang: Gang,
+        answer: &GangAnswer,
+    ) -> Result<(), StepRefusal> {
+        let (verdict, results) = match answer {
+            GangAnswer::Over { verdict } => (Some(*verdict), self.results(&gang).await?),
+            _ => (None, Vec::new()),
+        };
+        self.keep(check, &Together::Measuring(gang), verdict, results)
+            .await
     }
 
     /// How long the present stage has lasted: by this process's own clock when it began it, else by
     /// the database's.
     async fn lasted(&self, stage: u32) -> Result<Duration, StepRefusal> {
-        let id = self.lead()?.id;
+        let id = self.lead;
         if let Some(lasted) = self.broker.gang_clock().lasted(id, stage) {
             return Ok(lasted);
         }
@@ -291,31 +308,31 @@ impl Scene<'_> {
         Ok(all.gang_stage_lasted(id).await?.unwrap_or_default())
     }
 
-    /// How long nodes that passed wait for those that are still proving themselves.
-    fn patience(&self) -> Result<Duration, StepRefusal> {
-        let seconds = verify_seconds(self.broker, self.level()?);
-        Ok(Duration::from_secs(seconds.into()))
-    }
-
-    /// How deeply the nodes proved themselves alone: whoever calls here has.
-    fn level(&self) -> Result<Level, StepRefusal> {
-        let first = self.sessions().next().ok_or(StepRefusal::UnknownAgent)?;
-        Ok(session_of(first)?.opening().order.level)
-    }
-
-    async fn keep(&self, step: &GangStep, stage_before: u32) -> Result<(), StepRefusal> {
-        let (broker, lead) = (self.broker, self.lead()?);
-        let id = lead.id;
+    async fn keep(
+        &self,
+        before: &GangCheck,
+        now: &Together,
+        verdict: Option<Verdict>,
+        attestations: Vec<GangResult>,
+    ) -> Result<(), StepRefusal> {
+        let (broker, id) = (self.broker, self.lead);
+        let step = GangStep {
+            from: before.version,
+            stage: now.stage(),
+            state: json(now)?,
+            verdict,
+            attestations,
+        };
         let all = broker.store().verifications().across_tenants();
-        all.keep_gang_step(id, step, broker.now()).await?;
-        if step.stage != stage_before {
+        all.keep_gang_step(id, &step, broker.now()).await?;
+        if step.stage != before.stage {
             broker.gang_clock().began(id, step.stage);
         }
-        if let Some(verdict) = step.verdict {
+        if let Some(verdict) = verdict {
             broker.gang_clock().forget(id);
             broker.nudge();
             info!(
-                verification.id = %id, lease.id = %lead.lease.id, verdict = %verdict,
+                verification.id = %id, lease.id = %self.orders.first().id, verdict = %verdict,
                 "Measured {} nodes together: {verdict}", self.orders.nodes()
             );
         }
@@ -323,8 +340,9 @@ impl Scene<'_> {
     }
 
     /// The gang, once all of its nodes have passed alone.
-    fn gang(&self) -> Result<Option<Gang>, StepRefusal> {
-        if !self.parts.iter().all(Part::has_passed) {
+    fn gang(&self, parts: &[Part]) -> Result<Option<Gang>, StepRefusal> {
+        let is_whole = parts.len() == self.orders.leases().len();
+        if !is_whole || !parts.iter().all(Part::has_passed) {
             return Ok(None);
         }
         let member = |row: &NodeSession| {
@@ -333,7 +351,8 @@ impl Scene<'_> {
                 agent_key: session_of(row)?.agent_key().clone(),
             })
         };
-        let members: Result<Vec<Member>, StepRefusal> = self.sessions().map(member).collect();
+        let sessions = parts.iter().flat_map(|part| &part.sessions);
+        let members: Result<Vec<Member>, StepRefusal> = sessions.map(member).collect();
         let gang = Gang::try_new(members?, mode_of(self.broker), rand::random());
         Ok(gang.map(|gang| gang.sold_as(self.orders.sold_as())))
     }
@@ -348,7 +367,9 @@ impl Scene<'_> {
     /// The signed results of all nodes, each with what was found about the gang.
     async fn results(&self, gang: &Gang) -> Result<Vec<GangResult>, StepRefusal> {
         let mut results = Vec::new();
-        for (node, row) in self.sessions().enumerate() {
+        let parts = parts(self.broker, self.orders).await?;
+        let sessions = parts.iter().flat_map(|part| &part.sessions);
+        for (node, row) in sessions.enumerate() {
             let session = session_of(row)?;
             let attestation = session
                 .together(gang.findings_of(node), self.judging())
@@ -362,15 +383,19 @@ impl Scene<'_> {
         Ok(results)
     }
 
-    /// The signed results of the nodes that never came so far as to be measured with the others. Where
-    /// they are of several orders, each order waits for its own.
-    async fn without_the_absent(&self) -> Result<Vec<GangResult>, StepRefusal> {
-        let (mut results, level) = (Vec::new(), self.level()?);
+    /// The signed results of the nodes of an only order that never came so far as to be measured with the
+    /// others. Where there are several orders, each of them waits for its own.
+    async fn without_the_absent(
+        &self,
+        part: &Part,
+        level: Level,
+    ) -> Result<Vec<GangResult>, StepRefusal> {
+        let mut results = Vec::new();
         let Part {
             lease,
             id,
             sessions,
-        } = self.lead()?;
+        } = part;
         for node_index in 0..lease.nodes {
             let judging = self.judging();
             let row = sessions.iter().find(|row| row.node_index == node_index);

@@ -135,7 +135,7 @@ impl<'a> Push<'a> {
     ) -> Result<Option<Self>, PushError> {
         let store = broker.store();
         let verifications = store.verifications().across_tenants();
-        let newest = verifications.of_lease(lease.id).await?.pop();
+        let newest = verifications.newest_of(lease.id).await?;
         let open = newest.filter(|one| one.state == VerificationState::Open);
         let Some((id, sealed)) = open.and_then(|one| Some((one.id, one.sealed_push?))) else {
             return Ok(None);
@@ -209,10 +209,17 @@ impl<'a> Push<'a> {
         let left = (deadline - self.broker.now()).num_seconds().max(1);
         let left = u32::try_from(left).unwrap_or(u32::MAX);
         let orders = Orders::read(self.broker, self.lease).await?;
-        Ok(match orders.are_several() {
-            true => left.saturating_add(self.broker.config().verifier.boot_seconds),
-            false => left,
-        })
+        if !orders.are_several() {
+            return Ok(left);
+        }
+        // Another order may have to be sent, to come up and to prove itself after that.
+        let own = self.lease.verify_deadline.zip(self.lease.up_at);
+        let own = own.map_or(0, |(deadline, up)| (deadline - up).num_seconds());
+        let boot = self.broker.config().verifier.boot_seconds;
+        let own = u32::try_from(own).unwrap_or(0);
+        Ok(left
+            .saturating_add(boot.saturating_mul(2))
+            .saturating_add(own))
     }
 
     /// Takes everything of ours off every node. One that lets our key in no more is done already.

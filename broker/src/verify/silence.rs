@@ -41,7 +41,7 @@ pub(crate) async fn judge_silent(
     lease: &Lease,
 ) -> Result<Option<Silence>, StepRefusal> {
     let all = broker.store().verifications().across_tenants();
-    let newest = all.of_lease(lease.id).await?.pop();
+    let newest = all.newest_of(lease.id).await?;
     let Some(verification) = newest.filter(|one| one.state == VerificationState::Open) else {
         return Ok(None);
     };

@@ -53,7 +53,7 @@ pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, 
         return Ok(LeaseVerdict::Passed);
     }
     let mut lead = None;
-    let (mut until, mut any_failed) = (None, false);
+    let mut any_failed = false;
     for one in orders.leases() {
         let results = Results::read(broker, one).await?;
         let Some(results) = results.filter(|results| results.has_passed(one)) else {
@@ -61,7 +61,6 @@ pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, 
             return Ok(LeaseVerdict::Open { until: None });
         };
         any_failed |= results.failed().next().is_some();
-        until = until.max(one.verify_deadline);
         lead = lead.or(Some(results.verification));
     }
     let all = broker.store().verifications().across_tenants();
@@ -70,7 +69,9 @@ pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, 
         None => None,
     };
     Ok(match together.and_then(|check| check.verdict) {
-        None => LeaseVerdict::Open { until },
+        None => LeaseVerdict::Open {
+            until: orders.until(),
+        },
         Some(verdict) if verdict.is_pass() => LeaseVerdict::Passed,
         // Nodes of another order are to blame: this one falls with it, and not for anything of its own.
         Some(_) if any_failed => LeaseVerdict::Open { until: None },
@@ -78,8 +79,7 @@ pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, 
     })
 }
 
-/// The signed results of a lease's newest verification: only that counts, for the order was sent with its
-/// token.
+/// The signed results of a lease's newest verification.
 struct Results {
     verification: VerificationId,
     attestations: Vec<KeptAttestation>,
@@ -89,12 +89,7 @@ impl Results {
     /// None where the order was never sent.
     async fn read(broker: &Broker, lease: &Lease) -> Result<Option<Self>, StoreError> {
         let all = broker.store().verifications().across_tenants();
-        let Some(newest) = all
-            .of_lease(lease.id)
-            .await?
-            .into_iter()
-            .max_by_key(|one| one.id)
-        else {
+        let Some(newest) = all.newest_of(lease.id).await? else {
             return Ok(None);
         };
         let mut attestations = all.attestations_of(lease.id).await?;

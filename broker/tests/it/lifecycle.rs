@@ -10,7 +10,7 @@ mod crash;
 mod depth;
 mod faults;
 mod fleet;
-mod gang;
+pub(crate) mod gang;
 mod gang_orders;
 mod happy;
 mod history;

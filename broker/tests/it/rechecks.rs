@@ -1,16 +1,24 @@
 //! `POST /v1/reservations/{id}/nodes/{n}/recheck`: a node in use is looked at again, by the real agent.
 
 use std::process::Stdio;
+use std::time::Duration;
+
+use broker::verify::{StepRefusal, measure_together};
 
 use chrono::TimeDelta;
 use market::acceptance::AcceptanceRecord;
 use market::attestation::{Attestation, FindingCode, Outcome};
 use market::identity::Role;
+use market::verification::{GangCall, Rail};
 use serde_json::{Value, json};
 use tokio::process::Command;
-use verifier::jws::PublicKey;
+use verifier::agent::converse;
+use verifier::http::HttpBroker;
+use verifier::jws::{PublicKey, Signer};
+use verifier::reference::NodeDescription;
 
 use crate::access::{access, fleet, gang, until_active};
+use crate::lifecycle::gang::access as granted;
 use crate::node_reports::{in_use, lease, state, told, turn};
 use crate::service::{Key, Service};
 
@@ -118,6 +126,38 @@ async fn in_a_simulation_the_script_brings_along_the_node_as_it_was_handed_over(
     assert_eq!(last["pinned_set_changed"], json!(false), "{last}");
     let document = document(&service, &key, &last["attestation_id"]).await;
     assert!(document.recheck && document.simulated && document.verdict.is_pass());
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_leads_a_gang_by_the_token_of_a_node_in_use() {
+    let (service, key, path) = in_use(&gang()).await;
+    let permit = permit(&service, &key, &path, 0).await;
+    let (verification, token) = granted(permit["script"].as_str().expect("a script"));
+    let described = description(&service, &key, &path, (0, None)).await;
+    let url = service.world.base_url().parse().expect("an address");
+    let secret = token.expose().to_owned();
+    let signer = Signer::from_seed(&rand::random());
+    let agent = signer.public_key().to_agent_key().expect("a key");
+    let looked = tokio::task::spawn_blocking(move || {
+        let described = NodeDescription::parse(&described.to_string()).expect("a description");
+        let mut line = HttpBroker::new(url, verification, token, Duration::from_secs(60));
+        converse(&mut described.node(), verification, &signer, &mut line)
+    });
+    let looked = looked.await.expect("no panic").expect("a conversation");
+    assert!(looked.verdict.is_pass() && !looked.gang, "{looked:?}");
+    let call = GangCall {
+        agent_key: agent,
+        rails: vec![Rail {
+            name: "host".to_owned(),
+            address: "127.0.0.1:40000".to_owned(),
+        }],
+        nccl: None,
+        done: None,
+    };
+    let broker = service.world.broker();
+    let answer = measure_together(broker, verification, &secret, &call).await;
+    assert!(matches!(answer, Err(StepRefusal::NoGang)), "{answer:?}");
     service.stop().await;
 }
 

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use market::verification::Digest;
+use verifier::delivery::fetch_script;
 
 use super::Session;
 use super::connection::ServiceArgs;
@@ -14,7 +15,7 @@ use crate::cli::{Ending, note};
 /// present folder. They hold no secret.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: broker agent | ssh ubuntu@203.0.113.7 sh\nOn the node: sudo ./verifier run --json > result.json\nThen: broker report node rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 3 --file result.json"
+    after_help = "Example: broker agent | ssh ubuntu@203.0.113.7 sh\nOn the node: ./verifier run --json > result.json\nThen: broker report node rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 3 --file result.json"
 )]
 pub(in crate::cli) struct AgentArgs {
     #[command(flatten)]
@@ -27,27 +28,15 @@ pub(super) async fn run(args: AgentArgs) -> Result<(), Ending> {
     session.show(&listed, |listed| {
         let Some(agent) = items(listed, "items").first() else {
             return Err(Ending::No(
-                "this service has no agent file: its nodes are pretended, and `broker verifier run \
-                 --simulated-node FILE` plays one"
+                "this service has no agent file: none is configured (verifier.agent_path), or its nodes are \
+                 pretended, of which `broker verifier run --simulated-node FILE` plays one"
                     .to_owned(),
             ));
         };
         let sha256: Digest = text(agent, "/sha256").parse()?;
-        note("run these lines on the node, with x86-64 Linux; then `sudo ./verifier run`");
-        Ok(print_line(&lines(&text(agent, "/url"), sha256))?)
+        note("run these lines on the node, with x86-64 Linux; then `./verifier run`");
+        Ok(print_line(&fetch_script(&text(agent, "/url"), sha256))?)
     })
-}
-
-/// Fetches the file and checks its hash.
-fn lines(url: &str, sha256: Digest) -> String {
-    let url = url.replace('\'', r"'\''");
-    format!(
-        "set -eu\n\
-         curl --fail --silent --show-error --output verifier.part '{url}'\n\
-         printf '%s  %s\\n' {sha256} verifier.part | sha256sum -c -\n\
-         chmod 0755 verifier.part\n\
-         mv verifier.part verifier"
-    )
 }
 
 #[cfg(test)]
@@ -63,16 +52,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("served"), served).expect("written");
         let sha256 = Digest(Sha256::digest(claimed).into());
-        let script = lines("https://it's a $(broker).example", sha256);
-        let curl = "curl() { cp served verifier.part; }\n";
+        let script = fetch_script("https://it's a $(broker).example", sha256);
+        let curl = "curl() { [ \"$url\" = \"https://it's a \\$(broker).example\" ] && cp served verifier.part; }\n";
         let mut shell = Command::new("/bin/sh");
         let shell = shell.current_dir(folder.path()).arg("-c");
-        let status = shell
-            .arg(format!("{curl}{script}"))
-            .output()
-            .expect("a shell");
+        let ran = shell.arg(format!("{curl}{script}")).output();
         let fetched = folder.path().join("verifier").exists();
-        assert_eq!(status.status.success(), fetched);
+        assert_eq!(ran.expect("a shell").status.success(), fetched);
         fetched
     }
 

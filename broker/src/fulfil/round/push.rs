@@ -17,7 +17,7 @@ use crate::fulfil::FulfilError;
 use crate::fulfil::learned::Learned;
 use crate::fulfil::watch::out_of_time;
 use crate::verify::push::{Push, PushError, is_pushed};
-use crate::verify::{LeaseVerdict, verdict_of};
+use crate::verify::{LeaseVerdict, Orders, verdict_of};
 
 /// Leases that are seen to at once.
 const AT_ONCE: usize = 16;
@@ -70,8 +70,9 @@ async fn see_to(broker: &Broker, lease: &Lease) -> Learned {
             Learned::because(LeaseEvent::Failed, error.to_string())
         }
         Err(error) => {
-            let is_over = |deadline| broker.now() >= deadline;
-            if lease.verify_deadline.is_some_and(is_over) {
+            let orders = Orders::read(broker, lease).await;
+            let until = orders.map_or(lease.verify_deadline, |orders| orders.until());
+            if until.is_some_and(|until| broker.now() >= until) {
                 return out_of_time(broker, lease, error.to_string()).await;
             }
             Learned {

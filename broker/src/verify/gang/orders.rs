@@ -3,6 +3,7 @@
 
 use std::slice;
 
+use chrono::{DateTime, Utc};
 use market::fabric::Internode;
 use store::StoreError;
 use store::leases::Lease;
@@ -70,6 +71,29 @@ impl Orders {
     /// The leases, in the order of their nodes.
     pub(crate) fn leases(&self) -> &[Lease] {
         &self.leases
+    }
+
+    /// The one of the first node, under whose verification all is kept.
+    pub(super) fn first(&self) -> &Lease {
+        // There is one at least.
+        &self.leases[0]
+    }
+
+    /// Whether one of several is not to be waited for any more.
+    pub(super) fn have_fallen(&self) -> bool {
+        let mut leases = self.leases.iter();
+        self.are_several() && leases.any(|lease| !lease.state.is_standing())
+    }
+
+    /// Whether the machines of all have come up.
+    pub(super) fn are_up(&self) -> bool {
+        self.leases.iter().all(|lease| lease.up_at.is_some())
+    }
+
+    /// Until when the last of them has to prove itself, of those that have come up.
+    pub(crate) fn until(&self) -> Option<DateTime<Utc>> {
+        let deadlines = self.leases.iter().filter_map(|lease| lease.verify_deadline);
+        deadlines.max()
     }
 
     /// Whether they are more than one.

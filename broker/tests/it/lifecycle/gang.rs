@@ -181,7 +181,7 @@ async fn a_node_that_was_sold_alone_is_not_measured_with_others() {
 }
 
 /// What an order's start-up script lets its nodes say.
-pub(super) fn access(script: &str) -> (VerificationId, Token) {
+pub(crate) fn access(script: &str) -> (VerificationId, Token) {
     let after = |mark: &str| {
         let rest = script.split_once(mark).expect("it is there").1;
         rest.split_once('\'').expect("quoted").0.to_owned()

@@ -66,6 +66,32 @@ async fn the_nodes_of_several_orders_are_measured_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn orders_of_unlike_size_are_one_gang_whose_nodes_are_numbered_through() {
+    for_each_database(async |store| {
+        let scene = Scene::open_two_by_two(store).await;
+        // Of the first order, whose second node sends slowly to node 1 of the gang: to itself, so to none.
+        scene.break_next(Provider::Voltagepark, FaultKind::SlowLink);
+        let id = scene.reserve_until_active(training(24)).await;
+        let leases = scene.leases(id).await;
+        let nodes: Vec<u32> = leases.iter().map(|lease| lease.nodes).collect();
+        assert_eq!(nodes, [2, 1], "nothing fell");
+        for lease in &leases {
+            let documents = documents(&scene, lease).await;
+            let pairs = outcomes(&documents, FindingCode::NetworkPairs);
+            let met = Some(Outcome::Met);
+            let expected: Vec<_> = (0..lease.nodes)
+                .flat_map(|node| [(node, None), (node, met)])
+                .collect();
+            assert_eq!(pairs, expected);
+        }
+        assert_eq!(checks(&scene, &leases).await, 1);
+        scene.assert_sound().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_link_between_two_orders_fails_these_and_no_other() {
     for_each_database(async |store| {
         let scene = Scene::open_node_by_node(store).await;

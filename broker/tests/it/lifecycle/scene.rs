@@ -99,6 +99,11 @@ impl Scene {
         Self::open_with(store, CALL_TIMEOUT, Tap::node_by_node).await
     }
 
+    /// A scene in which two nodes of a gang at most are one order.
+    pub(crate) async fn open_two_by_two(store: &Store) -> Self {
+        Self::open_with(store, CALL_TIMEOUT, Tap::two_by_two).await
+    }
+
     /// A scene whose nodes run no script, and get their agent over SSH.
     pub(crate) async fn open_pushed(store: &Store) -> Self {
         Self::open_with(store, CALL_TIMEOUT, Tap::pushed).await

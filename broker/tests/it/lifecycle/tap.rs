@@ -170,6 +170,19 @@ impl Tap {
         }))
     }
 
+    /// As [`Self::before`], and as if the provider rented two nodes at most at once.
+    pub(crate) fn two_by_two(inner: &'static dyn Adapter, line: Arc<Line>) -> &'static dyn Adapter {
+        let profile = Profile {
+            nodes_per_lease: NodesPerLease::Rental { max: 2 },
+            ..copy(inner.profile())
+        };
+        Box::leak(Box::new(Self {
+            inner,
+            profile: Box::leak(Box::new(profile)),
+            line,
+        }))
+    }
+
     /// As [`Self::before`], and as if the nodes ran no script.
     pub(crate) fn pushed(inner: &'static dyn Adapter, line: Arc<Line>) -> &'static dyn Adapter {
         let profile = Profile {
