@@ -122,6 +122,9 @@ async fn one_token_serves_for_many_looks_and_not_for_two_at_once() {
         let mine = store.verifications().of(tenant);
         assert!(mine.attestation(first).await.expect("reads").is_some());
         assert_eq!(mine.attestations_of(lease).await.expect("reads"), []);
+        let all = store.verifications().across_tenants();
+        let newest = all.newest_of(lease).await.expect("reads");
+        assert!(newest.is_none(), "none by which its order was sent");
         let rewritten = execute_raw(store, "DELETE FROM node_rechecks").await;
         assert!(rewritten.is_err());
     })

@@ -89,6 +89,8 @@ async fn each_node_that_was_leased_enrols_once() {
             (found[0].id, found[0].reservation_id),
             (opened.verification, opened.reservation)
         );
+        let newest = all.newest_of(opened.lease).await.expect("reads");
+        assert_eq!(newest.as_ref(), found.last());
         let id = opened.verification;
         let second = all
             .enrol(id, &node(1, "two"), at(10))
