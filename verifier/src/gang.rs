@@ -12,6 +12,7 @@ mod copies;
 mod judge;
 pub mod links;
 mod nccl;
+mod nccl_id;
 mod rounds;
 mod sum;
 mod take_part;
@@ -117,6 +118,9 @@ pub struct Gang {
     work: GangWork,
     secret: Digest,
     sold_as: Internode,
+    /// GPUs of each node, where that is known as a whole number.
+    #[serde(default)]
+    gpus_sold: Option<u32>,
     members: Vec<Member>,
     seen: Vec<Seen>,
     /// Who kept the others waiting for too long.
@@ -135,6 +139,7 @@ impl Gang {
             work: work_for(mode),
             secret: Digest(entropy),
             sold_as: Internode::Unknown,
+            gpus_sold: None,
             seen: vec![Seen::default(); members.len()],
             members,
             late: Vec::new(),
@@ -146,6 +151,14 @@ impl Gang {
     #[must_use]
     pub fn sold_as(mut self, internode: Internode) -> Self {
         self.sold_as = internode;
+        self
+    }
+
+    /// The same gang, whose nodes were sold with so many GPUs each; `None` where they differ, or are sold in
+    /// slices.
+    #[must_use]
+    pub const fn with_gpus_sold(mut self, gpus: Option<u32>) -> Self {
+        self.gpus_sold = gpus;
         self
     }
 
@@ -170,10 +183,11 @@ impl Gang {
         nccl::check_part(call.nccl)?;
         let now = self.round();
         let seen = &mut self.seen[node];
+        // Those that were measured stay the ones to which it leads the others.
         if seen.rails.is_empty() {
             seen.nccl = call.nccl;
+            seen.rails.clone_from(&call.rails);
         }
-        seen.rails.clone_from(&call.rails);
         if let Some(done) = &call.done
             && done.round as usize == seen.shown.len()
             && now == Some(done.round)

@@ -354,7 +354,11 @@ impl Scene<'_> {
         let sessions = parts.iter().flat_map(|part| &part.sessions);
         let members: Result<Vec<Member>, StepRefusal> = sessions.map(member).collect();
         let gang = Gang::try_new(members?, mode_of(self.broker), rand::random());
-        Ok(gang.map(|gang| gang.sold_as(self.orders.sold_as())))
+        let orders = self.orders;
+        Ok(gang.map(|gang| {
+            let gang = gang.sold_as(orders.sold_as());
+            gang.with_gpus_sold(orders.gpus_of_each_node())
+        }))
     }
 
     fn judging(&self) -> Judging {

@@ -240,10 +240,10 @@ pub struct NcclSum {
     /// By what the GPUs find each other.
     pub id: NcclId,
     /// How many GPUs all nodes have together.
-    #[schema(minimum = 2, maximum = 64_000)]
+    #[schema(minimum = 2, maximum = 8_192)]
     pub ranks: u32,
     /// The number of this node's first GPU among them; the others follow.
-    #[schema(minimum = 0, maximum = 64_000)]
+    #[schema(minimum = 0, maximum = 8_191)]
     pub first_rank: u32,
     /// How many GPUs of this node take part.
     #[schema(minimum = 1, maximum = 64)]

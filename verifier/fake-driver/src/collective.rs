@@ -50,6 +50,9 @@ extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetUniqueId(id: *mut Id) -> c_int {
+    if state().script.collective.talks && std::env::var_os("NCCL_DEBUG_FILE").is_none() {
+        println!("NCCL INFO Bootstrap: Using lo:127.0.0.1<0>");
+    }
     let Ok(made) = nodes::open() else {
         return SYSTEM_ERROR;
     };
@@ -166,9 +169,14 @@ fn sum(state: &mut State, all: &[Brought]) -> Option<()> {
     let words = all.first()?.words;
     let mut sums = vec![0_u32; words];
     for one in all {
+        let brings_wrongly = state.script.gpus[one.gpu].fault == Fault::BringsWrongly;
         let held = state.memory(one.from, words as u64 * 4)?;
         for (sum, word) in sums.iter_mut().zip(held.chunks_exact(4)) {
             *sum = sum.wrapping_add(u32::from_le_bytes(word.try_into().ok()?));
+        }
+        if brings_wrongly {
+            let sum = sums.last_mut()?;
+            *sum = sum.wrapping_add(1);
         }
     }
     let rates = all

@@ -4,16 +4,24 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
-/// By what they find each other: the port at which the one listens, and nothing else.
+/// By what they find each other: in the library's own form, 8 bytes of anything and the address at which the
+/// one listens as the system writes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Id([u8; 128]);
+
+const MAGIC: [u8; 8] = *b"together";
+/// How the system begins an address of that kind.
+const IPV4: [u8; 2] = 2_u16.to_le_bytes();
 
 /// Listens for the others until as many GPUs have come as the first that comes says.
 pub fn open() -> io::Result<Id> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut id = Id([0; 128]);
-    id.0[..2].copy_from_slice(&listener.local_addr()?.port().to_le_bytes());
+    let port = listener.local_addr()?.port();
+    let loopback = Ipv4Addr::LOCALHOST.octets();
+    let form = [&MAGIC[..], &IPV4, &port.to_be_bytes(), &loopback].concat();
+    id.0[..form.len()].copy_from_slice(&form);
     // It ends with the process, or when one of the others goes.
     std::thread::spawn(move || lead(&listener));
     Ok(id)
@@ -60,7 +68,7 @@ pub struct Others {
 impl Others {
     /// Joins with so many GPUs of all, and waits until they are all there.
     pub fn join(id: &Id, ranks: u32, here: u32) -> io::Result<Self> {
-        let port = u16::from_le_bytes([id.0[0], id.0[1]]);
+        let port = u16::from_be_bytes([id.0[10], id.0[11]]);
         let mut leader = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         leader.set_nodelay(true)?;
         leader.write_all(&[ranks.to_le_bytes(), here.to_le_bytes()].concat())?;

@@ -38,6 +38,8 @@ pub struct Collective {
     pub joins: Joins,
     /// How fast the network to other nodes is for each GPU. Units: 1e6 bytes per second.
     pub network_mb_per_s: f64,
+    /// Whether the machine's set-up has it say what it does, where nothing else is said on standard output.
+    pub talks: bool,
 }
 
 /// What comes of joining the GPUs of other nodes.
@@ -59,6 +61,7 @@ impl Default for Collective {
             version: 22_809,
             joins: Joins::Well,
             network_mb_per_s: 50_000.0,
+            talks: false,
         }
     }
 }
@@ -174,6 +177,8 @@ pub enum Fault {
     AddsWrongly,
     /// What the vendor's library sums has a wrong bit in its last word on this card.
     ReducesWrongly,
+    /// What the vendor's library takes from this card for a sum has a wrong bit in its last word.
+    BringsWrongly,
     /// Every product has the same wrong entry.
     WrongEntry,
     /// Memory is not filled, and comparing it finds nothing.

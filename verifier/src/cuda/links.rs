@@ -91,7 +91,7 @@ fn can_reach(gpu: &CudaGpu, other: &CudaGpu) -> Result<bool, DriverError> {
 }
 
 /// What a buffer may take on every GPU. Units: bytes.
-fn room(gpus: &[CudaGpu]) -> Result<u64, DeviceError> {
+pub(super) fn room(gpus: &[CudaGpu]) -> Result<u64, DeviceError> {
     let mut least = u64::MAX;
     for gpu in gpus {
         gpu.enter()?;

@@ -5,7 +5,7 @@ use market::verification::{CollectiveAlgorithm, NcclSum};
 use super::buffer::Argument;
 use super::collective::Joined;
 use super::gpu::CudaGpu;
-use super::links::{bring, buffers, checksum_of_all, wait, wrong};
+use super::links::{bring, buffers, checksum_of_all, room, wait, wrong};
 use crate::device::{DeviceError, NcclRate};
 
 /// Sums with the GPUs of other nodes, which are waited for without end.
@@ -15,6 +15,11 @@ use crate::device::{DeviceError, NcclRate};
 /// Errors: the first GPU that did not do its part, or the first one where NCCL refused.
 pub(super) fn sum(gpus: &mut [CudaGpu], work: &NcclSum) -> Result<NcclRate, DeviceError> {
     let (bytes, words) = (work.bytes, work.bytes / 4);
+    // All bring as much, so that it cannot be less here.
+    if room(gpus)? < bytes {
+        let why = format!("no room on this node's GPUs for a sum of {bytes} bytes of each");
+        return Err(gpus[0].failed(&why));
+    }
     let ranks: Vec<u32> = (0..work.ranks).collect();
     let should = checksum_of_all(&mut gpus[0], ranks.iter().copied(), bytes)?;
     let joined = Joined::with_others(gpus, work).map_err(|why| gpus[0].failed(&why))?;

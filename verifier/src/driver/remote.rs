@@ -66,8 +66,9 @@ impl Worker {
             .arg(WORKER_COMMAND)
             // The order of the bus, in which the system shows them too.
             .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-            // NCCL would talk in the midst of the answers.
+            // NCCL would talk in the midst of the answers, where the machine's own set-up has it talk too.
             .env_remove("NCCL_DEBUG")
+            .env("NCCL_DEBUG_FILE", "/dev/null")
             .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,9 +1,10 @@
 //! Whether the GPUs of all nodes of a gang sum up by NCCL, and in which rounds: the first node makes what
-//! they find each other by, then all join. The process that made it must be one of those that join. Where
-//! it leads them is not looked at: NCCL alone reads it.
+//! they find each other by, then all join. The process that made it must be one of those that join, and so
+//! it is handed on only where it leads to that node (`nccl_id`).
 
 use market::verification::{Measure, NcclId, NcclPart, NcclSum, Shown};
 
+use super::nccl_id::leads_to_one_of;
 use super::{CallRefused, Gang, judge};
 
 /// The least that is summed, however slow the links. Units: bytes.
@@ -23,6 +24,8 @@ pub(super) enum Library {
     Missing(usize),
     /// All, but this one another than the first.
     Unlike(usize),
+    /// All the same, but this one brings another number of GPUs than was sold.
+    Unsold(usize),
     /// All of them the same.
     Everywhere(u32),
 }
@@ -61,8 +64,13 @@ impl Gang {
         if let Some(node) = nodes.clone().find(|node| of(*node).is_none()) {
             return Library::Missing(node);
         }
-        match (nodes.into_iter().find(|node| of(*node) != of(0)), of(0)) {
-            (Some(node), _) => Library::Unlike(node),
+        if let Some(node) = nodes.clone().find(|node| of(*node) != of(0)) {
+            return Library::Unlike(node);
+        }
+        let gpus = |node: usize| self.seen[node].nccl.map(|part| part.gpus);
+        let is_unsold = |node: &usize| self.gpus_sold.is_some() && gpus(*node) != self.gpus_sold;
+        match (nodes.into_iter().find(is_unsold), of(0)) {
+            (Some(node), _) => Library::Unsold(node),
             (None, Some(version)) => Library::Everywhere(version),
             (None, None) => Library::Nowhere,
         }
@@ -72,7 +80,7 @@ impl Gang {
     pub(super) fn nccl_rounds(&self) -> u32 {
         match self.nccl() {
             Library::Everywhere(_) => 2,
-            Library::Nowhere | Library::Missing(_) | Library::Unlike(_) => 0,
+            Library::Nowhere | Library::Missing(_) | Library::Unlike(_) | Library::Unsold(_) => 0,
         }
     }
 
@@ -110,11 +118,26 @@ impl Gang {
         }
     }
 
+    /// What all find each other by.
     fn nccl_id(&self) -> Option<NcclId> {
+        self.shown_id().filter(|id| self.leads_to_the_first(id))
+    }
+
+    /// Whether the first node would lead the others elsewhere than to itself.
+    pub(super) fn would_mislead(&self) -> bool {
+        self.shown_id()
+            .is_some_and(|id| !self.leads_to_the_first(&id))
+    }
+
+    fn shown_id(&self) -> Option<NcclId> {
         match self.seen[0].shown.get(self.nccl_round() as usize) {
             Some(Some(Shown::NcclId { id })) => Some(*id),
             _ => None,
         }
+    }
+
+    fn leads_to_the_first(&self, id: &NcclId) -> bool {
+        leads_to_one_of(id, &self.seen[0].rails)
     }
 
     /// What a node measures in a round of these.
@@ -132,6 +155,11 @@ impl Gang {
             warm_ups: self.work.nccl_warm_ups,
             repeats: self.work.nccl_repeats,
         })))
+    }
+
+    /// Whether each GPU brings as much as is summed where nothing is slow.
+    pub(super) fn is_whole_nccl_payload(&self) -> bool {
+        self.nccl_bytes() == self.work.nccl_bytes / UNIT_BYTES * UNIT_BYTES
     }
 
     /// The payload of each GPU: on slow links as much less as lets all repeats end within a round.

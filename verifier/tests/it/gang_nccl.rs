@@ -2,12 +2,15 @@
 //! joins them over loopback, and nodes that are played.
 
 use std::cell::RefCell;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
-use fake_driver::script::{Fault, Joins, Script};
+use fake_driver::script::{Fault, Joins, Script, VARIABLE};
 use market::attestation::{FindingCode, Outcome, Verdict, Weight};
 use market::fabric::Internode;
 use market::verification::{
-    CollectiveAlgorithm, GangAnswer, GangCall, GangWork, Level, Measure, NcclPart, NcclSum, Shown,
+    CollectiveAlgorithm, GangAnswer, GangCall, GangWork, Level, Measure, NcclId, NcclPart, NcclSum,
+    Shown,
 };
 use verifier::gang::{CallRefused, Gang};
 use verifier::order::Mode;
@@ -84,23 +87,79 @@ fn one_node_with_a_slow_network_makes_the_sum_slow_for_all() {
     assert!(is_about(sum.measured, carried(2, 100)), "{sum:#?}");
 }
 
+/// What the sum came to in the document of each node.
+fn outcomes(gang: &Gang) -> Vec<Outcome> {
+    let nodes = 0..gang.members().len();
+    nodes.map(|node| of_node(gang, node, CODE)).collect()
+}
+
 #[test]
-fn a_word_of_the_sum_that_is_wrong_on_one_gpu_fails_its_node() {
+fn a_wrong_word_that_one_gpu_brings_is_wrong_at_all_nodes_and_none_alone_is_to_blame() {
+    let wrong = |node, script: &mut Script| {
+        if node == 1 {
+            script.gpus[1].fault = Fault::BringsWrongly;
+        }
+    };
+    let (gang, ended) = measured_on(&machines(3, wrong), None, work(1));
+    let sum = found(&gang, CODE);
+    assert_eq!((sum.outcome, sum.weight), (Outcome::Failed, Weight::Must));
+    // The last word, in each repeat, on each GPU.
+    let said = "6 words of NCCL's sum of 256 KiB of each GPU (nccl_default) were wrong at node 0 (10.0.0.1), \
+                and such at 2 more: whose GPU or which way made them so is not shown.";
+    assert_eq!(sum.note, said);
+    assert_eq!(outcomes(&gang), [Outcome::Failed; 3]);
+    assert_eq!(gang.verdict(), Some(Verdict::Fail));
+    all_ended_with(1, ended);
+}
+
+#[test]
+fn a_wrong_word_that_one_node_alone_of_three_has_fails_that_one() {
     let wrong = |node, script: &mut Script| {
         if node == 1 {
             script.gpus[1].fault = Fault::ReducesWrongly;
         }
     };
-    let (gang, ended) = measured_on(&machines(2, wrong), None, work(1));
+    let (gang, ended) = measured_on(&machines(3, wrong), None, work(1));
     let sum = found(&gang, CODE);
     assert_eq!((sum.outcome, sum.weight), (Outcome::Failed, Weight::Must));
-    // Its last word, in each repeat.
-    let said = "3 words of NCCL's sum were wrong at node 1 (10.0.0.2).";
+    let said = "3 words of NCCL's sum of 256 KiB of each GPU (nccl_default) were wrong at node 1 (10.0.0.2), \
+                and at no other node: it receives or keeps them wrongly.";
     assert_eq!(sum.note, said);
-    let outcomes = [0, 1].map(|node| of_node(&gang, node, CODE));
-    assert_eq!(outcomes, [Outcome::Noted, Outcome::Failed]);
+    let (noted, failed) = (Outcome::Noted, Outcome::Failed);
+    assert_eq!(outcomes(&gang), [noted, failed, noted]);
     assert_eq!(gang.verdict(), Some(Verdict::Fail));
     all_ended_with(1, ended);
+}
+
+#[test]
+fn one_that_says_that_its_words_are_right_leaves_the_blame_with_no_other() {
+    let played = |nodes: u8, says: fn(u32, Shown) -> Shown| {
+        let mut played = Played::new(nodes).with_nccl(8);
+        let verdict = played.play(|node, measure| says(node, well(measure)));
+        assert_eq!(verdict, Verdict::Fail);
+        outcomes(&played.gang)
+    };
+    // Node 0 spoilt the sum of all and says nothing of it.
+    let at_others = |node, shown| if node == 0 { shown } else { wrongly(shown) };
+    for nodes in [2, 3, 4] {
+        let all = vec![Outcome::Failed; nodes.into()];
+        assert_eq!(played(nodes, at_others), all, "{nodes}");
+    }
+    // One without a sum shows nothing of what the others have.
+    let one_is_silent = |node, shown| match (node, shown) {
+        (0, Shown::NcclSum { .. }) => failed(),
+        (1, shown) => wrongly(shown),
+        (_, shown) => shown,
+    };
+    assert_eq!(played(3, one_is_silent), [Outcome::Failed; 3]);
+}
+
+/// The same of a sum, of which words were wrong.
+fn wrongly(mut shown: Shown) -> Shown {
+    if let Shown::NcclSum { wrong_words, .. } = &mut shown {
+        *wrong_words = 3;
+    }
+    shown
 }
 
 #[test]
@@ -133,6 +192,62 @@ fn a_library_that_hangs_ends_with_its_round_and_decides_nothing() {
     );
     assert!(gang.verdict().is_some_and(Verdict::is_pass));
     all_ended_with(0, ended);
+}
+
+#[test]
+fn a_library_that_talks_does_not_disturb_the_answers_of_its_process() {
+    let talks = |node, script: &mut Script| script.collective.talks = node == 0;
+    let (gang, ended) = measured_on(&machines(2, talks), None, work(1));
+    let sum = found(&gang, CODE);
+    assert_eq!(sum.outcome, Outcome::Met, "{}", sum.note);
+    all_ended_with(0, ended);
+}
+
+/// What the process of a machine with 64 MiB on each GPU says to a sum of so much, which no other joins.
+fn said_to_a_sum_of(mib: u64) -> String {
+    let mut script = broken(|_| {});
+    for card in &mut script.gpus {
+        card.real_memory_mib = Some(64);
+    }
+    let machine = Machine::new(&script);
+    machine.install("libnccl.so.2");
+    let sum = NcclSum {
+        id: NcclId([0; 128]),
+        ranks: 4,
+        first_rank: 2,
+        gpus: 2,
+        bytes: mib << 20,
+        warm_ups: 1,
+        repeats: 1,
+    };
+    let request = serde_json::json!({ "NcclSum": sum }).to_string();
+    // A frame: the lengths of the head and of a body that there is not, and the head.
+    let head = (request.len() as u32).to_le_bytes();
+    let frame = [&head[..], &[0; 8], request.as_bytes()].concat();
+    let mut worker = Command::new(env!("CARGO_BIN_EXE_verifier"))
+        .env_clear()
+        .env("LD_LIBRARY_PATH", machine.folder.path())
+        .env(VARIABLE, machine.path("script.json"))
+        .arg("gpu-worker")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut requests = worker.stdin.take().expect("a stream");
+    requests.write_all(&frame).expect("written");
+    drop(requests);
+    let output = worker.wait_with_output().expect("it ends");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_sum_for_which_a_gpu_has_no_room_is_refused_in_words() {
+    // A quarter of what is free is what a sum may take.
+    let refused = said_to_a_sum_of(16);
+    let said = "no room on this node's GPUs for a sum of 16777216 bytes of each";
+    assert!(refused.contains(said), "{refused}");
+    let alone = said_to_a_sum_of(15);
+    assert!(alone.contains("ncclGroupEnd answered 2"), "{alone}");
 }
 
 #[test]
@@ -310,8 +425,111 @@ fn a_gang_that_failed_before_is_not_asked_and_one_without_an_id_does_not_sum() {
     assert!(asked.is_empty(), "{asked:?}");
     let (sum, asked) = outcome(|measure| matches!(measure, Measure::NcclId));
     assert_eq!((sum.outcome, sum.weight), (Outcome::Failed, Weight::Shadow));
-    assert_eq!(sum.note, "NCCL did not sum at node 0 (10.0.0.1): refused.");
+    let said =
+        "NCCL did not sum 4096 MiB of each GPU (nccl_default) at node 0 (10.0.0.1): refused.";
+    assert_eq!(sum.note, said);
     assert_eq!(asked, [0]);
+}
+
+#[test]
+fn an_id_that_does_not_lead_to_the_first_node_is_handed_to_nobody() {
+    let elsewhere = [
+        NcclId([7; 128]),
+        id_of([10, 0, 0, 8], 40_001),
+        id_of([127, 0, 0, 1], 40_001),
+        id_of([10, 0, 0, 9], 22),
+    ];
+    for id in elsewhere {
+        let mut played = Played::new(3).with_nccl(8);
+        let verdict = played.play(|_, measure| match measure {
+            Measure::NcclId => Shown::NcclId { id },
+            Measure::NcclSum(_) => panic!("led to {id}"),
+            measure => well(measure),
+        });
+        assert_eq!(verdict, Verdict::Pass);
+        let sum = found(&played.gang, CODE);
+        assert_eq!((sum.outcome, sum.weight), (Outcome::NotRun, Weight::May));
+        let said = "What node 0 (10.0.0.1) would have the others find each other by does not lead to one of \
+                    its own addresses";
+        assert!(sum.note.starts_with(said), "{}", sum.note);
+    }
+    // Nor to an address that it names once the ways to its own have been measured.
+    let mut played = Played::new(2).with_nccl(8);
+    played.gang.on_call(&played.calls[0]).expect("an answer");
+    played.calls[0].rails[0].address = "10.0.0.8:40000".to_owned();
+    played.play(|_, measure| match measure {
+        Measure::NcclId => Shown::NcclId {
+            id: id_of([10, 0, 0, 8], 40_001),
+        },
+        measure => well(measure),
+    });
+    assert_eq!(found(&played.gang, CODE).outcome, Outcome::NotRun);
+}
+
+#[test]
+fn a_node_with_another_number_of_gpus_than_was_sold_is_named_and_nothing_is_summed() {
+    for (brings, sold) in [(1, Some(8)), (64, Some(8)), (4, None), (8, Some(8))] {
+        let mut played = Played::new(3).with_nccl(8);
+        played.gang = played.gang.clone().with_gpus_sold(sold);
+        let version = 22_809;
+        let gpus = brings;
+        played.calls[1].nccl = Some(NcclPart { version, gpus });
+        let verdict = played.play(|_, measure| match measure {
+            Measure::NcclSum(_) if sold.is_some_and(|sold| sold != brings) => {
+                panic!("{brings} of {sold:?}")
+            }
+            measure => well(measure),
+        });
+        assert_eq!(verdict, Verdict::Pass);
+        let sum = found(&played.gang, CODE);
+        if sold.is_none_or(|sold| sold == brings) {
+            assert_eq!(sum.outcome, Outcome::Met);
+            continue;
+        }
+        assert_eq!((sum.outcome, sum.weight), (Outcome::NotRun, Weight::May));
+        let said = format!(
+            "node 1 (10.0.0.2) brings {brings} GPUs to a sum by NCCL, and 8 were sold with each node"
+        );
+        assert!(sum.note.starts_with(&said), "{}", sum.note);
+    }
+}
+
+#[test]
+fn less_than_the_whole_payload_has_no_floor() {
+    let summed = |pair_mb_per_s: u64| {
+        let mut played = Played::new(2).with_nccl(8);
+        played.gang = played
+            .gang
+            .clone()
+            .sold_as(Internode::InfinibandNdr400)
+            .with_gpus_sold(Some(8));
+        played.play(|_, measure| match measure {
+            Measure::Pair { .. } => Shown::Pair {
+                sent_mb_per_s: vec![pair_mb_per_s],
+                received_mb_per_s: vec![pair_mb_per_s],
+            },
+            // So slow that it is below whatever floor.
+            Measure::NcclSum(sum) => Shown::NcclSum {
+                algorithm: CollectiveAlgorithm::NcclDefault,
+                gpus: sum.gpus,
+                repeats_us: vec![1_000_000; sum.repeats as usize],
+                wrong_words: 0,
+            },
+            measure => well(measure),
+        });
+        found(&played.gang, CODE)
+    };
+    let whole = summed(10_000);
+    assert_eq!(whole.outcome, Outcome::Failed);
+    assert!(whole.floor.is_some());
+    let said = "sum up 4096 MiB of each GPU (nccl_default) rightly";
+    assert!(whole.note.contains(said), "{}", whole.note);
+    // In half a second such a link carries two gigabytes.
+    let less = summed(4_000);
+    assert_eq!(less.outcome, Outcome::Met);
+    assert_eq!((less.floor, less.expected), (None, None));
+    let said = "sum up 1953125 KiB of each GPU (nccl_default) rightly";
+    assert!(less.note.contains(said), "{}", less.note);
 }
 
 #[test]
@@ -327,7 +545,8 @@ fn an_answer_to_another_question_is_no_sum() {
         (_, shown) => shown,
     });
     let sum = found(&played.gang, CODE);
-    let said = "NCCL did not sum at node 1 (10.0.0.2): it answered another question.";
+    let said = "NCCL did not sum 4096 MiB of each GPU (nccl_default) at node 1 (10.0.0.2): it answered another \
+                question.";
     assert_eq!((sum.outcome, sum.note.as_str()), (Outcome::Failed, said));
 }
 
@@ -363,6 +582,8 @@ fn agents_and_rows_that_know_nothing_of_nccl_are_read_and_measured_as_before() {
         let work = row["work"].as_object_mut().expect("an object");
         assert!(work.remove(known).is_some());
     }
+    let gang = row.as_object_mut().expect("an object");
+    assert!(gang.remove("gpus_sold").is_some());
     for seen in row["seen"].as_array_mut().expect("a list") {
         assert!(
             seen.as_object_mut()

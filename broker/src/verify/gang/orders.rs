@@ -128,6 +128,13 @@ impl Orders {
             false => Internode::Unknown,
         }
     }
+
+    /// GPUs of each node, where all were sold with the same whole number.
+    pub(super) fn gpus_of_each_node(&self) -> Option<u32> {
+        let mut counts = self.leases.iter().map(|lease| lease.offer.gpus.as_whole());
+        let first = counts.next().flatten();
+        first.filter(|_| counts.all(|count| count == first))
+    }
 }
 
 fn count(leases: &[Lease]) -> u32 {
@@ -143,6 +150,7 @@ fn are_joined(leases: &[Lease]) -> bool {
 #[cfg(test)]
 mod tests {
     use market::ids::LeaseId;
+    use market::quantity::GpuCount;
     use uuid::Uuid;
 
     use super::*;
@@ -208,6 +216,19 @@ mod tests {
         );
         all[1].offer.internode = Internode::None;
         assert!(!Orders::of(&all[0], true, &all).are_measured());
+    }
+
+    #[test]
+    fn how_many_gpus_a_node_has_is_known_where_all_were_sold_with_as_many() {
+        let mut all = leases(&[1, 1]);
+        let gpus = |all: &[Lease]| Orders::of(&all[0], true, all).gpus_of_each_node();
+        assert_eq!(gpus(&all), Some(8));
+        all[1].offer.gpus = GpuCount::whole(4).expect("a count");
+        assert_eq!(gpus(&all), None);
+        for lease in &mut all {
+            lease.offer.gpus = GpuCount::from_thousandths(500).expect("a count");
+        }
+        assert_eq!(gpus(&all), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit, Weight};
-use market::verification::Shown;
+use market::verification::{CollectiveAlgorithm, Shown};
 
 use super::{Judged, must, name, repeats, shown, undone};
 use crate::gang::nccl::Library;
@@ -49,10 +49,28 @@ pub(super) fn collective(gang: &Gang) -> Option<Judged> {
             );
             return apart(note);
         }
+        Library::Unsold(node) => {
+            let brings = gang.seen[node].nccl.map_or(0, |part| part.gpus);
+            let sold = gang.gpus_sold.unwrap_or(0);
+            let note = format!(
+                "{} brings {brings} GPUs to a sum by NCCL, and {sold} were sold with each node: nothing was summed \
+                 by it.",
+                name(gang, node)
+            );
+            return apart(note);
+        }
         Library::Everywhere(version) => version,
     };
     if gang.failed_before_nccl() {
         return apart("What was measured before failed: nothing was summed by NCCL.".to_owned());
+    }
+    if gang.would_mislead() {
+        let note = format!(
+            "What {} would have the others find each other by does not lead to one of its own addresses: \
+             nothing was summed by NCCL.",
+            name(gang, 0)
+        );
+        return apart(note);
     }
     if let Some(wrong) = wrong(gang) {
         return Some(wrong);
@@ -66,27 +84,49 @@ pub(super) fn collective(gang: &Gang) -> Option<Judged> {
     Some(tried_out.into())
 }
 
-/// Words that were wrong, whose nodes are to blame.
+/// Words that were wrong. What one GPU brings wrongly all have in their sums, and whoever did it may say
+/// that its own are right: nobody in particular is to blame, unless all but one of three or more nodes have
+/// the right sum, which none can have of what was brought wrongly.
 fn wrong(gang: &Gang) -> Option<Judged> {
     let round = gang.nccl_round() as usize + 1;
     let of_node = |(node, seen)| match shown(seen, round) {
-        Some(Shown::NcclSum { wrong_words, .. }) if *wrong_words > 0 => Some((node, *wrong_words)),
+        Some(Shown::NcclSum { wrong_words, .. }) => Some((node, *wrong_words)),
         _ => None,
     };
-    let wrong: Vec<(usize, u64)> = gang.seen.iter().enumerate().filter_map(of_node).collect();
+    let summed = gang.seen.iter().enumerate().filter_map(of_node);
+    let (right, wrong): (Vec<_>, Vec<_>) = summed.partition(|(_, words)| *words == 0);
     let (first, words) = *wrong.first()?;
-    let more = match wrong.len() {
-        1 => String::new(),
-        nodes => format!(", and such at {} more", nodes - 1),
+    let others = gang.members.len() - 1;
+    let alone = others >= 2 && right.len() == others;
+    let where_else = match (alone, wrong.len()) {
+        (true, _) => ", and at no other node: it receives or keeps them wrongly".to_owned(),
+        (false, 1) => ": whose GPU or which way made them so is not shown".to_owned(),
+        (false, nodes) => format!(
+            ", and such at {} more: whose GPU or which way made them so is not shown",
+            nodes - 1
+        ),
     };
     let note = format!(
-        "{words} words of NCCL's sum were wrong at {}{more}.",
+        "{words} words of NCCL's sum of {} were wrong at {}{where_else}.",
+        payload(gang),
         name(gang, first)
     );
     Some(Judged {
         finding: must(finding(CODE, Outcome::Failed, note)),
-        to_blame: wrong.into_iter().map(|(node, _)| node).collect(),
+        to_blame: if alone { vec![first] } else { Vec::new() },
     })
+}
+
+/// What each GPU brings, and how NCCL was left to sum it.
+fn payload(gang: &Gang) -> String {
+    const KIB: u64 = 1 << 10;
+    let bytes = gang.nccl_bytes();
+    let (amount, unit) = match bytes {
+        _ if bytes.is_multiple_of(KIB * KIB) => (bytes / KIB / KIB, "MiB"),
+        _ if bytes.is_multiple_of(KIB) => (bytes / KIB, "KiB"),
+        _ => (bytes, "bytes"),
+    };
+    format!("{amount} {unit} of each GPU (nccl_default)")
 }
 
 /// What kept nodes from summing. One that fails leaves the others waiting, so that each reason is told.
@@ -98,11 +138,14 @@ fn failure(gang: &Gang) -> Option<Finding> {
         let why = match (shown(seen, first), shown(seen, first + 1)) {
             (Some(Shown::Failed { why }), _) | (_, Some(Shown::Failed { why })) => plain(why),
             (None | Some(Shown::NcclId { .. }), None) => continue,
-            (None | Some(Shown::NcclId { .. }), Some(Shown::NcclSum { gpus, .. }))
-                if Some(*gpus) == asked =>
-            {
-                continue;
-            }
+            (
+                None | Some(Shown::NcclId { .. }),
+                Some(Shown::NcclSum {
+                    algorithm: CollectiveAlgorithm::NcclDefault,
+                    gpus,
+                    ..
+                }),
+            ) if Some(*gpus) == asked => continue,
             _ => "it answered another question".to_owned(),
         };
         reasons.entry(why).or_default().push(node);
@@ -115,7 +158,7 @@ fn failure(gang: &Gang) -> Option<Finding> {
         format!("{}{more}: {why}", name(gang, nodes[0]))
     });
     let told: Vec<String> = told.collect();
-    let note = format!("NCCL did not sum at {}.", told.join("; "));
+    let note = format!("NCCL did not sum {} at {}.", payload(gang), told.join("; "));
     (!told.is_empty()).then(|| finding(CODE, Outcome::Failed, note))
 }
 
@@ -135,16 +178,18 @@ fn rate(gang: &Gang, version: u32) -> Option<Finding> {
     let sold = gang
         .sold_as
         .gbps_per_gpu()
-        .filter(|_| gang.mode == Mode::Real);
+        .filter(|_| gang.mode == Mode::Real && gang.is_whole_nccl_payload());
+    // Less of a payload sums at a lower rate, and how much lower is not known.
     // A ring passes between two nodes what all of their adapters carry together: with few nodes more than a
     // sum needs, so that by what it needs even adapters at their wire rate show less than that.
     // 1 Gb/s is 125 MB/s.
     let expected = sold.map(|gbps| of_adapter(u64::from(gbps) * 125 * u64::from(fewest)));
     let floor = expected.map(|expected| share(expected, WIRE_PERCENT, 100));
     let said = format!(
-        "By NCCL {}, over whichever way it took, {ranks} GPUs of {nodes} nodes sum up rightly at a bus rate of \
-         {bus} MB/s: at least {carried} MB/s between nodes for each GPU",
-        version_words(version)
+        "By NCCL {}, over whichever way it took, {ranks} GPUs of {nodes} nodes sum up {} rightly at a bus rate \
+         of {bus} MB/s: at least {carried} MB/s between nodes for each GPU",
+        version_words(version),
+        payload(gang)
     );
     let found = match (floor, sold) {
         (Some(floor), Some(gbps)) if carried < floor => {
