@@ -243,10 +243,10 @@ fn said_to_a_sum_of(mib: u64) -> String {
 #[test]
 fn a_sum_for_which_a_gpu_has_no_room_is_refused_in_words() {
     // A quarter of what is free is what a sum may take.
-    let refused = said_to_a_sum_of(16);
-    let said = "no room on this node's GPUs for a sum of 16777216 bytes of each";
+    let refused = said_to_a_sum_of(17);
+    let said = "no room on this node's GPUs for a sum of 17825792 bytes of each";
     assert!(refused.contains(said), "{refused}");
-    let alone = said_to_a_sum_of(15);
+    let alone = said_to_a_sum_of(16);
     assert!(alone.contains("ncclGroupEnd answered 2"), "{alone}");
 }
 
