@@ -11,6 +11,7 @@ mod addresses;
 mod copies;
 mod judge;
 pub mod links;
+mod lobby;
 mod nccl;
 mod nccl_id;
 mod rounds;
