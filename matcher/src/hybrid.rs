@@ -17,7 +17,7 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use market::demand::{Demand, Half, HybridDemand, ServeHalf};
 use market::ids::ProviderId;
 use market::money::Money;
@@ -328,8 +328,8 @@ fn serve_after(demand: &HybridDemand, now: DateTime<Utc>, runs: &[Candidate]) ->
         && let Some(seconds) = bill::run_seconds(best)
     {
         let weights = bill::weights_bytes_of(demand).unwrap_or(0);
-        let after = TimeDelta::seconds(seconds + staging::slowest_seconds(weights));
-        let ready = now.checked_add_signed(after).unwrap_or(now);
+        let after = seconds.saturating_add(staging::slowest_seconds(weights));
+        let ready = bill::later(now, after).unwrap_or(now);
         let window = pile.window.get_or_insert_default();
         window.start_earliest = Some(window.start_earliest.map_or(ready, |own| own.max(ready)));
     }

@@ -426,6 +426,7 @@ fn sum_of(amounts: impl IntoIterator<Item = Option<Money>>) -> Option<Money> {
     Some(total)
 }
 
-fn later(time: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
+/// So many seconds after a time; `None` past the last moment there is.
+pub(super) fn later(time: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
     time.checked_add_signed(TimeDelta::try_seconds(seconds)?)
 }

@@ -10,6 +10,7 @@ mod gangs;
 mod golden;
 mod gpus;
 mod launches;
+mod longest;
 mod own;
 mod own_fleets;
 mod reasons;
