@@ -364,7 +364,10 @@ pub(crate) fn time_for(own: Option<f64>, evidence: Option<f64>) -> (f64, ReasonC
     let longest = f64::from(LONGEST_HOURS);
     match (own, evidence) {
         (None, Some(hours)) if hours < longest => (hours, ReasonCode::Certification),
-        _ => (own.map_or(longest, |own| own.min(longest)), ReasonCode::Deadline),
+        _ => (
+            own.map_or(longest, |own| own.min(longest)),
+            ReasonCode::Deadline,
+        ),
     }
 }
 

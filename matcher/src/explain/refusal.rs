@@ -84,6 +84,7 @@ fn figures(
         ReasonCode::Stale => Some(of_age(filter, row)),
         ReasonCode::Precision => of_precision(query, row),
         ReasonCode::Memory => of_memory(query, row),
+        ReasonCode::HeadsDoNotDivide => of_heads(query, row),
         ReasonCode::GpusDoNotDivide => {
             let (Query::Train(query), Ok((_, per_node))) = (query, known_node(row)) else {
                 return None;
@@ -196,6 +197,23 @@ fn of_memory(query: &Query<'_>, row: &Row) -> Option<String> {
     }
 }
 
+fn of_heads(query: &Query<'_>, row: &Row) -> Option<String> {
+    let Query::Serve(query) = query else {
+        return None;
+    };
+    let (spec, per_node) = known_node(row).ok()?;
+    let chip = Chip::of_spec(spec)?;
+    let lacks_heads = |gpus: &u32| query.work.lacks_heads_alone(query.constants, &chip, *gpus);
+    let gpus = doublings(per_node).find(lacks_heads)?;
+    let model = &query.work.model;
+    Some(format!(
+        "{gpus} x {} would hold {}; its {} are not shared out evenly over them",
+        row.offer.gpu,
+        model.name,
+        counted(model.heads, "head"),
+    ))
+}
+
 fn of_deadline(query: &Query<'_>, row: &Row) -> Option<String> {
     let longest = f64::from(LONGEST_HOURS);
     let query = match query {
@@ -223,7 +241,11 @@ fn of_deadline(query: &Query<'_>, row: &Row) -> Option<String> {
 
 /// Of a pile that takes longer on as many nodes as there may be.
 fn of_long_pile(serve: &ServeQuery, row: &Row, hours: f64) -> Option<String> {
-    Some(format!("{}; {}", most_for_pile(serve, row)?, sold_for(hours)))
+    Some(format!(
+        "{}; {}",
+        most_for_pile(serve, row)?,
+        sold_for(hours)
+    ))
 }
 
 fn most_for_pile(serve: &ServeQuery, row: &Row) -> Option<String> {

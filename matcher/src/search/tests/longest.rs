@@ -29,7 +29,10 @@ fn a_run_that_is_not_done_in_ten_years_is_refused_with_its_hours_whatever_it_may
         assert_eq!(plan.rejected.by_reason, counted);
         let why = &plan.refused[0].why;
         assert!(why.starts_with("On 1 node the run takes about "), "{why}");
-        assert!(why.ends_with("nothing is sold for more than 87600"), "{why}");
+        assert!(
+            why.ends_with("nothing is sold for more than 87600"),
+            "{why}"
+        );
     }
     // Of what is left open as many are taken as are done within them.
     let open = json!({"model": "Llama 3 70B", "tokens": 50_000_000_000_000_u64});
@@ -43,7 +46,10 @@ fn a_pile_is_done_in_ten_years_or_refused() {
     let of = |requests, output_tokens| {
         let mut pile = pile(requests);
         pile["output_tokens"] = json!(output_tokens);
-        find(vec![offer("l40s", "L40S", 1, "1.00")], &demand("serve_batch", pile))
+        find(
+            vec![offer("l40s", "L40S", 1, "1.00")],
+            &demand("serve_batch", pile),
+        )
     };
     let plan = of(20_000_000_000, 256);
     assert!(plan.candidates[0].nodes() > 1);
@@ -53,8 +59,14 @@ fn a_pile_is_done_in_ten_years_or_refused() {
     let counted = BTreeMap::from([(ReasonCode::Deadline, 1)]);
     assert_eq!(plan.rejected.by_reason, counted);
     let why = &plan.refused[0].why;
-    assert!(why.starts_with("On 10000 nodes the pile takes about "), "{why}");
-    assert!(why.ends_with("nothing is sold for more than 87600"), "{why}");
+    assert!(
+        why.starts_with("On 10000 nodes the pile takes about "),
+        "{why}"
+    );
+    assert!(
+        why.ends_with("nothing is sold for more than 87600"),
+        "{why}"
+    );
 }
 
 #[test]
@@ -69,9 +81,16 @@ fn a_hybrid_demand_whose_run_never_ends_has_no_pairs() {
         let whole = json!({"train": endless(json!({})), "serve": serve});
         let whole = demand("hybrid", whole);
         assert_eq!(whole.check(now()), Ok(()));
-        let market = vec![metal("h100", "H100-SXM", "23.92"), offer("l40s", "L40S", 1, "1.00")];
+        let market = vec![
+            metal("h100", "H100-SXM", "23.92"),
+            offer("l40s", "L40S", 1, "1.00"),
+        ];
         let plan = find(market, &whole);
         let hybrid = plan.hybrid.expect("a hybrid plan");
-        assert_eq!((hybrid.pairs.len(), hybrid.eligible_train), (0, 0), "{kind}");
+        assert_eq!(
+            (hybrid.pairs.len(), hybrid.eligible_train),
+            (0, 0),
+            "{kind}"
+        );
     }
 }
