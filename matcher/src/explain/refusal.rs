@@ -281,7 +281,7 @@ fn of_evidence(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<Stri
     // The cast stops at the largest integer.
     let seconds = (run.hours * 3_600.0).ceil() as i64;
     let end = filter
-        .starts_at()
+        .starts_by()
         .checked_add_signed(TimeDelta::try_seconds(seconds)?)?;
     let view = filter.snapshot.provider(&row.offer.provider);
     let lack = filter.check_facts_until(view, end).err()?;

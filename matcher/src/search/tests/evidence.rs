@@ -143,3 +143,45 @@ fn a_pile_that_no_number_of_nodes_does_while_the_evidence_lasts_is_refused_for_t
     let counted = BTreeMap::from([(ReasonCode::Deadline, 1)]);
     assert_eq!(refused.rejected.by_reason, counted);
 }
+
+#[test]
+fn where_the_window_is_open_evidence_lasts_until_the_latest_hand_off_and_the_work_after_it() {
+    let latest = |hours: i64| {
+        let latest = now() + TimeDelta::hours(hours);
+        json!({"window": {"start_latest": latest}, "policy": {"certifications": ["c5"]}})
+    };
+    let gpus = |hours| {
+        let mut fields = latest(hours);
+        fields["gpu"] = json!("H100");
+        fields["count"] = json!(8);
+        demand("gpus", fields)
+    };
+    let market = || vec![metal("h100", "H100-SXM", "23.92")];
+    let counted = BTreeMap::from([(ReasonCode::Certification, 1)]);
+    assert_eq!(certified(day(240.0), market(), &gpus(240)).eligible, 1);
+    let refused = certified(day(216.0), market(), &gpus(240));
+    assert_eq!(refused.rejected.by_reason, counted);
+    let until = format!("wanted until {}", day(240.0));
+    assert!(
+        refused.refused[0].why.contains(&until),
+        "{}",
+        refused.refused[0].why
+    );
+
+    let settled = |hours| {
+        let mut fields = latest(hours);
+        fields["gpus"] = json!(16);
+        run(fields)
+    };
+    let takes = hours(&certified(day(50_000.0), market(), &settled(240)));
+    let to_the_end = certified(day(240.0 + takes), market(), &settled(240));
+    assert_eq!(to_the_end.eligible, 1);
+    let refused = certified(day(216.0 + takes), market(), &settled(240));
+    assert_eq!(refused.rejected.by_reason, counted);
+    let until = format!("wanted until {}", day(240.0 + takes));
+    assert!(
+        refused.refused[0].why.contains(&until),
+        "{}",
+        refused.refused[0].why
+    );
+}
