@@ -97,7 +97,14 @@ impl AcceptanceRecord {
             lost,
             fell_in_use: _,
         } = *self;
-        passed + refused + not_found + mismatched + boot_failed + failed + timed_out + lost
+        passed
+            .saturating_add(refused)
+            .saturating_add(not_found)
+            .saturating_add(mismatched)
+            .saturating_add(boot_failed)
+            .saturating_add(failed)
+            .saturating_add(timed_out)
+            .saturating_add(lost)
     }
 
     /// What it says of the next order.
@@ -153,5 +160,6 @@ mod tests {
         assert_eq!(of(80, 20).reliability(), Reliability::Unproven);
         assert_eq!(of(79, 21).reliability(), Reliability::Poor);
         assert_eq!(of(u64::MAX / 2, 0).reliability(), Reliability::Good);
+        assert_eq!(of(u64::MAX, u64::MAX).outcomes(), u64::MAX);
     }
 }
