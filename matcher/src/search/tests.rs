@@ -11,6 +11,7 @@ mod golden;
 mod gpus;
 mod launches;
 mod longest;
+mod moved_up;
 mod own;
 mod own_fleets;
 mod reasons;
