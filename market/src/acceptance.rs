@@ -7,7 +7,8 @@ use crate::lease::LeaseEvent;
 /// Fewer orders than these say nothing of a provider.
 const FEW: u64 = 20;
 
-/// How the orders of a while ended at one provider, each count in leases. An order that never left us, since
+/// How the orders of a while ended at one provider. Each way to end counts once for a reservation and an offer,
+/// however many leases ended so: one reservation of many turns no record. An order that never left us, since
 /// the provider was switched off or our own part failed, is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]

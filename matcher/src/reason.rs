@@ -77,7 +77,7 @@ pub enum ReasonCode {
     NotEnoughNodes,
     /// Held or leased by others as far as the provider's count goes.
     Held,
-    /// It failed several times of late: for a while nobody is given it.
+    /// It failed several times of late: for a while it is not given again.
     CoolingDown,
     /// Dearer than the ceiling.
     Ceiling,

@@ -202,7 +202,7 @@ async fn next_offers(
     let options = SearchOptions {
         limit: CANDIDATES,
         orderable_only: true,
-        cooling: Arc::new(cooling_offers(round.broker).await?),
+        cooling: Arc::new(cooling_offers(round.broker, round.reservation.tenant_id).await?),
         ..SearchOptions::default()
     };
     let (broker, now) = (round.broker, round.broker.now());
@@ -304,7 +304,7 @@ fn left_of(limit: Money, leases: &[Lease], group: &[Lease], lines: &[QuoteLine])
     Money::from_units(left, limit.currency())
 }
 
-/// Offers that failed this reservation too often. What rests for everyone is in no plan.
+/// Offers that failed this reservation too often. What rests is in no plan.
 fn failed_here(round: &Round<'_>) -> Vec<OfferId> {
     let mut here: HashMap<OfferId, usize> = HashMap::new();
     // An order of which nothing was made says nothing against the offer: it may be we who failed.
