@@ -37,6 +37,9 @@ use halves::search_half;
 /// How many pairs are shown.
 const PAIRS_SHOWN: usize = 10;
 
+/// For how many later ends of fleets they are searched again.
+const MOST_LATER_ENDS: usize = 8;
+
 /// What was found for a hybrid demand, beside the candidates of its halves.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct HybridPlan {
@@ -211,7 +214,17 @@ pub fn search_hybrid(
         evidence_until: reckoning.fleets_end_after(),
         ..search.options.clone()
     };
-    let serve = search_half(&serve_demand.clone().into(), &serve_options, &find)?;
+    let serve_half: Demand = serve_demand.clone().into();
+    let mut serve = search_half(&serve_half, &serve_options, &find)?;
+    // What ends too early for the later runs must not crowd out what they need.
+    let later = reckoning.fleets_end_later(&train.candidates);
+    for end in later.into_iter().take(MOST_LATER_ENDS) {
+        let options = SearchOptions {
+            evidence_until: Some(end),
+            ..search.options.clone()
+        };
+        serve.take_in(search_half(&serve_half, &options, &find)?.candidates);
+    }
     let (mut runs, mut fleets) = (train.candidates, serve.candidates);
 
     let plain = reckoning.cheapest_plain(&fleets);
