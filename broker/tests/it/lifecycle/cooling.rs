@@ -63,7 +63,7 @@ async fn cancel(scene: &Scene, id: ReservationId) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_offer_that_failed_three_times_rests_for_everyone_until_it_has_cooled_down() {
+async fn an_offer_that_failed_a_tenant_three_times_rests_for_it_until_it_has_cooled_down() {
     for_each_database(async |store| {
         let mut scene = Scene::open(store).await;
         // Three reservations and their ends take longer than half an hour.
