@@ -169,7 +169,7 @@ pub struct SalesConfig {
     pub soft_nodes_per_hold: u32,
     /// How many leases one reservation may have: each is an order of its own.
     pub leases_per_reservation: u32,
-    /// Within how long an offer must fail three reservations to rest for everyone, and how long it rests.
+    /// Within how long an offer must fail three reservations to rest, and how long it rests.
     pub cooldown_seconds: u32,
 }
 

@@ -1,14 +1,13 @@
-//! Offers that failed several times of late: nobody is given any of them until they have rested.
+//! Offers that failed several times of late: they are not given to whom they failed until they have rested,
+//! nor to anybody where they failed several tenants.
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
-use market::ids::OfferId;
+use market::cooling::rests_until;
+use market::ids::{OfferId, TenantId};
 use matcher::Cooling;
 use store::StoreError;
 
 use crate::app::Broker;
-
-/// For how many reservations an offer must fail within the cool-down to rest for everyone.
-const FAILURES_FOR_EVERYONE: usize = 3;
 
 /// An offer that rests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -23,34 +22,36 @@ pub struct CoolingDown {
     pub until: DateTime<Utc>,
 }
 
-/// What rests just now, and until when: until so few of its failures are left within the cool-down that
-/// it may be tried again.
+/// What rests just now for a tenant, and until when ([`rests_until`]).
 ///
 /// Failures are counted in reservations, so that one that asks for more than there is rests nothing by
 /// itself, and until the hand-off, so that no tenant rests an offer by what it does to its own machines.
 /// Errors: the database's.
-pub(crate) async fn cooling_offers(broker: &Broker) -> Result<Cooling, StoreError> {
+pub(crate) async fn cooling_offers(
+    broker: &Broker,
+    tenant: TenantId,
+) -> Result<Cooling, StoreError> {
     let (now, sales) = (broker.now(), &broker.config().sales);
     let cooldown = TimeDelta::seconds(sales.cooldown_seconds.into());
     let failures = (broker.store().attempts())
         .early_failures_since(now - cooldown)
         .await?;
-    let rests = failures.into_iter().filter_map(|(offer, mut failed_at)| {
-        failed_at.sort_unstable_by(|a, b| b.cmp(a));
-        let until = *failed_at.get(FAILURES_FOR_EVERYONE - 1)? + cooldown;
+    let rests = failures.into_iter().filter_map(|(offer, failures)| {
+        let until = rests_until(&failures, tenant, cooldown)?;
         (now < until).then_some((offer, until))
     });
     Ok(rests.collect())
 }
 
-/// The first of these offers that rests just now.
+/// The first of these offers that rests just now for a tenant.
 ///
 /// Errors: the database's.
 pub(crate) async fn first_resting(
     broker: &Broker,
+    tenant: TenantId,
     offers: impl Iterator<Item = OfferId> + Send,
 ) -> Result<Option<CoolingDown>, StoreError> {
-    let cooling = cooling_offers(broker).await?;
+    let cooling = cooling_offers(broker, tenant).await?;
     let mut resting = offers.filter_map(|offer| {
         let until = *cooling.get(&offer)?;
         Some(CoolingDown { offer, until })

@@ -240,7 +240,7 @@ pub async fn make_plan(
     }
     let held = broker.store().catalog().held_nodes().await?;
     let own = Arc::new(own_capacity(broker, whose.tenant, now).await?);
-    let cooling = Arc::new(cooling_offers(broker).await?);
+    let cooling = Arc::new(cooling_offers(broker, whose.tenant).await?);
     // A search goes on where its caller has gone, so its turn goes with it.
     let (_turn, demand, found, sources) = spawn_blocking(move || {
         let priced = matcher::at_own_prices(&snapshot, &own, now);

@@ -119,7 +119,7 @@ pub async fn make_quote(
         }
     }
     let offers = candidate.placement().map(|(offer, _)| offer.offer_id);
-    if let Some(resting) = cooling::first_resting(broker, offers).await? {
+    if let Some(resting) = cooling::first_resting(broker, whose.tenant, offers).await? {
         broker.plan_memory().met_gone(whose.tenant);
         return Err(resting.into());
     }

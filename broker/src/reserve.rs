@@ -255,9 +255,10 @@ async fn take(
     carries_required(broker, whose.tenant, &tags, Some(&particulars.attribution)).await?;
     let wanted_until = demand.ends_by(now);
     let sellers = quote.lines.iter().map(|line| &line.offer.provider);
-    on_record::check(broker, &demand, sellers, wanted_until.unwrap_or(now))?;
+    let on_record_until = wanted_until.unwrap_or_else(|| demand.handed_off_by(now));
+    on_record::check(broker, &demand, sellers, on_record_until)?;
     let offers = quote.lines.iter().map(|line| line.offer.offer_id);
-    if let Some(resting) = cooling::first_resting(broker, offers).await? {
+    if let Some(resting) = cooling::first_resting(broker, whose.tenant, offers).await? {
         broker.plan_memory().met_gone(whose.tenant);
         return Err(resting.into());
     }

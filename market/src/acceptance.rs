@@ -7,7 +7,8 @@ use crate::lease::LeaseEvent;
 /// Fewer orders than these say nothing of a provider.
 const FEW: u64 = 20;
 
-/// How the orders of a while ended at one provider, each count in leases. An order that never left us, since
+/// How the orders of a while ended at one provider. Each way to end counts once for a reservation and an offer,
+/// however many leases ended so: one reservation of many turns no record. An order that never left us, since
 /// the provider was switched off or our own part failed, is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -97,7 +98,14 @@ impl AcceptanceRecord {
             lost,
             fell_in_use: _,
         } = *self;
-        passed + refused + not_found + mismatched + boot_failed + failed + timed_out + lost
+        passed
+            .saturating_add(refused)
+            .saturating_add(not_found)
+            .saturating_add(mismatched)
+            .saturating_add(boot_failed)
+            .saturating_add(failed)
+            .saturating_add(timed_out)
+            .saturating_add(lost)
     }
 
     /// What it says of the next order.
@@ -153,5 +161,6 @@ mod tests {
         assert_eq!(of(80, 20).reliability(), Reliability::Unproven);
         assert_eq!(of(79, 21).reliability(), Reliability::Poor);
         assert_eq!(of(u64::MAX / 2, 0).reliability(), Reliability::Good);
+        assert_eq!(of(u64::MAX, u64::MAX).outcomes(), u64::MAX);
     }
 }

@@ -350,6 +350,13 @@ impl Demand {
         }
     }
 
+    /// The latest that capacity set aside at `held_at` is handed off, as far as the demand says.
+    #[must_use]
+    pub fn handed_off_by(&self, held_at: DateTime<Utc>) -> DateTime<Utc> {
+        let window = self.shared().window;
+        window.map_or(held_at, |window| window.handed_off_by(held_at))
+    }
+
     /// The latest that capacity set aside at `held_at` can end: with its window, and where that is
     /// open when its work must be done; `None`: the end is open.
     #[must_use]

@@ -11,6 +11,7 @@ pub mod attestation;
 pub mod capacity;
 pub mod catalog;
 pub mod certification;
+pub mod cooling;
 pub mod counted;
 pub mod credit;
 pub mod demand;

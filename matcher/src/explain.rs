@@ -21,7 +21,7 @@ use crate::walk::AllowedRow;
 
 pub(crate) use refusal::why_not;
 pub(crate) use serving::{
-    add_waits, before_missing, facts as fleet_facts, planned_wider,
+    add_waits, before_missing, facts as fleet_facts, moved_up, planned_wider,
     reasons_of_mix as fleet_reasons, widened_in_vain,
 };
 

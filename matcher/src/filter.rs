@@ -163,10 +163,10 @@ impl<'a> Filter<'a> {
         })
     }
 
-    /// When what is taken starts.
-    pub(crate) fn starts_at(&self) -> DateTime<Utc> {
-        let earliest = self.shared.window.and_then(|window| window.start_earliest);
-        earliest.map_or(self.now, |start| start.max(self.now))
+    /// The latest that what is taken starts.
+    pub(crate) fn starts_by(&self) -> DateTime<Utc> {
+        let window = self.shared.window;
+        window.map_or(self.now, |window| window.handed_off_by(self.now))
     }
 
     /// Whether a provider is, by what is on record of it, what the policy asks for as long as the
@@ -176,7 +176,7 @@ impl<'a> Filter<'a> {
         &'f self,
         view: Option<&'f ProviderView>,
     ) -> Result<(), FactsLack<'f>> {
-        let end = self.ends_by.unwrap_or_else(|| self.starts_at());
+        let end = self.ends_by.unwrap_or_else(|| self.starts_by());
         let until = self.options.evidence_until.map_or(end, |at| at.max(end));
         self.check_facts_until(view, until)
     }
@@ -193,7 +193,7 @@ impl<'a> Filter<'a> {
         }
     }
 
-    /// For how long from its start work may be done at a provider whose evidence ends, where the demand
+    /// For how long from its latest start work may be done at a provider whose evidence ends, where the demand
     /// does not say when the capacity ends. Units: hours; `None` where nothing limits it.
     pub(crate) fn evidence_hours(&self, view: Option<&ProviderView>) -> Option<f64> {
         if self.ends_by.is_some() {
@@ -202,7 +202,7 @@ impl<'a> Filter<'a> {
         }
         let policy = self.shared.policy?;
         let last = policy.evidence_lasts(view.map(|view| &view.facts))?;
-        Some((last - self.starts_at()).num_seconds() as f64 / 3_600.0)
+        Some((last - self.starts_by()).num_seconds() as f64 / 3_600.0)
     }
 
     fn allows_tenancy(&self, tenancy: Tenancy) -> bool {

@@ -17,7 +17,7 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use market::demand::{Demand, Half, HybridDemand, ServeHalf};
 use market::ids::ProviderId;
 use market::money::Money;
@@ -36,6 +36,9 @@ use halves::search_half;
 
 /// How many pairs are shown.
 const PAIRS_SHOWN: usize = 10;
+
+/// For how many later ends of fleets they are searched again.
+const MOST_LATER_ENDS: usize = 8;
 
 /// What was found for a hybrid demand, beside the candidates of its halves.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -211,7 +214,17 @@ pub fn search_hybrid(
         evidence_until: reckoning.fleets_end_after(),
         ..search.options.clone()
     };
-    let serve = search_half(&serve_demand.clone().into(), &serve_options, &find)?;
+    let serve_half: Demand = serve_demand.clone().into();
+    let mut serve = search_half(&serve_half, &serve_options, &find)?;
+    // What ends too early for the later runs must not crowd out what they need.
+    let later = reckoning.fleets_end_later(&train.candidates);
+    for end in later.into_iter().take(MOST_LATER_ENDS) {
+        let options = SearchOptions {
+            evidence_until: Some(end),
+            ..search.options.clone()
+        };
+        serve.take_in(search_half(&serve_half, &options, &find)?.candidates);
+    }
     let (mut runs, mut fleets) = (train.candidates, serve.candidates);
 
     let plain = reckoning.cheapest_plain(&fleets);
@@ -328,8 +341,8 @@ fn serve_after(demand: &HybridDemand, now: DateTime<Utc>, runs: &[Candidate]) ->
         && let Some(seconds) = bill::run_seconds(best)
     {
         let weights = bill::weights_bytes_of(demand).unwrap_or(0);
-        let after = TimeDelta::seconds(seconds + staging::slowest_seconds(weights));
-        let ready = now.checked_add_signed(after).unwrap_or(now);
+        let after = seconds.saturating_add(staging::slowest_seconds(weights));
+        let ready = bill::later(now, after).unwrap_or(now);
         let window = pile.window.get_or_insert_default();
         window.start_earliest = Some(window.start_earliest.map_or(ready, |own| own.max(ready)));
     }

@@ -137,14 +137,17 @@ impl ModelFigures {
 
     fn shaped(shape: &ModelShape) -> Self {
         let per_layer = f64::from(shape.kv_heads) * f64::from(shape.head_dim);
+        // Most streams are as wide as their heads together, and each head that keeps keys is asked by as
+        // many others.
+        let usual_heads = (shape.hidden / shape.head_dim).max(1);
+        let usual_heads = usual_heads.next_multiple_of(shape.kv_heads.max(1));
         Self {
             name: format!("a model of {}B parameters", shape.params_total_b),
             params_total: shape.params_total_b * 1e9,
             params_active: shape.params_active_b.unwrap_or(shape.params_total_b) * 1e9,
             layers: shape.layers,
             hidden: shape.hidden,
-            // A shape says how many heads keep keys, not how many ask: the usual width is assumed.
-            heads: (shape.hidden / shape.head_dim).max(1),
+            heads: shape.heads.unwrap_or(usual_heads),
             head_dim: shape.head_dim,
             embedding_params: 0.0,
             experts: None,
@@ -348,6 +351,7 @@ mod tests {
             params_active_b: None,
             layers: 80,
             hidden: 8_192,
+            heads: None,
             kv_heads: 8,
             head_dim: 128,
         };

@@ -59,6 +59,8 @@ pub enum ReasonCode {
     GpusDoNotDivide,
     /// The model does not fit into the memory.
     Memory,
+    /// The model's heads cannot be shared out over as many GPUs as would hold it.
+    HeadsDoNotDivide,
     /// Several training nodes must be bare metal or virtual machines.
     GangTenancy,
     /// Several training nodes must have four or more GPUs, joined all to all.
@@ -75,7 +77,7 @@ pub enum ReasonCode {
     NotEnoughNodes,
     /// Held or leased by others as far as the provider's count goes.
     Held,
-    /// It failed several times of late: for a while nobody is given it.
+    /// It failed several times of late: for a while it is not given again.
     CoolingDown,
     /// Dearer than the ceiling.
     Ceiling,
@@ -85,7 +87,7 @@ pub enum ReasonCode {
 
 impl ReasonCode {
     /// Every code, in the order in which offers are tested.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::NoPrice,
         Self::Gpu,
         Self::GpuFormUnknown,
@@ -105,6 +107,7 @@ impl ReasonCode {
         Self::Precision,
         Self::GpusDoNotDivide,
         Self::Memory,
+        Self::HeadsDoNotDivide,
         Self::GangTenancy,
         Self::GangNode,
         Self::Fabric,
@@ -141,6 +144,7 @@ impl ReasonCode {
             Self::Precision => "precision",
             Self::Memory => "memory",
             Self::GpusDoNotDivide => "gpus_do_not_divide",
+            Self::HeadsDoNotDivide => "heads_do_not_divide",
             Self::GangTenancy => "gang_tenancy",
             Self::GangNode => "gang_node",
             Self::Fabric => "fabric",
@@ -188,6 +192,9 @@ impl ReasonCode {
             Self::Precision => "Its GPU has no published rate at the wanted precision.",
             Self::Memory => "The model does not fit into its memory.",
             Self::GpusDoNotDivide => "The wanted number of GPUs is no whole number of its nodes.",
+            Self::HeadsDoNotDivide => {
+                "The model's heads cannot be shared out over as many of its GPUs as would hold it."
+            }
             Self::GangTenancy => "Several training nodes must be bare metal or virtual machines.",
             Self::GangNode => {
                 "Several training nodes must each have four or more GPUs joined all to all."

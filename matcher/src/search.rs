@@ -45,7 +45,7 @@ pub(crate) use tally::Tally;
 /// Nodes of each offer that are held or leased already, by us.
 pub type Held = HashMap<OfferId, u32>;
 
-/// Offers that failed several times of late, and until when each of them rests for everyone.
+/// Offers that failed several times of late, and until when each of them rests.
 pub type Cooling = BTreeMap<OfferId, DateTime<Utc>>;
 
 /// The most nodes that one candidate takes.
@@ -73,7 +73,7 @@ pub struct SearchOptions {
     /// What the tenant has of its own. Agreed prices are in the snapshot already
     /// ([`crate::at_own_prices`]); here they are told of.
     pub own: Arc<OwnCapacity>,
-    /// What rests just now, whoever asks.
+    /// What rests just now for whoever asks.
     pub cooling: Arc<Cooling>,
     /// Offers of which it is told why they are refused, where they are, beside one of each reason.
     pub asked: Vec<OfferId>,

@@ -31,6 +31,7 @@ use crate::perf::serving::{Replica, ServingWork, cache_format, weight_format};
 use crate::reason::ReasonCode;
 use crate::search::{Figures, Fit, Key, MAX_NODES, most_nodes, node_price_units};
 use crate::snapshot::Row;
+use crate::train::time_for;
 
 use self::copy::calibration;
 pub(crate) use self::node::ServeFit;
@@ -238,7 +239,7 @@ impl ServeQuery {
         let parts = match load {
             Load::RequestsPerSecond(rate) => rate * self.work.output_tokens,
             Load::Concurrency(count) => count,
-            // Without a deadline one node will do, however long it takes.
+            // At no time is anything needed of a pile without a limit.
             Load::Pile(_, None) => 0.0,
             Load::Pile(requests, Some(hours)) => {
                 requests * self.work.output_tokens / (hours * 3_600.0)
@@ -278,12 +279,19 @@ impl ServeQuery {
         if matches!(self.asked, Load::Pile(_, Some(hours)) if hours <= 0.0) {
             return Err(ReasonCode::Deadline);
         }
-        let load = match self.load() {
-            // What was read of its seller says that it is valid when the pile starts.
-            Load::Pile(requests, None) => Load::Pile(requests, evidence_hours),
-            load => load,
+        let nodes_of = |load| self.need_of_load(load, 1.0).div_ceil(node.capacity);
+        let nodes = match self.load() {
+            Load::Pile(requests, hours) => {
+                // What was read of its seller says that it is valid when the pile starts.
+                let (within_hours, too_late) = time_for(hours, evidence_hours);
+                let nodes = nodes_of(Load::Pile(requests, Some(within_hours)));
+                if hours.is_none() && nodes > u64::from(MAX_NODES) {
+                    return Err(too_late);
+                }
+                nodes
+            }
+            load => nodes_of(load),
         };
-        let nodes = self.need_of_load(load, 1.0).div_ceil(node.capacity);
         let nodes = most_nodes(nodes as f64).unwrap_or(MAX_NODES + 1);
         let price = node_price_units(row).ok_or(ReasonCode::NoPrice)?;
         Ok(Fit {

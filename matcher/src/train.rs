@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use chrono::{DateTime, Utc};
+use market::demand::check::LONGEST_HOURS;
 use market::demand::{Precision, TrainDemand, TrainMethod};
 use market::fabric::Internode;
 use market::gpu::GpuSpec;
@@ -181,8 +182,7 @@ impl<'a> TrainQuery<'a> {
     }
 
     /// How the offer is taken with as many nodes as the tenant settled, else with the fewest that
-    /// hold the model and finish in time; [`TrainQuery::larger`] has what more nodes come to. Where
-    /// nothing else says when it must be done, that is while the evidence of its seller lasts.
+    /// hold the model and finish in time ([`time_for`]); [`TrainQuery::larger`] has what more nodes come to.
     pub(crate) fn fit(
         &self,
         row: &Row,
@@ -210,12 +210,7 @@ impl<'a> TrainQuery<'a> {
         if at_least > 1 {
             gang?;
         }
-        let within_hours = self.hours_available.or(evidence_hours);
-        let within_hours = within_hours.unwrap_or(f64::INFINITY);
-        let too_late = match (self.hours_available, evidence_hours) {
-            (None, Some(_)) => ReasonCode::Certification,
-            _ => ReasonCode::Deadline,
-        };
+        let (within_hours, too_late) = time_for(self.hours_available, evidence_hours);
         if within_hours <= 0.0 {
             return Err(too_late);
         }
@@ -360,6 +355,19 @@ impl<'a> TrainQuery<'a> {
         } else {
             Err(ReasonCode::Fabric)
         }
+    }
+}
+
+/// The hours that work may take, and why it is refused where it takes more: the tenant's own, else those
+/// for which the evidence of its seller lasts, and never more than anything is sold for.
+pub(crate) fn time_for(own: Option<f64>, evidence: Option<f64>) -> (f64, ReasonCode) {
+    let longest = f64::from(LONGEST_HOURS);
+    match (own, evidence) {
+        (None, Some(hours)) if hours < longest => (hours, ReasonCode::Certification),
+        _ => (
+            own.map_or(longest, |own| own.min(longest)),
+            ReasonCode::Deadline,
+        ),
     }
 }
 

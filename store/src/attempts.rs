@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use market::acceptance::AcceptanceRecord;
-use market::ids::{LeaseId, OfferId, ProviderId};
+use market::cooling::EarlyFailure;
+use market::ids::{LeaseId, OfferId, ProviderId, TenantId};
 use market::lease::LeaseEvent;
 use sea_orm::{
     ActiveValue, ColumnTrait, DatabaseTransaction, EntityTrait, JoinType, QueryFilter, QueryOrder,
@@ -63,7 +64,8 @@ impl Attempts<'_> {
         Ok(rows.into_iter().map(Attempt::from).collect())
     }
 
-    /// How the orders at each provider ended since then.
+    /// How the orders at each provider ended since then: each way to end once for a reservation and an offer,
+    /// however many leases ended so.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn acceptance_since(
@@ -71,48 +73,51 @@ impl Attempts<'_> {
         since: DateTime<Utc>,
     ) -> Result<BTreeMap<ProviderId, AcceptanceRecord>, StoreError> {
         let handed_over = leases::Column::HandedOffAt.is_not_null();
-        let counted: Vec<(Text<ProviderId>, Word<LeaseEvent>, bool, i64)> = sent_since(since)
+        let ended: Vec<(Text<ProviderId>, Word<LeaseEvent>, bool)> = sent_since(since)
             .column(Column::ProviderId)
             .column(Column::Outcome)
             .column_as(handed_over.clone(), "handed_over")
-            .column_as(Column::Id.count(), "orders")
             .group_by(Column::ProviderId)
+            .group_by(Column::OfferId)
+            .group_by(leases::Column::ReservationId)
             .group_by(Column::Outcome)
             .group_by(handed_over)
             .into_tuple()
             .all(&self.store.read)
             .await?;
         let mut records: BTreeMap<ProviderId, AcceptanceRecord> = BTreeMap::new();
-        for (provider, outcome, handed_over, orders) in counted {
-            let orders = u64::try_from(orders).map_err(StoreError::corrupt)?;
+        for (provider, outcome, handed_over) in ended {
             let record = records.entry(provider.0).or_default();
-            record.count(outcome.0, handed_over, orders);
+            record.count(outcome.0, handed_over, 1);
         }
         Ok(records)
     }
 
-    /// When orders failed since then before their machines were handed over: of each reservation the last
-    /// time, by offer.
+    /// Which reservations orders failed since then before their machines were handed over, by offer.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn early_failures_since(
         &self,
         since: DateTime<Utc>,
-    ) -> Result<BTreeMap<OfferId, Vec<DateTime<Utc>>>, StoreError> {
+    ) -> Result<BTreeMap<OfferId, Vec<EarlyFailure>>, StoreError> {
         let falls = LeaseEvent::ALL.into_iter().filter(|event| event.is_fall());
-        let failed: Vec<(Text<OfferId>, Moment)> = sent_since(since)
+        let failed: Vec<(Text<OfferId>, Text<TenantId>, Moment)> = sent_since(since)
             .column(Column::OfferId)
+            .column(leases::Column::TenantId)
             .column_as(Column::At.max(), "at")
             .filter(Column::Outcome.is_in(falls.map(Word)))
             .filter(leases::Column::HandedOffAt.is_null())
             .group_by(Column::OfferId)
             .group_by(leases::Column::ReservationId)
+            .group_by(leases::Column::TenantId)
             .into_tuple()
             .all(&self.store.read)
             .await?;
-        let mut of_offers: BTreeMap<OfferId, Vec<DateTime<Utc>>> = BTreeMap::new();
-        for (offer, at) in failed {
-            of_offers.entry(offer.0).or_default().push(at.at());
+        let mut of_offers: BTreeMap<OfferId, Vec<EarlyFailure>> = BTreeMap::new();
+        for (offer, tenant, at) in failed {
+            let (tenant_id, at) = (tenant.0, at.at());
+            let failure = EarlyFailure { tenant_id, at };
+            of_offers.entry(offer.0).or_default().push(failure);
         }
         Ok(of_offers)
     }

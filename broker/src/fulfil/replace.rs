@@ -202,7 +202,7 @@ async fn next_offers(
     let options = SearchOptions {
         limit: CANDIDATES,
         orderable_only: true,
-        cooling: Arc::new(cooling_offers(round.broker).await?),
+        cooling: Arc::new(cooling_offers(round.broker, round.reservation.tenant_id).await?),
         ..SearchOptions::default()
     };
     let (broker, now) = (round.broker, round.broker.now());
@@ -221,18 +221,20 @@ async fn next_offers(
         .map(|candidate| candidate.offer.clone())
         .filter(|offer| !failed.contains(&offer.offer_id))
         .filter(|offer| !gang || serves_a_gang(broker, offer, &line.offer, group))
-        .filter(|offer| lasts_until_deadline(round, offer))
+        .filter(|offer| lasts_long_enough(round, offer))
         .collect())
 }
 
-/// Whether a provider is what the policy asks for until the demand's own deadline, where its window is open.
-fn lasts_until_deadline(round: &Round<'_>, offer: &Offer) -> bool {
+/// Whether a provider is what the policy asks for until the demand's own deadline, where its window is open;
+/// else until the reservation ends or the hand-off is no longer waited for.
+fn lasts_long_enough(round: &Round<'_>, offer: &Offer) -> bool {
     let demand = &round.reservation.demand;
     let policy = demand.shared().policy;
-    let (Some(policy), Some(deadline)) = (policy, demand.deadline()) else {
+    let until = demand.deadline().or(round.reservation.window_end);
+    let (Some(policy), Some(until)) = (policy, until) else {
         return true;
     };
-    let until = deadline.max(round.now());
+    let until = until.max(round.now());
     let facts = round.broker.config().facts_of(&offer.provider);
     policy.check_facts(Some(&facts), until).is_ok()
 }
@@ -302,7 +304,7 @@ fn left_of(limit: Money, leases: &[Lease], group: &[Lease], lines: &[QuoteLine])
     Money::from_units(left, limit.currency())
 }
 
-/// Offers that failed this reservation too often. What rests for everyone is in no plan.
+/// Offers that failed this reservation too often. What rests is in no plan.
 fn failed_here(round: &Round<'_>) -> Vec<OfferId> {
     let mut here: HashMap<OfferId, usize> = HashMap::new();
     // An order of which nothing was made says nothing against the offer: it may be we who failed.

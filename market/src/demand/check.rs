@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
-    Demand, GpusDemand, Model, ServeBatchDemand, ServeCalibration, ServeHalf, ServeRealtimeDemand,
-    Shared, TrainCalibration, TrainDemand, Window,
+    Demand, GpusDemand, Model, ModelShape, ServeBatchDemand, ServeCalibration, ServeHalf,
+    ServeRealtimeDemand, Shared, TrainCalibration, TrainDemand, Window,
 };
 use crate::offer::Tenancy;
 use crate::tags::check_tags;
@@ -362,6 +362,25 @@ impl Faults {
         }
     }
 
+    fn heads(&mut self, prefix: &str, heads: u32, shape: &ModelShape) {
+        self.within(prefix, "model.heads", heads.into(), 1.0..=1e4);
+        if !heads.is_multiple_of(shape.kv_heads) {
+            let detail = format!(
+                "must be a multiple of `kv_heads`, {}, not {heads}",
+                shape.kv_heads
+            );
+            self.add(prefix, "model.heads", detail);
+        }
+        let wide = u64::from(heads) * u64::from(shape.head_dim);
+        let most = u64::from(shape.hidden) * WIDEST_HEADS;
+        if wide > most {
+            let detail = format!(
+                "times `head_dim` must be at most {WIDEST_HEADS} times `hidden`, {most}, not {wide}"
+            );
+            self.add(prefix, "model.heads", detail);
+        }
+    }
+
     fn model(&mut self, prefix: &str, model: &Model) {
         match model {
             Model::Named(name) => {
@@ -397,6 +416,9 @@ impl Faults {
                 if width > hidden {
                     let detail = format!("must be at most `hidden`, {hidden}, not {width}");
                     self.add(prefix, "model.head_dim", detail);
+                }
+                if let Some(heads) = shape.heads {
+                    self.heads(prefix, heads, shape);
                 }
                 let (kept, most) = (u64::from(shape.kv_heads) * width, hidden * WIDEST_HEADS);
                 if kept > most {

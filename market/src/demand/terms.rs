@@ -45,12 +45,19 @@ impl Window {
         [waited_for, self.end].into_iter().flatten().min()
     }
 
+    /// The latest that capacity set aside at `held_at` is handed off; where nothing says how long that
+    /// is waited for, at once.
+    #[must_use]
+    pub fn handed_off_by(&self, held_at: DateTime<Utc>) -> DateTime<Utc> {
+        let handed_off_at = self.given_up_at(held_at).unwrap_or(held_at);
+        let starts_at = self.start_earliest.unwrap_or(held_at);
+        handed_off_at.max(starts_at)
+    }
+
     /// The latest that capacity set aside at `held_at` can end; `None`: the end is open.
     #[must_use]
     pub fn ends_by(&self, held_at: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        let handed_off_at = self.given_up_at(held_at).unwrap_or(held_at);
-        let starts_at = self.start_earliest.unwrap_or(held_at);
-        self.end_from(handed_off_at.max(starts_at))
+        self.end_from(self.handed_off_by(held_at))
     }
 
     /// When capacity that is handed off at `handed_off_at` is to end; `None`: the end is open.

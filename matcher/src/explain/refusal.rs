@@ -2,6 +2,7 @@
 
 use chrono::{SecondsFormat, TimeDelta};
 use market::counted::counted;
+use market::demand::check::LONGEST_HOURS;
 use market::money::Money;
 use market::offer::Terms;
 
@@ -13,7 +14,8 @@ use crate::perf::memory::TRAINING_FRACTION;
 use crate::perf::run::Run;
 use crate::perf::serving::{doublings, usable_bytes};
 use crate::reason::ReasonCode;
-use crate::search::{Query, known_node, most_nodes, node_price_units};
+use crate::search::{MAX_NODES, Query, known_node, most_nodes, node_price_units};
+use crate::serve::{Load, ServeQuery};
 use crate::snapshot::Row;
 use crate::train::TrainQuery;
 
@@ -82,6 +84,7 @@ fn figures(
         ReasonCode::Stale => Some(of_age(filter, row)),
         ReasonCode::Precision => of_precision(query, row),
         ReasonCode::Memory => of_memory(query, row),
+        ReasonCode::HeadsDoNotDivide => of_heads(query, row),
         ReasonCode::GpusDoNotDivide => {
             let (Query::Train(query), Ok((_, per_node))) = (query, known_node(row)) else {
                 return None;
@@ -194,30 +197,91 @@ fn of_memory(query: &Query<'_>, row: &Row) -> Option<String> {
     }
 }
 
+fn of_heads(query: &Query<'_>, row: &Row) -> Option<String> {
+    let Query::Serve(query) = query else {
+        return None;
+    };
+    let (spec, per_node) = known_node(row).ok()?;
+    let chip = Chip::of_spec(spec)?;
+    let lacks_heads = |gpus: &u32| query.work.lacks_heads_alone(query.constants, &chip, *gpus);
+    let gpus = doublings(per_node).find(lacks_heads)?;
+    let model = &query.work.model;
+    Some(format!(
+        "{gpus} x {} would hold {}; its {} are not shared out evenly over them",
+        row.offer.gpu,
+        model.name,
+        counted(model.heads, "head"),
+    ))
+}
+
 fn of_deadline(query: &Query<'_>, row: &Row) -> Option<String> {
-    let Query::Train(query) = query else {
-        return Some("The time until which it must be done has passed".to_owned());
+    let longest = f64::from(LONGEST_HOURS);
+    let query = match query {
+        Query::Gpus(_) => return None,
+        Query::Serve(serve) => {
+            return match serve.asked {
+                Load::Pile(_, None) => of_long_pile(serve, row, longest),
+                _ => Some("The time until which it must be done has passed".to_owned()),
+            };
+        }
+        Query::Train(query) => query,
     };
     let (nodes, run) = on_fewest(query, row)?;
+    let limit = match query.hours_available.filter(|hours| *hours <= longest) {
+        Some(hours) => format!("{hours:.1} hours are left"),
+        None => sold_for(longest),
+    };
     Some(format!(
-        "On {} the run takes about {:.0} hours; {:.1} hours are left{}",
+        "On {} the run takes about {:.0} hours; {limit}{}",
         counted(nodes, "node"),
         run.hours,
-        query.hours_available?,
         no_number(query),
     ))
 }
 
+/// Of a pile that takes longer on as many nodes as there may be.
+fn of_long_pile(serve: &ServeQuery, row: &Row, hours: f64) -> Option<String> {
+    Some(format!(
+        "{}; {}",
+        most_for_pile(serve, row)?,
+        sold_for(hours)
+    ))
+}
+
+fn most_for_pile(serve: &ServeQuery, row: &Row) -> Option<String> {
+    let (spec, per_node) = known_node(row).ok()?;
+    let node = serve.node(&row.offer, spec, per_node).ok()?;
+    let hours = serve.pile_hours(&node, MAX_NODES)?;
+    Some(format!(
+        "On {} the pile takes about {hours:.0} hours",
+        counted(MAX_NODES, "node")
+    ))
+}
+
+fn sold_for(hours: f64) -> String {
+    format!("nothing is sold for more than {hours:.0}")
+}
+
 /// Of a run that lasts longer than what shows that its seller is certified.
 fn of_evidence(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<String> {
-    let Query::Train(query) = query else {
-        return None;
+    let query = match query {
+        Query::Gpus(_) => return None,
+        Query::Serve(serve) => {
+            let view = filter.snapshot.provider(&row.offer.provider);
+            return Some(format!(
+                "{}; what shows that {} is certified lasts {:.0}",
+                most_for_pile(serve, row)?,
+                row.offer.provider,
+                filter.evidence_hours(view)?,
+            ));
+        }
+        Query::Train(query) => query,
     };
     let (nodes, run) = on_fewest(query, row)?;
     // The cast stops at the largest integer.
     let seconds = (run.hours * 3_600.0).ceil() as i64;
     let end = filter
-        .starts_at()
+        .starts_by()
         .checked_add_signed(TimeDelta::try_seconds(seconds)?)?;
     let view = filter.snapshot.provider(&row.offer.provider);
     let lack = filter.check_facts_until(view, end).err()?;

@@ -26,7 +26,7 @@ use crate::snapshot::Row;
 
 use self::room::{carried, room, room_of_mix};
 
-pub(crate) use self::waits::{add_waits, before_missing, planned_wider, widened_in_vain};
+pub(crate) use self::waits::{add_waits, before_missing, moved_up, planned_wider, widened_in_vain};
 
 /// The figures of a fleet: sums over its lines, and of times the slowest.
 pub(crate) fn facts(query: &ServeQuery, lines: &[FleetLine<'_>]) -> Facts {

@@ -1,7 +1,7 @@
 //! What is shown of the fleets that were found: which of them, in which order, and what their slow
 //! requests wait.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use market::ids::OfferId;
 
@@ -136,16 +136,33 @@ pub(super) fn put_missing_last(simulated: &mut [Candidate]) {
 /// What the requests to fleets wait that were simulated already, whatever share of what their copies can
 /// they were planned at.
 #[derive(Default)]
-pub(super) struct Known(HashMap<Vec<(OfferId, u32)>, Option<Waits>>);
+pub(super) struct Known(HashMap<Nodes, Option<Waits>>);
+
+/// The nodes of a fleet by offer, whoever pays for them.
+type Nodes = BTreeMap<OfferId, u32>;
 
 impl Known {
     fn simulated(&mut self, serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
-        let nodes = lines
+        let of_lines = lines
             .iter()
             .map(|line| (line.row.offer.offer_id, line.nodes));
-        let fleet = self.0.entry(nodes.collect());
+        let fleet = self.0.entry(nodes(of_lines));
         *fleet.or_insert_with(|| simulated(serve, lines))
     }
+
+    /// What the requests to these nodes wait, where they were simulated.
+    pub(super) fn of(&self, lines: &[CandidateLine]) -> Option<Waits> {
+        let of_lines = lines.iter().map(|line| (line.offer.offer_id, line.nodes));
+        self.0.get(&nodes(of_lines)).copied().flatten()
+    }
+}
+
+fn nodes(lines: impl Iterator<Item = (OfferId, u32)>) -> Nodes {
+    let mut nodes = Nodes::new();
+    for (offer, more) in lines {
+        *nodes.entry(offer).or_default() += more;
+    }
+    nodes
 }
 
 /// What the requests to a fleet wait.

@@ -49,17 +49,10 @@ pub(super) fn put_meeting_first(
     let (found, tried) = cheaper(serve, filter, held, candidates, known);
     put_missing_last(&mut candidates[..simulated]);
     let mut on = Vec::new();
-    if let Some(Wider {
-        candidate: mut wider,
-        share,
-    }) = found
-    {
-        let shares = (share, serve.planned_share);
-        let words = explain::planned_wider(&wider, &candidates[..simulated], shares);
-        wider.reasons.insert(0, words);
-        let lines = wider.lines.iter();
+    if let Some(wider) = found {
+        let first = put_first(serve, wider, candidates, simulated, known);
+        let lines = first.lines.iter();
         on.extend(lines.filter_map(|line| filter.snapshot.find(&line.offer.offer_id)));
-        candidates.insert(0, wider);
         candidates.truncate(filter.options.limit);
     } else if misses(&candidates[0]) {
         let words = explain::widened_in_vain(&tried);
@@ -69,6 +62,39 @@ pub(super) fn put_meeting_first(
         candidate.rank = rank;
     }
     on
+}
+
+/// Puts a fleet with more room before all others, and gives it. Where the same nodes are among them, though
+/// they were not simulated, they are moved there instead: they stay planned as they were.
+fn put_first<'c>(
+    serve: &ServeQuery,
+    Wider { candidate, share }: Wider,
+    candidates: &'c mut Vec<Candidate>,
+    simulated: usize,
+    known: &Known,
+) -> &'c Candidate {
+    let before = &candidates[..simulated];
+    let same = candidates
+        .iter()
+        .position(|one| one.lines == candidate.lines);
+    let (mut first, words) = match same {
+        None => {
+            let shares = (share, serve.planned_share);
+            let words = explain::planned_wider(&candidate, before, shares);
+            (candidate, words)
+        }
+        Some(at) => {
+            let words = explain::moved_up(&candidate, before);
+            let mut same = candidates.remove(at);
+            if let Some(waits) = known.of(&same.lines) {
+                explain::add_waits(serve, &mut same, &waits);
+            }
+            (same, words)
+        }
+    };
+    first.reasons.insert(0, words);
+    candidates.insert(0, first);
+    &candidates[0]
 }
 
 /// The cheapest fleet with more room that meets the objective, where it costs less than every one of these
@@ -87,7 +113,8 @@ fn cheaper(
     };
     let filter = filter.with(&options);
     let mut met = cheapest(candidates.iter().filter(|one| meets(one)));
-    // No fleet with more room costs less.
+    // No fleet with more room costs less: the cheapest of all is among these, unless more tie with it than
+    // are shown or the search for it was cut short.
     let mut least = cheapest(candidates.iter());
     let mut found = None;
     let mut tried = Vec::new();

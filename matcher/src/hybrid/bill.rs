@@ -145,6 +145,28 @@ impl<'a> Reckoning<'a> {
         self.serve_ends_at(self.serves_after, self.span_seconds()?)
     }
 
+    /// Later times than that before which the fleets after a later run do not end, where the evidence of
+    /// fewer sellers lasts: of those with the same sellers one.
+    pub(super) fn fleets_end_later(&self, runs: &[Candidate]) -> Vec<DateTime<Utc>> {
+        let Some(first) = self.fleets_end_after() else {
+            return Vec::new();
+        };
+        let sellers = self.snapshot.sellers();
+        let on_record = |until: &DateTime<Utc>| {
+            let sellers = sellers.iter();
+            sellers
+                .filter(|seller| self.is_on_record(&self.serve_policy, seller, *until))
+                .count()
+        };
+        let later = runs.iter().filter_map(|run| self.fleet_ends_after(run));
+        let mut ends: Vec<_> = later.chain([first]).collect();
+        ends.sort_unstable();
+        // Whose evidence lasts longer is among those whose lasts less long, so their number tells them.
+        ends.dedup_by_key(|end| on_record(end));
+        ends.retain(|end| on_record(end) > 0 && *end > first);
+        ends
+    }
+
     /// When a fleet ends, or a pile is done, that begins then.
     fn serve_ends_at(&self, serves_from: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
         let by_span = later(serves_from, seconds)?;
@@ -154,13 +176,16 @@ impl<'a> Reckoning<'a> {
     /// Whether the evidence of a provider may last until a fleet of its ends, which begins at the
     /// earliest when this run is done.
     pub(super) fn may_outlast(&self, run: &Candidate, provider: &ProviderId) -> bool {
-        let end = || {
-            let trained_at = later(self.starts_at, run_seconds(run)?)?;
-            let wanted = self.window.start_earliest;
-            let from = wanted.map_or(trained_at, |wanted| wanted.max(trained_at));
-            self.serve_ends_at(from, self.span_seconds().unwrap_or(0))
-        };
-        end().is_some_and(|end| self.is_on_record(&self.serve_policy, provider, end))
+        let end = self.fleet_ends_after(run);
+        end.is_some_and(|end| self.is_on_record(&self.serve_policy, provider, end))
+    }
+
+    /// Before this no fleet ends that begins when this run is done.
+    fn fleet_ends_after(&self, run: &Candidate) -> Option<DateTime<Utc>> {
+        let trained_at = later(self.starts_at, run_seconds(run)?)?;
+        let wanted = self.window.start_earliest;
+        let from = wanted.map_or(trained_at, |wanted| wanted.max(trained_at));
+        self.serve_ends_at(from, self.span_seconds().unwrap_or(0))
     }
 
     /// Whether a seller is known to be what a policy asks for until a time.
@@ -426,6 +451,7 @@ fn sum_of(amounts: impl IntoIterator<Item = Option<Money>>) -> Option<Money> {
     Some(total)
 }
 
-fn later(time: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
+/// So many seconds after a time; `None` past the last moment there is.
+pub(super) fn later(time: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
     time.checked_add_signed(TimeDelta::try_seconds(seconds)?)
 }

@@ -37,8 +37,14 @@ pub(super) fn search_half(
     find: impl Fn(&Demand, &SearchOptions) -> Result<Plan, MatchError>,
 ) -> Result<Found, MatchError> {
     let mut plan = find(demand, options)?;
-    let mut candidates = std::mem::take(&mut plan.candidates);
+    let candidates = std::mem::take(&mut plan.candidates);
     let of_plan = candidates.len();
+    let taken = taken_by(&candidates);
+    let mut half = Found {
+        plan,
+        candidates,
+        of_plan,
+    };
     let without = |more: &BTreeSet<CommitmentId>, taken: &BTreeSet<CommitmentId>| {
         let one_more = taken.iter().map(|id| {
             let mut without = more.clone();
@@ -47,7 +53,6 @@ pub(super) fn search_half(
         });
         one_more.collect::<Vec<_>>()
     };
-    let taken = taken_by(&candidates);
     // Without any of them first: that is looked at however many there are.
     let mut open = VecDeque::from_iter([taken.clone()]);
     open.extend(without(&BTreeSet::new(), &taken));
@@ -61,20 +66,21 @@ pub(super) fn search_half(
         }
         let found = find(demand, &leaving_out(options, &left_out))?.candidates;
         open.extend(without(&left_out, &taken_by(&found)));
+        half.take_in(found);
+    }
+    Ok(half)
+}
+
+impl Found {
+    /// Puts candidates behind those that are known, if they are not among them.
+    pub(super) fn take_in(&mut self, found: Vec<Candidate>) {
         for candidate in found {
-            if candidates
-                .iter()
-                .all(|known| known.lines != candidate.lines)
-            {
-                candidates.push(candidate);
+            let mut known = self.candidates.iter();
+            if known.all(|known| known.lines != candidate.lines) {
+                self.candidates.push(candidate);
             }
         }
     }
-    Ok(Found {
-        plan,
-        candidates,
-        of_plan,
-    })
 }
 
 /// The commitments that pay for nodes of a candidate.

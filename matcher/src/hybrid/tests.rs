@@ -5,6 +5,7 @@ mod baselines;
 mod evidence;
 mod own;
 
+use chrono::TimeDelta;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

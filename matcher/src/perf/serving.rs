@@ -118,6 +118,18 @@ impl ServingWork {
             .unwrap_or_else(|| self.setup(chip, 1, gpus).needed_bytes(constants))
     }
 
+    /// Whether so many GPUs could hold one copy and a sequence if the heads could be shared out over them.
+    #[must_use]
+    pub fn lacks_heads_alone(
+        &self,
+        constants: &InferenceConstants,
+        chip: &Chip,
+        gpus: u32,
+    ) -> bool {
+        self.layouts(chip, gpus).next().is_none()
+            && self.needed_bytes(constants, chip, gpus) <= usable_bytes(constants, chip, gpus)
+    }
+
     /// The fewest GPUs, doubling from one, that hold one copy and a sequence.
     #[must_use]
     pub fn fewest_gpus(

@@ -10,6 +10,8 @@ mod gangs;
 mod golden;
 mod gpus;
 mod launches;
+mod longest;
+mod moved_up;
 mod own;
 mod own_fleets;
 mod reasons;

@@ -90,7 +90,12 @@ impl ServeQuery {
                 Err(_) => {}
             }
         }
-        best
+        let mut widths = doublings(gpus_per_node);
+        let lacks_heads = |gpus| self.work.lacks_heads_alone(self.constants, &chip, gpus);
+        match best {
+            Err(ReasonCode::Memory) if widths.any(lacks_heads) => Err(ReasonCode::HeadsDoNotDivide),
+            best => best,
+        }
     }
 
     /// What the copies on a node carry, rounded down.

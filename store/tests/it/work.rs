@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use market::acceptance::AcceptanceRecord;
+use market::cooling::EarlyFailure;
 use market::lease::{LeaseEvent, LeaseState};
 use market::offer::Availability;
 use market::order::{ClientToken, ProviderLeaseId, ProviderNode};
@@ -339,6 +340,7 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
         };
         let attempts = vec![
             attempt(LeaseEvent::Refused, 10),
+            attempt(LeaseEvent::Refused, 12),
             attempt(LeaseEvent::Accepted, 20),
             attempt(LeaseEvent::BootFailed, 25),
             attempt(LeaseEvent::BootFailed, 30),
@@ -379,10 +381,14 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
             ..Change::default()
         };
         recorded(change, 32).await;
-        assert_eq!(failures(10).await, Some(vec![at(30)]), "once a reservation");
-        assert_eq!(failures(30).await, Some(vec![at(30)]));
+        let failed = EarlyFailure {
+            tenant_id: whose.0,
+            at: at(30),
+        };
+        assert_eq!(failures(10).await, Some(vec![failed]), "once a reservation");
+        assert_eq!(failures(30).await, Some(vec![failed]));
         assert_eq!(failures(31).await, None);
-        // What was accepted is no end yet.
+        // What was accepted is no end yet, and what was refused twice is so once for its reservation.
         let both = AcceptanceRecord {
             refused: 1,
             boot_failed: 2,

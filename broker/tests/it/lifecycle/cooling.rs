@@ -63,7 +63,7 @@ async fn cancel(scene: &Scene, id: ReservationId) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_offer_that_failed_three_times_rests_for_everyone_until_it_has_cooled_down() {
+async fn an_offer_that_failed_a_tenant_three_times_rests_for_it_until_it_has_cooled_down() {
     for_each_database(async |store| {
         let mut scene = Scene::open(store).await;
         // Three reservations and their ends take longer than half an hour.
@@ -115,7 +115,7 @@ async fn an_offer_that_failed_three_times_rests_for_everyone_until_it_has_cooled
         };
         // Stand-ins may have passed meanwhile.
         let failed = (record.boot_failed, record.outcomes() - record.passed);
-        assert_eq!(failed, (4, 4), "each order is one there");
+        assert_eq!(failed, (3, 3), "each reservation is one there too");
         assert_eq!(rank_of(&resting, offer), None);
         assert_eq!(resting.plan.rejected.by_reason[&ReasonCode::CoolingDown], 1);
         let told = plan::ask(scene.broker(), &whose, resting.id, offer).await;

@@ -224,3 +224,31 @@ fn a_shape_that_no_model_has_names_the_field() {
         ["model.params_active_b: must be at least 0.04, a two-hundredth of the total, not 0.001"]
     );
 }
+
+#[test]
+fn heads_are_shared_evenly_by_those_that_keep_keys_and_no_wider_than_any_model_has_them() {
+    let of = |heads: u32, kv_heads: u32| {
+        faults(&format!(
+            r#"{{"kind":"train","tokens":5,"model":{{"params_total_b":8,"layers":32,"hidden":4096,"heads":{heads},"kv_heads":{kv_heads},"head_dim":128}}}}"#
+        ))
+    };
+    for (heads, kv_heads) in [(32, 8), (32, 32), (128, 1), (1, 1)] {
+        assert_eq!(of(heads, kv_heads), Vec::<String>::new());
+    }
+    for (heads, kv_heads) in [(8, 32), (36, 8)] {
+        assert_eq!(
+            of(heads, kv_heads),
+            [format!(
+                "model.heads: must be a multiple of `kv_heads`, {kv_heads}, not {heads}"
+            )]
+        );
+    }
+    assert_eq!(
+        of(129, 1),
+        ["model.heads: times `head_dim` must be at most 4 times `hidden`, 16384, not 16512"]
+    );
+    assert_eq!(
+        of(0, 1),
+        ["model.heads: must be between 1 and 10000, not 0"]
+    );
+}

@@ -74,34 +74,45 @@ pub(crate) fn planned_wider(
     simulated: &[Candidate],
     (planned, first): (f64, f64),
 ) -> String {
+    format!(
+        "It is planned at {:.0} % of what its copies can: at {:.0} % {}",
+        planned * 100.0,
+        first * 100.0,
+        beside_simulated(wider, simulated, ""),
+    )
+}
+
+/// The same of a fleet that needs no more nodes for more room, and was not simulated at first.
+pub(crate) fn moved_up(fleet: &Candidate, simulated: &[Candidate]) -> String {
+    let beside = beside_simulated(fleet, simulated, " first");
+    format!("It meets the objective in the simulation: {beside}")
+}
+
+/// What those cost that were simulated, and whether they meet the objective, beside what a fleet costs.
+fn beside_simulated(fleet: &Candidate, simulated: &[Candidate], when: &str) -> String {
     let least = |met: bool| {
         let meets = |one: &&Candidate| (one.facts.meets_objective == Some(true)) == met;
         let costs = simulated.iter().filter(meets).map(|one| one.cost_per_hour);
         costs.min()
     };
-    let cost = wider.cost_per_hour;
-    let before = match (least(true), simulated.len()) {
+    let cost = fleet.cost_per_hour;
+    let others = match (least(true), simulated.len()) {
         (Some(met), all) => format!(
-            "of the {} that were simulated the cheapest that meets the objective costs {met} USD per \
-             hour where",
+            "of the {} that were simulated{when} the cheapest that meets the objective costs {met} USD \
+             per hour where",
             counted(all, "fleet"),
         ),
         (None, 1) => format!(
-            "the fleet that was simulated misses the objective, at {} USD per hour where",
+            "the fleet that was simulated{when} misses the objective, at {} USD per hour where",
             least(false).unwrap_or(cost),
         ),
         (None, all) => format!(
-            "all {} that were simulated miss the objective, at {} USD per hour and more where",
+            "all {} that were simulated{when} miss the objective, at {} USD per hour and more where",
             counted(all, "fleet"),
             least(false).unwrap_or(cost),
         ),
     };
-    format!(
-        "It is planned at {:.0} % of what its copies can: at {:.0} % {before} this one \
-         costs {cost}",
-        planned * 100.0,
-        first * 100.0,
-    )
+    format!("{others} this one costs {cost}")
 }
 
 /// What is said where fleets with more room miss the objective too, or there are none.

@@ -122,3 +122,56 @@ fn a_run_whose_evidence_ends_before_the_weights_have_left_it_is_in_no_pair() {
     assert_eq!(trains_at(released.date_naive()), "fabric");
     assert_eq!(trains_at(days_after(released, -1)), "dear");
 }
+
+/// More fleets than are kept are cheaper than the one whose evidence lasts, and only a dear run is done
+/// early enough for them.
+#[test]
+fn fleets_that_only_a_fast_run_can_use_do_not_crowd_out_those_of_a_cheap_one() {
+    let far = NaiveDate::from_ymd_opt(2030, 1, 1).expect("a day");
+    let mut supply = vec![
+        standing(metal("cheap", "A100-SXM-80", "24.00"), "aws", "east"),
+        standing(metal("fast", "B200-SXM", "400.00"), "b", "south"),
+        standing(offer("lasting", "L40S", 1, "2.00"), "c", "north"),
+    ];
+    for nth in 0..8 {
+        let sku = format!("short{nth}");
+        let price = format!("1.0{nth}");
+        supply.push(standing(offer(&sku, "L40S", 1, &price), "lambda", "west"));
+    }
+    let wanted = demand(
+        json!({}),
+        json!({
+            "policy": {"certifications": ["iso27001"]},
+            "window": {"duration_hours": 24},
+        }),
+    );
+    let days = |last| [("aws", far), ("b", far), ("c", far), ("lambda", last)];
+    let total = |last, limit| {
+        let market = certified(supply.clone(), &days(last));
+        let options = SearchOptions {
+            limit,
+            ..SearchOptions::default()
+        };
+        let demand = Demand::Hybrid(Box::new(wanted.clone()));
+        let plan = search(&market, &demand, &Held::new(), now(), &options).expect("a plan");
+        check(&plan);
+        let pair = &hybrid(&plan).pairs[0];
+        (skus(&plan, pair), pair.bill.total_usd, plan)
+    };
+    let (_, _, free) = total(far, 50);
+    let done = |sku: &str| {
+        let mut runs = free.candidates.iter();
+        let run = runs.find(|run| run.half == Some(Half::Train) && run.lines[0].offer.sku == sku);
+        let hours = run.and_then(|run| run.facts.run_hours).expect("a run");
+        now() + TimeDelta::seconds((hours * 3_600.0) as i64) + TimeDelta::hours(24)
+    };
+    let (fast, cheap) = (done("fast"), done("cheap"));
+    let last = days_after(fast, 1);
+    assert!(last < cheap.date_naive());
+    let (pair, most, _) = total(last, 50);
+    assert_eq!(pair, ["cheap", "lasting"]);
+    for limit in [2, 3, 5] {
+        let (few, cost, _) = total(last, limit);
+        assert_eq!((few, cost), (pair.clone(), most), "{limit} kept");
+    }
+}

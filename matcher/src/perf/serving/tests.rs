@@ -39,6 +39,7 @@ fn seven_b() -> ModelFigures {
         params_active_b: None,
         layers: 32,
         hidden: 4_096,
+        heads: None,
         kv_heads: 32,
         head_dim: 128,
     };
@@ -216,5 +217,59 @@ proptest! {
             replica(&chat, "H100-SXM", 1).map_or(0.0, |replica| replica.tokens_per_second)
         };
         prop_assert!(rate(a.min(b)) <= rate(a.max(b)) * (1.0 + 1e-9));
+    }
+}
+
+/// The ways to lay a copy out on so many GPUs: those that share a matrix, and the stages.
+fn ways(model: &ModelFigures, gpu: &str, gpus: u32) -> Vec<(f64, f64)> {
+    let work = ServingWork {
+        model: model.clone(),
+        ..work("Llama 2 7B", Precision::Fp8)
+    };
+    let chip = chip(gpu);
+    let layouts = work.layouts(&chip, gpus);
+    layouts.map(|way| (way.tensor, way.pipeline)).collect()
+}
+
+#[test]
+fn a_model_that_is_given_by_its_shape_is_laid_out_as_by_its_name() {
+    for named in crate::models::all() {
+        let shaped = |heads| {
+            let shape = ModelShape {
+                params_total_b: named.params_total / 1e9,
+                params_active_b: Some(named.params_active / 1e9),
+                layers: named.layers,
+                hidden: named.hidden,
+                heads,
+                kv_heads: named.kv_heads,
+                head_dim: named.head_dim,
+            };
+            ModelFigures::of(&Model::Shaped(shape)).expect("a shape")
+        };
+        let (told, assumed) = (shaped(Some(named.heads)), shaped(None));
+        assert_eq!(
+            (told.heads, told.query_group()),
+            (named.heads, named.query_group())
+        );
+        assert!(assumed.heads.is_multiple_of(named.kv_heads));
+        for (gpu, gpus) in [("H100-SXM", [1, 2, 4, 8]), ("L40S", [1, 2, 4, 8])] {
+            for gpus in gpus {
+                let of_name = ways(&named, gpu, gpus);
+                assert_eq!(ways(&told, gpu, gpus), of_name, "{} on {gpus}", named.name);
+                // What is assumed is shared out at least as far as each GPU has keys of its own.
+                if named.kv_heads.is_multiple_of(gpus) {
+                    assert_eq!(
+                        ways(&assumed, gpu, gpus),
+                        of_name,
+                        "{} on {gpus}",
+                        named.name
+                    );
+                }
+            }
+        }
+        // Those that need several GPUs are served by all eight of a board.
+        if named.params_total > 100e9 {
+            assert_ne!(ways(&assumed, "H100-SXM", 8), [], "{}", named.name);
+        }
     }
 }

@@ -116,3 +116,72 @@ fn a_pile_without_a_limit_is_done_while_the_evidence_lasts() {
     assert!(plan.candidates[0].nodes() >= 5);
     assert!(day(hours(&plan)) <= last);
 }
+
+#[test]
+fn a_pile_that_no_number_of_nodes_does_while_the_evidence_lasts_is_refused_for_the_evidence() {
+    let pile = |output_tokens: u32| {
+        let mut fields = json!({
+            "model": "Llama 3 8B", "requests": 1_000_000_000_000_u64, "input_tokens": 512,
+            "policy": {"certifications": ["c5"]},
+        });
+        fields["output_tokens"] = json!(output_tokens);
+        demand("serve_batch", fields)
+    };
+    let market = || vec![offer("l40s", "L40S", 1, "1.00")];
+    let of = |last, output_tokens| certified(last, market(), &pile(output_tokens));
+    assert_eq!(of(day(80_000.0), 64).eligible, 1);
+    let refused = of(day(24.0), 64);
+    let counted = BTreeMap::from([(ReasonCode::Certification, 1)]);
+    assert_eq!(refused.rejected.by_reason, counted);
+    let why = &refused.refused[0].why;
+    assert!(
+        why.starts_with("On 10000 nodes the pile takes about ") && why.contains("certified lasts"),
+        "{why}"
+    );
+    // What lasts longer than anything is sold for limits nothing.
+    let refused = of(day(500_000.0), 4_096);
+    let counted = BTreeMap::from([(ReasonCode::Deadline, 1)]);
+    assert_eq!(refused.rejected.by_reason, counted);
+}
+
+#[test]
+fn where_the_window_is_open_evidence_lasts_until_the_latest_hand_off_and_the_work_after_it() {
+    let latest = |hours: i64| {
+        let latest = now() + TimeDelta::hours(hours);
+        json!({"window": {"start_latest": latest}, "policy": {"certifications": ["c5"]}})
+    };
+    let gpus = |hours| {
+        let mut fields = latest(hours);
+        fields["gpu"] = json!("H100");
+        fields["count"] = json!(8);
+        demand("gpus", fields)
+    };
+    let market = || vec![metal("h100", "H100-SXM", "23.92")];
+    let counted = BTreeMap::from([(ReasonCode::Certification, 1)]);
+    assert_eq!(certified(day(240.0), market(), &gpus(240)).eligible, 1);
+    let refused = certified(day(216.0), market(), &gpus(240));
+    assert_eq!(refused.rejected.by_reason, counted);
+    let until = format!("wanted until {}", day(240.0));
+    assert!(
+        refused.refused[0].why.contains(&until),
+        "{}",
+        refused.refused[0].why
+    );
+
+    let settled = |hours| {
+        let mut fields = latest(hours);
+        fields["gpus"] = json!(16);
+        run(fields)
+    };
+    let takes = hours(&certified(day(50_000.0), market(), &settled(240)));
+    let to_the_end = certified(day(240.0 + takes), market(), &settled(240));
+    assert_eq!(to_the_end.eligible, 1);
+    let refused = certified(day(216.0 + takes), market(), &settled(240));
+    assert_eq!(refused.rejected.by_reason, counted);
+    let until = format!("wanted until {}", day(240.0 + takes));
+    assert!(
+        refused.refused[0].why.contains(&until),
+        "{}",
+        refused.refused[0].why
+    );
+}

@@ -315,6 +315,15 @@ fn kind_cases() -> Vec<Case> {
             offer("sku", "H100-SXM", 1, "2.99"),
         ),
         case(
+            R::HeadsDoNotDivide,
+            "4 x H100-SXM would hold a model of 117B parameters; its 45 heads",
+            chat(json!({"model": {
+                "params_total_b": 117, "layers": 36, "hidden": 2_880, "heads": 45, "kv_heads": 5,
+                "head_dim": 64,
+            }})),
+            eight(),
+        ),
+        case(
             R::GangTenancy,
             "container",
             gang(json!({})),

@@ -32,11 +32,14 @@ fn last_day(demand: &Value, work_hours: Option<f64>) -> NaiveDate {
             time(&window["start_latest"]).unwrap_or(now() + hours(24)) + hours(length)
         }
         (None, Some(end)) => end,
-        (None, None) => match (time(&demand["deadline"]), done()) {
-            (Some(deadline), _) => deadline,
-            (None, Some(done)) => now() + done,
-            (None, None) => now(),
-        },
+        (None, None) => {
+            let handed_off = time(&window["start_latest"]).unwrap_or(now());
+            match (time(&demand["deadline"]), done()) {
+                (Some(deadline), _) => deadline,
+                (None, Some(done)) => handed_off + done,
+                (None, None) => handed_off,
+            }
+        }
     };
     last.date_naive()
 }
@@ -312,6 +315,8 @@ fn any_window() -> impl Strategy<Value = Value> {
         json!({"duration_hours": 10}),
         json!({"duration_hours": 20}),
         json!({"start_latest": at(2), "duration_hours": 600}),
+        json!({"start_latest": at(40)}),
+        json!({"start_latest": at(400)}),
     ])
 }
 

@@ -32,6 +32,9 @@ impl Reader<'_> {
         if line.starts_with("It is planned at ") {
             return self.is_planned_wider(line, candidate);
         }
+        if line.starts_with("It meets the objective in the simulation: ") {
+            return is_beside_dearer(line, candidate);
+        }
         if line.starts_with("It meets the objective in the simulation, and so stands before ") {
             return facts.meets_objective == Some(true);
         }
@@ -228,12 +231,7 @@ impl Reader<'_> {
             None => 0.8,
         };
         let percent = |share: Option<f64>| share.map(|share| share * 100.0);
-        // What meets it at the first share is dearer.
-        let dearer = !line.contains("meets the objective costs ")
-            || crate::samples::usd(figure(line, "objective costs ", " USD"))
-                > candidate.cost_per_hour;
-        dearer
-            && facts.meets_objective == Some(true)
+        is_beside_dearer(line, candidate)
             && facts.planned_share < Some(first)
             && shows(
                 line,
@@ -242,7 +240,6 @@ impl Reader<'_> {
                 percent(facts.planned_share),
             )
             && shows(line, ": at ", " % ", percent(Some(first)))
-            && line.ends_with(&format!("this one costs {}", candidate.cost_per_hour))
     }
 
     /// The part of the load that a fleet would have to carry without what a line says is kept free of
@@ -366,6 +363,15 @@ fn width(line: &str) -> u32 {
         [gpus, ..] => count(gpus),
         [] => panic!("no layout: {line}"),
     }
+}
+
+/// Whether a fleet meets the objective, and what meets it of those that were simulated first is dearer.
+fn is_beside_dearer(line: &str, candidate: &Candidate) -> bool {
+    let dearer = !line.contains("meets the objective costs ")
+        || crate::samples::usd(figure(line, "objective costs ", " USD")) > candidate.cost_per_hour;
+    dearer
+        && candidate.facts.meets_objective == Some(true)
+        && line.ends_with(&format!("this one costs {}", candidate.cost_per_hour))
 }
 
 proptest! {
