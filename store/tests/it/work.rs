@@ -388,10 +388,10 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
         assert_eq!(failures(10).await, Some(vec![failed]), "once a reservation");
         assert_eq!(failures(30).await, Some(vec![failed]));
         assert_eq!(failures(31).await, None);
-        // What was accepted is no end yet, and what was refused twice is so once for its reservation.
+        // What was accepted is no end yet, and what ended so twice did once for its reservation.
         let both = AcceptanceRecord {
             refused: 1,
-            boot_failed: 2,
+            boot_failed: 1,
             ..AcceptanceRecord::default()
         };
         assert_eq!(ended(10).await, Some(both));
@@ -409,7 +409,7 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
         recorded(change, 33).await;
         assert_eq!(failures(0).await, None);
         let in_use = AcceptanceRecord {
-            fell_in_use: 3,
+            fell_in_use: 2,
             ..AcceptanceRecord::default()
         };
         assert_eq!(ended(0).await, Some(in_use));

@@ -110,6 +110,7 @@ fn only_these_routes_are_readable_without_login() {
             "GET /healthz",
             "GET /openapi.json",
             "GET /readyz",
+            "GET /v1/agents",
             "GET /v1/agents/{sha256}",
             "GET /v1/gpus",
             "GET /v1/gpus/{gpu}/index",
