@@ -8,6 +8,7 @@ mod attestations;
 mod clock;
 mod gangs;
 mod interrupted;
+mod steps;
 
 use chrono::{DateTime, Utc};
 use market::attestation::Verdict;
@@ -15,19 +16,18 @@ use market::ids::{AttestationId, LeaseId, ReservationId, TenantId, VerificationI
 use sea_orm::sea_query::Expr;
 use sea_orm::{
     ColumnTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder,
-    QuerySelect,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::entity::column::{Json, Moment, Text, Word};
+use crate::StoreError;
+use crate::entity::column::{Moment, Text, Word};
 use crate::entity::{node_sessions, verifications};
-use crate::rechecks::{self, NewRecheck};
+use crate::rechecks::NewRecheck;
 use crate::scope::tenant_scoped;
 use crate::sealed::{SealedColumn, SealedFor};
 use crate::sightings::NewSighting;
 use crate::tx::transaction;
-use crate::{Conflict, StoreError, reservations, sightings};
 
 pub use attestations::{KeptAttestation, NewAttestation};
 pub use gangs::{GangCheck, GangResult, GangStep};
@@ -287,18 +287,18 @@ impl AllVerifications<'_> {
 
     /// Enrols a node under its number.
     ///
-    /// Errors: [`StoreError::NotFound`]; [`Conflict::VerificationClosed`];
-    /// [`Conflict::Exists`] when another agent has enrolled for this node, or this one was
-    /// interrupted; [`Conflict::RecheckedLately`] for a node in use;
-    /// [`Conflict::VerificationFull`] for a number beyond the nodes that were leased;
-    /// [`Conflict::InterruptedTooOften`].
+    /// Errors: [`StoreError::NotFound`]; [`Conflict::VerificationClosed`](crate::Conflict::VerificationClosed);
+    /// [`Conflict::Exists`](crate::Conflict::Exists) when another agent has enrolled for this node, or this one was
+    /// interrupted; [`Conflict::RecheckedLately`](crate::Conflict::RecheckedLately) for a node in use;
+    /// [`Conflict::VerificationFull`](crate::Conflict::VerificationFull) for a number beyond the nodes that were leased;
+    /// [`Conflict::InterruptedTooOften`](crate::Conflict::InterruptedTooOften).
     pub async fn enrol(
         &self,
         id: VerificationId,
         node: &NewNodeSession,
         now: DateTime<Utc>,
     ) -> Result<Enrolment, StoreError> {
-        transaction!(self.store, |tx| enrol(tx, id, node, now).await)
+        transaction!(self.store, |tx| steps::enrol(tx, id, node, now).await)
     }
 
     /// Ends a node's conversation that has no result yet, because it cannot be timed any more, so
@@ -322,7 +322,7 @@ impl AllVerifications<'_> {
     /// the reservation at once.
     ///
     /// Errors: [`StoreError::Stale`] when this agent is not at `step.from`, has its result already,
-    /// or the verification is over; [`Conflict::VerificationClosed`] when a node is in use no more.
+    /// or the verification is over; [`Conflict::VerificationClosed`](crate::Conflict::VerificationClosed) when a node is in use no more.
     pub async fn advance(
         &self,
         id: VerificationId,
@@ -330,128 +330,10 @@ impl AllVerifications<'_> {
         step: &NodeStep,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
-        transaction!(self.store, |tx| advance(tx, id, node_index, step, now)
-            .await)
-    }
-}
-
-async fn enrol(
-    tx: &DatabaseTransaction,
-    id: VerificationId,
-    node: &NewNodeSession,
-    now: DateTime<Utc>,
-) -> Result<Enrolment, StoreError> {
-    // Locked, so that two agents never enrol for one node.
-    let verification = verifications::Entity::find_by_id(Text(id))
-        .lock_exclusive()
-        .one(tx)
-        .await?
-        .ok_or(StoreError::NotFound {
-            what: "verification",
-        })?;
-    let enrolled = node_sessions::Entity::find()
-        .filter(node_sessions::Column::VerificationId.eq(Text(id)))
-        .all(tx)
-        .await?;
-    if let Some(known) = enrolled
-        .iter()
-        .find(|known| known.agent_key == node.agent_key)
-    {
-        return Ok(Enrolment {
-            node: NodeSession::try_from(known.clone())?,
-            fresh: false,
-        });
-    }
-    if verification.state.0 != VerificationState::Open {
-        return Err(Conflict::VerificationClosed.into());
-    }
-    let node_index = i32::try_from(node.node_index).map_err(StoreError::corrupt)?;
-    if node_index >= verification.nodes {
-        let nodes = u32::try_from(verification.nodes).map_err(StoreError::corrupt)?;
-        return Err(Conflict::VerificationFull { nodes }.into());
-    }
-    let before = enrolled.iter().find(|known| known.node_index == node_index);
-    let traces_since = match (verification.recheck_node, before) {
-        (None, Some(_)) => {
-            return Err(Conflict::Exists {
-                what: "a session of this node",
-            }
-            .into());
-        }
-        (None, None) => DateTime::<Utc>::MIN_UTC,
-        (Some(_), before) => rechecks::begin_anew(tx, before, now).await?,
-    };
-    interrupted::may_begin_anew(tx, id, (node_index, &node.agent_key), traces_since).await?;
-    let row = node_sessions::Model {
-        verification_id: Text(id),
-        node_index,
-        host: node.host.clone(),
-        agent_key: node.agent_key.clone(),
-        step: i32::from(node.step),
-        session: Json(node.session.clone()),
-        started_at: now.into(),
-        updated_at: now.into(),
-        answered_at: Some(clock::database_time(tx).await?),
-        verdict: None,
-        attestation_id: None,
-    };
-    node_sessions::Entity::insert(row.clone().into_active_model())
-        .exec_without_returning(tx)
-        .await?;
-    Ok(Enrolment {
-        node: NodeSession::try_from(row)?,
-        fresh: true,
-    })
-}
-
-async fn advance(
-    tx: &DatabaseTransaction,
-    id: VerificationId,
-    node_index: u32,
-    step: &NodeStep,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    use node_sessions::Column;
-    let verification = verifications::Entity::find_by_id(Text(id))
-        .one(tx)
-        .await?
-        .filter(|row| row.state.0 == VerificationState::Open)
-        .ok_or(StoreError::Stale)?;
-    let node_index = i32::try_from(node_index).map_err(StoreError::corrupt)?;
-    if step.attestation.is_some() {
-        // First, because workers too lock the reservation before its verification.
-        reservations::nudge(tx, verification.reservation_id.0, now).await?;
-    }
-    let verdict = step.attestation.as_ref().map(|result| Word(result.verdict));
-    let attestation_id = step.attestation.as_ref().map(|result| Text(result.id));
-    let answered_at = clock::database_time(tx).await?;
-    let written = node_sessions::Entity::update_many()
-        .col_expr(Column::Step, Expr::value(i32::from(step.to)))
-        .col_expr(Column::Session, Expr::value(Json(step.session.clone())))
-        .col_expr(Column::UpdatedAt, Expr::value(Moment::from(now)))
-        .col_expr(Column::AnsweredAt, Expr::value(Some(answered_at)))
-        .col_expr(Column::Verdict, Expr::value(verdict))
-        .col_expr(Column::AttestationId, Expr::value(attestation_id))
-        .filter(Column::VerificationId.eq(Text(id)))
-        .filter(Column::NodeIndex.eq(node_index))
-        .filter(Column::AgentKey.eq(&step.agent_key))
-        .filter(Column::Step.eq(i32::from(step.from)))
-        .filter(Column::Verdict.is_null())
-        .exec(tx)
-        .await?;
-    if written.rows_affected != 1 {
-        return Err(StoreError::Stale);
-    }
-    sightings::keep(tx, &verification.lease_id, node_index, &step.sightings, now).await?;
-    let Some(result) = &step.attestation else {
-        return Ok(());
-    };
-    attestations::append(tx, &verification, node_index, result, now).await?;
-    match &step.recheck {
-        Some(recheck) => {
-            rechecks::keep(tx, &verification, (node_index, result), recheck, now).await
-        }
-        None => Ok(()),
+        transaction!(self.store, |tx| steps::advance(
+            tx, id, node_index, step, now
+        )
+        .await)
     }
 }
 
