@@ -344,6 +344,8 @@ impl Gang {
         if self.seen[node].shown.len() > number as usize {
             return wait;
         }
+        let is_of_pairs = number < self.ring_round();
+        let ends = self.pair_of(node, number).filter(|_| is_of_pairs);
         let measure = match number.cmp(&self.ring_round()) {
             Ordering::Less => self.pair_measure(node, number),
             Ordering::Equal => Some(self.ring_measure(node, number)),
@@ -355,12 +357,7 @@ impl Gang {
         GangAnswer::Measure {
             round: Round {
                 number,
-                secret: match self.pair_of(node, number) {
-                    Some((first, second)) if number < self.ring_round() => {
-                        self.secret_of(number, Some((first, second)))
-                    }
-                    _ => self.secret_of(number, None),
-                },
+                secret: self.secret_of(number, ends),
                 node: node as u32,
                 within_ms: self.work.round_ms,
                 measure,
