@@ -8,6 +8,8 @@
 //! up by that too (`nccl`), over whichever way it takes.
 
 mod addresses;
+mod apart;
+mod calls;
 mod copies;
 mod judge;
 pub mod links;
@@ -19,20 +21,21 @@ mod sum;
 mod take_part;
 
 use std::cmp::Ordering;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use market::attestation::{Finding, FindingCode, Outcome, Verdict, Weight};
+use market::attestation::{Finding, Verdict};
 use market::fabric::Internode;
 use market::verification::{
-    AgentKey, Digest, GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, MOST_RAILS, Measure,
-    NcclPart, Rail, Round, Shown, Sibling,
+    AgentKey, Digest, GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, Measure, NcclPart, Rail,
+    Round, Shown, Sibling,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::order::Mode;
-use crate::rules::finding;
 pub use addresses::rails_of;
+pub use apart::{Apart, absence};
+pub use calls::CallRefused;
+use calls::{check_rails, check_shown};
 pub(crate) use nccl::version_words;
 use rounds::{pairs_of_round, rounds_of_pairs};
 pub(crate) use sum::word;
@@ -99,17 +102,6 @@ struct Seen {
     nccl: Option<NcclPart>,
     /// Per round, from the first; nothing of a round in which it had nothing to do.
     shown: Vec<Option<Shown>>,
-}
-
-/// Why a call was not taken. Nothing changes by it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CallRefused {
-    /// The key is none of the gang's.
-    #[error("no node of this gang speaks under this key")]
-    Stranger,
-    /// The message cannot be what was asked for.
-    #[error("the message has not the expected form: {0}")]
-    Malformed(&'static str),
 }
 
 /// The broker's memory of a gang that is measured. Pure: no clock, no I/O.
@@ -408,86 +400,5 @@ impl Gang {
             bytes: self.work.ring_bytes,
             repeats: self.work.ring_repeats,
         }
-    }
-}
-
-/// The finding about a node that never came so far as to be measured with the others.
-#[must_use]
-pub fn absence() -> Finding {
-    let note = "The node did not come to be measured with the others in time.";
-    Finding {
-        weight: Weight::Must,
-        ..finding(FindingCode::StepTimedOut, Outcome::Failed, note)
-    }
-}
-
-/// Why a node is not measured with all others of its gang.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Apart {
-    /// Its order has more than [`MOST_NODES`] nodes.
-    TooMany,
-    /// Nodes of the gang are orders of their own, and more than [`MOST_NODES`] in all.
-    OtherOrders,
-}
-
-impl Apart {
-    /// The finding about it, which decides nothing: nobody looked.
-    #[must_use]
-    pub fn finding(self) -> Finding {
-        let note = match self {
-            Self::TooMany => format!(
-                "Orders of more than {MOST_NODES} nodes are not measured together: nothing is known of the \
-                 network between them."
-            ),
-            Self::OtherOrders => {
-                format!(
-                    "Other nodes of the gang are orders of their own, and all are more than {MOST_NODES}: \
-                     nothing is known of the network between the nodes of one order and those of another."
-                )
-            }
-        };
-        finding(FindingCode::NetworkTogether, Outcome::NotRun, note)
-    }
-}
-
-fn check_rails(rails: &[Rail], mode: Mode) -> Result<(), CallRefused> {
-    if rails.is_empty() || rails.len() > MOST_RAILS {
-        return Err(CallRefused::Malformed(
-            "a node listens at 1 to 16 addresses",
-        ));
-    }
-    let plain = |rail: &Rail| rail.name.len() <= 64 && !rail.name.chars().any(char::is_control);
-    // A node must not lead its siblings to a service of their own machines, or to everybody.
-    let elsewhere = |rail: &Rail| {
-        let address = rail.address.parse::<SocketAddr>();
-        address.is_ok_and(|address| {
-            let ip = address.ip().to_canonical();
-            let reachable = !ip.is_unspecified() && !ip.is_multicast();
-            reachable && (mode == Mode::Simulation || !ip.is_loopback()) && address.port() >= 1_024
-        })
-    };
-    if !rails.iter().all(|rail| plain(rail) && elsewhere(rail)) {
-        return Err(CallRefused::Malformed(
-            "a rail has a plain name and an address that other machines reach",
-        ));
-    }
-    Ok(())
-}
-
-fn check_shown(shown: &Shown) -> Result<(), CallRefused> {
-    let fits = match shown {
-        Shown::Pair {
-            sent_mb_per_s,
-            received_mb_per_s,
-        } => sent_mb_per_s.len() <= MOST_RAILS && received_mb_per_s.len() <= MOST_RAILS,
-        Shown::Ring { repeats_us, .. } | Shown::NcclSum { repeats_us, .. } => {
-            repeats_us.len() <= 1_000
-        }
-        Shown::NcclId { .. } => true,
-        Shown::Failed { why } => why.len() <= 512,
-    };
-    match fits {
-        true => Ok(()),
-        false => Err(CallRefused::Malformed("what was shown is too long")),
     }
 }

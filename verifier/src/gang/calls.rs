@@ -1,0 +1,60 @@
+//! What a node's call must look like to be taken.
+
+use std::net::SocketAddr;
+
+use market::verification::{MOST_RAILS, Rail, Shown};
+
+use crate::order::Mode;
+
+/// Why a call was not taken. Nothing changes by it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallRefused {
+    /// The key is none of the gang's.
+    #[error("no node of this gang speaks under this key")]
+    Stranger,
+    /// The message cannot be what was asked for.
+    #[error("the message has not the expected form: {0}")]
+    Malformed(&'static str),
+}
+
+pub(super) fn check_rails(rails: &[Rail], mode: Mode) -> Result<(), CallRefused> {
+    if rails.is_empty() || rails.len() > MOST_RAILS {
+        return Err(CallRefused::Malformed(
+            "a node listens at 1 to 16 addresses",
+        ));
+    }
+    let plain = |rail: &Rail| rail.name.len() <= 64 && !rail.name.chars().any(char::is_control);
+    // A node must not lead its siblings to a service of their own machines, or to everybody.
+    let elsewhere = |rail: &Rail| {
+        let address = rail.address.parse::<SocketAddr>();
+        address.is_ok_and(|address| {
+            let ip = address.ip().to_canonical();
+            let reachable = !ip.is_unspecified() && !ip.is_multicast();
+            reachable && (mode == Mode::Simulation || !ip.is_loopback()) && address.port() >= 1_024
+        })
+    };
+    if !rails.iter().all(|rail| plain(rail) && elsewhere(rail)) {
+        return Err(CallRefused::Malformed(
+            "a rail has a plain name and an address that other machines reach",
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn check_shown(shown: &Shown) -> Result<(), CallRefused> {
+    let fits = match shown {
+        Shown::Pair {
+            sent_mb_per_s,
+            received_mb_per_s,
+        } => sent_mb_per_s.len() <= MOST_RAILS && received_mb_per_s.len() <= MOST_RAILS,
+        Shown::Ring { repeats_us, .. } | Shown::NcclSum { repeats_us, .. } => {
+            repeats_us.len() <= 1_000
+        }
+        Shown::NcclId { .. } => true,
+        Shown::Failed { why } => why.len() <= 512,
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(CallRefused::Malformed("what was shown is too long")),
+    }
+}
