@@ -204,6 +204,8 @@ finding_codes! {
     NetworkAllReduce, "net.allreduce", Replace;
     /// The GPUs of all nodes of the gang sum up by NCCL, rightly and as fast as the fabric that was sold.
     NetworkCollective, "net.collective", Replace;
+    /// The GPUs of every two nodes of the gang sum up by NCCL, rightly and as fast as those of the others.
+    NetworkCollectivePairs, "net.collective_pairs", Replace;
     /// The sum over the nodes takes as long every time.
     NetworkJitter, "net.jitter", Monitor;
     /// What was measured between the nodes is the fabric that was sold.

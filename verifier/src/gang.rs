@@ -5,7 +5,7 @@
 //! they showed (`judge`); the agent's side ([`take_part()`]) listens, connects and measures
 //! ([`links`]). Copies and sums go over TCP, on the adapters of the fabric where they have addresses:
 //! they tell which pair is slower than its siblings. Where every node has the same NCCL, their GPUs sum
-//! up by that too (`nccl`), over whichever way it takes.
+//! up by that too (`nccl`), two nodes at a time and then all, over whichever way it takes.
 
 mod addresses;
 mod apart;
@@ -20,7 +20,6 @@ mod rounds;
 mod sum;
 mod take_part;
 
-use std::cmp::Ordering;
 use std::time::Duration;
 
 use market::attestation::{Finding, Verdict};
@@ -36,8 +35,9 @@ pub use addresses::rails_of;
 pub use apart::{Apart, absence};
 pub use calls::CallRefused;
 use calls::{check_rails, check_shown};
+pub use nccl::rounds_of_nccl_pairs;
 pub(crate) use nccl::version_words;
-use rounds::{pairs_of_round, rounds_of_pairs};
+use rounds::{RoundKind, Rounds, pairs_of_round};
 pub(crate) use sum::word;
 pub use take_part::{GangError, GangLine, Ways, take_part};
 
@@ -69,6 +69,8 @@ pub const fn work_for(mode: Mode) -> GangWork {
             nccl_bytes: MIB / 4,
             nccl_warm_ups: 2,
             nccl_repeats: 10,
+            nccl_pair_bytes: MIB / 4,
+            nccl_pair_repeats: 5,
         },
         Mode::Real => GangWork {
             pair_connections: MOST_CONNECTIONS,
@@ -80,6 +82,8 @@ pub const fn work_for(mode: Mode) -> GangWork {
             nccl_bytes: 4_096 * MIB,
             nccl_warm_ups: 5,
             nccl_repeats: 20,
+            nccl_pair_bytes: 1_024 * MIB,
+            nccl_pair_repeats: 5,
         },
     }
 }
@@ -272,14 +276,14 @@ impl Gang {
         judged.map(|judged| judged.for_node(node)).collect()
     }
 
-    /// Rounds in all: every pair, then the sum, then that by NCCL.
-    fn rounds(&self) -> u32 {
-        self.ring_round() + 1 + self.nccl_rounds()
-    }
-
-    /// The round of the sum, after those of pairs.
-    fn ring_round(&self) -> u32 {
-        rounds_of_pairs(self.members.len())
+    /// The rounds, as far as it is known what the nodes bring.
+    fn rounds(&self) -> Rounds {
+        let (nccl_pairs, nccl) = self.rounds_of_nccl();
+        Rounds {
+            nodes: self.members.len(),
+            nccl_pairs,
+            nccl,
+        }
     }
 
     /// The round that is measured now; none while nodes are missing, and at the end.
@@ -290,7 +294,7 @@ impl Gang {
         let done = self.seen.iter().map(|seen| seen.shown.len()).min()?;
         u32::try_from(done)
             .ok()
-            .filter(|round| *round < self.rounds())
+            .filter(|round| *round < self.rounds().count())
     }
 
     /// With an odd number of nodes one has nothing to do in each round of pairs, and what NCCL needs is made
@@ -308,10 +312,10 @@ impl Gang {
     }
 
     fn is_busy(&self, node: usize, round: u32) -> bool {
-        match round.cmp(&self.ring_round()) {
-            Ordering::Less => self.pair_of(node, round).is_some(),
-            Ordering::Equal => true,
-            Ordering::Greater => self.is_busy_with_nccl(node, round),
+        match self.rounds().kind(round) {
+            RoundKind::Pairs(round) => self.pair_of(node, round).is_some(),
+            RoundKind::Ring => true,
+            of_nccl => self.is_busy_with_nccl(node, of_nccl),
         }
     }
 
@@ -322,7 +326,7 @@ impl Gang {
     }
 
     fn is_done(&self) -> bool {
-        let rounds = self.rounds() as usize;
+        let rounds = self.rounds().count() as usize;
         self.seen.iter().all(|seen| seen.shown.len() == rounds)
     }
 
@@ -336,12 +340,11 @@ impl Gang {
         if self.seen[node].shown.len() > number as usize {
             return wait;
         }
-        let is_of_pairs = number < self.ring_round();
-        let ends = self.pair_of(node, number).filter(|_| is_of_pairs);
-        let measure = match number.cmp(&self.ring_round()) {
-            Ordering::Less => self.pair_measure(node, number),
-            Ordering::Equal => Some(self.ring_measure(node, number)),
-            Ordering::Greater => self.nccl_measure(node, number),
+        let kind = self.rounds().kind(number);
+        let (ends, measure) = match kind {
+            RoundKind::Pairs(round) => (self.pair_of(node, round), self.pair_measure(node, round)),
+            RoundKind::Ring => (None, Some(self.ring_measure(node, number))),
+            of_nccl => (None, self.nccl_measure(node, of_nccl)),
         };
         let Some(measure) = measure else {
             return wait;

@@ -18,7 +18,7 @@ use store::verifications::{GangCheck, GangResult, GangStep, NodeSession, Verific
 use tracing::info;
 use verifier::attest::attest_together;
 use verifier::challenge::{Judging, Session, StepError, judge_silence};
-use verifier::gang::{Gang, Member, absence};
+use verifier::gang::{Gang, Member, absence, rounds_of_nccl_pairs};
 use verifier::order::Mode;
 
 pub(crate) use orders::Orders;
@@ -36,8 +36,12 @@ const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_FOR_ORDERS: Duration = Duration::from_secs(5);
 /// What a lease gets to be verified for each node that its nodes meet. Units: seconds.
 const SECONDS_A_ROUND: u32 = 15;
-/// What it gets beyond that: as long as the rounds of NCCL may hang, which decides nothing. Units: seconds.
+/// What it gets beyond that: as long as the rounds of NCCL may hang, which decides nothing. After the first
+/// that did, pairs are not asked again. Units: seconds.
 const SECONDS_OF_NCCL: u32 = 240;
+/// What it gets for each round in which pairs sum by NCCL: to open all GPUs and to join takes most of it.
+/// Units: seconds.
+const SECONDS_OF_NCCL_PAIRS: u32 = 20;
 
 /// What is kept between two calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,13 +65,15 @@ impl Together {
 
 /// How much longer the verification of a lease may take because its nodes are measured together.
 pub(crate) fn gang_seconds(orders: &Orders) -> u32 {
-    match orders.are_measured() {
-        true => orders
-            .nodes()
-            .saturating_mul(SECONDS_A_ROUND)
-            .saturating_add(SECONDS_OF_NCCL),
-        false => 0,
+    if !orders.are_measured() {
+        return 0;
     }
+    let nodes = orders.nodes();
+    let of_pairs = rounds_of_nccl_pairs(nodes as usize) * SECONDS_OF_NCCL_PAIRS;
+    let of_nccl = SECONDS_OF_NCCL + of_pairs;
+    nodes
+        .saturating_mul(SECONDS_A_ROUND)
+        .saturating_add(of_nccl)
 }
 
 /// Takes the call of a node that passed alone, and says what it does next.

@@ -3,8 +3,8 @@
 //! A node that passed alone calls `POST /v1/verifications/{id}/gang` again and again: it says where
 //! it listens and what it measured, and is told what to do next. The broker leads all nodes through
 //! the same rounds: every pair once, each node in one pair at a time, then one sum over all of them,
-//! and where every node has the same NCCL one more by that. Nodes are numbered through the whole gang,
-//! from 0.
+//! and where every node has the same NCCL more by that, of pairs and of all. Nodes are numbered through
+//! the whole gang, from 0.
 
 use serde::{Deserialize, Serialize};
 
@@ -100,12 +100,12 @@ pub enum Shown {
         /// Words that were not what they must be, in all repeats.
         wrong_words: u64,
     },
-    /// By what the GPUs of all nodes find each other. This node waits for them there.
+    /// By what the GPUs of several nodes find each other. This node waits for them there.
     NcclId {
         /// It.
         id: NcclId,
     },
-    /// The sum over the GPUs of all nodes by NCCL.
+    /// The sum over the GPUs of several nodes by NCCL.
     NcclSum {
         /// How it was done.
         algorithm: CollectiveAlgorithm,
@@ -227,19 +227,19 @@ pub enum Measure {
         #[schema(minimum = 1, maximum = 1_000)]
         repeats: u32,
     },
-    /// What the GPUs of all nodes are to find each other by in NCCL: the first node makes it.
+    /// What the GPUs of several nodes are to find each other by in NCCL: the first of them makes it.
     NcclId,
-    /// A sum over the GPUs of all nodes by NCCL, as it chooses itself.
+    /// A sum over the GPUs of several nodes by NCCL, as it chooses itself.
     NcclSum(Box<NcclSum>),
 }
 
-/// A sum over the GPUs of all nodes by NCCL, as one node takes part in it.
+/// A sum over the GPUs of several nodes, all or two of them, by NCCL, as one of them takes part in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NcclSum {
     /// By what the GPUs find each other.
     pub id: NcclId,
-    /// How many GPUs all nodes have together.
+    /// How many GPUs these nodes have together.
     #[schema(minimum = 2, maximum = 8_192)]
     pub ranks: u32,
     /// The number of this node's first GPU among them; the others follow.
@@ -285,4 +285,10 @@ pub struct GangWork {
     /// How often that sum is timed.
     #[serde(default)]
     pub nccl_repeats: u32,
+    /// As `nccl_bytes`, in the sums of two nodes alone.
+    #[serde(default)]
+    pub nccl_pair_bytes: u64,
+    /// How often those are timed.
+    #[serde(default)]
+    pub nccl_pair_repeats: u32,
 }

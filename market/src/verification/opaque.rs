@@ -82,7 +82,7 @@ impl FromStr for Digest {
 
 opaque_text!(Digest, "Digest", "^[0-9a-f]{64}$", 64);
 
-/// What the GPUs of all nodes find each other by in NCCL: 128 bytes that only NCCL reads. Text: 256
+/// What the GPUs of several nodes find each other by in NCCL: 128 bytes that only NCCL reads. Text: 256
 /// lower-case hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NcclId(pub [u8; 128]);

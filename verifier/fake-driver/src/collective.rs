@@ -16,6 +16,8 @@ const UINT32: c_int = 3;
 const SUM: c_int = 0;
 /// The part of the links' rate that it reaches.
 const EFFICIENCY: f64 = 0.95;
+/// The share of its rate that a bad link has.
+const SLOW_LINK: f64 = 0.1;
 
 /// What one GPU brings to the sum that is being put together.
 struct Brought {
@@ -155,7 +157,8 @@ fn join(id: &Id, ranks: u32, here: u32) -> c_int {
         }
         Joins::Well => {}
     }
-    match Others::join(id, ranks, here) {
+    let name = state().script.collective.name.clone();
+    match Others::join(id, (ranks, here), &name) {
         Ok(others) => {
             *locked(&OTHERS) = Some(others);
             SUCCESS
@@ -186,7 +189,10 @@ fn sum(state: &mut State, all: &[Brought]) -> Option<()> {
     let mut count = all.len() as u64;
     if let Some(others) = &mut *locked(&OTHERS) {
         // A ring goes from node to node over all of their adapters together.
-        let network = state.script.collective.network_mb_per_s * all.len() as f64;
+        let here = &state.script.collective;
+        let is_slow = here.slow_to.as_ref().is_some_and(|to| others.has(to));
+        let of_full = if is_slow { SLOW_LINK } else { 1.0 };
+        let network = here.network_mb_per_s * of_full * all.len() as f64;
         slowest = others.sum(&mut sums, slowest.min(network)).ok()?;
         count = others.ranks();
     }

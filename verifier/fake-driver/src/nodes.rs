@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 pub struct Id([u8; 128]);
 
 const MAGIC: [u8; 8] = *b"together";
+const BETWEEN_NAMES: &str = "\n";
 /// How the system begins an address of that kind.
 const IPV4: [u8; 2] = 2_u16.to_le_bytes();
 
@@ -29,10 +30,12 @@ pub fn open() -> io::Result<Id> {
 
 fn lead(listener: &TcpListener) -> io::Result<()> {
     let mut nodes = Vec::new();
+    let mut names = Vec::new();
     let mut came = 0;
     loop {
         let (mut stream, _) = listener.accept()?;
         let (ranks, here) = (read_number(&mut stream)?, read_number(&mut stream)?);
+        names.push(read_text(&mut stream)?);
         nodes.push(stream);
         came += here;
         if came >= ranks {
@@ -41,6 +44,7 @@ fn lead(listener: &TcpListener) -> io::Result<()> {
     }
     for node in &mut nodes {
         node.write_all(&came.to_le_bytes())?;
+        write_text(node, &names.join(BETWEEN_NAMES))?;
     }
     loop {
         let mut rate = f64::INFINITY;
@@ -62,20 +66,35 @@ fn lead(listener: &TcpListener) -> io::Result<()> {
 /// The processes of other nodes, through the one that leads them.
 pub struct Others {
     ranks: u32,
+    /// The names of all nodes.
+    names: Vec<String>,
     leader: TcpStream,
 }
 
 impl Others {
-    /// Joins with so many GPUs of all, and waits until they are all there.
-    pub fn join(id: &Id, ranks: u32, here: u32) -> io::Result<Self> {
+    /// Joins as the node of this name with so many GPUs of all, those here, and waits until they are all there.
+    pub fn join(id: &Id, (ranks, here): (u32, u32), name: &str) -> io::Result<Self> {
         let port = u16::from_be_bytes([id.0[10], id.0[11]]);
         let mut leader = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         leader.set_nodelay(true)?;
         leader.write_all(&[ranks.to_le_bytes(), here.to_le_bytes()].concat())?;
-        match read_number(&mut leader)? == ranks {
-            true => Ok(Self { ranks, leader }),
+        write_text(&mut leader, name)?;
+        let came = read_number(&mut leader)?;
+        let names = read_text(&mut leader)?;
+        let names = names.split(BETWEEN_NAMES).map(str::to_owned).collect();
+        match came == ranks {
+            true => Ok(Self {
+                ranks,
+                names,
+                leader,
+            }),
             false => Err(io::Error::other("they are not as many as was said")),
         }
+    }
+
+    /// Whether a node of this name is among them.
+    pub fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|other| other == name)
     }
 
     /// How many GPUs all have.
@@ -99,6 +118,18 @@ fn read_number(from: &mut TcpStream) -> io::Result<u32> {
     let mut number = [0; 4];
     from.read_exact(&mut number)?;
     Ok(u32::from_le_bytes(number))
+}
+
+fn read_text(from: &mut TcpStream) -> io::Result<String> {
+    let mut text = vec![0; read_number(from)? as usize];
+    from.read_exact(&mut text)?;
+    String::from_utf8(text).map_err(io::Error::other)
+}
+
+fn write_text(to: &mut TcpStream, text: &str) -> io::Result<()> {
+    // Names are short.
+    let length = (text.len() as u32).to_le_bytes();
+    to.write_all(&[&length[..], text.as_bytes()].concat())
 }
 
 fn write_words(to: &mut TcpStream, rate: f64, words: &[u32]) -> io::Result<()> {

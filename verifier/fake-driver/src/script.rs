@@ -38,6 +38,10 @@ pub struct Collective {
     pub joins: Joins,
     /// How fast the network to other nodes is for each GPU. Units: 1e6 bytes per second.
     pub network_mb_per_s: f64,
+    /// What other nodes know this one by.
+    pub name: String,
+    /// To which other node a bad link leads, over which it is a tenth as fast.
+    pub slow_to: Option<String>,
     /// Whether the machine's set-up has it say what it does, where nothing else is said on standard output.
     pub talks: bool,
 }
@@ -61,6 +65,8 @@ impl Default for Collective {
             version: 22_809,
             joins: Joins::Well,
             network_mb_per_s: 50_000.0,
+            name: String::new(),
+            slow_to: None,
             talks: false,
         }
     }

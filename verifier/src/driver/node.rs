@@ -164,8 +164,8 @@ struct DriverSurroundings {
     kernels: Digest,
     root: PathBuf,
     survey: Survey,
-    /// The process to which the GPUs of other nodes are to come, or in which they have joined.
-    nccl: Option<Worker>,
+    /// The process to which the GPUs of other nodes are to come by this, or have come.
+    nccl: Option<(NcclId, Worker)>,
     /// The interfaces over which other nodes reach this one.
     over: Vec<String>,
 }
@@ -222,21 +222,25 @@ impl Surroundings for DriverSurroundings {
     }
 
     fn nccl_id(&mut self, deadline: Instant) -> Result<NcclId, String> {
+        // One sum after the other: two hold no memory at once.
+        self.nccl = None;
         let mut worker = self.apart()?;
         let id = worker.nccl_id(deadline)?;
         // The others come to this process, which must be one of theirs.
-        self.nccl = Some(worker);
+        self.nccl = Some((id, worker));
         Ok(id)
     }
 
     fn nccl_sum(&mut self, sum: &NcclSum, deadline: Instant) -> Result<NcclRate, String> {
-        let mut worker = match self.nccl.take() {
-            Some(worker) => worker,
+        // What NCCL makes in a process stays there, so that each sum has one of its own.
+        let made = self.nccl.take().filter(|(id, _)| *id == sum.id);
+        let mut worker = match made {
+            Some((_, worker)) => worker,
             None => self.apart()?,
         };
         let rate = worker.nccl_sum(sum, deadline)?;
         // Another node may still wait for the last that this one sends: it stays until all are through.
-        self.nccl = Some(worker);
+        self.nccl = Some((sum.id, worker));
         Ok(rate)
     }
 

@@ -1,9 +1,11 @@
-//! What the rounds of a gang amount to; what the pairs of nodes showed is in `pairs`, what their GPUs did
-//! by NCCL in `collective`.
+//! What the rounds of a gang amount to; what the pairs of nodes showed is in `pairs`, what the GPUs of all
+//! did by NCCL in `collective`, and what those of pairs did in `collective_pairs`.
 
 mod collective;
+mod collective_pairs;
 mod fabric;
 mod pairs;
+mod summed;
 
 use std::collections::BTreeSet;
 
@@ -59,6 +61,7 @@ impl From<Finding> for Judged {
 pub(super) fn judged(gang: &Gang) -> Vec<Judged> {
     let mut all = vec![pairs(gang), all_reduce(gang)];
     all.extend(collective::collective(gang));
+    all.extend(collective_pairs::collective_pairs(gang));
     all.push(jitter(gang).into());
     all.extend(fabric::fabric(gang).map(Judged::from));
     all.extend(in_time(gang));
@@ -135,20 +138,25 @@ pub(super) fn slowest_mb_per_s(gang: &Gang) -> Option<u64> {
     rates.min()
 }
 
-/// How long each repeat of a round's sum took the slowest node, microseconds; none where a node has not
-/// done it.
-fn repeats(gang: &Gang, round: u32) -> Option<Vec<u64>> {
-    let of_node = |seen| match shown(seen, round as usize) {
+/// How long each repeat of a round's sum took the slowest of these nodes, microseconds; none where one has
+/// not done it.
+fn repeats(gang: &Gang, nodes: impl Iterator<Item = usize>, round: u32) -> Option<Vec<u64>> {
+    let of_node = |node: usize| match shown(&gang.seen[node], round as usize) {
         Some(Shown::Ring { repeats_us, .. } | Shown::NcclSum { repeats_us, .. }) => {
             Some(repeats_us.clone())
         }
         _ => None,
     };
-    let all: Option<Vec<Vec<u64>>> = gang.seen.iter().map(of_node).collect();
+    let all: Option<Vec<Vec<u64>>> = nodes.map(of_node).collect();
     let all = all?;
     let count = all.iter().map(Vec::len).min().filter(|count| *count > 0)?;
     let slowest = |repeat: usize| all.iter().map(|of_node| of_node[repeat]).max();
     (0..count).map(slowest).collect()
+}
+
+/// As [`repeats`], of the sum of all round a ring.
+fn ring_repeats(gang: &Gang) -> Option<Vec<u64>> {
+    repeats(gang, 0..gang.seen.len(), gang.rounds().ring())
 }
 
 /// Nodes whose sums are not right, or did not come about, and why; none where all are well.
@@ -158,7 +166,7 @@ fn repeats(gang: &Gang, round: u32) -> Option<Vec<u64>> {
 /// over the link from the node before.
 fn bad_sums(gang: &Gang, code: FindingCode) -> Option<Judged> {
     let nodes = gang.members.len();
-    let round = gang.ring_round() as usize;
+    let round = gang.rounds().ring() as usize;
     let of = |bad: fn(&Shown) -> Option<String>| {
         let seen = gang.seen.iter().enumerate();
         let bad = seen.filter_map(|(node, seen)| Some((node, bad(shown(seen, round)?)?)));
@@ -222,7 +230,7 @@ fn all_reduce(gang: &Gang) -> Judged {
     if let Some(bad) = bad_sums(gang, code) {
         return bad;
     }
-    let Some(mut repeats) = repeats(gang, gang.ring_round()) else {
+    let Some(mut repeats) = ring_repeats(gang) else {
         return undone(code).into();
     };
     repeats.sort_unstable();
@@ -271,7 +279,7 @@ fn all_reduce(gang: &Gang) -> Judged {
 /// Tried out: how much the times of one repeat differ is to be settled on real networks first.
 fn jitter(gang: &Gang) -> Finding {
     let code = FindingCode::NetworkJitter;
-    let Some(mut repeats) = repeats(gang, gang.ring_round()) else {
+    let Some(mut repeats) = ring_repeats(gang) else {
         return Finding {
             weight: Weight::Shadow,
             ..undone(code)

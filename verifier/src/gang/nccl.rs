@@ -1,11 +1,13 @@
-//! Whether the GPUs of all nodes of a gang sum up by NCCL, and in which rounds: the first node makes what
-//! they find each other by, then all join. The process that made it must be one of those that join, and so
-//! it is handed on only where it leads to that node (`nccl_id`).
+//! Whether the GPUs of a gang's nodes sum up by NCCL, and who meets in which rounds: first two nodes at a
+//! time, then all. The first node of those makes what they find each other by, then they join. The process
+//! that made it must be one of those that join, and so it is handed on only where it leads to that node
+//! (`nccl_id`).
 
 use market::verification::{Measure, NcclId, NcclPart, NcclSum, Shown};
 
 use super::nccl_id::leads_to_one_of;
-use super::{CallRefused, Gang, judge};
+use super::rounds::{RoundKind, pairs_of_round, rounds_of_pairs};
+use super::{CallRefused, Gang, Seen, judge};
 
 /// The least that is summed, however slow the links. Units: bytes.
 const LEAST_BYTES: u64 = 1 << 20;
@@ -28,6 +30,46 @@ pub(super) enum Library {
     Unsold(usize),
     /// All of them the same.
     Everywhere(u32),
+}
+
+/// In how many rounds at most pairs sum by NCCL: up to sixteen nodes all of them, of more each node with
+/// fifteen others. To join takes many seconds a round, and the nodes are paid for meanwhile.
+const MOST_ROUNDS_OF_PAIRS: u32 = 15;
+
+/// In how many rounds the pairs of so many nodes sum by NCCL. Two sum as all of them do.
+#[must_use]
+pub fn rounds_of_nccl_pairs(nodes: usize) -> u32 {
+    match nodes {
+        0..=2 => 0,
+        nodes => rounds_of_pairs(nodes).min(MOST_ROUNDS_OF_PAIRS),
+    }
+}
+
+/// Nodes that sum by NCCL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Meeting {
+    /// In ascending order; never empty.
+    pub(super) nodes: Vec<usize>,
+    /// The round in which the first of them makes what they find each other by. They sum in the next one.
+    id_round: u32,
+}
+
+impl Meeting {
+    /// The two of a pair, the lower number first, who sum in this round.
+    fn of_pair((first, second): (usize, usize), sum_round: u32) -> Self {
+        Self {
+            nodes: vec![first, second],
+            id_round: sum_round - 1,
+        }
+    }
+
+    pub(super) fn first(&self) -> usize {
+        self.nodes[0]
+    }
+
+    pub(super) const fn sum_round(&self) -> u32 {
+        self.id_round + 1
+    }
 }
 
 /// A version as its maker writes it.
@@ -76,98 +118,143 @@ impl Gang {
         }
     }
 
-    /// How many rounds that takes.
-    pub(super) fn nccl_rounds(&self) -> u32 {
+    /// How many rounds of pairs are gone through by NCCL, and whether all sum by it. Of two nodes all are
+    /// the pair.
+    pub(super) fn rounds_of_nccl(&self) -> (u32, bool) {
         match self.nccl() {
-            Library::Everywhere(_) => 2,
-            Library::Nowhere | Library::Missing(_) | Library::Unlike(_) | Library::Unsold(_) => 0,
+            Library::Everywhere(_) if self.work.nccl_pair_bytes > 0 => {
+                (rounds_of_nccl_pairs(self.members.len()), true)
+            }
+            Library::Everywhere(_) => (0, true),
+            Library::Nowhere | Library::Missing(_) | Library::Unlike(_) | Library::Unsold(_) => {
+                (0, false)
+            }
         }
     }
 
-    /// The round in which the first node makes what the GPUs find each other by; in the next one all sum.
-    pub(super) fn nccl_round(&self) -> u32 {
-        self.ring_round() + 1
+    /// How many GPUs those bring that meet.
+    pub(super) fn ranks(&self, meeting: &Meeting) -> u32 {
+        self.parts(meeting).map(|part| part.gpus).sum()
     }
 
-    /// How many GPUs all nodes bring.
-    pub(super) fn ranks(&self) -> u32 {
-        self.parts().map(|part| part.gpus).sum()
+    pub(super) fn parts(&self, meeting: &Meeting) -> impl Iterator<Item = NcclPart> {
+        let nodes = meeting.nodes.iter();
+        nodes.filter_map(|node| self.seen[*node].nccl)
     }
 
-    pub(super) fn parts(&self) -> impl Iterator<Item = NcclPart> {
-        self.seen.iter().filter_map(|seen| seen.nccl)
-    }
-
-    /// Whether a round before could not be done: those that follow would only be waited for.
-    pub(super) fn failed_before_nccl(&self) -> bool {
-        let before = self.nccl_round() as usize;
-        let shown = self
-            .seen
-            .iter()
-            .flat_map(|seen| seen.shown.iter().take(before));
-        shown
-            .flatten()
-            .any(|shown| matches!(shown, Shown::Failed { .. }))
+    /// Whether a round before this one could not be done: those that follow would only be waited for.
+    pub(super) fn failed_before(&self, round: u32) -> bool {
+        let before = |seen: &Seen| {
+            let mut shown = seen.shown.iter().take(round as usize).flatten();
+            shown.any(|shown| matches!(shown, Shown::Failed { .. }))
+        };
+        self.seen.iter().any(before)
     }
 
     /// Whether a node has something to do in a round of these.
-    pub(super) fn is_busy_with_nccl(&self, node: usize, round: u32) -> bool {
-        match round == self.nccl_round() {
-            true => node == 0 && !self.failed_before_nccl(),
-            false => self.nccl_id().is_some(),
+    pub(super) fn is_busy_with_nccl(&self, node: usize, kind: RoundKind) -> bool {
+        let Some(meeting) = self.meeting(node, kind) else {
+            return false;
+        };
+        match kind {
+            RoundKind::NcclPairIds(_) | RoundKind::NcclId => {
+                meeting.first() == node && !self.failed_before(meeting.id_round)
+            }
+            _ => self.nccl_id(&meeting).is_some(),
         }
     }
 
-    /// What all find each other by.
-    fn nccl_id(&self) -> Option<NcclId> {
-        self.shown_id().filter(|id| self.leads_to_the_first(id))
+    /// Whom a node meets in a round of these; none where it is alone in it.
+    fn meeting(&self, node: usize, kind: RoundKind) -> Option<Meeting> {
+        let rounds = self.rounds();
+        match kind {
+            RoundKind::NcclPairIds(round) | RoundKind::NcclPairs(round) => {
+                let pair = self.pair_of(node, round)?;
+                Some(Meeting::of_pair(pair, rounds.of_nccl_pairs(round)))
+            }
+            RoundKind::NcclId | RoundKind::NcclSum => Some(self.meeting_of_all()),
+            RoundKind::Pairs(_) | RoundKind::Ring => None,
+        }
     }
 
-    /// Whether the first node would lead the others elsewhere than to itself.
-    pub(super) fn would_mislead(&self) -> bool {
-        self.shown_id()
-            .is_some_and(|id| !self.leads_to_the_first(&id))
+    /// The sum of all.
+    pub(super) fn meeting_of_all(&self) -> Meeting {
+        let id_round = self.rounds().of_nccl_sum() - 1;
+        let nodes = (0..self.members.len()).collect();
+        Meeting { nodes, id_round }
     }
 
-    fn shown_id(&self) -> Option<NcclId> {
-        match self.seen[0].shown.get(self.nccl_round() as usize) {
+    /// The sums of two nodes, in the order of their rounds.
+    pub(super) fn meetings_of_pairs(&self) -> Vec<Meeting> {
+        let rounds = self.rounds();
+        let of_round = |round| {
+            let pairs = pairs_of_round(self.members.len(), round).into_iter();
+            pairs.map(move |pair| Meeting::of_pair(pair, rounds.of_nccl_pairs(round)))
+        };
+        (0..rounds.nccl_pairs).flat_map(of_round).collect()
+    }
+
+    /// What they find each other by.
+    fn nccl_id(&self, meeting: &Meeting) -> Option<NcclId> {
+        let id = self.shown_id(meeting)?;
+        self.leads_to_the_first(meeting, &id).then_some(id)
+    }
+
+    /// Whether the first of them would lead the others elsewhere than to itself.
+    pub(super) fn would_mislead(&self, meeting: &Meeting) -> bool {
+        let id = self.shown_id(meeting);
+        id.is_some_and(|id| !self.leads_to_the_first(meeting, &id))
+    }
+
+    fn shown_id(&self, meeting: &Meeting) -> Option<NcclId> {
+        let seen = &self.seen[meeting.first()];
+        match seen.shown.get(meeting.id_round as usize) {
             Some(Some(Shown::NcclId { id })) => Some(*id),
             _ => None,
         }
     }
 
-    fn leads_to_the_first(&self, id: &NcclId) -> bool {
-        leads_to_one_of(id, &self.seen[0].rails)
+    fn leads_to_the_first(&self, meeting: &Meeting, id: &NcclId) -> bool {
+        leads_to_one_of(id, &self.seen[meeting.first()].rails)
     }
 
     /// What a node measures in a round of these.
-    pub(super) fn nccl_measure(&self, node: usize, round: u32) -> Option<Measure> {
-        if round == self.nccl_round() {
-            return Some(Measure::NcclId);
-        }
-        let before = self.seen[..node].iter().filter_map(|seen| seen.nccl);
+    pub(super) fn nccl_measure(&self, node: usize, kind: RoundKind) -> Option<Measure> {
+        let (bytes, repeats) = match kind {
+            RoundKind::NcclPairIds(_) | RoundKind::NcclId => return Some(Measure::NcclId),
+            RoundKind::NcclPairs(_) => (self.nccl_pair_bytes(), self.work.nccl_pair_repeats),
+            RoundKind::NcclSum => (self.nccl_bytes(), self.work.nccl_repeats),
+            RoundKind::Pairs(_) | RoundKind::Ring => return None,
+        };
+        let meeting = self.meeting(node, kind)?;
+        let gpus = |node: &usize| self.seen[*node].nccl.map_or(0, |part| part.gpus);
+        let before = meeting.nodes.iter().filter(|other| **other < node);
         Some(Measure::NcclSum(Box::new(NcclSum {
-            id: self.nccl_id()?,
-            ranks: self.ranks(),
-            first_rank: before.map(|part| part.gpus).sum(),
-            gpus: self.seen[node].nccl?.gpus,
-            bytes: self.nccl_bytes(),
+            id: self.nccl_id(&meeting)?,
+            ranks: self.ranks(&meeting),
+            first_rank: before.map(gpus).sum(),
+            gpus: gpus(&node),
+            bytes,
             warm_ups: self.work.nccl_warm_ups,
-            repeats: self.work.nccl_repeats,
+            repeats,
         })))
     }
 
-    /// Whether each GPU brings as much as is summed where nothing is slow.
-    pub(super) fn is_whole_nccl_payload(&self) -> bool {
-        self.nccl_bytes() == self.work.nccl_bytes / UNIT_BYTES * UNIT_BYTES
+    /// The payload of each GPU in the sum of all.
+    pub(super) fn nccl_bytes(&self) -> u64 {
+        self.carried_bytes(self.work.nccl_bytes)
     }
 
-    /// The payload of each GPU: on slow links as much less as lets all repeats end within a round.
-    pub(super) fn nccl_bytes(&self) -> u64 {
+    /// The payload of each GPU in the sums of two nodes, which is the same for all pairs.
+    pub(super) fn nccl_pair_bytes(&self) -> u64 {
+        self.carried_bytes(self.work.nccl_pair_bytes)
+    }
+
+    /// So much, on slow links as much less as lets all repeats end within a round.
+    fn carried_bytes(&self, most: u64) -> u64 {
         let slowest_mb_per_s = judge::slowest_mb_per_s(self).unwrap_or(0);
         let carried = slowest_mb_per_s.saturating_mul(1_000_000) / OF_A_SECOND;
-        let bytes = carried.max(LEAST_BYTES).min(self.work.nccl_bytes);
-        bytes / UNIT_BYTES * UNIT_BYTES
+        carried.max(LEAST_BYTES).min(most) / UNIT_BYTES * UNIT_BYTES
     }
 }
 

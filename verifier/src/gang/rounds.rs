@@ -1,6 +1,78 @@
-//! Which nodes are measured together in which round: every pair once, each node in one at a time.
+//! What is measured in which round, and which nodes then meet: every pair once, each node in one at a time.
 //!
 //! Source: the circle method of round-robin tournaments: one place stands still, the others turn.
+
+/// What is done in one round of a gang, in the order of the rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RoundKind {
+    /// Pairs copy. With the number of their round.
+    Pairs(u32),
+    /// All sum round a ring.
+    Ring,
+    /// Of each pair the first node makes what the two find each other by in NCCL. With the pairs' round.
+    NcclPairIds(u32),
+    /// Pairs sum by NCCL. With the pairs' round.
+    NcclPairs(u32),
+    /// The first node makes what all find each other by in NCCL.
+    NcclId,
+    /// All sum by NCCL.
+    NcclSum,
+}
+
+/// The rounds of a gang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rounds {
+    pub(super) nodes: usize,
+    /// How many rounds of pairs are gone through by NCCL too; none where nothing is summed by it.
+    pub(super) nccl_pairs: u32,
+    /// Whether all sum by NCCL.
+    pub(super) nccl: bool,
+}
+
+impl Rounds {
+    /// How many there are.
+    pub(super) fn count(self) -> u32 {
+        let of_all = if self.nccl { 2 } else { 0 };
+        self.ring() + 1 + 2 * self.nccl_pairs + of_all
+    }
+
+    /// The round of the sum round a ring, after those of pairs.
+    pub(super) fn ring(self) -> u32 {
+        rounds_of_pairs(self.nodes)
+    }
+
+    /// The round in which NCCL begins.
+    pub(super) fn first_of_nccl(self) -> u32 {
+        self.ring() + 1
+    }
+
+    /// The round in which pairs sum by NCCL that meet in this round of pairs.
+    pub(super) fn of_nccl_pairs(self, round_of_pairs: u32) -> u32 {
+        self.first_of_nccl() + 2 * round_of_pairs + 1
+    }
+
+    /// The round in which all sum by NCCL.
+    pub(super) fn of_nccl_sum(self) -> u32 {
+        self.first_of_nccl() + 2 * self.nccl_pairs + 1
+    }
+
+    /// What is done in a round.
+    pub(super) fn kind(self, round: u32) -> RoundKind {
+        let Some(of_nccl) = round.checked_sub(self.first_of_nccl()) else {
+            return match round == self.ring() {
+                true => RoundKind::Ring,
+                false => RoundKind::Pairs(round),
+            };
+        };
+        let (pairs, sums) = (of_nccl / 2, of_nccl % 2 == 1);
+        match (pairs < self.nccl_pairs, sums) {
+            (true, false) => RoundKind::NcclPairIds(pairs),
+            (true, true) => RoundKind::NcclPairs(pairs),
+            (false, false) => RoundKind::NcclId,
+            (false, true) => RoundKind::NcclSum,
+        }
+    }
+}
 
 /// How many rounds measure every pair of so many nodes.
 pub(super) fn rounds_of_pairs(nodes: usize) -> u32 {
@@ -31,6 +103,42 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn nccl_comes_last_with_an_id_before_each_sum() {
+        let rounds = Rounds {
+            nodes: 3,
+            nccl_pairs: 2,
+            nccl: true,
+        };
+        let kinds: Vec<RoundKind> = (0..rounds.count())
+            .map(|round| rounds.kind(round))
+            .collect();
+        let pairs = [
+            RoundKind::Pairs(0),
+            RoundKind::Pairs(1),
+            RoundKind::Pairs(2),
+            RoundKind::Ring,
+        ];
+        let by_nccl = [
+            RoundKind::NcclPairIds(0),
+            RoundKind::NcclPairs(0),
+            RoundKind::NcclPairIds(1),
+            RoundKind::NcclPairs(1),
+            RoundKind::NcclId,
+            RoundKind::NcclSum,
+        ];
+        assert_eq!(kinds, [&pairs[..], &by_nccl].concat());
+        let at = |round: u32| kinds[round as usize];
+        assert_eq!(at(rounds.of_nccl_pairs(1)), RoundKind::NcclPairs(1));
+        assert_eq!(at(rounds.of_nccl_sum()), RoundKind::NcclSum);
+        let without = Rounds {
+            nccl_pairs: 0,
+            nccl: false,
+            ..rounds
+        };
+        assert_eq!(without.count(), 4);
+    }
 
     #[test]
     fn every_pair_meets_once_and_no_node_is_in_two_pairs_of_a_round() {

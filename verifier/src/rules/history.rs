@@ -139,6 +139,7 @@ pub(crate) fn condemned(findings: &[Finding]) -> Vec<FindingCode> {
                 | C::NetworkPairs
                 | C::NetworkAllReduce
                 | C::NetworkCollective
+                | C::NetworkCollectivePairs
         );
         let about_software = matches!(
             code,

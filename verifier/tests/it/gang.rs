@@ -53,6 +53,8 @@ pub fn work(pair_connections: u32) -> GangWork {
         nccl_bytes: 256 << 10,
         nccl_warm_ups: 1,
         nccl_repeats: 3,
+        nccl_pair_bytes: 0,
+        nccl_pair_repeats: 0,
     }
 }
 
@@ -294,6 +296,16 @@ impl Played {
         self
     }
 
+    /// The same, whose pairs do not sum by NCCL.
+    pub fn without_pairs_by_nccl(mut self) -> Self {
+        let work = GangWork {
+            nccl_pair_bytes: 0,
+            ..verifier::gang::work_for(Mode::Real)
+        };
+        self.gang = self.gang.with_work(work);
+        self
+    }
+
     /// Leads all nodes to the end; `show` says what a node shows of a round.
     pub fn play(&mut self, show: impl Fn(u32, &Measure) -> Shown) -> Verdict {
         for _ in 0..200 {
@@ -342,6 +354,14 @@ pub fn well(measure: &Measure) -> Shown {
             wrong_words: 0,
         },
     }
+}
+
+/// The same of a sum by NCCL, of which words were wrong.
+pub fn wrongly(mut shown: Shown) -> Shown {
+    if let Shown::NcclSum { wrong_words, .. } = &mut shown {
+        *wrong_words = 3;
+    }
+    shown
 }
 
 #[test]
@@ -662,7 +682,7 @@ fn a_sum_that_now_and_then_takes_far_longer_is_told_and_decides_nothing() {
 #[test]
 fn every_check_of_a_gang_fires_on_its_own_evidence_and_is_met_by_a_good_one() {
     type Show = fn(&Measure) -> Shown;
-    let fires: [(FindingCode, Show); 4] = [
+    let fires: [(FindingCode, Show); 5] = [
         (FindingCode::NetworkPairs, |measure| match measure {
             Measure::Pair { sibling, .. } if sibling.node == 2 => Shown::Pair {
                 sent_mb_per_s: vec![900],
@@ -678,14 +698,16 @@ fn every_check_of_a_gang_fires_on_its_own_evidence_and_is_met_by_a_good_one() {
             measure => well(measure),
         }),
         (FindingCode::NetworkCollective, |measure| match measure {
-            Measure::NcclSum(sum) => Shown::NcclSum {
-                algorithm: CollectiveAlgorithm::NcclDefault,
-                gpus: sum.gpus,
-                repeats_us: vec![20_000; 20],
-                wrong_words: 1,
-            },
+            Measure::NcclSum(sum) if sum.ranks == 32 => wrongly(well(measure)),
             measure => well(measure),
         }),
+        (
+            FindingCode::NetworkCollectivePairs,
+            |measure| match measure {
+                Measure::NcclSum(sum) if sum.ranks == 16 => wrongly(well(measure)),
+                measure => well(measure),
+            },
+        ),
         (FindingCode::NetworkJitter, |measure| match measure {
             Measure::Ring { .. } => Shown::Ring {
                 repeats_us: [vec![20_000; 19], vec![90_000]].concat(),

@@ -18,14 +18,15 @@ pub const CODE: FindingCode = FindingCode::NetworkCollective;
 const GPUS: u64 = 2;
 /// How fast its network is to each, and what of that its library reaches: so little that some hundred
 /// kilobytes take a while. Units: 1e6 bytes per second; percent.
-const NETWORK_MB_PER_S: u64 = 500;
+pub const NETWORK_MB_PER_S: u64 = 500;
 const EFFICIENCY_PERCENT: u64 = 95;
 
 /// Machines that have NCCL, each after a change to its script.
-fn machines(nodes: usize, change: impl Fn(usize, &mut Script)) -> Vec<Machine> {
+pub fn machines(nodes: usize, change: impl Fn(usize, &mut Script)) -> Vec<Machine> {
     let machine = |node: usize| {
         let mut script = broken(|_| {});
         script.collective.network_mb_per_s = NETWORK_MB_PER_S as f64;
+        script.collective.name = host(node);
         change(node, &mut script);
         let machine = Machine::new(&script);
         machine.install("libnccl.so.2");
@@ -35,16 +36,16 @@ fn machines(nodes: usize, change: impl Fn(usize, &mut Script)) -> Vec<Machine> {
 }
 
 /// As much between nodes for each GPU as a network of this rate shows. Units: 1e6 bytes per second.
-fn carried(nodes: u64, network_mb_per_s: u64) -> i64 {
+pub fn carried(nodes: u64, network_mb_per_s: u64) -> i64 {
     let bus = network_mb_per_s * GPUS * EFFICIENCY_PERCENT / 100;
     (bus * (nodes - 1) / (nodes * GPUS - 1)) as i64
 }
 
-fn is_about(measured: Option<i64>, expected: i64) -> bool {
+pub fn is_about(measured: Option<i64>, expected: i64) -> bool {
     measured.is_some_and(|measured| (measured - expected).abs() * 50 <= expected)
 }
 
-fn all_ended_with(status: i32, ended: Vec<Ended>) {
+pub fn all_ended_with(status: i32, ended: Vec<Ended>) {
     for (ended, said) in ended {
         assert_eq!(ended, Some(status), "{said}");
     }
@@ -128,7 +129,8 @@ fn a_wrong_word_that_one_node_alone_of_three_has_fails_that_one() {
 #[test]
 fn one_that_says_that_its_words_are_right_leaves_the_blame_with_no_other() {
     let played = |nodes: u8, says: fn(u32, Shown) -> Shown| {
-        let mut played = Played::new(nodes).with_nccl(8);
+        let played = Played::new(nodes).with_nccl(8);
+        let mut played = played.without_pairs_by_nccl();
         let verdict = played.play(|node, measure| says(node, well(measure)));
         assert_eq!(verdict, Verdict::Fail);
         outcomes(&played.gang)
@@ -146,14 +148,6 @@ fn one_that_says_that_its_words_are_right_leaves_the_blame_with_no_other() {
         (_, shown) => shown,
     };
     assert_eq!(played(3, one_is_silent), [Outcome::Failed; 3]);
-}
-
-/// The same of a sum, of which words were wrong.
-fn wrongly(mut shown: Shown) -> Shown {
-    if let Shown::NcclSum { wrong_words, .. } = &mut shown {
-        *wrong_words = 3;
-    }
-    shown
 }
 
 #[test]

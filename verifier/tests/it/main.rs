@@ -14,6 +14,7 @@ mod faults;
 mod gang;
 mod gang_blame;
 mod gang_nccl;
+mod gang_nccl_pairs;
 mod gang_nccl_played;
 mod hearing;
 mod honest;

@@ -59,7 +59,7 @@ pub(super) struct Links {
 /// Every link; none while a pair has not been measured.
 pub(super) fn links(gang: &Gang) -> Option<Links> {
     let mut links = Links::default();
-    for round in 0..gang.ring_round() {
+    for round in 0..gang.rounds().ring() {
         for (a, b) in pairs_of_round(gang.members.len(), round) {
             let both = [a, b].map(|node| shown(&gang.seen[node], round as usize));
             let [Some(of_a), Some(of_b)] = both else {
@@ -169,7 +169,7 @@ struct Floors<'a> {
 }
 
 /// The upper one of two, so that one slow direction of a single pair is seen.
-fn median(mut rates: Vec<u64>) -> u64 {
+pub(super) fn median(mut rates: Vec<u64>) -> u64 {
     rates.sort_unstable();
     rates.get(rates.len() / 2).copied().unwrap_or(0)
 }
