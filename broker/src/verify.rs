@@ -22,7 +22,7 @@ use chrono::TimeDelta;
 use market::attestation::Attestation;
 use market::ids::{AttestationId, VerificationId};
 use market::verification::{
-    AgentKey, Fill, MemoryRoots, Openings, ReportReply, ReportSubmission, Roots, Step,
+    AgentKey, Digest, Fill, MemoryRoots, Openings, ReportReply, ReportSubmission, Roots, Step,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -104,30 +104,48 @@ pub async fn knows(broker: &Broker, id: VerificationId, token: &str) -> Result<(
     of_token(broker, id, token).await.map(drop)
 }
 
-/// Refuses a key under which no node of the verification speaks.
+/// Whether the conversation of the node that speaks under this key is at this step: it waits for it, or had
+/// it last, whose answer may have been lost. A report that tells of a trouble may come before its step.
 ///
-/// Errors: [`StepRefusal::UnknownAgent`], and the database's.
-pub(crate) async fn is_enrolled(
+/// Errors: [`StepRefusal`], where it is not.
+pub(crate) async fn is_waited_for(
     broker: &Broker,
     id: VerificationId,
     key: &AgentKey,
+    step: Step,
 ) -> Result<(), StepRefusal> {
     let all = broker.store().verifications().across_tenants();
     let row = all.node_by_key(id, key.as_str()).await?;
-    row.map(drop).ok_or(StepRefusal::UnknownAgent)
+    let row = row.ok_or(StepRefusal::UnknownAgent)?;
+    let awaited = Step::from_number(row.step + 1);
+    if step == Step::Report || row.step == step.number() || awaited == Some(step) {
+        return Ok(());
+    }
+    let out_of_order = |awaited| StepError::OutOfOrder { got: step, awaited };
+    Err(awaited.map_or(StepError::Over, out_of_order).into())
 }
 
-/// Notes that a message came and was not taken because many came at once, which is not held against its
-/// node.
-pub(crate) fn was_refused(broker: &Broker, id: VerificationId, key: &AgentKey, step: Step) {
+/// Notes that a message that comes to this was not taken because many came at once, which is not held
+/// against its node.
+pub(crate) fn was_refused(
+    broker: &Broker,
+    whose: (VerificationId, &AgentKey),
+    step: Step,
+    digest: Digest,
+) {
     let clock = broker.step_clock();
-    clock.refused((id, key), step.number(), Instant::now());
+    clock.refused(whose, (step.number(), digest), Instant::now());
 }
 
-/// When a message came that is taken now: where it was refused before, since then.
-pub(crate) fn came_at(broker: &Broker, id: VerificationId, key: &AgentKey, step: Step) -> Instant {
+/// When a message that comes to this came, that is taken now: where it was refused before, since then.
+pub(crate) fn came_at(
+    broker: &Broker,
+    whose: (VerificationId, &AgentKey),
+    step: Step,
+    digest: Digest,
+) -> Instant {
     let clock = broker.step_clock();
-    clock.first_tried((id, key), step.number(), Instant::now())
+    clock.first_tried(whose, (step.number(), digest), Instant::now())
 }
 
 /// Takes one step of the conversation, whose message `arrived` whole then, and gives the broker's

@@ -112,7 +112,7 @@ macro_rules! finding_codes {
 finding_codes! {
     /// The node has as many GPUs as were leased.
     InventoryCount, "inv.count", Replace;
-    /// Each GPU is the leased one by name, memory and multiprocessors, and unlike the others.
+    /// Each GPU is the leased one by name, memory and multiprocessors.
     InventoryIdentity, "inv.identity", Replace;
     /// No GPU is shown twice, by this node or by two nodes of one rental.
     InventoryUnique, "inv.unique", Replace;
@@ -284,7 +284,7 @@ pub enum Unit {
     Mib,
     /// 32-bit words.
     Words,
-    /// 1e6 bytes per second, bytes read plus bytes written.
+    /// 1e6 bytes per second; of a copy in memory bytes read plus bytes written.
     MbPerS,
     /// Milliseconds.
     Ms,
@@ -325,7 +325,8 @@ pub struct Finding {
     pub floor: Option<i64>,
     /// What a good node shows.
     pub expected: Option<i64>,
-    /// The values behind `measured`, per GPU in the order of the inventory.
+    /// The values behind `measured`: per GPU in the order of the inventory, else per step, pair, port or
+    /// repeat.
     pub samples: Vec<i64>,
     /// What happened, in a sentence.
     pub note: String,
@@ -345,7 +346,7 @@ pub struct Attestation {
     pub lease_id: LeaseId,
     /// The node's number within its lease, from 0.
     pub node_index: u32,
-    /// The address that the node said it has; absent when it never spoke.
+    /// The node's address, as its provider gave it where that did; absent when it never spoke.
     pub host: Option<String>,
     /// What was leased.
     pub expected: ExpectedNode,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use chrono::Utc;
 use comfy_table::Table;
-use market::attestation::{Attestation, Finding, FindingCode};
+use market::attestation::{Attestation, Finding, FindingCode, Weight};
 use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::verification::{Level, Step, VerificationOrder};
 use uuid::Uuid;
@@ -91,7 +91,10 @@ pub enum RunError {
     NoDevice,
     /// The driver of the GPUs is missing or does not work. The message says why first, so that it is no
     /// source of its own.
-    #[error("{0}; a pretended node can be named with --simulated-node or SIMULATED_NODE")]
+    #[error(
+        "{0}; install the driver, or start the container with its GPUs (--gpus all). A pretended node can be \
+         named with --simulated-node or SIMULATED_NODE"
+    )]
     NoDriver(NoDriver),
     /// The agent does not find its own file, which serves each GPU.
     #[error("the agent does not find its own file")]
@@ -296,13 +299,16 @@ fn open_gpus(args: &RunArgs) -> Result<Node, RunError> {
 /// The address of this machine on the way to the broker; nothing is sent to find it.
 fn on_the_way(url: &BrokerUrl) -> Option<IpAddr> {
     let authority = url.as_str().split("//").nth(1)?.split('/').next()?;
-    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     let with_port = match authority.rsplit_once(':') {
         Some((_, port)) if port.parse::<u16>().is_ok() => authority.to_owned(),
         _ => format!("{authority}:443"),
     };
-    socket.connect(with_port).ok()?;
-    Some(socket.local_addr().ok()?.ip())
+    // The broker may be reached by one of the two alone.
+    ["0.0.0.0:0", "[::]:0"].into_iter().find_map(|any| {
+        let socket = UdpSocket::bind(any).ok()?;
+        socket.connect(&with_port).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    })
 }
 
 /// The address by which the broker finds the node of the lease.
@@ -414,7 +420,7 @@ fn print_table(attestation: &Attestation) {
     let mut table = Table::new();
     table.load_preset(comfy_table::presets::UTF8_FULL_CONDENSED);
     table.set_header([
-        "check", "outcome", "measured", "floor", "expected", "unit", "what",
+        "check", "outcome", "remedy", "measured", "floor", "expected", "unit", "what",
     ]);
     for finding in &attestation.findings {
         table.add_row(row(finding));
@@ -451,7 +457,7 @@ fn step_times(attestation: &Attestation) -> String {
     format!("steps: {}", words.join(", "))
 }
 
-fn row(finding: &Finding) -> [String; 7] {
+fn row(finding: &Finding) -> [String; 8] {
     let number = |value: Option<i64>| value.map(|value| value.to_string()).unwrap_or_default();
     let word = |value: serde_json::Result<serde_json::Value>| {
         value
@@ -459,9 +465,14 @@ fn row(finding: &Finding) -> [String; 7] {
             .and_then(|v| v.as_str().map(str::to_owned))
             .unwrap_or_default()
     };
+    let outcome = word(serde_json::to_value(finding.outcome));
     [
         finding.code.to_string(),
-        word(serde_json::to_value(finding.outcome)),
+        match finding.weight {
+            Weight::Shadow => format!("{outcome} (tried out)"),
+            Weight::Must | Weight::May => outcome,
+        },
+        word(serde_json::to_value(finding.remedy)),
         number(finding.measured),
         number(finding.floor),
         number(finding.expected),

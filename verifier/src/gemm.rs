@@ -4,6 +4,9 @@
 //! k <= 262,143 and single-precision accumulation is exact: a GPU, this CPU and the broker get
 //! the same bits. The broker checks without computing C: C r = A (B r) mod 2^61 - 1 for a vector r
 //! drawn after the agent committed to C (Freivalds), and some rows of C by theirs with it.
+//!
+//! C r shows a GPU that errs, whose host is honest. A host that lies can make it from A (B r) without any C:
+//! against that stand the opened rows alone, which were committed to before they were chosen.
 
 use market::verification::{Digest, GemmWork, OpenedRow, Word64};
 use serde::{Deserialize, Serialize};
@@ -153,8 +156,9 @@ pub struct OpenedProduct<'a> {
 
 /// Checks a product against its inputs, without computing it.
 ///
-/// Every element of C r is checked, and each opened row by its product with r: a wrong row passes with a
-/// chance of 2^-61.
+/// Every element of C r is checked, and each opened row by its product with r: a wrong one of these passes
+/// with a chance of 2^-61. Of a C of which a share f of the rows was never computed, the opened ones, m of
+/// them, show nothing with a chance of (1 - f)^m.
 /// Work: k n small multiplications for B r, and as many for A (B r); nothing of size n^2 is held.
 /// Errors: [`WrongProduct`] names the first thing found wrong.
 pub fn check_product(

@@ -5,12 +5,24 @@
 use std::time::{Duration, Instant};
 
 use market::ids::VerificationId;
-use market::verification::{AgentKey, Commit, Step};
+use market::verification::{AgentKey, Commit, Digest, Step};
 use serde::Deserialize;
 
 use crate::address::{BrokerUrl, Token};
 use crate::agent::{Transport, TransportError};
 use crate::gang::{GangError, GangLine};
+
+/// The head of a request in which an agent says under which key it speaks, before its message is read.
+pub const KEY_HEADER: &str = "agent-key";
+/// The head in which it says what its message comes to ([`digest_of`]): one that is refused because many come
+/// at once counts from when it came first, and no other does.
+pub const DIGEST_HEADER: &str = "message-digest";
+
+/// What a message comes to.
+#[must_use]
+pub fn digest_of(message: &[u8]) -> Digest {
+    Digest(*blake3::hash(message).as_bytes())
+}
 
 /// The code of a refusal that asks to come again: the broker does not know the node yet.
 const NOT_READY: &str = "lease_not_ready";
@@ -123,7 +135,9 @@ impl HttpBroker {
             .header("authorization", format!("Bearer {}", self.token.expose()))
             .content_type("application/json");
         if let Some(key) = &self.agent_key {
-            call = call.header("agent-key", key.as_str());
+            call = call
+                .header(KEY_HEADER, key.as_str())
+                .header(DIGEST_HEADER, digest_of(body.as_bytes()).to_string());
         }
         let sent = call.send(body);
         let mut response = match sent {

@@ -395,6 +395,7 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
             "That memory, links and products are as fast as shown: the node timed them by its own \
              clock.",
             "That the answers were computed on this node: relaying them elsewhere is not detected.",
+            "That every row of the product was computed: of a host that lies only the opened rows bind it.",
             between_nodes(findings),
         ]
         .map(str::to_owned),

@@ -40,6 +40,9 @@ pub(super) struct VerifyArgs {
     /// Let a result of the simulation count, which says nothing about any real machine
     #[arg(long)]
     allow_simulated: bool,
+    /// Let the light look at a node in use count, which takes no memory and measures no rate
+    #[arg(long)]
+    allow_recheck: bool,
     /// One JSON object, for programs
     #[arg(long)]
     json: bool,
@@ -90,7 +93,7 @@ pub(super) fn run(command: AttestationCommand) -> Result<(), Ending> {
     let attestation = key_for(&args, &jws)?
         .and_then(|key| verify_attestation(&jws, &key).map_err(|error| error.to_string()));
     let told = match &attestation {
-        Ok(attestation) => judged(attestation, args.allow_simulated),
+        Ok(attestation) => judged(attestation, &args),
         Err(why) => Err(format!("{why}; do not rely on it")),
     };
     if args.json {
@@ -173,14 +176,21 @@ fn key_for(args: &VerifyArgs, jws: &str) -> Result<Result<PublicKey, String>, En
 }
 
 /// Whether it says that a machine passed; else why that does not follow.
-fn judged(attestation: &Attestation, allow_simulated: bool) -> Result<(), String> {
+fn judged(attestation: &Attestation, args: &VerifyArgs) -> Result<(), String> {
     if !attestation.verdict.is_pass() {
         return Err(format!(
             "the signature holds, and the node's verdict is {}",
             attestation.verdict
         ));
     }
-    if attestation.simulated && !allow_simulated {
+    if attestation.recheck && !args.allow_recheck {
+        return Err(
+            "the signature holds, and this was a light look at a node in use: it proves neither memory nor \
+             rates, as the document of the hand-off does (--allow-recheck lets it count)"
+                .to_owned(),
+        );
+    }
+    if attestation.simulated && !args.allow_simulated {
         return Err(
             "the signature holds, and the node was pretended: it says nothing about any \
                     real machine (--allow-simulated lets it count)"
@@ -209,6 +219,9 @@ fn in_words(attestation: &Attestation) -> String {
     );
     if attestation.simulated {
         text.push_str("SIMULATED: it says nothing about any real machine.\n");
+    }
+    if attestation.recheck {
+        text.push_str("A LIGHT LOOK at a node in use: it proves neither memory nor rates.\n");
     }
     let met = |outcome: Outcome| matches!(outcome, Outcome::Met | Outcome::Noted);
     for found in attestation

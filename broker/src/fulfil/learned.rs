@@ -25,6 +25,8 @@ pub(super) struct Learned {
     pub(super) release_accepted_at: Option<DateTime<Utc>>,
     /// Whether the provider was seen to run it just now: its use up to now is proven.
     pub(super) alive: bool,
+    /// Until when it was in use by what its own node showed, of one that falls.
+    pub(super) used_until: Option<DateTime<Utc>>,
     /// Whether the order can be sent again as if it had never been.
     pub(super) not_sent: bool,
     /// Whether the provider gave no answer.

@@ -13,7 +13,7 @@ use crate::app::Broker;
 /// follow.
 ///
 /// What a tenant alone reports it does not want any more: that is no failure that the provider is held
-/// to. What failed before the broker is.
+/// to. What failed before the broker is. Either was measured on the node, which was in use until then.
 pub(super) async fn given_up(
     broker: &Broker,
     lease: &Lease,
@@ -24,12 +24,17 @@ pub(super) async fn given_up(
     let store = broker.store();
     let rechecks = store.rechecks().across_tenants();
     if let Some(recheck) = rechecks.repairing(lease.id).await? {
-        let because = Learned::because(LeaseEvent::Failed, words_of_recheck(&recheck));
-        return Ok(Some(because));
+        return Ok(Some(Learned {
+            used_until: Some(recheck.checked_at),
+            ..Learned::because(LeaseEvent::Failed, words_of_recheck(&recheck))
+        }));
     }
     let reports = store.node_reports().across_tenants();
     let report = reports.repairing(lease.id).await?;
-    Ok(report.map(|report| Learned::because(LeaseEvent::Unwanted, words(&report))))
+    Ok(report.map(|report| Learned {
+        used_until: Some(report.reported_at),
+        ..Learned::because(LeaseEvent::Unwanted, words(&report))
+    }))
 }
 
 fn words_of_recheck(recheck: &Recheck) -> String {

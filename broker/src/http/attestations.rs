@@ -6,6 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
 use market::attestation::{Attestation, Verdict};
 use market::ids::{AttestationId, LeaseId, VerificationId};
+use market::lease::LeaseState;
 use serde::Serialize;
 use store::StoreError;
 
@@ -67,6 +68,14 @@ pub(crate) async fn show_attestation(
         ReserveError::Unknown(_) => unknown(*id),
         other => other.into(),
     })?;
+    // It names the node's address, which its tenant has no claim to before the hand-off.
+    if lease.state.is_standing() && lease.state != LeaseState::HandedOff {
+        return Err(ApiError::not_handed_off(format!(
+            "the node of attestation {id} was not handed over yet; its verdict stands in \
+             GET /v1/reservations/{}/nodes",
+            lease.reservation_id
+        )));
+    }
     let document = read_document(&kept.jws)?;
     Ok(web::Json(AttestationBody {
         id: kept.id,

@@ -9,11 +9,12 @@ use std::time::Instant;
 
 use actix_web::{HttpRequest, post, web};
 use market::ids::{ProviderId, VerificationId};
-use market::verification::{AgentKey, GangAnswer, GangCall, Step};
+use market::verification::{AgentKey, Digest, GangAnswer, GangCall, Step};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use verifier::challenge::StepError;
 use verifier::gang::CallRefused;
+use verifier::http::{DIGEST_HEADER, KEY_HEADER, digest_of};
 
 use super::auth::Bearer;
 use super::body::{self, LateBody};
@@ -32,6 +33,8 @@ const MOST_LARGE_STEPS: usize = 16;
 const MOST_OF_ONE: usize = 4;
 /// Those of one provider, however many of its leases are verified.
 const MOST_OF_PROVIDER: usize = 12;
+/// Those of nodes in use that are looked at again, which others wait for behind nobody's machine.
+const MOST_OF_RECHECKS: usize = 4;
 /// Large messages that are judged at once. A parsed one takes some ten times its length.
 const MOST_JUDGED: usize = 4;
 
@@ -50,8 +53,10 @@ pub(crate) struct LargeSteps {
 struct Whose {
     provider: ProviderId,
     verification: VerificationId,
+    /// Whether that is of a node in use.
+    is_recheck: bool,
     /// As the agent says before its message is read.
-    agent: Option<AgentKey>,
+    agent: AgentKey,
 }
 
 /// A place that is taken until this is dropped.
@@ -96,7 +101,7 @@ impl LargeSteps {
     /// A place for a large message of a verification at a provider.
     fn place(&self, whose: Whose) -> Result<Place<'_>, NoPlace> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if whose.agent.is_some() && taken.contains(&whose) {
+        if taken.contains(&whose) {
             return Err(NoPlace::AtIt);
         }
         let of_provider = taken
@@ -105,7 +110,10 @@ impl LargeSteps {
         let own = taken
             .iter()
             .filter(|other| other.verification == whose.verification);
+        let rechecks = taken.iter().filter(|other| other.is_recheck);
+        let of_rechecks = whose.is_recheck && rechecks.count() >= MOST_OF_RECHECKS;
         if taken.len() >= MOST_LARGE_STEPS
+            || of_rechecks
             || of_provider.count() >= MOST_OF_PROVIDER
             || own.count() >= MOST_OF_ONE
         {
@@ -158,22 +166,30 @@ impl From<StepRefusal> for ApiError {
     }
 }
 
-/// The header in which an agent says under which key it speaks, before its message is read.
-const AGENT_KEY: &str = "agent-key";
+/// Who is about to send a large message, as the head of the request says before it is read.
+struct Sender {
+    key: AgentKey,
+    /// What the message comes to; none where the agent does not say.
+    digest: Option<Digest>,
+}
 
-/// The key of the node that is about to send a message; `None` where the agent does not say.
-async fn sender(
-    broker: &Broker,
-    id: VerificationId,
-    request: &HttpRequest,
-) -> Result<Option<AgentKey>, StepRefusal> {
-    let said = request.headers().get(AGENT_KEY);
-    let Some(said) = said.and_then(|said| said.to_str().ok()) else {
-        return Ok(None);
-    };
-    let key = said.parse().map_err(|_| StepRefusal::UnknownAgent)?;
-    verify::is_enrolled(broker, id, &key).await?;
-    Ok(Some(key))
+impl Sender {
+    /// The sender of a step that its conversation waits for.
+    ///
+    /// Errors: [`StepRefusal`], also where the head does not say who sends.
+    async fn of(
+        broker: &Broker,
+        id: VerificationId,
+        step: Step,
+        request: &HttpRequest,
+    ) -> Result<Self, StepRefusal> {
+        let said = |name: &str| request.headers().get(name)?.to_str().ok();
+        let key = said(KEY_HEADER).and_then(|key| key.parse().ok());
+        let key = key.ok_or(StepRefusal::UnknownAgent)?;
+        verify::is_waited_for(broker, id, &key, step).await?;
+        let digest = said(DIGEST_HEADER).and_then(|digest| digest.parse().ok());
+        Ok(Self { key, digest })
+    }
 }
 
 /// One step of the conversation with a node: 1 commit, 2 roots, 3 fill, 4 memory, 5 openings,
@@ -213,29 +229,27 @@ pub(crate) async fn take_step(
         .await?
         .offer
         .provider;
-    let sender = sender(&broker, id, &request).await?;
+    let sender = Sender::of(&broker, id, step, &request).await?;
     let whose = Whose {
         provider,
         verification: id,
-        agent: sender.clone(),
+        is_recheck: verification.recheck_node.is_some(),
+        agent: sender.key.clone(),
     };
     let _place = large_steps.place(whose).inspect_err(|why| {
-        if let (NoPlace::Crowded, Some(key)) = (why, &sender) {
-            verify::was_refused(&broker, id, key, step);
+        if let (NoPlace::Crowded, Some(digest)) = (why, sender.digest) {
+            verify::was_refused(&broker, (id, &sender.key), step, digest);
         }
     })?;
     let bytes = body.read(LARGE_BYTES).await?;
-    let arrived = match &sender {
-        Some(key) => verify::came_at(&broker, id, key, step),
-        None => Instant::now(),
-    };
+    let arrived = verify::came_at(&broker, (id, &sender.key), step, digest_of(&bytes));
     // It is never closed. Judging takes no longer than our own arithmetic, so this is no long wait.
     let judging = large_steps.judging.acquire().await;
     let _judging = judging.map_err(|error| ApiError::broken(&error))?;
     let message = web::block(move || body::parse(&bytes))
         .await
         .map_err(|error| ApiError::broken(&error))??;
-    if sender.is_some() && verify::agent_key(&message) != sender {
+    if verify::agent_key(&message) != Some(sender.key) {
         return Err(StepRefusal::UnknownAgent.into());
     }
     let reply = verify::step(&broker, id, &token.0, number, (message, arrived)).await?;
@@ -287,34 +301,55 @@ mod tests {
         Whose {
             provider: ProviderId::parse(provider).expect("a provider"),
             verification: VerificationId::from_uuid(uuid::Uuid::from_u128(number as u128)),
-            agent: None,
+            is_recheck: false,
+            agent: key(number),
         }
+    }
+
+    /// Another key for each number.
+    fn key(number: usize) -> AgentKey {
+        format!("{number:A>43}").parse().expect("a key")
     }
 
     #[test]
     fn one_node_sends_one_large_message_at_a_time() {
         let places = LargeSteps::default();
-        let of = |key: &str| Whose {
-            agent: Some(key.repeat(43).parse().expect("a key")),
-            ..whose("acme", 1)
-        };
-        let taken = places.place(of("A")).expect("a place");
-        assert_eq!(places.place(of("A")).err(), Some(NoPlace::AtIt));
-        let _other = places.place(of("B")).expect("for another node");
+        let taken = places.place(of_node(1, 1)).expect("a place");
+        assert_eq!(places.place(of_node(1, 1)).err(), Some(NoPlace::AtIt));
+        let _other = places.place(of_node(1, 2)).expect("for another node");
         drop(taken);
-        assert!(places.place(of("A")).is_ok());
+        assert!(places.place(of_node(1, 1)).is_ok());
+    }
+
+    /// A node of a verification at one provider.
+    fn of_node(verification: usize, node: usize) -> Whose {
+        Whose {
+            agent: key(node),
+            ..whose("acme", verification)
+        }
+    }
+
+    #[test]
+    fn nodes_in_use_leave_places_to_those_that_are_waited_for() {
+        let places = LargeSteps::default();
+        let in_use = |number| Whose {
+            is_recheck: true,
+            ..whose("acme", number)
+        };
+        let _taken: Vec<_> = (0..MOST_OF_RECHECKS)
+            .map(|number| places.place(in_use(number)).expect("a place"))
+            .collect();
+        assert_eq!(places.place(in_use(99)).err(), Some(NoPlace::Crowded));
+        assert!(places.place(whose("acme", 99)).is_ok());
     }
 
     #[test]
     fn one_verification_takes_few_of_the_places_and_all_are_given_back() {
         let places = LargeSteps::default();
         let mut taken: Vec<_> = (0..MOST_OF_ONE)
-            .map(|_| places.place(whose("acme", 1)).expect("a place"))
+            .map(|node| places.place(of_node(1, node)).expect("a place"))
             .collect();
-        let refused = places
-            .place(whose("acme", 1))
-            .err()
-            .expect("no more of one");
+        let refused = places.place(of_node(1, 99)).err().expect("no more of one");
         let refused = ApiError::from(refused).error_response();
         assert_eq!(refused.status(), 503);
         assert!(refused.headers().contains_key("retry-after"));

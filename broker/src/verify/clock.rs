@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use market::ids::VerificationId;
-use market::verification::AgentKey;
+use market::verification::{AgentKey, Digest};
 
 /// Conversations that are timed at once at most; the oldest give way.
 const MOST: usize = 100_000;
@@ -30,16 +30,23 @@ struct Answer {
 /// When the message after an answer came first and last, and was not taken because many came at once.
 #[derive(Debug, Clone, Copy)]
 struct Refused {
+    /// What it comes to. Another one later is not what its node had by then.
+    digest: Digest,
     first: Instant,
     last: Instant,
 }
 
 impl Answer {
-    fn first_tried(&self, now: Instant) -> Instant {
+    fn first_tried(&self, digest: Digest, now: Instant) -> Instant {
+        let refused = self.still_tried(now);
+        let refused = refused.filter(|refused| refused.digest == digest);
+        refused.map_or(now, |refused| refused.first)
+    }
+
+    /// What was refused, of a node that keeps on.
+    fn still_tried(&self, now: Instant) -> Option<Refused> {
         let waits = |refused: &Refused| now.duration_since(refused.last) <= AGAIN_WITHIN;
-        self.refused
-            .filter(waits)
-            .map_or(now, |refused| refused.first)
+        self.refused.filter(waits)
     }
 }
 
@@ -60,27 +67,53 @@ impl StepClock {
         answers.insert((id, key.clone()), Answer { step, at, refused });
     }
 
-    /// Notes that a message of this step came just then and was not taken because many came at once.
-    pub(super) fn refused(&self, (id, key): (VerificationId, &AgentKey), step: u8, now: Instant) {
+    /// Notes that a message of this step, which comes to this, came just then and was not taken because
+    /// many came at once.
+    pub(super) fn refused(
+        &self,
+        (id, key): (VerificationId, &AgentKey),
+        (step, digest): (u8, Digest),
+        now: Instant,
+    ) {
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = answers.get_mut(&(id, key.clone()));
         if let Some(answer) = answer.filter(|answer| answer.step + 1 == step) {
-            let first = answer.first_tried(now);
-            answer.refused = Some(Refused { first, last: now });
+            answer.refused = Some(Refused {
+                digest,
+                first: answer.first_tried(digest, now),
+                last: now,
+            });
         }
     }
 
-    /// When a message of this step came that is taken now: where it was refused before, since then.
+    /// When a message of this step came that is taken now: where the very same was refused before, since
+    /// then.
     pub(super) fn first_tried(
         &self,
         (id, key): (VerificationId, &AgentKey),
-        step: u8,
+        (step, digest): (u8, Digest),
         now: Instant,
     ) -> Instant {
         let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = answers.get(&(id, key.clone()));
         let answer = answer.filter(|answer| answer.step + 1 == step);
-        answer.map_or(now, |answer| answer.first_tried(now))
+        answer.map_or(now, |answer| answer.first_tried(digest, now))
+    }
+
+    /// For how long a node has said nothing after the answer to a step; `None` when this process did not
+    /// give it. One that tries and is refused does so until it tried first.
+    pub(super) fn silent_since_answer(
+        &self,
+        id: VerificationId,
+        key: &AgentKey,
+        step: u8,
+    ) -> Option<Duration> {
+        let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = answers.get(&(id, key.clone()))?;
+        let answer = (answer.step == step).then_some(answer)?;
+        let now = Instant::now();
+        let until = answer.still_tried(now).map_or(now, |refused| refused.first);
+        Some(until.duration_since(answer.at))
     }
 
     /// The time since the answer to a step; `None` when this process did not give it.
@@ -152,12 +185,13 @@ mod tests {
         let (own, other) = (key("A"), key("B"));
         clock.answered(id, &own, 4);
         clock.answered(id, &other, 4);
+        let message = Digest([1; 32]);
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
         for seconds in [1, 6, 14] {
-            clock.refused((id, &own), 5, at(seconds));
+            clock.refused((id, &own), (5, message), at(seconds));
         }
-        let came = |key, step, now| clock.first_tried((id, key), step, now);
+        let came = |key, step, now| clock.first_tried((id, key), (step, message), now);
         assert_eq!(came(&own, 5, at(20)), at(1));
         assert_eq!(
             came(&own, 5, at(25)),
@@ -166,7 +200,13 @@ mod tests {
         );
         assert_eq!(came(&own, 6, at(20)), at(20), "another step");
         assert_eq!(came(&other, 5, at(20)), at(20), "another node");
-        clock.refused((id, &own), 5, at(30));
+        let later = Digest([2; 32]);
+        assert_eq!(
+            clock.first_tried((id, &own), (5, later), at(20)),
+            at(20),
+            "it had another one by then"
+        );
+        clock.refused((id, &own), (5, message), at(30));
         assert_eq!(came(&own, 5, at(31)), at(30), "it began anew");
         clock.answered(id, &own, 5);
         assert_eq!(came(&own, 6, at(31)), at(31));

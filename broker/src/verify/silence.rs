@@ -87,7 +87,7 @@ async fn judge(
     // By this process's own clock alone: any other counts in for how long we were away, which is held
     // against no node.
     let clock = broker.step_clock();
-    let since = clock.since_answer(row.verification_id, session.agent_key(), row.step);
+    let since = clock.silent_since_answer(row.verification_id, session.agent_key(), row.step);
     let session = beside_its_siblings(broker, row, session).await?;
     let known = history::of(broker, verification, &session).await?;
     let judging = Judging {

@@ -9,11 +9,12 @@ use market::ids::ProviderId;
 use market::money::Money;
 use market::provider_facts::ProviderFacts;
 use serde_json::{Value, json};
-use simulator::Provider;
+use simulator::{Fault, FaultKind, Provider};
 use store::fixture::execute_raw;
 use verifier::attest::verify_attestation;
 use verifier::jws::PublicKey;
 
+use crate::access::{fleet, until_active};
 use crate::service::{Key, Service, orderable_demand, ssh_key};
 
 /// Turns the clock until the reservation is in `state`.
@@ -171,6 +172,46 @@ async fn what_was_promised_of_storage_is_asked_of_a_node() {
     };
     assert_eq!(found("storage.read"), "not_run");
     assert_eq!(found("storage.write"), "noted");
+    service.stop().await;
+}
+
+/// Its tenant's keys are on a machine before the hand-off: where it is reached is not said until then.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_document_of_a_node_is_told_with_the_hand_off_and_not_before() {
+    let service = Service::start_with_nodes().await;
+    let key = service.key("acme", Role::Member).await;
+    ssh_key(&service, &key).await;
+    let never = Fault::new(Provider::Lambda, FaultKind::NeverCallsHome);
+    let broken = service.world.simulator().break_next(never);
+    broken.expect("a fault that fits");
+    let ask = json!({ "demand": fleet(2), "auto_confirm": true });
+    let placed = service.with(&key).post("/v1/reservations", &ask).await;
+    let placed = placed.expect(201);
+    let path = format!("/v1/reservations/{}", placed["id"].as_str().expect("an id"));
+    let mut passed = None;
+    for _ in 0..20 {
+        let turned = service.world.live_on(TimeDelta::seconds(60)).await;
+        turned.expect("the clock turns");
+        let nodes = service.with(&key).get(&format!("{path}/nodes")).await;
+        let nodes = nodes.expect(200);
+        let nodes = nodes["items"].as_array().expect("items").iter();
+        passed = nodes
+            .clone()
+            .find(|node| node["verdict"] == "pass")
+            .cloned();
+        if passed.is_some() {
+            break;
+        }
+    }
+    let passed = passed.expect("one node passes while the other is waited for");
+    assert_ne!(passed["state"], "handed_off");
+    let id = passed["attestation_id"].as_str().expect("an attestation");
+    let document = format!("/v1/attestations/{id}");
+    let refused = service.with(&key).get(&document).await;
+    refused.refused(409, "not_handed_off");
+    until_active(&service, &key, &path).await;
+    let shown = service.with(&key).get(&document).await.expect(200);
+    assert_eq!(shown["lease_id"], passed["lease_id"]);
     service.stop().await;
 }
 

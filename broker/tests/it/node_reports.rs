@@ -146,6 +146,30 @@ async fn a_node_whose_check_fails_is_replaced_and_its_provider_held_to_nothing()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_paid_for_until_it_was_reported() {
+    let (service, key, path) = in_use(&fleet(1)).await;
+    let first = lease(&service, &key, &path).await;
+    let result = result(&service, &key, &path, 3).await;
+    // Nobody has looked at it by then.
+    service.world.clock().advance(TimeDelta::seconds(240));
+    let report = format!("{path}/nodes/0/report");
+    let caller = service.with(&key).once("a report");
+    let kept = caller.post(&report, &json!({ "result": result })).await;
+    let kept = kept.expect(201);
+    assert_eq!(kept["follows"], "repair");
+    service.world.clock().advance(TimeDelta::seconds(30));
+    turn(&service).await;
+    let charges = service.world.broker().store().charges().across_tenants();
+    let id = path.rsplit('/').next().expect("an id").parse();
+    let charges = charges.of_reservation(id.expect("an id")).await;
+    let charges = charges.expect("charges");
+    assert!(charges.iter().all(|it| json!(it.usage.lease_id) == first));
+    let until = charges.iter().map(|it| it.usage.to).max();
+    assert_eq!(json!(until), kept["reported_at"]);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_shows_no_failure_is_kept_and_changes_nothing() {
     let (service, key, path) = in_use(&fleet(1)).await;
     let first = lease(&service, &key, &path).await;

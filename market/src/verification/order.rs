@@ -41,7 +41,8 @@ impl Level {
     }
 }
 
-/// What memory is filled with in one pass. Every pass is read back and compared.
+/// What memory is filled with in one pass. Every pass is read back and compared, but for `Slow`, of which blocks
+/// are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
@@ -49,7 +50,7 @@ pub enum Pattern {
     Address,
     /// The bitwise complement of the pseudo-random fill.
     Complement,
-    /// The pseudo-random fill keyed from the nonce; the last pass, whose contents are then proved.
+    /// The pseudo-random fill keyed from the nonce; as the last pass its contents are then proved.
     Prf,
     /// As the last pass instead: a fill that takes many times as long, so that what is not held cannot
     /// be made anew between the key and the answer.
@@ -144,7 +145,7 @@ pub struct GemmWork {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BandwidthWork {
-    /// How many samples of the copy rate to take; the best counts.
+    /// How many samples of each rate to take; the best counts, of products the median.
     #[schema(minimum = 1, maximum = 1_000)]
     pub samples: u32,
 }

@@ -76,7 +76,11 @@ fn sight(now: &ShownGpu, before: &Sighting, history: &History) -> Option<Sight> 
     let (sold, was) = (&history.listing, &before.listing);
     let listed = format!("{} of {}", was.offer, was.provider);
     Some(match &before.standing {
-        Standing::InUse => Sight::Bad(format!("another lease has it just now, bought as {listed}")),
+        // What another provider's node claims condemns nobody: it is told, and looked into by people.
+        Standing::InUse if was.provider == sold.provider => {
+            Sight::Bad(format!("another lease has it just now, bought as {listed}"))
+        }
+        Standing::InUse => Sight::Odd(format!("another lease has it just now, bought as {listed}")),
         Standing::Quarantined(failed) if was.provider == sold.provider => {
             Sight::Bad(format!("its node failed {} of late", words(failed)))
         }

@@ -163,8 +163,11 @@ impl Round<'_> {
         let now = self.now();
         let mut change = Change::default();
         let mut facts = self.facts(&lease, to, &learned);
-        if learned.alive && lease.state == LeaseState::HandedOff {
-            let until = self.proven_until();
+        let proven_until = match learned.alive {
+            true => Some(self.proven_until()),
+            false => learned.used_until.map(|at| at.min(self.proven_until())),
+        };
+        if let Some(until) = proven_until.filter(|_| lease.state == LeaseState::HandedOff) {
             meter::charge(
                 self.broker,
                 &self.reservation,

@@ -29,12 +29,12 @@ async fn judged(scene: &Scene, lease: &Lease) -> (Outcome, String, Verdict) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gpu_that_another_lease_has_fails_and_the_lease_that_has_it_stays() {
+async fn a_gpu_that_another_lease_has_fails_at_its_provider_and_the_lease_that_has_it_stays() {
     for_each_database(async |store| {
         let scene = Scene::open(store).await;
         let mine = scene.reserve_until_active(machine()).await;
-        scene.break_next(Provider::Runpod, FaultKind::GpusOfBefore);
-        let other = scene.reserve_until_active(container()).await;
+        scene.break_next(Provider::Lambda, FaultKind::GpusOfBefore);
+        let other = scene.reserve_until_active(machine()).await;
         let leases = scene.leases(other).await;
         let (fell, stands) = (&leases[0], leases.last().expect("a lease"));
         assert_eq!(fell.fall_reason, Some(LeaseEvent::Failed));
@@ -48,6 +48,28 @@ async fn a_gpu_that_another_lease_has_fails_and_the_lease_that_has_it_stays() {
         assert_eq!(judged(&scene, stands).await.0, Outcome::Met);
         let charges = scene.charges(other).await;
         assert!(charges.iter().all(|it| it.usage.lease_id == stands.id));
+        scene.assert_sound().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+/// Whoever shows the ids of a competitor's GPUs would otherwise fail every machine of his.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_that_a_lease_at_another_provider_has_is_told_and_handed_over() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        let mine = scene.reserve_until_active(machine()).await;
+        scene.break_next(Provider::Runpod, FaultKind::GpusOfBefore);
+        let other = scene.reserve_until_active(container()).await;
+        let leases = scene.leases(other).await;
+        assert_eq!(leases.len(), 1);
+        let (outcome, note, verdict) = judged(&scene, &leases[0]).await;
+        let warned = (Outcome::Warned, Verdict::PassWithWarnings);
+        assert_eq!((outcome, verdict), warned);
+        assert!(note.contains("another lease has it just now"), "{note}");
+        let has = &scene.leases(mine).await[0];
+        assert!(note.contains(&has.offer.offer_id.to_string()), "{note}");
         scene.assert_sound().await;
         scene.close().await;
     })

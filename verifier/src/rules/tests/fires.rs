@@ -69,7 +69,7 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
             beside(e, "GPU-60", "1650522001234")
         }),
         (Code::InventoryHistory, Failed, |e| {
-            met_before(e, 3, ("runpod", "x"), Standing::InUse);
+            met_before(e, 3, ("lambda", "x"), Standing::InUse);
         }),
         (Code::InventoryHistory, Warned, |e| {
             met_before(e, 3, ("runpod", "x"), Standing::Before);

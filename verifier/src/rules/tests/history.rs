@@ -34,14 +34,18 @@ const CASES: &[(Outcome, Change)] = {
     use Outcome::{Failed, NotRun, Warned};
     &[
         (Failed, |e| {
-            met_before(e, 3, ("runpod", "x"), Standing::InUse);
+            met_before(e, 3, ("lambda", "x"), Standing::InUse);
         }),
         (Failed, |e| {
             met_before(e, 3, ("lambda", "gpu_8x"), slow_then());
         }),
         (Failed, |e| {
             gpu(e, 3).serial = Some("1650522001234".to_owned());
-            met_before(e, 3, ("runpod", "x"), Standing::InUse).gpu.uuid = "GPU-x".to_owned();
+            met_before(e, 3, ("lambda", "x"), Standing::InUse).gpu.uuid = "GPU-x".to_owned();
+        }),
+        // By showing them a competitor would fail the GPUs of another.
+        (Warned, |e| {
+            met_before(e, 3, ("runpod", "x"), Standing::InUse);
         }),
         (Warned, |e| {
             met_before(e, 3, ("runpod", "x"), slow_then());
@@ -135,7 +139,7 @@ fn both_listings_stand_in_the_warning_and_the_worst_sighting_counts() {
         met_before(e, 3, ("runpod", "x"), Standing::Before);
         met_before(e, 3, ("lambda", "gpu_8x"), slow_then());
         for gpu in 0..8 {
-            met_before(e, gpu, ("runpod", "x"), Standing::InUse);
+            met_before(e, gpu, ("lambda", "x"), Standing::InUse);
         }
     });
     assert!(
@@ -164,7 +168,7 @@ fn only_failures_of_the_hardware_itself_put_it_into_quarantine() {
     );
     assert_eq!(
         codes(|e| {
-            met_before(e, 3, ("runpod", "x"), Standing::InUse);
+            met_before(e, 3, ("lambda", "x"), Standing::InUse);
         }),
         []
     );
