@@ -8,6 +8,7 @@ mod attestations;
 mod clock;
 mod gangs;
 mod interrupted;
+mod standing;
 mod steps;
 
 use chrono::{DateTime, Utc};
@@ -31,6 +32,7 @@ use crate::tx::transaction;
 
 pub use attestations::{KeptAttestation, NewAttestation};
 pub use gangs::{GangCheck, GangResult, GangStep};
+pub use standing::{Alone, EnrolledAgent, Outcome};
 
 /// What opens the nodes of a verification. Sealed for the id of the verification.
 pub(crate) const SEALED: SealedColumn = SealedColumn {
