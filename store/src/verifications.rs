@@ -290,8 +290,9 @@ impl AllVerifications<'_> {
     /// Enrols a node under its number.
     ///
     /// Errors: [`StoreError::NotFound`]; [`Conflict::VerificationClosed`](crate::Conflict::VerificationClosed);
-    /// [`Conflict::Exists`](crate::Conflict::Exists) when another agent has enrolled for this node, or this one was
-    /// interrupted; [`Conflict::RecheckedLately`](crate::Conflict::RecheckedLately) for a node in use;
+    /// [`Conflict::Exists`](crate::Conflict::Exists) when another agent has enrolled for this node;
+    /// [`Conflict::AgentKeyCommitted`](crate::Conflict::AgentKeyCommitted) when a node has committed the agent's key
+    /// before, here or elsewhere; [`Conflict::RecheckedLately`](crate::Conflict::RecheckedLately) for a node in use;
     /// [`Conflict::VerificationFull`](crate::Conflict::VerificationFull) for a number beyond the nodes that were leased;
     /// [`Conflict::InterruptedTooOften`](crate::Conflict::InterruptedTooOften).
     pub async fn enrol(

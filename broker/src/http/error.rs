@@ -71,6 +71,7 @@ codes! {
     not_found, 404, "There is no such thing";
     method_not_allowed, 405, "The route does not take this method";
     above_ceiling, 409, "The quote passes the ceiling";
+    agent_key_committed, 409, "The key of the agent was committed before";
     already_exists, 409, "It exists already";
     budget_exceeded, 409, "A budget does not let it through";
     capacity_taken, 409, "The capacity was taken meanwhile";

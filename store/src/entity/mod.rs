@@ -1,6 +1,7 @@
 //! The tables as sea-orm sees them. Nothing here leaves the crate; the rows that do are in the file
 //! of each noun.
 
+pub(crate) mod agent_keys;
 pub(crate) mod api_keys;
 pub(crate) mod attempts;
 pub(crate) mod attestations;

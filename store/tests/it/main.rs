@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agent_keys;
 mod audit;
 mod budgets;
 mod catalog;
