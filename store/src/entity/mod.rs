@@ -22,6 +22,7 @@ pub(crate) mod holds;
 pub(crate) mod idempotency_keys;
 pub(crate) mod interrupted_sessions;
 pub(crate) mod leases;
+pub(crate) mod let_go_rechecks;
 pub(crate) mod node_reach;
 pub(crate) mod node_rechecks;
 pub(crate) mod node_reports;

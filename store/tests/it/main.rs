@@ -22,6 +22,7 @@ mod metering;
 mod node_reports;
 mod providers;
 mod reach;
+mod recheck_retention;
 mod rechecks;
 mod retention;
 mod schema;
