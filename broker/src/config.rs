@@ -247,6 +247,10 @@ pub struct RetentionConfig {
     /// Deliveries of webhooks that are over, with their attempts. Units: days, 1..=36500.
     #[serde(deserialize_with = "days")]
     pub webhook_deliveries_days: u32,
+    /// Re-checks that a node in use passed, with their signed documents. The last one of a node stays, and
+    /// all that were not passed. Units: days, 1..=36500.
+    #[serde(deserialize_with = "days")]
+    pub rechecks_days: u32,
 }
 
 /// An age of whole days: none would let everything go at once, and the calendar has an end.
@@ -391,7 +395,7 @@ pub fn defaults() -> serde_json::Value {
             "unreachable_seconds": 600,
             "on_unreachable": "event",
         },
-        "retention": { "events_days": 90, "webhook_deliveries_days": 30 },
+        "retention": { "events_days": 90, "webhook_deliveries_days": 30, "rechecks_days": 90 },
         "providers": {},
         "pricesheets": [],
         "oidc": [],
@@ -459,7 +463,7 @@ mod tests {
 
     #[test]
     fn what_is_let_go_is_at_least_a_day_old_and_at_most_a_century() {
-        for key in ["events_days", "webhook_deliveries_days"] {
+        for key in ["events_days", "webhook_deliveries_days", "rechecks_days"] {
             let set = |days: i64| {
                 Figment::from(Serialized::defaults(defaults()))
                     .merge(Serialized::default(&format!("retention.{key}"), days))

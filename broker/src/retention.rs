@@ -1,12 +1,13 @@
-//! What is let go in time: idempotency keys, quotes and plans, deliveries of webhooks, events. How
-//! old the last two may grow is configured (`[retention]`); what is never let go is in
-//! `store::retention`.
+//! What is let go in time: idempotency keys, quotes and plans, deliveries of webhooks, events, and re-checks
+//! that were passed. How old the last three may grow is configured (`[retention]`); what is never let go is
+//! in `store::retention`.
 
 use std::time::Duration;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use market::ids::TenantId;
 use store::StoreError;
+use store::retention::Retention;
 use tokio::time::sleep;
 use tracing::{error, info};
 
@@ -42,6 +43,12 @@ pub struct Pruned {
     pub quotes: u64,
     /// Plans.
     pub plans: u64,
+    /// Re-checks that were passed, with their documents.
+    pub rechecks: u64,
+    /// Keys that agents committed in re-checks.
+    pub agent_keys: u64,
+    /// Verifications of nodes in use that are over, with what was said last in each.
+    pub verifications: u64,
     /// Parts that could not be let go to their end: a kind, or the events of one tenant.
     pub failures: u64,
 }
@@ -57,6 +64,9 @@ pub async fn keep_pruning(broker: Broker, stop: Stop) {
                 idempotency_keys = pruned.idempotency_keys,
                 quotes = pruned.quotes,
                 plans = pruned.plans,
+                rechecks = pruned.rechecks,
+                agent_keys = pruned.agent_keys,
+                verifications = pruned.verifications,
                 failures = pruned.failures,
                 "Let go what is old"
             );
@@ -119,6 +129,8 @@ pub async fn prune(broker: &Broker) -> Pruned {
         })
         .await;
     }
+    let of_rechecks =
+        prune_rechecks(&store, (before(ages.rechecks_days), now), &mut failures).await;
     Pruned {
         events,
         deliveries,
@@ -126,6 +138,33 @@ pub async fn prune(broker: &Broker) -> Pruned {
         quotes,
         plans,
         failures,
+        ..of_rechecks
+    }
+}
+
+/// Lets go what nodes in use passed before `old`, in this order: documents and keys keep their verification.
+async fn prune_rechecks(
+    store: &Retention<'_>,
+    (old, now): (DateTime<Utc>, DateTime<Utc>),
+    failures: &mut u64,
+) -> Pruned {
+    let rechecks = every_batch(failures, "re-checks", None, || {
+        store.prune_rechecks((old, now), BATCH)
+    })
+    .await;
+    let agent_keys = every_batch(failures, "keys of re-checks", None, || {
+        store.prune_agent_keys(old, BATCH)
+    })
+    .await;
+    let verifications = every_batch(failures, "verifications of re-checks", None, || {
+        store.prune_recheck_verifications(old, BATCH)
+    })
+    .await;
+    Pruned {
+        rechecks,
+        agent_keys,
+        verifications,
+        ..Pruned::default()
     }
 }
 

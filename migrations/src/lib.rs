@@ -48,6 +48,8 @@ mod m20261123_000044_reservations_by_age;
 mod m20261123_000045_verification_levels;
 mod m20261124_000046_plan_sources;
 mod m20261124_000047_rechecks;
+mod m20261124_000048_agent_keys;
+mod m20261124_000049_let_go_rechecks;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -97,6 +99,8 @@ impl MigratorTrait for Migrator {
             Box::new(m20261123_000045_verification_levels::Migration),
             Box::new(m20261124_000046_plan_sources::Migration),
             Box::new(m20261124_000047_rechecks::Migration),
+            Box::new(m20261124_000048_agent_keys::Migration),
+            Box::new(m20261124_000049_let_go_rechecks::Migration),
         ]
     }
 }

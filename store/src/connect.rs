@@ -58,6 +58,8 @@ impl Store {
                 (pool.clone(), pool)
             }
         };
+        #[cfg(feature = "fixture")]
+        let (write, read) = (crate::fixture::heard(write), crate::fixture::heard(read));
         Ok(Self {
             read,
             write,

@@ -43,6 +43,9 @@ pub enum Conflict {
         /// When it may be looked at again. Units: seconds from now.
         again_in_seconds: u64,
     },
+    /// A node has committed the agent's key before, in whichever verification.
+    #[error("the key of the agent was committed before")]
+    AgentKeyCommitted,
     /// The verification is over.
     #[error("the verification is over")]
     VerificationClosed,

@@ -7,6 +7,7 @@
 
 mod gate;
 mod postgres;
+mod statements;
 
 use std::env;
 use std::io::Write as _;
@@ -18,6 +19,8 @@ use sea_orm::{ColumnTrait as _, Condition, ConnectionTrait};
 use tempfile::TempDir;
 
 pub use gate::Gate;
+pub(crate) use statements::heard;
+pub use statements::statements_of;
 
 use crate::entity::column::Text;
 use crate::entity::reservations::Column;

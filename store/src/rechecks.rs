@@ -1,5 +1,5 @@
 //! Nodes in use that are looked at again: who may have it done, and what came of each look, appended and
-//! never changed.
+//! never changed. Looks that were passed are let go in time (`retention`).
 //!
 //! A re-check is a verification of one node that stays open as long as its lease is in use: one token
 //! serves for many conversations, one after the other. Before a hand-off all is otherwise
@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::entity::column::{Json, Moment, Text, Word};
 use crate::entity::node_rechecks::{Column, Entity, Model};
-use crate::entity::{leases, node_sessions, verifications};
+use crate::entity::{leases, let_go_rechecks, node_sessions, verifications};
 use crate::events::{self, NewEvent};
 use crate::idempotency::{self, Completion};
 use crate::node_reports::Follows;
@@ -103,6 +103,19 @@ impl TryFrom<Model> for Recheck {
             checked_at: row.checked_at.at(),
         })
     }
+}
+
+/// A look at a node in use that was passed, and whose document was let go in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LetGo {
+    /// The lease.
+    pub lease_id: LeaseId,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// When it was.
+    pub checked_at: DateTime<Utc>,
+    /// When it was let go.
+    pub let_go_at: DateTime<Utc>,
 }
 
 tenant_scoped!(
@@ -192,6 +205,24 @@ impl TenantRechecks<'_> {
             .into_query();
         let wanted = Condition::all().add(Column::AttestationId.in_subquery(last));
         find(&self.store.read, wanted).await
+    }
+}
+
+impl TenantRechecks<'_> {
+    /// What stays of a look at a node of the tenant's that was let go.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn let_go(&self, id: AttestationId) -> Result<Option<LetGo>, StoreError> {
+        let row = let_go_rechecks::Entity::find_by_id(Text(id))
+            .filter(let_go_rechecks::Column::TenantId.eq(Text(self.tenant)))
+            .one(&self.store.read)
+            .await?;
+        Ok(row.map(|row| LetGo {
+            lease_id: row.lease_id.0,
+            verdict: row.verdict.0,
+            checked_at: row.checked_at.at(),
+            let_go_at: row.let_go_at.at(),
+        }))
     }
 }
 

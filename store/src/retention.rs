@@ -1,8 +1,11 @@
-//! What is let go in time: events, deliveries of webhooks, quotes that nobody took, plans, and
-//! idempotency keys. A batch at a time, each its own short transaction, the oldest first.
+//! What is let go in time: events, deliveries of webhooks, quotes that nobody took, plans,
+//! idempotency keys, and looks at nodes in use that were passed (`rechecks`). A batch at a time, each its
+//! own short transaction, the oldest first.
 //!
 //! The ledger, what it is made of, and the audit log stay for good: the database itself refuses to
-//! delete them, and events ahead of their tenant's horizon.
+//! delete them, events ahead of their tenant's horizon, and any other document of a verification.
+
+mod rechecks;
 
 use chrono::{DateTime, Utc};
 use market::ids::{TenantId, WebhookDeliveryId};

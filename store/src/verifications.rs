@@ -8,6 +8,7 @@ mod attestations;
 mod clock;
 mod gangs;
 mod interrupted;
+mod standing;
 mod steps;
 
 use chrono::{DateTime, Utc};
@@ -31,6 +32,7 @@ use crate::tx::transaction;
 
 pub use attestations::{KeptAttestation, NewAttestation};
 pub use gangs::{GangCheck, GangResult, GangStep};
+pub use standing::{Alone, EnrolledAgent, Outcome};
 
 /// What opens the nodes of a verification. Sealed for the id of the verification.
 pub(crate) const SEALED: SealedColumn = SealedColumn {
@@ -288,8 +290,9 @@ impl AllVerifications<'_> {
     /// Enrols a node under its number.
     ///
     /// Errors: [`StoreError::NotFound`]; [`Conflict::VerificationClosed`](crate::Conflict::VerificationClosed);
-    /// [`Conflict::Exists`](crate::Conflict::Exists) when another agent has enrolled for this node, or this one was
-    /// interrupted; [`Conflict::RecheckedLately`](crate::Conflict::RecheckedLately) for a node in use;
+    /// [`Conflict::Exists`](crate::Conflict::Exists) when another agent has enrolled for this node;
+    /// [`Conflict::AgentKeyCommitted`](crate::Conflict::AgentKeyCommitted) when a node has committed the agent's key
+    /// before, here or elsewhere; [`Conflict::RecheckedLately`](crate::Conflict::RecheckedLately) for a node in use;
     /// [`Conflict::VerificationFull`](crate::Conflict::VerificationFull) for a number beyond the nodes that were leased;
     /// [`Conflict::InterruptedTooOften`](crate::Conflict::InterruptedTooOften).
     pub async fn enrol(

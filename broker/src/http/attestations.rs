@@ -5,10 +5,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
 use market::attestation::{Attestation, Verdict};
+use market::identity::Reach;
 use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::lease::LeaseState;
 use serde::Serialize;
 use store::StoreError;
+use store::rechecks::LetGo;
 
 use super::access::ReadAttestations;
 use super::auth::{InProjects, May};
@@ -41,6 +43,9 @@ pub(crate) struct AttestationBody {
 }
 
 /// One attestation about a machine that served the tenant.
+///
+/// That of a re-check which the node passed is kept for a while; afterwards the answer is 410
+/// `attestation_let_go`, which says when it was and how it ended.
 #[utoipa::path(
     tag = "verifications",
     params(("id" = AttestationId, Path, description = "The attestation")),
@@ -52,30 +57,15 @@ pub(crate) async fn show_attestation(
     who: May<ReadAttestations, InProjects>,
     id: web::Path<AttestationId>,
 ) -> Result<web::Json<AttestationBody>, ApiError> {
-    let kept = broker
-        .store()
-        .verifications()
-        .of(who.tenant)
-        .attestation(*id)
-        .await?
-        .ok_or_else(|| unknown(*id))?;
-    let leases = broker.store().leases().of(who.tenant);
-    let lease = leases.find(kept.lease_id).await?;
-    let lease = lease.ok_or_else(|| unknown(*id))?;
-    // A machine is in the project of what it served.
-    let served = reserve::find(&broker, &who.reach(), lease.reservation_id).await;
-    served.map_err(|error| match error {
-        ReserveError::Unknown(_) => unknown(*id),
-        other => other.into(),
-    })?;
-    // It names the node's address, which its tenant has no claim to before the hand-off.
-    if lease.state.is_standing() && lease.state != LeaseState::HandedOff {
-        return Err(ApiError::not_handed_off(format!(
-            "the node of attestation {id} was not handed over yet; its verdict stands in \
-             GET /v1/reservations/{}/nodes",
-            lease.reservation_id
-        )));
-    }
+    let store = broker.store();
+    let all = store.verifications().of(who.tenant);
+    let Some(kept) = all.attestation(*id).await? else {
+        let gone = store.rechecks().of(who.tenant).let_go(*id).await?;
+        let gone = gone.ok_or_else(|| unknown(*id))?;
+        may_read(&broker, &who.reach(), (*id, gone.lease_id)).await?;
+        return Err(let_go(*id, &gone));
+    };
+    may_read(&broker, &who.reach(), (*id, kept.lease_id)).await?;
     let document = read_document(&kept.jws)?;
     Ok(web::Json(AttestationBody {
         id: kept.id,
@@ -88,6 +78,40 @@ pub(crate) async fn show_attestation(
         document,
         created_at: kept.created_at,
     }))
+}
+
+/// Refuses whoever does not see what the machine served: a machine is in the project of that. Before the
+/// hand-off nobody reads it: it names the node's address, to which its tenant has no claim until then.
+async fn may_read(
+    broker: &Broker,
+    whose: &Reach,
+    (id, lease): (AttestationId, LeaseId),
+) -> Result<(), ApiError> {
+    let leases = broker.store().leases().of(whose.tenant);
+    let lease = leases.find(lease).await?.ok_or_else(|| unknown(id))?;
+    let served = reserve::find(broker, whose, lease.reservation_id).await;
+    served.map_err(|error| match error {
+        ReserveError::Unknown(_) => unknown(id),
+        other => other.into(),
+    })?;
+    if lease.state.is_standing() && lease.state != LeaseState::HandedOff {
+        return Err(ApiError::not_handed_off(format!(
+            "the node of attestation {id} was not handed over yet; its verdict stands in \
+             GET /v1/reservations/{}/nodes",
+            lease.reservation_id
+        )));
+    }
+    Ok(())
+}
+
+/// What stays to be said of a document that was let go.
+fn let_go(id: AttestationId, gone: &LetGo) -> ApiError {
+    let day = |at: DateTime<Utc>| at.format("%Y-%m-%d");
+    let (checked, dropped) = (day(gone.checked_at), day(gone.let_go_at));
+    ApiError::attestation_let_go(format!(
+        "{id} was a re-check of a node in use on {checked}, and said `{}`; its document was let go on {dropped}",
+        gone.verdict
+    ))
 }
 
 fn unknown(id: AttestationId) -> ApiError {

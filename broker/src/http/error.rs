@@ -71,6 +71,7 @@ codes! {
     not_found, 404, "There is no such thing";
     method_not_allowed, 405, "The route does not take this method";
     above_ceiling, 409, "The quote passes the ceiling";
+    agent_key_committed, 409, "The key of the agent was committed before";
     already_exists, 409, "It exists already";
     budget_exceeded, 409, "A budget does not let it through";
     capacity_taken, 409, "The capacity was taken meanwhile";
@@ -105,6 +106,7 @@ codes! {
     too_many_endpoints, 409, "The tenant has as many webhook endpoints as it may";
     verification_interrupted, 409, "The conversation cannot go on";
     wrong_state, 409, "The reservation is in another state";
+    attestation_let_go, 410, "The result of a re-check is no longer kept";
     events_pruned, 410, "The events are no longer kept";
     payload_too_large, 413, "The body is too large";
     unsupported_media_type, 415, "The body is not sent as JSON";

@@ -145,6 +145,7 @@ impl From<StepRefusal> for ApiError {
             R::UnknownHost(_) | R::OtherNode(_) | R::Unverifiable(_) | R::InterruptedTooOften => {
                 Self::node_refused(said)
             }
+            R::KeyCommitted => Self::agent_key_committed(said),
             R::UnknownAgent | R::NoGang => Self::step_out_of_order(said),
             R::Crowded => Self::busy(said).retry_after_seconds(1),
             R::Gang(CallRefused::Stranger) => Self::step_out_of_order(said),

@@ -88,7 +88,7 @@ pub(super) async fn commit(
 }
 
 /// How deeply the nodes of a lease prove themselves.
-async fn level_at(broker: &Broker, lease: &Lease) -> Result<Level, StepRefusal> {
+pub(super) async fn level_at(broker: &Broker, lease: &Lease) -> Result<Level, StepRefusal> {
     let reservations = broker.store().reservations().across_tenants();
     let reservation = reservations.find(lease.reservation_id).await?;
     Ok(reservation.ok_or(StepRefusal::Token)?.verification)

@@ -22,9 +22,9 @@ use verifier::gang::{Gang, Member, absence, rounds_of_nccl_pairs};
 use verifier::order::Mode;
 
 pub(crate) use orders::Orders;
-use parts::{Part, parts};
+use parts::{Part, members, parts};
 
-use super::commit::{mode_of, opening_of};
+use super::commit::{level_at, mode_of, opening_of};
 use super::{StepRefusal, json, of_token, signed, verify_seconds};
 use crate::app::Broker;
 
@@ -124,8 +124,8 @@ async fn take(
     let all = broker.store().verifications().across_tenants();
     // Before any more is read: these calls are not counted. Nobody speaks here before the end of its own
     // conversation.
-    let caller = all.node_by_key(id, call.agent_key.as_str()).await?;
-    if caller.is_none_or(|caller| caller.verdict.is_none()) {
+    let alone = all.verdict_of_agent(id, call.agent_key.as_str()).await?;
+    if alone.is_none() {
         return Err(StepRefusal::UnknownAgent);
     }
     let lease = super::lease_of(broker, &verification).await?;
@@ -170,14 +170,14 @@ async fn take(
         }
         return scene.gather(&check, call, is_open).await;
     }
-    let parts = parts(broker, &orders).await?;
-    if let Some(verdict) = parts.iter().find_map(Part::fell_alone) {
+    let alone = all.alone(&orders.ids()).await?;
+    if let Some(verdict) = alone.fell {
         return Ok(GangAnswer::Over { verdict });
     }
     if !is_open {
         return Err(StepRefusal::Token);
     }
-    if orders.are_several() && !parts.iter().all(Part::has_passed) {
+    if orders.are_several() && alone.passed < u64::from(orders.nodes()) {
         return Ok(gather(broker));
     }
     all.begin_gang_check(lead, &json(&Together::Gathering)?, broker.now())
@@ -261,29 +261,33 @@ impl Scene<'_> {
         call: &GangCall,
         is_open: bool,
     ) -> Result<GangAnswer, StepRefusal> {
-        let parts = parts(self.broker, self.orders).await?;
+        let (broker, orders) = (self.broker, self.orders);
+        let all = broker.store().verifications().across_tenants();
+        let alone = all.alone(&orders.ids()).await?;
         // One that fell alone takes the whole gang with it.
-        if let Some(verdict) = parts.iter().find_map(Part::fell_alone) {
+        if let Some(verdict) = alone.fell {
             return Ok(GangAnswer::Over { verdict });
         }
         if !is_open {
             return Err(StepRefusal::Token);
         }
-        if let Some(mut gang) = self.gang(&parts)? {
+        if alone.passed == u64::from(orders.nodes())
+            && let Some(mut gang) = self.gang(members(broker, orders).await?)
+        {
             let answer = gang.on_call(call)?;
             self.keep_measured(check, gang, &answer).await?;
             return Ok(answer);
         }
-        let [part] = &parts[..] else {
+        let [lease] = orders.leases() else {
             return Ok(wait());
         };
-        let level = part.level()?;
-        let patience = Duration::from_secs(verify_seconds(self.broker, level).into());
+        let level = level_at(broker, lease).await?;
+        let patience = Duration::from_secs(verify_seconds(broker, level).into());
         if self.lasted(check.stage).await? <= patience {
             return Ok(wait());
         }
         let verdict = Verdict::Fail;
-        let absent = self.without_the_absent(part, level).await?;
+        let absent = self.without_the_absent(level).await?;
         self.keep(check, &Together::Gathering, Some(verdict), absent)
             .await?;
         Ok(GangAnswer::Over { verdict })
@@ -345,26 +349,12 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// The gang, once all of its nodes have passed alone.
-    fn gang(&self, parts: &[Part]) -> Result<Option<Gang>, StepRefusal> {
-        let is_whole = parts.len() == self.orders.leases().len();
-        if !is_whole || !parts.iter().all(Part::has_passed) {
-            return Ok(None);
-        }
-        let member = |row: &NodeSession| {
-            Ok(Member {
-                host: row.host.clone(),
-                agent_key: session_of(row)?.agent_key().clone(),
-            })
-        };
-        let sessions = parts.iter().flat_map(|part| &part.sessions);
-        let members: Result<Vec<Member>, StepRefusal> = sessions.map(member).collect();
-        let gang = Gang::try_new(members?, mode_of(self.broker), rand::random());
+    /// The gang of these nodes, which have all passed alone.
+    fn gang(&self, members: Vec<Member>) -> Option<Gang> {
         let orders = self.orders;
-        Ok(gang.map(|gang| {
-            let gang = gang.sold_as(orders.sold_as());
-            gang.with_gpus_sold(orders.gpus_of_each_node())
-        }))
+        let gang = Gang::try_new(members, mode_of(self.broker), rand::random())?;
+        let gang = gang.sold_as(orders.sold_as());
+        Some(gang.with_gpus_sold(orders.gpus_of_each_node()))
     }
 
     fn judging(&self) -> Judging {
@@ -395,12 +385,12 @@ impl Scene<'_> {
 
     /// The signed results of the nodes of an only order that never came so far as to be measured with the
     /// others. Where there are several orders, each of them waits for its own.
-    async fn without_the_absent(
-        &self,
-        part: &Part,
-        level: Level,
-    ) -> Result<Vec<GangResult>, StepRefusal> {
+    async fn without_the_absent(&self, level: Level) -> Result<Vec<GangResult>, StepRefusal> {
         let mut results = Vec::new();
+        let parts = parts(self.broker, self.orders).await?;
+        let [part] = &parts[..] else {
+            return Ok(results);
+        };
         let Part {
             lease,
             id,

@@ -19,6 +19,9 @@ pub enum StepRefusal {
     /// The address is not one of the lease's nodes, or its node has enrolled already.
     #[error("`{0}` is not the address of a node of this lease that has still to enrol")]
     UnknownHost(String),
+    /// Some node has committed to this key before, here or in another verification.
+    #[error("a node has committed to this key before; begin with a fresh one")]
+    KeyCommitted,
     /// The token is that of another node in use.
     #[error(
         "the token is that of node {0} of the reservation, and another node speaks; run it there"
@@ -78,6 +81,7 @@ impl From<StoreError> for StepRefusal {
         match error {
             StoreError::Stale | StoreError::Conflict(Conflict::Exists { .. }) => Self::Raced,
             StoreError::Conflict(Conflict::VerificationClosed) => Self::Token,
+            StoreError::Conflict(Conflict::AgentKeyCommitted) => Self::KeyCommitted,
             StoreError::Conflict(Conflict::RecheckedLately { again_in_seconds }) => {
                 Self::Lately(again_in_seconds)
             }

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use market::attestation::Verdict;
-use market::ids::VerificationId;
 use store::StoreError;
 use store::leases::Lease;
-use store::verifications::KeptAttestation;
+use store::verifications::Outcome;
 
 use super::gang::Orders;
 use crate::app::Broker;
@@ -30,87 +29,49 @@ pub enum LeaseVerdict {
 
 /// What has come out of the verification of a lease so far.
 ///
+/// A worker asks this of every lease of a gang in turn, so that of the other orders it reads one verdict
+/// or a few counts, and never what their nodes said.
 /// Errors: the database's.
 pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, StoreError> {
-    let open = LeaseVerdict::Open {
-        until: lease.verify_deadline,
-    };
-    let Some(own) = Results::read(broker, lease).await? else {
-        return Ok(open);
-    };
+    let all = broker.store().verifications().across_tenants();
+    let own = all.outcomes_of(lease.id).await?;
     // What failed says more than what could not be told.
-    let failed = own.failed();
+    let failed = own.iter().filter(|outcome| !outcome.verdict.is_pass());
     if let Some(bad) = failed.min_by_key(|bad| bad.verdict != Verdict::Fail) {
         let why = format!("node {} of the lease: {}", bad.node_index, bad.verdict);
-        let why = format!("{why} (attestation {})", bad.id);
+        let why = format!("{why} (attestation {})", bad.attestation_id);
         return Ok(unproved(bad.verdict, why));
     }
-    if !own.has_passed(lease) {
-        return Ok(open);
+    if !have_all_passed(lease, &own) {
+        return Ok(LeaseVerdict::Open {
+            until: lease.verify_deadline,
+        });
     }
     let orders = Orders::read(broker, lease).await?;
     if !orders.are_measured() {
         return Ok(LeaseVerdict::Passed);
     }
-    let mut lead = None;
-    let mut any_failed = false;
-    for one in orders.leases() {
-        let results = Results::read(broker, one).await?;
-        let Some(results) = results.filter(|results| results.has_passed(one)) else {
+    // Nodes are measured together only once each has passed alone.
+    Ok(match all.gang_verdict(orders.first().id).await? {
+        None => {
+            let passed = all.alone(&orders.ids()).await?.passed;
             // Whatever it waits for has a time of its own.
-            return Ok(LeaseVerdict::Open { until: None });
-        };
-        any_failed |= results.failed().next().is_some();
-        lead = lead.or(Some(results.verification));
-    }
-    let all = broker.store().verifications().across_tenants();
-    let together = match lead {
-        Some(lead) => all.gang_check(lead).await?,
-        None => None,
-    };
-    Ok(match together.and_then(|check| check.verdict) {
-        None => LeaseVerdict::Open {
-            until: orders.until(),
-        },
+            let is_whole = passed == u64::from(orders.nodes());
+            LeaseVerdict::Open {
+                until: orders.until().filter(|_| is_whole),
+            }
+        }
         Some(verdict) if verdict.is_pass() => LeaseVerdict::Passed,
         // Nodes of another order are to blame: this one falls with it, and not for anything of its own.
-        Some(_) if any_failed => LeaseVerdict::Open { until: None },
+        Some(_) if all.any_failed(&orders.ids()).await? => LeaseVerdict::Open { until: None },
         Some(verdict) => unproved(verdict, format!("its nodes together: {verdict}")),
     })
 }
 
-/// The signed results of a lease's newest verification.
-struct Results {
-    verification: VerificationId,
-    attestations: Vec<KeptAttestation>,
-}
-
-impl Results {
-    /// None where the order was never sent.
-    async fn read(broker: &Broker, lease: &Lease) -> Result<Option<Self>, StoreError> {
-        let all = broker.store().verifications().across_tenants();
-        let Some(newest) = all.newest_of(lease.id).await? else {
-            return Ok(None);
-        };
-        let mut attestations = all.attestations_of(lease.id).await?;
-        attestations.retain(|attestation| attestation.verification_id == newest.id);
-        Ok(Some(Self {
-            verification: newest.id,
-            attestations,
-        }))
-    }
-
-    fn failed(&self) -> impl Iterator<Item = &KeptAttestation> {
-        let all = self.attestations.iter();
-        all.filter(|attestation| !attestation.verdict.is_pass())
-    }
-
-    /// Whether each node has passed, alone at least.
-    fn has_passed(&self, lease: &Lease) -> bool {
-        let passed = self.attestations.iter().filter(|one| one.verdict.is_pass());
-        let passed: BTreeSet<_> = passed.map(|one| one.node_index).collect();
-        (0..lease.nodes).all(|node| passed.contains(&node))
-    }
+/// Whether each node of a lease has passed, alone at least; none has failed.
+fn have_all_passed(lease: &Lease, own: &[Outcome]) -> bool {
+    let passed: BTreeSet<u32> = own.iter().map(|outcome| outcome.node_index).collect();
+    (0..lease.nodes).all(|node| passed.contains(&node))
 }
 
 /// What a verdict that is no pass says of the lease.

@@ -2,6 +2,7 @@
 //! every database. The scene that the tests play in is `scene`, what stands between the broker and
 //! its providers is `tap`, the real SSH server of the nodes in `push` is `sshd`.
 
+mod agent_keys;
 mod budget;
 mod ceiling;
 mod commands;

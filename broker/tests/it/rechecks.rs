@@ -3,6 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use broker::retention;
 use broker::verify::{StepRefusal, measure_together};
 
 use chrono::TimeDelta;
@@ -386,5 +387,48 @@ async fn a_token_is_shown_once_and_a_gang_is_told_of_what_failed() {
     assert!(last["failed"].to_string().contains("inv.count"), "{last}");
     turn(&service).await;
     assert_eq!(state(&service, &key, &path).await, "active");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_re_check_that_was_passed_is_let_go_in_time_and_whoever_asks_for_it_is_told() {
+    let (service, key, path) = in_use(&fleet(1)).await;
+    let stranger = service.key("other", Role::Member).await;
+    let handed_off = node(&service, &key, &path, 0).await["attestation_id"].clone();
+    let permit = permit(&service, &key, &path, 0).await;
+    let broker = service.world.broker();
+    let mut looks = Vec::new();
+    for days in [0, 91] {
+        service.world.clock().advance(TimeDelta::days(days));
+        let nothing = retention::prune(broker).await;
+        assert_eq!(
+            (nothing.rechecks, nothing.failures),
+            (0, 0),
+            "the last stays"
+        );
+        let ran = run_as_it_is(&service, &key, &path, &permit).await;
+        assert!(ran.passed, "{ran:?}");
+        let shown = node(&service, &key, &path, 0).await;
+        looks.push(shown["last_recheck"]["attestation_id"].clone());
+    }
+    let show = async |id: &Value, key: &Key| {
+        let id = id.as_str().expect("an id");
+        let shown = service.with(key).get(&format!("/v1/attestations/{id}"));
+        shown.await
+    };
+    show(&looks[0], &key).await.expect(200);
+    let pruned = retention::prune(broker).await;
+    assert_eq!((pruned.rechecks, pruned.failures), (1, 0));
+    let said = show(&looks[0], &key)
+        .await
+        .refused(410, "attestation_let_go");
+    assert!(said.contains("`pass`"), "{said}");
+    show(&looks[0], &stranger).await.refused(404, "not_found");
+    for kept in [&looks[1], &handed_off] {
+        show(kept, &key).await.expect(200);
+    }
+    let last = node(&service, &key, &path, 0).await["last_recheck"].clone();
+    assert_eq!(last["attestation_id"], looks[1]);
+    assert_eq!(retention::prune(broker).await.rechecks, 0);
     service.stop().await;
 }

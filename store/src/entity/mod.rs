@@ -1,6 +1,7 @@
 //! The tables as sea-orm sees them. Nothing here leaves the crate; the rows that do are in the file
 //! of each noun.
 
+pub(crate) mod agent_keys;
 pub(crate) mod api_keys;
 pub(crate) mod attempts;
 pub(crate) mod attestations;
@@ -21,6 +22,7 @@ pub(crate) mod holds;
 pub(crate) mod idempotency_keys;
 pub(crate) mod interrupted_sessions;
 pub(crate) mod leases;
+pub(crate) mod let_go_rechecks;
 pub(crate) mod node_reach;
 pub(crate) mod node_rechecks;
 pub(crate) mod node_reports;

@@ -57,24 +57,17 @@ pub(super) async fn end(
     Ok(true)
 }
 
-/// Refuses a node that was interrupted too often since then, and the key of an interrupted conversation,
-/// within the transaction that enrols the node.
+/// Refuses a node that was interrupted too often since then, within the transaction that enrols it.
 pub(super) async fn may_begin_anew(
     tx: &DatabaseTransaction,
     id: VerificationId,
-    (node_index, agent_key): (i32, &str),
+    node_index: i32,
     since: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let traces = interrupted_sessions::Entity::find()
         .filter(interrupted_sessions::Column::VerificationId.eq(Text(id)))
         .all(tx)
         .await?;
-    if traces.iter().any(|trace| trace.agent_key == agent_key) {
-        return Err(Conflict::Exists {
-            what: "an interrupted conversation of this agent",
-        }
-        .into());
-    }
     let of_node = traces
         .iter()
         .filter(|trace| trace.node_index == node_index && trace.interrupted_at.at() >= since);

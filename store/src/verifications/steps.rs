@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use market::ids::VerificationId;
-use sea_orm::sea_query::Expr;
+use sea_orm::sea_query::{Expr, OnConflict};
 use sea_orm::{
     ColumnTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter, QuerySelect,
 };
@@ -12,7 +12,7 @@ use super::{
     interrupted,
 };
 use crate::entity::column::{Json, Moment, Text, Word};
-use crate::entity::{node_sessions, verifications};
+use crate::entity::{agent_keys, node_sessions, verifications};
 use crate::{Conflict, StoreError, rechecks, reservations, sightings};
 
 pub(super) async fn enrol(
@@ -61,7 +61,8 @@ pub(super) async fn enrol(
         (None, None) => DateTime::<Utc>::MIN_UTC,
         (Some(_), before) => rechecks::begin_anew(tx, before, now).await?,
     };
-    interrupted::may_begin_anew(tx, id, (node_index, &node.agent_key), traces_since).await?;
+    interrupted::may_begin_anew(tx, id, node_index, traces_since).await?;
+    commit_key(tx, &verification, &node.agent_key, now).await?;
     let row = node_sessions::Model {
         verification_id: Text(id),
         node_index,
@@ -82,6 +83,31 @@ pub(super) async fn enrol(
         node: NodeSession::try_from(row)?,
         fresh: true,
     })
+}
+
+/// Keeps the key that a node commits, where nobody has committed it: two nodes of one key are one to
+/// whoever asks for an answer under it, and one may answer for the other.
+async fn commit_key(
+    tx: &DatabaseTransaction,
+    verification: &verifications::Model,
+    agent_key: &str,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let row = agent_keys::Model {
+        agent_key: agent_key.to_owned(),
+        verification_id: verification.id.clone(),
+        recheck: verification.recheck_node.is_some(),
+        committed_at: now.into(),
+    };
+    let mut unless_committed = OnConflict::column(agent_keys::Column::AgentKey);
+    let inserted = agent_keys::Entity::insert(row.into_active_model())
+        .on_conflict(unless_committed.do_nothing().to_owned())
+        .exec_without_returning(tx)
+        .await?;
+    match inserted {
+        0 => Err(Conflict::AgentKeyCommitted.into()),
+        _ => Ok(()),
+    }
 }
 
 pub(super) async fn advance(

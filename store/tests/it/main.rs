@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agent_keys;
 mod audit;
 mod budgets;
 mod catalog;
@@ -21,6 +22,7 @@ mod metering;
 mod node_reports;
 mod providers;
 mod reach;
+mod recheck_retention;
 mod rechecks;
 mod retention;
 mod schema;

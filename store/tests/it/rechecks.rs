@@ -23,7 +23,7 @@ fn permit(reservation: ReservationId, lease: LeaseId) -> NewPermit {
     }
 }
 
-async fn enrol(
+pub(crate) async fn enrol(
     store: &Store,
     id: VerificationId,
     agent: &str,
@@ -42,7 +42,7 @@ async fn enrol(
 }
 
 /// A whole look at a node, which ends so.
-async fn look(
+pub(crate) async fn look(
     store: &Store,
     id: VerificationId,
     verdict: Verdict,
@@ -78,7 +78,7 @@ async fn look(
     Ok(attestation)
 }
 
-async fn allowed(
+pub(crate) async fn allowed(
     store: &Store,
     tenant: TenantId,
     reservation: ReservationId,

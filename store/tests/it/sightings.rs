@@ -35,6 +35,7 @@ async fn on_sale(store: &Store, names: &[&str]) {
 struct Speaker {
     lease: LeaseId,
     verification: VerificationId,
+    key: String,
     step: u8,
 }
 
@@ -62,7 +63,7 @@ impl Speaker {
         let node = NewNodeSession {
             node_index: 0,
             host: "198.51.100.7".to_owned(),
-            agent_key: "key".to_owned(),
+            agent_key: format!("key of {name}"),
             step: 1,
             session: serde_json::json!({}),
         };
@@ -71,6 +72,7 @@ impl Speaker {
         Self {
             lease,
             verification,
+            key: node.agent_key,
             step: 1,
         }
     }
@@ -79,7 +81,7 @@ impl Speaker {
     async fn show(&mut self, store: &Store, sightings: Vec<NewSighting>, seconds: i64) {
         let step = NodeStep {
             recheck: None,
-            agent_key: "key".to_owned(),
+            agent_key: self.key.clone(),
             from: self.step,
             to: self.step + 1,
             session: serde_json::json!({}),

@@ -2,9 +2,9 @@ use market::attestation::Verdict;
 use market::ids::{AttestationId, LeaseId, ReservationId, VerificationId};
 use market::offer::Availability;
 use store::change::Change;
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, statements_of};
 use store::verifications::{
-    GangResult, GangStep, NewAttestation, NewNodeSession, NewVerification, NodeStep,
+    Alone, GangResult, GangStep, NewAttestation, NewNodeSession, NewVerification, NodeStep,
     VerificationState,
 };
 use store::{Conflict, Store, StoreError};
@@ -12,15 +12,15 @@ use uuid::Uuid;
 
 use crate::support::{at, claim, offer, provisioning, sell, tenant, token};
 
-struct Opened {
-    verification: VerificationId,
-    reservation: ReservationId,
-    lease: LeaseId,
+pub(crate) struct Opened {
+    pub(crate) verification: VerificationId,
+    pub(crate) reservation: ReservationId,
+    pub(crate) lease: LeaseId,
     tenant: market::ids::TenantId,
 }
 
 /// Opens a verification of two nodes; its reservation is due at 500.
-async fn opened(store: &Store) -> Opened {
+pub(crate) async fn opened(store: &Store) -> Opened {
     let offer = offer("a", Availability::exactly(9));
     sell(store, std::slice::from_ref(&offer), at(0)).await;
     let whose = tenant(store, "acme").await;
@@ -52,7 +52,7 @@ async fn opened(store: &Store) -> Opened {
     }
 }
 
-fn node(node_index: u32, agent: &str) -> NewNodeSession {
+pub(crate) fn node(node_index: u32, agent: &str) -> NewNodeSession {
     NewNodeSession {
         node_index,
         host: "198.51.100.7".to_owned(),
@@ -278,10 +278,8 @@ async fn a_node_that_was_interrupted_begins_anew_three_times_and_no_more() {
                 "it has ended already"
             );
             let same = all.enrol(id, &node(1, agent), at(second + 7)).await;
-            assert!(
-                matches!(same, Err(StoreError::Conflict(Conflict::Exists { .. }))),
-                "a key speaks once: {same:?}"
-            );
+            let committed = matches!(same, Err(StoreError::Conflict(Conflict::AgentKeyCommitted)));
+            assert!(committed, "a key speaks once: {same:?}");
         }
         let fifth = all.enrol(id, &node(0, "five"), at(50)).await;
         let too_often = Conflict::InterruptedTooOften { times: 4 };
@@ -406,6 +404,106 @@ async fn the_time_of_a_stage_begins_with_the_stage_and_not_with_each_step() {
             .await
             .expect("kept");
         assert!(lasted().await < std::time::Duration::from_millis(200));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn how_far_several_orders_are_is_one_statement_that_reads_nothing_that_was_said() {
+    for_each_database(async |store| {
+        let opened = opened(store).await;
+        let (all, id) = (store.verifications(), opened.verification);
+        let all = all.across_tenants();
+        let leases = [opened.lease, LeaseId::from_uuid(Uuid::now_v7())];
+        let light = |read: &[String]| {
+            let all = read.join("\n");
+            assert!(
+                !all.contains("\"session\"") && !all.contains("jws"),
+                "{all}"
+            );
+            read.len()
+        };
+        assert_eq!(all.alone(&leases).await.expect("reads"), Alone::default());
+        for (index, agent) in [(1, "two"), (0, "one")] {
+            let enrolled = all.enrol(id, &node(index, agent), at(10)).await;
+            enrolled.expect("enrols");
+        }
+        assert_eq!(all.verdict_of_agent(id, "one").await.expect("reads"), None);
+        let passed = step("one", 1, 5, Some(Verdict::PassWithWarnings));
+        all.advance(id, 0, &passed, at(11)).await.expect("kept");
+        let (alone, read) = statements_of(all.alone(&leases)).await;
+        let one_passed = Alone {
+            passed: 1,
+            fell: None,
+        };
+        assert_eq!((alone.expect("reads"), light(&read)), (one_passed, 1));
+        let (failed, read) = statements_of(all.any_failed(&leases)).await;
+        assert_eq!((failed.expect("reads"), light(&read)), (false, 1));
+        let failed = step("two", 1, 5, Some(Verdict::Inconclusive));
+        all.advance(id, 1, &failed, at(12)).await.expect("kept");
+        let fell = Alone {
+            fell: Some(Verdict::Inconclusive),
+            ..one_passed
+        };
+        assert_eq!(all.alone(&leases).await.expect("reads"), fell);
+        assert!(all.any_failed(&leases).await.expect("reads"));
+        let verdict = all.verdict_of_agent(id, "two").await.expect("reads");
+        assert_eq!(verdict, Some(Verdict::Inconclusive));
+        let (outcomes, read) = statements_of(all.outcomes_of(opened.lease)).await;
+        let outcomes: Vec<_> = outcomes.expect("reads").into_iter().collect();
+        let said: Vec<_> = outcomes
+            .iter()
+            .map(|one| (one.node_index, one.verdict))
+            .collect();
+        let expected = [(0, Verdict::PassWithWarnings), (1, Verdict::Inconclusive)];
+        assert_eq!((&said[..], light(&read)), (&expected[..], 1));
+        let newest = all.newest_of_each(&leases).await.expect("reads");
+        assert_eq!(newest, [(opened.lease, id)], "the other was never sent");
+        let (agents, read) = statements_of(all.agents_of(&[id])).await;
+        let mut keys: Vec<_> = agents.expect("reads").into_iter().collect();
+        keys.sort_by_key(|agent| agent.node_index);
+        let keys: Vec<_> = keys.iter().map(|one| one.agent_key.as_str()).collect();
+        assert_eq!((&keys[..], light(&read)), (&["one", "two"][..], 1));
+        assert_eq!(
+            all.nodes_of(&[id]).await.expect("reads"),
+            all.nodes(id).await.expect("reads")
+        );
+
+        // A newer verification of the lease is the only one that counts.
+        let held = claim(store, opened.reservation, at(20)).await;
+        let newer = NewVerification {
+            sealed_push: None,
+            id: VerificationId::from_uuid(Uuid::now_v7()),
+            lease_id: opened.lease,
+            enrol_hash: "again".to_owned(),
+            nodes: 2,
+            deadline: at(900),
+        };
+        let change = Change {
+            verifications: vec![newer.clone()],
+            ..Change::default()
+        };
+        let work = store.work();
+        work.apply(&held.claim, &change, at(20))
+            .await
+            .expect("opened");
+        assert_eq!(all.alone(&leases).await.expect("reads"), Alone::default());
+        assert!(!all.any_failed(&leases).await.expect("reads"));
+        assert_eq!(all.outcomes_of(opened.lease).await.expect("reads"), []);
+        let newest = all.newest_of_each(&leases).await.expect("reads");
+        assert_eq!(newest, [(opened.lease, newer.id)]);
+        let none = all.gang_verdict(opened.lease).await.expect("reads");
+        assert_eq!(none, None, "not begun");
+        let state = serde_json::json!({});
+        let begun = all.begin_gang_check(newer.id, &state, at(21)).await;
+        assert!(begun.expect("begun"));
+        assert_eq!(all.gang_verdict(opened.lease).await.expect("reads"), None);
+        let last = gang_step(0, 1, Some(Verdict::Pass));
+        all.keep_gang_step(newer.id, &last, at(22))
+            .await
+            .expect("kept");
+        let over = all.gang_verdict(opened.lease).await.expect("reads");
+        assert_eq!(over, Some(Verdict::Pass));
     })
     .await;
 }

@@ -5,6 +5,7 @@ use std::slice;
 
 use chrono::{DateTime, Utc};
 use market::fabric::Internode;
+use market::ids::LeaseId;
 use store::StoreError;
 use store::leases::Lease;
 use verifier::gang::{Apart, MOST_NODES};
@@ -73,8 +74,13 @@ impl Orders {
         &self.leases
     }
 
+    /// Their ids, in the order of their nodes.
+    pub(crate) fn ids(&self) -> Vec<LeaseId> {
+        self.leases.iter().map(|lease| lease.id).collect()
+    }
+
     /// The one of the first node, under whose verification all is kept.
-    pub(super) fn first(&self) -> &Lease {
+    pub(crate) fn first(&self) -> &Lease {
         // There is one at least.
         &self.leases[0]
     }
@@ -149,7 +155,6 @@ fn are_joined(leases: &[Lease]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use market::ids::LeaseId;
     use market::quantity::GpuCount;
     use uuid::Uuid;
 

@@ -1,16 +1,17 @@
-//! How far the nodes of each order are whose nodes are measured together.
+//! The orders whose nodes are measured together, as far as they were sent: who their nodes are, and where
+//! it is needed all that those said.
 
-use market::attestation::Verdict;
-use market::ids::VerificationId;
-use market::verification::Level;
+use market::ids::{LeaseId, VerificationId};
+use store::StoreError;
 use store::leases::Lease;
-use store::verifications::NodeSession;
+use store::verifications::{AllVerifications, EnrolledAgent, NodeSession};
+use verifier::gang::Member;
 
-use super::{Orders, session_of};
+use super::Orders;
 use crate::app::Broker;
 use crate::verify::StepRefusal;
 
-/// An order whose nodes are measured, and how far they are.
+/// An order whose nodes are measured, with all that they said.
 pub(super) struct Part {
     pub(super) lease: Lease,
     /// The verification that counts.
@@ -19,41 +20,58 @@ pub(super) struct Part {
     pub(super) sessions: Vec<NodeSession>,
 }
 
-impl Part {
-    /// What a node came to alone, where that was no pass.
-    pub(super) fn fell_alone(&self) -> Option<Verdict> {
-        let verdicts = self.sessions.iter().filter_map(|session| session.verdict);
-        verdicts.into_iter().find(|verdict| !verdict.is_pass())
-    }
-
-    /// How deeply its nodes prove themselves: one has, at least.
-    pub(super) fn level(&self) -> Result<Level, StepRefusal> {
-        let first = self.sessions.first().ok_or(StepRefusal::UnknownAgent)?;
-        Ok(session_of(first)?.opening().order.level)
-    }
-
-    /// Whether all of its nodes have passed alone.
-    pub(super) fn has_passed(&self) -> bool {
-        let passed = |session: &NodeSession| session.verdict.is_some_and(Verdict::is_pass);
-        let all_here = u32::try_from(self.sessions.len()) == Ok(self.lease.nodes);
-        all_here && self.sessions.iter().all(passed)
-    }
-}
-
 /// The orders as far as they were sent, in the order of their nodes.
 ///
 /// Errors: the database's.
 pub(super) async fn parts(broker: &Broker, orders: &Orders) -> Result<Vec<Part>, StepRefusal> {
     let all = broker.store().verifications().across_tenants();
-    let mut parts = Vec::new();
-    for lease in orders.leases() {
-        if let Some(newest) = all.newest_of(lease.id).await? {
-            parts.push(Part {
-                lease: lease.clone(),
-                id: newest.id,
-                sessions: all.nodes(newest.id).await?,
-            });
-        }
-    }
-    Ok(parts)
+    let sent = sent(&all, orders).await?;
+    let ids: Vec<VerificationId> = sent.iter().map(|(_, id)| *id).collect();
+    let mut sessions = all.nodes_of(&ids).await?;
+    let part = |(lease, id): (&Lease, VerificationId)| Part {
+        lease: lease.clone(),
+        id,
+        sessions: sessions
+            .extract_if(.., |session| session.verification_id == id)
+            .collect(),
+    };
+    Ok(sent.into_iter().map(part).collect())
+}
+
+/// The nodes that have enrolled, in order.
+///
+/// Errors: the database's.
+pub(super) async fn members(broker: &Broker, orders: &Orders) -> Result<Vec<Member>, StepRefusal> {
+    let all = broker.store().verifications().across_tenants();
+    let sent = sent(&all, orders).await?;
+    let ids: Vec<VerificationId> = sent.iter().map(|(_, id)| *id).collect();
+    let mut agents = all.agents_of(&ids).await?;
+    let place = |id| ids.iter().position(|one| *one == id);
+    agents.sort_by_key(|agent| (place(agent.verification_id), agent.node_index));
+    let member = |agent: EnrolledAgent| {
+        Ok(Member {
+            host: agent.host,
+            agent_key: agent.agent_key.parse().map_err(|_| corrupt_key())?,
+        })
+    };
+    agents.into_iter().map(member).collect()
+}
+
+fn corrupt_key() -> StepRefusal {
+    StepRefusal::Store(StoreError::Corrupt {
+        detail: "the key of an agent".to_owned(),
+    })
+}
+
+/// The orders that were sent, each with the verification that counts.
+async fn sent<'a>(
+    all: &AllVerifications<'_>,
+    orders: &'a Orders,
+) -> Result<Vec<(&'a Lease, VerificationId)>, StoreError> {
+    let newest = all.newest_of_each(&orders.ids()).await?;
+    let of = |lease: LeaseId| newest.iter().find(|(one, _)| *one == lease);
+    let leases = orders.leases().iter();
+    Ok(leases
+        .filter_map(|lease| Some((lease, of(lease.id)?.1)))
+        .collect())
 }

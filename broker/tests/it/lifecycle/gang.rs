@@ -191,7 +191,7 @@ pub(crate) fn access(script: &str) -> (VerificationId, Token) {
 }
 
 /// A good node of a lease.
-fn good_node(lease: &Lease, index: u32) -> NodeDescription {
+pub(super) fn good_node(lease: &Lease, index: u32) -> NodeDescription {
     let gpus = lease.offer.gpus.as_whole().expect("whole GPUs");
     let description = json!({
         "schema": "simulated-node-1", "node_index": index,

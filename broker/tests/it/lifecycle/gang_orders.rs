@@ -3,16 +3,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use broker::verify::{LeaseVerdict, measure_together, verdict_of};
 use market::attestation::{FindingCode, Outcome, Verdict};
 use market::ids::ReservationId;
 use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::ReservationState;
+use market::verification::{GangAnswer, GangCall};
 use simulator::{FaultKind, Provider};
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, statements_of};
 use store::leases::Lease;
+use verifier::agent::converse;
+use verifier::http::HttpBroker;
+use verifier::jws::Signer;
 
-use super::gang::{documents, outcomes};
+use super::gang::{access, documents, good_node, outcomes};
 use super::scene::{Scene, training};
 use super::tap::{Fate, Op};
 
@@ -183,6 +189,82 @@ async fn an_order_that_never_comes_takes_those_that_wait_for_it_along_and_alone_
             assert_eq!(reasons, [Some(reason), unwanted, unwanted], "{fault:?}");
             assert_measured_together(&scene, &standing).await;
             scene.assert_sound().await;
+            scene.close().await;
+        })
+        .await;
+    }
+}
+
+/// That so many statements were sent, and none read what nodes said or their documents.
+fn assert_light(read: &[String], statements: usize) {
+    assert_eq!(read.len(), statements, "{read:#?}");
+    for heavy in ["jws", "\"session\""] {
+        let all = read.join("\n");
+        assert!(!all.contains(heavy), "{heavy} is read:\n{all}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_an_order_reads_as_much_however_many_orders_its_gang_has() {
+    for gpus in [16, 32] {
+        for_each_database(async |store| {
+            let scene = Scene::open_node_by_node(store).await;
+            let id = scene.reserve_until_active(training(gpus)).await;
+            for lease in scene.leases(id).await {
+                let look = verdict_of(scene.broker(), &lease);
+                let (verdict, read) = statements_of(look).await;
+                assert_eq!(verdict.expect("an answer"), LeaseVerdict::Passed);
+                // Its own results, the reservation, its leases, and the verdict on all of them.
+                assert_light(&read, 4);
+            }
+            scene.close().await;
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_waits_for_others_reads_as_much_however_many_orders_its_gang_has() {
+    for orders in [2_u32, 4] {
+        for_each_database(async |store| {
+            let scene = Scene::open_node_by_node(store).await;
+            for _ in 0..orders {
+                scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
+            }
+            let id = scene.reserve(training(8 * orders)).await;
+            scene.work().await;
+            scene.turn(900).await;
+            let lease = scene.leases(id).await.remove(0);
+            assert_eq!(lease.state, LeaseState::Verifying);
+            let (verification, token) = access(&scene.line.scripts()[0]);
+            let signer = Signer::from_seed(&rand::random());
+            let agent_key = signer.public_key().to_agent_key().expect("a key");
+            let (secret, url) = (token.expose().to_owned(), scene.base_url().parse());
+            let (mut node, url) = (good_node(&lease, 0).node(), url.expect("an address"));
+            let alone = tokio::task::spawn_blocking(move || {
+                let patience = Duration::from_secs(60);
+                let mut line = HttpBroker::new(url, verification, token, patience);
+                converse(&mut node, verification, &signer, &mut line)
+            });
+            let alone = alone.await.expect("no panic").expect("a conversation");
+            assert!(alone.verdict.is_pass() && alone.gang, "{alone:?}");
+            let call = GangCall {
+                agent_key,
+                rails: Vec::new(),
+                nccl: None,
+                done: None,
+            };
+            let called = measure_together(scene.broker(), verification, &secret, &call);
+            let (answer, read) = statements_of(called).await;
+            let answer = answer.expect("an answer");
+            assert!(matches!(answer, GangAnswer::Gather { .. }), "{answer:?}");
+            // Its verification, its own verdict, its lease, the reservation, all leases, what is measured
+            // together, and what the nodes came to.
+            assert_light(&read, 7);
+            let (verdict, read) = statements_of(verdict_of(scene.broker(), &lease)).await;
+            let waits = LeaseVerdict::Open { until: None };
+            assert_eq!(verdict.expect("an answer"), waits);
+            assert_light(&read, 5);
             scene.close().await;
         })
         .await;

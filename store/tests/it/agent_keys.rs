@@ -1,0 +1,108 @@
+//! A key that an agent commits is its own: no other node commits it, in whichever verification.
+
+use market::ids::VerificationId;
+use store::change::Change;
+use store::fixture::{count_rows, execute_raw, for_each_database};
+use store::verifications::NewVerification;
+use store::{Conflict, Store, StoreError};
+use uuid::Uuid;
+
+use crate::support::{at, claim};
+use crate::verifications::{Opened, node, opened};
+
+/// The change that the table of keys came with.
+const KEYS: &str = "m20261124_000048_agent_keys";
+
+/// Another verification of the same lease, as when its order is sent anew.
+async fn another(store: &Store, opened: &Opened) -> VerificationId {
+    let id = VerificationId::from_uuid(Uuid::now_v7());
+    let held = claim(store, opened.reservation, at(6)).await;
+    let change = Change {
+        verifications: vec![NewVerification {
+            sealed_push: None,
+            id,
+            lease_id: opened.lease,
+            enrol_hash: id.to_string(),
+            nodes: 2,
+            deadline: at(900),
+        }],
+        ..Change::default()
+    };
+    let applied = store.work().apply(&held.claim, &change, at(6)).await;
+    applied.expect("opened");
+    id
+}
+
+fn is_refused<T>(enrolled: &Result<T, StoreError>) -> bool {
+    matches!(
+        enrolled,
+        Err(StoreError::Conflict(Conflict::AgentKeyCommitted))
+    )
+}
+
+#[tokio::test]
+async fn a_key_that_a_node_of_another_verification_has_committed_is_refused() {
+    for_each_database(async |store| {
+        let opened = opened(store).await;
+        let (first, second) = (opened.verification, another(store, &opened).await);
+        let all = store.verifications().across_tenants();
+        let own = all.enrol(first, &node(0, "one"), at(10)).await;
+        let own = own.expect("enrols");
+        let relayed = all.enrol(second, &node(0, "one"), at(11)).await;
+        assert!(is_refused(&relayed), "{relayed:?}");
+        assert_eq!(all.nodes(second).await.expect("reads"), []);
+        // Whose key it is gets the session that it has, and who was refused may come with its own.
+        let again = all.enrol(first, &node(0, "one"), at(12)).await;
+        let again = again.expect("its answer was lost");
+        assert_eq!((again.fresh, again.node), (false, own.node));
+        let honest = all.enrol(second, &node(0, "two"), at(13)).await;
+        assert!(honest.expect("enrols").fresh);
+        // Of two at once one has it.
+        let (here, there) = (node(1, "three"), node(1, "three"));
+        let (here, there) = tokio::join!(
+            all.enrol(first, &here, at(14)),
+            all.enrol(second, &there, at(14))
+        );
+        let refused = [is_refused(&here), is_refused(&there)];
+        assert!(refused[0] != refused[1], "{here:?} {there:?}");
+        let rewritten = execute_raw(store, "DELETE FROM agent_keys").await;
+        assert!(rewritten.expect_err("refused").contains("append-only"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn keys_that_were_committed_twice_before_stay_with_the_first_and_stop_no_upgrade() {
+    for_each_database(async |store| {
+        let status = store.migration_status().await.expect("a status");
+        let place = status.iter().position(|change| change.name == KEYS);
+        let back = status.len() - place.expect("it is there");
+        let opened = opened(store).await;
+        let second = another(store, &opened).await;
+        let all = store.verifications().across_tenants();
+        for (id, index, agent) in [
+            (opened.verification, 0, "one"),
+            (opened.verification, 1, "cut off"),
+            (second, 0, "two"),
+        ] {
+            let enrolled = all.enrol(id, &node(index, agent), at(10)).await;
+            enrolled.expect("enrols");
+        }
+        let cut = all.interrupt(opened.verification, "cut off", 1, at(11));
+        assert!(cut.await.expect("ends"));
+        let back = u32::try_from(back).expect("few");
+        store.migrate_down(back).await.expect("the release before");
+        let relay = "UPDATE node_sessions SET agent_key = 'one'";
+        execute_raw(store, relay).await.expect("it was let through");
+        store.migrate_up().await.expect("the upgrade");
+        assert_eq!(count_rows(store, "agent_keys").await, 2);
+        for agent in ["one", "cut off"] {
+            let known = all.enrol(second, &node(1, agent), at(20)).await;
+            match agent {
+                "one" => assert!(!known.expect("its own session").fresh),
+                _ => assert!(is_refused(&known), "{known:?}"),
+            }
+        }
+    })
+    .await;
+}
