@@ -178,6 +178,7 @@ impl<'a> Push<'a> {
             _ => Vec::new(),
         };
         let seconds = self.seconds_left().await?;
+        let file = &file;
         let input = |node: &ProviderNode| {
             start_input(&PushArgs {
                 broker: &url,
@@ -186,13 +187,14 @@ impl<'a> Push<'a> {
                 host: &node.host,
                 seconds,
                 delivery: &delivery,
-                file: &file,
             })
             .map_err(|error| PushError::Enrol(error.into()))
         };
         let starts = silent.into_iter().map(|(number, node)| async move {
             let input = input(node)?;
-            self.tell(number, node, START, &input, STARTED).await?;
+            // The file is the same for all: however many are pushed to, it is held once.
+            self.tell(number, node, START, &[&input, file], STARTED)
+                .await?;
             info!(
                 lease.id = %self.lease.id, node = number,
                 "Pushed the agent to node {number} of lease {}", self.lease.id
@@ -230,7 +232,7 @@ impl<'a> Push<'a> {
         let input = &input;
         let clears = (0..).zip(&self.lease.provider_nodes);
         let clears = clears.map(|(number, node)| async move {
-            match self.tell(number, node, CLEAR, input, CLEARED).await {
+            match self.tell(number, node, CLEAR, &[input], CLEARED).await {
                 Err(PushError::Node {
                     failure: LoginFailure::KeyRefused,
                     ..
@@ -247,7 +249,7 @@ impl<'a> Push<'a> {
         number: u32,
         node: &ProviderNode,
         command: &str,
-        input: &[u8],
+        input: &[&[u8]],
         word: &str,
     ) -> Result<(), PushError> {
         let failed = |failure| PushError::Node {
