@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use adapters::Profile;
 use futures_util::{StreamExt as _, stream};
-use market::ids::VerificationId;
+use market::ids::{LeaseId, VerificationId};
 use market::order::{ClientToken, ProviderNode};
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{PrivateKey, PublicKey};
@@ -37,10 +37,12 @@ const PATIENCE: Duration = Duration::from_secs(45);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PushError {
     /// A node cannot be logged in to or does not do what it is told.
-    #[error("node {node}: {failure}")]
+    #[error("node {node} of lease {lease}: {failure}")]
     Node {
         /// Its number within the lease.
         node: u32,
+        /// The lease: a gang may have several, each with a node of this number.
+        lease: LeaseId,
         /// Why.
         failure: LoginFailure,
     },
@@ -254,6 +256,7 @@ impl<'a> Push<'a> {
     ) -> Result<(), PushError> {
         let failed = |failure| PushError::Node {
             node: number,
+            lease: self.lease.id,
             failure,
         };
         let simulation = self.broker.mode() == DatabaseMode::Simulation;

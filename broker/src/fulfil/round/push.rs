@@ -15,9 +15,9 @@ use super::Round;
 use crate::app::Broker;
 use crate::fulfil::FulfilError;
 use crate::fulfil::learned::Learned;
-use crate::fulfil::watch::out_of_time;
+use crate::fulfil::watch::{is_out_of_time, out_of_time, unread};
 use crate::verify::push::{Push, PushError, is_pushed};
-use crate::verify::{LeaseVerdict, Orders, verdict_of};
+use crate::verify::{LeaseVerdict, verdict_of};
 
 /// Leases that are seen to at once.
 const AT_ONCE: usize = 16;
@@ -62,33 +62,34 @@ impl Round<'_> {
 
 /// Does for a lease's nodes what is to be done over SSH now.
 async fn see_to(broker: &Broker, lease: &Lease) -> Learned {
-    match attend(broker, lease).await {
-        Ok(true) => Learned::event(LeaseEvent::Passed),
-        Ok(false) => Learned::nothing(COME_AGAIN),
+    let verdict = match verdict_of(broker, lease).await {
+        Ok(verdict) => verdict,
+        Err(error) => return unread(&error),
+    };
+    let error = match attend(broker, lease, &verdict).await {
+        Ok(true) => return Learned::event(LeaseEvent::Passed),
+        Ok(false) => return Learned::nothing(COME_AGAIN),
         // Whoever answers there, it is not the machine that we brought the agent to.
         Err(error) if error.is_other_key() => {
-            Learned::because(LeaseEvent::Failed, error.to_string())
+            return Learned::because(LeaseEvent::Failed, error.to_string());
         }
-        Err(error) => {
-            let orders = Orders::read(broker, lease).await;
-            let until = orders.map_or(lease.verify_deadline, |orders| orders.until());
-            if until.is_some_and(|until| broker.now() >= until) {
-                return out_of_time(broker, lease, error.to_string()).await;
-            }
-            Learned {
-                note: Some(error.to_string()),
-                ..Learned::nothing(COME_AGAIN)
-            }
-        }
+        Err(error) => error,
+    };
+    match is_out_of_time(broker, lease, &verdict).await {
+        Ok(true) => out_of_time(broker, lease, error.to_string()).await,
+        Ok(false) => Learned {
+            note: Some(error.to_string()),
+            ..Learned::nothing(COME_AGAIN)
+        },
+        Err(error) => unread(&error),
     }
 }
 
 /// Says whether the lease has passed and holds nothing of ours any more.
-async fn attend(broker: &Broker, lease: &Lease) -> Result<bool, PushError> {
-    let verdict = verdict_of(broker, lease).await?;
+async fn attend(broker: &Broker, lease: &Lease, verdict: &LeaseVerdict) -> Result<bool, PushError> {
     let Some(push) = Push::of(broker, lease).await? else {
         // Ordered by a release that pushed nothing: there is nothing to take away.
-        return Ok(verdict == LeaseVerdict::Passed);
+        return Ok(*verdict == LeaseVerdict::Passed);
     };
     match verdict {
         LeaseVerdict::Open { .. } => push.start().await.map(|()| false),
