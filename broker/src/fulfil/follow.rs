@@ -34,6 +34,7 @@ impl Round<'_> {
         match next {
             Next::Wait => return Ok(false),
             Next::Fall { dismissed } => {
+                self.leave(&dismissed).await;
                 let reservation = self.step(ReservationEvent::LeaseFell)?;
                 let mut change = Change {
                     reservation,

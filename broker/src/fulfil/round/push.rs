@@ -1,5 +1,5 @@
 //! The nodes of a round that get their agent over SSH: it is brought to them, and everything of ours
-//! is taken off them once they have passed.
+//! is taken off them before they are handed over or given back.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use futures_util::{StreamExt as _, stream};
 use market::ids::LeaseId;
 use market::lease::{LeaseEvent, LeaseState};
 use store::leases::Lease;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
+use tracing::info;
 
 use super::Round;
 use crate::app::Broker;
@@ -24,6 +25,8 @@ const AT_ONCE: usize = 16;
 /// How long all of a round may take, in real time: well within the claim. What is not done then is
 /// done at the next look.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// How long all that a round sends away may take to be left, in real time: these machines are paid for.
+pub(super) const PARTING: Duration = Duration::from_secs(20);
 /// When to come again to a node that did not do as it was told.
 const COME_AGAIN: TimeDelta = TimeDelta::seconds(15);
 
@@ -42,6 +45,7 @@ impl Round<'_> {
                 && link.is_some_and(|link| is_pushed(link.adapter.profile()))
         });
         let seen_to = due.iter().map(|lease| lease.id).collect();
+        self.turn_round(&mut due);
         let visits = due
             .iter()
             .map(|lease| async move { (lease.id, see_to(broker, lease).await) });
@@ -57,6 +61,46 @@ impl Round<'_> {
             }
         }
         Ok(seen_to)
+    }
+
+    /// Takes everything of ours off the nodes of these leases before they are given back, as far as that can be
+    /// done soon: those that were pushed to and have not been left yet.
+    pub(in crate::fulfil) async fn leave(&mut self, ids: &[LeaseId]) {
+        let broker = self.broker;
+        let pushed = |lease: &&Lease| {
+            let link = broker.provider(&lease.offer.provider);
+            lease.state == LeaseState::Verifying
+                && ids.contains(&lease.id)
+                && link.is_some_and(|link| is_pushed(link.adapter.profile()))
+        };
+        let due: Vec<Lease> = self.leases.iter().filter(pushed).cloned().collect();
+        if due.is_empty() || self.parting.is_zero() {
+            return;
+        }
+        let began = Instant::now();
+        let partings = due.iter().map(|lease| part_from(broker, lease));
+        let partings: Vec<_> = partings.collect();
+        stream::iter(partings)
+            .buffer_unordered(AT_ONCE)
+            .take_until(sleep(self.parting))
+            .collect::<()>()
+            .await;
+        self.parting = self.parting.saturating_sub(began.elapsed());
+    }
+}
+
+/// Leaves the nodes of a lease; what cannot be done is not tried again, for the machines end.
+async fn part_from(broker: &Broker, lease: &Lease) {
+    let left = match Push::of(broker, lease).await {
+        Ok(Some(push)) => push.clear().await,
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = left {
+        info!(
+            lease.id = %lease.id, error = %crate::chain(&error),
+            "The nodes of lease {} were given back as they were", lease.id
+        );
     }
 }
 

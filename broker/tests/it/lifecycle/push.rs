@@ -2,8 +2,11 @@
 //! of a pretend node.
 
 use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use broker::reserve;
 use market::ids::ReservationId;
 use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::ReservationState as S;
@@ -12,7 +15,7 @@ use store::leases::Lease;
 
 use super::scene::{Scene, container, fleet};
 use super::sshd::Sshd;
-use super::tap::ServerPlace;
+use super::tap::{Fate, Op, ServerPlace};
 
 /// The key of the tenant of a scene, as its last word names it.
 const TENANTS_KEY: &str = "laptop";
@@ -52,13 +55,21 @@ async fn until_judged(scene: &Scene, id: ReservationId) -> Lease {
 }
 
 fn keys_let_in(sshd: &Sshd) -> Vec<String> {
-    let keys = fs::read_to_string(sshd.authorized_keys()).expect("keys");
+    keys_in(&sshd.authorized_keys())
+}
+
+fn keys_in(file: &Path) -> Vec<String> {
+    let keys = fs::read_to_string(file).expect("keys");
     let comment = |line: &str| line.split(' ').nth(2).unwrap_or_default().to_owned();
     keys.lines().map(comment).collect()
 }
 
 fn of_ours_in(sshd: &Sshd) -> Vec<String> {
-    let entries = fs::read_dir(sshd.home()).expect("a home");
+    of_ours_at(sshd.home())
+}
+
+fn of_ours_at(home: &Path) -> Vec<String> {
+    let entries = fs::read_dir(home).expect("a home");
     let names = entries.map(|entry| entry.expect("an entry").file_name());
     let names = names.map(|name| name.to_string_lossy().into_owned());
     names
@@ -221,6 +232,30 @@ async fn a_node_that_says_it_started_the_agent_and_did_not_is_given_up_as_one_th
         assert_eq!(fallen.fall_note.as_deref(), Some(note));
         scene.turn(60).await;
         assert_eq!(scene.leases(id).await.len(), 2, "another one is ordered");
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_given_back_unproved_keeps_nothing_of_ours() {
+    let Some(sshd) = Sshd::private() else { return };
+    for_each_database(async |store| {
+        let (scene, id) = one_node(store, &sshd).await;
+        let cancelled = reserve::cancel(scene.broker(), scene.tenant, id, None);
+        cancelled.await.expect("cancelled");
+        let found = Arc::new(Mutex::new(None));
+        let keep = Arc::clone(&found);
+        let (keys, home) = (sshd.authorized_keys(), sshd.home().to_owned());
+        scene.line.hook(move |call| {
+            if call.op == Op::Release {
+                *keep.lock().expect("not poisoned") = Some((keys_in(&keys), of_ours_at(&home)));
+            }
+            Fate::Forward
+        });
+        scene.work().await;
+        let left = found.lock().expect("not poisoned").take();
+        assert_eq!(left, Some((vec![TENANTS_KEY.to_owned()], Vec::new())));
         scene.close().await;
     })
     .await;
