@@ -4,7 +4,8 @@
 
 /// The script in this user data, if there is one.
 pub(crate) fn script_in(user_data: &str) -> Option<String> {
-    if user_data.starts_with("#!") {
+    // Of nothing, nothing is run: its nodes come up all the same.
+    if user_data.is_empty() || user_data.starts_with("#!") {
         return Some(user_data.to_owned());
     }
     let scripts = parts_of_kind(user_data, "text/x-shellscript");
@@ -95,7 +96,11 @@ mod tests {
             Some("#!/bin/sh\necho up\n")
         );
         assert_eq!(script_in("#cloud-config\nruncmd: [ls]\n"), None);
-        assert_eq!(script_in(""), None);
+    }
+
+    #[test]
+    fn a_machine_that_is_given_nothing_comes_up_and_runs_nothing() {
+        assert_eq!(script_in("").as_deref(), Some(""));
     }
 
     #[test]

@@ -296,6 +296,12 @@ impl Nodes {
         })
     }
 
+    pub(crate) fn home(&self, id: &str, index: usize) -> Option<PathBuf> {
+        let pool = self.shared.pool();
+        let node = pool.nodes.get(&(id.to_owned(), index))?;
+        node.home.clone()
+    }
+
     /// Waits until no node is queued or running, but those that wait for nodes of other machines.
     pub(crate) async fn idle(&self) {
         let mut busy = self.shared.busy.subscribe();

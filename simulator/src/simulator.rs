@@ -1,6 +1,7 @@
 //! Starting, turning, breaking, inspecting and stopping the simulator.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -295,6 +296,12 @@ impl Simulator {
     #[must_use]
     pub fn node_output(&self, machine_id: &str, node_index: usize) -> Option<NodeOutput> {
         self.state.nodes.output(machine_id, node_index)
+    }
+
+    /// Where the home of a node is; it stays when its machine has ended.
+    #[must_use]
+    pub fn node_home(&self, machine_id: &str, node_index: usize) -> Option<PathBuf> {
+        self.state.nodes.home(machine_id, node_index)
     }
 
     /// The port at which nodes answer SSH: real ones mostly do at 22, which a simulator may not

@@ -11,9 +11,10 @@ use crate::address::{BrokerUrl, Token};
 use crate::delivery::{Delivery, DeliveryError};
 
 /// Starts the agent and leaves it running; done when it prints [`STARTED`]. Where it runs already,
-/// it is left alone. Its input is [`start_input`].
+/// it is left alone. Its input is [`start_input`], and the file after it.
 ///
-/// The shell stays until the agent ends and then clears up; whoever called need not wait for it.
+/// The shell stays until the agent ends and then clears up; whoever called need not wait for it. Told
+/// to end, it ends the agent.
 pub const START: &str = r#"exec /bin/sh -c 'set -eu
 umask 077
 IFS= read -r VERIFIER_TOKEN
@@ -30,7 +31,8 @@ if [ -d "$dir" ] && kill -0 "$(cat "$dir/pid")" 2>/dev/null; then
 fi
 clean() { rm -rf "$dir"; }
 trap clean EXIT
-trap "exit 1" HUP INT TERM
+agent=
+trap "kill \$agent || :; exit 1" HUP INT TERM
 clean
 mkdir "$dir"
 echo "$$" > "$dir/pid"
@@ -45,19 +47,33 @@ fi
 export VERIFIER_TOKEN
 echo started
 exec </dev/null >/dev/null 2>&1
-timeout "$seconds" "$program" "$@" run --broker "$broker" --verification "$verification" --host "$host"
+timeout "$seconds" "$program" "$@" run --broker "$broker" --verification "$verification" --host "$host" &
+agent=$!
+wait "$agent"
 '"#;
 
 /// What [`START`] prints once the agent is on its way.
 pub const STARTED: &str = "started";
 
-/// Removes what [`START`] may have left, and the key with this mark from the keys that are let in;
-/// done when it prints [`CLEARED`]. Its input is [`clear_input`].
+/// Ends the agent where it still runs, removes what [`START`] may have left, and the key with this mark
+/// from the keys that are let in; done when it prints [`CLEARED`]. Its input is [`clear_input`].
+///
+/// The number of an agent's shell may be another process's by now, which is left alone.
 pub const CLEAR: &str = r#"exec /bin/sh -c 'set -eu
 umask 077
 IFS= read -r verification
 IFS= read -r mark
-rm -rf "$HOME/.gpu-broker-$verification"
+dir=$HOME/.gpu-broker-$verification
+pid=$(cat "$dir/pid" 2>/dev/null || :)
+runs() { [ -n "$pid" ] && grep -q gpu-broker "/proc/$pid/cmdline" 2>/dev/null; }
+looks=0
+while runs; do
+  [ "$looks" -lt 20 ]
+  looks=$((looks + 1))
+  kill "$pid" 2>/dev/null || :
+  sleep 0.1 2>/dev/null || sleep 1
+done
+rm -rf "$dir"
 keys=$HOME/.ssh/authorized_keys
 tidy() { rm -f "$keys.$mark"; }
 trap tidy EXIT
@@ -87,11 +103,10 @@ pub struct PushArgs<'a> {
     pub seconds: u32,
     /// How the agent comes onto the node.
     pub delivery: &'a Delivery,
-    /// The agent's file, where it is copied onto the node.
-    pub file: &'a [u8],
 }
 
-/// The input of [`START`]. It carries a secret: it goes to the node and is not stored.
+/// The input of [`START`], which the agent's file follows where it is copied onto the node. It carries a
+/// secret: it goes to the node and is not stored.
 ///
 /// Errors: [`DeliveryError`].
 pub fn start_input(args: &PushArgs<'_>) -> Result<Vec<u8>, DeliveryError> {
@@ -117,11 +132,7 @@ pub fn start_input(args: &PushArgs<'_>) -> Result<Vec<u8>, DeliveryError> {
         args.verification_id,
         args.seconds,
     );
-    let file = match args.delivery {
-        Delivery::Fetched { .. } => args.file,
-        Delivery::Installed { .. } => &[],
-    };
-    Ok([words.as_bytes(), file].concat())
+    Ok(words.into_bytes())
 }
 
 /// The input of [`CLEAR`]: whose agent, and the mark in the comment of the key that started it.

@@ -5,6 +5,7 @@ use market::ids::LeaseId;
 use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::{ReservationEvent, ReservationState};
 use store::change::{Change, LeaseFacts, LeaseUpdate, NewLease, WindowEnd};
+use store::leases::Lease;
 use tracing::info;
 
 use super::round::Round;
@@ -33,6 +34,7 @@ impl Round<'_> {
         match next {
             Next::Wait => return Ok(false),
             Next::Fall { dismissed } => {
+                self.leave(&dismissed).await;
                 let reservation = self.step(ReservationEvent::LeaseFell)?;
                 let mut change = Change {
                     reservation,
@@ -75,7 +77,9 @@ impl Round<'_> {
         Ok(true)
     }
 
+    /// Lets the standing leases of a gang go with those that fell.
     fn dismiss(&self, ids: &[LeaseId], change: &mut Change) -> Result<(), FulfilError> {
+        let note = self.fell_with();
         for lease in self.leases.iter().filter(|lease| ids.contains(&lease.id)) {
             change.lease_updates.push(LeaseUpdate {
                 id: lease.id,
@@ -83,12 +87,23 @@ impl Round<'_> {
                 to: lease.state.next(LeaseEvent::Unwanted)?,
                 facts: LeaseFacts {
                     fall_reason: Some(LeaseEvent::Unwanted),
-                    fall_note: Some("another lease of the gang fell".into()),
+                    fall_note: Some(note.clone()),
                     ..LeaseFacts::default()
                 },
             });
         }
         Ok(())
+    }
+
+    /// Which leases a gang falls with, in words: each says of itself why.
+    fn fell_with(&self) -> String {
+        let fell = |lease: &&Lease| !lease.state.is_standing() && lease.replaced_by.is_none();
+        let fallen = self.leases.iter().filter(fell);
+        let fallen: Vec<String> = fallen.map(|lease| lease.id.to_string()).collect();
+        match &fallen[..] {
+            [one] => format!("its gang fell with lease {one}"),
+            several => format!("its gang fell with leases {}", several.join(", ")),
+        }
     }
 
     /// The lease rows are saved, with the step to `provisioning`, before anyone is called.

@@ -5,9 +5,10 @@ mod look;
 mod push;
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use market::ids::ProviderId;
+use market::ids::{LeaseId, ProviderId};
 use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::{ReservationEvent, ReservationState};
 use store::change::{Change, LeaseFacts, LeaseUpdate, ReservationMove};
@@ -15,6 +16,7 @@ use store::leases::Lease;
 use store::reservations::Reservation;
 use store::work::{Claim, Claimed};
 
+use self::push::PARTING;
 use super::{CLAIM_SECONDS, FulfilError};
 use crate::app::Broker;
 use crate::hot::Topic;
@@ -47,6 +49,8 @@ pub(super) struct Round<'a> {
     trouble: Option<String>,
     /// Orders sent in this round.
     orders_sent: usize,
+    /// How long the nodes that this round sends away may still take to be left.
+    parting: Duration,
     /// Looks of this round that a provider left without an answer.
     silences: HashMap<ProviderId, u32>,
 }
@@ -74,6 +78,7 @@ pub(super) async fn work_on(
         due_at: None,
         trouble: None,
         orders_sent: 0,
+        parting: PARTING,
         silences: HashMap::new(),
     };
     round.take_up_wishes().await?;
@@ -167,6 +172,15 @@ impl Round<'_> {
         ends.into_iter().flatten().fold(self.read_at, DateTime::min)
     }
 
+    /// Where something went wrong last time, another lease is the first: none that its provider never answers
+    /// for, or whose nodes take all the time that there is, keeps the others from being looked at.
+    fn turn_round<T>(&self, all: &mut [T]) {
+        if self.reservation.last_error.is_some() && !all.is_empty() {
+            let turn = self.read_at.timestamp().unsigned_abs() as usize;
+            all.rotate_left(turn % all.len());
+        }
+    }
+
     pub(super) fn look_in(&mut self, wait: TimeDelta) {
         let at = self.now() + wait.max(SOONEST);
         self.due_at = Some(self.due_at.map_or(at, |sooner| sooner.min(at)));
@@ -227,10 +241,13 @@ impl Round<'_> {
 
     /// Ends every standing lease: those in use were asked back, the others are no longer wanted.
     pub(super) async fn end_all(
-        &self,
+        &mut self,
         change: &mut Change,
         used_until: DateTime<Utc>,
     ) -> Result<(), FulfilError> {
+        let standing = self.leases.iter().filter(|lease| lease.state.is_standing());
+        let standing: Vec<LeaseId> = standing.map(|lease| lease.id).collect();
+        self.leave(&standing).await;
         for lease in self.leases.iter().filter(|lease| lease.state.is_standing()) {
             let event = match lease.state {
                 LeaseState::HandedOff => LeaseEvent::ReleaseRequested,

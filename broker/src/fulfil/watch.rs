@@ -3,6 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use market::lease::LeaseEvent;
 use market::order::{ProviderLease, ProviderLeaseId, ProviderLeaseState};
+use store::StoreError;
 use store::leases::Lease;
 use tracing::warn;
 
@@ -99,30 +100,25 @@ pub(super) async fn verifying(
     lease: &Lease,
     id: &ProviderLeaseId,
 ) -> Learned {
-    let until = match verify::verdict_of(broker, lease).await {
+    let verdict = match verify::verdict_of(broker, lease).await {
         // Nodes that we logged in to are left first, with nothing of ours on them.
-        Ok(LeaseVerdict::Passed) if is_pushed(link.adapter.profile()) => {
-            match verify::Orders::read(broker, lease).await {
-                Ok(orders) => orders.until(),
-                Err(error) => return unread(&error),
-            }
+        Ok(LeaseVerdict::Passed) if !is_pushed(link.adapter.profile()) => {
+            return Learned::event(LeaseEvent::Passed);
         }
-        Ok(LeaseVerdict::Passed) => return Learned::event(LeaseEvent::Passed),
         Ok(LeaseVerdict::Failed(words)) => return Learned::because(LeaseEvent::Failed, words),
         Ok(LeaseVerdict::Inconclusive(words)) => {
             return Learned::because(LeaseEvent::TimedOut, words);
         }
-        Ok(LeaseVerdict::Open { until }) => until,
+        Ok(verdict) => verdict,
         Err(error) => return unread(&error),
     };
-    if until.is_some_and(|until| broker.now() >= until) {
-        match verify::give_up(broker, lease).await {
-            Ok(true) => return Learned::nothing(TimeDelta::zero()),
-            Ok(false) => {}
-            Err(error) => return unread(&error),
+    match is_out_of_time(broker, lease, &verdict).await {
+        Ok(true) => {
+            let note = "its nodes did not prove themselves in time";
+            return out_of_time(broker, lease, note.to_owned()).await;
         }
-        let note = "its nodes did not prove themselves in time";
-        return out_of_time(broker, lease, note.to_owned()).await;
+        Ok(false) => {}
+        Err(error) => return unread(&error),
     }
     match read(link, id).await {
         Ok(seen) if seen.state == ProviderLeaseState::Failed => Learned::because(
@@ -134,17 +130,40 @@ pub(super) async fn verifying(
     }
 }
 
+/// Whether the time of a lease is over, as far as it has come: one that has passed may still have to be left,
+/// for which it has as long as the last order of its gang.
+///
+/// Errors: the database's.
+pub(super) async fn is_out_of_time(
+    broker: &Broker,
+    lease: &Lease,
+    verdict: &LeaseVerdict,
+) -> Result<bool, StoreError> {
+    let until = match verdict {
+        LeaseVerdict::Open { until } => *until,
+        LeaseVerdict::Passed => verify::Orders::read(broker, lease).await?.until(),
+        LeaseVerdict::Failed(_) | LeaseVerdict::Inconclusive(_) => None,
+    };
+    Ok(until.is_some_and(|until| broker.now() >= until))
+}
+
 /// What is known of the proof could not be read: it is looked at again.
-fn unread(error: &dyn std::error::Error) -> Learned {
+pub(super) fn unread(error: &dyn std::error::Error) -> Learned {
     Learned {
         note: Some(error.to_string()),
         ..Learned::nothing(LOOK_AT_PROOF)
     }
 }
 
-/// Nodes that did not prove themselves in time. One that failed what it answered before it fell silent
-/// has failed, and was not only late.
+/// Nodes that did not prove themselves in time. Where they were being measured together, whoever kept the
+/// others waiting is late, and the next look finds it. One that failed what it answered before it fell
+/// silent has failed, and was not only late.
 pub(super) async fn out_of_time(broker: &Broker, lease: &Lease, note: String) -> Learned {
+    match verify::give_up(broker, lease).await {
+        Ok(true) => return Learned::nothing(TimeDelta::zero()),
+        Ok(false) => {}
+        Err(error) => return unread(&error),
+    }
     match verify::judge_silent(broker, lease).await {
         Ok(Some(silence)) if silence.has_failed => {
             Learned::because(LeaseEvent::Failed, silence.words)

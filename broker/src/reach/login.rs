@@ -9,9 +9,9 @@ use russh::client::Handle;
 use russh::keys::{PrivateKey, PrivateKeyWithHashAlg, PublicKey};
 use russh::{ChannelMsg, Disconnect};
 use store::reach::ProbeFailure;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::probe::{Shown, connect, look_up};
+use super::probe::{Cut, Shown, connect, look_up};
 
 /// How much of a command's output is looked at. Units: bytes.
 const MOST_OUTPUT: usize = 4096;
@@ -50,6 +50,7 @@ impl From<ProbeFailure> for LoginFailure {
 pub(crate) struct Session {
     handle: Handle<Shown>,
     host_key: PublicKey,
+    _cut: Cut,
 }
 
 impl Session {
@@ -67,12 +68,16 @@ impl Session {
         let shown = Shown::only(&known);
         let opened = async {
             let addresses = look_up(&node.host, node.port, simulation).await?;
-            let handle = connect(&addresses, &known, shown.clone()).await;
-            handle.ok_or(LoginFailure::NoAnswer)
+            let connected = connect(&addresses, &known, shown.clone()).await;
+            connected.ok_or(LoginFailure::NoAnswer)
         };
         let opened = timeout(patience, opened).await;
         match (opened.unwrap_or(Err(LoginFailure::NoAnswer)), shown.take()) {
-            (Ok(handle), Some(host_key)) => Ok(Self { handle, host_key }),
+            (Ok((handle, cut)), Some(host_key)) => Ok(Self {
+                handle,
+                host_key,
+                _cut: cut,
+            }),
             (_, Some(other)) if !shown.allows(&other) => Err(LoginFailure::OtherKey),
             (Err(failure), _) => Err(failure),
             (Ok(_), None) => Err(LoginFailure::NoAnswer),
@@ -84,40 +89,47 @@ impl Session {
         &self.host_key
     }
 
-    /// Logs in, runs a command with this input, and waits for its first line to be `word`. The
-    /// command may run on when this returns.
+    /// Logs in, runs a command with this input, part after part, and waits for its first line to be `word`.
+    /// The command may run on when this returns.
     ///
-    /// Errors: [`LoginFailure`]; [`LoginFailure::NotDone`] when it does not come within `patience`.
+    /// Errors: [`LoginFailure`]; when `patience` ends, [`LoginFailure::NoAnswer`] as long as nobody was let
+    /// in, and [`LoginFailure::NotDone`] from then on.
     pub(crate) async fn run(
         mut self,
         user: &str,
         key: Arc<PrivateKey>,
         command: &str,
-        input: &[u8],
+        input: &[&[u8]],
         word: &str,
         patience: Duration,
     ) -> Result<(), LoginFailure> {
-        let done = async {
-            let key = PrivateKeyWithHashAlg::new(key, None);
-            let answer = self.handle.authenticate_publickey(user, key).await;
-            if !answer.map_err(|_| LoginFailure::NoAnswer)?.success() {
-                return Err(LoginFailure::KeyRefused);
-            }
-            self.command(command, input, word)
-                .await
-                .ok_or(LoginFailure::NotDone)
-        };
-        let done = timeout(patience, done).await;
+        let end = Instant::now() + patience;
+        let mut done = timeout_at(end, self.log_in(user, key)).await;
+        if let Ok(Ok(())) = done {
+            let told = timeout_at(end, self.command(command, input, word)).await;
+            done = Ok(told.ok().flatten().ok_or(LoginFailure::NotDone));
+        }
         let bye = self.handle.disconnect(Disconnect::ByApplication, "", "");
         // It matters to nobody whether the node hears that we leave.
         let _ = timeout(Duration::from_secs(1), bye).await;
-        done.unwrap_or(Err(LoginFailure::NotDone))
+        done.unwrap_or(Err(LoginFailure::NoAnswer))
     }
 
-    async fn command(&self, command: &str, input: &[u8], word: &str) -> Option<()> {
+    async fn log_in(&mut self, user: &str, key: Arc<PrivateKey>) -> Result<(), LoginFailure> {
+        let key = PrivateKeyWithHashAlg::new(key, None);
+        let answer = self.handle.authenticate_publickey(user, key).await;
+        match answer.map_err(|_| LoginFailure::NoAnswer)?.success() {
+            true => Ok(()),
+            false => Err(LoginFailure::KeyRefused),
+        }
+    }
+
+    async fn command(&self, command: &str, input: &[&[u8]], word: &str) -> Option<()> {
         let mut channel = self.handle.channel_open_session().await.ok()?;
         channel.exec(true, command).await.ok()?;
-        channel.data(input).await.ok()?;
+        for part in input {
+            channel.data(*part).await.ok()?;
+        }
         channel.eof().await.ok()?;
         let mut said = Vec::new();
         while let Some(message) = channel.wait().await {
@@ -133,3 +145,6 @@ impl Session {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! One look at a node: who answers at its SSH port, as proved by the key exchange.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -69,22 +70,43 @@ pub(super) async fn look_up(
 
 async fn exchange_keys(addresses: &[SocketAddr], known: &[PublicKey]) -> Option<PublicKey> {
     let shown = Shown::default();
-    let session = connect(addresses, known, shown.clone()).await?;
+    let (session, _cut) = connect(addresses, known, shown.clone()).await?;
     // It matters to nobody whether the node hears that we leave.
     let _ = session.disconnect(Disconnect::ByApplication, "", "").await;
     shown.take()
 }
 
-/// A connection over which the other side has proved to hold a key that is kept in `shown`.
+/// A connection over which the other side has proved to hold a key that is kept in `shown`, and what
+/// cuts it.
 pub(super) async fn connect(
     addresses: &[SocketAddr],
     known: &[PublicKey],
     shown: Shown,
-) -> Option<Handle<Shown>> {
+) -> Option<(Handle<Shown>, Cut)> {
     let stream = TcpStream::connect(addresses).await.ok()?;
-    connect_stream(Arc::new(asking_for(known)), stream, shown)
-        .await
-        .ok()
+    let (stream, cut) = cut_on_drop(stream).ok()?;
+    let session = connect_stream(Arc::new(asking_for(known)), stream, shown);
+    Some((session.await.ok()?, cut))
+}
+
+/// Cuts a connection when it is dropped.
+///
+/// The library goes on with a session by itself, and hears neither that its handle is gone nor that it
+/// is to leave as long as the other side keeps it at the exchange of keys or at full buffers: every look at
+/// such a node would leave a connection behind for good.
+pub(super) struct Cut(std::net::TcpStream);
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        // It may have been closed already.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+fn cut_on_drop(stream: TcpStream) -> io::Result<(TcpStream, Cut)> {
+    let stream = stream.into_std()?;
+    let cut = Cut(stream.try_clone()?);
+    Ok((TcpStream::from_std(stream)?, cut))
 }
 
 /// A node has keys of several kinds and shows one of the kind that is asked for first: one that is
@@ -150,6 +172,9 @@ impl Handler for Shown {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     const ONE: &str =
@@ -172,6 +197,47 @@ mod tests {
             compare(&[key(OTHER)], &key(ONE)),
             Probe::Failed(ProbeFailure::OtherKey)
         );
+    }
+
+    /// Who comes to a server of this machine that does as told.
+    async fn looked_at(serve: impl AsyncFn(&mut TcpStream)) -> Result<PublicKey, ProbeFailure> {
+        let server = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let port = server.local_addr().expect("an address").port();
+        let patience = Duration::from_millis(300);
+        let looking = host_key("127.0.0.1", port, &[], true, patience);
+        let serving = async {
+            let (mut stream, _) = server.accept().await.expect("a caller");
+            serve(&mut stream).await;
+            // It is hung up on, though it never ends anything itself.
+            let mut heard = Vec::new();
+            let hung_up = stream.read_to_end(&mut heard);
+            // One that is cut in the middle of what we say reads as an error.
+            let _ = timeout(Duration::from_secs(20), hung_up)
+                .await
+                .expect("an end");
+        };
+        tokio::join!(looking, serving).0
+    }
+
+    #[tokio::test]
+    async fn whoever_never_comes_to_a_key_is_hung_up_on_when_our_patience_ends() {
+        let silent = looked_at(async |_| {}).await;
+        let named_alone = looked_at(async |stream| {
+            let _ = stream.write_all(b"SSH-2.0-slow\r\n").await;
+        });
+        // Words that mean nothing are no reason to go on.
+        let talkative = looked_at(async |stream| {
+            let ignored = [0, 0, 0, 12, 6, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            let _ = stream.write_all(b"SSH-2.0-slow\r\n").await;
+            while stream.write_all(&ignored).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        });
+        let endless =
+            looked_at(async |stream| while stream.write_all(&[b'a'; 4096]).await.is_ok() {});
+        for found in [silent, named_alone.await, talkative.await, endless.await] {
+            assert_eq!(found, Err(ProbeFailure::NoAnswer));
+        }
     }
 
     #[tokio::test]

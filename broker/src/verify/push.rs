@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use adapters::Profile;
 use futures_util::{StreamExt as _, stream};
-use market::ids::VerificationId;
+use market::ids::{LeaseId, VerificationId};
 use market::order::{ClientToken, ProviderNode};
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{PrivateKey, PublicKey};
@@ -37,10 +37,12 @@ const PATIENCE: Duration = Duration::from_secs(45);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PushError {
     /// A node cannot be logged in to or does not do what it is told.
-    #[error("node {node}: {failure}")]
+    #[error("node {node} of lease {lease}: {failure}")]
     Node {
         /// Its number within the lease.
         node: u32,
+        /// The lease: a gang may have several, each with a node of this number.
+        lease: LeaseId,
         /// Why.
         failure: LoginFailure,
     },
@@ -178,6 +180,7 @@ impl<'a> Push<'a> {
             _ => Vec::new(),
         };
         let seconds = self.seconds_left().await?;
+        let file = &file;
         let input = |node: &ProviderNode| {
             start_input(&PushArgs {
                 broker: &url,
@@ -186,13 +189,14 @@ impl<'a> Push<'a> {
                 host: &node.host,
                 seconds,
                 delivery: &delivery,
-                file: &file,
             })
             .map_err(|error| PushError::Enrol(error.into()))
         };
         let starts = silent.into_iter().map(|(number, node)| async move {
             let input = input(node)?;
-            self.tell(number, node, START, &input, STARTED).await?;
+            // The file is the same for all: however many are pushed to, it is held once.
+            self.tell(number, node, START, &[&input, file], STARTED)
+                .await?;
             info!(
                 lease.id = %self.lease.id, node = number,
                 "Pushed the agent to node {number} of lease {}", self.lease.id
@@ -230,7 +234,7 @@ impl<'a> Push<'a> {
         let input = &input;
         let clears = (0..).zip(&self.lease.provider_nodes);
         let clears = clears.map(|(number, node)| async move {
-            match self.tell(number, node, CLEAR, input, CLEARED).await {
+            match self.tell(number, node, CLEAR, &[input], CLEARED).await {
                 Err(PushError::Node {
                     failure: LoginFailure::KeyRefused,
                     ..
@@ -247,11 +251,12 @@ impl<'a> Push<'a> {
         number: u32,
         node: &ProviderNode,
         command: &str,
-        input: &[u8],
+        input: &[&[u8]],
         word: &str,
     ) -> Result<(), PushError> {
         let failed = |failure| PushError::Node {
             node: number,
+            lease: self.lease.id,
             failure,
         };
         let simulation = self.broker.mode() == DatabaseMode::Simulation;

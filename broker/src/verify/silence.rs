@@ -28,12 +28,13 @@ struct Silent {
 pub(crate) struct Silence {
     /// Whether one of them had failed before.
     pub(crate) has_failed: bool,
-    /// Which nodes fell silent where, in words.
+    /// Which nodes fell silent where, and which never said anything, in words.
     pub(crate) words: String,
 }
 
 /// Judges the nodes of a lease that have begun to prove themselves and have not come to the end; `None`
-/// when there are none. A node that answers just now goes on as if this had not been.
+/// when there are none, and none that never began. A node that answers just now goes on as if this had
+/// not been.
 ///
 /// Errors: [`StepRefusal`].
 pub(crate) async fn judge_silent(
@@ -45,10 +46,13 @@ pub(crate) async fn judge_silent(
     let Some(verification) = newest.filter(|one| one.state == VerificationState::Open) else {
         return Ok(None);
     };
+    let rows = all.nodes(verification.id).await?;
+    let is_unheard = |node: &u32| rows.iter().all(|row| row.node_index != *node);
+    let unheard: Vec<u32> = (0..lease.nodes).filter(is_unheard).collect();
     let mut judged = Vec::new();
-    for row in all.nodes(verification.id).await? {
+    for row in &rows {
         if row.verdict.is_none() {
-            judged.extend(judge(broker, &verification, &row).await?);
+            judged.extend(judge(broker, &verification, row).await?);
         }
     }
     let words = |silent: &Silent| {
@@ -67,11 +71,25 @@ pub(crate) async fn judge_silent(
             "node {node} of the lease fell silent in step {step}{before} (attestation {attestation})"
         )
     };
-    let words: Vec<String> = judged.iter().map(words).collect();
-    Ok((!judged.is_empty()).then(|| Silence {
+    let mut words: Vec<String> = judged.iter().map(words).collect();
+    words.extend(never_called(&unheard));
+    Ok((!words.is_empty()).then(|| Silence {
         has_failed: judged.iter().any(|silent| !silent.failed.is_empty()),
         words: words.join("; "),
     }))
+}
+
+/// Which nodes of a lease never said anything.
+fn never_called(nodes: &[u32]) -> Option<String> {
+    let numbers: Vec<String> = nodes.iter().map(u32::to_string).collect();
+    match &numbers[..] {
+        [] => None,
+        [one] => Some(format!("node {one} of the lease never called")),
+        several => Some(format!(
+            "nodes {} of the lease never called",
+            several.join(", ")
+        )),
+    }
 }
 
 async fn judge(

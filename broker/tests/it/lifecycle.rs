@@ -18,6 +18,7 @@ mod history;
 mod on_record;
 mod paid;
 mod push;
+mod push_gang;
 pub(crate) mod scene;
 mod silent;
 mod sshd;

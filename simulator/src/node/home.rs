@@ -15,8 +15,14 @@ use crate::hardware::Hardware;
 pub(super) const HARDWARE: &str = "simulated-node.json";
 
 /// The `timeout` of a node: it opens no process group of its own, so that what it runs ends with its
-/// machine. A deadline has every process of a node anyway.
-const TIMEOUT: &str = "#!/bin/sh\nshift\nexec \"$@\"\n";
+/// machine. A deadline has every process of a node anyway. What it runs is heard also where it was to say
+/// nothing, as far as somebody listens.
+const TIMEOUT: &str = "#!/bin/sh
+if { true >&3; } 2>/dev/null; then exec 2>&3; fi
+echo \"has $1 seconds\" >&2
+shift
+exec \"$@\"
+";
 
 /// Where the homes of all nodes are.
 pub(super) struct Workspace {

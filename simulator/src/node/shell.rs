@@ -13,6 +13,9 @@ use super::{Busy, Key, OUTPUT_GRACE, Shared};
 
 /// Commands that run at once, on all nodes together.
 pub(super) const MOST_COMMANDS: usize = 64;
+/// Runs a command with its errors under the number 3 too: what it lets run on in silence says there when it
+/// waits for nodes of other machines.
+const HEARD: &str = r#"exec 3>&2; exec /bin/sh -c "$1""#;
 /// The exit status of a command that was not run, or did not end by itself.
 const NOT_RUN: u32 = 126;
 
@@ -47,8 +50,9 @@ impl Shell {
         let Ok(_place) = Arc::clone(&shared.commands).try_acquire_owned() else {
             return (NOT_RUN, Some(said));
         };
-        let _busy = Busy::count(&shared);
-        let words = ["/bin/sh", "-c", command].map(OsStr::new);
+        let busy = Arc::new(Busy::count(&shared));
+        let hearing = Arc::clone(&busy);
+        let words = ["/bin/sh", "-c", HEARD, "sh", command].map(OsStr::new);
         let started = Process::start(&shared, &self.key, &words, Stdio::piped());
         let Ok(Some(mut process)) = started else {
             return (NOT_RUN, Some(said));
@@ -69,7 +73,8 @@ impl Shell {
                     let _ = copy(&mut stdout, &mut said).await;
                 }
             };
-            tokio::join!(speak, keep_tail(stderr, &kept, |_| {}));
+            let hear = keep_tail(stderr, &kept, |written| hearing.hears(written));
+            tokio::join!(speak, hear);
             said
         });
         let ended = process.ended(&shared, &self.key).await;

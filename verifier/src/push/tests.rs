@@ -2,7 +2,8 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::{iter, thread};
 
 use market::verification::Digest;
 use sha2::{Digest as _, Sha256};
@@ -30,19 +31,28 @@ fn id() -> VerificationId {
 }
 
 fn input(file: &str, delivery: &Delivery, host: &str) -> Result<Vec<u8>, DeliveryError> {
-    start_input(&PushArgs {
+    input_for(60, file, delivery, host)
+}
+
+fn input_for(
+    seconds: u32,
+    file: &str,
+    delivery: &Delivery,
+    host: &str,
+) -> Result<Vec<u8>, DeliveryError> {
+    let words = start_input(&PushArgs {
         broker: &"https://broker.example".parse().expect("an address"),
         verification_id: id(),
         token: &TOKEN.parse().expect("a token"),
         host,
-        seconds: 60,
+        seconds,
         delivery,
-        file: file.as_bytes(),
-    })
+    })?;
+    Ok([&words, file.as_bytes()].concat())
 }
 
 /// Runs a command as an SSH server does: by the shell of the user, in its home.
-fn run(home: &Path, command: &str, input: &[u8]) -> Output {
+fn spawn(home: &Path, command: &str) -> Child {
     let mut shell = Command::new("/bin/sh");
     shell.env_clear().env("HOME", home).current_dir(home);
     shell
@@ -51,7 +61,12 @@ fn run(home: &Path, command: &str, input: &[u8]) -> Output {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = shell.spawn().expect("a shell");
+    shell.spawn().expect("a shell")
+}
+
+/// As [`spawn`], with this input, until it ends.
+fn run(home: &Path, command: &str, input: &[u8]) -> Output {
+    let mut child = spawn(home, command);
     let mut stdin = child.stdin.take().expect("an input");
     // A command that ends early does not read to the end.
     let _ = stdin.write_all(input);
@@ -94,6 +109,71 @@ fn a_copied_agent_runs_with_its_words_and_leaves_nothing_however_it_ends() {
         assert!(!read(home.path(), "cmdline").contains(TOKEN));
         assert_eq!(names(home.path()), ["arguments", "cmdline", "token"]);
     }
+}
+
+/// Starts an agent that does not end by itself, and gives its shell and the agent's own number.
+fn start_endless(home: &Path, seconds: u32) -> (Child, String) {
+    let file = agent("echo $$ > \"$HOME/number\"; exec sleep 1000");
+    let copied = Delivery::Fetched {
+        sha256: sha256(&file),
+    };
+    let said = input_for(seconds, &file, &copied, "198.51.100.7");
+    let mut shell = spawn(home, START);
+    let mut stdin = shell.stdin.take().expect("an input");
+    stdin
+        .write_all(&said.expect("an input"))
+        .expect("it listens");
+    drop(stdin);
+    let number = || Some(read(home, "number")).filter(|number| number.ends_with('\n'));
+    let number = iter::repeat_with(number).find_map(|number| {
+        thread::yield_now();
+        number
+    });
+    (shell, number.expect("a number").trim().to_owned())
+}
+
+fn runs(number: &str) -> bool {
+    Path::new("/proc").join(number).join("cmdline").exists()
+}
+
+#[test]
+fn an_agent_that_does_not_end_is_ended_when_its_time_is_over_and_leaves_nothing() {
+    let home = tempfile::tempdir().expect("a home");
+    let (mut shell, number) = start_endless(home.path(), 1);
+    shell.wait().expect("an end");
+    assert!(!runs(&number));
+    let left = ["arguments", "cmdline", "number", "token"];
+    assert_eq!(names(home.path()), left);
+}
+
+#[test]
+fn clearing_ends_an_agent_that_still_runs() {
+    let home = tempfile::tempdir().expect("a home");
+    let (mut shell, number) = start_endless(home.path(), 1000);
+    assert!(runs(&number));
+    // Its shell is waited for at once, as by the server that started it.
+    let waited = thread::spawn(move || shell.wait());
+    let output = run(home.path(), CLEAR, &clear_input(id(), MARK));
+    assert_eq!(output.stdout, b"cleared\n");
+    waited.join().expect("no panic").expect("an end");
+    assert!(!runs(&number));
+    let left = ["arguments", "cmdline", "number", "token"];
+    assert_eq!(names(home.path()), left);
+}
+
+#[test]
+fn clearing_leaves_a_process_alone_that_came_by_the_number_of_an_agent() {
+    let home = tempfile::tempdir().expect("a home");
+    let dir = home.path().join(format!(".gpu-broker-{}", id()));
+    fs::create_dir(&dir).expect("a directory");
+    let mut other = Command::new("sleep").arg("1000").spawn().expect("it runs");
+    fs::write(dir.join("pid"), other.id().to_string()).expect("written");
+    let output = run(home.path(), CLEAR, &clear_input(id(), MARK));
+    assert_eq!(output.stdout, b"cleared\n");
+    assert!(other.try_wait().expect("an answer").is_none(), "it runs on");
+    other.kill().expect("it ends");
+    other.wait().expect("an end");
+    assert!(names(home.path()).is_empty(), "{:?}", names(home.path()));
 }
 
 #[test]

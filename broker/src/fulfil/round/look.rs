@@ -160,6 +160,10 @@ impl Round<'_> {
             Some(event) => lease.state.next(event)?,
             None => lease.state,
         };
+        use LeaseEvent::{Failed, TimedOut};
+        if matches!(learned.event, Some(Failed | TimedOut)) {
+            self.leave(&[id]).await;
+        }
         let now = self.now();
         let mut change = Change::default();
         let mut facts = self.facts(&lease, to, &learned);
@@ -302,13 +306,7 @@ impl Round<'_> {
 
     pub(in crate::fulfil) async fn look_at_every(&mut self) -> Result<(), FulfilError> {
         let mut ids: Vec<_> = self.leases.iter().map(|lease| lease.id).collect();
-        // Where something went wrong last time, another lease is the first: none that its provider never
-        // answers for keeps the others there from being looked at.
-        if self.reservation.last_error.is_some() && !ids.is_empty() {
-            let turn = self.read_at.timestamp().unsigned_abs() as usize;
-            let first = turn % ids.len();
-            ids.rotate_left(first);
-        }
+        self.turn_round(&mut ids);
         self.look_at_all(&ids).await
     }
 }

@@ -23,7 +23,10 @@ use super::scene::{Scene, training};
 use super::tap::{Fate, Op};
 
 /// The leases of a reservation that another one stands for, and those that stand.
-async fn fallen_and_standing(scene: &Scene, id: ReservationId) -> (Vec<Lease>, Vec<Lease>) {
+pub(super) async fn fallen_and_standing(
+    scene: &Scene,
+    id: ReservationId,
+) -> (Vec<Lease>, Vec<Lease>) {
     let leases = scene.leases(id).await;
     leases
         .into_iter()
@@ -31,7 +34,7 @@ async fn fallen_and_standing(scene: &Scene, id: ReservationId) -> (Vec<Lease>, V
 }
 
 /// How many measurings of gangs were begun for these leases.
-async fn checks(scene: &Scene, leases: &[Lease]) -> usize {
+pub(super) async fn checks(scene: &Scene, leases: &[Lease]) -> usize {
     let all = scene.store().verifications().across_tenants();
     let mut begun = 0;
     for lease in leases {
@@ -43,7 +46,7 @@ async fn checks(scene: &Scene, leases: &[Lease]) -> usize {
     begun
 }
 
-async fn assert_measured_together(scene: &Scene, leases: &[Lease]) {
+pub(super) async fn assert_measured_together(scene: &Scene, leases: &[Lease]) {
     for lease in leases {
         let documents = documents(scene, lease).await;
         for code in [FindingCode::NetworkPairs, FindingCode::NetworkAllReduce] {

@@ -2,8 +2,11 @@
 //! of a pretend node.
 
 use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use broker::reserve;
 use market::ids::ReservationId;
 use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::ReservationState as S;
@@ -12,7 +15,7 @@ use store::leases::Lease;
 
 use super::scene::{Scene, container, fleet};
 use super::sshd::Sshd;
-use super::tap::ServerPlace;
+use super::tap::{Fate, Op, ServerPlace};
 
 /// The key of the tenant of a scene, as its last word names it.
 const TENANTS_KEY: &str = "laptop";
@@ -52,13 +55,21 @@ async fn until_judged(scene: &Scene, id: ReservationId) -> Lease {
 }
 
 fn keys_let_in(sshd: &Sshd) -> Vec<String> {
-    let keys = fs::read_to_string(sshd.authorized_keys()).expect("keys");
+    keys_in(&sshd.authorized_keys())
+}
+
+fn keys_in(file: &Path) -> Vec<String> {
+    let keys = fs::read_to_string(file).expect("keys");
     let comment = |line: &str| line.split(' ').nth(2).unwrap_or_default().to_owned();
     keys.lines().map(comment).collect()
 }
 
 fn of_ours_in(sshd: &Sshd) -> Vec<String> {
-    let entries = fs::read_dir(sshd.home()).expect("a home");
+    of_ours_at(sshd.home())
+}
+
+fn of_ours_at(home: &Path) -> Vec<String> {
+    let entries = fs::read_dir(home).expect("a home");
     let names = entries.map(|entry| entry.expect("an entry").file_name());
     let names = names.map(|name| name.to_string_lossy().into_owned());
     names
@@ -123,8 +134,19 @@ async fn a_node_that_shows_another_host_key_than_at_first_contact_is_refused_and
         scene.turn(15).await;
         let fallen = scene.leases(id).await.remove(0);
         assert_eq!(fallen.fall_reason, Some(LeaseEvent::Failed));
-        let note = "node 0: other_key: it shows another host key than at first contact";
-        assert_eq!(fallen.fall_note.as_deref(), Some(note));
+        let note = format!(
+            "node 0 of lease {}: other_key: it shows another host key than at first contact",
+            fallen.id
+        );
+        assert_eq!(fallen.fall_note, Some(note));
+        // What the first order showed is not held against the next one at the same address.
+        scene.turn(60).await;
+        scene.turn(300).await;
+        let next = scene.leases(id).await.remove(1);
+        assert_eq!(next.state, LeaseState::Verifying);
+        let reach = store.reach().across_tenants();
+        let known = reach.of_lease(next.id).await.expect("what is known");
+        assert_eq!(known[0].first_contact_key, Some(sshd.host_key()));
         scene.close().await;
     })
     .await;
@@ -151,7 +173,8 @@ async fn nodes_that_cannot_be_pushed_to_are_named_given_up_and_replaced_in_time(
             scene.work().await;
             scene.turn(300).await;
             let trouble = scene.reservation(id).await.last_error.unwrap_or_default();
-            let why = format!("node 0: {named}: ");
+            let first = scene.leases(id).await[0].id;
+            let why = format!("node 0 of lease {first}: {named}: ");
             assert!(trouble.starts_with(&why), "{trouble}");
             scene.turn(600).await;
             let leases = scene.leases(id).await;
@@ -164,4 +187,76 @@ async fn nodes_that_cannot_be_pushed_to_are_named_given_up_and_replaced_in_time(
         })
         .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_answer_every_command_with_something_else_are_named_and_given_up() {
+    let Some(sshd) = Sshd::private() else { return };
+    for command in [
+        // A line without end, lines without end, none at all, and the word behind another one.
+        "/bin/sh -c \"while :; do printf aaaaaaaaaaaaaaaa; done\"",
+        "/usr/bin/yes",
+        "/bin/true",
+        "/bin/sh -c \"echo Welcome; echo started\"",
+    ] {
+        sshd.answer_all_with(command);
+        for_each_database(async |store| {
+            let (scene, id) = one_node(store, &sshd).await;
+            let first = scene.leases(id).await.remove(0).id;
+            let why =
+                format!("node 0 of lease {first}: not_done: it does not carry out the command");
+            let trouble = scene.reservation(id).await.last_error;
+            assert_eq!(trouble.as_ref(), Some(&why), "{command}");
+            scene.turn(600).await;
+            let fallen = scene.leases(id).await.remove(0);
+            assert_eq!(fallen.fall_reason, Some(LeaseEvent::TimedOut));
+            let why = format!("{why}; node 0 of the lease never called");
+            assert_eq!(fallen.fall_note, Some(why), "{command}");
+            scene.close().await;
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_says_it_started_the_agent_and_did_not_is_given_up_as_one_that_never_called() {
+    let Some(sshd) = Sshd::private() else { return };
+    sshd.answer_all_with("/bin/sh -c \"echo started; exit 1\"");
+    for_each_database(async |store| {
+        let (scene, id) = one_node(store, &sshd).await;
+        assert_eq!(scene.reservation(id).await.last_error, None);
+        scene.turn(600).await;
+        let fallen = scene.leases(id).await.remove(0);
+        assert_eq!(fallen.fall_reason, Some(LeaseEvent::TimedOut));
+        let note = "its nodes did not prove themselves in time; node 0 of the lease never called";
+        assert_eq!(fallen.fall_note.as_deref(), Some(note));
+        scene.turn(60).await;
+        assert_eq!(scene.leases(id).await.len(), 2, "another one is ordered");
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_given_back_unproved_keeps_nothing_of_ours() {
+    let Some(sshd) = Sshd::private() else { return };
+    for_each_database(async |store| {
+        let (scene, id) = one_node(store, &sshd).await;
+        let cancelled = reserve::cancel(scene.broker(), scene.tenant, id, None);
+        cancelled.await.expect("cancelled");
+        let found = Arc::new(Mutex::new(None));
+        let keep = Arc::clone(&found);
+        let (keys, home) = (sshd.authorized_keys(), sshd.home().to_owned());
+        scene.line.hook(move |call| {
+            if call.op == Op::Release {
+                *keep.lock().expect("not poisoned") = Some((keys_in(&keys), of_ours_at(&home)));
+            }
+            Fate::Forward
+        });
+        scene.work().await;
+        let left = found.lock().expect("not poisoned").take();
+        assert_eq!(left, Some((vec![TENANTS_KEY.to_owned()], Vec::new())));
+        scene.close().await;
+    })
+    .await;
 }

@@ -109,6 +109,11 @@ impl Scene {
         Self::open_with(store, CALL_TIMEOUT, Tap::pushed).await
     }
 
+    /// As [`Self::open_pushed`], and every node of a gang is an order of its own.
+    pub(crate) async fn open_pushed_node_by_node(store: &Store) -> Self {
+        Self::open_with(store, CALL_TIMEOUT, Tap::pushed_node_by_node).await
+    }
+
     async fn open_with(store: &Store, call_timeout: Duration, tap: MakeTap) -> Self {
         install_tls();
         let dir = tempfile::tempdir().expect("a directory");

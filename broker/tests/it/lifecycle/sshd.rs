@@ -93,6 +93,12 @@ impl Sshd {
         self.start();
     }
 
+    /// Starts anew as a machine on which everybody gets this command, whatever they ask for.
+    pub(crate) fn answer_all_with(&self, command: &str) {
+        self.end();
+        self.start_with(&format!("ForceCommand {command}\n"));
+    }
+
     /// Takes the description of the node away: the agent cannot begin.
     pub(crate) fn forget_node(&self) {
         fs::remove_file(self.home().join("node.json")).expect("it was there");
@@ -122,11 +128,16 @@ impl Sshd {
     }
 
     fn start(&self) {
+        self.start_with("");
+    }
+
+    /// As [`Self::start`], with more in its configuration.
+    fn start_with(&self, more: &str) {
         let home = self.home().display().to_string();
         let configuration = format!(
             "ListenAddress 127.0.0.1:{}\nHostKey {home}/host_key\nPidFile none\nUsePAM no\n\
              StrictModes no\nAuthorizedKeysFile {home}/.ssh/authorized_keys\nPermitRootLogin yes\n\
-             PasswordAuthentication no\nSetEnv HOME={home} SIMULATED_NODE={home}/node.json\n",
+             PasswordAuthentication no\nSetEnv HOME={home} SIMULATED_NODE={home}/node.json\n{more}",
             self.port
         );
         let file = self.home().join("sshd_config");

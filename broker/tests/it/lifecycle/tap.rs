@@ -143,14 +143,9 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Puts a tap before an adapter; like every adapter it lives as long as the process.
+    /// Puts a tap before an adapter.
     pub(crate) fn before(inner: &'static dyn Adapter, line: Arc<Line>) -> &'static dyn Adapter {
-        let profile = inner.profile();
-        Box::leak(Box::new(Self {
-            inner,
-            profile,
-            line,
-        }))
+        Self::as_if(inner, line, copy(inner.profile()))
     }
 
     /// As [`Self::before`], and as if the provider rented every node by itself: a gang then takes
@@ -163,11 +158,7 @@ impl Tap {
             nodes_per_lease: NodesPerLease::One,
             ..copy(inner.profile())
         };
-        Box::leak(Box::new(Self {
-            inner,
-            profile: Box::leak(Box::new(profile)),
-            line,
-        }))
+        Self::as_if(inner, line, profile)
     }
 
     /// As [`Self::before`], and as if the provider rented two nodes at most at once.
@@ -176,11 +167,7 @@ impl Tap {
             nodes_per_lease: NodesPerLease::Rental { max: 2 },
             ..copy(inner.profile())
         };
-        Box::leak(Box::new(Self {
-            inner,
-            profile: Box::leak(Box::new(profile)),
-            line,
-        }))
+        Self::as_if(inner, line, profile)
     }
 
     /// As [`Self::before`], and as if the nodes ran no script.
@@ -189,9 +176,33 @@ impl Tap {
             delivery: Delivery::SshPush,
             ..copy(inner.profile())
         };
+        Self::as_if(inner, line, profile)
+    }
+
+    /// As [`Self::node_by_node`], and as if the nodes ran no script.
+    pub(crate) fn pushed_node_by_node(
+        inner: &'static dyn Adapter,
+        line: Arc<Line>,
+    ) -> &'static dyn Adapter {
+        let profile = Profile {
+            delivery: Delivery::SshPush,
+            nodes_per_lease: NodesPerLease::One,
+            ..copy(inner.profile())
+        };
+        Self::as_if(inner, line, profile)
+    }
+
+    /// Puts a tap before an adapter that shows this profile; like every adapter it lives as long as
+    /// the process.
+    fn as_if(
+        inner: &'static dyn Adapter,
+        line: Arc<Line>,
+        profile: Profile,
+    ) -> &'static dyn Adapter {
+        let profile = Box::leak(Box::new(profile));
         Box::leak(Box::new(Self {
             inner,
-            profile: Box::leak(Box::new(profile)),
+            profile,
             line,
         }))
     }
