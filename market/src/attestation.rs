@@ -135,7 +135,7 @@ finding_codes! {
     /// The host has the cores and the memory that were leased.
     HostShape, "host.shape", Monitor;
     /// Every GPU stayed on the bus.
-    GpuLost, "gpu.lost", Reboot;
+    GpuLost, "gpu.lost", Replace;
     /// The agent could go on to the end.
     AgentTrouble, "agent.trouble", Retry;
     /// The fabric between the GPUs of the node is up.

@@ -141,6 +141,7 @@ pub fn surroundings(kind: &Kind, dice: &mut Dice) -> NodeFacts {
         },
         gpus: Vec::new(),
         xids: None,
+        xids_unheard: Vec::new(),
         xid_history_visible: Some(true),
         recount: Some(counts),
         pairs: (kind.gpus > 1).then(|| pairs(kind, switched, dice)),

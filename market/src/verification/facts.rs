@@ -23,9 +23,13 @@ pub struct NodeFacts {
     #[schema(max_items = 64)]
     pub gpus: Vec<GpuFacts>,
     /// The GPU errors (XID) that were reported while the agent ran; absent where the driver did not
-    /// let it listen.
+    /// let it listen to any GPU.
     #[schema(max_items = 256)]
     pub xids: Option<Vec<XidEvent>>,
+    /// The GPUs of the inventory whose errors could not be heard, where others' could.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 64)]
+    pub xids_unheard: Vec<u32>,
     /// Whether errors from before the agent began could be read from the kernel's log.
     pub xid_history_visible: Option<bool>,
     /// The GPUs counted once more at the end.
@@ -426,6 +430,8 @@ pub enum TroubleKind {
     FabricNotReady,
     /// The work did not end within its time.
     TimedOut,
+    /// CUDA error 214: an error of its memory could not be corrected.
+    EccUncorrectable,
     /// Memory that should be free could not be had.
     OutOfMemory,
     /// What was written or added up is not what it must be.

@@ -163,6 +163,9 @@ pub enum Fault {
     HangsIn(String),
     /// It falls off the bus when this kernel is started.
     LostIn(String),
+    /// An error of its memory cannot be corrected when this kernel is started: from then on every call of
+    /// the compute library says so.
+    UncorrectedIn(String),
     /// It is taken away when this kernel is started: the process may not use it any more.
     WithdrawnIn(String),
     /// So many words lose a bit whenever memory is filled.

@@ -300,6 +300,7 @@ fn no_report_with_a_trouble_passes_at_any_level() {
         TroubleKind::GpuWithdrawn,
         TroubleKind::FabricNotReady,
         TroubleKind::TimedOut,
+        TroubleKind::EccUncorrectable,
         TroubleKind::OutOfMemory,
         TroubleKind::WrongResult,
         TroubleKind::Driver,

@@ -234,6 +234,9 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
         (Code::HealthEcc, Failed, |e| {
             health(e, 3).ecc_uncorrected_lifetime = Some(1)
         }),
+        (Code::HealthEcc, Failed, |e| {
+            stop(e, TroubleKind::EccUncorrectable)
+        }),
         (Code::HealthRemap, Failed, |e| {
             health(e, 3).remap_pending = Some(true)
         }),
@@ -456,7 +459,14 @@ const FIRES_AMONG_OTHERS: &[(FindingCode, Outcome, Change)] = {
         (Code::HealthEcc, NotRun, |e| {
             health(e, 3).ecc_uncorrected = None
         }),
+        (Code::HealthXid, NotRun, |e| {
+            xids(e, &[63]);
+            facts(e).xids_unheard = vec![3];
+        }),
         (Code::HealthVisible, Warned, |e| facts(e).xids = None),
+        (Code::HealthVisible, Warned, |e| {
+            facts(e).xids_unheard = vec![3]
+        }),
         (Code::HealthVisible, Warned, |e| {
             health(e, 3).ecc_uncorrected = None
         }),
