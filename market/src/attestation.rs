@@ -218,6 +218,8 @@ finding_codes! {
     SdcRepeat, "sdc.repeat", Replace;
     /// The committed product is the true one.
     SdcExact, "sdc.exact", Replace;
+    /// The tensor units give the same product, bit for bit, as the integer units.
+    SdcTensor, "sdc.tensor", Replace;
     /// Each step was answered in time by the broker's clock.
     StepTimedOut, "step.timed_out", Retry;
     /// The report is signed by the committed key and has the agreed form.

@@ -173,6 +173,10 @@ pub enum Fault {
     /// The second product has another entry than the first, and so has one in seven on the tensor
     /// units.
     Unrepeatable,
+    /// Every so-manieth product on the tensor units has a wrong bit.
+    FlipsTensor(u32),
+    /// Once it has been under load for a while, every product of that has a wrong bit.
+    FlipsUnderLoad,
     /// Of what is to be streamed through memory by kernels whose names begin so, only the first half
     /// is, in half of the time.
     Halves(String),

@@ -423,7 +423,18 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
         (Code::SdcRepeat, Failed, |e| {
             stop(e, TroubleKind::WrongResult)
         }),
-        (Code::SdcRepeat, NotRun, |e| e.checksums.clear()),
+        (Code::SdcRepeat, Failed, |e| {
+            gpu(e, 3).gemm_fp8_sums = vec![Word64(1), Word64(2)]
+        }),
+        (Code::SdcRepeat, Failed, |e| {
+            burn(e).changed_samples = Some(1)
+        }),
+        (Code::SdcTensor, Failed, |e| {
+            gpu(e, 3).gemm_16bit_sums = vec![Word64(6)]
+        }),
+        (Code::SdcTensor, NotRun, |e| {
+            gpu(e, 3).gemm_16bit_sums.clear()
+        }),
         (Code::SdcExact, Failed, |e| {
             e.products.as_mut().expect("products")[1] = Some("row 3 is wrong".to_owned());
         }),
@@ -448,6 +459,10 @@ const FIRES_AMONG_OTHERS: &[(FindingCode, Outcome, Change)] = {
     &[
         (Code::InventoryCount, Failed, |e| drop(claims(e).pop())),
         (Code::MemoryPattern, NotRun, |e| e.memory = None),
+        (Code::SdcRepeat, NotRun, |e| e.checksums.clear()),
+        (Code::SdcRepeat, Failed, |e| {
+            gpu(e, 3).gemm_16bit_sums.push(Word64(6))
+        }),
         (Code::MemoryProof, NotRun, |e| e.memory = None),
         (Code::AgentSignature, Failed, |e| {
             report(e).signature_problem = Some("forged".to_owned())
