@@ -135,7 +135,7 @@ finding_codes! {
     /// The host has the cores and the memory that were leased.
     HostShape, "host.shape", Monitor;
     /// Every GPU stayed on the bus.
-    GpuLost, "gpu.lost", Reboot;
+    GpuLost, "gpu.lost", Replace;
     /// The agent could go on to the end.
     AgentTrouble, "agent.trouble", Retry;
     /// The fabric between the GPUs of the node is up.
@@ -220,6 +220,8 @@ finding_codes! {
     SdcRepeat, "sdc.repeat", Replace;
     /// The committed product is the true one.
     SdcExact, "sdc.exact", Replace;
+    /// The tensor units give the same product, bit for bit, as the integer units.
+    SdcTensor, "sdc.tensor", Replace;
     /// Each step was answered in time by the broker's clock.
     StepTimedOut, "step.timed_out", Retry;
     /// The report is signed by the committed key and has the agreed form.

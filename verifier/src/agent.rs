@@ -312,8 +312,10 @@ impl Work<'_> {
         let began = self.begin(self.order.deadlines.roots_ms);
         let inventory = self.node.inventory();
         self.known.inventory = Some(inventory.clone());
-        self.known.facts = probe::facts::before(self.node).map_err(|e| troubles(STEP, &e))?;
-        self.known.observed = Some(Instant::now());
+        let failed = self.look_at_first();
+        if !failed.is_empty() {
+            return Err(troubles(STEP, &failed));
+        }
         let (nonce, work) = (&self.nonce, &self.order.gemm);
         let computed = self.node.on_all(self.nothing(), |gpu, device, ()| {
             probe::gemm::commit(device, nonce, gpu, work)
@@ -411,8 +413,9 @@ impl Work<'_> {
         blocks: &[Vec<u64>],
     ) -> Result<AgentOutcome, AgentError> {
         let began = self.begin(self.order.deadlines.report_ms);
-        if self.known.troubles.is_empty() {
-            self.measure(began);
+        match self.known.troubles.is_empty() {
+            true => self.measure(began),
+            false => self.look_once_more(),
         }
         let known = self.known;
         let inventory = known.inventory.unwrap_or_else(|| self.node.inventory());

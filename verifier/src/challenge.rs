@@ -32,7 +32,7 @@ use crate::order::{Mode, check_mode, check_order};
 use crate::prf::{Purpose, Stream};
 use crate::transcript::{Transcript, digest_of};
 pub use refusal::StepError;
-use refusal::{check_commit, check_inventory, check_length};
+use refusal::{check_checksums, check_commit, check_inventory, check_length};
 
 /// What a session is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,8 +176,9 @@ impl Session {
         }
         check_inventory(&roots.inventory)?;
         check_length(roots.gpus.len(), roots.inventory.gpus.len())?;
-
         let gemm = &self.opening.order.gemm;
+        check_checksums(&roots.gpus, gemm.iterations)?;
+        let said = digest_of(roots)?;
         let rows = (0..roots.gpus.len() as u32).map(|gpu| {
             let drawn = choose(&entropy, gpu, gemm.opened_rows, u64::from(gemm.n));
             // Rows are below n, which is a u32.
@@ -193,7 +194,7 @@ impl Session {
         next.stage = Stage::Fill {
             choices: choices.clone(),
         };
-        next.exchanged(Step::Roots, roots, choices, elapsed)
+        next.exchanged(Step::Roots, said, choices, elapsed)
     }
 
     /// Step 3: memory is filled; draws the fresh key.
@@ -213,6 +214,7 @@ impl Session {
             return Err(self.out_of_order(Step::Fill));
         };
         check_length(fill.gpus.len(), self.evidence.gpu_count())?;
+        let said = digest_of(fill)?;
         let key = Digest(entropy);
         let mut next = self.clone();
         next.evidence.filled = Some(fill.gpus.clone());
@@ -220,7 +222,7 @@ impl Session {
             choices: choices.clone(),
             key,
         };
-        next.exchanged(Step::Fill, fill, FreshKey { key }, elapsed)
+        next.exchanged(Step::Fill, said, FreshKey { key }, elapsed)
     }
 
     /// Step 4: takes the trees over memory, and looks at nothing.
@@ -239,13 +241,14 @@ impl Session {
             return Err(self.out_of_order(Step::Memory));
         };
         check_length(memory.roots.len(), self.evidence.gpu_count())?;
+        let said = digest_of(memory)?;
         let mut next = self.clone();
         next.evidence.memory_roots.clone_from(&memory.roots);
         next.stage = Stage::Openings {
             choices: choices.clone(),
             key: *key,
         };
-        next.exchanged(Step::Memory, memory, MemoryTaken {}, elapsed)
+        next.exchanged(Step::Memory, said, MemoryTaken {}, elapsed)
     }
 
     /// Step 5: checks the openings and draws which blocks of memory to open.
@@ -266,6 +269,8 @@ impl Session {
             return Err(self.out_of_order(Step::Openings));
         };
         check_length(openings.gpus.len(), self.evidence.gpu_count())?;
+        // Nothing is computed for a message that is not taken: it may come again and again.
+        let said = digest_of(openings)?;
         let order = &self.opening.order;
         let memory = &order.memory;
         let gpus = 0..openings.gpus.len() as u32;
@@ -283,7 +288,7 @@ impl Session {
             key: *key,
             blocks: reply.clone(),
         };
-        next.exchanged(Step::Openings, openings, reply, elapsed)
+        next.exchanged(Step::Openings, said, reply, elapsed)
     }
 
     /// The session once it knows what a report says, so that [`Self::shown_gpus`] is whole: nothing is
@@ -322,10 +327,14 @@ impl Session {
         if let Some(answered) = self.replay(Step::Report, submission)? {
             return Ok(answered);
         }
+        if matches!(self.stage, Stage::Report { .. }) {
+            check_length(submission.blocks.len(), self.evidence.gpu_count())?;
+        }
+        // As with openings.
+        let said = digest_of(submission)?;
         let mut next = self.reported(submission)?;
         let order = &self.opening.order;
         if let Stage::Report { key, blocks } = &self.stage {
-            check_length(submission.blocks.len(), self.evidence.gpu_count())?;
             next.evidence
                 .add_blocks(&self.nonce, order, key, blocks, submission);
         }
@@ -340,7 +349,7 @@ impl Session {
         next.stage = Stage::Over {
             attestation: Box::new(attestation),
         };
-        next.remember(Step::Report, submission, &reply)?;
+        next.remember(Step::Report, said, &reply)?;
         Ok(Answered {
             session: next,
             reply,
@@ -423,15 +432,15 @@ impl Session {
             })
     }
 
-    fn exchanged<Q: Serialize, R: Serialize>(
+    fn exchanged<R: Serialize>(
         mut self,
         step: Step,
-        request: &Q,
+        request: Digest,
         reply: R,
         elapsed: Duration,
     ) -> Result<Answered<R>, StepError> {
         self.time(step, elapsed);
-        self.transcript = self.transcript.with(step, request, &reply)?;
+        self.transcript = self.transcript.with_said(step, request, &reply)?;
         self.remember(step, request, &reply)?;
         Ok(Answered {
             session: self,
@@ -440,13 +449,13 @@ impl Session {
         })
     }
 
-    fn remember<Q: Serialize, R: Serialize>(
+    fn remember<R: Serialize>(
         &mut self,
         step: Step,
-        request: &Q,
+        request: Digest,
         reply: &R,
     ) -> Result<(), StepError> {
-        let (request, reply) = (digest_of(request)?, serde_json::to_value(reply)?);
+        let reply = serde_json::to_value(reply)?;
         self.last = LastExchange {
             step,
             request,
@@ -477,3 +486,6 @@ fn choose(entropy: &[u8; 32], gpu: u32, count: u32, bound: u64) -> Vec<u64> {
     }
     chosen.into_iter().collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -205,6 +205,7 @@ fn kind_of(error: DriverError) -> TroubleKind {
     match error.0 {
         code::CUDA_ERROR_SYSTEM_NOT_READY => TroubleKind::FabricNotReady,
         code::CUDA_ERROR_OUT_OF_MEMORY => TroubleKind::OutOfMemory,
+        code::CUDA_ERROR_ECC_UNCORRECTABLE => TroubleKind::EccUncorrectable,
         code::CUDA_ERROR_NO_DEVICE | code::CUDA_ERROR_INVALID_DEVICE => TroubleKind::GpuWithdrawn,
         _ => TroubleKind::Driver,
     }

@@ -328,8 +328,28 @@ impl Node {
         state: Vec<S>,
         work: impl Fn(u32, &mut dyn Device, S) -> Result<T, DeviceError> + Sync,
     ) -> Result<Vec<T>, Vec<DeviceError>> {
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        for result in self.on_each(state, work) {
+            match result {
+                Ok(value) => done.push(value),
+                Err(error) => failed.push(error),
+            }
+        }
+        if failed.is_empty() {
+            Ok(done)
+        } else {
+            Err(failed)
+        }
+    }
+
+    /// As [`Self::on_all`], with what each GPU came to, in the driver's order.
+    pub fn on_each<T: Send, S: Send>(
+        &mut self,
+        state: Vec<S>,
+        work: impl Fn(u32, &mut dyn Device, S) -> Result<T, DeviceError> + Sync,
+    ) -> Vec<Result<T, DeviceError>> {
         let work = &work;
-        let results: Vec<Result<T, DeviceError>> = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let running: Vec<_> = (0..)
                 .zip(self.devices.iter_mut().zip(state))
                 .map(|(gpu, (device, state))| {
@@ -347,19 +367,7 @@ impl Node {
                     handle.join().map_err(crash)?
                 })
                 .collect()
-        });
-        let (mut done, mut failed) = (Vec::new(), Vec::new());
-        for result in results {
-            match result {
-                Ok(value) => done.push(value),
-                Err(error) => failed.push(error),
-            }
-        }
-        if failed.is_empty() {
-            Ok(done)
-        } else {
-            Err(failed)
-        }
+        })
     }
 }
 

@@ -141,6 +141,7 @@ pub fn surroundings(kind: &Kind, dice: &mut Dice) -> NodeFacts {
         },
         gpus: Vec::new(),
         xids: None,
+        xids_unheard: Vec::new(),
         xid_history_visible: Some(true),
         recount: Some(counts),
         pairs: (kind.gpus > 1).then(|| pairs(kind, switched, dice)),
@@ -245,6 +246,9 @@ pub fn gpu(kind: &Kind, dice: &mut Dice) -> GpuFacts {
         health_before: health,
         health_after: health,
         health_elapsed_ms: Some(80_000),
+        // A pretended GPU has no tensor units.
+        gemm_16bit_sums: Vec::new(),
+        gemm_fp8_sums: Vec::new(),
         burn: Some(burn(spec.tdp_w.unwrap_or(300), sustained, dice)),
         dwell_bad_words: Some(0),
         rates,
@@ -298,6 +302,7 @@ fn burn(limit_w: u32, gflops: u64, dice: &mut Dice) -> BurnFacts {
         highest_temperature_c: Some(55 + dice.below(22)),
         slowdown_temperature_c: Some(87),
         lowest_sm_mhz: Some(1_200 + dice.below(600)),
+        changed_samples: Some(0),
     }
 }
 

@@ -148,6 +148,8 @@ fn words_of(
     count: usize,
     mut take: impl FnMut(usize, u32),
 ) {
+    #[cfg(test)]
+    drawn::add(count);
     let mut done = 0;
     while done < count {
         let index = start + done as u64;
@@ -156,6 +158,25 @@ fn words_of(
             take(done, word);
             done += 1;
         }
+    }
+}
+
+/// How many words were drawn: what a check of products or memory costs grows with them.
+#[cfg(test)]
+pub(crate) mod drawn {
+    use std::cell::Cell;
+
+    thread_local! {
+        static WORDS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn add(count: usize) {
+        WORDS.set(WORDS.get() + count);
+    }
+
+    /// By this thread so far.
+    pub fn so_far() -> usize {
+        WORDS.get()
     }
 }
 

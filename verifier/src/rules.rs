@@ -12,6 +12,7 @@ mod inventory;
 pub mod levels;
 mod links;
 mod memory;
+mod products;
 mod rates;
 mod recheck;
 mod seen;
@@ -80,8 +81,9 @@ const RULES: &[Rule] = &[
     links::network_ports,
     storage::read,
     storage::write,
-    product_repeats,
-    |seen| product_exact(seen.evidence),
+    products::repeat,
+    products::exact,
+    products::exact_on_tensor_units,
     |seen| steps_in_time(seen.evidence),
     |seen| report_signature(seen.evidence),
     |seen| report_content(seen.evidence),
@@ -231,56 +233,6 @@ pub(crate) fn number(value: u64) -> i64 {
 pub(crate) fn share(value: u64, of: u64, whole: u64) -> u64 {
     let share = u128::from(value) * u128::from(of) / u128::from(whole.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
-}
-
-fn product_repeats(seen: &Seen<'_>) -> Finding {
-    let (evidence, order) = (seen.evidence, seen.order);
-    let code = FindingCode::SdcRepeat;
-    if let Some(said) = troubles::said(seen, TroubleKind::WrongResult) {
-        let note = format!("What was moved within memory is not what it was. {said}.");
-        return finding(code, Outcome::Failed, note);
-    }
-    if evidence.checksums.is_empty() {
-        return not_run(code);
-    }
-    let ordered = order.gemm.iterations as usize;
-    let problems: Vec<Option<String>> = evidence
-        .checksums
-        .iter()
-        .map(|sums| {
-            if sums.len() != ordered {
-                Some(format!(
-                    "{} results came where {ordered} were ordered",
-                    sums.len()
-                ))
-            } else if sums.windows(2).any(|pair| pair[0] != pair[1]) {
-                Some("the same product gave different bits".to_owned())
-            } else {
-                None
-            }
-        })
-        .collect();
-    per_gpu(
-        code,
-        "The same product gave the same bits.",
-        problems.iter().map(Option::as_ref),
-    )
-}
-
-fn product_exact(evidence: &Evidence) -> Finding {
-    let code = FindingCode::SdcExact;
-    match evidence
-        .products
-        .as_ref()
-        .filter(|products| !products.is_empty())
-    {
-        None => not_run(code),
-        Some(products) => per_gpu(
-            code,
-            "The product is the true one.",
-            products.iter().map(Option::as_ref),
-        ),
-    }
 }
 
 fn steps_in_time(evidence: &Evidence) -> Finding {

@@ -32,10 +32,22 @@ impl Transcript {
         request: &Q,
         reply: &R,
     ) -> Result<Self, CanonicalError> {
+        self.with_said(step, digest_of(request)?, reply)
+    }
+
+    /// As [`Self::with`], of a request whose digest is known.
+    ///
+    /// Errors: [`CanonicalError`] when the reply has no canonical form.
+    pub(crate) fn with_said<R: Serialize>(
+        self,
+        step: Step,
+        request: Digest,
+        reply: &R,
+    ) -> Result<Self, CanonicalError> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.0.0);
         hasher.update(&[step.number()]);
-        hasher.update(&digest_of(request)?.0);
+        hasher.update(&request.0);
         hasher.update(&digest_of(reply)?.0);
         Ok(Self(Digest(*hasher.finalize().as_bytes())))
     }

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Digest, Step};
+use super::{Digest, Step, Word64};
 
 /// All that was observed on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -23,9 +23,13 @@ pub struct NodeFacts {
     #[schema(max_items = 64)]
     pub gpus: Vec<GpuFacts>,
     /// The GPU errors (XID) that were reported while the agent ran; absent where the driver did not
-    /// let it listen.
+    /// let it listen to any GPU.
     #[schema(max_items = 256)]
     pub xids: Option<Vec<XidEvent>>,
+    /// The GPUs of the inventory whose errors could not be heard, where others' could.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 64)]
+    pub xids_unheard: Vec<u32>,
     /// Whether errors from before the agent began could be read from the kernel's log.
     pub xid_history_visible: Option<bool>,
     /// The GPUs counted once more at the end.
@@ -173,6 +177,15 @@ pub struct GpuFacts {
     pub health_elapsed_ms: Option<u64>,
     /// What was measured on it alone or with all others at once.
     pub rates: GpuRates,
+    /// The different checksums of the 16-bit products that were looked at, of the inputs of the exact
+    /// product: one where all were alike.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 8)]
+    pub gemm_16bit_sums: Vec<Word64>,
+    /// The same of the 8-bit products, whose entries are smaller.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 8)]
+    pub gemm_fp8_sums: Vec<Word64>,
     /// What a sustained load showed.
     pub burn: Option<BurnFacts>,
     /// 32-bit words that changed while memory was held under load.
@@ -284,6 +297,9 @@ pub struct BurnFacts {
     pub slowdown_temperature_c: Option<u32>,
     /// The lowest clock of the multiprocessors, MHz.
     pub lowest_sm_mhz: Option<u32>,
+    /// In how many samples the product, of the same inputs all the while, was another than in the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_samples: Option<u32>,
 }
 
 /// The rate of copies from one GPU to another.
@@ -426,6 +442,8 @@ pub enum TroubleKind {
     FabricNotReady,
     /// The work did not end within its time.
     TimedOut,
+    /// CUDA error 214: an error of its memory could not be corrected.
+    EccUncorrectable,
     /// Memory that should be free could not be had.
     OutOfMemory,
     /// What was written or added up is not what it must be.

@@ -17,6 +17,7 @@ use crate::state::{State, state};
 use crate::tensor;
 
 const UNKNOWN_KERNEL: u32 = 500;
+const ECC_UNCORRECTABLE: u32 = 214;
 const ILLEGAL_ADDRESS: u32 = 700;
 const NO_DEVICE: u32 = 100;
 const UNKNOWN: u32 = 999;
@@ -68,6 +69,7 @@ pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
             take_turn(&turn, Duration::from_millis(product_ms));
         }
         Fault::LostIn(kernel) if kernel == name => state.gone = Some(UNKNOWN),
+        Fault::UncorrectedIn(kernel) if kernel == name => state.gone = Some(ECC_UNCORRECTABLE),
         Fault::WithdrawnIn(kernel) if kernel == name => state.gone = Some(NO_DEVICE),
         _ => {}
     }

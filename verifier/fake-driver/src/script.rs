@@ -169,6 +169,9 @@ pub enum Fault {
     HangsIn(String),
     /// It falls off the bus when this kernel is started.
     LostIn(String),
+    /// An error of its memory cannot be corrected when this kernel is started: from then on every call of
+    /// the compute library says so.
+    UncorrectedIn(String),
     /// It is taken away when this kernel is started: the process may not use it any more.
     WithdrawnIn(String),
     /// So many words lose a bit whenever memory is filled.
@@ -176,6 +179,10 @@ pub enum Fault {
     /// The second product has another entry than the first, and so has one in seven on the tensor
     /// units.
     Unrepeatable,
+    /// Every so-manieth product on the tensor units has a wrong bit.
+    FlipsTensor(u32),
+    /// Once it has been under load for a while, every product of that has a wrong bit.
+    FlipsUnderLoad,
     /// Of what is to be streamed through memory by kernels whose names begin so, only the first half
     /// is, in half of the time.
     Halves(String),

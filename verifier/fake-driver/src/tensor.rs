@@ -10,6 +10,8 @@ use crate::state::{State, TensorProduct};
 const TILE_ROWS: u32 = 128;
 const TILE_DEPTH: u32 = 128;
 const CHUNK: u32 = 16;
+/// After how many products a card is warm that errs when it is.
+const WARM: u32 = 5_000;
 /// 0 to 4 as e4m3.
 const E4M3: [u8; 5] = [0x00, 0x38, 0x40, 0x44, 0x48];
 
@@ -92,9 +94,12 @@ fn rows(matrix: &[u8], n: u32, depth: u32, format: Format) -> Vec<Vec<f32>> {
 pub fn gemm(state: &mut State, arguments: &Arguments, format: Format) -> Option<()> {
     let inputs_at: [u64; 2] = [arguments.at(0), arguments.at(1)];
     let (product, n, depth): (u64, u32, u32) = (arguments.at(2), arguments.at(3), arguments.at(4));
+    state.tensor_products += 1;
     if state.loads_at == Some(inputs_at) {
-        // Nobody looks at the products of a load.
+        // Of the products of a load is only looked at whether they change.
         state.pass_product();
+        let wrong = state.card().fault == Fault::FlipsUnderLoad && state.tensor_products > WARM;
+        state.memory(product, 1)?[0] = u8::from(wrong);
         return Some(());
     }
     let rates = state.card().tensor_gflops;
@@ -104,7 +109,6 @@ pub fn gemm(state: &mut State, arguments: &Arguments, format: Format) -> Option<
     };
     let operations = 2.0 * f64::from(n) * f64::from(n) * f64::from(depth / format.entry_bytes());
     state.pass_ms(operations / gflops / 1e6);
-    state.tensor_products += 1;
     if state
         .tensor
         .as_ref()
@@ -123,8 +127,11 @@ pub fn gemm(state: &mut State, arguments: &Arguments, format: Format) -> Option<
         state.tensor = Some(TensorProduct { inputs_at, entries });
     }
     let entries = state.tensor.as_ref()?.entries.clone();
-    let wrong =
-        state.card().fault == Fault::Unrepeatable && state.tensor_products.is_multiple_of(7);
+    let wrong = match state.card().fault {
+        Fault::Unrepeatable => state.tensor_products.is_multiple_of(7),
+        Fault::FlipsTensor(every) => state.tensor_products.is_multiple_of(every),
+        _ => false,
+    };
     let written = state.memory(product, entries.len() as u64)?;
     written.copy_from_slice(&entries);
     written[0] ^= u8::from(wrong);

@@ -18,7 +18,6 @@ const LAST_LOOK: Duration = Duration::from_secs(3);
 
 impl Work<'_> {
     pub(super) fn measure(&mut self, began: Instant) {
-        const STEP: Step = Step::Report;
         let until = began + self.for_gpus(self.order.deadlines.report_ms);
         let mut facts = self.known.facts.take();
         let mut failed = match self.order.recheck {
@@ -34,10 +33,43 @@ impl Work<'_> {
             self.node
                 .set_deadline(Instant::now() + left(until) + LAST_LOOK);
             failed.extend(probe::facts::after(self.node, facts, observed.elapsed()));
+            if let Some(surroundings) = &mut self.node.surroundings {
+                surroundings.after(facts);
+            }
         }
         self.known.facts = facts;
-        let told = failed.iter().map(|error| error.trouble(STEP));
-        self.known.troubles.extend(told);
+        self.tell(&failed);
+    }
+
+    /// Looks at the GPUs before their first work. Gives those that could not be looked at.
+    pub(super) fn look_at_first(&mut self) -> Vec<DeviceError> {
+        let (facts, failed) = probe::facts::before(self.node);
+        self.known.facts = facts;
+        self.known.observed = Some(Instant::now());
+        failed
+    }
+
+    /// What the GPUs' counters and their driver say after a trouble, which often is only what came of that.
+    pub(super) fn look_once_more(&mut self) {
+        self.node.set_deadline(Instant::now() + LAST_LOOK);
+        let mut failed = match self.known.facts {
+            Some(_) => Vec::new(),
+            None => self.look_at_first(),
+        };
+        if let (Some(facts), Some(observed)) = (&mut self.known.facts, self.known.observed) {
+            failed.extend(probe::facts::after(self.node, facts, observed.elapsed()));
+        }
+        self.tell(&failed);
+    }
+
+    /// Adds troubles of GPUs that have none yet: what follows a first one is no other.
+    fn tell(&mut self, failed: &[DeviceError]) {
+        let troubles = &mut self.known.troubles;
+        for error in failed {
+            if troubles.iter().all(|told| told.gpu != Some(error.gpu)) {
+                troubles.push(error.trouble(Step::Report));
+            }
+        }
     }
 
     /// The load, what goes from GPU to GPU, storage and the vendor's own diagnostic.

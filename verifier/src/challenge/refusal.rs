@@ -1,6 +1,6 @@
 //! Why a step is refused, and what a message must look like to be looked at.
 
-use market::verification::{Commit, Inventory, PROTOCOL, Step};
+use market::verification::{Commit, GemmCommitment, Inventory, PROTOCOL, Step};
 
 use crate::canonical::CanonicalError;
 use crate::jws::PublicKey;
@@ -59,6 +59,19 @@ pub(super) fn check_length(got: usize, want: usize) -> Result<(), StepError> {
     }
     Err(StepError::Malformed(
         "there must be one entry for each GPU of the inventory",
+    ))
+}
+
+/// What is beyond the order is not kept: a session is stored after every step.
+pub(super) fn check_checksums(gpus: &[GemmCommitment], iterations: u32) -> Result<(), StepError> {
+    if gpus
+        .iter()
+        .all(|gpu| gpu.checksums.len() <= iterations as usize)
+    {
+        return Ok(());
+    }
+    Err(StepError::Malformed(
+        "a GPU has more checksums than products were ordered",
     ))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::buffer::Pinned;
+use super::buffer::{Buffer, Pinned};
 use super::gpu::CudaGpu;
 use super::{result, sys};
 use crate::device::DeviceError;
@@ -118,10 +118,11 @@ impl CudaGpu {
     }
 
     /// Computes a product of so many operations again and again, as often between two looks as they are
-    /// apart, until the time is over.
+    /// apart, until the time is over. Looks at what came out last, too.
     pub fn load(
         &mut self,
         operations: f64,
+        product: &Buffer,
         lasts: Duration,
         multiply: impl Fn(&mut Self) -> Result<(), DeviceError>,
     ) -> Result<Vec<LoadSample>, DeviceError> {
@@ -138,6 +139,7 @@ impl CudaGpu {
                 gpu.managed.look(&mut sample);
                 Ok(())
             })?;
+            sample.sum = self.checksum(product.address, product.bytes / 4)?;
             sample.operations = operations * f64::from(rounds);
             // A clock that stands still must not make this endless.
             left_ms -= sample.elapsed_ms.max(1.0);

@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 const SEARCH_STEP: u64 = 64 * MIB;
 
 /// The largest entry of a load. Such integers take all the digits that BF16 has; shorter ones would draw
-/// less power, and nobody looks at the product.
+/// less power, and of the product is only known that it is the same each time.
 const LOAD_MOST: u8 = u8::MAX;
 
 /// The number by which the kernels know a pattern.
@@ -227,18 +227,19 @@ impl Device for CudaGpu {
 
     fn burn(&mut self, work: &BurnWork) -> Result<Option<Burned>, DeviceError> {
         self.pinned = None;
+        let operations = work.inputs.operations();
         // What is paid for draws most: the tensor units, where the agent has a kernel for them.
         let looks = match self.ready(&work.inputs, Format::Bf16, LOAD_MOST)? {
             Some(product) => {
                 self.fill(&work.contents, work.held_bytes)?;
                 let multiply = |gpu: &mut Self| gpu.multiply_tiles(&product);
-                self.load(work.inputs.operations(), work.lasts, multiply)?
+                self.load(operations, &product.product, work.lasts, multiply)?
             }
             None => {
                 let product = self.prepare(&work.inputs)?;
                 self.fill(&work.contents, work.held_bytes)?;
                 let multiply = |gpu: &mut Self| gpu.multiply_integers(&product, "gemm_exact");
-                self.load(work.inputs.operations(), work.lasts, multiply)?
+                self.load(operations, &product.product, work.lasts, multiply)?
             }
         };
         let held = self.compare(&work.contents)?;

@@ -56,7 +56,7 @@ mod tests {
     use crate::floors::{Floors, Metric};
     use crate::order::{Mode, expected_node, order_for};
     use crate::probe::burn;
-    use crate::probe::gemm::SAMPLE_NS;
+    use crate::probe::gemm::{CHECKED, SAMPLE_NS};
     use crate::tensor::Format;
 
     /// What moving bytes takes at the rate below which the GPU would fail; where it has no floor, at
@@ -137,8 +137,9 @@ mod tests {
             let is_rated = format.is_rated_on(&gpu.spec().compute_capability);
             // As bytes are to 1e6 bytes, so are thousands of operations to 1e9.
             let once = at_floor(gpu, metric, operations / 1_000);
-            // One to begin with, then as many as a sample takes, twice: the first time untimed.
-            let sample = once + 2 * once.max(Duration::from_nanos(SAMPLE_NS));
+            // One to begin with, then as many as a sample takes, twice: the first time untimed; and those
+            // that are looked at.
+            let sample = once + 2 * once.max(Duration::from_nanos(SAMPLE_NS)) + once * CHECKED;
             is_rated.then_some(sample * order.bandwidth.samples)
         };
         let formats = [

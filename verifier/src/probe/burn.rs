@@ -70,6 +70,8 @@ pub struct LoadSample {
     pub temperature_c: Option<u32>,
     /// The clock of the multiprocessors, MHz.
     pub sm_mhz: Option<u32>,
+    /// The checksum of the last product of that work.
+    pub sum: u64,
 }
 
 /// How long a level loads the GPUs: half of the time that is left for the report, at most, so that
@@ -163,6 +165,7 @@ pub fn curve(samples: &[LoadSample]) -> Vec<CurvePoint> {
 #[must_use]
 pub fn summary(samples: &[LoadSample], slowdown_temperature_c: Option<u32>) -> BurnFacts {
     let third = samples.len() / 3;
+    let sum = samples.first().map_or(0, |sample| sample.sum);
     let permille = |slowed: fn(&LoadSample) -> bool| {
         let slowed = samples.iter().filter(|sample| slowed(sample)).count();
         (slowed * 1_000 / samples.len().max(1)) as u32
@@ -184,6 +187,7 @@ pub fn summary(samples: &[LoadSample], slowdown_temperature_c: Option<u32>) -> B
         highest_temperature_c: samples.iter().filter_map(|s| s.temperature_c).max(),
         slowdown_temperature_c,
         lowest_sm_mhz: samples.iter().filter_map(|sample| sample.sm_mhz).min(),
+        changed_samples: Some(samples.iter().filter(|sample| sample.sum != sum).count() as u32),
     }
 }
 
@@ -210,6 +214,7 @@ mod tests {
             power_w: Some(600 + at),
             temperature_c: Some(60 + at),
             sm_mhz: Some(1_900 - at),
+            sum: u64::from(at / 7),
             ..LoadSample::default()
         };
         let looks: Vec<LoadSample> = (0..9).map(look).collect();
@@ -231,6 +236,7 @@ mod tests {
             (facts.lowest_sm_mhz, facts.slowdown_temperature_c),
             (Some(1_892), Some(87))
         );
+        assert_eq!(facts.changed_samples, Some(2));
         assert_eq!(summary(&[], None).last_third_gflops, 0);
         let points = curve(&looks);
         assert_eq!(points.len(), 9, "a point for each look where they are few");

@@ -7,21 +7,41 @@ use market::verification::{BandwidthWork, GpuFacts, NodeFacts, XidEvent};
 
 use crate::device::{Device, DeviceError, Node, Rate};
 
-/// What is shown before the first work; nothing of a pretended node.
-///
-/// Errors: the GPUs that could not be looked at.
-pub fn before(node: &mut Node) -> Result<Option<NodeFacts>, Vec<DeviceError>> {
+/// What is shown before the first work, of all GPUs that could be looked at; nothing of a pretended node.
+/// Gives those that could not, too.
+pub fn before(node: &mut Node) -> (Option<NodeFacts>, Vec<DeviceError>) {
     let Some(surroundings) = &mut node.surroundings else {
-        return Ok(None);
+        return (None, Vec::new());
     };
     let mut facts = surroundings.before();
-    facts.gpus = observe(node)?;
-    Ok(Some(facts))
+    let mut failed = Vec::new();
+    for looked in look(node) {
+        let shown = looked.and_then(|look| look.shown);
+        facts.gpus.push(shown.unwrap_or_else(|error| {
+            failed.push(error);
+            GpuFacts::default()
+        }));
+    }
+    (Some(facts), failed)
 }
 
-fn observe(node: &mut Node) -> Result<Vec<GpuFacts>, Vec<DeviceError>> {
+/// One look at a GPU.
+struct Look {
+    /// The errors that its driver reported.
+    xids: Result<Option<Vec<u32>>, DeviceError>,
+    /// What it shows.
+    shown: Result<GpuFacts, DeviceError>,
+}
+
+/// Looks at all GPUs: what one does not answer takes nothing from what the others do.
+fn look(node: &mut Node) -> Vec<Result<Look, DeviceError>> {
     let nothing = vec![(); node.devices.len()];
-    node.on_all(nothing, |_, device, ()| device.observe())
+    node.on_each(nothing, |_, device, ()| {
+        // First what was heard already: a GPU that does not answer is given up, with all of that.
+        let xids = device.xids();
+        let shown = device.observe();
+        Ok(Look { xids, shown })
+    })
 }
 
 /// Measures the rates of all GPUs beside that of the copy: the host link one by one and once
@@ -69,41 +89,45 @@ pub fn rates(node: &mut Node, facts: &mut NodeFacts, work: &BandwidthWork) -> Ve
     Vec::new()
 }
 
-/// Adds what is shown after the last work. Gives the GPUs that could not be looked at.
+/// Adds what the GPUs show after the last work. Gives those that could not be looked at.
 pub fn after(node: &mut Node, facts: &mut NodeFacts, elapsed: Duration) -> Vec<DeviceError> {
     let mut failed = Vec::new();
-    match observe(node) {
-        Ok(now) => {
-            for (gpu, now) in facts.gpus.iter_mut().zip(now) {
+    let mut heard = Vec::new();
+    for (gpu, looked) in facts.gpus.iter_mut().zip(look(node)) {
+        let (xids, shown) = match looked {
+            Ok(Look { xids, shown }) => (xids.ok().flatten(), shown),
+            Err(error) => (None, Err(error)),
+        };
+        heard.push(xids);
+        match shown {
+            Ok(now) => {
                 gpu.health_after = now.health_before;
                 gpu.health_elapsed_ms = u64::try_from(elapsed.as_millis()).ok();
                 gpu.host_link = now.host_link;
             }
+            Err(error) => failed.push(error),
         }
-        Err(errors) => failed.extend(errors),
     }
-    let nothing = vec![(); node.devices.len()];
-    match node.on_all(nothing, |_, device, ()| device.xids()) {
-        Ok(xids) => facts.xids = numbered(xids),
-        Err(errors) => failed.extend(errors),
-    }
-    if let Some(surroundings) = &mut node.surroundings {
-        surroundings.after(facts);
-    }
+    (facts.xids, facts.xids_unheard) = numbered(heard);
     failed
 }
 
-/// All errors with their GPU's number; none where one GPU's could not be heard.
-fn numbered(xids: Vec<Option<Vec<u32>>>) -> Option<Vec<XidEvent>> {
-    let heard: Option<Vec<Vec<u32>>> = xids.into_iter().collect();
-    let events = heard?.into_iter().zip(0..).flat_map(|(xids, gpu)| {
-        let of = move |xid| XidEvent {
+/// All errors with their GPU's number, and the GPUs that were not heard; no errors where none was.
+fn numbered(xids: Vec<Option<Vec<u32>>>) -> (Option<Vec<XidEvent>>, Vec<u32>) {
+    let (mut events, mut unheard) = (None, Vec::new());
+    for (gpu, xids) in (0..).zip(xids) {
+        let of = |xid| XidEvent {
             gpu: Some(gpu),
             xid,
         };
-        xids.into_iter().map(of)
-    });
-    Some(events.collect())
+        match xids {
+            Some(xids) => events
+                .get_or_insert_with(Vec::new)
+                .extend(xids.into_iter().map(of)),
+            None => unheard.push(gpu),
+        }
+    }
+    (events, unheard)
 }
 
 #[cfg(test)]
@@ -112,9 +136,15 @@ mod tests {
 
     #[test]
     fn errors_carry_the_number_of_their_gpu_and_silence_is_not_health() {
-        let heard = numbered(vec![Some(vec![]), Some(vec![79, 63])]).expect("heard");
-        let pairs: Vec<_> = heard.iter().map(|event| (event.gpu, event.xid)).collect();
-        assert_eq!(pairs, [(Some(1), 79), (Some(1), 63)]);
-        assert_eq!(numbered(vec![Some(vec![79]), None]), None);
+        let pairs = |events: Option<Vec<XidEvent>>| -> Vec<_> {
+            let events = events.expect("heard").into_iter();
+            events.map(|event| (event.gpu, event.xid)).collect()
+        };
+        let (heard, unheard) = numbered(vec![Some(vec![]), Some(vec![79, 63])]);
+        assert_eq!(pairs(heard), [(Some(1), 79), (Some(1), 63)]);
+        assert!(unheard.is_empty());
+        let (heard, unheard) = numbered(vec![Some(vec![79]), None]);
+        assert_eq!((pairs(heard), unheard), (vec![(Some(0), 79)], vec![1]));
+        assert_eq!(numbered(vec![None, None]), (None, vec![0, 1]));
     }
 }

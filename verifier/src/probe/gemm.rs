@@ -13,6 +13,10 @@ use crate::tensor::{Format, TensorWork};
 /// before them that are not timed; and how many they are at most. Units: nanoseconds.
 pub const SAMPLE_NS: u64 = 100_000_000;
 const MOST_PRODUCTS: f64 = 100.0;
+/// How many more of them are looked at for each sample.
+pub const CHECKED: u32 = 1;
+/// The most different checksums of a GPU that are told.
+const MOST_SUMS: usize = 8;
 
 /// A product that was committed to.
 #[derive(Debug)]
@@ -57,7 +61,7 @@ pub fn commit(
 }
 
 /// Measures the rates of products on the tensor units, all GPUs at once, where the agent has kernels that
-/// reach them. Gives the GPUs that did not finish.
+/// reach them, and looks at what comes out. Gives the GPUs that did not finish.
 pub fn rates(
     node: &mut Node,
     facts: &mut NodeFacts,
@@ -74,35 +78,37 @@ pub fn rates(
             let inputs = GemmInputs::derive(nonce, gpu, &order.gemm);
             sampled(device, inputs, format, samples)
         });
-        let measured: Vec<Vec<u64>> = match measured {
+        let measured = match measured {
             Ok(rates) => rates,
             Err(errors) => return errors,
         };
-        for (gpu, gflops) in facts.gpus.iter_mut().zip(measured) {
-            match format {
-                Format::Bf16 => gpu.rates.gemm_16bit_gflops = gflops,
-                Format::Fp8 => gpu.rates.gemm_fp8_gflops = gflops,
-            }
+        for (gpu, (gflops, sums)) in facts.gpus.iter_mut().zip(measured) {
+            let (rates, different) = match format {
+                Format::Bf16 => (&mut gpu.rates.gemm_16bit_gflops, &mut gpu.gemm_16bit_sums),
+                Format::Fp8 => (&mut gpu.rates.gemm_fp8_gflops, &mut gpu.gemm_fp8_sums),
+            };
+            (*rates, *different) = (gflops, sums);
         }
     }
     Vec::new()
 }
 
-/// Samples of the rate of products; nothing where the device has none of the format.
+/// Samples of the rate of products, and the different checksums that these had; nothing where the device
+/// has none of the format.
 fn sampled(
     device: &mut dyn Device,
     inputs: GemmInputs,
     format: Format,
     samples: u32,
-) -> Result<Vec<u64>, DeviceError> {
+) -> Result<(Vec<u64>, Vec<Word64>), DeviceError> {
     let mut work = TensorWork {
         inputs,
         format,
         most: format.most(),
         timed: 1,
-        checked: 0,
+        checked: CHECKED,
     };
-    let mut rates = Vec::new();
+    let (mut rates, mut sums) = (Vec::new(), Vec::new());
     for _ in 0..samples {
         let Some(run) = device.tensor_products(&work)? else {
             break;
@@ -111,8 +117,13 @@ fn sampled(
         let in_time = run.gflops as f64 * SAMPLE_NS as f64 / inputs.operations().max(1.0);
         work.timed = in_time.clamp(1.0, MOST_PRODUCTS) as u32;
         rates.push(run.gflops);
+        for sum in run.checksums {
+            if sums.len() < MOST_SUMS && !sums.contains(&sum) {
+                sums.push(sum);
+            }
+        }
     }
-    Ok(rates)
+    Ok((rates, sums))
 }
 
 impl CommittedProduct {

@@ -2,10 +2,10 @@
 
 use market::attestation::{Finding, FindingCode, Outcome, Remedy, Unit};
 use market::gpu::GpuVendor;
-use market::verification::{GpuFacts, HealthCounters};
+use market::verification::{GpuFacts, HealthCounters, TroubleKind};
 
 use super::seen::{Seen, Sight};
-use super::troubles::XID_LOST;
+use super::troubles::{XID_LOST, said};
 use super::{finding, not_run, number};
 
 /// Corrected errors that may come during a run. Source: the providers' own check lists.
@@ -32,6 +32,10 @@ fn counts_errors(seen: &Seen<'_>, gpu: &GpuFacts) -> bool {
 
 pub(super) fn ecc(seen: &Seen<'_>) -> Finding {
     let code = FindingCode::HealthEcc;
+    if let Some(said) = said(seen, TroubleKind::EccUncorrectable) {
+        let note = format!("An error of memory was left uncorrected (CUDA error 214). {said}.");
+        return finding(code, Outcome::Failed, note);
+    }
     let good = "No memory error was left uncorrected.";
     let found = seen.each_gpu(code, good, |gpu| {
         let (before, after) = (&gpu.health_before, &gpu.health_after);
@@ -231,6 +235,10 @@ pub(super) fn xid(seen: &Seen<'_>) -> Finding {
     let found = if !fatal.is_empty() {
         let note = format!("The driver reported XID {}.", words(&fatal));
         finding(code, Outcome::Failed, note)
+    } else if !facts.xids_unheard.is_empty() {
+        let gpus: Vec<String> = facts.xids_unheard.iter().map(u32::to_string).collect();
+        let note = format!("The errors of GPU {} could not be heard.", gpus.join(", "));
+        return finding(code, Outcome::NotRun, note);
     } else if others.iter().any(|xid| !OWN_FAULT_XIDS.contains(xid)) {
         let note = format!("The driver reported XID {}.", words(&others));
         finding(code, Outcome::Warned, note)
@@ -263,7 +271,10 @@ pub(super) fn visible(seen: &Seen<'_>) -> Finding {
             .iter()
             .any(|gpu| counts_errors(seen, gpu) && gpu.health_after.ecc_uncorrected.is_none());
     let blind = [
-        (facts.xids.is_none(), "xid_events: not visible"),
+        (
+            facts.xids.is_none() || !facts.xids_unheard.is_empty(),
+            "xid_events: not visible",
+        ),
         (counters_hidden, "error_counters: not visible"),
     ];
     let hidden = [

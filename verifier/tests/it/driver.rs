@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use fake_driver::script::{Card, Fault, Script};
-use market::attestation::{Attestation, FindingCode, Outcome, Verdict};
+use market::attestation::{Attestation, FindingCode, Outcome, Verdict, Weight};
 use market::fabric::Internode;
 use market::gpu::Gpu;
 use market::verification::Level;
@@ -345,6 +345,44 @@ fn f12_silent_corruption_fails_whether_it_repeats_or_not() {
     assert_eq!(once, [FindingCode::SdcRepeat]);
     let always = found(|card| card.fault = Fault::WrongEntry);
     assert_eq!(always, [FindingCode::SdcExact]);
+}
+
+#[test]
+fn f12_a_tensor_unit_that_flips_a_bit_now_and_then_does_not_repeat_itself() {
+    // The last product of each sample is looked at: the fourth, then one that is none of every fourth.
+    let attestation = |fault, level| {
+        let broken = broken(|card| card.fault = fault);
+        Machine::new(&broken).verify(&order(2, level))
+    };
+    let units = attestation(Fault::FlipsTensor(4), Level::Quick);
+    assert_eq!(failures(&units), [FindingCode::SdcRepeat], "{units:#?}");
+    let note = note_of(&units, FindingCode::SdcRepeat);
+    assert_eq!(note, "GPU 1: the same 16-bit product gave different bits.");
+    let hot = attestation(Fault::FlipsUnderLoad, Level::Standard);
+    assert_eq!(failures(&hot), [FindingCode::SdcRepeat], "{hot:#?}");
+    let note = note_of(&hot, FindingCode::SdcRepeat);
+    assert!(
+        note.contains("GPU 1: the product of the load was another in"),
+        "{note}"
+    );
+}
+
+// What tensor units make of integers is to be settled on real cards before it decides anything.
+#[test]
+fn f12_a_tensor_unit_that_flips_the_same_bit_each_time_is_told() {
+    let machine = |fault| Machine::new(&broken(|card| card.fault = fault));
+    let good = machine(Fault::None).verify(&order(2, Level::Quick));
+    assert_eq!(outcome_of(&good, FindingCode::SdcTensor), Outcome::Met);
+    let always = machine(Fault::FlipsTensor(1)).verify(&order(2, Level::Quick));
+    assert!(always.verdict.is_pass());
+    let mut findings = always.findings.iter();
+    let told = findings.find(|found| found.code == FindingCode::SdcTensor);
+    let told = told.expect("the finding");
+    assert_eq!(
+        (told.outcome, told.weight),
+        (Outcome::Failed, Weight::Shadow)
+    );
+    assert!(told.note.starts_with("GPU 1: the tensor units"), "{told:?}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod gang_nccl_played;
 mod hearing;
 mod honest;
 mod http;
+mod last_look;
 mod machine;
 mod patience;
 mod protocol;

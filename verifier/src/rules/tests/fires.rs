@@ -234,6 +234,9 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
         (Code::HealthEcc, Failed, |e| {
             health(e, 3).ecc_uncorrected_lifetime = Some(1)
         }),
+        (Code::HealthEcc, Failed, |e| {
+            stop(e, TroubleKind::EccUncorrectable)
+        }),
         (Code::HealthRemap, Failed, |e| {
             health(e, 3).remap_pending = Some(true)
         }),
@@ -420,7 +423,18 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
         (Code::SdcRepeat, Failed, |e| {
             stop(e, TroubleKind::WrongResult)
         }),
-        (Code::SdcRepeat, NotRun, |e| e.checksums.clear()),
+        (Code::SdcRepeat, Failed, |e| {
+            gpu(e, 3).gemm_fp8_sums = vec![Word64(1), Word64(2)]
+        }),
+        (Code::SdcRepeat, Failed, |e| {
+            burn(e).changed_samples = Some(1)
+        }),
+        (Code::SdcTensor, Failed, |e| {
+            gpu(e, 3).gemm_16bit_sums = vec![Word64(6)]
+        }),
+        (Code::SdcTensor, NotRun, |e| {
+            gpu(e, 3).gemm_16bit_sums.clear()
+        }),
         (Code::SdcExact, Failed, |e| {
             e.products.as_mut().expect("products")[1] = Some("row 3 is wrong".to_owned());
         }),
@@ -445,6 +459,10 @@ const FIRES_AMONG_OTHERS: &[(FindingCode, Outcome, Change)] = {
     &[
         (Code::InventoryCount, Failed, |e| drop(claims(e).pop())),
         (Code::MemoryPattern, NotRun, |e| e.memory = None),
+        (Code::SdcRepeat, NotRun, |e| e.checksums.clear()),
+        (Code::SdcRepeat, Failed, |e| {
+            gpu(e, 3).gemm_16bit_sums.push(Word64(6))
+        }),
         (Code::MemoryProof, NotRun, |e| e.memory = None),
         (Code::AgentSignature, Failed, |e| {
             report(e).signature_problem = Some("forged".to_owned())
@@ -456,7 +474,14 @@ const FIRES_AMONG_OTHERS: &[(FindingCode, Outcome, Change)] = {
         (Code::HealthEcc, NotRun, |e| {
             health(e, 3).ecc_uncorrected = None
         }),
+        (Code::HealthXid, NotRun, |e| {
+            xids(e, &[63]);
+            facts(e).xids_unheard = vec![3];
+        }),
         (Code::HealthVisible, Warned, |e| facts(e).xids = None),
+        (Code::HealthVisible, Warned, |e| {
+            facts(e).xids_unheard = vec![3]
+        }),
         (Code::HealthVisible, Warned, |e| {
             health(e, 3).ecc_uncorrected = None
         }),

@@ -160,6 +160,14 @@ fn only_failures_of_the_hardware_itself_put_it_into_quarantine() {
         codes(|e| memory(e)[2].bad_words = 3),
         [FindingCode::MemoryPattern]
     );
+    assert_eq!(
+        codes(|e| stop(e, TroubleKind::EccUncorrectable)),
+        [FindingCode::HealthEcc]
+    );
+    assert_eq!(
+        codes(|e| stop(e, TroubleKind::GpuLost)),
+        [FindingCode::GpuLost]
+    );
     // A reset cures it; a report that nobody signed is no word of the host; another's GPU is not its own.
     assert_eq!(codes(|e| gpu(e, 3).mig_enabled = Some(true)), []);
     assert_eq!(
