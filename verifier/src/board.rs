@@ -21,6 +21,14 @@ pub fn is_switched(spec: &GpuSpec, gpus: u32) -> bool {
     has_gpu_links(spec, gpus) && (form.contains("HGX") && gpus == 8 || form.contains("NVL72"))
 }
 
+/// Whether each of its GPUs is joined to each other one alike, by a switch or by as many links: boards of
+/// four and eight from Ampere on, and trays. On older boards some pairs have two links, some one and some none.
+#[must_use]
+pub fn pairs_are_alike(spec: &GpuSpec, gpus: u32) -> bool {
+    let form = &spec.node_form;
+    has_gpu_links(spec, gpus) && (form.contains("HGX") || form.contains("NVL72"))
+}
+
 #[cfg(test)]
 mod tests {
     use market::gpu::Gpu;
@@ -40,5 +48,11 @@ mod tests {
         assert_eq!(joined("H100-PCIe", 8), (false, false));
         assert_eq!(joined("RTX-4090", 8), (false, false));
         assert_eq!(joined("MI300X", 8), (false, false));
+        let alike = |gpu: &str, gpus| {
+            let spec = Gpu::parse(gpu).expect("known").spec();
+            pairs_are_alike(spec, gpus)
+        };
+        assert!(alike("A100-SXM-80", 4) && alike("H100-SXM", 2) && alike("GB200", 4));
+        assert!(!alike("V100-SXM2-32", 8) && !alike("H100-NVL", 2));
     }
 }

@@ -185,12 +185,20 @@ fn ports(folder: &Path) -> Option<Vec<PortFacts>> {
     (!ports.is_empty()).then_some(ports)
 }
 
-/// Notes how often each port went down since an earlier reading.
+/// Notes of each port how often it went down since an earlier reading, and what it no longer is: one that is
+/// down now, or gone, went down whatever its counter says.
 pub fn note_downs(earlier: &mut HostFacts, now: &HostFacts) {
     let later = now.ports.as_deref().unwrap_or_default();
     for port in earlier.ports.iter_mut().flatten() {
         let again = later.iter().find(|later| later.name == port.name);
         port.downs_grown = again.and_then(|again| again.downs?.checked_sub(port.downs?));
+        if port.active && !again.is_some_and(|again| again.active) {
+            port.active = false;
+            port.downs_grown = Some(port.downs_grown.unwrap_or(0).max(1));
+        }
+        if let Some(again) = again {
+            port.rate_gbps = port.rate_gbps.min(again.rate_gbps);
+        }
     }
 }
 
@@ -328,6 +336,47 @@ mod tests {
         assert_eq!((ports[0].rate_gbps, ports[0].downs), (Some(400), Some(3)));
         assert_eq!(ports[0].downs_grown, Some(2));
         assert!(!ports[1].active && ports[1].downs_grown.is_none());
+    }
+
+    #[test]
+    fn a_port_that_is_no_longer_what_it_was_is_noticed_without_its_counter() {
+        let port = |nic: u32, gbps: u32, active| PortFacts {
+            name: format!("mlx5_{nic}/1"),
+            active,
+            rate_gbps: Some(gbps),
+            downs: None,
+            downs_grown: None,
+            loopback_mb_per_s: None,
+        };
+        let host = |ports: Option<Vec<PortFacts>>| HostFacts {
+            ports,
+            ..HostFacts::default()
+        };
+        let after = |now: HostFacts| {
+            let all = (0..4).map(|nic| port(nic, 400, nic < 3)).collect();
+            let mut before = host(Some(all));
+            note_downs(&mut before, &now);
+            let shown = |port: &PortFacts| (port.active, port.rate_gbps, port.downs_grown);
+            before
+                .ports
+                .expect("ports")
+                .iter()
+                .map(shown)
+                .collect::<Vec<_>>()
+        };
+        let now = [port(0, 400, true), port(1, 400, false), port(2, 100, true)];
+        assert_eq!(
+            after(host(Some(now.to_vec()))),
+            [
+                (true, Some(400), None),
+                (false, Some(400), Some(1)),
+                (true, Some(100), None),
+                (false, Some(400), None),
+            ],
+            "the last one was down before, and is gone"
+        );
+        let gone = (false, Some(400), Some(1));
+        assert_eq!(after(host(None))[..3], [gone; 3]);
     }
 
     #[test]

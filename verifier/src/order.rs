@@ -27,6 +27,8 @@ pub enum Mode {
 pub struct BadOrder(&'static str);
 
 const MIB: u64 = 1 << 20;
+/// The oldest GPUs that the agent has kernels for, by the first number of their compute capability.
+const OLDEST_MAJOR: u32 = 7;
 /// The sum of k products of entries in [-8, 8] stays below 2^24 up to here.
 const LARGEST_INNER: u32 = 262_143;
 
@@ -54,7 +56,28 @@ pub fn expected_node(gpu: Gpu, gpus: u32) -> ExpectedNode {
 /// Whether there is an agent that drives a kind of GPU: what has none can never be verified.
 #[must_use]
 pub fn is_drivable(gpu: Gpu) -> bool {
-    gpu.spec().vendor == GpuVendor::Nvidia
+    undrivable(gpu).is_none()
+}
+
+/// Why no agent drives a kind of GPU, in words; none where one does.
+///
+/// The agent is built for hosts of x86-64, and its kernels begin with compute capability 7.0. GPUs with a link
+/// from chip to chip sit beside an Arm processor, as others do that come with such a host alone.
+#[must_use]
+pub fn undrivable(gpu: Gpu) -> Option<&'static str> {
+    let spec = gpu.spec();
+    let capability = |part: &str| part.split('.').next()?.parse::<u32>().ok();
+    let on_arm = spec.pcie_gen.as_deref() == Some("C2C") || spec.node_form.contains("arm64");
+    match spec.vendor {
+        GpuVendor::Nvidia if on_arm => {
+            Some("the agent does not run on its host's processor (arm64)")
+        }
+        GpuVendor::Nvidia if capability(&spec.compute_capability) < Some(OLDEST_MAJOR) => {
+            Some("the agent has no kernels for a GPU so old (compute capability below 7.0)")
+        }
+        GpuVendor::Nvidia => None,
+        _ => Some("no agent drives GPUs of its vendor"),
+    }
 }
 
 /// The list of work for one node of a lease.
@@ -325,6 +348,37 @@ mod tests {
     }
     /// The share that the rule on reported memory accepts.
     const REPORTED_PERCENT: u64 = 98;
+
+    #[test]
+    fn what_the_agent_cannot_run_beside_or_has_no_kernels_for_is_not_driven() {
+        let why = |gpu: &str| undrivable(Gpu::parse(gpu).expect("known")).unwrap_or("driven");
+        for (word, gpus) in [
+            (
+                "arm64",
+                &["GH200-96", "GH200-144", "GB200", "GB300", "T4G"][..],
+            ),
+            (
+                "7.0",
+                &["P100-PCIe-16", "P40", "P4", "M60", "K80", "GTX-1080-Ti"],
+            ),
+            ("vendor", &["MI300X", "MI25"]),
+            (
+                "driven",
+                &[
+                    "V100-SXM2-16",
+                    "T4",
+                    "A100-SXM-80",
+                    "H200-SXM",
+                    "B300-SXM",
+                    "RTX-5090",
+                ],
+            ),
+        ] {
+            for gpu in gpus {
+                assert!(why(gpu).contains(word), "{gpu}: {}", why(gpu));
+            }
+        }
+    }
 
     #[test]
     fn every_order_that_is_made_can_be_carried_out() {

@@ -96,7 +96,7 @@ pub fn usual(gpu: Gpu, metric: Metric) -> Option<f64> {
         Metric::HostLink => 0.82,
         Metric::GpuLink => 0.86,
         Metric::AllreduceNcclDefault => 0.80,
-        Metric::AllreduceNcclRing | Metric::AllreduceOwnRing => 0.75,
+        Metric::AllreduceOwnRing => 0.75,
         // Small cards run into their power limit long before their published rate.
         Metric::Gemm16Bit | Metric::GemmFp8 if gpu.spec().tdp_w.is_some_and(|tdp| tdp < 100) => {
             0.58
@@ -160,7 +160,6 @@ fn ports(kind: &Kind) -> Option<Vec<PortFacts>> {
         rate_gbps: Some(rate_gbps),
         downs: Some(1),
         downs_grown: Some(0),
-        // No agent measures it.
         loopback_mb_per_s: None,
     };
     Some((0..kind.gpus).map(port).collect())
@@ -189,7 +188,7 @@ fn collective(kind: &Kind, dice: &mut Dice) -> Option<CollectiveRate> {
     let usual = over_links.or_else(|| Some(usual(kind.gpu, Metric::HostLink)? * 0.5))?;
     Some(CollectiveRate {
         algorithm: CollectiveAlgorithm::NcclDefault,
-        payload_bytes: 8 << 30,
+        payload_bytes: 1 << 30,
         bus_mb_per_s: (usual * dice.around_one(SCATTER)) as u64,
         wrong_elements: 0,
     })
@@ -295,9 +294,9 @@ fn burn(limit_w: u32, gflops: u64, dice: &mut Dice) -> BurnFacts {
         samples: 125,
         first_third_gflops: gflops,
         last_third_gflops: (gflops as f64 * dice.between(0.975, 1.0)) as u64,
-        hw_slowdown_permille: 0,
-        thermal_permille: dice.below(17),
-        power_brake_permille: 0,
+        hw_slowdown_permille: Some(0),
+        thermal_permille: Some(dice.below(17)),
+        power_brake_permille: Some(0),
         mean_power_w: Some((f64::from(limit_w) * dice.between(0.85, 0.99)) as u32),
         highest_temperature_c: Some(55 + dice.below(22)),
         slowdown_temperature_c: Some(87),

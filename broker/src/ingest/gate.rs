@@ -130,12 +130,17 @@ mod tests {
 
     #[test]
     fn what_no_agent_drives_can_be_compared_and_not_ordered() {
-        let mut foreign = samples::offer("a");
-        foreign.gpu = GpuIdentity::Known(Gpu::parse("MI300X").expect("in the catalogue"));
-        let mut reading = admitted(vec![foreign, samples::offer("b")]);
+        // Another vendor's, one on an Arm host, one without kernels; and one that is driven.
+        let of = |gpu: &str| {
+            let mut offer = samples::offer(gpu);
+            offer.gpu = GpuIdentity::Known(Gpu::parse(gpu).expect("in the catalogue"));
+            offer
+        };
+        let offers = ["MI300X", "GH200-96", "P100-PCIe-16", "H100-SXM"].map(of);
+        let mut reading = admitted(offers.to_vec());
         order_only_what_can_be_proved(&mut reading);
         let orderable = reading.offers.iter().map(|offer| offer.orderable);
-        assert_eq!(orderable.collect::<Vec<_>>(), [false, true]);
+        assert_eq!(orderable.collect::<Vec<_>>(), [false, false, false, true]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use store::settings::DatabaseMode;
 use store::verifications::{NewNodeSession, Verification};
 use store::{Conflict, StoreError};
 use verifier::challenge::{Opening, Session, StepError};
-use verifier::order::{Mode, expected_node, is_drivable, order_for};
+use verifier::order::{Mode, expected_node, order_for, undrivable};
 
 use super::{StepRefusal, json, recheck};
 use crate::app::Broker;
@@ -146,8 +146,8 @@ pub(super) fn expected(broker: &Broker, lease: &Lease) -> Result<ExpectedNode, S
         .gpu
         .known()
         .ok_or(StepRefusal::Unverifiable("the GPU's form is unknown"))?;
-    if mode_of(broker) == Mode::Real && !is_drivable(gpu) {
-        return Err(StepRefusal::Unverifiable("no agent drives its GPU"));
+    if let Some(why) = undrivable(gpu).filter(|_| mode_of(broker) == Mode::Real) {
+        return Err(StepRefusal::Unverifiable(why));
     }
     let gpus = offer
         .gpus

@@ -91,15 +91,16 @@ pub struct PortFacts {
     /// The adapter and its port, such as `mlx5_0/1`.
     #[schema(max_length = 64)]
     pub name: String,
-    /// Whether the port is active.
+    /// Whether the port is active, and still was at the end.
     pub active: bool,
-    /// Its rate, Gb/s.
+    /// Its rate, Gb/s: the lower one where it changed while the agent ran.
     pub rate_gbps: Option<u32>,
     /// How often the link went down since the system started.
     pub downs: Option<u64>,
     /// How often it went down while the agent ran.
     pub downs_grown: Option<u64>,
-    /// The rate of the adapter with itself, 1e6 bytes per second.
+    /// Always absent: no agent has measured an adapter with itself. It stays in the form of a report, which is
+    /// signed with it.
     pub loopback_mb_per_s: Option<u64>,
 }
 
@@ -283,12 +284,15 @@ pub struct BurnFacts {
     pub first_third_gflops: u64,
     /// The mean rate over the last third, 1e9 operations per second.
     pub last_third_gflops: u64,
-    /// Share of the samples in which the hardware slowed the clock. Units: thousandths.
-    pub hw_slowdown_permille: u32,
-    /// Share of the samples in which heat slowed the clock. Units: thousandths.
-    pub thermal_permille: u32,
-    /// Share of the samples in which the power supply slowed the clock. Units: thousandths.
-    pub power_brake_permille: u32,
+    /// Share of the samples in which the hardware slowed the clock; absent where the driver does not tell. Units:
+    /// thousandths.
+    pub hw_slowdown_permille: Option<u32>,
+    /// Share of the samples in which heat slowed the clock; absent where the driver does not tell. Units:
+    /// thousandths.
+    pub thermal_permille: Option<u32>,
+    /// Share of the samples in which the power supply slowed the clock; absent where the driver does not tell. Units:
+    /// thousandths.
+    pub power_brake_permille: Option<u32>,
     /// The mean power, W.
     pub mean_power_w: Option<u32>,
     /// The highest temperature, degrees Celsius.
@@ -334,8 +338,6 @@ pub struct CollectiveRate {
 pub enum CollectiveAlgorithm {
     /// NCCL as it chooses itself, which may use the switch's own adders.
     NcclDefault,
-    /// NCCL as a ring.
-    NcclRing,
     /// The agent's own ring of copies.
     OwnRing,
 }
@@ -452,4 +454,25 @@ pub enum TroubleKind {
     Driver,
     /// GPUs of a vendor that this agent cannot drive.
     UnsupportedVendor,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_of_which_an_older_agent_tells_and_one_that_shows_no_reasons_are_read() {
+        let mut load = serde_json::json!({
+            "elapsed_ms": 25_000, "samples": 125, "first_third_gflops": 1, "last_third_gflops": 1,
+            "hw_slowdown_permille": 0, "thermal_permille": 16, "power_brake_permille": 0,
+            "mean_power_w": 600, "highest_temperature_c": 70, "slowdown_temperature_c": 87,
+            "lowest_sm_mhz": 1_700,
+        });
+        let read = |load: &serde_json::Value| -> BurnFacts {
+            serde_json::from_value(load.clone()).expect("read")
+        };
+        assert_eq!(read(&load).thermal_permille, Some(16));
+        load["thermal_permille"] = serde_json::Value::Null;
+        assert_eq!(read(&load).thermal_permille, None);
+    }
 }

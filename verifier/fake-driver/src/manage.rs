@@ -426,7 +426,10 @@ extern "C" fn nvmlDeviceGetCurrentClocksThrottleReasons(
     device: *mut c_void,
     reasons: *mut c_ulonglong,
 ) -> c_uint {
-    of(device, |card, _| give(reasons, card.slowed_by))
+    of(device, |card, _| match card.slowed_by {
+        Some(bits) => give(reasons, bits),
+        None => NOT_SUPPORTED,
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -109,8 +109,8 @@ pub struct Card {
     pub temperature_c: u32,
     /// The temperature at which it slows itself.
     pub slowdown_c: u32,
-    /// What slows its clock under load, as bits of its library; 4 is the power limit.
-    pub slowed_by: u64,
+    /// What slows its clock under load, as bits of its library; 4 is the power limit. None where it is not told.
+    pub slowed_by: Option<u64>,
     /// What it draws under load.
     pub power_w: u32,
     /// How much longer products take for every second that it has worked. Units: thousandths.
@@ -256,7 +256,7 @@ impl Card {
             power_limit_w: 700,
             temperature_c: 34,
             slowdown_c: 87,
-            slowed_by: 4,
+            slowed_by: Some(4),
             power_w: 640,
             fades_permille: 0,
             host_link: (5, 16),

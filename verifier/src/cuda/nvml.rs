@@ -13,7 +13,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{EventSet, Nvml};
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlGpuFabricInfo_t};
 
-use crate::probe::burn::LoadSample;
+use crate::probe::burn::{LoadSample, SlowedBy};
 
 /// The most NVLink connections that any GPU has.
 const MOST_LINKS: u32 = 18;
@@ -87,13 +87,14 @@ impl Managed {
         let Ok(device) = self.device() else {
             return;
         };
-        if let Ok(reasons) = device.current_throttle_reasons() {
-            sample.hw_slowdown = reasons.contains(ThrottleReasons::HW_SLOWDOWN);
-            sample.thermal = reasons.intersects(
+        let reasons = device.current_throttle_reasons().ok();
+        sample.slowed = reasons.map(|reasons| SlowedBy {
+            hw_slowdown: reasons.contains(ThrottleReasons::HW_SLOWDOWN),
+            thermal: reasons.intersects(
                 ThrottleReasons::HW_THERMAL_SLOWDOWN | ThrottleReasons::SW_THERMAL_SLOWDOWN,
-            );
-            sample.power_brake = reasons.contains(ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN);
-        }
+            ),
+            power_brake: reasons.contains(ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN),
+        });
         sample.power_w = device
             .power_usage()
             .ok()

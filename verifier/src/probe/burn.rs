@@ -58,12 +58,8 @@ pub struct LoadSample {
     pub elapsed_ms: f64,
     /// The operations of that work.
     pub operations: f64,
-    /// Whether the hardware slowed the clock.
-    pub hw_slowdown: bool,
-    /// Whether heat did.
-    pub thermal: bool,
-    /// Whether the power supply did.
-    pub power_brake: bool,
+    /// What slowed the clock; none where the driver does not tell.
+    pub slowed: Option<SlowedBy>,
     /// The power, W.
     pub power_w: Option<u32>,
     /// The temperature, degrees Celsius.
@@ -72,6 +68,17 @@ pub struct LoadSample {
     pub sm_mhz: Option<u32>,
     /// The checksum of the last product of that work.
     pub sum: u64,
+}
+
+/// What slowed the clock of a GPU at a moment, beside the power limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SlowedBy {
+    /// The hardware.
+    pub hw_slowdown: bool,
+    /// Heat.
+    pub thermal: bool,
+    /// The power supply.
+    pub power_brake: bool,
 }
 
 /// How long a level loads the GPUs: half of the time that is left for the report, at most, so that
@@ -166,9 +173,11 @@ pub fn curve(samples: &[LoadSample]) -> Vec<CurvePoint> {
 pub fn summary(samples: &[LoadSample], slowdown_temperature_c: Option<u32>) -> BurnFacts {
     let third = samples.len() / 3;
     let sum = samples.first().map_or(0, |sample| sample.sum);
-    let permille = |slowed: fn(&LoadSample) -> bool| {
-        let slowed = samples.iter().filter(|sample| slowed(sample)).count();
-        (slowed * 1_000 / samples.len().max(1)) as u32
+    // What was not to be seen at one look may have slowed the clock just then.
+    let slowed: Option<Vec<SlowedBy>> = samples.iter().map(|sample| sample.slowed).collect();
+    let permille = |by: fn(&SlowedBy) -> bool| {
+        let slowed = slowed.as_ref()?.iter().filter(|slowed| by(slowed)).count();
+        Some((slowed * 1_000 / samples.len().max(1)) as u32)
     };
     let power: Option<Vec<u32>> = samples.iter().map(|sample| sample.power_w).collect();
     let mean = |watts: Vec<u32>| {
@@ -180,9 +189,9 @@ pub fn summary(samples: &[LoadSample], slowdown_temperature_c: Option<u32>) -> B
         samples: samples.len() as u32,
         first_third_gflops: gflops(&samples[..third]),
         last_third_gflops: gflops(&samples[samples.len() - third..]),
-        hw_slowdown_permille: permille(|sample| sample.hw_slowdown),
-        thermal_permille: permille(|sample| sample.thermal),
-        power_brake_permille: permille(|sample| sample.power_brake),
+        hw_slowdown_permille: permille(|slowed| slowed.hw_slowdown),
+        thermal_permille: permille(|slowed| slowed.thermal),
+        power_brake_permille: permille(|slowed| slowed.power_brake),
         mean_power_w: power.and_then(mean),
         highest_temperature_c: samples.iter().filter_map(|s| s.temperature_c).max(),
         slowdown_temperature_c,
@@ -210,7 +219,10 @@ mod tests {
         let look = |at: u32| LoadSample {
             elapsed_ms: 200.0 + f64::from(at / 6) * 200.0,
             operations: 1e12,
-            thermal: at == 3,
+            slowed: Some(SlowedBy {
+                thermal: at == 3,
+                ..SlowedBy::default()
+            }),
             power_w: Some(600 + at),
             temperature_c: Some(60 + at),
             sm_mhz: Some(1_900 - at),
@@ -226,7 +238,7 @@ mod tests {
         );
         assert_eq!(
             (facts.thermal_permille, facts.hw_slowdown_permille),
-            (111, 0)
+            (Some(111), Some(0))
         );
         assert_eq!(
             (facts.mean_power_w, facts.highest_temperature_c),
@@ -238,6 +250,19 @@ mod tests {
         );
         assert_eq!(facts.changed_samples, Some(2));
         assert_eq!(summary(&[], None).last_third_gflops, 0);
+        let mut hidden = looks.clone();
+        hidden[4].slowed = None;
+        let BurnFacts {
+            hw_slowdown_permille,
+            thermal_permille,
+            power_brake_permille,
+            ..
+        } = summary(&hidden, None);
+        assert_eq!(
+            [hw_slowdown_permille, thermal_permille, power_brake_permille],
+            [None; 3],
+            "what is not told is not zero"
+        );
         let points = curve(&looks);
         assert_eq!(points.len(), 9, "a point for each look where they are few");
         assert_eq!((points[8].at_ms, points[8].gflops), (2_400, 2_500));

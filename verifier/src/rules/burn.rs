@@ -51,11 +51,13 @@ pub(super) fn throttle(seen: &Seen<'_>) -> Finding {
             ("heat", burn.thermal_permille),
             ("the power supply", burn.power_brake_permille),
         ];
-        let worst = reasons.into_iter().max_by_key(|(_, permille)| *permille);
-        match worst {
-            Some((what, permille)) if permille > MOST_SLOWED_PERMILLE => {
+        let told = reasons.map(|(what, permille)| permille.map(|permille| (permille, what)));
+        // None is less than any.
+        match told.into_iter().max().flatten() {
+            Some((permille, what)) if permille > MOST_SLOWED_PERMILLE => {
                 Sight::Bad(format!("{what} slowed it in {permille} of 1000 samples"))
             }
+            _ if told.contains(&None) => Sight::Unseen,
             _ => Sight::Good,
         }
     })

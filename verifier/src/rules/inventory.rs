@@ -91,7 +91,7 @@ pub(super) fn gpu_identity(seen: &Seen<'_>) -> Finding {
         .enumerate()
         .map(|(gpu, claim)| {
             let facts = seen.facts().and_then(|facts| facts.gpus.get(gpu));
-            identity_problem(claim, expected)
+            identity_problem(claim, expected, least_reported(seen, gpu))
                 .or_else(|| facts.and_then(|facts| hardware_problem(facts, expected)))
         })
         .collect();
@@ -99,16 +99,21 @@ pub(super) fn gpu_identity(seen: &Seen<'_>) -> Finding {
     Finding {
         unit: Some(Unit::Mib),
         measured: gpus.iter().map(|gpu| i64::from(gpu.memory_mib)).min(),
-        floor: Some(number(
-            u64::from(expected.memory_mib) * REPORTED_MEMORY_PERCENT / 100,
-        )),
+        floor: (0..gpus.len())
+            .map(|gpu| number(least_reported(seen, gpu)))
+            .min(),
         expected: Some(i64::from(expected.memory_mib)),
         samples: gpus.iter().map(|gpu| i64::from(gpu.memory_mib)).collect(),
         ..per_gpu(code, &good, problems.iter().map(Option::as_ref))
     }
 }
 
-fn identity_problem(claim: &GpuClaim, expected: &ExpectedNode) -> Option<String> {
+/// What a GPU must report of its memory. Units: MiB.
+fn least_reported(seen: &Seen<'_>, gpu: usize) -> u64 {
+    seen.memory_mib(gpu) * REPORTED_MEMORY_PERCENT / 100
+}
+
+fn identity_problem(claim: &GpuClaim, expected: &ExpectedNode, least_mib: u64) -> Option<String> {
     let name = &claim.name;
     match named_gpu(name) {
         None => return Some(format!("`{name}` is no GPU that we know")),
@@ -117,10 +122,9 @@ fn identity_problem(claim: &GpuClaim, expected: &ExpectedNode) -> Option<String>
         }
         Some(_) => {}
     }
-    let least = u64::from(expected.memory_mib) * REPORTED_MEMORY_PERCENT / 100;
-    if u64::from(claim.memory_mib) < least {
+    if u64::from(claim.memory_mib) < least_mib {
         return Some(format!(
-            "it reports {} MiB, at least {least} belong to it",
+            "it reports {} MiB, at least {least_mib} belong to it",
             claim.memory_mib
         ));
     }
@@ -433,30 +437,39 @@ pub(super) fn host_shape(seen: &Seen<'_>) -> Finding {
     let least = |told: u32, read: Option<u32>| read.map_or(told, |read| read.min(told));
     let vcpus = least(inventory.vcpus, host.and_then(|host| host.vcpus));
     let memory_gib = least(inventory.memory_gib, host.and_then(|host| host.memory_gib));
-    let shares = [
-        (expected.vcpus, vcpus, "virtual CPUs"),
-        (expected.memory_gib, memory_gib, "GiB of memory"),
+    let parts = [
+        (Unit::Vcpus, 1, expected.vcpus, vcpus, "virtual CPUs"),
+        (
+            Unit::Mib,
+            1 << 10,
+            expected.memory_gib,
+            memory_gib,
+            "GiB of memory",
+        ),
     ];
-    let shares: Vec<(u64, String)> = shares
+    let shares = parts
         .into_iter()
-        .filter_map(|(leased, has, what)| {
+        .filter_map(|(unit, units, leased, has, what)| {
             let leased = leased.filter(|leased| *leased > 0)?;
             let percent = u64::from(has) * 100 / u64::from(leased);
-            Some((percent, format!("{has} of {leased} {what}")))
-        })
-        .collect();
-    let Some((worst, said)) = shares.iter().min_by_key(|(percent, _)| *percent) else {
+            let figures = [has, leased].map(|figure| i64::from(figure) * units);
+            Some((percent, unit, figures, format!("{has} of {leased} {what}")))
+        });
+    let Some((worst, unit, [has, leased], said)) = shares.min_by_key(|(percent, ..)| *percent)
+    else {
         return not_applicable(code, "The lease does not say what the host has.");
     };
-    let found = match *worst {
+    let found = match worst {
+        // Few GPUs that pose as many come with the host of a few.
         ..50 => finding(code, Outcome::Failed, format!("The host has only {said}.")),
         50..95 => finding(code, Outcome::Warned, format!("The host has only {said}.")),
         _ => finding(code, Outcome::Met, "The host is as large as leased."),
     };
     Finding {
-        unit: Some(Unit::Vcpus),
-        measured: Some(i64::from(vcpus)),
-        expected: expected.vcpus.map(i64::from),
+        unit: Some(unit),
+        measured: Some(has),
+        floor: Some(leased / 2),
+        expected: Some(leased),
         ..found
     }
 }

@@ -1,21 +1,24 @@
 //! Rules on the links between GPUs and on the ports to other nodes.
 
-use market::attestation::{Finding, FindingCode, Outcome, Unit};
+use market::attestation::{Finding, FindingCode, Outcome, Unit, Weight};
 use market::gpu::GpuVendor;
 use market::verification::{CollectiveAlgorithm, CollectiveRate, Level, PairRate, PortFacts};
 
-use super::rates::{Measured, against_floor};
+use super::rates::{Measured, against_floor, median};
 use super::seen::{Seen, Sight, not_applicable, plain};
 use super::{finding, not_run, number, share};
+use crate::board;
 use crate::floors::Metric;
 
 /// How far the slowest pair may lie below the fastest: with a warning, and at all. Units: thousandths.
 const ODD_SPREAD_PERMILLE: u64 = 50;
 const MOST_SPREAD_PERMILLE: u64 = 100;
+/// Of the median, what the slowest pair must reach where all are joined alike, and should reach elsewhere: pairs
+/// with a bridge, with one link or two, or on one socket show up to four times what others do. Divisors.
+const LEAST_OF_ALIKE: u64 = 2;
+const LEAST_OF_OTHERS: u64 = 4;
 /// The least payload whose rate is held against a floor: smaller ones measure the start. Bytes.
 const LEAST_PAYLOAD_BYTES: u64 = 1 << 30;
-/// Of a port's rate, what an adapter must reach with itself. Units: percent.
-const LOOPBACK_PERCENT: u64 = 70;
 
 pub(super) fn nvlink_active(seen: &Seen<'_>) -> Finding {
     let code = FindingCode::NvlinkActive;
@@ -91,12 +94,7 @@ pub(super) fn pair_rates(seen: &Seen<'_>) -> Finding {
         slowest.from, slowest.to
     );
     if !seen.is_switched() {
-        let note = format!("{slow}; nothing is promised between these cards.");
-        return Finding {
-            unit: Some(Unit::MbPerS),
-            measured: Some(number(slowest.mb_per_s)),
-            ..finding(code, Outcome::Noted, note)
-        };
+        return beside_the_others(seen, slowest.mb_per_s, &rates, &slow);
     }
     let measured = Measured {
         code,
@@ -132,12 +130,42 @@ pub(super) fn pair_rates(seen: &Seen<'_>) -> Finding {
     }
 }
 
+/// Pairs whose rate nobody knows, held against the node's median.
+fn beside_the_others(seen: &Seen<'_>, slowest: u64, rates: &[u64], slow: &str) -> Finding {
+    let code = FindingCode::PairRates;
+    let usual = median(rates).unwrap_or(0);
+    let alike = board::pairs_are_alike(seen.spec, seen.order.expected.gpus);
+    let (least, behind) = match alike {
+        true => (usual / LEAST_OF_ALIKE, Outcome::Failed),
+        false => (usual / LEAST_OF_OTHERS, Outcome::Warned),
+    };
+    let found = if slowest < least {
+        let note = format!("{slow}, at {slowest} MB/s where the median is {usual}.");
+        finding(code, behind, note)
+    } else if alike {
+        finding(
+            code,
+            Outcome::Met,
+            format!("No pair is far below the others; {slow}."),
+        )
+    } else {
+        let note = format!("{slow}; nothing is promised between these cards.");
+        finding(code, Outcome::Noted, note)
+    };
+    Finding {
+        unit: Some(Unit::MbPerS),
+        measured: Some(number(slowest)),
+        floor: Some(number(least)),
+        samples: rates.iter().copied().map(number).collect(),
+        ..found
+    }
+}
+
 /// The rate of a sum, in words.
 const fn rate_of_sum(algorithm: CollectiveAlgorithm) -> &'static str {
     match algorithm {
         CollectiveAlgorithm::OwnRing => "The rate of the agent's own sum over all GPUs",
         CollectiveAlgorithm::NcclDefault => "The rate of NCCL's sum over all GPUs",
-        CollectiveAlgorithm::NcclRing => "The rate of NCCL's sum round a ring of all GPUs",
     }
 }
 
@@ -153,9 +181,7 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
     if let Some(wrong) = runs.iter().find(|run| run.wrong_elements > 0) {
         let note = match wrong.algorithm {
             CollectiveAlgorithm::OwnRing => "Elements of the agent's own sum are wrong",
-            CollectiveAlgorithm::NcclDefault | CollectiveAlgorithm::NcclRing => {
-                "Elements of NCCL's sum are wrong"
-            }
+            CollectiveAlgorithm::NcclDefault => "Elements of NCCL's sum are wrong",
         };
         let note = format!("{note}: {}.", wrong.wrong_elements);
         return Finding {
@@ -175,7 +201,16 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
         };
         let found = against_floor(seen, &measured, &[run.bus_mb_per_s]);
         let (mib, gpus) = (run.payload_bytes >> 20, seen.gpus());
+        // What is beyond belief is so whoever measured it.
+        let tried_out = run.algorithm == CollectiveAlgorithm::OwnRing
+            && found.outcome != Outcome::NotRun
+            && !seen.is_calibrated(measured.metric);
         Finding {
+            weight: if tried_out {
+                Weight::Shadow
+            } else {
+                found.weight
+            },
             note: format!(
                 "{} It was of {mib} MiB from each of {gpus} GPUs.",
                 found.note
@@ -191,14 +226,15 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
             "The sum is right; nothing is promised of its rate between these cards.",
         )
     } else {
-        // The worst of them: what failed, then what is not believed, then what is barely enough.
+        // The worst of them: what failed, then what is not believed, then what is barely enough. What nobody
+        // measured on a good node yet, as the agent's own sum, decides nothing and stands behind what does.
         let rank = |outcome| match outcome {
             Outcome::Failed => 0,
             Outcome::NotRun => 1,
             Outcome::Warned => 2,
             Outcome::Met | Outcome::Noted => 3,
         };
-        held.min_by_key(|found| rank(found.outcome))
+        held.min_by_key(|found| (found.weight == Weight::Shadow, rank(found.outcome)))
             .unwrap_or_else(|| not_run(code))
     }
 }
@@ -216,34 +252,23 @@ pub(super) fn network_ports(seen: &Seen<'_>) -> Finding {
     let Some(ports) = seen.facts().and_then(|facts| facts.host.ports.as_deref()) else {
         return not_run(code);
     };
-    let promised = u64::from(per_gpu) * seen.gpus() as u64;
-    let up: u64 = ports
-        .iter()
-        .filter(|port| port.active)
-        .map(|port| u64::from(port.rate_gbps.unwrap_or(0)))
-        .sum();
+    let carry = carrying(ports, per_gpu, seen.order.expected.gpus);
     let flaps = |port: &&PortFacts| port.downs_grown.is_some_and(|downs| downs > 0);
-    let slow = |port: &&PortFacts| {
-        // Gb/s to 1e6 bytes per second: 125.
-        let rate = port.rate_gbps.map(|gbps| u64::from(gbps) * 125);
-        let loopback = port.loopback_mb_per_s;
-        matches!((rate, loopback), (Some(rate), Some(loopback)) if loopback < rate * LOOPBACK_PERCENT / 100)
-    };
     let down = |port: &&PortFacts| !port.active;
     let name = |port: &PortFacts| plain(&port.name);
     let found = if let Some(port) = ports.iter().find(flaps) {
         let note = format!("Port {} went down while it was checked.", name(port));
         finding(code, Outcome::Failed, note)
-    } else if up < promised {
+    } else if carry.up < carry.wanted {
         let down = ports
             .iter()
             .find(down)
             .map(|port| format!("; {} is down", name(port)));
-        let down = down.unwrap_or_default();
-        let note = format!("{up} of {promised} Gb/s are up{down}.");
-        finding(code, Outcome::Failed, note)
-    } else if let Some(port) = ports.iter().find(slow) {
-        let note = format!("Port {} is slow even to itself.", name(port));
+        let Carrying { up, wanted, gbps } = carry;
+        let note = format!(
+            "{up} of {wanted} ports of {gbps} Gb/s are up{}.",
+            down.unwrap_or_default()
+        );
         finding(code, Outcome::Failed, note)
     } else if let Some(port) = ports.iter().find(down) {
         let note = format!(
@@ -254,14 +279,46 @@ pub(super) fn network_ports(seen: &Seen<'_>) -> Finding {
     } else {
         finding(code, Outcome::Met, "Every port is up at its rate.")
     };
-    let active = ports.iter().filter(|port| port.active).count();
     Finding {
         unit: Some(Unit::Links),
-        measured: Some(number(active as u64)),
+        measured: Some(number(carry.up)),
+        floor: Some(number(carry.wanted)),
         samples: ports
             .iter()
             .map(|port| i64::from(port.rate_gbps.unwrap_or(0)))
             .collect(),
         ..found
+    }
+}
+
+/// The ports that carry what was sold with a node: how many are up, how many it takes, and their rate.
+struct Carrying {
+    up: u64,
+    wanted: u64,
+    gbps: u32,
+}
+
+/// Which ports carry what was sold: one of its rate or more for each GPU, or as many of the rate that most
+/// ports have as the sum takes, where adapters have two ports or several GPUs share a faster one. A node has
+/// other ports beside them, for storage as a rule, which must not stand in for one that is down.
+fn carrying(ports: &[PortFacts], per_gpu: u32, gpus: u32) -> Carrying {
+    let rates = || {
+        let up = ports.iter().filter(|port| port.active);
+        up.filter_map(|port| port.rate_gbps.filter(|gbps| *gbps > 0))
+    };
+    let of_rate = |gbps| rates().filter(|other| *other == gbps).count() as u64;
+    let for_each = Carrying {
+        up: rates().filter(|gbps| *gbps >= per_gpu).count() as u64,
+        wanted: gpus.into(),
+        gbps: per_gpu,
+    };
+    let usual = rates().max_by_key(|gbps| (of_rate(*gbps), *gbps));
+    match usual {
+        Some(gbps) if for_each.up < for_each.wanted && gbps != per_gpu => {
+            let wanted = (u64::from(per_gpu) * u64::from(gpus)).div_ceil(gbps.into());
+            let up = of_rate(gbps);
+            Carrying { up, wanted, gbps }
+        }
+        _ => for_each,
     }
 }

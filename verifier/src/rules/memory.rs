@@ -9,6 +9,17 @@ use crate::memory::work_where;
 
 /// Share of the expected memory that must be allocatable. Units: percent.
 const ALLOCATABLE_MEMORY_PERCENT: u64 = 97;
+/// What may be missing of any memory, however small: what the driver keeps of what it reports (320 to 550 MiB
+/// were seen on cards of 16 to 80 GB), and what the agent's own context takes, more with more
+/// multiprocessors (100 MiB on a T4, 520 on an RTX 5090). Units: MiB.
+const RESERVED_MIB: u64 = 1_280;
+
+/// What must be allocatable of so much memory, three quarters of the smallest. Units: MiB.
+fn least_allocatable(memory_mib: u64) -> u64 {
+    let without_reserve = memory_mib.saturating_sub(RESERVED_MIB);
+    let share = memory_mib * ALLOCATABLE_MEMORY_PERCENT / 100;
+    share.min(without_reserve.max(memory_mib / 4 * 3))
+}
 
 pub(super) fn capacity(seen: &Seen<'_>) -> Finding {
     let (evidence, order) = (seen.evidence, seen.order);
@@ -16,10 +27,11 @@ pub(super) fn capacity(seen: &Seen<'_>) -> Finding {
     let Some(filled) = evidence.filled.as_ref().filter(|filled| !filled.is_empty()) else {
         return not_run(code);
     };
-    let least = u64::from(order.expected.memory_mib) * ALLOCATABLE_MEMORY_PERCENT / 100;
     let ordered = order.memory.pattern_bytes;
     let due = |allocatable_mib| work_where(&order.memory, allocatable_mib).pattern_bytes;
-    let problem = |allocatable_mib: u32, filled_bytes: u64| {
+    let least_of = |gpu: usize| least_allocatable(seen.memory_mib(gpu));
+    let problem = |gpu: usize, allocatable_mib: u32, filled_bytes: u64| {
+        let least = least_of(gpu);
         if u64::from(allocatable_mib) < least {
             Some(format!(
                 "only {allocatable_mib} MiB could be allocated, at least {least} must be"
@@ -35,7 +47,8 @@ pub(super) fn capacity(seen: &Seen<'_>) -> Finding {
     };
     let problems: Vec<Option<String>> = filled
         .iter()
-        .map(|gpu| problem(gpu.allocatable_mib, gpu.filled_bytes))
+        .enumerate()
+        .map(|(gpu, filled)| problem(gpu, filled.allocatable_mib, filled.filled_bytes))
         .collect();
     let fewest = filled.iter().map(|gpu| gpu.filled_bytes).min();
     let good = match fewest.filter(|bytes| *bytes < ordered) {
@@ -53,7 +66,7 @@ pub(super) fn capacity(seen: &Seen<'_>) -> Finding {
             .iter()
             .map(|gpu| i64::from(gpu.allocatable_mib))
             .min(),
-        floor: Some(number(least)),
+        floor: (0..filled.len()).map(least_of).min().map(number),
         expected: Some(i64::from(order.expected.memory_mib)),
         samples: filled
             .iter()

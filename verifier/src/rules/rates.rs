@@ -92,7 +92,7 @@ fn warm<'a>(samples: impl IntoIterator<Item = &'a Vec<u64>>) -> Option<Vec<u64>>
 }
 
 /// The upper median; none of nothing.
-fn median(values: &[u64]) -> Option<u64> {
+pub(super) fn median(values: &[u64]) -> Option<u64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied()

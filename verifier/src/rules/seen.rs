@@ -7,7 +7,7 @@ use market::verification::{GpuFacts, NodeFacts, VerificationOrder};
 use super::{finding, not_run};
 use crate::board;
 use crate::evidence::{Evidence, ReportEvidence};
-use crate::floors::{Floor, Floors, Metric};
+use crate::floors::{Calibration, Floor, Floors, Metric};
 
 /// What was leased, what is known of the node, and the floors.
 pub(super) struct Seen<'a> {
@@ -65,6 +65,29 @@ impl<'a> Seen<'a> {
     pub(super) fn floor(&self, metric: Metric) -> Option<Floor> {
         let kernels = self.facts().and_then(|facts| facts.kernels.as_ref());
         self.floors.of(self.order.expected.gpu, metric, kernels)
+    }
+
+    /// Whether the kernels that measured were run on a known-good card of the leased kind.
+    pub(super) fn is_calibrated(&self, metric: Metric) -> bool {
+        let floor = self.floor(metric);
+        floor.is_some_and(|floor| floor.calibration == Calibration::Calibrated)
+    }
+
+    /// The memory that a GPU of the inventory should report: what its kind does, or 15/16 of that where it
+    /// corrects errors that its kind does not as it comes, which keeps the codes in the same memory (`inv.ecc_mode`
+    /// warns of it). Before the report nobody knows, and the less is held against it. Units: MiB.
+    pub(super) fn memory_mib(&self, gpu: usize) -> u64 {
+        let whole = u64::from(self.order.expected.memory_mib);
+        let may_correct = self.facts().is_none_or(|facts| {
+            facts
+                .gpus
+                .get(gpu)
+                .is_some_and(|gpu| gpu.ecc_enabled == Some(true))
+        });
+        match self.spec.ecc_default.as_deref() {
+            Some("off") if may_correct => whole / 16 * 15,
+            _ => whole,
+        }
     }
 
     /// Whether a switch joins all GPUs of the node at the full rate of their links.

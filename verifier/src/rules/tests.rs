@@ -1,6 +1,7 @@
 mod extreme;
 mod fires;
 mod history;
+mod memory;
 mod recheck;
 
 use market::attestation::Weight;

@@ -3,12 +3,12 @@
 
 use market::gpu::Gpu;
 use market::verification::{
-    FabricState, GpuFacts, HostLink, Step, Trouble, TroubleKind, Word64, XidEvent,
+    FabricState, GpuFacts, HostLink, Level, Step, Trouble, TroubleKind, Word64, XidEvent,
 };
 use verifier::board;
 use verifier::pretend::{self, Dice, Kind};
 
-use super::node::Seeded;
+use super::node::{Seeded, had, storage_ports};
 
 /// One class.
 pub struct Class {
@@ -119,7 +119,7 @@ fn switched(kind: &Kind) -> bool {
 }
 
 fn linked(kind: &Kind) -> bool {
-    board::is_switched(kind.gpu.spec(), kind.gpus)
+    board::has_gpu_links(kind.gpu.spec(), kind.gpus)
 }
 
 fn corrects(kind: &Kind) -> bool {
@@ -289,6 +289,22 @@ fn links(node: &mut Seeded, dice: &mut Dice) -> String {
         }
     }
     let slow = factor.max(0.05);
+    let (spec, gpus) = (node.kind.gpu.spec(), node.kind.gpus);
+    if !told && !board::is_switched(spec, gpus) {
+        // Of two that are not joined by a switch one direction, as what is sent back may go as it should.
+        let to = (gpu as u32 + 1) % gpus;
+        for pair in node.facts().pairs.iter_mut().flatten() {
+            if (pair.from, pair.to) == (gpu as u32, to) {
+                pair.mb_per_s = (pair.mb_per_s as f64 * slow) as u64;
+            }
+        }
+        if slow > 0.48 || !board::pairs_are_alike(spec, gpus) {
+            node.unseen = Some(
+                "two GPUs without a switch that exchange less, but not much less than others do, untold by their driver",
+            );
+        }
+        return format!("GPU {gpu} to GPU {to} at {slow:.2}, not told");
+    }
     for pair in node.facts().pairs.iter_mut().flatten() {
         let touched = [pair.from, pair.to].contains(&(gpu as u32));
         if everywhere || touched {
@@ -419,16 +435,16 @@ fn hot(node: &mut Seeded, dice: &mut Dice) -> String {
     let burn = node.gpu(gpu).burn.as_mut().expect("a load");
     let what = match which {
         0 => {
-            burn.thermal_permille = share;
+            burn.thermal_permille = Some(share);
             burn.highest_temperature_c = Some(87);
             "heat"
         }
         1 => {
-            burn.power_brake_permille = share;
+            burn.power_brake_permille = Some(share);
             "the power supply"
         }
         _ => {
-            burn.hw_slowdown_permille = share;
+            burn.hw_slowdown_permille = Some(share);
             "the hardware"
         }
     };
@@ -476,7 +492,11 @@ fn host_link(node: &mut Seeded, dice: &mut Dice) -> String {
 
 fn port(node: &mut Seeded, dice: &mut Dice) -> String {
     // Hidden ports are another class.
-    let fresh = pretend::surroundings(&node.kind, dice).host.ports;
+    let mut fresh = pretend::surroundings(&node.kind, dice).host.ports;
+    // Two for storage besides, which must stand in for none.
+    if let Some(ports) = &mut fresh {
+        ports.extend(storage_ports(&ports[0]));
+    }
     let index = one(node, dice);
     node.facts().host.ports = fresh;
     let port = &mut node.facts().host.ports.as_mut().expect("ports")[index];
@@ -536,8 +556,9 @@ fn residue(node: &mut Seeded, dice: &mut Dice) -> String {
     let facts = node.gpu(gpu);
     facts.used_memory_mib = Some(used);
     facts.foreign_processes = processes;
-    let filled = node.evidence.filled.as_mut().expect("filled");
-    filled[gpu].allocatable_mib = filled[gpu].allocatable_mib.saturating_sub(used);
+    let order = node.order_at(Level::Standard);
+    let filled = &mut node.evidence.filled.as_mut().expect("filled")[gpu];
+    *filled = had(&order, filled.allocatable_mib.saturating_sub(used));
     format!("{used} MiB in use")
 }
 
@@ -640,10 +661,10 @@ fn impostor(node: &mut Seeded, dice: &mut Dice) -> String {
     let sold = node.claims().clone();
     let shown: Vec<_> = node.facts().gpus.clone();
     let shimmed = dice.chance(0.5);
-    let order = node.order_at(market::verification::Level::Standard);
+    let order = node.order_at(Level::Standard);
     node.evidence = real.evidence;
     for filled in node.evidence.filled.iter_mut().flatten() {
-        filled.filled_bytes = order.memory.pattern_bytes;
+        *filled = had(&order, filled.allocatable_mib);
     }
     if shimmed {
         for (index, (sold, shown)) in sold.into_iter().zip(shown).enumerate() {

@@ -3,10 +3,11 @@
 use market::fabric::Internode;
 use market::gpu::Gpu;
 use market::verification::{
-    Digest, Filled, GpuClaim, GpuFacts, HostLink, Inventory, Level, NodeFacts, Step,
+    Digest, Filled, GpuClaim, GpuFacts, HostLink, Inventory, Level, NodeFacts, PortFacts, Step,
     VerificationOrder, Word64, XidEvent,
 };
 use verifier::evidence::{Evidence, MemoryEvidence, ReportEvidence, StepTime};
+use verifier::memory::work_where;
 use verifier::order::{Mode, expected_node, order_for};
 use verifier::pretend::{self, Dice, Kind};
 
@@ -64,6 +65,9 @@ impl Seeded {
         let kind = sold(&mut dice, |_| true);
         let mut node = Self::of(kind, &mut dice);
         node.age(&mut dice);
+        node.set_up(&mut Dice::new(
+            format!("set-up of good node {number}").as_bytes(),
+        ));
         node.together = Together::of(&node.kind, &format!("good node {number}"));
         node
     }
@@ -74,6 +78,9 @@ impl Seeded {
         let kind = sold(&mut dice, class.befalls);
         let mut node = Self::of(kind, &mut dice);
         node.age(&mut dice);
+        node.set_up(&mut Dice::new(
+            format!("set-up of broken node {number}").as_bytes(),
+        ));
         node.together = Together::of(&node.kind, &format!("broken node {number}"));
         node.what = (class.befall)(&mut node, &mut dice);
         node
@@ -113,11 +120,10 @@ impl Seeded {
         let copy_mb_per_s = (0..count)
             .map(|_| (0..5).map(|_| copy()).collect())
             .collect();
-        let allocatable = f64::from(order.expected.memory_mib) * dice.between(0.985, 0.995);
-        let filled = Filled {
-            allocatable_mib: allocatable as u32,
-            filled_bytes: order.memory.pattern_bytes,
-        };
+        let filled = had(
+            &order,
+            order.expected.memory_mib - reserved_mib(&kind, dice),
+        );
         let evidence = Evidence {
             inventory: Some(inventory),
             product_roots: vec![Digest([0; 32]); count],
@@ -220,6 +226,16 @@ impl Seeded {
                 })
             });
         }
+        if spec.canonical == "V100-SXM2-32" && self.kind.gpus == 8 {
+            // Quads, each GPU with one partner in the other one: two links, one, or the way by the host.
+            for pair in self.facts().pairs.iter_mut().flatten() {
+                pair.mb_per_s = match pair.from ^ pair.to {
+                    4 => 48_000,
+                    1..4 => 24_000,
+                    _ => 9_000,
+                };
+            }
+        }
         if spec.canonical == "T4" && dice.chance(0.5) {
             all(self, &|gpu| {
                 gpu.host_link = Some(HostLink {
@@ -239,6 +255,27 @@ impl Seeded {
         }
         if spec.canonical == "A100-SXM-80" && dice.chance(0.1) {
             all(self, &|gpu| gpu.power_limit_w = Some(500));
+        }
+    }
+
+    /// What differs with how an owner builds and sets up good machines.
+    fn set_up(&mut self, dice: &mut Dice) {
+        if let Some(ports) = &mut self.facts().host.ports {
+            built_otherwise(ports, dice);
+        }
+        if self.kind.gpu.spec().ecc_default.as_deref() == Some("off") && dice.chance(0.1) {
+            // Their owner has errors corrected, which takes a sixteenth of the memory.
+            for gpu in &mut self.facts().gpus {
+                gpu.ecc_enabled = Some(true);
+            }
+            let order = self.order_at(Level::Standard);
+            let taken = order.expected.memory_mib / 16;
+            for claim in self.claims() {
+                claim.memory_mib -= taken;
+            }
+            for filled in self.evidence.filled.iter_mut().flatten() {
+                *filled = had(&order, filled.allocatable_mib - taken);
+            }
         }
     }
 
@@ -268,6 +305,53 @@ impl Seeded {
     ) {
         let gpu = self.gpu(index);
         (&mut gpu.health_before, &mut gpu.health_after)
+    }
+}
+
+/// Ports as machines have them that do not have one for each GPU and no other: two for storage besides, half as
+/// many of twice the rate, twice as many of half of it.
+fn built_otherwise(ports: &mut Vec<PortFacts>, dice: &mut Dice) {
+    let gbps = ports[0].rate_gbps.unwrap_or(0);
+    let gbps = match dice.below(8) {
+        0 | 1 => return ports.extend(storage_ports(&ports[0])),
+        2 if ports.len() > 1 => {
+            ports.truncate(ports.len() / 2);
+            gbps * 2
+        }
+        3 => {
+            ports.extend_from_within(..);
+            gbps / 2
+        }
+        _ => return,
+    };
+    for port in ports {
+        port.rate_gbps = Some(gbps);
+    }
+}
+
+/// Two ports to where data lies, at half of what one for a GPU carries.
+pub fn storage_ports(like: &PortFacts) -> [PortFacts; 2] {
+    [90, 91].map(|number| PortFacts {
+        name: format!("mlx5_{number}/1"),
+        rate_gbps: like.rate_gbps.map(|gbps| gbps / 2),
+        ..like.clone()
+    })
+}
+
+/// What of a GPU's memory nobody gets: the driver keeps 320 to 560 MiB of what it reports, the agent's context
+/// takes 1 to 3 for each multiprocessor and something to begin with. Units: MiB.
+fn reserved_mib(kind: &Kind, dice: &mut Dice) -> u32 {
+    let multiprocessors = f64::from(kind.gpu.spec().sm_count.unwrap_or(100));
+    let share = dice.share();
+    let context = 60.0 + multiprocessors * (1.0 + 2.0 * share);
+    (320.0 + 240.0 * share + context) as u32
+}
+
+/// What is filled where so much can be had.
+pub fn had(order: &VerificationOrder, allocatable_mib: u32) -> Filled {
+    Filled {
+        allocatable_mib,
+        filled_bytes: work_where(&order.memory, allocatable_mib).pattern_bytes,
     }
 }
 

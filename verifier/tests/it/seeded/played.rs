@@ -79,7 +79,7 @@ const BEFALLS: [Befall; MACHINES as usize] = [
         let (bf16, fp8) = s.gpus[at].tensor_gflops;
         s.gpus[at].tensor_gflops = (bf16 * factor, fp8 * factor);
     }),
-    ("F7", true, |s, at, _| s.gpus[at].slowed_by = 0x40),
+    ("F7", true, |s, at, _| s.gpus[at].slowed_by = Some(0x40)),
     ("F8", false, |s, at, dice| {
         let width = dice.one_of(&[1, 2, 4]);
         s.gpus[at].host_link = (5, width);
