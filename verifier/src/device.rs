@@ -221,6 +221,9 @@ pub trait Surroundings: Send {
     /// What system and driver say at the beginning, without the GPUs.
     fn before(&mut self) -> NodeFacts;
 
+    /// Adds what the system's log says of GPUs since the beginning.
+    fn listen(&mut self, _facts: &mut NodeFacts) {}
+
     /// Adds what can only be told at the end.
     fn after(&mut self, facts: &mut NodeFacts);
 

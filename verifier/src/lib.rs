@@ -38,6 +38,7 @@ pub mod gemm;
 pub mod host;
 pub mod http;
 pub mod jws;
+mod kernel_log;
 pub mod local;
 pub mod memory;
 pub mod merkle;

@@ -143,6 +143,8 @@ pub fn surroundings(kind: &Kind, dice: &mut Dice) -> NodeFacts {
         xids: None,
         xids_unheard: Vec::new(),
         xid_history_visible: Some(true),
+        xid_history: Vec::new(),
+        xids_logged: Vec::new(),
         recount: Some(counts),
         pairs: (kind.gpus > 1).then(|| pairs(kind, switched, dice)),
         collectives: collective(kind, dice).into_iter().collect(),
@@ -230,6 +232,7 @@ pub fn gpu(kind: &Kind, dice: &mut Dice) -> GpuFacts {
     }
     GpuFacts {
         serial: None,
+        bus_id: None,
         pci_id: spec.pci_device_ids.first().cloned(),
         compute_capability: (spec.vendor == GpuVendor::Nvidia)
             .then(|| spec.compute_capability.clone()),

@@ -32,6 +32,14 @@ pub struct NodeFacts {
     pub xids_unheard: Vec<u32>,
     /// Whether errors from before the agent began could be read from the kernel's log.
     pub xid_history_visible: Option<bool>,
+    /// Those that were there, each once, of whichever GPUs the kernel has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 256)]
+    pub xid_history: Vec<LoggedXid>,
+    /// Those that came into that log while the agent ran, likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 256)]
+    pub xids_logged: Vec<LoggedXid>,
     /// The GPUs counted once more at the end.
     pub recount: Option<GpuCounts>,
     /// Copies from GPU to GPU, for every ordered pair that was measured.
@@ -139,6 +147,17 @@ pub struct XidEvent {
     pub xid: u32,
 }
 
+/// An error that the driver wrote into the kernel's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LoggedXid {
+    /// Where the GPU is on the PCI bus, such as `0000:01:00`.
+    #[schema(max_length = 16)]
+    pub bus_id: String,
+    /// The number of the error.
+    pub xid: u32,
+}
+
 /// What was observed of one GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -146,6 +165,10 @@ pub struct GpuFacts {
     /// Vendor and device, such as `10de:2330`.
     #[schema(max_length = 16)]
     pub pci_id: Option<String>,
+    /// Where it is on the PCI bus, such as `00000000:01:00.0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 24)]
+    pub bus_id: Option<String>,
     /// The serial number of its board, where the driver tells.
     #[schema(max_length = 64)]
     pub serial: Option<String>,

@@ -142,6 +142,7 @@ impl Managed {
         let active = links.map(|links| links.into_iter().filter(|up| *up).count() as u32);
         Ok(GpuFacts {
             pci_id,
+            bus_id: Some(self.bus_id.clone()),
             serial: device.serial().ok(),
             mig_enabled: device.mig_mode().ok().map(|mode| mode.current != 0),
             ecc_enabled: device

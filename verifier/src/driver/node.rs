@@ -13,6 +13,7 @@ use super::remote::{OPENING, RemoteDevice, Worker};
 use super::{NoDriver, Survey};
 use crate::device::{Device, DeviceError, NcclRate, Node, Surroundings, shortened};
 use crate::host;
+use crate::kernel_log;
 use crate::probe::diagnostic;
 use crate::probe::links::{LinkRates, LinkWork};
 use crate::probe::storage::{self, StorageWork};
@@ -118,6 +119,7 @@ pub fn open_node(agent: &Path, identity: NodeIdentity) -> Result<Node, NoDriver>
         kernels: identity.kernels,
         root: identity.root,
         survey,
+        logged: None,
         nccl: None,
         over: Vec::new(),
     }));
@@ -164,6 +166,8 @@ struct DriverSurroundings {
     kernels: Digest,
     root: PathBuf,
     survey: Survey,
+    /// The number of the last record of the kernel's log at the beginning, where that can be read.
+    logged: Option<u64>,
     /// The process to which the GPUs of other nodes are to come by this, or have come.
     nccl: Option<(NcclId, Worker)>,
     /// The interfaces over which other nodes reach this one.
@@ -194,7 +198,11 @@ impl Surroundings for DriverSurroundings {
         let mut host = host::facts(&self.root);
         host.counts.nvml = self.survey.managed;
         host.counts.cuda = Some(self.survey.usable);
+        let log = kernel_log::xids(&self.root, None);
+        self.logged = log.as_ref().map(|log| log.last);
         NodeFacts {
+            xid_history_visible: Some(log.is_some()),
+            xid_history: log.map_or_else(Vec::new, |log| log.xids),
             kernels: Some(self.kernels),
             host,
             driver: DriverFacts {
@@ -250,6 +258,15 @@ impl Surroundings for DriverSurroundings {
 
     fn diagnostic(&mut self, run: &str, deadline: Instant) -> Option<DiagnosticFacts> {
         diagnostic::said_by(diagnostic::TOOL.as_ref(), run, deadline)
+    }
+
+    fn listen(&mut self, facts: &mut NodeFacts) {
+        if let Some(log) = self
+            .logged
+            .and_then(|last| kernel_log::xids(&self.root, Some(last)))
+        {
+            facts.xids_logged = log.xids;
+        }
     }
 
     fn after(&mut self, facts: &mut NodeFacts) {

@@ -109,6 +109,9 @@ pub fn after(node: &mut Node, facts: &mut NodeFacts, elapsed: Duration) -> Vec<D
         }
     }
     (facts.xids, facts.xids_unheard) = numbered(heard);
+    if let Some(surroundings) = &mut node.surroundings {
+        surroundings.listen(facts);
+    }
     failed
 }
 

@@ -6,7 +6,7 @@ use market::verification::{GpuFacts, HealthCounters, TroubleKind};
 
 use super::seen::{Seen, Sight};
 use super::troubles::{XID_LOST, said};
-use super::{finding, not_run, number};
+use super::{finding, gpu_words, not_run, number};
 
 /// Corrected errors that may come during a run. Source: the providers' own check lists.
 const MOST_CORRECTED: u64 = 10;
@@ -21,8 +21,9 @@ const MOST_RETIRED_PAGES: u32 = 60;
 
 /// XIDs after which a GPU is not to be handed over. 79 has a rule of its own.
 const FATAL_XIDS: [u32; 9] = [48, 64, 74, 94, 95, 119, 120, 140, 143];
-/// XIDs that a fault of the agent's own program causes.
-const OWN_FAULT_XIDS: [u32; 3] = [13, 31, 43];
+/// XIDs that a fault of the agent's own program causes, or that a process of it is ended in the midst of
+/// its work (45).
+const OWN_FAULT_XIDS: [u32; 4] = [13, 31, 43, 45];
 
 /// Whether the GPU counts memory errors, as it is set up.
 fn counts_errors(seen: &Seen<'_>, gpu: &GpuFacts) -> bool {
@@ -214,11 +215,8 @@ pub(super) fn xid(seen: &Seen<'_>) -> Finding {
     let Some(facts) = seen.facts() else {
         return not_run(code);
     };
-    let Some(events) = &facts.xids else {
-        let note = "The driver did not let the agent listen for errors.";
-        return finding(code, Outcome::NotRun, note);
-    };
-    let others: Vec<u32> = events
+    let others: Vec<u32> = seen
+        .xids()
         .iter()
         .map(|event| event.xid)
         .filter(|xid| *xid != XID_LOST)
@@ -235,12 +233,17 @@ pub(super) fn xid(seen: &Seen<'_>) -> Finding {
     let found = if !fatal.is_empty() {
         let note = format!("The driver reported XID {}.", words(&fatal));
         finding(code, Outcome::Failed, note)
+    } else if facts.xids.is_none() {
+        let note = "The driver did not let the agent listen for errors.";
+        return finding(code, Outcome::NotRun, note);
     } else if !facts.xids_unheard.is_empty() {
         let gpus: Vec<String> = facts.xids_unheard.iter().map(u32::to_string).collect();
         let note = format!("The errors of GPU {} could not be heard.", gpus.join(", "));
         return finding(code, Outcome::NotRun, note);
     } else if others.iter().any(|xid| !OWN_FAULT_XIDS.contains(xid)) {
         let note = format!("The driver reported XID {}.", words(&others));
+        finding(code, Outcome::Warned, note)
+    } else if let Some(note) = failed_before(seen) {
         finding(code, Outcome::Warned, note)
     } else if others.is_empty() {
         finding(code, Outcome::Met, "The driver reported no error.")
@@ -258,6 +261,16 @@ pub(super) fn xid(seen: &Seen<'_>) -> Finding {
         samples: others.iter().take(64).map(|xid| i64::from(*xid)).collect(),
         ..found
     }
+}
+
+/// What of a GPU's past would fail it, had it happened while the agent ran. It may have been healed since.
+fn failed_before(seen: &Seen<'_>) -> Option<String> {
+    let mut before = seen.xids_before().into_iter();
+    let event = before.find(|event| event.xid == XID_LOST || FATAL_XIDS.contains(&event.xid))?;
+    let (xid, who) = (event.xid, gpu_words(event.gpu));
+    Some(format!(
+        "Before the agent began the driver reported XID {xid} of {who}."
+    ))
 }
 
 pub(super) fn visible(seen: &Seen<'_>) -> Finding {

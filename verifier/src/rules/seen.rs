@@ -2,7 +2,7 @@
 
 use market::attestation::{Finding, FindingCode, Outcome, Weight};
 use market::gpu::GpuSpec;
-use market::verification::{GpuFacts, NodeFacts, VerificationOrder};
+use market::verification::{GpuFacts, LoggedXid, NodeFacts, VerificationOrder, XidEvent};
 
 use super::{finding, not_run};
 use crate::board;
@@ -54,6 +54,27 @@ impl<'a> Seen<'a> {
     /// What was observed beyond the conversation.
     pub(super) fn facts(&self) -> Option<&'a NodeFacts> {
         self.report()?.facts.as_deref()
+    }
+
+    /// The errors (XID) that the driver reported of its GPUs while the agent ran: those that it told the
+    /// agent, and those that it only wrote into the kernel's log.
+    pub(super) fn xids(&self) -> Vec<XidEvent> {
+        let Some(facts) = self.facts() else {
+            return Vec::new();
+        };
+        let mut events = facts.xids.clone().unwrap_or_default();
+        for event in events_of(facts, &facts.xids_logged) {
+            if !events.contains(&event) {
+                events.push(event);
+            }
+        }
+        events
+    }
+
+    /// Those of its GPUs that the kernel's log had before.
+    pub(super) fn xids_before(&self) -> Vec<XidEvent> {
+        let facts = self.facts();
+        facts.map_or_else(Vec::new, |facts| events_of(facts, &facts.xid_history))
     }
 
     /// GPUs that were leased with this node.
@@ -131,6 +152,29 @@ impl<'a> Seen<'a> {
             false => finding(code, Outcome::Warned, format!("{}.", odd.join("; "))),
         }
     }
+}
+
+/// Errors in the kernel's log as those of the node's GPUs; others are another tenant's.
+fn events_of(facts: &NodeFacts, logged: &[LoggedXid]) -> Vec<XidEvent> {
+    let of = |error: &LoggedXid| {
+        let at = place(&error.bus_id)?;
+        let is_there = |gpu: &GpuFacts| gpu.bus_id.as_deref().and_then(place) == Some(at);
+        let gpu = u32::try_from(facts.gpus.iter().position(is_there)?).ok()?;
+        Some(XidEvent {
+            gpu: Some(gpu),
+            xid: error.xid,
+        })
+    };
+    logged.iter().filter_map(of).collect()
+}
+
+/// Domain, bus and device of `0000:01:00` or `00000000:01:00.0`.
+fn place(bus_id: &str) -> Option<[u32; 3]> {
+    let mut parts = bus_id
+        .split([':', '.'])
+        .map(|hex| u32::from_str_radix(hex, 16));
+    let mut next = || parts.next()?.ok();
+    Some([next()?, next()?, next()?])
 }
 
 /// A check that does not apply to this node: said, and decides nothing.

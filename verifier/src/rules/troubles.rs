@@ -39,11 +39,8 @@ pub(super) fn gpu_lost(seen: &Seen<'_>) -> Finding {
     if seen.report().is_none() {
         return not_run(code);
     }
-    let events = seen.facts().and_then(|facts| facts.xids.as_ref());
-    let fell = events
-        .into_iter()
-        .flatten()
-        .find(|event| event.xid == XID_LOST);
+    let mut events = seen.xids().into_iter();
+    let fell = events.find(|event| event.xid == XID_LOST);
     if let Some(event) = fell {
         let note = format!(
             "{} fell off the bus (XID {XID_LOST}).",

@@ -94,3 +94,46 @@ fn a_gpu_that_hangs_and_was_not_heard_is_not_healthy_by_that() {
     let xid = note_of(&attestation, FindingCode::HealthXid);
     assert_eq!(xid, "The errors of GPU 1 could not be heard.");
 }
+
+/// What the agent finds on two good H100s of a system that shows all that it looks for, and these lines
+/// in the kernel's log.
+fn found_with_log(lines: &str) -> Attestation {
+    let system = system_with_ports(2);
+    let write = |path: &str, text: &str| {
+        let path = system.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, text).expect("written");
+    };
+    for place in ["0000:01:00.0", "0000:02:00.0"] {
+        write(&format!("proc/driver/nvidia/gpus/{place}/information"), "");
+        for (file, text) in [
+            ("class", "0x030200"),
+            ("vendor", "0x10de"),
+            ("device", "0x2330"),
+        ] {
+            write(&format!("sys/bus/pci/devices/{place}/{file}"), text);
+        }
+    }
+    write("dev/kmsg", lines);
+    let root = system.path().to_str().expect("text");
+    let machine = Machine::new(&broken(|_| {}));
+    attestation(&machine.run(&order(2, Level::Quick), &["--root", root, "--json"]))
+}
+
+#[test]
+fn f14_a_system_that_hides_nothing_is_seen_to_and_the_past_of_its_gpus_is_told() {
+    let good = found_with_log("6,0,0,-;Linux version 6.1\n");
+    let (visible, xid) = (FindingCode::HealthVisible, FindingCode::HealthXid);
+    assert_eq!(outcome_of(&good, visible), Outcome::Met, "{good:#?}");
+    assert_eq!(outcome_of(&good, xid), Outcome::Met);
+    let fell = found_with_log("3,7,100,-;NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off\n");
+    assert_eq!(outcome_of(&fell, xid), Outcome::Warned);
+    let note = note_of(&fell, xid);
+    assert_eq!(
+        note,
+        "Before the agent began the driver reported XID 79 of GPU 1."
+    );
+    assert!(fell.verdict.is_pass(), "{fell:#?}");
+    let others = found_with_log("3,7,100,-;NVRM: Xid (PCI:0000:09:00): 79, GPU has fallen off\n");
+    assert_eq!(outcome_of(&others, xid), Outcome::Met);
+}

@@ -1,7 +1,7 @@
 //! Every rule, made to fire; and the least that each accepts.
 
 use market::verification::{
-    FabricState, GpuCounts, HealthCounters, HostLink, LibraryFacts, XidEvent,
+    FabricState, GpuCounts, HealthCounters, HostLink, LibraryFacts, LoggedXid, XidEvent,
 };
 
 use super::history::met_before;
@@ -21,6 +21,13 @@ fn xids(evidence: &mut Evidence, xids: &[u32]) {
         xid: *xid,
     };
     facts(evidence).xids = Some(xids.iter().map(event).collect());
+}
+
+/// What the kernel's log has of an error of one GPU.
+fn logged(evidence: &mut Evidence, index: usize, xid: u32) -> Vec<LoggedXid> {
+    gpu(evidence, index).bus_id = Some("00000000:C1:00.0".to_owned());
+    let bus_id = "0000:c1:00".to_owned();
+    vec![LoggedXid { bus_id, xid }]
 }
 
 /// Changes what the sources show, at the beginning and at the end.
@@ -276,6 +283,22 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
         }),
         (Code::HealthXid, Failed, |e| xids(e, &[48])),
         (Code::HealthXid, Failed, |e| xids(e, &[13, 119])),
+        (Code::HealthXid, Failed, |e| {
+            let errors = logged(e, 3, 48);
+            facts(e).xids_logged = errors;
+        }),
+        (Code::GpuLost, Failed, |e| {
+            let errors = logged(e, 3, 79);
+            facts(e).xids_logged = errors;
+        }),
+        (Code::HealthXid, Warned, |e| {
+            let errors = logged(e, 3, 48);
+            facts(e).xid_history = errors;
+        }),
+        (Code::HealthXid, Warned, |e| {
+            let errors = logged(e, 3, 79);
+            facts(e).xid_history = errors;
+        }),
         (Code::HealthXid, Warned, |e| xids(e, &[63])),
         (Code::HealthXid, Warned, |e| xids(e, &[7_777])),
         (Code::HostLinkShape, Failed, |e| {
@@ -607,7 +630,14 @@ fn the_least_that_is_accepted_is_accepted() {
         burn(e).thermal_permille = Some(50);
         burn(e).highest_temperature_c = Some(82);
         facts(e).host.vcpus = Some(198);
-        xids(e, &[13, 31, 43]);
+        xids(e, &[13, 31, 43, 45]);
+        // Long over and healed, or of a GPU that is another tenant's.
+        let healed = logged(e, 3, 63);
+        facts(e).xid_history = healed;
+        facts(e).xids_logged = vec![LoggedXid {
+            bus_id: "0000:99:00".to_owned(),
+            xid: 79,
+        }];
     });
     assert_eq!(unmet, []);
 }

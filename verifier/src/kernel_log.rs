@@ -1,0 +1,148 @@
+//! The errors (XID) that NVIDIA's driver wrote into the kernel's log since the machine started.
+//!
+//! As far back as the kernel keeps it, and of all GPUs that it has: a container may see the log of the
+//! whole machine, or none. Whose they are is found by where a GPU is on the bus.
+
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use market::verification::LoggedXid;
+use nix::libc;
+
+/// The kernel's log, within the machine's root: each reading gives one record.
+const LOG: &str = "dev/kmsg";
+/// More than any record has: one that does not fit is refused. Units: bytes.
+const RECORD: usize = 16 << 10;
+/// The most that is read, and the longest that it may take: kernels keep some hundred KiB, or a few MiB on
+/// large machines.
+const MOST_BYTES: usize = 16 << 20;
+const MOST_TIME: Duration = Duration::from_secs(1);
+/// The most errors that are told.
+const MOST_XIDS: usize = 256;
+/// Priorities below this are the kernel's own: programs may write into the log, too.
+const KERNELS_OWN: u32 = 8;
+
+/// What the log says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// The errors, each of a GPU once, in the order of the log.
+    pub xids: Vec<LoggedXid>,
+    /// The number of its last record.
+    pub last: u64,
+}
+
+/// The errors in the log of the machine whose files are under a root, of records after that of a number;
+/// none where it cannot be read to its end.
+#[must_use]
+pub fn xids(root: &Path, after: Option<u64>) -> Option<Log> {
+    let log = read(&root.join(LOG)).ok()?;
+    let mut found = Log {
+        xids: Vec::new(),
+        last: after.unwrap_or(0),
+    };
+    for (number, message) in String::from_utf8_lossy(&log).lines().filter_map(record) {
+        found.last = found.last.max(number);
+        let error = xid(message).filter(|_| after.is_none_or(|after| number > after));
+        if let Some(error) = error
+            && found.xids.len() < MOST_XIDS
+            && !found.xids.contains(&error)
+        {
+            found.xids.push(error);
+        }
+    }
+    Some(found)
+}
+
+/// All that the log holds now; it never waits for more.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut open = OpenOptions::new();
+    let mut file = open.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let until = Instant::now() + MOST_TIME;
+    let (mut log, mut record) = (Vec::new(), vec![0; RECORD]);
+    while log.len() < MOST_BYTES && Instant::now() < until {
+        match file.read(&mut record) {
+            Ok(0) => return Ok(log),
+            Ok(bytes) => log.extend_from_slice(&record[..bytes]),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock => return Ok(log),
+                // Records that were overwritten before they were read: it goes on after them.
+                ErrorKind::BrokenPipe | ErrorKind::Interrupted => {}
+                _ => return Err(error),
+            },
+        }
+    }
+    Err(io::Error::other("it does not end"))
+}
+
+/// `6,1234,5678,-;message` of the kernel itself: the record's number and the message. Lines that belong to
+/// the record before begin with a space.
+fn record(line: &str) -> Option<(u64, &str)> {
+    let (head, message) = line.split_once(';')?;
+    let mut fields = head.split(',');
+    let priority: u32 = fields.next()?.parse().ok()?;
+    let number = fields.next()?.parse().ok()?;
+    (priority < KERNELS_OWN).then_some((number, message))
+}
+
+/// `NVRM: Xid (PCI:0000:01:00): 79, pid=1234, GPU has fallen off the bus.`
+fn xid(message: &str) -> Option<LoggedXid> {
+    let (place, said) = message.strip_prefix("NVRM: Xid (PCI:")?.split_once("): ")?;
+    let is_place = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
+    let number = said.split(|c: char| !c.is_ascii_digit()).next()?;
+    (place.len() <= 16 && place.chars().all(is_place)).then_some(LoggedXid {
+        bus_id: place.to_owned(),
+        xid: number.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(log: &[u8]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(root.path().join("dev")).expect("made");
+        std::fs::write(root.path().join(LOG), log).expect("written");
+        root
+    }
+
+    fn told(log: Option<Log>) -> (Vec<(String, u32)>, u64) {
+        let log = log.expect("it can be read");
+        let xids = log.xids.into_iter().map(|error| (error.bus_id, error.xid));
+        (xids.collect(), log.last)
+    }
+
+    const EARLIER: &str = "6,0,0,-;Linux version 6.1\n\
+        3,7,100,-;NVRM: Xid (PCI:0000:01:00): 79, pid='<unknown>', GPU has fallen off the bus.\n \
+        SUBSYSTEM=pci\n\
+        3,8,200,-;NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.\n\
+        12,9,300,-;NVRM: Xid (PCI:0000:02:00): 48, a program wrote this\n\
+        4,10,400,c;NVRM: GPU at PCI:0000:02:00: GPU-0\n";
+
+    #[test]
+    fn errors_of_the_driver_are_read_once_each_and_those_of_programs_are_none() {
+        let root = root(EARLIER.as_bytes());
+        let one = vec![("0000:01:00".to_owned(), 79)];
+        assert_eq!(told(xids(root.path(), None)), (one, 10));
+    }
+
+    #[test]
+    fn what_came_later_is_told_apart_by_the_number_of_its_record() {
+        let later = "3,11,500,-;NVRM: Xid (PCI:000a:c1:00): 119, pid=5, Timeout\n";
+        let root = root([EARLIER, later].concat().as_bytes());
+        let one = vec![("000a:c1:00".to_owned(), 119)];
+        assert_eq!(told(xids(root.path(), Some(10))), (one, 11));
+        assert_eq!(told(xids(root.path(), Some(11))), (Vec::new(), 11));
+    }
+
+    #[test]
+    fn a_log_that_is_hidden_or_does_not_end_is_not_read() {
+        let hidden = tempfile::tempdir().expect("a folder");
+        assert_eq!(xids(hidden.path(), None), None);
+        assert_eq!(xids(root(&vec![b'x'; MOST_BYTES]).path(), None), None);
+        assert_eq!(told(xids(root(b"").path(), None)), (Vec::new(), 0));
+    }
+}
