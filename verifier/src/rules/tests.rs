@@ -1,6 +1,7 @@
 mod extreme;
 mod fires;
 mod history;
+mod links;
 mod memory;
 mod recheck;
 
