@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use regex::{RegexSet, RegexSetBuilder};
 use serde::Deserialize;
 
-use super::{Certainty, FORM_UNKNOWN, Gpu, GpuIdentity, UnknownGpu};
+use super::{Certainty, Gpu, GpuIdentity, UnknownGpu};
 use crate::quantity::GpuCount;
 use crate::table::{self, squeeze};
 
@@ -67,13 +67,6 @@ pub(super) struct RuleRow {
 /// The rows of the rules, in their order.
 pub(super) fn rule_rows() -> Vec<RuleRow> {
     table::rows(RULES)
-}
-
-/// The families that rules name without saying which GPU of them is meant.
-pub(super) fn families_left_open() -> impl Iterator<Item = String> {
-    rule_rows()
-        .into_iter()
-        .filter_map(|row| row.canonical.strip_suffix(FORM_UNKNOWN).map(str::to_owned))
 }
 
 #[derive(Deserialize)]

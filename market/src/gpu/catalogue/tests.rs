@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
-use crate::gpu::Gpu;
+use super::FAMILIES_OF_RULES;
+use crate::gpu::names::rule_rows;
+use crate::gpu::{FORM_UNKNOWN, Gpu};
 use crate::table::squeeze;
 
 #[test]
@@ -56,4 +58,16 @@ fn the_corrections_of_the_figures_are_in() {
     assert_eq!(spec("GH200-144").reported_memory_mib, Some(145_920));
     assert_eq!(spec("GB300").pci_device_ids, ["10de:31c2", "10de:31c3"]);
     assert_eq!(spec("B200-SXM").pci_device_ids, ["10de:2901", "10de:2909"]);
+}
+
+#[test]
+fn the_families_that_only_rules_name_are_all_there() {
+    let of_table: BTreeSet<String> = Gpu::all().map(|gpu| gpu.spec().family.clone()).collect();
+    let left_open = rule_rows().into_iter().filter_map(|row| {
+        let family = row.canonical.strip_suffix(FORM_UNKNOWN)?.to_owned();
+        (!of_table.contains(&family)).then_some(family)
+    });
+    let left_open: BTreeSet<String> = left_open.collect();
+    let named = FAMILIES_OF_RULES.iter().map(|family| (*family).to_owned());
+    assert_eq!(left_open, named.collect());
 }

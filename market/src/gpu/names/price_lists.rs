@@ -8,6 +8,7 @@ use std::path::Path;
 use regex::{Regex, RegexBuilder};
 
 use super::*;
+use crate::gpu::FORM_UNKNOWN;
 
 #[derive(serde::Deserialize)]
 struct Row {

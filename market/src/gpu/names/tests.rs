@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use regex::RegexBuilder;
 
 use super::*;
+use crate::gpu::FORM_UNKNOWN;
 
 fn identity(seller: &str, sku: &str, name: &str, memory_mib: u64) -> String {
     let memory = Some(memory_mib).filter(|mib| *mib > 0);
