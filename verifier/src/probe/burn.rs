@@ -227,7 +227,6 @@ mod tests {
             temperature_c: Some(60 + at),
             sm_mhz: Some(1_900 - at),
             sum: u64::from(at / 7),
-            ..LoadSample::default()
         };
         let looks: Vec<LoadSample> = (0..9).map(look).collect();
         let facts = summary(&looks, Some(87));
