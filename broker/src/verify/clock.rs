@@ -108,9 +108,7 @@ impl StepClock {
         key: &AgentKey,
         step: u8,
     ) -> Option<Duration> {
-        let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = answers.get(&(id, key.clone()))?;
-        let answer = (answer.step == step).then_some(answer)?;
+        let answer = self.answer(id, key, step)?;
         let now = Instant::now();
         let until = answer.still_tried(now).map_or(now, |refused| refused.first);
         Some(until.duration_since(answer.at))
@@ -123,9 +121,14 @@ impl StepClock {
         key: &AgentKey,
         step: u8,
     ) -> Option<Duration> {
+        Some(self.answer(id, key, step)?.at.elapsed())
+    }
+
+    /// The answer to a step, where this process gave it last.
+    fn answer(&self, id: VerificationId, key: &AgentKey, step: u8) -> Option<Answer> {
         let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = answers.get(&(id, key.clone()))?;
-        (answer.step == step).then(|| answer.at.elapsed())
+        let answer = answers.get(&(id, key.clone())).copied();
+        answer.filter(|answer| answer.step == step)
     }
 
     /// The conversation is over.
