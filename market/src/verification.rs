@@ -42,7 +42,7 @@ use crate::fabric::Internode;
 use crate::ids::AttestationId;
 
 /// The version of the conversation that these types describe.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// A step of the conversation.
 #[derive(
@@ -199,13 +199,13 @@ pub struct Inventory {
     pub ssh_host_keys: Vec<String>,
 }
 
-/// One GPU's commitment to its product.
+/// One GPU's commitment to its products.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GemmCommitment {
-    /// The root of the tree over the rows of C.
-    pub root: Digest,
-    /// The checksum of C after each iteration.
+    /// The root of the tree over the roots of all products of the chain.
+    pub chain: Digest,
+    /// The checksum of the first product after each iteration.
     pub checksums: Vec<Word64>,
 }
 
@@ -226,10 +226,26 @@ pub struct Roots {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Choices {
-    /// The seed of the vector r by which every C is multiplied.
+    /// The seed of the vector r by which the first product of every GPU is multiplied.
     pub freivalds_seed: Digest,
-    /// Per GPU, the rows of C to open.
-    pub rows: Vec<Vec<u32>>,
+    /// What memory is filled from: none of it could be made before.
+    pub fill_seed: Digest,
+    /// Per GPU, the rows to open, of whichever products of its chain, in their order.
+    pub rows: Vec<Vec<ChosenRow>>,
+}
+
+/// A row of one product of a chain.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
+)]
+#[serde(deny_unknown_fields)]
+pub struct ChosenRow {
+    /// The number of the product in its chain, from 0.
+    #[schema(minimum = 0, maximum = 99_999)]
+    pub link: u32,
+    /// The row of that product.
+    #[schema(minimum = 0, maximum = 32_767)]
+    pub row: u32,
 }
 
 /// One GPU's memory, filled.
@@ -280,16 +296,31 @@ pub struct MemoryRoots {
 #[serde(deny_unknown_fields)]
 pub struct MemoryTaken {}
 
-/// One row of C with its way to the root.
+/// One row of a product with its way to the root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OpenedRow {
     /// The row as chosen.
-    #[schema(minimum = 0, maximum = 32_767)]
-    pub row: u32,
+    pub at: ChosenRow,
     /// Its n entries.
     pub values: Vec<i32>,
-    /// The sibling hashes from leaf to root.
+    /// The sibling hashes from the leaf to the root of its product.
+    #[schema(max_items = 64)]
+    pub path: Vec<Digest>,
+    /// The sibling hashes from there to the root of the chain.
+    #[schema(max_items = 64)]
+    pub link_path: Vec<Digest>,
+    /// The product before, from which its inputs follow; absent for the first.
+    pub before: Option<LinkBefore>,
+}
+
+/// The root of a product of a chain, with its way to the root of that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LinkBefore {
+    /// The root of the tree over its rows.
+    pub root: Digest,
+    /// The sibling hashes from there to the root of the chain.
     #[schema(max_items = 64)]
     pub path: Vec<Digest>,
 }
@@ -300,7 +331,7 @@ pub struct OpenedRow {
 pub struct GpuOpenings {
     /// The chosen rows, in the order chosen.
     pub rows: Vec<OpenedRow>,
-    /// C r: n elements mod 2^61 - 1.
+    /// C r of the first product: n elements mod 2^61 - 1.
     pub product: Vec<Word64>,
     /// 32-bit words that did not read back as written, over all passes.
     #[schema(minimum = 0, maximum = 4_398_046_511_104_u64)]

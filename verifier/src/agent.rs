@@ -8,9 +8,9 @@ use market::attestation::Verdict;
 use market::ids::{AttestationId, VerificationId};
 use market::verification::{
     AgentBuild, AgentReport, BlockChoices, Choices, Commit, CommitReply, DeviceKind, Digest, Fill,
-    Filled, FreshKey, GemmCommitment, GpuOpenings, GpuReport, Inventory, MemoryRoots, MemoryTaken,
-    NodeFacts, Openings, PROTOCOL, ReportReply, ReportSubmission, Roots, Step, StepDuration,
-    Trouble, VerificationOrder,
+    Filled, FreshKey, GpuOpenings, GpuReport, Inventory, MemoryRoots, MemoryTaken, NodeFacts,
+    Openings, PROTOCOL, ReportReply, ReportSubmission, Roots, Step, StepDuration, Trouble,
+    VerificationOrder,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,13 +21,17 @@ use crate::device::{DeviceError, Node, PatternCheck};
 use crate::jws::{DocumentType, Header, JwsError, Signer};
 use crate::order::{BadOrder, check_order};
 use crate::probe;
-use crate::probe::gemm::CommittedProduct;
+use crate::probe::gemm::{CommittedChain, OpenedChain};
 use crate::probe::memory::ProvedMemory;
 use crate::threads::of_each;
 use crate::transcript::Transcript;
 
+/// How long the first look at the GPUs may take.
+const FIRST_LOOK: Duration = Duration::from_secs(30);
 /// What is kept of a step's time for what follows the GPUs' work, at most.
 const MOST_KEPT_BACK: Duration = Duration::from_secs(5);
+/// What is kept of the time of the chained products, whose message is short.
+const KEPT_OF_CHAIN: Duration = Duration::from_millis(500);
 
 /// Why a message did not get its answer.
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +133,8 @@ pub fn this_build() -> AgentBuild {
 
 /// Talks to the broker from commitment to report.
 ///
+/// The GPUs are looked at first, so that nothing but their work lies within the time of the second step.
+///
 /// `signer` must be fresh: its key is this conversation's only.
 /// Errors: [`AgentError`]; a verdict other than pass is none.
 pub fn converse(
@@ -137,6 +143,11 @@ pub fn converse(
     signer: &Signer,
     transport: &mut dyn Transport,
 ) -> Result<AgentOutcome, AgentError> {
+    let mut known = Known::default();
+    if node.troubles.is_empty() {
+        node.set_deadline(Instant::now() + FIRST_LOOK);
+        known.failed_at_first = known.look_at_first(node);
+    }
     let commit = Commit {
         protocol: PROTOCOL,
         agent_key: signer.public_key().to_agent_key()?,
@@ -164,7 +175,7 @@ pub fn converse(
         over_by: Instant::now() + Duration::from_millis(order.deadlines.whole_ms),
         order,
         commit,
-        known: Known::default(),
+        known,
     };
     work.carry_out(verification_id, signer)
 }
@@ -200,8 +211,10 @@ struct Known {
     inventory: Option<Inventory>,
     facts: Option<NodeFacts>,
     observed: Option<Instant>,
-    committed: Vec<GemmCommitment>,
-    products: Vec<CommittedProduct>,
+    /// The GPUs that could not be looked at before their first work.
+    failed_at_first: Vec<DeviceError>,
+    committed: Vec<CommittedChain>,
+    opened: Vec<OpenedChain>,
     filled: Vec<Filled>,
     /// How the passes over memory compared so far.
     checked: Vec<PatternCheck>,
@@ -227,8 +240,13 @@ impl<E: Into<AgentError>> From<E> for Stop {
 /// How much of a step's time the GPUs may work.
 #[must_use]
 pub(crate) fn for_gpus(allowed_ms: u64) -> Duration {
+    but_for(allowed_ms, MOST_KEPT_BACK)
+}
+
+/// As [`for_gpus`], where at most so much is kept back.
+fn but_for(allowed_ms: u64, most_kept: Duration) -> Duration {
     let allowed = Duration::from_millis(allowed_ms);
-    allowed - (allowed / 10).min(MOST_KEPT_BACK)
+    allowed - (allowed / 10).min(most_kept)
 }
 
 fn troubles(step: Step, errors: &[DeviceError]) -> Stop {
@@ -270,9 +288,9 @@ impl Work<'_> {
             return Err(Stop::Troubles(std::mem::take(&mut self.node.troubles)));
         }
         let choices = self.compute()?;
-        let FreshKey { key } = self.fill()?;
+        let FreshKey { key } = self.fill(&choices)?;
         self.hold(&key)?;
-        self.open(&choices)
+        self.open(&choices.fill_seed)
     }
 
     /// One thing for each GPU that needs nothing from an earlier step.
@@ -282,16 +300,26 @@ impl Work<'_> {
 
     /// Begins a step: no GPU may work on it for so long that its answer would come too late.
     fn begin(&mut self, allowed_ms: u64) -> Instant {
+        self.begin_but_for(allowed_ms, MOST_KEPT_BACK)
+    }
+
+    fn begin_but_for(&mut self, allowed_ms: u64, most_kept: Duration) -> Instant {
         let began = Instant::now();
-        self.node.set_deadline(began + self.for_gpus(allowed_ms));
+        let works = but_for(self.left_of(allowed_ms), most_kept);
+        self.node.set_deadline(began + works);
         began
     }
 
     /// How much of a step's time the GPUs may work, where all steps together leave that.
     fn for_gpus(&self, allowed_ms: u64) -> Duration {
+        for_gpus(self.left_of(allowed_ms))
+    }
+
+    /// How much of a step's time all steps together leave. Units: ms.
+    fn left_of(&self, allowed_ms: u64) -> u64 {
         let left = self.over_by.saturating_duration_since(Instant::now());
         let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        for_gpus(allowed_ms.min(left_ms))
+        allowed_ms.min(left_ms)
     }
 
     /// Sends one step's message: what the broker takes to answer is none of the node's time.
@@ -309,40 +337,47 @@ impl Work<'_> {
 
     fn compute(&mut self) -> Result<Choices, Stop> {
         const STEP: Step = Step::Roots;
-        let began = self.begin(self.order.deadlines.roots_ms);
+        let began = self.begin_but_for(self.order.deadlines.roots_ms, KEPT_OF_CHAIN);
         let inventory = self.node.inventory();
         self.known.inventory = Some(inventory.clone());
-        let failed = self.look_at_first();
-        if !failed.is_empty() {
-            return Err(troubles(STEP, &failed));
+        if !self.known.failed_at_first.is_empty() {
+            return Err(troubles(STEP, &self.known.failed_at_first));
         }
         let (nonce, work) = (&self.nonce, &self.order.gemm);
         let computed = self.node.on_all(self.nothing(), |gpu, device, ()| {
             probe::gemm::commit(device, nonce, gpu, work)
         });
-        let computed = computed.map_err(|errors| troubles(STEP, &errors))?;
-        let (gpus, products): (Vec<_>, Vec<_>) = computed.into_iter().unzip();
+        let committed = computed.map_err(|errors| troubles(STEP, &errors))?;
         let roots = Roots {
             agent_key: self.commit.agent_key.clone(),
             inventory,
-            gpus: gpus.clone(),
+            gpus: committed.iter().map(CommittedChain::commitment).collect(),
         };
         let choices = self.exchange(STEP, &roots, began)?;
-        self.known.committed = gpus;
-        self.known.products = products;
+        self.known.committed = committed;
         Ok(choices)
     }
 
-    fn fill(&mut self) -> Result<FreshKey, Stop> {
+    /// Computes what the broker chose once more, as long as memory is free for that, and fills memory.
+    fn fill(&mut self, choices: &Choices) -> Result<FreshKey, Stop> {
         const STEP: Step = Step::Fill;
         let began = self.begin(self.order.deadlines.fill_ms);
-        let (nonce, work) = (&self.nonce, &self.order.memory);
+        let (nonce, work) = (&self.nonce, &self.order.gemm);
+        let committed = self.known.committed.iter().zip(&choices.rows).collect();
+        let opened = self
+            .node
+            .on_all(committed, |gpu, device, (committed, rows)| {
+                let asked = (&choices.freivalds_seed, &rows[..]);
+                probe::gemm::open(device, (nonce, gpu, work), committed, asked)
+            });
+        self.known.opened = opened.map_err(|errors| troubles(STEP, &errors))?;
+        let (seed, work) = (&choices.fill_seed, &self.order.memory);
         let fill = match self.order.recheck {
             true => probe::memory::fill_beside_others,
             false => probe::memory::fill,
         };
         let filled = self.node.on_all(self.nothing(), |gpu, device, ()| {
-            fill(device, nonce, gpu, work)
+            fill(device, seed, gpu, work)
         });
         let filled = filled.map_err(|errors| troubles(STEP, &errors))?;
         let (filled, checked): (Vec<Filled>, Vec<_>) = filled.into_iter().unzip();
@@ -375,27 +410,26 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn open(&mut self, choices: &Choices) -> Result<BlockChoices, Stop> {
+    fn open(&mut self, seed: &Digest) -> Result<BlockChoices, Stop> {
         const STEP: Step = Step::Openings;
         let began = self.begin(self.order.deadlines.openings_ms);
-        let (nonce, work) = (&self.nonce, &self.order.memory);
+        let work = &self.order.memory;
         let earlier = self.known.checked.clone();
         let checked = self.node.on_all(earlier, |gpu, device, earlier| {
-            let last = probe::memory::read_back(device, nonce, gpu, work)?;
+            let last = probe::memory::read_back(device, seed, gpu, work)?;
             Ok(earlier.and(last))
         });
         let checked = checked.map_err(|errors| troubles(STEP, &errors))?;
-        let seed = &choices.freivalds_seed;
-        let chosen = self.known.products.iter().zip(&choices.rows);
-        let gpus = chosen.zip(&checked).map(|((product, rows), check)| {
-            let (rows, product) = product.open(seed, rows);
-            GpuOpenings {
-                rows,
-                product,
+        let opened = std::mem::take(&mut self.known.opened);
+        let gpus = opened
+            .into_iter()
+            .zip(&checked)
+            .map(|(opened, check)| GpuOpenings {
+                rows: opened.rows,
+                product: opened.product,
                 bad_words: check.bad_words,
                 lowest_bad_offset: check.lowest_bad_offset,
-            }
-        });
+            });
         let agent_key = self.commit.agent_key.clone();
         let openings = Openings {
             agent_key,
@@ -423,7 +457,7 @@ impl Work<'_> {
             checksums: known
                 .committed
                 .get(gpu)
-                .map_or_else(Vec::new, |committed| committed.checksums.clone()),
+                .map_or_else(Vec::new, |committed| committed.checksums().to_vec()),
             allocatable_mib: known.filled.get(gpu).map_or(0, |f| f.allocatable_mib),
             bad_words: known.checked.get(gpu).map_or(0, |c| c.bad_words),
             copy_mb_per_s: known.rates.get(gpu).cloned().unwrap_or_default(),

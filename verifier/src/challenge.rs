@@ -18,9 +18,9 @@ use chrono::{DateTime, Utc};
 use market::attestation::{Attestation, Finding};
 use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::verification::{
-    AgentKey, BlockChoices, Choices, Commit, CommitReply, DeviceKind, Digest, Fill, FreshKey,
-    MemoryRoots, MemoryTaken, Openings, PROTOCOL, ReportReply, ReportSubmission, Roots, Step,
-    VerificationOrder,
+    AgentKey, BlockChoices, Choices, ChosenRow, Commit, CommitReply, DeviceKind, Digest, Fill,
+    FreshKey, MemoryRoots, MemoryTaken, Openings, PROTOCOL, ReportReply, ReportSubmission, Roots,
+    Step, VerificationOrder,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -72,11 +72,25 @@ pub struct Judging {
 #[serde(tag = "awaits", rename_all = "snake_case")]
 enum Stage {
     Roots,
-    Fill { choices: Choices },
-    Memory { choices: Choices, key: Digest },
-    Openings { choices: Choices, key: Digest },
-    Report { key: Digest, blocks: BlockChoices },
-    Over { attestation: Box<Attestation> },
+    Fill {
+        choices: Choices,
+    },
+    Memory {
+        choices: Choices,
+        key: Digest,
+    },
+    Openings {
+        choices: Choices,
+        key: Digest,
+    },
+    Report {
+        fill_seed: Digest,
+        key: Digest,
+        blocks: BlockChoices,
+    },
+    Over {
+        attestation: Box<Attestation>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -180,13 +194,19 @@ impl Session {
         check_checksums(&roots.gpus, gemm.iterations)?;
         let said = digest_of(roots)?;
         let rows = (0..roots.gpus.len() as u32).map(|gpu| {
-            let drawn = choose(&entropy, gpu, gemm.opened_rows, u64::from(gemm.n));
-            // Rows are below n, which is a u32.
-            drawn.into_iter().map(|row| row as u32).collect()
+            let n = u64::from(gemm.n);
+            let drawn = choose(&entropy, gpu, gemm.opened_rows, n * u64::from(gemm.links));
+            // Products and rows are counted by 32 bits each.
+            let at = |index| ChosenRow {
+                link: (index / n) as u32,
+                row: (index % n) as u32,
+            };
+            drawn.into_iter().map(at).collect()
         });
-        let seed = blake3::derive_key("verification 1: Freivalds seed", &entropy);
+        let seed = |of| Digest(blake3::derive_key(of, &entropy));
         let choices = Choices {
-            freivalds_seed: Digest(seed),
+            freivalds_seed: seed("verification 1: Freivalds seed"),
+            fill_seed: seed("verification 1: fill seed"),
             rows: rows.collect(),
         };
         let mut next = self.clone();
@@ -285,6 +305,7 @@ impl Session {
         next.evidence
             .add_openings(&self.nonce, order, choices, key, openings);
         next.stage = Stage::Report {
+            fill_seed: choices.fill_seed,
             key: *key,
             blocks: reply.clone(),
         };
@@ -334,9 +355,14 @@ impl Session {
         let said = digest_of(submission)?;
         let mut next = self.reported(submission)?;
         let order = &self.opening.order;
-        if let Stage::Report { key, blocks } = &self.stage {
+        if let Stage::Report {
+            fill_seed,
+            key,
+            blocks,
+        } = &self.stage
+        {
             next.evidence
-                .add_blocks(&self.nonce, order, key, blocks, submission);
+                .add_blocks(fill_seed, order, key, blocks, submission);
         }
         next.time(Step::Report, elapsed);
         let attestation = attest(&self.opening, Some(&self.commit), &next.evidence, judging);

@@ -2,8 +2,8 @@
 //! room for slow hosts, and one limit over all steps.
 //!
 //! None of it is a measurement of these kernels yet: rates are the floors, what the host's processors do
-//! is taken as slow. The step that proves memory is the only one whose limit itself proves something
-//! ([`memory_ms`]).
+//! is taken as slow. The limits of two steps prove something themselves: that of the chained products, that each
+//! GPU is one of its own ([`links`]); that of memory, that it is there ([`memory_ms`]).
 
 use std::time::Duration;
 
@@ -16,10 +16,23 @@ use crate::prf::SLOW_LINKS;
 const MINUTE_MS: u64 = 60_000;
 /// What a step may take beside its work: to allocate, to start, to get through to the broker.
 const START_MS: u64 = 10_000;
-/// The least of exact products on any GPU that is driven: some hundredths of what the tensor units of the
-/// oldest do. Units: operations per second.
-const EXACT_OPERATIONS_PER_S: u64 = 5_000_000_000_000;
-/// How fast a host takes over, hashes and multiplies the entries of the products of all its GPUs, of four
+/// What the chained products, and the fill after them, may take beside their work: the kernels are loaded, memory
+/// is had, the answer gets through. The GPUs were opened and looked at before.
+const OPENED_START_MS: u64 = 2_000;
+/// The rows, columns and inner dimension of a real order's products.
+pub(crate) const PRODUCT_ROWS: u32 = 8_192;
+/// What a multiprocessor does of exact products at the least: eight operations in an instruction, on a third
+/// of 64 lanes at 1 GHz. That is a sixth of what an H100 could do at most, and a kernel that is no masterpiece
+/// is meant to do twice as much. Units: operations per second.
+const EXACT_OPERATIONS_PER_S: u64 = 170_000_000_000;
+/// How long the chained products take at that least.
+const CHAIN_MS: u64 = 12_000;
+/// How fast a host hashes the sums of rows of a product, by one thread for each GPU of which it has one for
+/// two. Units: rows of each GPU per second.
+const ROWS_PER_S: u64 = 1_500_000;
+/// Up to this power cards are slowed so far by their limit that half of their clock is reckoned with. Units: W.
+const LITTLE_POWER_W: u32 = 75;
+/// How fast a host takes over and multiplies the entries of the products of all its GPUs, of four
 /// bytes each. Units: entries per second.
 const ENTRIES_PER_S: u64 = 100_000_000;
 /// What a multiprocessor does of the slow fill at the least: a link is ten rounds of about ten operations
@@ -60,11 +73,8 @@ pub fn real(
 ) -> StepDeadlines {
     let (gpu, bytes) = (expected.gpu, memory.pattern_bytes);
     let host_ms = entries_ms(expected.gpus, gemm.n);
-    let operations = 2 * u64::from(gemm.n).pow(2) * u64::from(gemm.k);
-    let products_ms = ms(
-        operations.saturating_mul(gemm.iterations.into()),
-        EXACT_OPERATIONS_PER_S,
-    );
+    // Each row that is opened may be of another product, and the first one is multiplied by a vector.
+    let opened_ms = products_ms(gpu, gemm, gemm.opened_rows + 1) + host_ms;
     let (last, before) = memory.passes.split_last().unwrap_or((&Pattern::Prf, &[]));
     let passes_ms: u64 = before.iter().map(|pass| pass_ms(gpu, *pass, bytes)).sum();
     let last_ms = fill_ms(gpu, *last, bytes);
@@ -75,11 +85,11 @@ pub fn real(
     };
     let whole_ms = whole(level).as_millis() as u64;
     StepDeadlines {
-        roots_ms: START_MS + products_ms + host_ms,
+        roots_ms: roots_ms(expected, gemm),
         // The last round of patterns may begin just before the time of all is over.
-        fill_ms: START_MS + memory.repeated_ms + passes_ms + last_ms,
+        fill_ms: OPENED_START_MS + opened_ms + memory.repeated_ms + passes_ms + last_ms,
         memory_ms: memory_ms(gpu, bytes, known_rate(gpu), known_proof(gpu)),
-        openings_ms: START_MS + read_back_ms + host_ms,
+        openings_ms: START_MS + read_back_ms,
         report_ms: match level {
             Level::Quick => MINUTE_MS,
             Level::Standard => whole_ms,
@@ -105,6 +115,46 @@ pub const fn simulated(level: Level) -> StepDeadlines {
         report_ms,
         whole_ms: 3 * MINUTE_MS + fill_ms + report_ms,
     }
+}
+
+/// How many products are chained, so that the GPUs work for seconds: what the way to the broker takes is then
+/// little beside it, and one GPU that takes turns as several needs as many times as long.
+///
+/// At the least that is reckoned with ([`EXACT_OPERATIONS_PER_S`]) that is 12 seconds, of which a good GPU is
+/// meant to take five.
+#[must_use]
+pub fn links(gpu: Gpu) -> u32 {
+    let n = u64::from(PRODUCT_ROWS);
+    let operations = CHAIN_MS / 1_000 * exact_operations_per_s(gpu);
+    // Some hundreds.
+    (operations / (2 * n * n * n)).max(1) as u32
+}
+
+/// Until when all products must be through. Their bound is no share more than the least that is reckoned
+/// with: as long as no rate of these kernels is calibrated that is itself some two times what a good GPU takes.
+fn roots_ms(expected: &ExpectedNode, gemm: &GemmWork) -> u64 {
+    let rows = u64::from(gemm.links) * u64::from(gemm.n);
+    OPENED_START_MS
+        + products_ms(expected.gpu, gemm, gemm.links + gemm.iterations)
+        + ms(rows, ROWS_PER_S)
+}
+
+/// How long so many products take at most.
+fn products_ms(gpu: Gpu, gemm: &GemmWork, products: u32) -> u64 {
+    let operations = 2 * u64::from(gemm.n).pow(2) * u64::from(gemm.k);
+    ms(
+        operations.saturating_mul(products.into()),
+        exact_operations_per_s(gpu),
+    )
+}
+
+/// The least of a GPU's exact products. Units: operations per second.
+fn exact_operations_per_s(gpu: Gpu) -> u64 {
+    let is_slowed = gpu
+        .spec()
+        .tdp_w
+        .is_some_and(|watts| watts <= LITTLE_POWER_W);
+    EXACT_OPERATIONS_PER_S * multiprocessors(gpu) / if is_slowed { 2 } else { 1 }
 }
 
 /// Until when memory must have been hashed after its key came.
@@ -206,6 +256,43 @@ mod tests {
         Gpu::parse("H100-SXM").expect("known")
     }
 
+    /// What one GPU does at most, that takes turns as so many: of an H100 all lanes of all multiprocessors at 1.98
+    /// GHz, as no kernel does. Units: ms.
+    fn taking_turns_ms(order: &market::verification::VerificationOrder, shown_as: u64) -> u64 {
+        let gemm = &order.gemm;
+        let at_most = 64 * 8 * 1_980_000_000 * 132;
+        let operations = 2 * u64::from(gemm.n).pow(3) * u64::from(gemm.links);
+        shown_as * ms(operations, at_most)
+    }
+
+    #[test]
+    fn the_integer_units_of_an_h100_have_no_time_for_eight_chains_and_twice_that_for_their_own() {
+        for level in [Level::Quick, Level::Standard, Level::Deep] {
+            let order = order(h100(), 8, level);
+            let limit_ms = order.deadlines.roots_ms;
+            let eight_ms = taking_turns_ms(&order, 8);
+            assert!(
+                eight_ms > limit_ms,
+                "{level:?}: {eight_ms} in {limit_ms} ms"
+            );
+            // Nine twentieths of its lanes at 1.755 GHz.
+            let meant_ms = taking_turns_ms(&order, 1) * 1_980 / 1_755 * 20 / 9;
+            assert!(
+                2 * meant_ms < limit_ms,
+                "{level:?}: {meant_ms} in {limit_ms} ms"
+            );
+        }
+        let standard = order(h100(), 8, Level::Standard);
+        // By whatever kernels, it fills no eight memories that are dear to make: at the highest clock, a round in
+        // five operations.
+        let links = standard.memory.pattern_bytes / 16 * u64::from(SLOW_LINKS);
+        let filled_ms = ms(8 * links * 10 * 5, 64 * 1_980_000_000 * 132);
+        let limit_ms = standard.deadlines.fill_ms;
+        assert!(filled_ms > limit_ms, "{filled_ms} in {limit_ms} ms");
+        let meant_ms = taking_turns_ms(&standard, 1) * 1_980 / 1_755 * 20 / 9;
+        assert!(meant_ms >= 5_000, "{meant_ms}");
+    }
+
     #[test]
     fn what_proves_memory_hangs_on_its_size_and_is_wide_until_a_rate_is_calibrated() {
         let gib = 1 << 30;
@@ -249,11 +336,14 @@ mod tests {
                 } = order(gpu, 8, level).deadlines;
                 let steps = [roots_ms, fill_ms, memory_ms, openings_ms, report_ms];
                 assert!(
-                    steps.iter().all(|ms| *ms >= START_MS && *ms <= whole_ms),
+                    steps
+                        .iter()
+                        .all(|ms| *ms >= 3 * OPENED_START_MS && *ms <= whole_ms),
                     "{gpu}: {steps:?}"
                 );
                 // What is reckoned with beside what a step may take to start.
-                let work = roots_ms + fill_ms + openings_ms - 3 * START_MS;
+                let starts_ms = 2 * OPENED_START_MS + START_MS;
+                let work = roots_ms + fill_ms + openings_ms - starts_ms;
                 assert!(
                     work < whole_ms,
                     "{gpu} at {level:?}: {work} ms of {whole_ms}"
@@ -273,7 +363,7 @@ mod tests {
             ..
         } = order(h100(), 8, level).deadlines;
         // Exact product with its rows, patterns with the slow fill; memory as calibrated.
-        let reckoned = roots_ms + fill_ms + openings_ms - 3 * START_MS;
+        let reckoned = roots_ms + fill_ms + openings_ms - 2 * OPENED_START_MS - START_MS;
         let proof = memory_ms(h100(), 80 << 30, READ, Some(PROOF));
         let before = Duration::from_millis(reckoned + proof);
         // Host links one by one in both directions, five times 4 GiB each at half of their rate, once more
@@ -284,9 +374,9 @@ mod tests {
             .checked_sub(before + rates + kept_back)
             .expect("time is left");
         let load = burn::lasts(level, left).expect("a load");
-        // Of its 25 s: the slow fill is reckoned at three times what it is meant to take, the proof of memory
-        // at its limit.
-        assert!(load >= Duration::from_secs(19), "with {left:?} left");
+        // Of its 25 s: the chain of products is reckoned at more than twice what it is meant to take, the slow
+        // fill at three times, the proof of memory at its limit.
+        assert!(load >= Duration::from_secs(16), "with {left:?} left");
         let mut take = |part: Option<Duration>| {
             let part = part.unwrap_or_default();
             left = left

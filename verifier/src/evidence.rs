@@ -11,7 +11,7 @@ use market::verification::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::gemm::{GemmInputs, OpenedProduct, check_product, freivalds_vector};
+use crate::gemm::{Chain, OpenedProduct, check_products, freivalds_vector};
 use crate::jws::{DocumentType, PublicKey};
 use crate::memory::{self, Contents};
 use crate::merkle;
@@ -148,11 +148,11 @@ pub struct History {
 pub struct Evidence {
     /// What the node claimed.
     pub inventory: Option<Inventory>,
-    /// Per GPU, the root over the rows of C.
+    /// Per GPU, the root over its chain of products.
     pub product_roots: Vec<Digest>,
-    /// Per GPU, the checksums of C after each iteration.
+    /// Per GPU, the checksums of the first product after each iteration.
     pub checksums: Vec<Vec<Word64>>,
-    /// Per GPU, what was found wrong with the product, once it was opened.
+    /// Per GPU, what was found wrong with its products, once they were opened.
     pub products: Option<Vec<Option<String>>>,
     /// Per GPU, what was filled.
     pub filled: Option<Vec<Filled>>,
@@ -204,13 +204,13 @@ impl Evidence {
     /// Takes over what step 2 said.
     pub fn add_roots(&mut self, roots: &Roots) {
         self.inventory = Some(roots.inventory.clone());
-        self.product_roots = roots.gpus.iter().map(|gpu| gpu.root).collect();
+        self.product_roots = roots.gpus.iter().map(|gpu| gpu.chain).collect();
         self.checksums = roots.gpus.iter().map(|gpu| gpu.checksums.clone()).collect();
     }
 
     /// Checks what step 5 opened.
     ///
-    /// Work: that of [`check_product`] per GPU leased, and the whole memory tree for small orders.
+    /// Work: that of [`check_products`] per GPU leased, and the whole memory tree for small orders.
     /// What a node shows beyond those fails it by its count and is not computed for.
     pub fn add_openings(
         &mut self,
@@ -239,17 +239,19 @@ impl Evidence {
                 memory.push(claimed(None));
                 continue;
             }
-            let inputs = GemmInputs::derive(nonce, gpu, &order.gemm);
+            let chain = Chain::derive(nonce, gpu, &order.gemm);
             let vector = freivalds_vector(&choices.freivalds_seed, gpu, order.gemm.n);
             let answer = OpenedProduct {
                 root,
                 rows: &opened.rows,
                 product: &opened.product,
             };
-            let checked = check_product(&inputs, &vector, rows, answer);
+            let ordered = (&chain, order.gemm.links);
+            let checked = check_products(ordered, &vector, rows, answer);
             products.push(checked.err().map(|wrong| wrong.to_string()));
             let work = self.memory_work(&order.memory, gpu);
-            memory.push(claimed(wrong_memory(nonce, gpu, &work, key, held)));
+            let wrong = wrong_memory(&choices.fill_seed, gpu, &work, key, held);
+            memory.push(claimed(wrong));
         }
         self.products = Some(products);
         self.memory = Some(memory);
@@ -258,7 +260,7 @@ impl Evidence {
     /// Checks the blocks that step 6 opened, of the GPUs leased.
     pub fn add_blocks(
         &mut self,
-        nonce: &Digest,
+        fill_seed: &Digest,
         order: &VerificationOrder,
         key: &Digest,
         choices: &BlockChoices,
@@ -271,7 +273,7 @@ impl Evidence {
         let memory = self.memory.iter_mut().flatten().zip(&works);
         let answers = memory.zip(&submission.blocks).zip(&choices.blocks).zip(0..);
         for ((((evidence, work), opened), chosen), gpu) in answers {
-            let contents = Contents::derive(nonce, gpu, memory::proved_pattern(work));
+            let contents = Contents::derive(fill_seed, gpu, memory::proved_pattern(work));
             let root = evidence.root;
             evidence.problem = evidence
                 .problem
@@ -408,7 +410,7 @@ pub struct Said<'a> {
 
 /// What is wrong with the tree over a memory, as far as that can be told without opening it.
 fn wrong_memory(
-    nonce: &Digest,
+    fill_seed: &Digest,
     gpu: u32,
     work: &MemoryWork,
     key: &Digest,
@@ -417,7 +419,7 @@ fn wrong_memory(
     if work.pattern_bytes == 0 {
         return Some("no block of it was filled".to_owned());
     }
-    let contents = Contents::derive(nonce, gpu, memory::proved_pattern(work));
+    let contents = Contents::derive(fill_seed, gpu, memory::proved_pattern(work));
     let wrong = work.pattern_bytes <= RECOMPUTED_BYTES
         && memory::expected_root(&contents, work, key) != *root;
     wrong.then(|| "the hash of memory is not that of the pattern".to_owned())

@@ -1,4 +1,4 @@
-//! The exact integer product C = A B: its inputs, its checksum and the broker's check.
+//! The exact integer products C = A B: their chain, their inputs, their checksums and the broker's check.
 //!
 //! Entries of A and B are integers in [-8, 8], so every sum of products stays below 2^24 for
 //! k <= 262,143 and single-precision accumulation is exact: a GPU, this CPU and the broker get
@@ -7,12 +7,16 @@
 //!
 //! C r shows a GPU that errs, whose host is honest. A host that lies can make it from A (B r) without any C:
 //! against that stand the opened rows alone, which were committed to before they were chosen.
+//!
+//! Products are chained: A of each follows from the root over the rows of the one before, so that none can be
+//! begun before that is through, and a GPU works through them for seconds by the broker's clock. Rows are opened
+//! of whichever products the broker draws.
 
-use market::verification::{Digest, GemmWork, OpenedRow, Word64};
+use market::verification::{ChosenRow, Digest, GemmWork, OpenedRow, Word64};
 use serde::{Deserialize, Serialize};
 
 use crate::field::Element;
-use crate::merkle;
+use crate::merkle::{self, Tree};
 use crate::prf::{Purpose, Stream};
 
 /// The inputs of one GPU's product.
@@ -28,8 +32,39 @@ pub struct GemmInputs {
     pub right: Stream,
 }
 
+/// The products of one GPU, each of which follows from the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chain {
+    nonce: Digest,
+    gpu: u32,
+    first: GemmInputs,
+}
+
+impl Chain {
+    /// The chain that begins with what follows from the nonce for one GPU.
+    #[must_use]
+    pub fn derive(nonce: &Digest, gpu: u32, work: &GemmWork) -> Self {
+        Self {
+            nonce: *nonce,
+            gpu,
+            first: GemmInputs::derive(nonce, gpu, work),
+        }
+    }
+
+    /// The inputs of the first product, or of the one after that whose rows have this root: another A, the
+    /// same B.
+    #[must_use]
+    pub fn after(&self, root: Option<&Digest>) -> GemmInputs {
+        let Some(root) = root else {
+            return self.first;
+        };
+        let left = Stream::derive_after(&self.nonce, Purpose::GemmLeft, self.gpu, root);
+        GemmInputs { left, ..self.first }
+    }
+}
+
 impl GemmInputs {
-    /// The inputs that follow from the nonce for one GPU.
+    /// The inputs of the first product of one GPU, that follow from the nonce.
     #[must_use]
     pub fn derive(nonce: &Digest, gpu: u32, work: &GemmWork) -> Self {
         Self {
@@ -74,12 +109,19 @@ fn entry(word: u32) -> i8 {
 /// The order-independent checksum of C: the wrapping sum of every entry mixed with its index.
 #[must_use]
 pub fn checksum(product: &[i32]) -> Word64 {
-    let sum = product
-        .iter()
-        .enumerate()
-        .fold(0_u64, |sum, (index, &value)| {
-            sum.wrapping_add(mix((index as u64) << 32 | u64::from(value as u32)))
-        });
+    checksum_from(0, product)
+}
+
+/// What the entries of a row add to the checksum of their product.
+#[must_use]
+pub fn row_sum(row: u32, values: &[i32]) -> Word64 {
+    checksum_from(u64::from(row) * values.len() as u64, values)
+}
+
+fn checksum_from(first: u64, values: &[i32]) -> Word64 {
+    let sum = (first..).zip(values).fold(0_u64, |sum, (index, &value)| {
+        sum.wrapping_add(mix(index << 32 | u64::from(value as u32)))
+    });
     Word64(sum)
 }
 
@@ -90,14 +132,25 @@ fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// The leaf of the tree over C for one row.
+/// The tree over the checksums of the rows of C.
+///
+/// Such a checksum can be met by other rows than the right one, which does not matter: what is opened must be the
+/// right row, and its checksum is had from nothing but its entries.
 #[must_use]
-pub fn row_leaf(row: u32, values: &[i32]) -> Digest {
-    let bytes: Vec<u8> = values
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect();
-    merkle::leaf(u64::from(row), &bytes)
+pub fn tree_over(row_sums: &[Word64]) -> Tree {
+    let leaf = |row: u64| row_leaf(row, row_sums[row as usize]);
+    Tree::over(row_sums.len() as u64, 1, leaf)
+}
+
+fn row_leaf(row: u64, sum: Word64) -> Digest {
+    merkle::leaf(row, &sum.0.to_le_bytes())
+}
+
+/// The tree over the roots of a chain's products.
+#[must_use]
+pub fn tree_over_chain(roots: &[Digest]) -> Tree {
+    let leaf = |link: u64| merkle::leaf(link, &roots[link as usize].0);
+    Tree::over(roots.len() as u64, 1, leaf)
 }
 
 /// The vector r of one GPU: n elements.
@@ -127,47 +180,49 @@ pub enum WrongProduct {
     /// Other rows than the chosen ones, or lists of another length.
     #[error("the openings have not the asked form")]
     Form,
-    /// A row that the committed tree does not hold.
-    #[error("row {0} is not in the committed tree")]
-    NotCommitted(u32),
+    /// A row, or the product before it, that the committed tree does not hold.
+    #[error("row {} of product {} is not in the committed tree", .0.row, .0.link)]
+    NotCommitted(ChosenRow),
     /// A row with a wrong entry.
-    #[error("row {row} has a wrong entry in column {column}")]
+    #[error("row {} of product {} has a wrong entry in column {column}", .at.row, .at.link)]
     Entry {
         /// The row.
-        row: u32,
+        at: ChosenRow,
         /// The first wrong column.
         column: u32,
     },
-    /// A wrong element of C r: some entry of that row of C is wrong.
-    #[error("row {0} of the product is wrong")]
+    /// A wrong element of C r: some entry of that row of the first product is wrong.
+    #[error("row {0} of the first product is wrong")]
     Row(u32),
 }
 
 /// What the agent committed to and then opened.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenedProduct<'a> {
-    /// The committed root.
+    /// The committed root of the chain.
     pub root: &'a Digest,
     /// The opened rows.
     pub rows: &'a [OpenedRow],
-    /// C r as the agent computed it.
+    /// C r of the first product as the agent computed it.
     pub product: &'a [Word64],
 }
 
-/// Checks a product against its inputs, without computing it.
+/// Checks products against their inputs, without computing them.
 ///
-/// Every element of C r is checked, and each opened row by its product with r: a wrong one of these passes
-/// with a chance of 2^-61. Of a C of which a share f of the rows was never computed, the opened ones, m of
-/// them, show nothing with a chance of (1 - f)^m.
-/// Work: k n small multiplications for B r, and as many for A (B r); nothing of size n^2 is held.
+/// Every element of C r of the first is checked, and each opened row by its product with r: a wrong one of these
+/// passes with a chance of 2^-61. Of a chain of which a share f of all rows was never computed, the opened
+/// ones, m of them, show nothing with a chance of (1 - f)^m.
+/// Work: k n small multiplications for B r, which all products share, and as many for A (B r) of the first, k
+/// more for each opened row; nothing of size n^2 is held.
 /// Errors: [`WrongProduct`] names the first thing found wrong.
-pub fn check_product(
-    inputs: &GemmInputs,
+pub fn check_products(
+    (chain, links): (&Chain, u32),
     vector: &[Element],
-    chosen: &[u32],
+    chosen: &[ChosenRow],
     opened: OpenedProduct<'_>,
 ) -> Result<(), WrongProduct> {
-    check_form(inputs, chosen, opened)?;
+    let inputs = &chain.first;
+    check_form((inputs, links), chosen, opened)?;
 
     let mut entries = Vec::new();
     let inner: Vec<Element> = (0..inputs.k)
@@ -176,18 +231,19 @@ pub fn check_product(
             row_times(entries.iter().map(|&b| i64::from(b)), vector)
         })
         .collect();
-    let mut times_vector = |row: u32| {
+    let mut times_vector = |inputs: &GemmInputs, row: u32| {
         inputs.left_row(row, &mut entries);
         row_times(entries.iter().map(|&a| i64::from(a)), &inner)
     };
     for row in opened.rows {
+        let inputs = chain.after(row.before.as_ref().map(|before| &before.root));
         let got = row_times(row.values.iter().map(|&c| i64::from(c)), vector);
-        if got != times_vector(row.row) {
-            return Err(wrong_entry(inputs, row));
+        if got != times_vector(&inputs, row.at.row) {
+            return Err(wrong_entry(&inputs, row));
         }
     }
     for (row, got) in (0..inputs.n).zip(opened.product) {
-        if Element::from_canonical(got.0) != Some(times_vector(row)) {
+        if Element::from_canonical(got.0) != Some(times_vector(inputs, row)) {
             return Err(WrongProduct::Row(row));
         }
     }
@@ -197,7 +253,7 @@ pub fn check_product(
 /// The first wrong entry of a row that is known to be wrong.
 fn wrong_entry(inputs: &GemmInputs, row: &OpenedRow) -> WrongProduct {
     let mut left = Vec::new();
-    inputs.left_row(row.row, &mut left);
+    inputs.left_row(row.at.row, &mut left);
     let mut sums = vec![0_i32; inputs.n as usize];
     let mut right = Vec::new();
     for (l, a) in (0..inputs.k).zip(left) {
@@ -208,38 +264,46 @@ fn wrong_entry(inputs: &GemmInputs, row: &OpenedRow) -> WrongProduct {
     }
     let mut columns = (0_u32..).zip(row.values.iter().zip(&sums));
     match columns.find(|(_, (got, want))| got != want) {
-        Some((column, _)) => WrongProduct::Entry {
-            row: row.row,
-            column,
-        },
-        None => WrongProduct::Row(row.row),
+        Some((column, _)) => WrongProduct::Entry { at: row.at, column },
+        None => WrongProduct::Form,
     }
 }
 
 fn check_form(
-    inputs: &GemmInputs,
-    chosen: &[u32],
+    (inputs, links): (&GemmInputs, u32),
+    chosen: &[ChosenRow],
     opened: OpenedProduct<'_>,
 ) -> Result<(), WrongProduct> {
     let n = inputs.n as usize;
-    let rows_as_chosen = opened.rows.len() == chosen.len()
-        && opened
-            .rows
-            .iter()
-            .zip(chosen)
-            .all(|(row, want)| row.row == *want);
+    let asked = chosen.iter().copied();
+    let as_chosen = opened.rows.iter().map(|row| row.at).eq(asked);
     let full = opened.rows.iter().all(|row| row.values.len() == n);
-    if !rows_as_chosen || !full || opened.product.len() != n {
+    if !as_chosen || !full || opened.product.len() != n {
         return Err(WrongProduct::Form);
     }
-    for row in opened.rows {
-        let leaf = row_leaf(row.row, &row.values);
-        let count = u64::from(inputs.n);
-        if !merkle::leads_to(opened.root, leaf, u64::from(row.row), count, &row.path) {
-            return Err(WrongProduct::NotCommitted(row.row));
-        }
+    let rows = opened.rows.iter();
+    let mut missing = rows.filter(|row| !is_committed(row, opened.root, (inputs.n, links)));
+    match missing.next() {
+        Some(row) => Err(WrongProduct::NotCommitted(row.at)),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Whether a row leads to the root of its chain of so many products of n rows, and the product before it too.
+fn is_committed(row: &OpenedRow, chain: &Digest, (n, links): (u32, u32)) -> bool {
+    let ChosenRow { link, row: number } = row.at;
+    let leaf = row_leaf(u64::from(number), row_sum(number, &row.values));
+    let root = merkle::root_above(leaf, u64::from(number), u64::from(n), &row.path);
+    let leads = |link: u32, root: &Digest, path: &[Digest]| {
+        let leaf = merkle::leaf(u64::from(link), &root.0);
+        merkle::leads_to(chain, leaf, u64::from(link), u64::from(links), path)
+    };
+    let follows = match (link.checked_sub(1), &row.before) {
+        (Some(before), Some(said)) => leads(before, &said.root, &said.path),
+        (None, None) => true,
+        _ => false,
+    };
+    follows && root.is_some_and(|root| leads(link, &root, &row.link_path))
 }
 
 #[cfg(test)]

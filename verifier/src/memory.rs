@@ -22,11 +22,11 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// The contents that follow from the nonce for one GPU.
+    /// The contents that follow from what the broker drew for one GPU.
     #[must_use]
-    pub fn derive(nonce: &Digest, gpu: u32, pattern: Pattern) -> Self {
+    pub fn derive(seed: &Digest, gpu: u32, pattern: Pattern) -> Self {
         Self {
-            stream: Stream::derive(nonce, Purpose::Memory, gpu),
+            stream: Stream::derive(seed, Purpose::Memory, gpu),
             pattern,
         }
     }

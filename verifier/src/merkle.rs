@@ -146,16 +146,20 @@ fn siblings(levels: &Levels, index: u64) -> impl Iterator<Item = Digest> {
 /// Whether a leaf at `index` of `count` leads to the root by this path.
 #[must_use]
 pub fn leads_to(root: &Digest, leaf: Digest, index: u64, count: u64, path: &[Digest]) -> bool {
+    root_above(leaf, index, count, path).is_some_and(|above| above == *root)
+}
+
+/// The root to which a leaf at `index` of `count` leads by this path; none where that has another length.
+#[must_use]
+pub fn root_above(leaf: Digest, index: u64, count: u64, path: &[Digest]) -> Option<Digest> {
     if index >= count {
-        return false;
+        return None;
     }
     let (mut at, mut width, mut hash) = (index, count, leaf);
     let mut siblings = path.iter();
     while width > 1 {
         if at ^ 1 < width {
-            let Some(sibling) = siblings.next() else {
-                return false;
-            };
+            let sibling = siblings.next()?;
             hash = if at & 1 == 0 {
                 inner(&hash, sibling)
             } else {
@@ -165,7 +169,7 @@ pub fn leads_to(root: &Digest, leaf: Digest, index: u64, count: u64, path: &[Dig
         at /= 2;
         width = width.div_ceil(2);
     }
-    siblings.next().is_none() && hash == *root
+    siblings.next().is_none().then_some(hash)
 }
 
 #[cfg(test)]

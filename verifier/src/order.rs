@@ -9,7 +9,7 @@ use market::verification::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::deadlines::{self, DEEP_PATTERNS};
+use crate::deadlines::{self, DEEP_PATTERNS, PRODUCT_ROWS};
 
 /// Whether real machines are verified, or pretended ones may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,6 +129,7 @@ pub fn order_for_recheck(expected: ExpectedNode, node_index: u32, mode: Mode) ->
         gemm: GemmWork {
             n,
             k: n,
+            links: 1,
             ..quick.gemm
         },
         ..quick
@@ -158,10 +159,13 @@ fn passes(level: Level, mode: Mode) -> Vec<Pattern> {
 fn iterations(level: Level) -> u32 {
     match level {
         Level::Quick => 3,
-        Level::Standard => 10,
-        Level::Deep => 200,
+        // Whoever only repeats what came out first would win the time of more.
+        Level::Standard | Level::Deep => 10,
     }
 }
+
+/// How many products a pretended node chains.
+const SIMULATED_LINKS: u32 = 4;
 
 fn simulated_work(level: Level) -> (MemoryWork, GemmWork) {
     let memory = MemoryWork {
@@ -176,6 +180,7 @@ fn simulated_work(level: Level) -> (MemoryWork, GemmWork) {
         GemmWork {
             n: 64,
             k: 64,
+            links: SIMULATED_LINKS,
             iterations: iterations(level),
             opened_rows: 4,
         },
@@ -217,8 +222,9 @@ fn real_work(expected: &ExpectedNode, level: Level) -> (MemoryWork, GemmWork) {
     (
         memory,
         GemmWork {
-            n: 8_192,
-            k: 8_192,
+            n: PRODUCT_ROWS,
+            k: PRODUCT_ROWS,
+            links: deadlines::links(expected.gpu),
             iterations: iterations(level),
             opened_rows: opened_rows(expected),
         },
@@ -249,6 +255,7 @@ pub fn check_order(order: &VerificationOrder) -> Result<(), BadOrder> {
     let GemmWork {
         n,
         k,
+        links,
         iterations,
         opened_rows,
     } = &order.gemm;
@@ -285,6 +292,10 @@ pub fn check_order(order: &VerificationOrder) -> Result<(), BadOrder> {
         (
             (1..=LARGEST_INNER).contains(k),
             "the inner dimension is 1 to 262143",
+        ),
+        (
+            (1..=100_000).contains(links),
+            "a chain has 1 to 100000 products",
         ),
         (
             (1..=1_000_000).contains(iterations),
@@ -399,6 +410,10 @@ mod tests {
             assert!(order.recheck && order.node_index == 3);
             assert_eq!(order.memory.pattern_bytes, MIB);
             assert!(order.gemm.n <= 2_048 && order.gemm.k <= 2_048);
+            assert_eq!(
+                order.gemm.links, 1,
+                "a chain would take the GPU for seconds"
+            );
         }
     }
 
@@ -438,6 +453,7 @@ mod tests {
         assert!(refused(|o| o.memory.opened_blocks = 0));
         assert!(refused(|o| o.gemm.k = LARGEST_INNER + 1));
         assert!(refused(|o| o.gemm.n = 0));
+        assert!(refused(|o| o.gemm.links = 0));
         assert!(refused(|o| o.gemm.iterations = 0));
         assert!(refused(|o| o.gemm.opened_rows = 0));
         assert!(refused(|o| o.bandwidth.samples = 0));

@@ -73,9 +73,20 @@ impl Stream {
     /// The stream of one GPU for one purpose under a secret.
     #[must_use]
     pub fn derive(secret: &Digest, purpose: Purpose, gpu: u32) -> Self {
+        Self::hashed(secret, purpose, gpu, &[])
+    }
+
+    /// As [`Self::derive`], of what follows from a result.
+    #[must_use]
+    pub fn derive_after(secret: &Digest, purpose: Purpose, gpu: u32, result: &Digest) -> Self {
+        Self::hashed(secret, purpose, gpu, &result.0)
+    }
+
+    fn hashed(secret: &Digest, purpose: Purpose, gpu: u32, after: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new_keyed(&secret.0);
         hasher.update(purpose.label());
         hasher.update(&gpu.to_le_bytes());
+        hasher.update(after);
         let hash = hasher.finalize();
         let lane = |index: usize| {
             let mut bytes = [0; 4];
@@ -212,6 +223,23 @@ mod tests {
         assert_ne!(base, Stream::derive(&Digest([2; 32]), Purpose::Memory, 0));
         assert_ne!(base, Stream::derive(&Digest([1; 32]), Purpose::GemmLeft, 0));
         assert_ne!(base, Stream::derive(&Digest([1; 32]), Purpose::Memory, 1));
+    }
+
+    #[test]
+    fn what_follows_from_a_result_is_another_stream_for_each() {
+        let after = |result| {
+            Stream::derive_after(
+                &Digest([1; 32]),
+                Purpose::GemmLeft,
+                0,
+                &Digest([result; 32]),
+            )
+        };
+        assert_ne!(after(1), after(2));
+        assert_ne!(
+            after(0),
+            Stream::derive(&Digest([1; 32]), Purpose::GemmLeft, 0)
+        );
     }
 
     #[test]

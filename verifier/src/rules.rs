@@ -337,8 +337,8 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
     ));
     limits.extend(
         [
-            "That memory of this size exists: its contents follow from the nonce and can be computed \
-             again without having been kept, or lie in the host's memory or another GPU's and be read \
+            "That memory of this size exists: its contents follow from what was drawn before and can be \
+             computed again without having been kept, or lie in the host's memory or another GPU's and be read \
              from there in time.",
             "That a GPU did the work: the agent reports the results, and whatever computes them gives \
              the same.",

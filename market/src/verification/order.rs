@@ -50,7 +50,7 @@ pub enum Pattern {
     Address,
     /// The bitwise complement of the pseudo-random fill.
     Complement,
-    /// The pseudo-random fill keyed from the nonce; as the last pass its contents are then proved.
+    /// The pseudo-random fill keyed from what the broker drew; as the last pass its contents are then proved.
     Prf,
     /// As the last pass instead: a fill that takes many times as long, so that what is not held cannot
     /// be made anew between the key and the answer.
@@ -123,7 +123,8 @@ pub struct MemoryWork {
     pub repeated_ms: u64,
 }
 
-/// The exact integer product C = A B of one GPU, with A of n x k and B of k x n.
+/// The exact integer products C = A B of one GPU, with A of n x k and B of k x n: a chain of them, where A
+/// of each follows from the result of the one before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GemmWork {
@@ -133,10 +134,13 @@ pub struct GemmWork {
     /// The inner dimension; at most 262,143, so that sums of products stay below 2^24.
     #[schema(minimum = 1, maximum = 262_143)]
     pub k: u32,
-    /// How often the product is computed; all results must agree bit for bit.
+    /// How many products the chain has.
+    #[schema(minimum = 1, maximum = 100_000)]
+    pub links: u32,
+    /// How often the first product is computed; all results must agree bit for bit.
     #[schema(minimum = 1, maximum = 1_000_000)]
     pub iterations: u32,
-    /// How many rows of C the broker opens after the tree over them is committed.
+    /// How many rows of the products the broker opens after the trees over them are committed.
     #[schema(minimum = 1, maximum = 1_024)]
     pub opened_rows: u32,
 }

@@ -1,13 +1,10 @@
 //! What the agent's kernels do, by name, with the reference arithmetic.
 
 use std::ffi::c_void;
-use std::fs::File;
-use std::path::Path;
-use std::time::Duration;
 
 use market::verification::Pattern;
 use verifier::field::Element;
-use verifier::gemm::{GemmInputs, checksum};
+use verifier::gemm::{GemmInputs, checksum, row_sum};
 use verifier::memory::{Contents, block_digest};
 use verifier::prf::Stream;
 use verifier::tensor::Format;
@@ -65,9 +62,6 @@ pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
                 std::thread::park();
             }
         }
-        Fault::Shares { turn, product_ms } if name.starts_with("gemm_exact") => {
-            take_turn(&turn, Duration::from_millis(product_ms));
-        }
         Fault::LostIn(kernel) if kernel == name => state.gone = Some(UNKNOWN),
         Fault::UncorrectedIn(kernel) if kernel == name => state.gone = Some(ECC_UNCORRECTABLE),
         Fault::WithdrawnIn(kernel) if kernel == name => state.gone = Some(NO_DEVICE),
@@ -93,17 +87,10 @@ pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
         "gemm_bf16" | "gemm_bf16_groups" => tensor::gemm(&mut state, &arguments, Format::Bf16),
         "gemm_fp8" | "gemm_fp8_groups" => tensor::gemm(&mut state, &arguments, Format::Fp8),
         "product_checksum" => product_checksum(&mut state, &arguments),
+        "product_rows" => product_rows(&mut state, &arguments),
         _ => return UNKNOWN_KERNEL,
     };
     done.map_or(ILLEGAL_ADDRESS, |()| 0)
-}
-
-/// Waits until the chip is free and holds it for a while.
-fn take_turn(turn: &Path, held: Duration) {
-    let file = File::create(turn).expect("the file of turns");
-    file.lock().expect("a turn");
-    std::thread::sleep(held);
-    // It is given back with the file.
 }
 
 fn words(bytes: &[u8]) -> Vec<u32> {
@@ -314,11 +301,15 @@ fn gemm_exact(state: &mut State, arguments: &Arguments) -> Option<()> {
     let (n, pitch): (u32, u32) = (arguments.at(3), arguments.at(4));
     let (rows, pitch) = (u64::from(n), u64::from(pitch));
     state.products += 1;
-    state.pass_product();
+    let product_ms = state.card().product_ms;
+    state.pass_product(product_ms);
     if state.product_at == Some(addresses) {
-        return spoil(state, addresses[2]);
+        return spoil(state, addresses[2], false);
     }
     let left = state.memory(addresses[0], rows * pitch)?.to_vec();
+    if state.card().fault == Fault::SkipsChain && state.is_skipped(&left) {
+        return Some(());
+    }
     let right = state.memory(addresses[1], rows * pitch)?.to_vec();
     let mut product = Vec::with_capacity(n as usize * n as usize * 4);
     let summed = match state.card().fault {
@@ -340,15 +331,14 @@ fn gemm_exact(state: &mut State, arguments: &Arguments) -> Option<()> {
         .copy_from_slice(&product);
     // The same inputs give the same product: it is not computed again.
     state.product_at = Some(addresses);
-    spoil(state, addresses[2])
+    spoil(state, addresses[2], true)
 }
 
 /// Makes a product wrong, where it is to be.
-fn spoil(state: &mut State, product: u64) -> Option<()> {
+fn spoil(state: &mut State, product: u64, is_new: bool) -> Option<()> {
     let wrong = match state.card().fault {
-        Fault::WrongEntry => state.products == 1,
-        // The second differs from the first, the third no longer.
-        Fault::Unrepeatable => [2, 3].contains(&state.products),
+        Fault::WrongEntry => is_new,
+        Fault::Unrepeatable => state.products == 2,
         _ => false,
     };
     if wrong {
@@ -363,4 +353,15 @@ fn product_checksum(state: &mut State, arguments: &Arguments) -> Option<()> {
     let entries = words(state.memory(product, entries * 4)?);
     let entries: Vec<i32> = entries.into_iter().map(u32::cast_signed).collect();
     add_to(state, sum, checksum(&entries).0)
+}
+
+fn product_rows(state: &mut State, arguments: &Arguments) -> Option<()> {
+    let (product, n, sums): (u64, u32, u64) = (arguments.at(0), arguments.at(1), arguments.at(2));
+    let row_bytes = u64::from(n) * 4;
+    for row in 0..n {
+        let values = words(state.memory(product + u64::from(row) * row_bytes, row_bytes)?);
+        let values: Vec<i32> = values.into_iter().map(u32::cast_signed).collect();
+        add_to(state, sums + 8 * u64::from(row), row_sum(row, &values).0)?;
+    }
+    Some(())
 }

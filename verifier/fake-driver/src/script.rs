@@ -152,6 +152,10 @@ pub struct Card {
     pub tensor_gflops: (f64, f64),
     /// How fast the vendor's library is on them. Units: as above.
     pub library_gflops: (f64, f64),
+    /// How long a product takes on the integer units, whatever its size. Units: milliseconds.
+    pub product_ms: f64,
+    /// As how many GPUs its chip is shown: they take turns, so that each product takes as many times as long.
+    pub shown_as: u32,
     /// How fast the host link is, to and from the GPU.
     pub host_mb_per_s: (f64, f64),
     /// What it does wrong.
@@ -202,16 +206,10 @@ pub enum Fault {
     Regenerates,
     /// Nothing is multiplied: every product is zero.
     SkipsProducts,
+    /// Of a chain of products the first is computed, and each of the others only when it is asked for again.
+    SkipsChain,
     /// Only the first half of the inner dimension is summed.
     HalvesProducts,
-    /// It is one chip with other GPUs of the machine that name the same file: a product takes so
-    /// long, in real time, and one waits for the other.
-    Shares {
-        /// The file by which they wait for each other.
-        turn: std::path::PathBuf,
-        /// How long a product takes. Units: milliseconds.
-        product_ms: u64,
-    },
 }
 
 impl Default for Script {
@@ -274,6 +272,8 @@ impl Card {
             copy_mb_per_s: 3_000_000.0,
             slow_fill_mb_per_s: 18_000.0,
             stands_for: 1,
+            product_ms: 0.2,
+            shown_as: 1,
             link_mb_per_s: 376_000.0,
             tensor_gflops: (720_000.0, 1_210_000.0),
             library_gflops: (798_000.0, 1_290_000.0),

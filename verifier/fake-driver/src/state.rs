@@ -13,9 +13,6 @@ use crate::script::{Card, Script, VARIABLE};
 const MIB: u64 = 1 << 20;
 /// How far its duty must be from what the others know before they are told again. Units: thousandths.
 const TOLD_PERMILLE: u32 = 20;
-/// How long a product takes on the integer units, and one of a load on the tensor units, whatever its size.
-/// Units: milliseconds.
-const PRODUCT_MS: f64 = 0.2;
 /// Where the memory of a GPU begins.
 const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
 
@@ -48,6 +45,8 @@ pub struct State {
     /// What every call answers from now on, once it is lost or taken away.
     pub gone: Option<u32>,
     pub products: u32,
+    /// The left matrices of a chain that is skipped, the first of which is computed.
+    chain: Vec<Vec<u8>>,
     /// Where inputs and product are that belong together.
     pub product_at: Option<[u64; 3]>,
     /// The last product on the tensor units.
@@ -80,6 +79,7 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
         worked: false,
         gone: None,
         products: 0,
+        chain: Vec::new(),
         product_at: None,
         tensor: None,
         tensor_products: 0,
@@ -219,10 +219,20 @@ impl State {
         self.pass_ms(bytes as f64 / mb_per_s / 1e3);
     }
 
-    /// Lets the time pass that a product takes whose size does not matter.
-    pub fn pass_product(&mut self) {
-        let faded = f64::from(self.card().fades_permille) * self.now_ms() / 1e6;
-        self.pass_ms(PRODUCT_MS * (1.0 + faded));
+    /// Whether a product is one of a chain, but for the first, that was not asked for before.
+    pub fn is_skipped(&mut self, left: &[u8]) -> bool {
+        let is_new = self.chain.iter().all(|known| known != left);
+        if is_new {
+            self.chain.push(left.to_vec());
+        }
+        is_new && self.chain.len() > 1
+    }
+
+    /// Lets the time pass of a product that takes so long on a card that is shown once and has not faded.
+    pub fn pass_product(&mut self, ms: f64) {
+        let card = self.card();
+        let faded = f64::from(card.fades_permille) * self.now_ms() / 1e6;
+        self.pass_ms(ms * f64::from(card.shown_as) * (1.0 + faded));
     }
 
     /// Lets time pass on the card in use.

@@ -6,6 +6,8 @@ use crate::kernels::Arguments;
 use crate::script::Fault;
 use crate::state::{State, TensorProduct};
 
+/// How long a product of a load takes, whatever its size. Units: milliseconds.
+const LOAD_MS: f64 = 0.2;
 /// Rows and bytes of the tiles in which the inputs lie (`packed.cuh`).
 const TILE_ROWS: u32 = 128;
 const TILE_DEPTH: u32 = 128;
@@ -97,7 +99,7 @@ pub fn gemm(state: &mut State, arguments: &Arguments, format: Format) -> Option<
     state.tensor_products += 1;
     if state.loads_at == Some(inputs_at) {
         // Of the products of a load is only looked at whether they change.
-        state.pass_product();
+        state.pass_product(LOAD_MS);
         let wrong = state.card().fault == Fault::FlipsUnderLoad && state.tensor_products > WARM;
         state.memory(product, 1)?[0] = u8::from(wrong);
         return Some(());

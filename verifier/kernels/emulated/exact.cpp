@@ -6,6 +6,7 @@
 
 #include "../gemm_inputs.cu"
 #include "../product_checksum.cu"
+#include "../product_rows.cu"
 #include FILE_OF_KERNEL
 
 int main(int, char **arguments) {
@@ -32,5 +33,18 @@ int main(int, char **arguments) {
     u64 sum = 0;
     grid.run({2, 1, 1}, 64, [&] { product_checksum((u32 *)product.data(), (u64)n * n, &sum); });
     demand(sum == number(row[5]), ("the checksum of the product of " + row[0] + " is another").c_str());
+    // More and fewer thread blocks than rows; a border as above.
+    for (u32 blocks : {2u, 200u}) {
+      std::vector<u64> sums(n + 1);
+      grid.run({blocks, 1, 1}, 64, [&] { product_rows((u32 *)product.data(), n, sums.data()); });
+      demand(sums[n] == 0, "something was added beyond the rows");
+      for (u32 at = 0; at < n; ++at) {
+        u64 should = 0;
+        for (u64 entry = (u64)at * n; entry < (u64)(at + 1) * n; ++entry) {
+          should += mix(entry << 32 | (u32)product[entry]);
+        }
+        demand(sums[at] == should, ("the sum of row " + std::to_string(at) + " is another").c_str());
+      }
+    }
   }
 }

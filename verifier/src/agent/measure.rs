@@ -7,14 +7,24 @@ use std::time::{Duration, Instant};
 
 use market::verification::{NodeFacts, Step};
 
-use super::Work;
-use crate::device::DeviceError;
+use super::{Known, Work};
+use crate::device::{DeviceError, Node};
 use crate::probe;
 
 /// Of the time that is left, the part in which the rates must be measured: one of so many.
 const RATES_PART: u32 = 2;
 /// How long the last look at the GPUs may take where nothing is left: less than is kept back of the step.
 const LAST_LOOK: Duration = Duration::from_secs(3);
+
+impl Known {
+    /// Looks at the GPUs before their first work. Gives those that could not be looked at.
+    pub(super) fn look_at_first(&mut self, node: &mut Node) -> Vec<DeviceError> {
+        let (facts, failed) = probe::facts::before(node);
+        self.facts = facts;
+        self.observed = Some(Instant::now());
+        failed
+    }
+}
 
 impl Work<'_> {
     pub(super) fn measure(&mut self, began: Instant) {
@@ -41,20 +51,12 @@ impl Work<'_> {
         self.tell(&failed);
     }
 
-    /// Looks at the GPUs before their first work. Gives those that could not be looked at.
-    pub(super) fn look_at_first(&mut self) -> Vec<DeviceError> {
-        let (facts, failed) = probe::facts::before(self.node);
-        self.known.facts = facts;
-        self.known.observed = Some(Instant::now());
-        failed
-    }
-
     /// What the GPUs' counters and their driver say after a trouble, which often is only what came of that.
     pub(super) fn look_once_more(&mut self) {
         self.node.set_deadline(Instant::now() + LAST_LOOK);
         let mut failed = match self.known.facts {
             Some(_) => Vec::new(),
-            None => self.look_at_first(),
+            None => self.known.look_at_first(self.node),
         };
         if let (Some(facts), Some(observed)) = (&mut self.known.facts, self.known.observed) {
             failed.extend(probe::facts::after(self.node, facts, observed.elapsed()));

@@ -294,21 +294,47 @@ impl CudaGpu {
         Ok(sums[0])
     }
 
-    /// Puts the inputs on the GPU, unless they are there.
+    /// What each row of a product adds to its checksum.
+    pub fn sums_of_rows(&mut self, product: &Product) -> Result<Vec<u64>, DeviceError> {
+        let n = product.inputs.n;
+        let sums = self.zeroed(u64::from(n) * 8)?;
+        let arguments = [
+            Argument::from(&product.product),
+            Argument::from(n),
+            Argument::from(&sums),
+        ];
+        // One thread block for a row at a time.
+        let grid = self.grid(u64::from(n) * u64::from(THREADS));
+        self.launch("product_rows", grid, &arguments)?;
+        self.wait()?;
+        sums.read(n as usize).map_err(|error| self.error(error))
+    }
+
+    /// Puts the inputs on the GPU, unless they are there; where those of as large a product are, in their place.
     pub fn prepare(&mut self, inputs: &GemmInputs) -> Result<Product, DeviceError> {
         if let Some(product) = self.product.take_if(|product| product.inputs == *inputs) {
             return Ok(product);
         }
-        self.product = None;
-        self.memory = None;
+        let alike =
+            |product: &mut Product| (product.inputs.n, product.inputs.k) == (inputs.n, inputs.k);
         let pitch = inputs.k.next_multiple_of(GEMM_PITCH);
         let n = u64::from(inputs.n);
-        let product = Product {
-            inputs: *inputs,
-            pitch,
-            left: self.zeroed(n * u64::from(pitch))?,
-            right: self.zeroed(n * u64::from(pitch))?,
-            product: self.buffer(n * n * 4)?,
+        let product = match self.product.take_if(alike) {
+            Some(before) => Product {
+                inputs: *inputs,
+                ..before
+            },
+            None => {
+                self.product = None;
+                self.memory = None;
+                Product {
+                    inputs: *inputs,
+                    pitch,
+                    left: self.zeroed(n * u64::from(pitch))?,
+                    right: self.zeroed(n * u64::from(pitch))?,
+                    product: self.buffer(n * n * 4)?,
+                }
+            }
         };
         let arguments = [
             Argument::from(&product.left),

@@ -39,6 +39,9 @@ impl CudaGpu {
                 self.multiply_integers(&product, kernel)?;
                 let gave = self.checksum(product.product.address, entries)?;
                 played.push(vector.played(kernel.to_owned(), Some(Word64(gave))));
+                let sums = self.sums_of_rows(&product)?;
+                let gave = sums.into_iter().fold(0, u64::wrapping_add);
+                played.push(vector.played(format!("{kernel}, by rows"), Some(Word64(gave))));
             }
         }
         let before = played.len();

@@ -21,6 +21,8 @@ const MIB: u64 = 1 << 20;
 /// What the search for allocatable memory goes down by. Units: bytes.
 const SEARCH_STEP: u64 = 64 * MIB;
 
+const NO_PRODUCT: &str = "nothing was multiplied";
+
 /// The largest entry of a load. Such integers take all the digits that BF16 has; shorter ones would draw
 /// less power, and of the product is only known that it is the same each time.
 const LOAD_MOST: u8 = u8::MAX;
@@ -132,6 +134,7 @@ impl Device for CudaGpu {
 
     fn multiply(&mut self, inputs: &GemmInputs) -> Result<Word64, DeviceError> {
         let product = self.prepare(inputs)?;
+        self.empty(&product.product)?;
         self.multiply_integers(&product, exact_kernel(inputs))?;
         let entries = u64::from(inputs.n) * u64::from(inputs.n);
         let sum = self.checksum(product.product.address, entries)?;
@@ -141,13 +144,37 @@ impl Device for CudaGpu {
 
     fn read_product(&mut self) -> Result<Vec<i32>, DeviceError> {
         let Some(product) = &self.product else {
-            return Err(self.failed("nothing was multiplied"));
+            return Err(self.failed(NO_PRODUCT));
         };
         let n = product.inputs.n as usize;
         product
             .product
             .read(n * n)
             .map_err(|error| self.error(error))
+    }
+
+    fn row_sums(&mut self) -> Result<Vec<Word64>, DeviceError> {
+        let Some(product) = self.product.take() else {
+            return Err(self.failed(NO_PRODUCT));
+        };
+        let sums = self.sums_of_rows(&product)?;
+        self.product = Some(product);
+        Ok(sums.into_iter().map(Word64).collect())
+    }
+
+    fn read_rows(&mut self, rows: &[u32]) -> Result<Vec<Vec<i32>>, DeviceError> {
+        let Some(product) = &self.product else {
+            return Err(self.failed(NO_PRODUCT));
+        };
+        let n = product.inputs.n;
+        let row_bytes = u64::from(n) * 4;
+        let there = rows.iter().filter(|row| **row < n);
+        let read = there.map(|row| {
+            let from = u64::from(*row) * row_bytes;
+            product.product.read_from(from, n as usize)
+        });
+        let read: Result<_, _> = read.collect();
+        read.map_err(|error| self.error(error))
     }
 
     fn allocatable_mib(&mut self) -> Result<u32, DeviceError> {

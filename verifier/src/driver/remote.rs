@@ -298,6 +298,18 @@ impl Device for RemoteDevice {
         Ok(values(&bytes, i32::from_le_bytes))
     }
 
+    fn row_sums(&mut self) -> Result<Vec<Word64>, DeviceError> {
+        let ((), bytes) = self.ask_for_bytes(&Request::RowSums)?;
+        Ok(values(&bytes, word))
+    }
+
+    fn read_rows(&mut self, rows: &[u32]) -> Result<Vec<Vec<i32>>, DeviceError> {
+        let ((), bytes) = self.ask_for_bytes(&Request::ReadRows(rows.to_vec()))?;
+        let read = values(&bytes, i32::from_le_bytes);
+        let columns = read.len() / rows.len().max(1);
+        Ok(read.chunks(columns.max(1)).map(<[i32]>::to_vec).collect())
+    }
+
     fn allocatable_mib(&mut self) -> Result<u32, DeviceError> {
         self.ask(&Request::Allocatable)
     }
@@ -323,7 +335,7 @@ impl Device for RemoteDevice {
     ) -> Result<Vec<Word64>, DeviceError> {
         let key = *key;
         let ((), bytes) = self.ask_for_bytes(&Request::Digests { block_bytes, key })?;
-        Ok(values(&bytes, |word| Word64(u64::from_le_bytes(word))))
+        Ok(values(&bytes, word))
     }
 
     fn room_for_streams(&mut self) -> Result<(), DeviceError> {
@@ -394,6 +406,10 @@ impl Device for RemoteDevice {
     fn set_deadline(&mut self, deadline: Instant) {
         self.deadline = deadline;
     }
+}
+
+fn word(bytes: [u8; 8]) -> Word64 {
+    Word64(u64::from_le_bytes(bytes))
 }
 
 fn values<T, const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> T) -> Vec<T> {

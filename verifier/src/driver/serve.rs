@@ -76,6 +76,11 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
         | Request::NcclSum(_) => plain(&Err::<(), _>(not_open())),
         Request::Multiply(inputs) => plain(&device.multiply(inputs)),
         Request::ReadProduct => with_body(device.read_product(), |entry| entry.to_le_bytes()),
+        Request::RowSums => with_body(device.row_sums(), |sum| sum.0.to_le_bytes()),
+        Request::ReadRows(rows) => {
+            let rows = device.read_rows(rows).map(|rows| rows.concat());
+            with_body(rows, |entry| entry.to_le_bytes())
+        }
         Request::Allocatable => plain(&device.allocatable_mib()),
         Request::Fill { contents, bytes } => plain(&device.fill(contents, *bytes)),
         Request::Compare(contents) => plain(&device.compare(contents)),

@@ -27,6 +27,8 @@ pub(super) enum Request {
     Open { gpu: u32, root: PathBuf },
     Multiply(GemmInputs),
     ReadProduct,
+    RowSums,
+    ReadRows(Vec<u32>),
     Allocatable,
     Fill { contents: Contents, bytes: u64 },
     Compare(Contents),

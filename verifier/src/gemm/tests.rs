@@ -1,7 +1,7 @@
+use market::verification::LinkBefore;
 use proptest::prelude::*;
 
 use super::*;
-use crate::merkle::Tree;
 
 const NONCE: Digest = Digest([11; 32]);
 const SEED: Digest = Digest([12; 32]);
@@ -10,6 +10,7 @@ fn work(n: u32, k: u32) -> GemmWork {
     GemmWork {
         n,
         k,
+        links: LINKS,
         iterations: 1,
         opened_rows: 2,
     }
@@ -42,86 +43,164 @@ fn naive(inputs: &GemmInputs) -> Vec<Vec<i32>> {
         .collect()
 }
 
+const LINKS: u32 = 3;
+
 struct Answer {
+    roots: Vec<Digest>,
     root: Digest,
     rows: Vec<OpenedRow>,
     product: Vec<Word64>,
 }
 
-fn answer(c: &[Vec<i32>], vector: &[Element], chosen: &[u32]) -> Answer {
-    let leaf = |row: u64| row_leaf(row as u32, &c[row as usize]);
-    let tree = Tree::over(c.len() as u64, 1, leaf);
-    let open = |row: u32| OpenedRow {
-        row,
-        values: c[row as usize].clone(),
-        path: tree.path(u64::from(row)),
-    };
-    let times = |row: &Vec<i32>| row_times(row.iter().map(|&v| i64::from(v)), vector);
+const fn at(link: u32, row: u32) -> ChosenRow {
+    ChosenRow { link, row }
+}
+
+/// A chain as its agent computes it, where `change` is what becomes of each product, and `commit` of its root
+/// before the next one follows from it.
+fn answer(
+    chain: &Chain,
+    chosen: &[ChosenRow],
+    change: impl Fn(u32, &mut Vec<Vec<i32>>),
+    commit: impl Fn(u32, Digest) -> Digest,
+) -> Answer {
+    let vector = freivalds_vector(&SEED, 0, chain.first.n);
+    let (mut roots, mut rows, mut product) = (Vec::new(), Vec::new(), Vec::new());
+    for link in 0..LINKS {
+        let mut c = naive(&chain.after(roots.last()));
+        change(link, &mut c);
+        let sums = (0..).zip(&c).map(|(row, values)| row_sum(row, values));
+        let tree = tree_over(&sums.collect::<Vec<_>>());
+        let open = |at: &ChosenRow| OpenedRow {
+            at: *at,
+            values: c[at.row as usize].clone(),
+            path: tree.path(u64::from(at.row)),
+            link_path: Vec::new(),
+            before: None,
+        };
+        rows.extend(chosen.iter().filter(|at| at.link == link).map(open));
+        roots.push(commit(link, tree.root()));
+        if link == 0 {
+            let times = |row: &Vec<i32>| row_times(row.iter().map(|&v| i64::from(v)), &vector);
+            product = c.iter().map(|row| Word64(times(row).value())).collect();
+        }
+    }
+    let tree = tree_over_chain(&roots);
+    for row in &mut rows {
+        let link = u64::from(row.at.link);
+        row.link_path = tree.path(link);
+        row.before = link.checked_sub(1).map(|before| LinkBefore {
+            root: roots[before as usize],
+            path: tree.path(before),
+        });
+    }
     Answer {
         root: tree.root(),
-        rows: chosen.iter().map(|&row| open(row)).collect(),
-        product: c.iter().map(|row| Word64(times(row).value())).collect(),
+        roots,
+        rows,
+        product,
     }
 }
 
-fn check(inputs: &GemmInputs, answer: &Answer, chosen: &[u32]) -> Result<(), WrongProduct> {
-    let vector = freivalds_vector(&SEED, 0, inputs.n);
-    let Answer {
-        root,
-        rows,
-        product,
-    } = answer;
-    check_product(
-        inputs,
-        &vector,
-        chosen,
-        OpenedProduct {
-            root,
-            rows,
-            product,
-        },
-    )
+fn honest(chain: &Chain, chosen: &[ChosenRow]) -> Answer {
+    answer(chain, chosen, |_, _| (), |_, root| root)
+}
+
+fn check(chain: &Chain, answer: &Answer, chosen: &[ChosenRow]) -> Result<(), WrongProduct> {
+    let vector = freivalds_vector(&SEED, 0, chain.first.n);
+    let opened = OpenedProduct {
+        root: &answer.root,
+        rows: &answer.rows,
+        product: &answer.product,
+    };
+    check_products((chain, LINKS), &vector, chosen, opened)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_true_product_is_accepted_and_one_wrong_entry_anywhere_is_caught(
-        n in 1_u32..12, k in 1_u32..14, gpu in 0_u32..8,
-        at in any::<(u32, u32)>(), off in prop_oneof![-3..0, 1..4],
+    fn a_true_chain_is_accepted_and_a_wrong_entry_is_caught_where_the_broker_looks(
+        n in 1_u32..12, k in 1_u32..14, gpu in 0_u32..8, link in 0..LINKS,
+        drawn in any::<(u32, u32)>(), off in prop_oneof![-3..0, 1..4],
     ) {
-        let inputs = GemmInputs::derive(&NONCE, gpu, &work(n, k));
-        let vector = freivalds_vector(&SEED, 0, n);
-        let mut c = naive(&inputs);
-        let chosen = [at.0 % n];
-        prop_assert_eq!(check(&inputs, &answer(&c, &vector, &chosen), &chosen), Ok(()));
+        let chain = Chain::derive(&NONCE, gpu, &work(n, k));
+        let chosen = [at(link, drawn.0 % n)];
+        let good = honest(&chain, &chosen);
+        // The vector is that of the first GPU whichever this is.
+        prop_assert_eq!(check(&chain, &good, &chosen), Ok(()));
 
-        let (row, column) = (at.1 % n, at.0 % n);
-        c[row as usize][column as usize] += off;
-        let caught = check(&inputs, &answer(&c, &vector, &chosen), &chosen);
-        let expected = if row == chosen[0] {
-            WrongProduct::Entry { row, column }
-        } else {
-            WrongProduct::Row(row)
+        let (row, column) = (drawn.1 % n, drawn.0 % n);
+        let err = |this, c: &mut Vec<Vec<i32>>| {
+            if this == link {
+                c[row as usize][column as usize] += off;
+            }
         };
-        prop_assert_eq!(caught, Err(expected));
+        let bad = answer(&chain, &chosen, err, |_, root| root);
+        let caught = check(&chain, &bad, &chosen);
+        let expected = match (row == chosen[0].row, link) {
+            (true, _) => Err(WrongProduct::Entry { at: chosen[0], column }),
+            (false, 0) => Err(WrongProduct::Row(row)),
+            // Of the others the broker sees the opened rows.
+            (false, _) => Ok(()),
+        };
+        prop_assert_eq!(caught, expected);
     }
 }
 
 #[test]
+fn what_follows_a_wrong_product_is_another_chain() {
+    let chain = Chain::derive(&NONCE, 0, &work(5, 3));
+    let good = honest(&chain, &[]);
+    let err = |link, c: &mut Vec<Vec<i32>>| c[2][2] += i32::from(link == 1);
+    let bad = answer(&chain, &[], err, |_, root| root);
+    assert_eq!(good.roots[0], bad.roots[0]);
+    assert_ne!(good.roots[1], bad.roots[1]);
+    assert_ne!(good.roots[2], bad.roots[2]);
+    let inputs: Vec<GemmInputs> = [None, good.roots.first(), good.roots.get(1)]
+        .map(|root| chain.after(root))
+        .into();
+    assert_ne!(inputs[0].left, inputs[1].left);
+    assert_ne!(inputs[1].left, inputs[2].left);
+    let right: Vec<Stream> = inputs.iter().map(|inputs| inputs.right).collect();
+    assert_eq!(right, [right[0]; 3], "all have the same B");
+}
+
+/// One who makes roots up as he goes computes nothing but what is asked for afterwards.
+#[test]
+fn a_product_that_was_made_up_before_the_choice_is_not_in_its_tree() {
+    let chain = Chain::derive(&NONCE, 0, &work(5, 3));
+    let chosen = [at(1, 4)];
+    let made_up = |of: u32| {
+        let commit = move |link, root| if link == of { Digest([9; 32]) } else { root };
+        answer(&chain, &chosen, |_, _| (), commit)
+    };
+    let not_committed = Err(WrongProduct::NotCommitted(chosen[0]));
+    assert_eq!(check(&chain, &made_up(1), &chosen), not_committed);
+    // What is computed rightly from a root that was made up is right: the made-up product itself is not.
+    assert_eq!(check(&chain, &made_up(0), &chosen), Ok(()));
+    // Neither is a right product the right one where it follows from another root than is committed.
+    let mut other = honest(&chain, &chosen);
+    let before = other.rows[0].before.as_mut().expect("a product before");
+    before.root = Digest([9; 32]);
+    assert_eq!(check(&chain, &other, &chosen), not_committed);
+    other.rows[0].before = None;
+    assert_eq!(check(&chain, &other, &chosen), not_committed);
+}
+
+#[test]
 fn rows_and_lists_of_another_form_are_refused() {
-    let inputs = GemmInputs::derive(&NONCE, 0, &work(5, 3));
-    let vector = freivalds_vector(&SEED, 0, 5);
-    let c = naive(&inputs);
-    let good = || answer(&c, &vector, &[1, 3]);
+    let chain = Chain::derive(&NONCE, 0, &work(5, 3));
+    let chosen = [at(0, 1), at(2, 3)];
+    let good = || honest(&chain, &chosen);
     let refused = |change: fn(&mut Answer)| {
         let mut changed = good();
         change(&mut changed);
-        check(&inputs, &changed, &[1, 3])
+        check(&chain, &changed, &chosen)
     };
-    assert_eq!(check(&inputs, &good(), &[1, 3]), Ok(()));
-    assert_eq!(check(&inputs, &good(), &[3, 1]), Err(WrongProduct::Form));
+    assert_eq!(check(&chain, &good(), &chosen), Ok(()));
+    let others = [at(0, 1), at(1, 3)];
+    assert_eq!(check(&chain, &good(), &others), Err(WrongProduct::Form));
     assert_eq!(refused(|a| a.rows.truncate(1)), Err(WrongProduct::Form));
     assert_eq!(
         refused(|a| a.rows[0].values.truncate(4)),
@@ -130,17 +209,47 @@ fn rows_and_lists_of_another_form_are_refused() {
     assert_eq!(refused(|a| a.product.truncate(4)), Err(WrongProduct::Form));
     assert_eq!(
         refused(|a| a.rows[1].values[0] += 1),
-        Err(WrongProduct::NotCommitted(3))
+        Err(WrongProduct::NotCommitted(at(2, 3)))
     );
     assert_eq!(
         refused(|a| a.root = Digest([0; 32])),
-        Err(WrongProduct::NotCommitted(1))
+        Err(WrongProduct::NotCommitted(at(0, 1)))
     );
+    let last = Err(WrongProduct::NotCommitted(at(2, 3)));
+    assert_eq!(refused(|a| a.rows[1].link_path.clear()), last);
+    assert_eq!(refused(|a| a.rows[0].before = a.rows[1].before.clone()), {
+        Err(WrongProduct::NotCommitted(at(0, 1)))
+    });
+    // A chain that is shorter, or longer, has another tree.
+    let chain_of = |links| {
+        let vector = freivalds_vector(&SEED, 0, 5);
+        let answer = good();
+        let opened = OpenedProduct {
+            root: &answer.root,
+            rows: &answer.rows,
+            product: &answer.product,
+        };
+        check_products((&chain, links), &vector, &chosen, opened)
+    };
+    let first = Err(WrongProduct::NotCommitted(at(0, 1)));
+    assert_eq!(chain_of(2), first);
+    assert_eq!(chain_of(5), first);
     // The same residue written in another way is not the same answer.
     assert_eq!(
         refused(|a| a.product[2].0 += crate::field::P),
         Err(WrongProduct::Row(2))
     );
+}
+
+#[test]
+fn the_sums_of_its_rows_make_the_checksum_of_a_product() {
+    let c = naive(&GemmInputs::derive(&NONCE, 0, &work(7, 5)));
+    let rows = (0..).zip(&c).map(|(row, values)| row_sum(row, values).0);
+    assert_eq!(
+        Word64(rows.fold(0, u64::wrapping_add)),
+        checksum(&c.concat())
+    );
+    assert_ne!(row_sum(0, &c[0]), row_sum(1, &c[0]));
 }
 
 #[test]

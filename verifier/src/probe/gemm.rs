@@ -1,11 +1,13 @@
-//! The exact product: computed again and again, committed to, then opened where the broker asks.
+//! The exact products: a chain of them, committed to, then opened where the broker asks; and the rates of
+//! products on the tensor units.
 
 use market::verification::{
-    Digest, GemmCommitment, GemmWork, NodeFacts, OpenedRow, VerificationOrder, Word64,
+    ChosenRow, Digest, GemmCommitment, GemmWork, LinkBefore, NodeFacts, OpenedRow,
+    VerificationOrder, Word64,
 };
 
 use crate::device::{Device, DeviceError, Node};
-use crate::gemm::{GemmInputs, freivalds_vector, row_leaf, row_times};
+use crate::gemm::{Chain, GemmInputs, freivalds_vector, row_times, tree_over, tree_over_chain};
 use crate::merkle::Tree;
 use crate::tensor::{Format, TensorWork};
 
@@ -15,19 +17,31 @@ pub const SAMPLE_NS: u64 = 100_000_000;
 const MOST_PRODUCTS: f64 = 100.0;
 /// How many more of them are looked at for each sample.
 pub const CHECKED: u32 = 1;
+/// How many rows of a product are taken over at once: all of them are a quarter of a gigabyte of each GPU.
+const BAND: u32 = 256;
 /// The most different checksums of a GPU that are told.
 const MOST_SUMS: usize = 8;
 
-/// A product that was committed to.
-#[derive(Debug)]
-pub struct CommittedProduct {
-    gpu: u32,
-    n: u32,
-    entries: Vec<i32>,
-    tree: Tree,
+/// The products of one GPU as they were committed to.
+#[derive(Debug, Clone)]
+pub struct CommittedChain {
+    /// The roots of all of them, in their order.
+    roots: Vec<Digest>,
+    /// The checksum of the first after each iteration.
+    checksums: Vec<Word64>,
 }
 
-/// Computes the product as often as ordered and commits to the last result.
+/// What was opened of the products of one GPU.
+#[derive(Debug)]
+pub struct OpenedChain {
+    /// The chosen rows, as they came out when their products were computed once more.
+    pub rows: Vec<OpenedRow>,
+    /// The first product times the vector.
+    pub product: Vec<Word64>,
+}
+
+/// Computes the first product as often as ordered, then each that follows from the one before, and commits
+/// to all of them.
 ///
 /// Errors: [`DeviceError`] when the device does not compute.
 pub fn commit(
@@ -35,29 +49,88 @@ pub fn commit(
     nonce: &Digest,
     gpu: u32,
     work: &GemmWork,
-) -> Result<(GemmCommitment, CommittedProduct), DeviceError> {
-    let inputs = GemmInputs::derive(nonce, gpu, work);
+) -> Result<CommittedChain, DeviceError> {
+    let products = Chain::derive(nonce, gpu, work);
+    let first = products.after(None);
     let checksums = (0..work.iterations)
-        .map(|_| device.multiply(&inputs))
+        .map(|_| device.multiply(&first))
         .collect::<Result<Vec<Word64>, DeviceError>>()?;
-    let entries = device.read_product()?;
-    let rows: Vec<&[i32]> = entries.chunks(work.n as usize).collect();
-    // No product has more rows than 32 bits count.
-    let leaf = |row: u64| row_leaf(row as u32, rows[row as usize]);
-    let tree = Tree::over(rows.len() as u64, 1, leaf);
-    let commitment = GemmCommitment {
-        root: tree.root(),
-        checksums,
-    };
-    Ok((
-        commitment,
-        CommittedProduct {
-            gpu,
-            n: work.n,
-            entries,
-            tree,
-        },
-    ))
+    let mut roots = vec![tree_over(&device.row_sums()?).root()];
+    for _ in 1..work.links {
+        let tree = compute(device, &products.after(roots.last()))?;
+        roots.push(tree.root());
+    }
+    Ok(CommittedChain { roots, checksums })
+}
+
+impl CommittedChain {
+    /// What is said of it before the broker chooses.
+    #[must_use]
+    pub fn commitment(&self) -> GemmCommitment {
+        GemmCommitment {
+            chain: tree_over_chain(&self.roots).root(),
+            checksums: self.checksums.clone(),
+        }
+    }
+
+    /// The checksum of the first product after each iteration.
+    #[must_use]
+    pub fn checksums(&self) -> &[Word64] {
+        &self.checksums
+    }
+}
+
+/// Computes a product, and gives the tree over its rows.
+fn compute(device: &mut dyn Device, inputs: &GemmInputs) -> Result<Tree, DeviceError> {
+    device.multiply(inputs)?;
+    Ok(tree_over(&device.row_sums()?))
+}
+
+/// Computes what is to be opened once more, since nothing but the roots was kept: the chosen rows, and the
+/// first product times the vector that the broker drew.
+///
+/// A product that does not come out as it did is opened as it is now, which its root does not hold.
+/// Errors: [`DeviceError`] when the device does not compute.
+pub fn open(
+    device: &mut dyn Device,
+    (nonce, gpu, work): (&Digest, u32, &GemmWork),
+    committed: &CommittedChain,
+    (seed, chosen): (&Digest, &[ChosenRow]),
+) -> Result<OpenedChain, DeviceError> {
+    let products = Chain::derive(nonce, gpu, work);
+    let chain = tree_over_chain(&committed.roots);
+    let mut rows = Vec::new();
+    for of_one in chosen.chunk_by(|one, other| one.link == other.link) {
+        let link = of_one[0].link;
+        // Whoever asks for a product that is none is not answered.
+        let Some(roots) = committed.roots.get(..link as usize) else {
+            continue;
+        };
+        let before = roots.last().map(|root| LinkBefore {
+            root: *root,
+            path: chain.path(u64::from(link) - 1),
+        });
+        let tree = compute(device, &products.after(roots.last()))?;
+        let numbers: Vec<u32> = of_one.iter().map(|at| at.row).collect();
+        let read = device.read_rows(&numbers)?;
+        rows.extend(of_one.iter().zip(read).map(|(at, values)| OpenedRow {
+            at: *at,
+            values,
+            path: tree.path(u64::from(at.row)),
+            link_path: chain.path(u64::from(link)),
+            before: before.clone(),
+        }));
+    }
+    device.multiply(&products.after(None))?;
+    let vector = freivalds_vector(seed, gpu, work.n);
+    let times = |row: &Vec<i32>| row_times(row.iter().map(|&v| i64::from(v)), &vector);
+    let mut product = Vec::new();
+    for first in (0..work.n).step_by(BAND as usize) {
+        let band: Vec<u32> = (first..work.n.min(first + BAND)).collect();
+        let read = device.read_rows(&band)?;
+        product.extend(read.iter().map(|row| Word64(times(row).value())));
+    }
+    Ok(OpenedChain { rows, product })
 }
 
 /// Measures the rates of products on the tensor units, all GPUs at once, where the agent has kernels that
@@ -124,31 +197,4 @@ fn sampled(
         }
     }
     Ok((rates, sums))
-}
-
-impl CommittedProduct {
-    /// Opens rows and multiplies by the vector that the broker drew.
-    #[must_use]
-    pub fn open(&self, seed: &Digest, rows: &[u32]) -> (Vec<OpenedRow>, Vec<Word64>) {
-        let n = self.n as usize;
-        let opened = rows
-            .iter()
-            .filter_map(|&row| {
-                let values = self.entries.chunks(n).nth(row as usize)?.to_vec();
-                Some(OpenedRow {
-                    row,
-                    values,
-                    path: self.tree.path(u64::from(row)),
-                })
-            })
-            .collect();
-        let vector = freivalds_vector(seed, self.gpu, self.n);
-        let times = |row: &[i32]| row_times(row.iter().map(|&v| i64::from(v)), &vector);
-        let product = self
-            .entries
-            .chunks(n)
-            .map(|row| Word64(times(row).value()))
-            .collect();
-        (opened, product)
-    }
 }

@@ -14,12 +14,12 @@ use crate::merkle::Tree;
 /// Errors: [`DeviceError`] when the device does not fill or read.
 pub fn fill(
     device: &mut dyn Device,
-    nonce: &Digest,
+    seed: &Digest,
     gpu: u32,
     work: &MemoryWork,
 ) -> Result<(Filled, PatternCheck), DeviceError> {
     let allocatable_mib = device.allocatable_mib()?;
-    fill_of(device, nonce, gpu, work, allocatable_mib)
+    fill_of(device, seed, gpu, work, allocatable_mib)
 }
 
 /// As [`fill`], on a GPU that others use: exactly what is ordered, and without a try at how much could be
@@ -28,19 +28,19 @@ pub fn fill(
 /// Errors: [`DeviceError`] when the device does not fill or read.
 pub fn fill_beside_others(
     device: &mut dyn Device,
-    nonce: &Digest,
+    seed: &Digest,
     gpu: u32,
     work: &MemoryWork,
 ) -> Result<(Filled, PatternCheck), DeviceError> {
     // Twice as much can always be said to hold it with what hashing takes; nothing is judged by it.
     let twice_mib = work.pattern_bytes.saturating_mul(2).div_ceil(1 << 20);
     let claimed_mib = u32::try_from(twice_mib).unwrap_or(u32::MAX);
-    fill_of(device, nonce, gpu, work, claimed_mib)
+    fill_of(device, seed, gpu, work, claimed_mib)
 }
 
 fn fill_of(
     device: &mut dyn Device,
-    nonce: &Digest,
+    seed: &Digest,
     gpu: u32,
     work: &MemoryWork,
     allocatable_mib: u32,
@@ -52,13 +52,13 @@ fn fill_of(
     let repeated = Duration::from_millis(work.repeated_ms);
     loop {
         for &pattern in before {
-            check = check.and(pass(device, &Contents::derive(nonce, gpu, pattern), bytes)?);
+            check = check.and(pass(device, &Contents::derive(seed, gpu, pattern), bytes)?);
         }
         if before.is_empty() || began.elapsed() >= repeated {
             break;
         }
     }
-    let filled_bytes = device.fill(&Contents::derive(nonce, gpu, *last), bytes)?;
+    let filled_bytes = device.fill(&Contents::derive(seed, gpu, *last), bytes)?;
     Ok((
         Filled {
             allocatable_mib,
@@ -111,7 +111,7 @@ pub fn hash(
 /// Errors: [`DeviceError`] when the device does not read.
 pub fn read_back(
     device: &mut dyn Device,
-    nonce: &Digest,
+    seed: &Digest,
     gpu: u32,
     work: &MemoryWork,
 ) -> Result<PatternCheck, DeviceError> {
@@ -119,7 +119,7 @@ pub fn read_back(
     if last == Pattern::Slow {
         return Ok(PatternCheck::default());
     }
-    device.compare(&Contents::derive(nonce, gpu, last))
+    device.compare(&Contents::derive(seed, gpu, last))
 }
 
 impl ProvedMemory {

@@ -220,7 +220,7 @@ fn an_element_of_the_check_vector_changed_is_caught() {
     assert_caught(
         &attestation,
         FindingCode::SdcExact,
-        "row 5 of the product is wrong",
+        "row 5 of the first product is wrong",
     );
 }
 

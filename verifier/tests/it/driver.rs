@@ -6,7 +6,7 @@ use fake_driver::script::{Card, Fault, Script};
 use market::attestation::{Attestation, FindingCode, Outcome, Verdict, Weight};
 use market::fabric::Internode;
 use market::gpu::Gpu;
-use market::verification::Level;
+use market::verification::{GemmWork, Level};
 use verifier::order::{Mode, expected_node, order_for};
 
 use crate::machine::*;
@@ -40,8 +40,12 @@ fn eight_good_gpus_pass_the_standard_level_and_every_step_shows_its_time() {
 #[test]
 fn eight_good_gpus_end_the_standard_level_within_its_budget_by_their_own_clocks() {
     let order = order(8, Level::Standard);
+    let real = order_for(order.expected.clone(), 0, Level::Standard, Mode::Real).gemm;
     let mut script = Script::default();
     for card in &mut script.gpus {
+        // As long as all products of a real order take.
+        let products = |gemm: &GemmWork| f64::from(gemm.links + gemm.iterations);
+        card.product_ms = PRODUCT_MS * products(&real) / products(&order.gemm);
         // As long as all memory of an H100 takes.
         let stands_for = (80_u64 << 30) / order.memory.pattern_bytes;
         card.stands_for = u32::try_from(stands_for).expect("so many");
@@ -53,8 +57,8 @@ fn eight_good_gpus_end_the_standard_level_within_its_budget_by_their_own_clocks(
     let whole_ms = order.deadlines.whole_ms;
     assert_eq!(whole_ms, 90_000);
     for (gpu, ms) in clocks {
-        // The load of 20 seconds at least, and memory that is filled slowly and compared once.
-        assert!(ms > 25_000.0, "GPU {gpu}: {ms} ms are too few to be true");
+        // The load of 20 seconds at least, products of five, and memory that is filled slowly and compared once.
+        assert!(ms > 30_000.0, "GPU {gpu}: {ms} ms are too few to be true");
         assert!(ms < whole_ms as f64 / 2.0, "GPU {gpu}: {ms} ms");
     }
 }

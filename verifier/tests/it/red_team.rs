@@ -20,7 +20,7 @@ use verifier::challenge::Opening;
 use verifier::deadlines::memory_ms;
 use verifier::jws::Signer;
 use verifier::local::LocalBroker;
-use verifier::order::Mode;
+use verifier::order::{Mode, order_for};
 
 use crate::hearing::*;
 use crate::machine::*;
@@ -68,6 +68,12 @@ const LIES: &[Lie] = &[
         codes: &[Code::StepTimedOut],
     },
     Lie {
+        test: "memory_that_was_filled_before_it_was_known_with_what_is_refused",
+        what: "smaller memory",
+        how: "what is filled follows from the nonce, which was known from the beginning",
+        codes: &[Code::MemoryProof, Code::AgentReport],
+    },
+    Lie {
         test: "a_management_library_that_names_another_gpu_is_refused",
         what: "lying NVML",
         how: "an A100 under the name, the memory and the limits of an H100",
@@ -107,6 +113,12 @@ const LIES: &[Lie] = &[
         test: "an_agent_that_skips_the_product_is_refused",
         what: "an agent that skips work",
         how: "nothing is multiplied",
+        codes: &[Code::SdcExact],
+    },
+    Lie {
+        test: "a_driver_that_skips_the_chain_is_refused",
+        what: "a driver that skips work",
+        how: "of the chained products the first is computed, the others only where they are opened",
         codes: &[Code::SdcExact],
     },
     Lie {
@@ -213,38 +225,42 @@ fn fewer_gpus_than_sold_are_refused() {
     refused("fewer_gpus_than_sold_are_refused", &script);
 }
 
-/// Four GPUs of which so many wait for each other, each product a fifth of a second long.
-fn taking_turns(machine: &tempfile::TempDir, chips: u32) -> Script {
-    let card = |number: u32| {
-        let turn = machine.path().join(format!("chip-{}", number % chips));
-        Card {
-            fault: Fault::Shares {
-                turn,
-                product_ms: 200,
-            },
-            ..Card::h100(number)
-        }
+/// A real order's chain of products with its deadline, their size apart.
+fn real_chain(gpus: u32, level: Level) -> Opening {
+    let mut opening = scene(gpus);
+    let real = order_for(opening.order.expected.clone(), 0, level, Mode::Real);
+    opening.order.gemm.links = real.gemm.links;
+    opening.order.gemm.iterations = real.gemm.iterations;
+    opening.order.deadlines.roots_ms = real.deadlines.roots_ms;
+    opening
+}
+
+/// What comes of a node of which each chip is shown as so many GPUs, by the clocks of those.
+fn taking_turns(opening: &Opening, shown_as: u32) -> Heard {
+    let card = |number: u32| Card {
+        product_ms: PRODUCT_MS,
+        shown_as,
+        ..Card::h100(number)
     };
-    Script {
-        gpus: (0..4).map(card).collect(),
+    let machine = Machine::new(&Script {
+        gpus: (0..opening.order.expected.gpus).map(card).collect(),
         ..Script::default()
-    }
+    });
+    let broker = by_the_clocks_of(&machine, opening.clone());
+    hear(&machine, plainly, broker, unchanged)
 }
 
 #[test]
 fn one_gpu_that_poses_as_four_is_refused() {
-    let turns = tempfile::tempdir().expect("a folder");
-    let mut opening = scene(4);
-    // Ten products take two seconds on each GPU, and eight where one does the work of four.
-    opening.order.gemm.iterations = 10;
-    opening.order.deadlines.roots_ms = 7_000;
-    let hear_of = |chips| {
-        let machine = Machine::new(&taking_turns(&turns, chips));
-        let opening = opening.clone();
-        hear(&machine, plainly, broker(opening, 1), unchanged)
-    };
-    assert_eq!(failures(&hear_of(4).attestation), [], "four that are four");
-    assert_refused("one_gpu_that_poses_as_four_is_refused", &hear_of(1));
+    for level in [Level::Quick, Level::Standard] {
+        let opening = real_chain(4, level);
+        let honest = taking_turns(&opening, 1).attestation;
+        assert_eq!(failures(&honest), [], "four that are four: {honest:#?}");
+        let heard = taking_turns(&opening, 4);
+        assert_refused("one_gpu_that_poses_as_four_is_refused", &heard);
+        let note = note_of(&heard.attestation, Code::StepTimedOut);
+        assert!(note.starts_with("Step roots was not answered"), "{note}");
+    }
 }
 
 #[test]
@@ -302,6 +318,23 @@ fn memory_that_is_made_anew_when_asked_for_is_refused() {
     assert_refused("memory_that_is_made_anew_when_asked_for_is_refused", &heard);
     let note = note_of(&heard.attestation, Code::StepTimedOut);
     assert!(note.starts_with("Step memory was not answered"), "{note}");
+}
+
+#[test]
+fn memory_that_was_filled_before_it_was_known_with_what_is_refused() {
+    let mut nonce = Value::Null;
+    let heard = hear(
+        &Machine::new(&good()),
+        plainly,
+        broker(scene(2), 1),
+        move |step, way, body| match (step, way) {
+            (Step::Commit, Way::ToAgent) => nonce = body["nonce"].clone(),
+            (Step::Roots, Way::ToAgent) => body["fill_seed"] = nonce.clone(),
+            _ => {}
+        },
+    );
+    let test = "memory_that_was_filled_before_it_was_known_with_what_is_refused";
+    assert_refused(test, &heard);
 }
 
 #[test]
@@ -399,6 +432,12 @@ fn an_agent_that_skips_the_memory_is_refused() {
 fn an_agent_that_skips_the_product_is_refused() {
     let script = broken(|card| card.fault = Fault::SkipsProducts);
     refused("an_agent_that_skips_the_product_is_refused", &script);
+}
+
+#[test]
+fn a_driver_that_skips_the_chain_is_refused() {
+    let script = broken(|card| card.fault = Fault::SkipsChain);
+    refused("a_driver_that_skips_the_chain_is_refused", &script);
 }
 
 #[test]

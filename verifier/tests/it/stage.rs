@@ -56,6 +56,7 @@ pub fn opening(gpus: u32, level: Level, mode: Mode) -> Opening {
     order.gemm.n = 24;
     // A whole row of what tensor units take at once, so that none of their work is on nothing.
     order.gemm.k = 128;
+    order.gemm.links = 3;
     let lease_id = LeaseId::from_uuid(Uuid::from_u128(0x22));
     Opening {
         verification_id: verification_id(),
