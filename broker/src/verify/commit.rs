@@ -7,16 +7,16 @@ use market::verification::{Commit, ExpectedNode, Level, Step};
 use serde_json::Value;
 use store::leases::Lease;
 use store::settings::DatabaseMode;
-use store::verifications::{NewNodeSession, Verification};
+use store::verifications::{NewNodeSession, NodeSession, Verification};
 use store::{Conflict, StoreError};
 use verifier::challenge::{Opening, Session, StepError};
 use verifier::order::{Mode, expected_node, order_for, undrivable};
 
-use super::{StepRefusal, json, recheck};
+use super::{StepRefusal, begin, json, recheck};
 use crate::app::Broker;
 
 /// Step 1: binds the agent's key to a node of the lease; of several, to that at the address that it
-/// claims.
+/// claims, which then waits for the others.
 pub(super) async fn commit(
     broker: &Broker,
     verification: &Verification,
@@ -28,10 +28,9 @@ pub(super) async fn commit(
         .node_by_key(verification.id, commit.agent_key.as_str())
         .await?
     {
-        let session: Session =
-            serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
-        return json(&session.on_commit_again(&commit)?.reply);
+        return answer_to(&row, &commit);
     }
+    begin::unless_cut_off(broker, verification.id, &commit.agent_key).await?;
     let lease = store
         .leases()
         .across_tenants()
@@ -74,16 +73,28 @@ pub(super) async fn commit(
             broker.now(),
         )
         .await;
-    match enrolled {
+    let enrolled = match enrolled {
         Err(StoreError::Conflict(Conflict::Exists { .. })) => {
-            Err(StepRefusal::UnknownHost(commit.host))
+            return Err(StepRefusal::UnknownHost(commit.host));
         }
-        Err(error) => Err(error.into()),
-        Ok(_) => {
-            let clock = broker.step_clock();
-            clock.answered(verification.id, &commit.agent_key, Step::Commit.number());
-            json(&answered.reply)
-        }
+        enrolled => enrolled?,
+    };
+    // What was kept as a key is one.
+    for key in enrolled.begun.iter().filter_map(|key| key.parse().ok()) {
+        let clock = broker.step_clock();
+        clock.answered(verification.id, &key, Step::Commit.number());
+    }
+    answer_to(&enrolled.node, &commit)
+}
+
+/// What a node that has enrolled hears.
+fn answer_to(row: &NodeSession, commit: &Commit) -> Result<Value, StepRefusal> {
+    let session: Session =
+        serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
+    let reply = session.on_commit_again(commit)?.reply;
+    match row.has_begun {
+        true => json(&reply),
+        false => Err(StepRefusal::SiblingsNotReady),
     }
 }
 
