@@ -39,22 +39,7 @@ pub(super) async fn commit(
     let lease = lease
         .filter(|lease| lease.state.is_live())
         .ok_or(StepRefusal::Token)?;
-    let opening = match verification.recheck_node {
-        // Its script says by which address we know the node, so that another one is told from it.
-        Some(node) => {
-            let said = node_at(&lease, &commit.host);
-            recheck::opening(broker, verification, &lease, (node, said))?
-        }
-        None => match lease.state {
-            LeaseState::Verifying => {
-                let node_index = node_of(&lease, &commit.host)?;
-                let at = (node_index, level_at(broker, &lease).await?);
-                opening_of(broker, verification.id, &lease, at)?
-            }
-            LeaseState::Requested | LeaseState::Booting => return Err(StepRefusal::NotReady),
-            _ => return Err(StepRefusal::Token),
-        },
-    };
+    let opening = asked_at(broker, verification, &lease, &commit.host).await?;
     let node_index = opening.order.node_index;
     let mut answered = Session::open(opening, commit.clone(), rand::random())?;
     if let ([node], 1) = (&lease.provider_nodes[..], lease.nodes) {
@@ -85,6 +70,28 @@ pub(super) async fn commit(
         clock.answered(verification.id, &key, Step::Commit.number());
     }
     answer_to(&enrolled.node, &commit)
+}
+
+/// What the node at this address is asked to do.
+async fn asked_at(
+    broker: &Broker,
+    verification: &Verification,
+    lease: &Lease,
+    host: &str,
+) -> Result<Opening, StepRefusal> {
+    if let Some(node) = verification.recheck_node {
+        // Its script says by which address we know the node, so that another one is told from it.
+        let said = node_at(lease, host);
+        return recheck::opening(broker, verification, lease, (node, said));
+    }
+    match lease.state {
+        LeaseState::Verifying => {
+            let at = (node_of(lease, host)?, level_at(broker, lease).await?);
+            opening_of(broker, verification.id, lease, at)
+        }
+        LeaseState::Requested | LeaseState::Booting => Err(StepRefusal::NotReady),
+        _ => Err(StepRefusal::Token),
+    }
 }
 
 /// What a node that has enrolled hears.
