@@ -267,7 +267,7 @@ async fn time_of(
     let (id, key) = (row.verification_id, session.agent_key());
     let counted = |elapsed| begin::counted(verification, row.step, elapsed);
     let clock = broker.step_clock();
-    if let Some(elapsed) = clock.from_answer(id, key, (row.step, arrived)) {
+    if let Some(elapsed) = clock.answered_for(id, key, (row.step, arrived)) {
         return Ok(counted(elapsed));
     }
     let all = broker.store().verifications().across_tenants();

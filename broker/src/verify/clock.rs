@@ -115,7 +115,7 @@ impl StepClock {
     }
 
     /// The time from the answer to a step until then; `None` when this process did not give it.
-    pub(super) fn from_answer(
+    pub(super) fn answered_for(
         &self,
         id: VerificationId,
         key: &AgentKey,

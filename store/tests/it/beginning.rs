@@ -95,11 +95,9 @@ async fn no_node_begins_anew_once_another_one_of_its_lease_has_gone_on() {
             let enrolled = all.enrol(id, &node(index, agent), at(10)).await;
             enrolled.expect("enrols");
         }
-        let mut at_step = 1;
-        for verdict in [None, Some(Verdict::Pass)] {
+        for (at_step, verdict) in [(1, None), (2, Some(Verdict::Pass))] {
             let next = step("one", at_step, at_step + 1, verdict);
             all.advance(id, 0, &next, at(11)).await.expect("kept");
-            at_step += 1;
             let cut = all.interrupt(id, "two", 1, at(12)).await;
             assert_eq!(cut.expect("an answer"), Interruption::Stays);
         }
