@@ -4,6 +4,7 @@
 //! The arithmetic and the rules are `verifier`'s. Here live the one-time token of a lease, the steps
 //! after the first (`commit`), the real clock between two of them, and the countersigned result. A step that arrives is one transaction guarded by the step it follows.
 
+mod begin;
 mod clock;
 mod commit;
 mod gang;
@@ -29,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use store::leases::Lease;
 use store::verifications::{
-    NewAttestation, NodeSession, NodeStep, Verification, VerificationState,
+    Interruption, NewAttestation, NodeSession, NodeStep, Verification, VerificationState,
 };
 use tracing::info;
 use verifier::attest::countersign;
@@ -114,9 +115,7 @@ pub(crate) async fn is_waited_for(
     key: &AgentKey,
     step: Step,
 ) -> Result<(), StepRefusal> {
-    let all = broker.store().verifications().across_tenants();
-    let row = all.node_by_key(id, key.as_str()).await?;
-    let row = row.ok_or(StepRefusal::UnknownAgent)?;
+    let row = begin::begun(broker, id, key).await?;
     let awaited = Step::from_number(row.step + 1);
     if step == Step::Report || row.step == step.number() || awaited == Some(step) {
         return Ok(());
@@ -152,7 +151,8 @@ pub(crate) fn came_at(
 /// answer to it. What the message waited for here is not held against the node.
 ///
 /// Errors: [`StepRefusal`]; nothing is written then, but that [`StepRefusal::Interrupted`] may have
-/// ended the node's conversation and kept a trace of it.
+/// ended the conversations of the node and its siblings and kept a trace of them, and that a node is enrolled
+/// by [`StepRefusal::SiblingsNotReady`].
 pub async fn step(
     broker: &Broker,
     id: VerificationId,
@@ -160,20 +160,16 @@ pub async fn step(
     number: u8,
     (body, arrived): (Value, Instant),
 ) -> Result<Value, StepRefusal> {
-    let all = broker.store().verifications().across_tenants();
     let verification = may_speak(broker, id, token).await?;
     let step = Step::from_number(number).ok_or(StepRefusal::NoSuchStep)?;
     if step == Step::Commit {
         return commit(broker, &verification, parse(number, body)?).await;
     }
     let key = agent_key(&body).ok_or(StepRefusal::UnknownAgent)?;
-    let row = all
-        .node_by_key(id, key.as_str())
-        .await?
-        .ok_or(StepRefusal::UnknownAgent)?;
+    let row = begin::begun(broker, id, &key).await?;
     let session: Session =
         serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
-    let elapsed = time_of(broker, &row, &session, &key, arrived).await?;
+    let elapsed = time_of(broker, &verification, (&row, &session), arrived).await?;
     let entropy = rand::random();
     match step {
         Step::Commit => Err(StepRefusal::NoSuchStep),
@@ -258,36 +254,38 @@ async fn beside_its_siblings(
 /// gave that answer, else by the database's.
 ///
 /// The latter counts in what a restart of ours took. A node that is late by it was perhaps not: what
-/// cannot be timed proves nothing, and the node may prove itself from the beginning. Not so once it was
-/// told what it must open: it would draw another choice whenever the first one does not suit it, so by
-/// whatever clock there is it is late.
+/// cannot be timed proves nothing, and the node may prove itself from the beginning, with all others of its
+/// lease. Not so once it, or one of them, was told what it must open: it would draw another choice whenever
+/// the first one does not suit it, and alone it would not begin with them. So by whatever clock there is it is
+/// late.
 async fn time_of(
     broker: &Broker,
-    row: &NodeSession,
-    session: &Session,
-    key: &AgentKey,
+    verification: &Verification,
+    (row, session): (&NodeSession, &Session),
     arrived: Instant,
 ) -> Result<Duration, StepRefusal> {
-    let id = row.verification_id;
-    let until_it_came = |elapsed: Duration| elapsed.saturating_sub(arrived.elapsed());
-    if let Some(elapsed) = broker.step_clock().since_answer(id, key, row.step) {
-        return Ok(until_it_came(elapsed));
+    let (id, key) = (row.verification_id, session.agent_key());
+    let counted = |elapsed| begin::counted(verification, row.step, elapsed);
+    let clock = broker.step_clock();
+    if let Some(elapsed) = clock.answered_for(id, key, (row.step, arrived)) {
+        return Ok(counted(elapsed));
     }
     let all = broker.store().verifications().across_tenants();
-    let shared = all.since_answer(id, key.as_str()).await?.map(until_it_came);
+    let shared = all.since_answer(id, key.as_str()).await?;
+    let shared = shared.map(|elapsed| counted(elapsed.saturating_sub(arrived.elapsed())));
     let counts = |elapsed: &Duration| {
         !session.may_begin_anew() || session.deadline().is_none_or(|limit| *elapsed <= limit)
     };
     if let Some(elapsed) = shared.filter(counts) {
         return Ok(elapsed);
     }
-    // Another replica may have taken the step meanwhile: then the answer to it stands.
-    match all
-        .interrupt(id, key.as_str(), row.step, broker.now())
-        .await?
-    {
-        true => Err(StepRefusal::Interrupted),
-        false => Err(StepRefusal::Raced),
+    let interrupted = all.interrupt(id, key.as_str(), row.step, broker.now());
+    match interrupted.await? {
+        Interruption::Ended => Err(StepRefusal::Interrupted),
+        // Another replica may have taken the step meanwhile: then the answer to it stands.
+        Interruption::HasMoved => Err(StepRefusal::Raced),
+        // Where the clock was set back, it will tell the time again.
+        Interruption::Stays => shared.ok_or(StepRefusal::Raced),
     }
 }
 

@@ -5,7 +5,7 @@
 //! it holds, hashed under that key, and nothing else, so that its time can be told), openings
 //! (answered by blocks to open) and the signed report. One verification covers all nodes of a
 //! lease: each node speaks for itself and is known by the key it committed to, which every later
-//! step repeats.
+//! step repeats. None is answered in step 1 before all of them have committed.
 //!
 //! Only the words live here. How answers are computed and judged is the `verifier` crate's; what
 //! comes out is in [`crate::attestation`].

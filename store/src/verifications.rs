@@ -32,6 +32,7 @@ use crate::tx::transaction;
 
 pub use attestations::{KeptAttestation, NewAttestation};
 pub use gangs::{GangCheck, GangResult, GangStep};
+pub use interrupted::{CutOff, Interruption};
 pub use standing::{Alone, EnrolledAgent, Outcome};
 
 /// What opens the nodes of a verification. Sealed for the id of the verification.
@@ -120,6 +121,8 @@ pub struct NodeSession {
     pub session: Value,
     /// When the node enrolled.
     pub started_at: DateTime<Utc>,
+    /// Whether it may hear what it is asked to do: of several nodes none may before all have enrolled.
+    pub has_begun: bool,
     /// When its last step was done.
     pub updated_at: DateTime<Utc>,
     /// The result, at the end.
@@ -151,6 +154,9 @@ pub struct Enrolment {
     /// Whether it was made just now. An agent that enrols again, its answer lost, gets the session
     /// that it has.
     pub fresh: bool,
+    /// The keys of the nodes that begin by this: all of the verification when it was the last one that
+    /// was missing, else none.
+    pub begun: Vec<String>,
 }
 
 /// A node's next step.
@@ -170,6 +176,15 @@ pub struct NodeStep {
     pub sightings: Vec<NewSighting>,
     /// What is kept of the result where the node is in use.
     pub recheck: Option<NewRecheck>,
+}
+
+impl Verification {
+    /// Whether its nodes are several, none of which hears what it is asked to do before all have
+    /// enrolled. A node in use is looked at by itself.
+    #[must_use]
+    pub const fn begins_together(&self) -> bool {
+        self.nodes > 1 && self.recheck_node.is_none()
+    }
 }
 
 impl TryFrom<verifications::Model> for Verification {
@@ -207,6 +222,7 @@ impl TryFrom<node_sessions::Model> for NodeSession {
             step: u8::try_from(row.step).map_err(StoreError::corrupt)?,
             session: row.session.0,
             started_at: row.started_at.at(),
+            has_begun: row.answered_at.is_some(),
             updated_at: row.updated_at.at(),
             verdict: row.verdict.map(|verdict| verdict.0),
             attestation_id: row.attestation_id.map(|id| id.0),
@@ -287,7 +303,8 @@ impl AllVerifications<'_> {
         row.map(NodeSession::try_from).transpose()
     }
 
-    /// Enrols a node under its number.
+    /// Enrols a node under its number. Of several nodes all begin when the last one enrols: from then on
+    /// [`Self::since_answer`] counts, for each of them.
     ///
     /// Errors: [`StoreError::NotFound`]; [`Conflict::VerificationClosed`](crate::Conflict::VerificationClosed);
     /// [`Conflict::Exists`](crate::Conflict::Exists) when another agent has enrolled for this node;
@@ -305,7 +322,8 @@ impl AllVerifications<'_> {
     }
 
     /// Ends a node's conversation that has no result yet, because it cannot be timed any more, so
-    /// that the node may enrol anew; says whether there was one. A trace of it stays, and counts.
+    /// that the node may enrol anew. Those of the lease's other nodes end with it, for they begin
+    /// together, unless one of them has gone on. A trace of each stays, and counts.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn interrupt(
@@ -314,7 +332,7 @@ impl AllVerifications<'_> {
         agent_key: &str,
         step: u8,
         now: DateTime<Utc>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Interruption, StoreError> {
         transaction!(self.store, |tx| interrupted::end(
             tx, id, agent_key, step, now
         )

@@ -26,6 +26,8 @@ pub fn digest_of(message: &[u8]) -> Digest {
 
 /// The code of a refusal that asks to come again: the broker does not know the node yet.
 const NOT_READY: &str = "lease_not_ready";
+/// The code of a refusal that asks to come again: other nodes of the lease have not enrolled yet.
+const SIBLINGS_NOT_READY: &str = "siblings_not_ready";
 const INTERRUPTED: &str = "verification_interrupted";
 /// The longest answer that is read. Units: bytes.
 const LONGEST_ANSWER: u64 = 4 << 20;
@@ -33,6 +35,9 @@ const LONGEST_ANSWER: u64 = 4 << 20;
 const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How long a node waits for its siblings before it asks again, where the broker does not say that. All begin
+/// when the last one is there, so that it may not be much.
+const SIBLINGS_WAIT: Duration = Duration::from_secs(1);
 
 /// A broker reached over HTTP.
 pub struct HttpBroker {
@@ -58,6 +63,10 @@ enum Attempt {
     Again {
         why: String,
         after: Option<Duration>,
+    },
+    /// The node has enrolled, and is to ask again until the others have.
+    Enrolled {
+        after: Duration,
     },
 }
 
@@ -181,6 +190,9 @@ impl HttpBroker {
         let detail = format!("{} {}", problem.code, words).trim().to_owned();
         match status {
             409 if problem.code == INTERRUPTED => Attempt::Interrupted,
+            409 if problem.code == SIBLINGS_NOT_READY => Attempt::Enrolled {
+                after: after.unwrap_or(SIBLINGS_WAIT),
+            },
             409 if problem.code == NOT_READY => Attempt::Again { why: detail, after },
             408 | 425 | 429 | 500..=599 => Attempt::Again {
                 why: format!("status {status} {detail}"),
@@ -192,7 +204,8 @@ impl HttpBroker {
 }
 
 impl HttpBroker {
-    /// Sends a message until it is answered or refused, or patience ends.
+    /// Sends a message until it is answered or refused, or patience ends. A node that waits for its siblings
+    /// needs none: the broker ends that with the verification.
     fn insist(&mut self, path: &str, body: &str) -> Result<String, NoAnswer> {
         let (mut spent, mut wait) = (Duration::ZERO, FIRST_WAIT);
         loop {
@@ -204,6 +217,11 @@ impl HttpBroker {
                 }
                 Attempt::Interrupted => return Err(NoAnswer::Interrupted),
                 Attempt::Again { why, after } => (why, after),
+                Attempt::Enrolled { after } => {
+                    wait = FIRST_WAIT;
+                    (self.pause)(after.mul_f64(rand::random_range(1.0..1.5)));
+                    continue;
+                }
             };
             // Nodes of one lease start together; they should not all come back together.
             let jittered = wait.mul_f64(rand::random_range(0.5..1.0));

@@ -99,6 +99,7 @@ codes! {
     quota_exceeded, 409, "A limit does not let it through";
     quote_lapsed, 409, "The quote has lapsed";
     quote_taken, 409, "The quote was taken already";
+    siblings_not_ready, 409, "Other nodes of the lease have not enrolled yet";
     step_out_of_order, 409, "The step does not fit the conversation";
     too_many_budgets, 409, "The tenant has as many budgets as it may";
     tags_required, 422, "Tags that the tenant requires are missing";

@@ -141,6 +141,7 @@ impl From<StepRefusal> for ApiError {
             R::Token => Self::invalid_token(said),
             R::NoSuchStep => Self::not_found(said),
             R::NotReady => Self::lease_not_ready(said),
+            R::SiblingsNotReady => Self::siblings_not_ready(said).retry_after_seconds(1),
             R::Lately(seconds) => Self::too_many_rechecks(said).retry_after_seconds(*seconds),
             R::UnknownHost(_) | R::OtherNode(_) | R::Unverifiable(_) | R::InterruptedTooOften => {
                 Self::node_refused(said)

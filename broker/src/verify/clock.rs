@@ -51,7 +51,7 @@ impl Answer {
 }
 
 impl StepClock {
-    /// Notes that the answer to a step goes out now.
+    /// Notes that the answer to a step goes out now: to step 1 of several nodes, that all may have it.
     pub(super) fn answered(&self, id: VerificationId, key: &AgentKey, step: u8) {
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.len() >= MOST
@@ -114,14 +114,15 @@ impl StepClock {
         Some(until.duration_since(answer.at))
     }
 
-    /// The time since the answer to a step; `None` when this process did not give it.
-    pub(super) fn since_answer(
+    /// The time from the answer to a step until then; `None` when this process did not give it.
+    pub(super) fn answered_for(
         &self,
         id: VerificationId,
         key: &AgentKey,
-        step: u8,
+        (step, until): (u8, Instant),
     ) -> Option<Duration> {
-        Some(self.answer(id, key, step)?.at.elapsed())
+        let answer = self.answer(id, key, step)?;
+        Some(until.saturating_duration_since(answer.at))
     }
 
     /// The answer to a step, where this process gave it last.

@@ -7,16 +7,16 @@ use market::verification::{Commit, ExpectedNode, Level, Step};
 use serde_json::Value;
 use store::leases::Lease;
 use store::settings::DatabaseMode;
-use store::verifications::{NewNodeSession, Verification};
+use store::verifications::{NewNodeSession, NodeSession, Verification};
 use store::{Conflict, StoreError};
 use verifier::challenge::{Opening, Session, StepError};
 use verifier::order::{Mode, expected_node, order_for, undrivable};
 
-use super::{StepRefusal, json, recheck};
+use super::{StepRefusal, begin, json, recheck};
 use crate::app::Broker;
 
 /// Step 1: binds the agent's key to a node of the lease; of several, to that at the address that it
-/// claims.
+/// claims, which then waits for the others.
 pub(super) async fn commit(
     broker: &Broker,
     verification: &Verification,
@@ -28,10 +28,9 @@ pub(super) async fn commit(
         .node_by_key(verification.id, commit.agent_key.as_str())
         .await?
     {
-        let session: Session =
-            serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
-        return json(&session.on_commit_again(&commit)?.reply);
+        return answer_to(&row, &commit);
     }
+    begin::unless_cut_off(broker, verification.id, &commit.agent_key).await?;
     let lease = store
         .leases()
         .across_tenants()
@@ -40,22 +39,7 @@ pub(super) async fn commit(
     let lease = lease
         .filter(|lease| lease.state.is_live())
         .ok_or(StepRefusal::Token)?;
-    let opening = match verification.recheck_node {
-        // Its script says by which address we know the node, so that another one is told from it.
-        Some(node) => {
-            let said = node_at(&lease, &commit.host);
-            recheck::opening(broker, verification, &lease, (node, said))?
-        }
-        None => match lease.state {
-            LeaseState::Verifying => {
-                let node_index = node_of(&lease, &commit.host)?;
-                let at = (node_index, level_at(broker, &lease).await?);
-                opening_of(broker, verification.id, &lease, at)?
-            }
-            LeaseState::Requested | LeaseState::Booting => return Err(StepRefusal::NotReady),
-            _ => return Err(StepRefusal::Token),
-        },
-    };
+    let opening = asked_at(broker, verification, &lease, &commit.host).await?;
     let node_index = opening.order.node_index;
     let mut answered = Session::open(opening, commit.clone(), rand::random())?;
     if let ([node], 1) = (&lease.provider_nodes[..], lease.nodes) {
@@ -74,16 +58,50 @@ pub(super) async fn commit(
             broker.now(),
         )
         .await;
-    match enrolled {
+    let enrolled = match enrolled {
         Err(StoreError::Conflict(Conflict::Exists { .. })) => {
-            Err(StepRefusal::UnknownHost(commit.host))
+            return Err(StepRefusal::UnknownHost(commit.host));
         }
-        Err(error) => Err(error.into()),
-        Ok(_) => {
-            let clock = broker.step_clock();
-            clock.answered(verification.id, &commit.agent_key, Step::Commit.number());
-            json(&answered.reply)
+        enrolled => enrolled?,
+    };
+    // What was kept as a key is one.
+    for key in enrolled.begun.iter().filter_map(|key| key.parse().ok()) {
+        let clock = broker.step_clock();
+        clock.answered(verification.id, &key, Step::Commit.number());
+    }
+    answer_to(&enrolled.node, &commit)
+}
+
+/// What the node at this address is asked to do.
+async fn asked_at(
+    broker: &Broker,
+    verification: &Verification,
+    lease: &Lease,
+    host: &str,
+) -> Result<Opening, StepRefusal> {
+    if let Some(node) = verification.recheck_node {
+        // Its script says by which address we know the node, so that another one is told from it.
+        let said = node_at(lease, host);
+        return recheck::opening(broker, verification, lease, (node, said));
+    }
+    match lease.state {
+        LeaseState::Verifying => {
+            let at = (node_of(lease, host)?, level_at(broker, lease).await?);
+            opening_of(broker, verification.id, lease, at)
         }
+        LeaseState::Requested | LeaseState::Booting => Err(StepRefusal::NotReady),
+        _ => Err(StepRefusal::Token),
+    }
+}
+
+/// What a node that has enrolled hears.
+fn answer_to(row: &NodeSession, commit: &Commit) -> Result<Value, StepRefusal> {
+    let session: Session =
+        serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
+    let reply = session.on_commit_again(commit)?.reply;
+    match row.has_begun {
+        true => json(&reply),
+        false => Err(StepRefusal::SiblingsNotReady),
     }
 }
 

@@ -16,6 +16,12 @@ pub enum StepRefusal {
     /// The provider has not yet said that the nodes of the lease run.
     #[error("the lease is not ready to be verified; ask again in a moment")]
     NotReady,
+    /// Not all nodes of the lease have enrolled, and none is told anything before.
+    #[error(
+        "the node has enrolled, and other nodes of its lease have not; all begin at once: ask again \
+         in a moment"
+    )]
+    SiblingsNotReady,
     /// The address is not one of the lease's nodes, or its node has enrolled already.
     #[error("`{0}` is not the address of a node of this lease that has still to enrol")]
     UnknownHost(String),

@@ -8,11 +8,11 @@ use market::ids::AttestationId;
 use market::verification::Step;
 use store::StoreError;
 use store::leases::Lease;
-use store::verifications::{NodeSession, NodeStep, Verification, VerificationState};
+use store::verifications::{CutOff, NodeSession, NodeStep, Verification, VerificationState};
 use tracing::info;
 use verifier::challenge::{Judging, Session, StepError};
 
-use super::{StepRefusal, beside_its_siblings, history, json, signed};
+use super::{StepRefusal, begin, beside_its_siblings, history, json, signed};
 use crate::app::Broker;
 
 /// A node that fell silent, judged.
@@ -28,12 +28,13 @@ struct Silent {
 pub(crate) struct Silence {
     /// Whether one of them had failed before.
     pub(crate) has_failed: bool,
-    /// Which nodes fell silent where, and which never said anything, in words.
+    /// Which nodes fell silent where, which never said anything, and which only waited for these, in words.
     pub(crate) words: String,
 }
 
 /// Judges the nodes of a lease that have begun to prove themselves and have not come to the end; `None`
-/// when there are none, and none that never began. A node that answers just now goes on as if this had
+/// when there are none, and none that never enrolled. One that only waited for such is not judged, for
+/// nothing was asked of it. A node that answers just now goes on as if this had
 /// not been.
 ///
 /// Errors: [`StepRefusal`].
@@ -47,11 +48,10 @@ pub(crate) async fn judge_silent(
         return Ok(None);
     };
     let rows = all.nodes(verification.id).await?;
-    let is_unheard = |node: &u32| rows.iter().all(|row| row.node_index != *node);
-    let unheard: Vec<u32> = (0..lease.nodes).filter(is_unheard).collect();
     let mut judged = Vec::new();
     for row in &rows {
-        if row.verdict.is_none() {
+        // Nothing was asked of one that only waits for the others.
+        if row.verdict.is_none() && row.has_begun {
             judged.extend(judge(broker, &verification, row).await?);
         }
     }
@@ -72,23 +72,42 @@ pub(crate) async fn judge_silent(
         )
     };
     let mut words: Vec<String> = judged.iter().map(words).collect();
-    words.extend(never_called(&unheard));
+    words.extend(absent(
+        &rows,
+        &all.cut_off(verification.id).await?,
+        lease.nodes,
+    ));
     Ok((!words.is_empty()).then(|| Silence {
         has_failed: judged.iter().any(|silent| !silent.failed.is_empty()),
         words: words.join("; "),
     }))
 }
 
-/// Which nodes of a lease never said anything.
-fn never_called(nodes: &[u32]) -> Option<String> {
+/// Which nodes of a lease kept the others from beginning, and which only waited for these.
+fn absent(rows: &[NodeSession], cut_off: &[CutOff], nodes: u32) -> Vec<String> {
+    let is_there = |node: &u32| rows.iter().any(|row| row.node_index == *node);
+    let had_enrolled = |node: &u32| cut_off.iter().any(|one| one.node_index == *node);
+    let missing = (0..nodes).filter(|node| !is_there(node));
+    let (lost, unheard): (Vec<u32>, Vec<u32>) = missing.partition(had_enrolled);
+    let waiting = rows.iter().filter(|row| !row.has_begun);
+    let waiting: Vec<u32> = waiting.map(|row| row.node_index).collect();
+    let said = [
+        (unheard, "never called"),
+        (lost, "did not begin anew after an interruption"),
+        (waiting, "only waited for that"),
+    ];
+    said.into_iter()
+        .filter_map(|(nodes, what)| Some(format!("{} {what}", named(&nodes)?)))
+        .collect()
+}
+
+/// These nodes of a lease in words; `None` when there are none.
+fn named(nodes: &[u32]) -> Option<String> {
     let numbers: Vec<String> = nodes.iter().map(u32::to_string).collect();
     match &numbers[..] {
         [] => None,
-        [one] => Some(format!("node {one} of the lease never called")),
-        several => Some(format!(
-            "nodes {} of the lease never called",
-            several.join(", ")
-        )),
+        [one] => Some(format!("node {one} of the lease")),
+        several => Some(format!("nodes {} of the lease", several.join(", "))),
     }
 }
 
@@ -106,6 +125,7 @@ async fn judge(
     // against no node.
     let clock = broker.step_clock();
     let since = clock.silent_since_answer(row.verification_id, session.agent_key(), row.step);
+    let since = since.map(|since| begin::counted(verification, row.step, since));
     let session = beside_its_siblings(broker, row, session).await?;
     let known = history::of(broker, verification, &session).await?;
     let judging = Judging {

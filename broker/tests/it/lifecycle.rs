@@ -3,6 +3,7 @@
 //! its providers is `tap`, the real SSH server of the nodes in `push` is `sshd`.
 
 mod agent_keys;
+mod begin;
 mod budget;
 mod ceiling;
 mod commands;
@@ -21,6 +22,7 @@ mod push;
 mod push_gang;
 pub(crate) mod scene;
 mod silent;
+mod spoken;
 mod sshd;
 mod stop;
 mod sweep;

@@ -1,16 +1,18 @@
 //! Conversations that were cut off on our side, when no replica answered for longer than a step may
 //! take.
 //!
-//! The node begins anew and draws another challenge. A host that could have itself cut off at will
+//! The node begins anew and draws another challenge, and so do all others of its lease, which began with it. A host that could have itself cut off at will
 //! would draw until it finds a challenge that suits it, so that each new beginning is kept and a
 //! node gets only a few.
 
 use chrono::{DateTime, Utc};
 use market::ids::VerificationId;
 use sea_orm::{
-    ColumnTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter, QuerySelect,
+    ColumnTrait, ConnectionTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
+    QueryOrder, QuerySelect,
 };
 
+use super::AllVerifications;
 use crate::entity::column::Text;
 use crate::entity::{interrupted_sessions, node_sessions};
 use crate::{Conflict, StoreError};
@@ -18,28 +20,98 @@ use crate::{Conflict, StoreError};
 /// How often a node may begin anew within one verification: enough for a rolling restart of
 /// three replicas.
 const MOST: usize = 3;
+/// The step after which a node has said nothing yet that binds it.
+const ENROLLED: i32 = 1;
 
-/// Ends the agent's conversation that has no result yet and still stands where it was looked at, and
-/// keeps a trace of it; says whether there was one.
+/// What became of a conversation that cannot be timed any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interruption {
+    /// It is over, and so are those of the lease's other nodes: all may begin anew.
+    Ended,
+    /// It stands elsewhere by now, or there is none.
+    HasMoved,
+    /// The lease has other nodes, and they or this one have gone on: it stays, for none begins anew alone.
+    Stays,
+}
+
+/// A conversation that was cut off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutOff {
+    /// The node's number within its lease, from 0.
+    pub node_index: u32,
+    /// The agent's key, which is good for nothing any more.
+    pub agent_key: String,
+}
+
+impl AllVerifications<'_> {
+    /// The conversations of a verification that were cut off, in the order of their nodes.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn cut_off(&self, id: VerificationId) -> Result<Vec<CutOff>, StoreError> {
+        let traces = traces(&self.store.read, id).await?;
+        let cut_off = |trace: interrupted_sessions::Model| {
+            Ok(CutOff {
+                node_index: u32::try_from(trace.node_index).map_err(StoreError::corrupt)?,
+                agent_key: trace.agent_key,
+            })
+        };
+        traces.into_iter().map(cut_off).collect()
+    }
+}
+
+async fn traces(
+    db: &impl ConnectionTrait,
+    id: VerificationId,
+) -> Result<Vec<interrupted_sessions::Model>, StoreError> {
+    use interrupted_sessions::Column;
+    let traces = interrupted_sessions::Entity::find()
+        .filter(Column::VerificationId.eq(Text(id)))
+        .order_by_asc(Column::NodeIndex)
+        .all(db)
+        .await?;
+    Ok(traces)
+}
+
+/// Ends the agent's conversation that has no result yet and still stands where it was looked at, with those
+/// of its siblings, and keeps a trace of each.
 pub(super) async fn end(
     tx: &DatabaseTransaction,
     id: VerificationId,
     agent_key: &str,
     step: u8,
     now: DateTime<Utc>,
-) -> Result<bool, StoreError> {
-    use node_sessions::Column;
-    let session = node_sessions::Entity::find()
-        .filter(Column::VerificationId.eq(Text(id)))
-        .filter(Column::AgentKey.eq(agent_key))
-        .filter(Column::Step.eq(i32::from(step)))
-        .filter(Column::Verdict.is_null())
+) -> Result<Interruption, StoreError> {
+    // Locked, so that none of them goes on meanwhile.
+    let sessions = node_sessions::Entity::find()
+        .filter(node_sessions::Column::VerificationId.eq(Text(id)))
+        .order_by_asc(node_sessions::Column::NodeIndex)
         .lock_exclusive()
-        .one(tx)
+        .all(tx)
         .await?;
-    let Some(session) = session else {
-        return Ok(false);
+    let is_own = |session: &&node_sessions::Model| {
+        let stands = session.step == i32::from(step) && session.verdict.is_none();
+        session.agent_key == agent_key && stands
     };
+    if !sessions.iter().any(|session| is_own(&session)) {
+        return Ok(Interruption::HasMoved);
+    }
+    let has_gone_on =
+        |session: &node_sessions::Model| session.step > ENROLLED || session.verdict.is_some();
+    if sessions.len() > 1 && sessions.iter().any(has_gone_on) {
+        return Ok(Interruption::Stays);
+    }
+    for session in sessions {
+        cut(tx, session, now).await?;
+    }
+    Ok(Interruption::Ended)
+}
+
+/// Ends a conversation and keeps a trace of it.
+async fn cut(
+    tx: &DatabaseTransaction,
+    session: node_sessions::Model,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
     node_sessions::Entity::delete_by_id((session.verification_id.clone(), session.node_index))
         .exec(tx)
         .await?;
@@ -54,7 +126,7 @@ pub(super) async fn end(
     interrupted_sessions::Entity::insert(trace.into_active_model())
         .exec_without_returning(tx)
         .await?;
-    Ok(true)
+    Ok(())
 }
 
 /// Refuses a node that was interrupted too often since then, within the transaction that enrols it.
@@ -64,10 +136,7 @@ pub(super) async fn may_begin_anew(
     node_index: i32,
     since: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let traces = interrupted_sessions::Entity::find()
-        .filter(interrupted_sessions::Column::VerificationId.eq(Text(id)))
-        .all(tx)
-        .await?;
+    let traces = traces(tx, id).await?;
     let of_node = traces
         .iter()
         .filter(|trace| trace.node_index == node_index && trace.interrupted_at.at() >= since);

@@ -21,7 +21,7 @@ pub(super) async fn enrol(
     node: &NewNodeSession,
     now: DateTime<Utc>,
 ) -> Result<Enrolment, StoreError> {
-    // Locked, so that two agents never enrol for one node.
+    // So that two agents never enrol for one node, and the last two never take each other for missing.
     let verification = verifications::Entity::find_by_id(Text(id))
         .lock_exclusive()
         .one(tx)
@@ -40,12 +40,59 @@ pub(super) async fn enrol(
         return Ok(Enrolment {
             node: NodeSession::try_from(known.clone())?,
             fresh: false,
+            begun: Vec::new(),
         });
     }
+    let node_index = i32::try_from(node.node_index).map_err(StoreError::corrupt)?;
+    may_enrol(tx, &verification, (&enrolled, node_index), now).await?;
+    commit_key(tx, &verification, &node.agent_key, now).await?;
+    let (siblings, awaited) = match verification.recheck_node {
+        // What is there is what its node said at an earlier look.
+        Some(_) => (&[][..], 1),
+        None => (&enrolled[..], verification.nodes),
+    };
+    let begun_at = match usize::try_from(awaited) == Ok(siblings.len() + 1) {
+        true => Some(clock::database_time(tx).await?),
+        false => None,
+    };
+    let row = node_sessions::Model {
+        verification_id: Text(id),
+        node_index,
+        host: node.host.clone(),
+        agent_key: node.agent_key.clone(),
+        step: i32::from(node.step),
+        session: Json(node.session.clone()),
+        started_at: now.into(),
+        updated_at: now.into(),
+        answered_at: begun_at,
+        verdict: None,
+        attestation_id: None,
+    };
+    node_sessions::Entity::insert(row.clone().into_active_model())
+        .exec_without_returning(tx)
+        .await?;
+    let mut begun = Vec::new();
+    if let Some(begun_at) = begun_at {
+        begun = let_begin(tx, id, (siblings, begun_at)).await?;
+        begun.push(node.agent_key.clone());
+    }
+    Ok(Enrolment {
+        node: NodeSession::try_from(row)?,
+        fresh: true,
+        begun,
+    })
+}
+
+/// Refuses a node that has no place among those that have enrolled.
+async fn may_enrol(
+    tx: &DatabaseTransaction,
+    verification: &verifications::Model,
+    (enrolled, node_index): (&[node_sessions::Model], i32),
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
     if verification.state.0 != VerificationState::Open {
         return Err(Conflict::VerificationClosed.into());
     }
-    let node_index = i32::try_from(node.node_index).map_err(StoreError::corrupt)?;
     if node_index >= verification.nodes {
         let nodes = u32::try_from(verification.nodes).map_err(StoreError::corrupt)?;
         return Err(Conflict::VerificationFull { nodes }.into());
@@ -61,28 +108,27 @@ pub(super) async fn enrol(
         (None, None) => DateTime::<Utc>::MIN_UTC,
         (Some(_), before) => rechecks::begin_anew(tx, before, now).await?,
     };
-    interrupted::may_begin_anew(tx, id, node_index, traces_since).await?;
-    commit_key(tx, &verification, &node.agent_key, now).await?;
-    let row = node_sessions::Model {
-        verification_id: Text(id),
-        node_index,
-        host: node.host.clone(),
-        agent_key: node.agent_key.clone(),
-        step: i32::from(node.step),
-        session: Json(node.session.clone()),
-        started_at: now.into(),
-        updated_at: now.into(),
-        answered_at: Some(clock::database_time(tx).await?),
-        verdict: None,
-        attestation_id: None,
-    };
-    node_sessions::Entity::insert(row.clone().into_active_model())
-        .exec_without_returning(tx)
-        .await?;
-    Ok(Enrolment {
-        node: NodeSession::try_from(row)?,
-        fresh: true,
-    })
+    interrupted::may_begin_anew(tx, verification.id.0, node_index, traces_since).await
+}
+
+/// Lets those of these nodes begin that have waited for the last one. Gives their keys.
+async fn let_begin(
+    tx: &DatabaseTransaction,
+    id: VerificationId,
+    (nodes, begun_at): (&[node_sessions::Model], Moment),
+) -> Result<Vec<String>, StoreError> {
+    use node_sessions::Column;
+    let waiting = nodes.iter().filter(|one| one.answered_at.is_none());
+    let keys: Vec<String> = waiting.map(|one| one.agent_key.clone()).collect();
+    if !keys.is_empty() {
+        node_sessions::Entity::update_many()
+            .col_expr(Column::AnsweredAt, Expr::value(Some(begun_at)))
+            .filter(Column::VerificationId.eq(Text(id)))
+            .filter(Column::AgentKey.is_in(&keys))
+            .exec(tx)
+            .await?;
+    }
+    Ok(keys)
 }
 
 /// Keeps the key that a node commits, where nobody has committed it: two nodes of one key are one to

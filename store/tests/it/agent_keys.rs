@@ -3,7 +3,7 @@
 use market::ids::VerificationId;
 use store::change::Change;
 use store::fixture::{count_rows, execute_raw, for_each_database};
-use store::verifications::NewVerification;
+use store::verifications::{Interruption, NewVerification};
 use store::{Conflict, Store, StoreError};
 use uuid::Uuid;
 
@@ -80,16 +80,15 @@ async fn keys_that_were_committed_twice_before_stay_with_the_first_and_stop_no_u
         let opened = opened(store).await;
         let second = another(store, &opened).await;
         let all = store.verifications().across_tenants();
-        for (id, index, agent) in [
-            (opened.verification, 0, "one"),
-            (opened.verification, 1, "cut off"),
-            (second, 0, "two"),
-        ] {
-            let enrolled = all.enrol(id, &node(index, agent), at(10)).await;
+        let cut_off = node(1, "cut off");
+        let enrolled = all.enrol(opened.verification, &cut_off, at(10)).await;
+        enrolled.expect("enrols");
+        let cut = all.interrupt(opened.verification, "cut off", 1, at(11));
+        assert_eq!(cut.await.expect("ends"), Interruption::Ended);
+        for (id, agent) in [(opened.verification, "one"), (second, "two")] {
+            let enrolled = all.enrol(id, &node(0, agent), at(12)).await;
             enrolled.expect("enrols");
         }
-        let cut = all.interrupt(opened.verification, "cut off", 1, at(11));
-        assert!(cut.await.expect("ends"));
         let back = u32::try_from(back).expect("few");
         store.migrate_down(back).await.expect("the release before");
         let relay = "UPDATE node_sessions SET agent_key = 'one'";

@@ -4,6 +4,7 @@
 
 mod agent_keys;
 mod audit;
+mod beginning;
 mod budgets;
 mod catalog;
 mod commands;

@@ -5,6 +5,7 @@ use market::attestation::Verdict;
 use market::ids::{AttestationId, TenantId};
 use store::Store;
 use store::fixture::{count_rows, execute_raw, for_each_database, statements_of};
+use store::verifications::Interruption;
 use uuid::Uuid;
 
 use crate::node_reports::fleet;
@@ -188,7 +189,7 @@ async fn a_verification_that_is_over_goes_with_its_session_once_nothing_of_it_is
         }
         let all = store.verifications().across_tenants();
         let cut = all.interrupt(cut_off, "cut off", 1, day(1)).await;
-        assert!(cut.expect("ends"));
+        assert_eq!(cut.expect("ends"), Interruption::Ended);
         // All are over with the next token.
         let new = allowed(store, tenant, reservation, leases[0]).await;
         for lease in &leases[1..] {

@@ -4,8 +4,8 @@ use market::offer::Availability;
 use store::change::Change;
 use store::fixture::{for_each_database, statements_of};
 use store::verifications::{
-    Alone, GangResult, GangStep, NewAttestation, NewNodeSession, NewVerification, NodeStep,
-    VerificationState,
+    Alone, GangResult, GangStep, Interruption, NewAttestation, NewNodeSession, NewVerification,
+    NodeSession, NodeStep, VerificationState,
 };
 use store::{Conflict, Store, StoreError};
 use uuid::Uuid;
@@ -62,7 +62,7 @@ pub(crate) fn node(node_index: u32, agent: &str) -> NewNodeSession {
     }
 }
 
-fn step(agent: &str, from: u8, to: u8, verdict: Option<Verdict>) -> NodeStep {
+pub(crate) fn step(agent: &str, from: u8, to: u8, verdict: Option<Verdict>) -> NodeStep {
     NodeStep {
         recheck: None,
         sightings: Vec::new(),
@@ -116,12 +116,14 @@ async fn each_node_that_was_leased_enrols_once() {
             matches!(&third, Err(StoreError::Conflict(conflict)) if *conflict == full),
             "{third:?}"
         );
-        assert_eq!(
-            all.nodes(id).await.expect("reads"),
-            [first.node, second.node.clone()]
-        );
+        let second = NodeSession {
+            has_begun: true,
+            ..second.node
+        };
+        let nodes = all.nodes(id).await.expect("reads");
+        assert_eq!(nodes, [first.node, second.clone()]);
         let by_key = all.node_by_key(id, "two").await.expect("reads");
-        assert_eq!(by_key.as_ref(), Some(&second.node));
+        assert_eq!(by_key.as_ref(), Some(&second));
         let unknown = VerificationId::from_uuid(Uuid::now_v7());
         let nowhere = all.enrol(unknown, &node(0, "one"), at(14)).await;
         assert!(
@@ -252,6 +254,7 @@ async fn a_verification_that_is_over_takes_no_more_steps() {
 
 #[tokio::test]
 async fn a_node_that_was_interrupted_begins_anew_three_times_and_no_more() {
+    use Interruption::{Ended, HasMoved};
     for_each_database(async |store| {
         let opened = opened(store).await;
         let all = store.verifications().across_tenants();
@@ -260,23 +263,12 @@ async fn a_node_that_was_interrupted_begins_anew_three_times_and_no_more() {
             all.enrol(id, &node(0, agent), at(second))
                 .await
                 .expect("enrols");
-            assert!(
-                !all.interrupt(id, agent, 2, at(second + 4))
-                    .await
-                    .expect("looks"),
-                "it stands elsewhere by now"
-            );
-            assert!(
-                all.interrupt(id, agent, 1, at(second + 5))
-                    .await
-                    .expect("ends")
-            );
-            assert!(
-                !all.interrupt(id, agent, 1, at(second + 6))
-                    .await
-                    .expect("ends"),
-                "it has ended already"
-            );
+            // It stands elsewhere by then; it ends; it has ended already.
+            let looks = [(2, HasMoved), (1, Ended), (1, HasMoved)];
+            for (step, expected) in looks {
+                let cut = all.interrupt(id, agent, step, at(second + 5)).await;
+                assert_eq!(cut.expect("an answer"), expected, "{agent} at {step}");
+            }
             let same = all.enrol(id, &node(1, agent), at(second + 7)).await;
             let committed = matches!(same, Err(StoreError::Conflict(Conflict::AgentKeyCommitted)));
             assert!(committed, "a key speaks once: {same:?}");
@@ -292,10 +284,8 @@ async fn a_node_that_was_interrupted_begins_anew_three_times_and_no_more() {
             .expect("its neighbour was never interrupted");
         let last = step("five", 1, 5, Some(Verdict::Pass));
         all.advance(id, 1, &last, at(52)).await.expect("its result");
-        assert!(
-            !all.interrupt(id, "five", 5, at(53)).await.expect("reads"),
-            "a result stands"
-        );
+        let cut = all.interrupt(id, "five", 5, at(53)).await;
+        assert_eq!(cut.expect("an answer"), HasMoved, "a result stands");
     })
     .await;
 }

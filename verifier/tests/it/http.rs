@@ -70,6 +70,27 @@ fn a_node_is_verified_over_http_though_the_broker_is_not_ready_at_first() {
 }
 
 #[test]
+fn a_node_waits_for_its_siblings_beyond_its_patience_and_never_long_at_a_time() {
+    let (mut seen, waits) = (0, 90);
+    let mut broker = broker_of(Mode::Simulation);
+    let (url, serving) = serve(waits + 6, move |request| {
+        seen += 1;
+        match seen {
+            _ if seen > waits => answer(&mut broker, &request),
+            1 => (409, "", problem("siblings_not_ready")),
+            _ => (409, "retry-after: 1\r\n", problem("siblings_not_ready")),
+        }
+    });
+    let Call { outcome, pauses } = call(&url, &mut description(2).node(), MINUTE);
+    assert_eq!(outcome.expect("a conversation").verdict, Verdict::Pass);
+    assert_eq!(pauses.len(), waits);
+    let (least, most) = (Duration::from_secs(1), Duration::from_millis(1_500));
+    let are_short = |pause: &Duration| (least..=most).contains(pause);
+    assert!(pauses.iter().all(are_short), "{pauses:?}");
+    serving.join().expect("served");
+}
+
+#[test]
 fn a_refusal_ends_the_conversation_at_once_and_does_not_show_the_token() {
     for (status, code) in [
         (401, "token_unknown"),

@@ -21,6 +21,7 @@ use verifier::jws::Signer;
 use verifier::reference::NodeDescription;
 
 use super::scene::{Scene, container, training};
+use super::spoken::{commit, fresh_key};
 
 /// The signed documents about a lease: per node in order, the last one after the earlier ones.
 pub(super) async fn documents(scene: &Scene, lease: &Lease) -> Vec<Attestation> {
@@ -197,7 +198,7 @@ pub(super) fn good_node(lease: &Lease, index: u32) -> NodeDescription {
         "schema": "simulated-node-1", "node_index": index,
         "host": lease.provider_nodes[index as usize].host, "gpu": "H100-SXM", "gpus": gpus,
         "memory_mib": 81_559, "vcpus": lease.offer.vcpus, "memory_gib": lease.offer.memory_gib,
-        "uuids": (0..gpus).map(|gpu| format!("GPU-{gpu}")).collect::<Vec<_>>(),
+        "uuids": (0..gpus).map(|gpu| format!("GPU-{gpu}-of-{index}")).collect::<Vec<_>>(),
         "driver": "570.0", "internode": lease.offer.internode,
     });
     NodeDescription::parse(&description.to_string()).expect("a description")
@@ -215,7 +216,10 @@ async fn a_node_that_never_comes_ends_the_measuring_as_timed_out_on_whichever_re
         assert_eq!(lease.state, LeaseState::Verifying);
         let (verification, token) = access(&scene.line.scripts()[0]);
 
-        // One node of two proves itself, and waits for the other for no time at all.
+        // Both nodes begin, one of two proves itself, and waits for the other for no time at all.
+        let host = lease.provider_nodes[1].host.as_str();
+        let other = commit(&scene, &scene.line.scripts()[0], (host, &fresh_key())).await;
+        other.assert_refused(409, "siblings_not_ready");
         let mut node = good_node(&lease, 0).node();
         let url = scene.base_url().parse().expect("an address");
         let signer = Signer::from_seed(&rand::random());

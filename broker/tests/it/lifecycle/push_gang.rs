@@ -200,6 +200,20 @@ async fn agents_that_were_pushed_wait_for_an_order_that_comes_up_much_later() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_nodes_of_one_order_are_all_pushed_to_before_any_of_them_is_proved() {
+    for_each_database(async |store| {
+        let scene = Scene::open_pushed(store).await;
+        let id = scene.reserve_until_active(training(24)).await;
+        let leases = scene.leases(id).await;
+        assert_eq!(leases.len(), 1, "at the first try: {:?}", notes(&leases));
+        assert_eq!(leases[0].nodes, 3);
+        scene.assert_sound().await;
+        scene.close().await;
+    })
+    .await;
+}
+
 /// Whether what made one order fall is said of it, and of the others that they fell with it.
 fn assert_told(fallen: &[Lease], culprit: usize, (reason, words): (LeaseEvent, &str)) {
     assert_eq!(fallen.len(), 3);

@@ -1,0 +1,64 @@
+//! The nodes of one lease begin at one time: each enrols, and none hears what it is asked to do before
+//! all have.
+//!
+//! From then on step 2 is timed for every one of them, whenever it fetches its answer. A machine that
+//! speaks for several must so do the work of all in the time of one. What keeps the last two from waiting
+//! for each other is the store's: whoever enrols last lets all begin.
+
+use std::time::Duration;
+
+use market::ids::VerificationId;
+use market::verification::{AgentKey, Step};
+use store::verifications::{NodeSession, Verification};
+
+use super::StepRefusal;
+use crate::app::Broker;
+
+/// How long a node that has waited for the others may take to hear that all are there: several times what
+/// it pauses before it asks again. It is given to each, for nobody knows when one could have asked.
+const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(5);
+
+/// How much of the time since a node was answered counts.
+pub(super) fn counted(verification: &Verification, step: u8, elapsed: Duration) -> Duration {
+    let has_waited = verification.begins_together() && step == Step::Commit.number();
+    match has_waited {
+        true => elapsed.saturating_sub(ASKS_AGAIN_WITHIN),
+        false => elapsed,
+    }
+}
+
+/// The conversation of the node that speaks under this key, once it has begun.
+///
+/// Errors: [`StepRefusal::SiblingsNotReady`]; [`StepRefusal::Interrupted`] where it was cut off, by itself
+/// or with the other nodes of its lease; [`StepRefusal::UnknownAgent`]; and the database's.
+pub(super) async fn begun(
+    broker: &Broker,
+    id: VerificationId,
+    key: &AgentKey,
+) -> Result<NodeSession, StepRefusal> {
+    let all = broker.store().verifications().across_tenants();
+    match all.node_by_key(id, key.as_str()).await? {
+        Some(row) if row.has_begun => Ok(row),
+        Some(_) => Err(StepRefusal::SiblingsNotReady),
+        None => {
+            unless_cut_off(broker, id, key).await?;
+            Err(StepRefusal::UnknownAgent)
+        }
+    }
+}
+
+/// Sends a node back to step 1 whose conversation under this key was cut off.
+///
+/// Errors: [`StepRefusal::Interrupted`], and the database's.
+pub(super) async fn unless_cut_off(
+    broker: &Broker,
+    id: VerificationId,
+    key: &AgentKey,
+) -> Result<(), StepRefusal> {
+    let all = broker.store().verifications().across_tenants();
+    let cut_off = all.cut_off(id).await?;
+    match cut_off.iter().any(|one| one.agent_key == key.as_str()) {
+        true => Err(StepRefusal::Interrupted),
+        false => Ok(()),
+    }
+}

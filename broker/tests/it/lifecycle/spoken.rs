@@ -1,0 +1,108 @@
+//! What a node says to the service, message by message, by the script that its order came with.
+
+use std::time::Instant;
+
+use broker::app::Broker;
+use broker::verify::{self, StepRefusal};
+use market::verification::{PROTOCOL, Step};
+use serde_json::{Value, json};
+use tokio::runtime::Handle;
+use verifier::agent::{Transport, TransportError};
+use verifier::jws::Signer;
+
+use super::gang::access;
+use super::scene::Scene;
+
+/// What the service answered.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Heard {
+    pub(super) status: u16,
+    /// After how many seconds to come again, where it says so.
+    pub(super) retry_after: Option<String>,
+    pub(super) body: Value,
+}
+
+impl Heard {
+    pub(super) fn assert_refused(&self, status: u16, code: &str) {
+        assert_eq!((self.status, &self.body["code"]), (status, &json!(code)));
+    }
+
+    /// The nonce that a node was given.
+    pub(super) fn nonce(&self) -> &Value {
+        assert_eq!(self.status, 200, "{}", self.body);
+        assert!(self.body["nonce"].is_string(), "{}", self.body);
+        &self.body["nonce"]
+    }
+}
+
+/// Says something to the service.
+pub(super) async fn say(scene: &Scene, script: &str, step: Step, body: &Value) -> Heard {
+    let (verification, token) = access(script);
+    let number = step.number();
+    let path = format!("/v1/verifications/{verification}/steps/{number}");
+    let http = reqwest::Client::builder().no_proxy().build();
+    let call = http.expect("a client");
+    let call = call.post(format!("{}{path}", scene.base_url()));
+    let call = call.bearer_auth(token.expose()).json(body);
+    let answer = call.send().await.expect("an answer");
+    let retry_after = answer.headers().get("retry-after");
+    let retry_after = retry_after.map(|value| value.to_str().expect("text").to_owned());
+    Heard {
+        status: answer.status().as_u16(),
+        retry_after,
+        body: answer.json().await.expect("JSON"),
+    }
+}
+
+/// Commits a node to a key.
+pub(super) async fn commit(scene: &Scene, script: &str, (host, key): (&str, &str)) -> Heard {
+    let body = json!({
+        "protocol": PROTOCOL, "agent_key": key, "host": host, "device_kind": "reference",
+        "agent": { "version": "0.1.0", "sha256": "0".repeat(64) },
+    });
+    say(scene, script, Step::Commit, &body).await
+}
+
+pub(super) fn fresh_key() -> String {
+    let signer = Signer::from_seed(&rand::random());
+    let key = signer.public_key().to_agent_key();
+    key.expect("a key").to_string()
+}
+
+/// A line to one replica, on which messages arrive when a test says.
+pub(super) struct Timed<A, W> {
+    pub(super) broker: Broker,
+    pub(super) runtime: Handle,
+    pub(super) script: String,
+    /// When the message of a step arrives, whose node heard this last.
+    pub(super) arrives: A,
+    /// What a node does while it waits for its siblings.
+    pub(super) waits: W,
+    pub(super) heard: Value,
+}
+
+impl<A: FnMut(Step, &Value) -> Instant, W: FnMut()> Transport for Timed<A, W> {
+    fn send(&mut self, step: Step, body: &str) -> Result<String, TransportError> {
+        let (id, token) = access(&self.script);
+        let body: Value = serde_json::from_str(body).expect("JSON");
+        loop {
+            let message = (body.clone(), (self.arrives)(step, &self.heard));
+            let taken = verify::step(&self.broker, id, token.expose(), step.number(), message);
+            match self.runtime.block_on(taken) {
+                Ok(answer) => {
+                    self.heard = answer;
+                    return Ok(self.heard.to_string());
+                }
+                Err(StepRefusal::SiblingsNotReady) => (self.waits)(),
+                Err(refusal) => {
+                    let last = refusal.to_string();
+                    return Err(TransportError::GaveUp { step, last });
+                }
+            }
+        }
+    }
+
+    fn is_private(&self) -> bool {
+        true
+    }
+}
