@@ -138,6 +138,7 @@ pub fn surroundings(kind: &Kind, dice: &mut Dice) -> NodeFacts {
             kernel_version: None,
             cuda_version: Some(12_080),
             libraries: Vec::new(),
+            waited_s: None,
         },
         gpus: Vec::new(),
         xids: None,

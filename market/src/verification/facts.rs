@@ -124,6 +124,9 @@ pub struct DriverFacts {
     /// The libraries of the driver as mapped into the agent.
     #[schema(max_items = 16)]
     pub libraries: Vec<LibraryFacts>,
+    /// How long the agent waited for it, or for the fabric, to come up; absent where it did not. Units: s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited_s: Option<u64>,
 }
 
 /// A library as mapped into the agent.
