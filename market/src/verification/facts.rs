@@ -159,6 +159,10 @@ pub struct LoggedXid {
     pub bus_id: String,
     /// The number of the error.
     pub xid: u32,
+    /// Of error 154, what the driver says that the GPU needs from now on, in its words: `0x1 (GPU Reset Required)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 64)]
+    pub action: Option<String>,
 }
 
 /// What was observed of one GPU.

@@ -3,6 +3,7 @@ mod fires;
 mod history;
 mod links;
 mod memory;
+mod needs;
 mod recheck;
 
 use market::attestation::Weight;

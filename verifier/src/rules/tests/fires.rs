@@ -27,7 +27,12 @@ fn xids(evidence: &mut Evidence, xids: &[u32]) {
 fn logged(evidence: &mut Evidence, index: usize, xid: u32) -> Vec<LoggedXid> {
     gpu(evidence, index).bus_id = Some("00000000:C1:00.0".to_owned());
     let bus_id = "0000:c1:00".to_owned();
-    vec![LoggedXid { bus_id, xid }]
+    let action = None;
+    vec![LoggedXid {
+        bus_id,
+        xid,
+        action,
+    }]
 }
 
 /// Changes what the sources show, at the beginning and at the end.
@@ -637,6 +642,7 @@ fn the_least_that_is_accepted_is_accepted() {
         facts(e).xids_logged = vec![LoggedXid {
             bus_id: "0000:99:00".to_owned(),
             xid: 79,
+            action: None,
         }];
     });
     assert_eq!(unmet, []);
