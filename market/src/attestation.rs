@@ -134,6 +134,10 @@ finding_codes! {
     InventoryResidue, "inv.residue", Reboot;
     /// The host has the cores and the memory that were leased.
     HostShape, "host.shape", Monitor;
+    /// No hypervisor runs what was sold as a whole machine.
+    HostVirtualised, "host.virtualised", Monitor;
+    /// The host's clock is right.
+    HostClock, "host.clock", Monitor;
     /// Every GPU stayed on the bus.
     GpuLost, "gpu.lost", Replace;
     /// The agent could go on to the end.

@@ -132,6 +132,9 @@ pub fn surroundings(kind: &Kind, dice: &mut Dice) -> NodeFacts {
             vcpus: Some(kind.vcpus),
             memory_gib: Some(kind.memory_gib),
             preloaded: Vec::new(),
+            hypervisor: Some(false),
+            machine: None,
+            clock_ms: None,
             ports: ports(kind),
         },
         driver: DriverFacts {

@@ -8,6 +8,7 @@ mod burn;
 mod diagnostic;
 mod health;
 mod history;
+mod host;
 mod inventory;
 pub mod levels;
 mod links;
@@ -47,6 +48,8 @@ const RULES: &[Rule] = &[
     inventory::ecc_mode,
     inventory::residue,
     inventory::host_shape,
+    host::virtualised,
+    host::clock,
     troubles::gpu_lost,
     troubles::agent_trouble,
     troubles::fabric_not_ready,

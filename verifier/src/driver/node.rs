@@ -273,5 +273,7 @@ impl Surroundings for DriverSurroundings {
         counts.nvml = survey.managed;
         counts.cuda = Some(survey.usable);
         facts.recount = Some(counts);
+        // The last of all: the report goes out now.
+        facts.host.clock_ms = host::clock_ms();
     }
 }

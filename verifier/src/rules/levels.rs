@@ -74,7 +74,7 @@ pub fn demand(code: FindingCode, level: Level) -> Demand {
 }
 
 /// The class of failure that a check is there for, such as `F5`; none where it guards the
-/// conversation itself. The classes are explained in `docs/verification.md`.
+/// conversation itself or is about the host alone. The classes are explained in `docs/verification.md`.
 #[must_use]
 pub fn class(code: FindingCode) -> Option<&'static str> {
     row(code)

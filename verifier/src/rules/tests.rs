@@ -1,15 +1,18 @@
 mod extreme;
 mod fires;
 mod history;
+mod host;
 mod links;
 mod memory;
 mod needs;
 mod recheck;
 
+use chrono::{DateTime, TimeDelta};
 use market::attestation::Weight;
 use market::fabric::Internode;
 use market::gpu::Gpu;
 use market::ids::{OfferId, ProviderId};
+use market::offer::Tenancy;
 use market::verification::{
     DiagnosticEnd, DiagnosticFacts, DiagnosticResult, DiagnosticTest, Digest, Filled, GpuClaim,
     GpuFacts, Inventory, Level, NodeFacts, StorageFacts, StoragePromise, TroubleKind, Word64,
@@ -38,6 +41,7 @@ fn order_at(level: Level) -> VerificationOrder {
     let mut expected = expected_node(kind.gpu, kind.gpus);
     expected.vcpus = Some(kind.vcpus);
     expected.memory_gib = Some(kind.memory_gib);
+    expected.tenancy = Some(Tenancy::BareMetal);
     expected.internode = Some(kind.internode);
     expected.storage = Some(StoragePromise {
         read_bytes_per_s: Some(6_000_000_000),
@@ -109,6 +113,7 @@ fn good() -> Evidence {
         history: Some(unseen()),
         apart: None,
         known_at: None,
+        reported_at: Some(DateTime::UNIX_EPOCH + TimeDelta::seconds(1_790_000_000)),
         times: Step::ALL[1..].iter().map(|step| in_time(*step)).collect(),
     }
 }
@@ -134,6 +139,8 @@ fn shown(kind: &Kind) -> NodeFacts {
         gpu: None,
         detail: None,
     };
+    let mut shown = pretend::node(kind, &mut Dice::new(b"good"));
+    shown.host.clock_ms = Some(1_790_000_000_000);
     NodeFacts {
         diagnostic: Some(DiagnosticFacts {
             ended: DiagnosticEnd::Done,
@@ -146,7 +153,7 @@ fn shown(kind: &Kind) -> NodeFacts {
             read_mb_per_s: 5_500,
             write_mb_per_s: 2_800,
         }),
-        ..pretend::node(kind, &mut Dice::new(b"good"))
+        ..shown
     }
 }
 

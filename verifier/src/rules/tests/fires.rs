@@ -51,6 +51,12 @@ fn beside(evidence: &mut Evidence, uuid: &str, serial: &str) {
     }];
 }
 
+/// Sets the host's clock so far from the broker's. Units: ms.
+fn clock(evidence: &mut Evidence, ahead_ms: i64) {
+    let reported = evidence.reported_at.expect("reported").timestamp_millis();
+    facts(evidence).host.clock_ms = Some((reported + ahead_ms).unsigned_abs());
+}
+
 fn driver(evidence: &mut Evidence, version: &str) {
     evidence.inventory.as_mut().expect("an inventory").driver = version.to_owned();
 }
@@ -165,6 +171,18 @@ const FIRES: &[(FindingCode, Outcome, Change)] = {
             facts(e).host.memory_gib = Some(1_600)
         }),
         (Code::HostShape, Failed, |e| facts(e).host.vcpus = Some(44)),
+        (Code::HostVirtualised, Warned, |e| {
+            facts(e).host.hypervisor = Some(true)
+        }),
+        (Code::HostVirtualised, Warned, |e| {
+            facts(e).host.machine = Some("QEMU Standard PC (Q35 + ICH9, 2009)".to_owned());
+        }),
+        (Code::HostVirtualised, NotRun, |e| {
+            facts(e).host.hypervisor = None
+        }),
+        (Code::HostClock, Warned, |e| clock(e, 30_001)),
+        (Code::HostClock, Warned, |e| clock(e, -30_001)),
+        (Code::HostClock, NotRun, |e| facts(e).host.clock_ms = None),
         (Code::GpuLost, Failed, |e| xids(e, &[79])),
         (Code::GpuLost, Failed, |e| stop(e, TroubleKind::GpuLost)),
         (Code::AgentTrouble, Failed, |e| stop(e, TroubleKind::Driver)),
@@ -635,6 +653,8 @@ fn the_least_that_is_accepted_is_accepted() {
         burn(e).thermal_permille = Some(50);
         burn(e).highest_temperature_c = Some(82);
         facts(e).host.vcpus = Some(198);
+        facts(e).host.machine = Some("Supermicro SYS-821GE-TNHR".to_owned());
+        clock(e, -30_000);
         xids(e, &[13, 31, 43, 45]);
         // Long over and healed, or of a GPU that is another tenant's.
         let healed = logged(e, 3, 63);

@@ -146,6 +146,7 @@ impl Seeded {
             history: None,
             apart: None,
             known_at: None,
+            reported_at: None,
             times: Step::ALL[1..]
                 .iter()
                 .map(|step| StepTime {
