@@ -8,14 +8,15 @@ mod needs;
 mod recheck;
 
 use chrono::{DateTime, TimeDelta};
-use market::attestation::Weight;
+use market::attestation::{Unit, Weight};
 use market::fabric::Internode;
 use market::gpu::Gpu;
 use market::ids::{OfferId, ProviderId};
 use market::offer::Tenancy;
 use market::verification::{
     DiagnosticEnd, DiagnosticFacts, DiagnosticResult, DiagnosticTest, Digest, Filled, GpuClaim,
-    GpuFacts, Inventory, Level, NodeFacts, StorageFacts, StoragePromise, TroubleKind, Word64,
+    GpuFacts, Inventory, Level, NodeFacts, Step, StorageFacts, StoragePromise, Trouble,
+    TroubleKind, Word64,
 };
 
 use super::*;
