@@ -338,6 +338,26 @@ pub struct Finding {
     pub note: String,
 }
 
+impl Finding {
+    /// Whether it decides anything: what is only tried out does not.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.weight != Weight::Shadow
+    }
+
+    /// Whether it failed and counts, so that its node does not pass.
+    #[must_use]
+    pub fn counts_against(&self) -> bool {
+        self.outcome == Outcome::Failed && self.counts()
+    }
+
+    /// Whether it had to be done and was not, so that the verdict stays open.
+    #[must_use]
+    pub fn leaves_open(&self) -> bool {
+        self.outcome == Outcome::NotRun && self.weight == Weight::Must
+    }
+}
+
 /// The countersigned result for one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]

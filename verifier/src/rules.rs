@@ -136,17 +136,11 @@ pub fn findings_by(
 /// only tried out decides nothing.
 #[must_use]
 pub fn verdict(findings: &[Finding]) -> Verdict {
-    let counts = |finding: &&Finding| finding.weight != Weight::Shadow;
-    let any = |outcome| {
-        findings
-            .iter()
-            .filter(counts)
-            .any(|found| found.outcome == outcome)
-    };
-    let undone = |found: &Finding| found.weight == Weight::Must && found.outcome == Outcome::NotRun;
-    if any(Outcome::Failed) {
+    let counting = findings.iter().filter(|found| found.counts());
+    let any = |outcome| counting.clone().any(|found| found.outcome == outcome);
+    if findings.iter().any(Finding::counts_against) {
         Verdict::Fail
-    } else if findings.iter().any(undone) || !any(Outcome::Met) {
+    } else if findings.iter().any(Finding::leaves_open) || !any(Outcome::Met) {
         Verdict::Inconclusive
     } else if any(Outcome::Warned) {
         Verdict::PassWithWarnings
