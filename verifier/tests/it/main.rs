@@ -17,6 +17,8 @@ mod gang_blame;
 mod gang_nccl;
 mod gang_nccl_pairs;
 mod gang_nccl_played;
+mod gang_played;
+mod gang_players;
 mod hearing;
 mod honest;
 mod http;

@@ -28,7 +28,7 @@ fn some_faults_show_in_several_rules() {
 }
 
 /// With the good node, on which every rule is met, each rule has a case that fires and one that
-/// does not. Those on a gang have theirs in `tests/it/gang.rs`.
+/// does not. Those on a gang have theirs in `tests/it/gang_played.rs`.
 #[test]
 fn no_rule_is_without_a_case_that_makes_it_fire() {
     let fired = |code: &FindingCode| {
