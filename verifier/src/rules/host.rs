@@ -59,9 +59,12 @@ pub(super) fn virtualised(seen: &Seen<'_>) -> Finding {
 
 pub(super) fn clock(seen: &Seen<'_>) -> Finding {
     let code = FindingCode::HostClock;
-    let told = seen.facts().and_then(|facts| facts.host.clock_ms);
-    let Some((told, came)) = told.zip(seen.evidence.reported_at) else {
+    let Some((facts, came)) = seen.facts().zip(seen.evidence.reported_at) else {
         return not_run(code);
+    };
+    let Some(told) = facts.host.clock_ms else {
+        // A pretended node has no clock, nor has the report of an agent that stopped.
+        return not_applicable(code, "The report does not carry the host's time.");
     };
     let told = i64::try_from(told).unwrap_or(i64::MAX);
     let ahead_ms = told.saturating_sub(came.timestamp_millis());

@@ -128,7 +128,7 @@ pub(super) const FIRES: &[(FindingCode, Outcome, Change)] = {
         }),
         (Code::HostClock, Warned, |e| clock(e, 30_001)),
         (Code::HostClock, Warned, |e| clock(e, -30_001)),
-        (Code::HostClock, NotRun, |e| facts(e).host.clock_ms = None),
+        (Code::HostClock, NotRun, |e| e.reported_at = None),
         (Code::GpuLost, Failed, |e| xids(e, &[79])),
         (Code::GpuLost, Failed, |e| stop(e, TroubleKind::GpuLost)),
         (Code::AgentTrouble, Failed, |e| stop(e, TroubleKind::Driver)),

@@ -51,16 +51,24 @@ fn a_name_tells_where_processors_cannot() {
 
 #[test]
 fn a_clock_is_told_with_how_far_it_is_from_the_brokers() {
-    let told = |clock_ms| {
+    let told = |clock_ms: Option<u64>| {
         let mut evidence = good();
-        facts(&mut evidence).host.clock_ms = Some(clock_ms);
+        facts(&mut evidence).host.clock_ms = clock_ms;
         let found = found(FindingCode::HostClock, &order(), &evidence);
         (found.outcome, found.measured)
     };
-    assert_eq!(told(1_790_000_000_500), (Outcome::Met, Some(500)));
-    assert_eq!(told(1_790_000_090_000), (Outcome::Warned, Some(90_000)));
+    assert_eq!(told(Some(1_790_000_000_500)), (Outcome::Met, Some(500)));
+    assert_eq!(
+        told(Some(1_790_000_090_000)),
+        (Outcome::Warned, Some(90_000))
+    );
     // As a machine without a battery wakes.
     let since_1970 = Some(1_790_000_000_000);
-    assert_eq!(told(0), (Outcome::Warned, since_1970));
-    assert_eq!(told(u64::MAX).0, Outcome::Warned);
+    assert_eq!(told(Some(0)), (Outcome::Warned, since_1970));
+    assert_eq!(told(Some(u64::MAX)).0, Outcome::Warned);
+    assert_eq!(
+        told(None),
+        (Outcome::Noted, None),
+        "a report without a clock"
+    );
 }
