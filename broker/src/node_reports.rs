@@ -5,7 +5,7 @@
 //! it, and only so many leases are replaced on it (`store::node_reports`). What follows at the
 //! provider is [`crate::fulfil`].
 
-use market::attestation::{Attestation, FindingCode, Outcome, Weight};
+use market::attestation::{Attestation, FindingCode};
 use market::counted::counted;
 use market::identity::Reach;
 use market::ids::{NodeReportId, PrincipalId, ReservationId};
@@ -192,14 +192,11 @@ fn check_result(result: &Attestation, may_be_simulated: bool) -> Result<(), Repo
 
 /// The checks that failed, but for those that are only tried out.
 fn failed(result: &Attestation) -> Vec<FindingCode> {
-    let counts = result
+    let failed = result
         .findings
         .iter()
-        .filter(|found| found.weight != Weight::Shadow);
-    counts
-        .filter(|found| found.outcome == Outcome::Failed)
-        .map(|found| found.code)
-        .collect()
+        .filter(|found| found.counts_against());
+    failed.map(|found| found.code).collect()
 }
 
 /// In what the GPUs of a result differ from those that were handed over, by their ids.

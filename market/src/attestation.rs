@@ -134,6 +134,10 @@ finding_codes! {
     InventoryResidue, "inv.residue", Reboot;
     /// The host has the cores and the memory that were leased.
     HostShape, "host.shape", Monitor;
+    /// No hypervisor runs what was sold as a whole machine.
+    HostVirtualised, "host.virtualised", Monitor;
+    /// The host's clock is right.
+    HostClock, "host.clock", Monitor;
     /// Every GPU stayed on the bus.
     GpuLost, "gpu.lost", Replace;
     /// The agent could go on to the end.
@@ -332,6 +336,26 @@ pub struct Finding {
     pub samples: Vec<i64>,
     /// What happened, in a sentence.
     pub note: String,
+}
+
+impl Finding {
+    /// Whether it decides anything: what is only tried out does not.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.weight != Weight::Shadow
+    }
+
+    /// Whether it failed and counts, so that its node does not pass.
+    #[must_use]
+    pub fn counts_against(&self) -> bool {
+        self.outcome == Outcome::Failed && self.counts()
+    }
+
+    /// Whether it had to be done and was not, so that the verdict stays open.
+    #[must_use]
+    pub fn leaves_open(&self) -> bool {
+        self.outcome == Outcome::NotRun && self.weight == Weight::Must
+    }
 }
 
 /// The countersigned result for one node.

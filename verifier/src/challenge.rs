@@ -64,7 +64,7 @@ pub struct Answered<R> {
 pub struct Judging {
     /// The id of the attestation to be.
     pub attestation_id: AttestationId,
-    /// The time to be written on it.
+    /// The time to be written on it, and when the report came.
     pub now: DateTime<Utc>,
 }
 
@@ -364,6 +364,7 @@ impl Session {
             next.evidence
                 .add_blocks(fill_seed, order, key, blocks, submission);
         }
+        next.evidence.reported_at = Some(judging.now);
         next.time(Step::Report, elapsed);
         let attestation = attest(&self.opening, Some(&self.commit), &next.evidence, judging);
         let reply = ReportReply {

@@ -20,7 +20,7 @@ use crate::delivery::TOKEN_VARIABLE;
 use crate::device::Node;
 use crate::driver::NoDriver;
 #[cfg(feature = "cuda")]
-use crate::driver::{NodeIdentity, open_node};
+use crate::driver::{NodeIdentity, Patience, open_node};
 use crate::gang::{GangError, Ways, rails_of, take_part};
 use crate::http::HttpBroker;
 use crate::jws::Signer;
@@ -51,7 +51,8 @@ pub struct RunArgs {
     /// How long to try again for each step while the broker is not ready, in seconds
     #[arg(long, default_value_t = 900, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     patience_seconds: u64,
-    /// How long to wait for a fabric between the GPUs that is not ready yet, in seconds
+    /// How long to wait for a fabric between the GPUs that is not ready yet, and where a broker waits also for
+    /// their driver, in seconds
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=3_600))]
     fabric_patience_seconds: u64,
     /// The description of a pretended node, which the CPU reference device then plays
@@ -283,7 +284,11 @@ fn open_gpus(args: &RunArgs) -> Result<Node, RunError> {
         kind: crate::cuda::DEVICE_KIND,
         kernels: crate::cuda::images::kernels_digest(),
         root: args.root.clone(),
-        fabric_patience: Duration::from_secs(args.fabric_patience_seconds),
+        patience: Patience {
+            most: Duration::from_secs(args.fabric_patience_seconds),
+            // The node may have just started. Whoever checks a machine on its own is told at once.
+            for_driver: args.broker.is_some(),
+        },
     };
     match open_node(&agent, identity.clone()) {
         // A broker that waits is told why nothing comes.

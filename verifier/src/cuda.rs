@@ -79,14 +79,12 @@ impl Cuda {
                 error => NoDriver::Refused {
                     kind: TroubleKind::Driver,
                     what: error.to_string(),
+                    may_come_up: matches!(error, nvml_wrapper::error::NvmlError::DriverNotLoaded),
                 },
             })?)),
         };
         self.nvml = Some(nvml);
-        result::init().map_err(|error| NoDriver::Refused {
-            kind: kind_of(error),
-            what: words(error),
-        })?;
+        result::init().map_err(refused)?;
         Ok(nvml)
     }
 }
@@ -94,10 +92,7 @@ impl Cuda {
 impl Driver for Cuda {
     fn survey(&mut self) -> Result<Survey, NoDriver> {
         let nvml = self.start()?;
-        let usable = result::device::get_count().map_err(|error| NoDriver::Refused {
-            kind: kind_of(error),
-            what: words(error),
-        })?;
+        let usable = result::device::get_count().map_err(refused)?;
         let cuda_version = nvml.sys_cuda_driver_version().ok();
         Ok(Survey {
             version: nvml.sys_driver_version().unwrap_or_default(),
@@ -197,6 +192,20 @@ fn mapped_libraries() -> Vec<LibraryFacts> {
                 .map(|bytes| Digest(Sha256::digest(bytes).into())),
         })
         .collect()
+}
+
+/// A driver that does not start. While its device nodes are not there it says that there is no GPU, or that
+/// it does not know what is wrong.
+fn refused(error: DriverError) -> NoDriver {
+    use sys::cudaError_enum as code;
+    NoDriver::Refused {
+        kind: kind_of(error),
+        what: words(error),
+        may_come_up: matches!(
+            error.0,
+            code::CUDA_ERROR_NO_DEVICE | code::CUDA_ERROR_UNKNOWN
+        ),
+    }
 }
 
 /// What an error of the driver amounts to.

@@ -207,7 +207,7 @@ fn known_proof(gpu: Gpu) -> Option<u64> {
 }
 
 /// How long a pass over memory takes at most: what it writes and what it reads.
-fn pass_ms(gpu: Gpu, pattern: Pattern, bytes: u64) -> u64 {
+pub(crate) fn pass_ms(gpu: Gpu, pattern: Pattern, bytes: u64) -> u64 {
     let times = match pattern {
         // Written, then read and turned twice, and read once more.
         Pattern::MovingInversion => 6,
@@ -217,7 +217,7 @@ fn pass_ms(gpu: Gpu, pattern: Pattern, bytes: u64) -> u64 {
 }
 
 /// How long it takes at most to fill memory with a pattern, or to compare it with that.
-fn fill_ms(gpu: Gpu, pattern: Pattern, bytes: u64) -> u64 {
+pub(crate) fn fill_ms(gpu: Gpu, pattern: Pattern, bytes: u64) -> u64 {
     match pattern {
         Pattern::Slow => {
             let links = (bytes / 16).saturating_mul(SLOW_LINKS.into());

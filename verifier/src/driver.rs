@@ -6,11 +6,13 @@
 //! for CUDA is in `cuda`.
 
 mod node;
+mod patience;
 mod remote;
 mod serve;
 mod wire;
 
 use std::path::Path;
+use std::time::Duration;
 
 use market::verification::{CollectiveRate, GpuClaim, LibraryFacts, NcclId, NcclSum, TroubleKind};
 use serde::{Deserialize, Serialize};
@@ -18,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::{Device, DeviceError, NcclRate};
 use crate::probe::links::{LinkRates, LinkWork};
 pub use node::{NodeIdentity, open_node};
+pub use patience::Patience;
 pub use remote::{RemoteDevice, Worker};
 pub use serve::{say_last_words, serve};
 
@@ -52,6 +55,8 @@ pub enum NoDriver {
         kind: TroubleKind,
         /// The driver's words.
         what: String,
+        /// Whether it says so, too, while it is still being loaded.
+        may_come_up: bool,
     },
 }
 
@@ -64,6 +69,30 @@ impl NoDriver {
             Self::UnsupportedVendor => TroubleKind::UnsupportedVendor,
             Self::Refused { kind, .. } => *kind,
         }
+    }
+
+    /// Whether it is the fabric between the GPUs that is not ready.
+    fn is_fabric(&self) -> bool {
+        self.kind() == TroubleKind::FabricNotReady
+    }
+
+    /// Whether it is so, too, on a machine whose driver is still being installed or loaded.
+    const fn may_come_up(&self) -> bool {
+        match self {
+            Self::Missing(_) => true,
+            Self::UnsupportedVendor => false,
+            Self::Refused { may_come_up, .. } => *may_come_up,
+        }
+    }
+
+    /// The same, with how long it was waited for.
+    fn after(mut self, waited: Duration) -> Self {
+        if let Self::Missing(what) | Self::Refused { what, .. } = &mut self
+            && !waited.is_zero()
+        {
+            what.push_str(&format!(" (after {} s)", patience::seconds(waited)));
+        }
+        self
     }
 }
 

@@ -3,6 +3,7 @@
 //! Checking happens here, judging in [`crate::rules`]: evidence says "row 7 is wrong", a rule says
 //! what that means.
 
+use chrono::{DateTime, Utc};
 use market::attestation::{Finding, FindingCode};
 use market::ids::{OfferId, ProviderId};
 use market::verification::{
@@ -178,6 +179,9 @@ pub struct Evidence {
     /// The address at which its provider has it, where that is no claim of the agent.
     #[serde(default)]
     pub known_at: Option<String>,
+    /// When the report came, by the broker's clock; absent before.
+    #[serde(default)]
+    pub reported_at: Option<DateTime<Utc>>,
     /// The steps that were answered.
     pub times: Vec<StepTime>,
 }

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use market::verification::{GpuCounts, HostFacts, PortFacts};
 
@@ -14,6 +15,9 @@ use market::verification::{GpuCounts, HostFacts, PortFacts};
 pub const SSH_FOLDER: &str = "etc/ssh";
 /// Where Linux lists its adapters for RDMA, under the root.
 pub const RDMA_FOLDER: &str = "sys/class/infiniband";
+
+/// Characters of a machine's name that are told.
+const LONGEST_NAME: usize = 64;
 
 /// The public host keys in this folder, without their comments, in the order of their files; none
 /// where the server has not made them yet.
@@ -69,9 +73,38 @@ pub fn facts_under(root: &Path) -> HostFacts {
             ..GpuCounts::default()
         },
         pci_ids: pci_ids(&root.join("sys/bus/pci/devices")),
+        hypervisor: hypervisor(root),
+        machine: machine(root),
         ports: ports(&root.join(RDMA_FOLDER)),
         ..HostFacts::default()
     }
+}
+
+/// Whether the processors are run by a hypervisor. Those of x86 say so themselves, Xen also in the kernel's tree.
+fn hypervisor(root: &Path) -> Option<bool> {
+    let processors = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
+    let flags = processors.lines().find(|line| line.starts_with("flags"));
+    match root.join("sys/hypervisor/type").exists() {
+        true => Some(true),
+        false => flags.map(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor")),
+    }
+}
+
+/// Maker and name of the machine, as its firmware says them.
+fn machine(root: &Path) -> Option<String> {
+    let words = ["sys_vendor", "product_name"]
+        .map(|file| fs::read_to_string(root.join("sys/class/dmi/id").join(file)));
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    let name = words.iter().flat_map(|word| word.split_whitespace());
+    let name = name.collect::<Vec<_>>().join(" ");
+    (!name.is_empty()).then(|| name.chars().take(LONGEST_NAME).collect())
+}
+
+/// The time by this host's clock. Units: ms since 1970 (UTC).
+#[must_use]
+pub fn clock_ms() -> Option<u64> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_millis()).ok()
 }
 
 /// Virtual CPUs that this process may use.
@@ -307,6 +340,37 @@ mod tests {
         assert_eq!(facts.pci_ids, Some(vec!["10de:2330".to_owned()]));
         let hidden = facts_under(&root.path().join("nowhere"));
         assert_eq!(hidden, HostFacts::default());
+    }
+
+    #[test]
+    fn a_hypervisor_shows_in_the_processors_flags_or_the_kernels_tree_and_a_machine_has_a_name() {
+        let shown = |files: &[(&str, &str)]| {
+            let facts = facts_under(tree(files).path());
+            (facts.hypervisor, facts.machine)
+        };
+        let vm = (
+            "proc/cpuinfo",
+            "processor\t: 0\nflags\t\t: fpu hypervisor lahf_lm\n",
+        );
+        let whole = ("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu lahf_lm\n");
+        let maker = ("sys/class/dmi/id/sys_vendor", "QEMU\n");
+        let name = (
+            "sys/class/dmi/id/product_name",
+            "Standard PC (Q35 +  ICH9, 2009)\n",
+        );
+        let called = Some("QEMU Standard PC (Q35 + ICH9, 2009)".to_owned());
+        assert_eq!(shown(&[vm, maker, name]), (Some(true), called));
+        assert_eq!(
+            shown(&[whole, ("sys/class/dmi/id/sys_vendor", "\n")]),
+            (Some(false), None)
+        );
+        assert_eq!(
+            shown(&[whole, ("sys/hypervisor/type", "xen\n")]).0,
+            Some(true)
+        );
+        // Arm has no such flag.
+        let arm = ("proc/cpuinfo", "processor\t: 0\nFeatures\t: fp asimd\n");
+        assert_eq!(shown(&[arm]).0, None);
     }
 
     #[test]

@@ -22,6 +22,10 @@ const MOST_BYTES: usize = 16 << 20;
 const MOST_TIME: Duration = Duration::from_secs(1);
 /// The most errors that are told.
 const MOST_XIDS: usize = 256;
+/// The error by which the driver says what a GPU needs from now on.
+pub const NEEDS: u32 = 154;
+/// Characters of that which are told.
+const MOST_WORDS: usize = 64;
 /// Priorities below this are the kernel's own: programs may write into the log, too.
 const KERNELS_OWN: u32 = 8;
 
@@ -87,14 +91,18 @@ fn record(line: &str) -> Option<(u64, &str)> {
     (priority < KERNELS_OWN).then_some((number, message))
 }
 
-/// `NVRM: Xid (PCI:0000:01:00): 79, pid=1234, GPU has fallen off the bus.`
+/// `NVRM: Xid (PCI:0000:01:00): 79, pid=1234, GPU has fallen off the bus.`, or after the number of [`NEEDS`]
+/// `GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)`.
 fn xid(message: &str) -> Option<LoggedXid> {
     let (place, said) = message.strip_prefix("NVRM: Xid (PCI:")?.split_once("): ")?;
     let is_place = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
     let number = said.split(|c: char| !c.is_ascii_digit()).next()?;
-    (place.len() <= 16 && place.chars().all(is_place)).then_some(LoggedXid {
+    let xid = number.parse().ok()?;
+    let needs = said.rsplit_once(" to ").filter(|_| xid == NEEDS);
+    (place.len() <= 16 && place.chars().all(is_place)).then(|| LoggedXid {
         bus_id: place.to_owned(),
-        xid: number.parse().ok()?,
+        xid,
+        action: needs.map(|(_, words)| words.trim().chars().take(MOST_WORDS).collect()),
     })
 }
 
@@ -136,6 +144,28 @@ mod tests {
         let one = vec![("000a:c1:00".to_owned(), 119)];
         assert_eq!(told(xids(root.path(), Some(10))), (one, 11));
         assert_eq!(told(xids(root.path(), Some(11))), (Vec::new(), 11));
+    }
+
+    #[test]
+    fn what_a_gpu_needs_is_told_in_the_drivers_words_and_each_change_once() {
+        let log = "3,7,100,-;NVRM: Xid (PCI:0000:01:00): 119, pid=5, Timeout to wait for GSP\n\
+            3,8,100,-;NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset \
+            Required)\n\
+            3,9,200,-;NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to \
+            0x0 (None)\n\
+            3,10,300,-;NVRM: Xid (PCI:0000:01:00): 154, pid=5\n";
+        let log = xids(root(log.as_bytes()).path(), None).expect("it can be read");
+        let told = log
+            .xids
+            .iter()
+            .map(|error| (error.xid, error.action.as_deref()));
+        let expected = [
+            (119, None),
+            (NEEDS, Some("0x1 (GPU Reset Required)")),
+            (NEEDS, Some("0x0 (None)")),
+            (NEEDS, None),
+        ];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub fn expected_node(gpu: Gpu, gpus: u32) -> ExpectedNode {
         memory_mib: memory_mib.unwrap_or(u32::MAX),
         vcpus: None,
         memory_gib: None,
+        tenancy: None,
         internode: None,
         storage: None,
     }

@@ -1,6 +1,6 @@
 //! What of a result is taken, without a service.
 
-use market::attestation::Verdict;
+use market::attestation::{Outcome, Verdict, Weight};
 use market::gpu::Gpu;
 use market::verification::Level;
 use serde_json::json;

@@ -174,6 +174,7 @@ pub(super) fn expected(broker: &Broker, lease: &Lease) -> Result<ExpectedNode, S
     Ok(ExpectedNode {
         vcpus: offer.vcpus,
         memory_gib: offer.memory_gib,
+        tenancy: Some(offer.tenancy),
         internode: Some(offer.internode),
         storage: on_record.storage_of(&offer.sku),
         ..expected_node(gpu, gpus)

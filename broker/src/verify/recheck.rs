@@ -7,7 +7,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, TimeDelta, Utc};
-use market::attestation::{Attestation, FindingCode, Outcome, Weight};
+use market::attestation::{Attestation, FindingCode};
 use market::ids::VerificationId;
 use market::lease::LeaseState;
 use store::leases::Lease;
@@ -133,7 +133,7 @@ pub(super) async fn pinned(
 /// What is kept of a result, beside the document.
 pub(super) fn outcome(result: &Attestation, node_base: u32) -> NewRecheck {
     let failed: Vec<FindingCode> = (result.findings.iter())
-        .filter(|found| found.outcome == Outcome::Failed && found.weight != Weight::Shadow)
+        .filter(|found| found.counts_against())
         .map(|found| found.code)
         .collect();
     NewRecheck {

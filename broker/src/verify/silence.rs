@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use market::attestation::{FindingCode, Outcome, Weight};
+use market::attestation::FindingCode;
 use market::ids::AttestationId;
 use market::verification::Step;
 use store::StoreError;
@@ -165,10 +165,10 @@ async fn judge(
         node = row.node_index, verdict = %result.verdict,
         "A node fell silent in step {step}: {}", result.verdict
     );
-    let failed = result.findings.iter().filter(|found| {
-        let counts = found.outcome == Outcome::Failed && found.weight != Weight::Shadow;
-        counts && found.code != FindingCode::StepTimedOut
-    });
+    let failed = result
+        .findings
+        .iter()
+        .filter(|found| found.counts_against() && found.code != FindingCode::StepTimedOut);
     Ok(Some(Silent {
         node: row.node_index,
         step,

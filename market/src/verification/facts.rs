@@ -87,6 +87,16 @@ pub struct HostFacts {
     /// Libraries that were loaded before the program's own (`LD_PRELOAD`, `/etc/ld.so.preload`).
     #[schema(max_items = 64)]
     pub preloaded: Vec<String>,
+    /// Whether the processors say that a hypervisor runs them; absent where they cannot, or it is hidden.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hypervisor: Option<bool>,
+    /// Maker and name of the machine as its firmware says it; absent where that is hidden.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 64)]
+    pub machine: Option<String>,
+    /// The time by the host's clock when the report was made. Units: ms since 1970 (UTC).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_ms: Option<u64>,
     /// The ports to the network between nodes; absent where the system lists none or hides them.
     #[schema(max_items = 128)]
     pub ports: Option<Vec<PortFacts>>,
@@ -124,6 +134,9 @@ pub struct DriverFacts {
     /// The libraries of the driver as mapped into the agent.
     #[schema(max_items = 16)]
     pub libraries: Vec<LibraryFacts>,
+    /// How long the agent waited for it, or for the fabric, to come up; absent where it did not. Units: s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited_s: Option<u64>,
 }
 
 /// A library as mapped into the agent.
@@ -156,6 +169,10 @@ pub struct LoggedXid {
     pub bus_id: String,
     /// The number of the error.
     pub xid: u32,
+    /// Of error 154, what the driver says that the GPU needs from now on, in its words: `0x1 (GPU Reset Required)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 64)]
+    pub action: Option<String>,
 }
 
 /// What was observed of one GPU.

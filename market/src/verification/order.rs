@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fabric::Internode;
 use crate::gpu::Gpu;
+use crate::offer::Tenancy;
 
 /// How much is checked.
 #[derive(
@@ -80,6 +81,9 @@ pub struct ExpectedNode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1_048_576)]
     pub memory_gib: Option<u32>,
+    /// What kind of machine was sold; absent where no offer stands behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenancy: Option<Tenancy>,
     /// The network to its sibling nodes, where the offer says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub internode: Option<Internode>,

@@ -49,7 +49,7 @@ fn give<T>(target: *mut T, value: T) -> c_uint {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuInit(_flags: c_uint) -> c_uint {
-    state().script.init
+    state().init.1
 }
 
 #[unsafe(no_mangle)]

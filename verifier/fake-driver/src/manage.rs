@@ -102,7 +102,7 @@ fn counter<T: std::ops::Add<Output = T> + Copy>((before, more): (T, T), worked: 
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInit_v2() -> c_uint {
-    SUCCESS
+    state().init.0
 }
 
 #[unsafe(no_mangle)]

@@ -15,6 +15,9 @@ pub struct Script {
     pub cuda_version: i32,
     /// What initialisation answers; 0 is success, 802 a fabric that is not ready.
     pub init: u32,
+    /// What initialisation of the management library and then of the one that computes answers the first
+    /// processes, one after the other, before it is up.
+    pub before_up: Vec<(u32, u32)>,
     /// What the vendor's library for products answers when it is begun with; 0 is success, and with
     /// -1 it ends the process.
     pub library: i32,
@@ -218,6 +221,7 @@ impl Default for Script {
             version: "570.86.15".to_owned(),
             cuda_version: 12_080,
             init: 0,
+            before_up: Vec::new(),
             library: 0,
             sums_fast: true,
             collective: Collective::default(),

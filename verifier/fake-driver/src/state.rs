@@ -1,6 +1,10 @@
 //! What the driver of one process remembers.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::io::{Seek, Write};
+use std::path::Path;
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
 use verifier::memory::Contents;
@@ -33,6 +37,8 @@ pub struct TensorProduct {
 /// The driver.
 pub struct State {
     pub script: Script,
+    /// What initialisation of the management library and of the one that computes answers.
+    pub init: (u32, u32),
     neighbours: Neighbours,
     /// How much it streams through memory.
     duty: Duty,
@@ -68,9 +74,14 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
     let path = std::env::var_os(VARIABLE).expect("the script's file is named");
     let neighbours = Neighbours::of(path.as_ref());
     let clocks = Clocks::beside(path.as_ref());
-    let text = std::fs::read_to_string(path).expect("the script can be read");
-    let script = serde_json::from_str(&text).expect("it is a script");
+    let text = std::fs::read_to_string(&path).expect("the script can be read");
+    let script: Script = serde_json::from_str(&text).expect("it is a script");
+    let init = match script.before_up.is_empty() {
+        true => None,
+        false => script.before_up.get(earlier_processes(&path)).copied(),
+    };
     Mutex::new(State {
+        init: init.unwrap_or((0, script.init)),
         script,
         neighbours,
         duty: Duty::default(),
@@ -93,6 +104,17 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
         filled_with: None,
     })
 });
+
+/// How many processes used the driver of the machine with this script before this one, which is one more.
+fn earlier_processes(script: &OsStr) -> usize {
+    let count = Path::new(script).with_file_name("processes");
+    let mut open = OpenOptions::new();
+    let mut file = open.create(true).append(true).open(count).expect("a file");
+    // Several begin at once: where this one's byte came to lie nobody else's does.
+    file.write_all(b".").expect("written");
+    let end = file.stream_position().expect("a place");
+    usize::try_from(end - 1).expect("few")
+}
 
 pub fn state() -> MutexGuard<'static, State> {
     STATE.lock().expect("nobody panics while holding it")

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::cli::{NOT_PASSED, PASSED, WRONG_INPUT};
 use crate::cuda;
-use crate::driver::{NodeIdentity, open_node};
+use crate::driver::{NodeIdentity, Patience, open_node};
 
 use super::staged::Stage;
 use super::trials::{CLEAN_RUNS, FAULT_RUNS, Staged, Trial};
@@ -144,7 +144,10 @@ fn calibrate(args: &CalibrateArgs) -> Result<u8, String> {
         host: "localhost".to_owned(),
         kind: cuda::DEVICE_KIND,
         kernels,
-        fabric_patience: Duration::from_secs(60),
+        patience: Patience {
+            most: Duration::from_secs(60),
+            for_driver: false,
+        },
         root: "/".into(),
     };
     make_folder(&args.out)?;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use market::attestation::{Attestation, Outcome, Weight};
+use market::attestation::Attestation;
 use market::verification::Level;
 use serde::{Deserialize, Serialize};
 
@@ -118,16 +118,10 @@ impl Trial {
         self.runs += 1;
         self.right += u32::from(passed == (self.staged == Staged::Nothing));
         self.elapsed_ms.push(elapsed_ms);
-        let against =
-            attestation
-                .findings
-                .iter()
-                .filter(|finding| match (finding.outcome, finding.weight) {
-                    (_, Weight::Shadow) => false,
-                    (Outcome::Failed, _) => true,
-                    (Outcome::NotRun, weight) => weight == Weight::Must,
-                    _ => false,
-                });
+        let against = attestation
+            .findings
+            .iter()
+            .filter(|finding| finding.counts_against() || finding.leaves_open());
         for finding in against {
             *self.spoke.entry(finding.code.to_string()).or_default() += 1;
         }

@@ -9,6 +9,7 @@ use market::verification::{
     NodeFacts, Step, StorageFacts, Trouble, TroubleKind,
 };
 
+use super::patience::{self, Patience};
 use super::remote::{OPENING, RemoteDevice, Worker};
 use super::{NoDriver, Survey};
 use crate::device::{Device, DeviceError, NcclRate, Node, Surroundings, shortened};
@@ -29,8 +30,8 @@ pub struct NodeIdentity {
     pub kernels: Digest,
     /// Where the machine's `/proc`, `/sys`, `/dev` and `/etc` are.
     pub root: PathBuf,
-    /// How long to wait for a fabric that is not ready yet, once.
-    pub fabric_patience: Duration,
+    /// What to wait for, and for how long.
+    pub patience: Patience,
 }
 
 /// The interface through which AMD's driver shows its GPUs, within the machine's root.
@@ -39,9 +40,6 @@ const AMD_DRIVER: &str = "dev/kfd";
 /// over which it goes. Source: NCCL documentation, environment variables.
 const NCCL_SET_UP: &str = "etc/nccl.conf";
 const NCCL_INTERFACES: &str = "NCCL_SOCKET_IFNAME";
-/// How long between two looks at a fabric that is not ready.
-const FABRIC_PAUSE: Duration = Duration::from_secs(5);
-
 /// How long the driver may take to be counted by once more in the end.
 const LAST_LOOK: Duration = Duration::from_secs(10);
 
@@ -83,13 +81,22 @@ impl NodeIdentity {
 /// A GPU that does not open is among the node's troubles.
 /// Errors: [`NoDriver`].
 pub fn open_node(agent: &Path, identity: NodeIdentity) -> Result<Node, NoDriver> {
-    let surveyed = patient_survey(agent, identity.fabric_patience);
-    let survey = surveyed.map_err(|no_driver| match no_driver {
-        NoDriver::Missing(_) if identity.root.join(AMD_DRIVER).exists() => {
-            NoDriver::UnsupportedVendor
+    let look = || match survey(agent, OPENING) {
+        Err(NoDriver::Missing(_)) if identity.root.join(AMD_DRIVER).exists() => {
+            Err(NoDriver::UnsupportedVendor)
         }
-        no_driver => no_driver,
-    })?;
+        surveyed => surveyed,
+    };
+    let mut told = None;
+    let wait = |why: &NoDriver, pause| {
+        if told.as_ref() != Some(why) {
+            eprintln!("Waiting: {why}");
+            told = Some(why.clone());
+        }
+        std::thread::sleep(pause);
+    };
+    let (surveyed, waited) = patience::survey(identity.patience, look, wait);
+    let survey = surveyed?;
     let root = identity.root.as_path();
     let opened: Vec<Result<RemoteDevice, DeviceError>> = std::thread::scope(|scope| {
         let opening: Vec<_> = (0..survey.usable)
@@ -119,6 +126,7 @@ pub fn open_node(agent: &Path, identity: NodeIdentity) -> Result<Node, NoDriver>
         kernels: identity.kernels,
         root: identity.root,
         survey,
+        waited,
         logged: None,
         nccl: None,
         over: Vec::new(),
@@ -126,27 +134,11 @@ pub fn open_node(agent: &Path, identity: NodeIdentity) -> Result<Node, NoDriver>
     Ok(node)
 }
 
-/// A node that has just started may have a fabric that is not ready: it is waited for.
-fn patient_survey(agent: &Path, patience: Duration) -> Result<Survey, NoDriver> {
-    let mut waited = Duration::ZERO;
-    loop {
-        match survey(agent, OPENING) {
-            Err(NoDriver::Refused {
-                kind: TroubleKind::FabricNotReady,
-                ..
-            }) if waited < patience => {
-                std::thread::sleep(FABRIC_PAUSE);
-                waited += FABRIC_PAUSE;
-            }
-            surveyed => return surveyed,
-        }
-    }
-}
-
 fn survey(agent: &Path, patience: Duration) -> Result<Survey, NoDriver> {
     let mut worker = Worker::start(agent).map_err(|error| NoDriver::Refused {
         kind: TroubleKind::Driver,
         what: format!("the agent cannot start itself once more: {error}"),
+        may_come_up: false,
     })?;
     worker.survey(Instant::now() + patience)
 }
@@ -166,6 +158,8 @@ struct DriverSurroundings {
     kernels: Digest,
     root: PathBuf,
     survey: Survey,
+    /// How long the driver was waited for.
+    waited: Duration,
     /// The number of the last record of the kernel's log at the beginning, where that can be read.
     logged: Option<u64>,
     /// The process to which the GPUs of other nodes are to come by this, or have come.
@@ -209,6 +203,7 @@ impl Surroundings for DriverSurroundings {
                 kernel_version: host::kernel_driver_version(&self.root),
                 cuda_version: self.survey.cuda_version,
                 libraries: self.survey.libraries.clone(),
+                waited_s: (!self.waited.is_zero()).then(|| patience::seconds(self.waited)),
             },
             ..NodeFacts::default()
         }
@@ -278,5 +273,7 @@ impl Surroundings for DriverSurroundings {
         counts.nvml = survey.managed;
         counts.cuda = Some(survey.usable);
         facts.recount = Some(counts);
+        // The last of all: the report goes out now.
+        facts.host.clock_ms = host::clock_ms();
     }
 }

@@ -100,7 +100,11 @@ impl Worker {
     ///
     /// Errors: [`NoDriver`].
     pub fn survey(&mut self, deadline: Instant) -> Result<Survey, NoDriver> {
-        let refused = |kind, what: String| NoDriver::Refused { kind, what };
+        let refused = |kind, what: String| NoDriver::Refused {
+            kind,
+            what,
+            may_come_up: false,
+        };
         match self.call::<Result<Survey, NoDriver>>(&Request::Survey, deadline) {
             Ok((surveyed, _)) => surveyed,
             Err(Silence::TimedOut) => Err(refused(

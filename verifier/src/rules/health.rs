@@ -2,11 +2,12 @@
 
 use market::attestation::{Finding, FindingCode, Outcome, Remedy, Unit};
 use market::gpu::GpuVendor;
-use market::verification::{GpuFacts, HealthCounters, TroubleKind};
+use market::verification::{GpuFacts, HealthCounters, TroubleKind, XidEvent};
 
-use super::seen::{Seen, Sight};
+use super::seen::{Seen, Sight, plain};
 use super::troubles::{XID_LOST, said};
 use super::{finding, gpu_words, not_run, number};
+use crate::kernel_log::NEEDS;
 
 /// Corrected errors that may come during a run. Source: the providers' own check lists.
 const MOST_CORRECTED: u64 = 10;
@@ -24,6 +25,40 @@ const FATAL_XIDS: [u32; 9] = [48, 64, 74, 94, 95, 119, 120, 140, 143];
 /// XIDs that a fault of the agent's own program causes, or that a process of it is ended in the midst of
 /// its work (45).
 const OWN_FAULT_XIDS: [u32; 4] = [13, 31, 43, 45];
+
+/// What a GPU needs from now on, as its driver words it (XID 154); the worst last.
+///
+/// Source: NVIDIA's XID catalogue, of 154: `GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot
+/// Required)`, where the words are None, Drain P2P, Drain and Reset, GPU Reset Required or Node Reboot Required;
+/// drivers were seen to write `OS Reboot`, too. NVML numbers them (`nvmlDeviceGpuRecoveryAction_t`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Needs {
+    Nothing,
+    /// Less than a reset, such as that copies between GPUs are stopped; or nobody knows.
+    Attention,
+    Reset,
+    Reboot,
+}
+
+impl Needs {
+    fn of(words: &str) -> Self {
+        let words = words.to_lowercase();
+        match words.as_str() {
+            words if words.contains("reboot") => Self::Reboot,
+            words if words.contains("reset") => Self::Reset,
+            words if words.contains("none") => Self::Nothing,
+            _ => Self::Attention,
+        }
+    }
+
+    const fn remedy(self) -> Option<Remedy> {
+        match self {
+            Self::Nothing | Self::Attention => None,
+            Self::Reset => Some(Remedy::Reset),
+            Self::Reboot => Some(Remedy::Reboot),
+        }
+    }
+}
 
 /// Whether the GPU counts memory errors, as it is set up.
 fn counts_errors(seen: &Seen<'_>, gpu: &GpuFacts) -> bool {
@@ -215,12 +250,20 @@ pub(super) fn xid(seen: &Seen<'_>) -> Finding {
     let Some(facts) = seen.facts() else {
         return not_run(code);
     };
+    let needs = seen.needs();
+    let needs_of = |gpu| {
+        let its = needs.iter().filter(move |(of, _)| Some(*of) == gpu);
+        its.map(|(_, words)| Needs::of(words)).max()
+    };
+    let is_settled =
+        |event: &XidEvent| event.xid == NEEDS && needs_of(event.gpu) == Some(Needs::Nothing);
     let others: Vec<u32> = seen
         .xids()
         .iter()
+        .filter(|event| event.xid != XID_LOST && !is_settled(event))
         .map(|event| event.xid)
-        .filter(|xid| *xid != XID_LOST)
         .collect();
+    let worst = needs.iter().max_by_key(|(_, words)| Needs::of(words));
     let words = |xids: &[u32]| {
         let words: Vec<String> = xids.iter().take(8).map(u32::to_string).collect();
         words.join(", ")
@@ -233,6 +276,14 @@ pub(super) fn xid(seen: &Seen<'_>) -> Finding {
     let found = if !fatal.is_empty() {
         let note = format!("The driver reported XID {}.", words(&fatal));
         finding(code, Outcome::Failed, note)
+    } else if let Some((gpu, needs)) = worst
+        && let remedy @ Some(_) = Needs::of(needs).remedy()
+    {
+        let note = format!("The driver says that GPU {gpu} needs: {}.", plain(needs));
+        Finding {
+            remedy,
+            ..finding(code, Outcome::Failed, note)
+        }
     } else if facts.xids.is_none() {
         let note = "The driver did not let the agent listen for errors.";
         return finding(code, Outcome::NotRun, note);

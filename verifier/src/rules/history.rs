@@ -4,7 +4,7 @@
 //! Ids are claims: a host may show those of another's GPUs. So what failed at one provider condemns
 //! nothing at another; but one GPU cannot serve two leases, wherever they are.
 
-use market::attestation::{Finding, FindingCode, Outcome, Remedy, Weight};
+use market::attestation::{Finding, FindingCode, Outcome, Remedy};
 
 use super::seen::{Seen, Sight};
 use super::unique::{has_own_board, is_same, says_something};
@@ -152,10 +152,7 @@ pub(crate) fn condemned(findings: &[Finding]) -> Vec<FindingCode> {
         !about_others && !about_software
     };
     let failed = findings.iter().filter(|found| {
-        found.outcome == Outcome::Failed
-            && found.weight != Weight::Shadow
-            && found.remedy == Some(Remedy::Replace)
-            && is_its_own(found.code)
+        found.counts_against() && found.remedy == Some(Remedy::Replace) && is_its_own(found.code)
     });
     failed.map(|found| found.code).collect()
 }

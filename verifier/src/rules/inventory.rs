@@ -6,8 +6,9 @@ use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::gpu::{Gpu, GpuIdentity, GpuVendor, Resolution, resolve_product_name};
 use market::verification::{ExpectedNode, GpuClaim, GpuCounts, GpuFacts, HostFacts, TroubleKind};
 
+use super::conversation::signed_troubles;
 use super::seen::{Seen, Sight, not_applicable, plain};
-use super::{finding, not_run, number, per_gpu, signed_troubles, troubles};
+use super::{finding, not_run, number, per_gpu, troubles};
 
 /// Share of the expected memory that a driver must report. Units: percent.
 const REPORTED_MEMORY_PERCENT: u64 = 98;

@@ -1,4 +1,4 @@
-//! Which checks a level demands: `data/rules.csv`, versioned.
+//! Which checks a level, or a re-check, demands: `data/rules.csv`, versioned.
 //!
 //! A new rule begins as `shadow`: it is judged and told, and decides nothing, until what real nodes
 //! show bears it out. A check that agents cannot always do is `may`: its failure counts, its absence
@@ -45,6 +45,7 @@ struct Row {
     quick: Demand,
     standard: Demand,
     deep: Demand,
+    recheck: Demand,
     class: String,
 }
 
@@ -73,8 +74,14 @@ pub fn demand(code: FindingCode, level: Level) -> Demand {
     })
 }
 
+/// What the re-check of a node in use makes of a check.
+#[must_use]
+pub fn demand_of_recheck(code: FindingCode) -> Demand {
+    row(code).map_or(Demand::No, |row| row.recheck)
+}
+
 /// The class of failure that a check is there for, such as `F5`; none where it guards the
-/// conversation itself. The classes are explained in `docs/verification.md`.
+/// conversation itself or is about the host alone. The classes are explained in `docs/verification.md`.
 #[must_use]
 pub fn class(code: FindingCode) -> Option<&'static str> {
     row(code)

@@ -3,48 +3,19 @@
 //!
 //! Whoever uses the node is at work on it. So nothing is judged by what that work changes: how much
 //! memory is free, how fast anything is, who holds the GPUs, how they are set up. And what its user can
-//! bring about without any hardware, such as an answer that comes too late, leaves the verdict open.
+//! bring about without any hardware, such as an answer that comes too late, leaves the verdict open. How
+//! much counts stands in `data/rules.csv` ([`levels`]).
 
 use market::attestation::{Finding, FindingCode, Outcome, Weight};
 
 use super::seen::{Seen, plain};
 use super::unique::is_same;
-use super::{finding, not_run};
-
-/// How much a finding counts in a re-check; none where the check is not part of it.
-const fn weight(code: FindingCode) -> Option<Weight> {
-    use FindingCode as C;
-    match code {
-        C::InventoryCount
-        | C::InventoryIdentity
-        | C::InventoryUnique
-        | C::InventoryPinned
-        | C::InventorySources
-        | C::InventoryRecount
-        | C::GpuLost
-        | C::AgentTrouble
-        | C::HealthEcc
-        | C::HealthRemap
-        | C::HealthXid
-        | C::MemoryPattern
-        | C::MemoryProof
-        | C::SdcRepeat
-        | C::SdcExact
-        | C::StepTimedOut
-        | C::AgentSignature
-        | C::AgentReport => Some(Weight::Must),
-        C::FabricNotReady | C::NvlinkActive | C::HealthGrowth | C::HealthVisible => {
-            Some(Weight::May)
-        }
-        _ => None,
-    }
-}
+use super::{finding, levels, not_run};
 
 /// A finding of a re-check; none where the check is not part of it.
 pub(super) fn weighed(found: Finding) -> Option<Finding> {
     use FindingCode as C;
-    let demanded = weight(found.code)?;
-    let weight = match demanded {
+    let weight = match levels::demand_of_recheck(found.code).weight()? {
         Weight::May => found.weight,
         demanded => demanded,
     };

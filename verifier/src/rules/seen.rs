@@ -71,6 +71,16 @@ impl<'a> Seen<'a> {
         events
     }
 
+    /// What the driver wrote that its GPUs need (XID 154), in its words, in the order of the log while the
+    /// agent ran.
+    pub(super) fn needs(&self) -> Vec<(u32, &'a str)> {
+        let Some(facts) = self.facts() else {
+            return Vec::new();
+        };
+        let needs = |error: &'a LoggedXid| Some((gpu_of(facts, error)?, error.action.as_deref()?));
+        facts.xids_logged.iter().filter_map(needs).collect()
+    }
+
     /// Those of its GPUs that the kernel's log had before.
     pub(super) fn xids_before(&self) -> Vec<XidEvent> {
         let facts = self.facts();
@@ -157,15 +167,19 @@ impl<'a> Seen<'a> {
 /// Errors in the kernel's log as those of the node's GPUs; others are another tenant's.
 fn events_of(facts: &NodeFacts, logged: &[LoggedXid]) -> Vec<XidEvent> {
     let of = |error: &LoggedXid| {
-        let at = place(&error.bus_id)?;
-        let is_there = |gpu: &GpuFacts| gpu.bus_id.as_deref().and_then(place) == Some(at);
-        let gpu = u32::try_from(facts.gpus.iter().position(is_there)?).ok()?;
         Some(XidEvent {
-            gpu: Some(gpu),
+            gpu: Some(gpu_of(facts, error)?),
             xid: error.xid,
         })
     };
     logged.iter().filter_map(of).collect()
+}
+
+/// Which of the node's GPUs has an error in the kernel's log.
+fn gpu_of(facts: &NodeFacts, error: &LoggedXid) -> Option<u32> {
+    let at = place(&error.bus_id)?;
+    let is_there = |gpu: &GpuFacts| gpu.bus_id.as_deref().and_then(place) == Some(at);
+    u32::try_from(facts.gpus.iter().position(is_there)?).ok()
 }
 
 /// Domain, bus and device of `0000:01:00` or `00000000:01:00.0`.

@@ -4,10 +4,10 @@
 use market::attestation::{Finding, FindingCode, Outcome};
 use market::verification::{FabricState, TroubleKind};
 
+use super::conversation::signed_troubles;
 use super::seen::{Seen, Sight, not_applicable, plain};
+use super::{finding, gpu_words, not_run};
 use crate::order::is_drivable;
-
-use super::{finding, gpu_words, not_run, signed_troubles};
 
 /// The GPU fell off the bus. Source: NVIDIA's list of XID errors.
 pub(super) const XID_LOST: u32 = 79;
@@ -74,7 +74,12 @@ pub(super) fn agent_trouble(seen: &Seen<'_>) -> Finding {
             Outcome::Failed,
             format!("The agent could not go on. {said}."),
         ),
-        None => finding(code, Outcome::Met, "Nothing kept the agent from going on."),
+        None => {
+            let waited = seen.facts().and_then(|facts| facts.driver.waited_s);
+            let waited = waited.map(|s| format!(" It waited {s} s for the driver."));
+            let good = "Nothing kept the agent from going on.".to_owned();
+            finding(code, Outcome::Met, good + &waited.unwrap_or_default())
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use market::attestation::{FindingCode, Outcome, Verdict};
 use market::verification::{Digest, GangAnswer, Measure, Shown};
 
-use crate::gang::{Played, well};
+use crate::gang_players::{Played, well};
 
 /// How the sum stands in the document of each node.
 fn sums(played: &Played) -> Vec<Outcome> {

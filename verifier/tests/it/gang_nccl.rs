@@ -11,6 +11,7 @@ use verifier::gang::Gang;
 
 use crate::gang::*;
 use crate::gang_nccl_played::failed;
+use crate::gang_players::*;
 use crate::machine::*;
 
 pub const CODE: FindingCode = FindingCode::NetworkCollective;

@@ -13,6 +13,7 @@ use verifier::gang::Gang;
 use crate::gang::*;
 use crate::gang_nccl::{NETWORK_MB_PER_S, all_ended_with, carried, is_about, machines};
 use crate::gang_nccl_played::failed;
+use crate::gang_players::*;
 
 const CODE: FindingCode = FindingCode::NetworkCollectivePairs;
 

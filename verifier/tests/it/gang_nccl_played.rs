@@ -13,6 +13,7 @@ use verifier::order::Mode;
 
 use crate::gang::*;
 use crate::gang_nccl::CODE;
+use crate::gang_players::*;
 use crate::stage::*;
 
 /// Played nodes with so many GPUs each, whose repeats take so long where an NDR fabric was sold.

@@ -26,6 +26,20 @@ pub fn hear(
     machine: &Machine,
     prepare: impl FnOnce(&mut Command),
     broker: LocalBroker,
+    between: impl FnMut(Step, Way, &mut Value) + Send + 'static,
+) -> Heard {
+    let at_once = |command: &mut Command| {
+        command.args(["--fabric-patience-seconds", "0"]);
+        prepare(command);
+    };
+    hear_patiently(machine, at_once, broker, between)
+}
+
+/// The same, where the agent waits for its driver.
+pub fn hear_patiently(
+    machine: &Machine,
+    prepare: impl FnOnce(&mut Command),
+    broker: LocalBroker,
     mut between: impl FnMut(Step, Way, &mut Value) + Send + 'static,
 ) -> Heard {
     let broker = Arc::new(Mutex::new(Some((broker, Vec::new()))));
@@ -53,7 +67,7 @@ pub fn hear(
     let output = command
         .env(VARIABLE, machine.path("script.json"))
         .env("VERIFIER_TOKEN", TOKEN)
-        .args(["--fabric-patience-seconds", "0", "--patience-seconds", "5"])
+        .args(["--patience-seconds", "5"])
         .args(["--broker", &url, "--host", "10.0.0.1", "--json"])
         .args(["--verification", &verification_id().to_string()])
         .output()

@@ -4,6 +4,8 @@
 //! `docs/verification.md`; without it the table is compared with what the rules make of the nodes.
 
 mod broken;
+mod classes;
+mod fraud;
 mod node;
 mod played;
 mod together;
@@ -18,7 +20,7 @@ use market::verification::{Digest, Level};
 use verifier::floors::{Floors, Metric};
 use verifier::{pretend, rules};
 
-use broken::CLASSES;
+use classes::CLASSES;
 use node::Seeded;
 
 const NODES: u32 = 1_000;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use market::attestation::{Attestation, FindingCode, Outcome, Weight};
+use market::attestation::{Attestation, FindingCode, Outcome};
 use market::gpu::Gpu;
 use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::verification::{Level, Step};
@@ -117,6 +117,6 @@ pub fn failures(attestation: &Attestation) -> Vec<FindingCode> {
     let failed = attestation
         .findings
         .iter()
-        .filter(|f| f.outcome == Outcome::Failed && f.weight != Weight::Shadow);
+        .filter(|found| found.counts_against());
     failed.map(|finding| finding.code).collect()
 }

@@ -2,7 +2,7 @@
 
 use market::verification::{CollectiveAlgorithm, CollectiveRate, PortFacts};
 
-use super::fires::port;
+use super::changes::port;
 use super::*;
 
 /// Eight GPUs at 400 Gb/s each, over ports as they are built: the count of each rate.

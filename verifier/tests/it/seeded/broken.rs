@@ -1,170 +1,20 @@
-//! The classes of failure of leased nodes, and how each befalls a good node. Kinds and degrees are
-//! those of public reports; where only the kind is known, the degree is drawn widely.
+//! How each class of failure befalls a good node. Kinds and degrees are those of public reports; where only the
+//! kind is known, the degree is drawn widely.
 
-use market::gpu::Gpu;
 use market::verification::{
     FabricState, GpuFacts, HostLink, Level, Step, Trouble, TroubleKind, Word64, XidEvent,
 };
 use verifier::board;
-use verifier::pretend::{self, Dice, Kind};
+use verifier::pretend::{self, Dice};
 
 use super::node::{Seeded, had, storage_ports};
 
-/// One class.
-pub struct Class {
-    /// Its name in `docs/verification.md`.
-    pub name: &'static str,
-    /// What is wrong.
-    pub what: &'static str,
-    /// Whether it can befall such a node.
-    pub befalls: fn(&Kind) -> bool,
-    /// Breaks a good node and says how.
-    pub befall: fn(&mut Seeded, &mut Dice) -> String,
-}
-
-pub const CLASSES: &[Class] = &[
-    Class {
-        name: "F1",
-        what: "GPU gone from the bus",
-        befalls: any,
-        befall: lost,
-    },
-    Class {
-        name: "F2",
-        what: "container loses its GPUs",
-        befalls: any,
-        befall: withdrawn,
-    },
-    Class {
-        name: "F3",
-        what: "fabric manager missing or not ready",
-        befalls: switched,
-        befall: fabric,
-    },
-    Class {
-        name: "F4",
-        what: "links between GPUs absent or partly up",
-        befalls: linked,
-        befall: links,
-    },
-    Class {
-        name: "F5",
-        what: "memory dying",
-        befalls: corrects,
-        befall: memory,
-    },
-    Class {
-        name: "F6",
-        what: "slow or capped GPU",
-        befalls: any,
-        befall: slow,
-    },
-    Class {
-        name: "F7",
-        what: "slowed by heat or power supply",
-        befalls: any,
-        befall: hot,
-    },
-    Class {
-        name: "F8",
-        what: "host link narrow or slow",
-        befalls: on_pcie,
-        befall: host_link,
-    },
-    Class {
-        name: "F9",
-        what: "port to other nodes down, slow or flapping",
-        befalls: on_network,
-        befall: port,
-    },
-    Class {
-        name: "F10",
-        what: "GPU left in slices",
-        befalls: slices,
-        befall: sliced,
-    },
-    Class {
-        name: "F11",
-        what: "tenant before still there",
-        befalls: any,
-        befall: residue,
-    },
-    Class {
-        name: "F12",
-        what: "silent data corruption",
-        befalls: any,
-        befall: corruption,
-    },
-    Class {
-        name: "F13",
-        what: "fewer or other GPUs than sold",
-        befalls: passed_off,
-        befall: fraud,
-    },
-    Class {
-        name: "F14",
-        what: "tools blind in a container",
-        befalls: corrects,
-        befall: blind,
-    },
-];
-
-fn any(_: &Kind) -> bool {
-    true
-}
-
-fn switched(kind: &Kind) -> bool {
-    let tells = ["Hopper", "Blackwell", "Blackwell Ultra"];
-    board::is_switched(kind.gpu.spec(), kind.gpus) && tells.contains(&kind.gpu.spec().arch.as_str())
-}
-
-fn linked(kind: &Kind) -> bool {
-    board::has_gpu_links(kind.gpu.spec(), kind.gpus)
-}
-
-fn corrects(kind: &Kind) -> bool {
-    kind.gpu.spec().ecc_default.as_deref() == Some("on")
-}
-
-fn on_pcie(kind: &Kind) -> bool {
-    kind.gpu.spec().pcie_gen.as_deref() != Some("C2C")
-}
-
-fn on_network(kind: &Kind) -> bool {
-    kind.internode.gbps_per_gpu().is_some()
-}
-
-fn slices(kind: &Kind) -> bool {
-    kind.gpu.spec().mig_max_instances.unwrap_or(0) > 0
-}
-
-fn passed_off(kind: &Kind) -> bool {
-    lookalike(kind).is_some()
-}
-
-/// A GPU that could be passed off as this one.
-fn lookalike(kind: &Kind) -> Option<Gpu> {
-    let other = match kind.gpu.name() {
-        "H100-SXM" => ["H100-PCIe", "H800-SXM"][kind.gpus as usize / 8],
-        "H200-SXM" => ["H20-3e", "H20"][kind.gpus as usize / 8],
-        "A100-SXM-80" => "A100-PCIe-40",
-        "A100-PCIe-80" => "A100-PCIe-40",
-        "L40S" => "L40",
-        "A10" => "A10G",
-        "RTX-A6000" => "A40",
-        "RTX-4090" => "RTX-3090",
-        "RTX-5090" => "RTX-4090",
-        _ => return None,
-    };
-    Some(Gpu::parse(other).expect("known"))
-}
-
-fn one(node: &Seeded, dice: &mut Dice) -> usize {
+pub fn one(node: &Seeded, dice: &mut Dice) -> usize {
     dice.below(node.kind.gpus) as usize
 }
 
 /// The agent stops at a step and reports why; what comes after it never happened.
-fn stop(node: &mut Seeded, at: Step, kind: TroubleKind, gpu: Option<u32>) {
+pub fn stop(node: &mut Seeded, at: Step, kind: TroubleKind, gpu: Option<u32>) {
     let evidence = &mut node.evidence;
     evidence
         .times
@@ -194,7 +44,7 @@ fn stop(node: &mut Seeded, at: Step, kind: TroubleKind, gpu: Option<u32>) {
     }];
 }
 
-fn some_step(dice: &mut Dice) -> Step {
+pub fn some_step(dice: &mut Dice) -> Step {
     dice.one_of(&[
         Step::Roots,
         Step::Fill,
@@ -204,7 +54,7 @@ fn some_step(dice: &mut Dice) -> Step {
     ])
 }
 
-fn xid(node: &mut Seeded, gpu: usize, xid: u32) {
+pub fn xid(node: &mut Seeded, gpu: usize, xid: u32) {
     let events = node.facts().xids.get_or_insert_with(Vec::new);
     events.push(XidEvent {
         gpu: Some(gpu as u32),
@@ -212,13 +62,13 @@ fn xid(node: &mut Seeded, gpu: usize, xid: u32) {
     });
 }
 
-fn scale(rates: &mut [u64], factor: f64) {
+pub fn scale(rates: &mut [u64], factor: f64) {
     rates
         .iter_mut()
         .for_each(|rate| *rate = (*rate as f64 * factor) as u64);
 }
 
-fn lost(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn lost(node: &mut Seeded, dice: &mut Dice) -> String {
     let gpu = one(node, dice);
     if dice.chance(0.4) {
         xid(node, gpu, 79);
@@ -229,7 +79,7 @@ fn lost(node: &mut Seeded, dice: &mut Dice) -> String {
     format!("GPU {gpu} at step {step} without an XID")
 }
 
-fn withdrawn(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn withdrawn(node: &mut Seeded, dice: &mut Dice) -> String {
     let left = dice.below(node.kind.gpus);
     match dice.below(3) {
         0 => {
@@ -250,7 +100,7 @@ fn withdrawn(node: &mut Seeded, dice: &mut Dice) -> String {
     }
 }
 
-fn fabric(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn fabric(node: &mut Seeded, dice: &mut Dice) -> String {
     if dice.chance(0.5) {
         stop(node, Step::Roots, TroubleKind::FabricNotReady, None);
         return "CUDA error 802".to_owned();
@@ -272,7 +122,7 @@ fn fabric(node: &mut Seeded, dice: &mut Dice) -> String {
     )
 }
 
-fn links(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn links(node: &mut Seeded, dice: &mut Dice) -> String {
     let gpu = one(node, dice);
     let links = node.kind.gpu.spec().nvlink_links.unwrap_or(1);
     // Drivers show missing links, as a rule; those of a shimmed or confused one show in the rates.
@@ -325,7 +175,7 @@ fn links(node: &mut Seeded, dice: &mut Dice) -> String {
     )
 }
 
-fn memory(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn memory(node: &mut Seeded, dice: &mut Dice) -> String {
     let gpu = one(node, dice);
     let kind = dice.below(7);
     let facts = node.gpu(gpu);
@@ -368,7 +218,7 @@ fn memory(node: &mut Seeded, dice: &mut Dice) -> String {
 }
 
 /// All rates of a GPU that follow its clocks, as far as an agent measures them.
-fn slow_down(gpu: &mut GpuFacts, factor: f64) {
+pub fn slow_down(gpu: &mut GpuFacts, factor: f64) {
     scale(&mut gpu.rates.gemm_16bit_gflops, factor);
     scale(&mut gpu.rates.gemm_fp8_gflops, factor);
     if let Some(burn) = &mut gpu.burn {
@@ -389,7 +239,7 @@ pub fn slow_down_all(node: &mut Seeded, factor: f64) {
     }
 }
 
-fn slow(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn slow(node: &mut Seeded, dice: &mut Dice) -> String {
     let gpu = one(node, dice);
     let tdp = node.kind.gpu.spec().tdp_w.unwrap_or(300);
     match dice.below(3) {
@@ -427,7 +277,7 @@ fn slow(node: &mut Seeded, dice: &mut Dice) -> String {
     }
 }
 
-fn hot(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn hot(node: &mut Seeded, dice: &mut Dice) -> String {
     let gpu = one(node, dice);
     let share = 60 + dice.below(900);
     let kept = 1.0 - f64::from(share) / 1_000.0 * 0.5;
@@ -452,7 +302,7 @@ fn hot(node: &mut Seeded, dice: &mut Dice) -> String {
     format!("{what} in {share} of 1000 samples")
 }
 
-fn host_link(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn host_link(node: &mut Seeded, dice: &mut Dice) -> String {
     let gpu = one(node, dice);
     let facts = node.gpu(gpu);
     let good = facts.host_link.expect("a link");
@@ -490,7 +340,7 @@ fn host_link(node: &mut Seeded, dice: &mut Dice) -> String {
     format!("generation {} with {} lanes", link.generation, link.width)
 }
 
-fn port(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn port(node: &mut Seeded, dice: &mut Dice) -> String {
     // Hidden ports are another class.
     let mut fresh = pretend::surroundings(&node.kind, dice).host.ports;
     // Two for storage besides, which must stand in for none.
@@ -530,7 +380,7 @@ fn port(node: &mut Seeded, dice: &mut Dice) -> String {
     }
 }
 
-fn sliced(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn sliced(node: &mut Seeded, dice: &mut Dice) -> String {
     let mixed = dice.chance(0.5);
     let first = one(node, dice);
     for index in 0..node.kind.gpus as usize {
@@ -547,7 +397,7 @@ fn sliced(node: &mut Seeded, dice: &mut Dice) -> String {
     }
 }
 
-fn residue(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn residue(node: &mut Seeded, dice: &mut Dice) -> String {
     let gpu = one(node, dice);
     let memory = node.claims()[gpu].memory_mib;
     let used = (f64::from(memory) * dice.between(0.05, 0.9)) as u32;
@@ -562,7 +412,7 @@ fn residue(node: &mut Seeded, dice: &mut Dice) -> String {
     format!("{used} MiB in use")
 }
 
-fn corruption(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn corruption(node: &mut Seeded, dice: &mut Dice) -> String {
     let gpu = one(node, dice);
     match dice.below(4) {
         0 => {
@@ -590,7 +440,7 @@ fn corruption(node: &mut Seeded, dice: &mut Dice) -> String {
     }
 }
 
-fn blind(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn blind(node: &mut Seeded, dice: &mut Dice) -> String {
     let counters = dice.chance(0.6);
     let events = !counters || dice.chance(0.5);
     let facts = node.facts();
@@ -605,121 +455,4 @@ fn blind(node: &mut Seeded, dice: &mut Dice) -> String {
         }
     }
     format!("counters hidden: {counters}, errors hidden: {events}")
-}
-
-fn fraud(node: &mut Seeded, dice: &mut Dice) -> String {
-    match dice.below(8) {
-        0 | 1 => impostor(node, dice),
-        2 => fewer(node, dice),
-        3 => {
-            node.evidence
-                .inventory
-                .as_mut()
-                .expect("an inventory")
-                .driver = "591.86".to_owned();
-            "a driver that exists for Windows only".to_owned()
-        }
-        4 => {
-            node.facts().host.preloaded = vec!["/usr/lib/libshim.so".to_owned()];
-            "a shim under every program".to_owned()
-        }
-        5 => {
-            node.report().content_problem = Some("the nonce differs".to_owned());
-            "a report of another conversation".to_owned()
-        }
-        6 => {
-            let share = dice.between(0.1, 0.45);
-            let vcpus = (f64::from(node.kind.vcpus) * share) as u32;
-            node.facts().host.vcpus = Some(vcpus);
-            node.evidence
-                .inventory
-                .as_mut()
-                .expect("an inventory")
-                .vcpus = vcpus;
-            format!("{share:.2} of the cores")
-        }
-        _ => {
-            let share = dice.between(0.25, 0.9);
-            let memory = node.evidence.memory.as_mut().expect("memory");
-            memory[0].problem = Some("block 12 does not hold the pattern".to_owned());
-            format!("{share:.2} of the memory behind a full name")
-        }
-    }
-}
-
-/// Other GPUs than sold: told by an honest driver, or hidden by a shim over NVML that lies on what
-/// it can and not on what chip, bus and clock show.
-fn impostor(node: &mut Seeded, dice: &mut Dice) -> String {
-    let other = lookalike(&node.kind).expect("a lookalike");
-    let real = Seeded::of(
-        Kind {
-            gpu: other,
-            ..node.kind
-        },
-        dice,
-    );
-    let sold = node.claims().clone();
-    let shown: Vec<_> = node.facts().gpus.clone();
-    let shimmed = dice.chance(0.5);
-    let order = node.order_at(Level::Standard);
-    node.evidence = real.evidence;
-    for filled in node.evidence.filled.iter_mut().flatten() {
-        *filled = had(&order, filled.allocatable_mib);
-    }
-    if shimmed {
-        for (index, (sold, shown)) in sold.into_iter().zip(shown).enumerate() {
-            let claim = &mut node.claims()[index];
-            let sm_count = claim.sm_count;
-            *claim = sold;
-            claim.sm_count = sm_count;
-            let gpu = node.gpu(index);
-            gpu.pci_id = shown.pci_id;
-            gpu.power_limit_w = shown.power_limit_w;
-            gpu.nvlinks_active = shown.nvlinks_active;
-            gpu.fabric = shown.fabric;
-            gpu.ecc_enabled = shown.ecc_enabled;
-            gpu.mig_enabled = shown.mig_enabled;
-            gpu.health_before = shown.health_before;
-            gpu.health_after = shown.health_after;
-            gpu.host_link = shown.host_link;
-        }
-        node.facts().host.pci_ids = None;
-    }
-    format!(
-        "{other} as {}, {}",
-        node.kind.gpu,
-        if shimmed { "shimmed" } else { "told" }
-    )
-}
-
-/// Fewer GPUs than sold: told, or each shown several times, which shares their rates.
-fn fewer(node: &mut Seeded, dice: &mut Dice) -> String {
-    let sold = node.kind.gpus;
-    let real = dice.below(sold.max(2)).max(1).min(sold);
-    if real == sold {
-        // One sold, none there.
-        node.claims().clear();
-        return "no GPU at all".to_owned();
-    }
-    if dice.chance(0.5) {
-        node.claims().truncate(real as usize);
-        node.facts().gpus.truncate(real as usize);
-        let counts = &mut node.facts().host.counts;
-        (counts.nvml, counts.cuda, counts.device_nodes) = (Some(real), Some(real), Some(real));
-        return format!("{real} of {sold}, told");
-    }
-    // Those that share a real one share its rate, for all work at once.
-    for shown in 0..sold {
-        let sharers = (0..sold)
-            .filter(|other| other % real == shown % real)
-            .count();
-        let share = 1.0 / sharers as f64;
-        scale(&mut node.report().copy_mb_per_s[shown as usize], share);
-        let gpu = node.gpu(shown as usize);
-        slow_down(gpu, share);
-        let rates = &mut gpu.rates;
-        scale(&mut rates.read_mb_per_s, share);
-        scale(&mut rates.triad_mb_per_s, share);
-    }
-    format!("{real} of {sold}, shown several times")
 }

@@ -11,7 +11,7 @@ use verifier::memory::work_where;
 use verifier::order::{Mode, expected_node, order_for};
 use verifier::pretend::{self, Dice, Kind};
 
-use super::broken::Class;
+use super::classes::Class;
 use super::together::Together;
 
 /// What is leased: GPUs with the numbers in which they are sold, more often the common ones.
@@ -146,6 +146,7 @@ impl Seeded {
             history: None,
             apart: None,
             known_at: None,
+            reported_at: None,
             times: Step::ALL[1..]
                 .iter()
                 .map(|step| StepTime {

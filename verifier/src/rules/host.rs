@@ -1,0 +1,86 @@
+//! Rules on the host as such: what runs it, and whether its clock is right.
+
+use market::attestation::{Finding, FindingCode, Outcome, Unit};
+use market::offer::Tenancy;
+
+use super::seen::{Seen, not_applicable, plain};
+use super::{finding, not_run, number};
+
+/// How far a host's clock may be from the broker's, the report's way to it included. Units: ms.
+const MOST_APART_MS: u64 = 30_000;
+
+/// Words in the name of a machine that is none, as hypervisors give it. Source: systemd, `src/basic/virt.c`, and
+/// what they write into the firmware's tables themselves.
+const VIRTUAL: [&str; 11] = [
+    "kvm",
+    "qemu",
+    "vmware",
+    "virtualbox",
+    "innotek",
+    "xen",
+    "bochs",
+    "parallels",
+    "bhyve",
+    "virtual machine",
+    "google compute engine",
+];
+
+pub(super) fn virtualised(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::HostVirtualised;
+    let Some(host) = seen.facts().map(|facts| &facts.host) else {
+        return not_run(code);
+    };
+    let name = host.machine.as_deref().unwrap_or_default();
+    let lower = name.to_lowercase();
+    let is_named_so = VIRTUAL.iter().any(|word| lower.contains(word));
+    let called = match name {
+        "" => String::new(),
+        name => format!(" Its firmware calls it {}.", plain(name)),
+    };
+    let is_virtual = match host.hypervisor {
+        Some(says) => says || is_named_so,
+        None if is_named_so => true,
+        None => {
+            let note = format!("The processors do not say whether a hypervisor runs them.{called}");
+            return finding(code, Outcome::NotRun, note);
+        }
+    };
+    let is_whole = seen.order.expected.tenancy == Some(Tenancy::BareMetal);
+    match (is_virtual, is_whole) {
+        (true, true) => {
+            let note = format!("A hypervisor runs what was sold as a whole machine.{called}");
+            finding(code, Outcome::Warned, note)
+        }
+        (true, false) => not_applicable(code, &format!("A hypervisor runs the host.{called}")),
+        (false, true) => finding(code, Outcome::Met, "No hypervisor shows."),
+        (false, false) => not_applicable(code, "No hypervisor shows, and none was excluded."),
+    }
+}
+
+pub(super) fn clock(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::HostClock;
+    let Some((facts, came)) = seen.facts().zip(seen.evidence.reported_at) else {
+        return not_run(code);
+    };
+    let Some(told) = facts.host.clock_ms else {
+        // A pretended node has no clock, nor has the report of an agent that stopped.
+        return not_applicable(code, "The report does not carry the host's time.");
+    };
+    let told = i64::try_from(told).unwrap_or(i64::MAX);
+    let ahead_ms = told.saturating_sub(came.timestamp_millis());
+    let apart_ms = ahead_ms.unsigned_abs();
+    let (outcome, note) = match ahead_ms {
+        _ if apart_ms <= MOST_APART_MS => (Outcome::Met, "The host's clock is right."),
+        1.. => (Outcome::Warned, "The host's clock is ahead."),
+        _ => {
+            let note = "The host's clock is behind, or its report was long on its way.";
+            (Outcome::Warned, note)
+        }
+    };
+    Finding {
+        unit: Some(Unit::Ms),
+        measured: Some(number(apart_ms)),
+        floor: Some(number(MOST_APART_MS)),
+        ..finding(code, outcome, note)
+    }
+}

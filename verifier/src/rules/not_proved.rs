@@ -1,0 +1,88 @@
+//! What an attestation does not prove, in words for whoever reads it.
+
+use market::attestation::{Finding, FindingCode, Outcome};
+use market::verification::VerificationOrder;
+
+/// What a reader must not conclude from an attestation with these findings.
+#[must_use]
+pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bool) -> Vec<String> {
+    let filled_mib = order.memory.pattern_bytes >> 20;
+    let mut limits = Vec::new();
+    if simulated {
+        limits.push("Anything about real hardware: the device was pretended.".to_owned());
+    }
+    limits.push(format!(
+        "That all memory is sound: at most {filled_mib} of {} MiB of each GPU were filled and checked.",
+        order.expected.memory_mib
+    ));
+    limits.extend(
+        [
+            "That memory of this size exists: its contents follow from what was drawn before and can be \
+             computed again without having been kept, or lie in the host's memory or another GPU's and \
+             be read from there in time.",
+            "That a GPU did the work: the agent reports the results, and whatever computes them gives \
+             the same.",
+            "That names, ids, counts, error counters and temperatures are true: they are claims of \
+             the node's driver.",
+            "That memory, links and products are as fast as shown: the node timed them by its own \
+             clock.",
+            "That the answers were computed on this node: relaying them elsewhere is not detected.",
+            "That every row of the product was computed: of a host that lies only the opened rows bind it.",
+            between_nodes(findings),
+        ]
+        .map(str::to_owned),
+    );
+    if order.recheck {
+        let limit = "That what failed is its seller's doing: whoever uses the node has it in hand.";
+        limits.push(limit.to_owned());
+    }
+    let undone = findings
+        .iter()
+        .filter(|found| found.outcome == Outcome::NotRun);
+    let undone: Vec<&str> = undone.map(|found| found.code.as_str()).collect();
+    if !undone.is_empty() {
+        let codes = undone.join(", ");
+        limits.push(format!(
+            "Anything that these checks look for, which were not done: {codes}."
+        ));
+    }
+    limits.push("Anything about the node after the time of this attestation.".to_owned());
+    limits
+}
+
+/// What is not proved of the network between nodes.
+fn between_nodes(findings: &[Finding]) -> &'static str {
+    let found = |code| findings.iter().find(|finding| finding.code == code);
+    let is_done = |finding: &&Finding| finding.outcome != Outcome::NotRun;
+    let fabric = found(FindingCode::NetworkFabric);
+    let by_nccl = found(FindingCode::NetworkCollective).is_some_and(|sum| sum.measured.is_some());
+    match (found(FindingCode::NetworkPairs).filter(is_done), fabric) {
+        (None, _) => "Anything about the network between nodes under load (net.fabric).",
+        (Some(_), Some(fabric)) if is_done(&fabric) && by_nccl => {
+            "That the fabric between nodes carries what was sold (net.fabric): pairs were measured over TCP, one \
+             rail after the other, over adapters that the nodes name, and by which way NCCL summed \
+             (net.collective), with remote direct memory access or without, is its own choice and not shown."
+        }
+        (Some(_), Some(fabric)) if is_done(&fabric) => {
+            "That the fabric between nodes carries what was sold (net.fabric): it was measured over TCP, \
+             one rail after the other, over adapters that the nodes name."
+        }
+        (Some(_), Some(_)) if by_nccl => {
+            "That what was measured is the fabric between nodes that was sold (net.fabric): between some of them \
+             only the hosts' usual network was measured over TCP, and by which way NCCL summed \
+             (net.collective) is its own choice and not shown."
+        }
+        (Some(_), Some(_)) => {
+            "Anything about the fabric between nodes that was sold (net.fabric): only the hosts' usual network was \
+             measured between some of them, over TCP."
+        }
+        (Some(_), None) if by_nccl => {
+            "That the network between nodes carries what was sold (net.fabric): pairs were measured over TCP \
+             alone, and by which way NCCL summed (net.collective) is its own choice and not shown."
+        }
+        (Some(_), None) => {
+            "That the network between nodes carries what was sold (net.fabric): it was measured over TCP \
+             alone."
+        }
+    }
+}
