@@ -7,6 +7,8 @@
 #define PATTERN_COMPLEMENT 1u
 #define PATTERN_ADDRESS 2u
 #define PATTERN_SLOW 3u
+#define PATTERN_WALKING_ONE 4u
+#define PATTERN_WALKING_ZERO 5u
 // How often the slow fill goes through the pseudo-random function.
 #define SLOW_LINKS 256u
 
@@ -37,6 +39,13 @@ static __device__ __forceinline__ uint4 contents_block(Stream s, u32 pattern, u6
   }
   if (pattern == PATTERN_SLOW) {
     return slow_block(s, index);
+  }
+  if (pattern >= PATTERN_WALKING_ONE) {
+    // The bits of a block follow each other, and come round to the first.
+    u32 first = (u32)(4 * index) + s.key0;
+    u32 turned = pattern == PATTERN_WALKING_ZERO ? ~0u : 0u;
+    return make_uint4(1u << (first & 31u) ^ turned, 1u << ((first + 1) & 31u) ^ turned,
+                      1u << ((first + 2) & 31u) ^ turned, 1u << ((first + 3) & 31u) ^ turned);
   }
   uint4 block = philox_block(s, index);
   if (pattern == PATTERN_COMPLEMENT) {

@@ -211,7 +211,12 @@ pub(crate) fn pass_ms(gpu: Gpu, pattern: Pattern, bytes: u64) -> u64 {
     let times = match pattern {
         // Written, then read and turned twice, and read once more.
         Pattern::MovingInversion => 6,
-        Pattern::Address | Pattern::Complement | Pattern::Prf | Pattern::Slow => 2,
+        Pattern::Address
+        | Pattern::Complement
+        | Pattern::Prf
+        | Pattern::Slow
+        | Pattern::WalkingOne
+        | Pattern::WalkingZero => 2,
     };
     times * fill_ms(gpu, pattern, bytes)
 }

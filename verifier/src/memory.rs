@@ -31,6 +31,17 @@ impl Contents {
         }
     }
 
+    /// The contents of a pass that is gone through again and again, in its so-manieth round: others each time.
+    #[must_use]
+    pub fn in_round(seed: &Digest, gpu: u32, pattern: Pattern, round: u32) -> Self {
+        let mut number = [0; 32];
+        number[..4].copy_from_slice(&round.to_le_bytes());
+        Self {
+            stream: Stream::derive_after(seed, Purpose::Memory, gpu, &Digest(number)),
+            pattern,
+        }
+    }
+
     /// What a pseudo-random fill becomes when all its words are turned.
     #[must_use]
     pub const fn turned(self) -> Self {
@@ -55,6 +66,16 @@ impl Contents {
                     take(index, (address ^ (address >> 32)) as u32);
                 }
             }
+            Pattern::WalkingOne => self.walking(start, count, take),
+            Pattern::WalkingZero => self.walking(start, count, |index, word| take(index, !word)),
+        }
+    }
+
+    fn walking(&self, start: u64, count: usize, mut take: impl FnMut(usize, u32)) {
+        let [drawn, ..] = self.stream.parameters();
+        for index in 0..count {
+            let bit = (start + index as u64).wrapping_add(drawn.into()) % 32;
+            take(index, 1 << bit);
         }
     }
 }
@@ -230,6 +251,25 @@ mod tests {
             words(Pattern::Address, 7, 1),
             words(Pattern::Address, 7 + (1 << 32), 1)
         );
+    }
+
+    #[test]
+    fn one_bit_walks_through_the_words_from_another_on_in_each_round() {
+        let walking = |pattern, round| {
+            let mut words = Vec::new();
+            let contents = Contents::in_round(&NONCE, 0, pattern, round);
+            contents.for_words(100, 64, |_, word| words.push(word));
+            words
+        };
+        let ones = walking(Pattern::WalkingOne, 0);
+        assert!(ones.iter().all(|word| word.is_power_of_two()));
+        assert!(ones.windows(2).all(|two| two[1] == two[0].rotate_left(1)));
+        let zeros = walking(Pattern::WalkingZero, 0);
+        assert!(ones.iter().zip(zeros).all(|(one, zero)| *one == !zero));
+        let begins: std::collections::BTreeSet<u32> = (0..400)
+            .map(|round| walking(Pattern::WalkingOne, round)[0])
+            .collect();
+        assert_eq!(begins.len(), 32, "each word has held each bit");
     }
 
     proptest! {

@@ -149,6 +149,8 @@ fn passes(level: Level, mode: Mode) -> Vec<Pattern> {
         Level::Standard => vec![Pattern::Address, Pattern::Complement, last],
         Level::Deep => vec![
             Pattern::MovingInversion,
+            Pattern::WalkingOne,
+            Pattern::WalkingZero,
             Pattern::Address,
             Pattern::Complement,
             Pattern::Prf,

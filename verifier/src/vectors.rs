@@ -346,6 +346,8 @@ mod tests {
             Pattern::Complement,
             Pattern::Address,
             Pattern::Slow,
+            Pattern::WalkingOne,
+            Pattern::WalkingZero,
         ] {
             let mut all = memories().iter();
             assert!(all.any(|v| v.contents.pattern == pattern), "{pattern:?}");

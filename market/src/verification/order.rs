@@ -59,6 +59,10 @@ pub enum Pattern {
     /// The pseudo-random fill, whose words are compared and turned one after the other, upwards and then
     /// downwards: it comes out as it went in.
     MovingInversion,
+    /// One bit of each 32-bit word, the next one of each word that follows; which it begins with is drawn.
+    WalkingOne,
+    /// The bitwise complement of that.
+    WalkingZero,
 }
 
 /// What the node should be, as leased.

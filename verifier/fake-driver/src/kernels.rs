@@ -40,6 +40,8 @@ impl Arguments {
             Pattern::Complement,
             Pattern::Address,
             Pattern::Slow,
+            Pattern::WalkingOne,
+            Pattern::WalkingZero,
         ];
         Contents {
             stream: self.stream(place),

@@ -9,7 +9,7 @@
 #include "../ring_add.cu"
 
 static u32 pattern_of(const std::string &name) {
-  std::vector<std::string> names = {"prf", "complement", "address", "slow"};
+  std::vector<std::string> names = {"prf", "complement", "address", "slow", "walking_one", "walking_zero"};
   auto found = std::find(names.begin(), names.end(), name);
   demand(found != names.end(), (name + " is no pattern").c_str());
   return (u32)(found - names.begin());

@@ -165,6 +165,8 @@ fn passes(
         Pattern::Complement,
         Pattern::Address,
         Pattern::MovingInversion,
+        Pattern::WalkingOne,
+        Pattern::WalkingZero,
         Pattern::Slow,
     ] {
         let contents = Contents::derive(&work.secret, work.gpu, pattern);

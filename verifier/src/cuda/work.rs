@@ -34,6 +34,8 @@ const fn pattern_number(pattern: Pattern) -> u32 {
         Pattern::Complement => 1,
         Pattern::Address => 2,
         Pattern::Slow => 3,
+        Pattern::WalkingOne => 4,
+        Pattern::WalkingZero => 5,
     }
 }
 

@@ -50,9 +50,10 @@ fn fill_of(
     let mut check = PatternCheck::default();
     let began = Instant::now();
     let repeated = Duration::from_millis(work.repeated_ms);
-    loop {
+    for round in 0.. {
         for &pattern in before {
-            check = check.and(pass(device, &Contents::derive(seed, gpu, pattern), bytes)?);
+            let contents = Contents::in_round(seed, gpu, pattern, round);
+            check = check.and(pass(device, &contents, bytes)?);
         }
         if before.is_empty() || began.elapsed() >= repeated {
             break;

@@ -23,7 +23,7 @@ pub const LEAST: [&str; 6] = ["--samples", "1", "--products", "1", "--product", 
 /// What a Hopper plays: three products of BF16 by two kernels of integers and two of tensor units in four
 /// ways, two of FP8 by one in four; five memories in two ways, one of them turned too; three streams from
 /// three places by three kernels, two of them by the ring too.
-const VECTORS: usize = 3 * (2 * 2 + 2 * 4) + 2 * 4 + 5 * 2 + 2 + 3 * 3 * 3 + 2 * 3;
+const VECTORS: usize = 3 * (2 * 2 + 2 * 4) + 2 * 4 + 7 * 2 + 2 + 3 * 3 * 3 + 2 * 3;
 
 pub struct Calibrated {
     pub output: Output,
@@ -145,6 +145,8 @@ fn a_calibration_runs_to_its_end_and_writes_what_the_card_showed() {
             Pattern::Complement,
             Pattern::Address,
             Pattern::MovingInversion,
+            Pattern::WalkingOne,
+            Pattern::WalkingZero,
             Pattern::Slow
         ]
     );
