@@ -26,6 +26,8 @@ use crate::probe::memory::ProvedMemory;
 use crate::threads::of_each;
 use crate::transcript::Transcript;
 
+/// For how long a first look is good: a node may wait for the others of its lease after that.
+const STALE: Duration = Duration::from_secs(10);
 /// How long the first look at the GPUs may take.
 const FIRST_LOOK: Duration = Duration::from_secs(30);
 /// What is kept of a step's time for what follows the GPUs' work, at most.
@@ -144,10 +146,7 @@ pub fn converse(
     transport: &mut dyn Transport,
 ) -> Result<AgentOutcome, AgentError> {
     let mut known = Known::default();
-    if node.troubles.is_empty() {
-        node.set_deadline(Instant::now() + FIRST_LOOK);
-        known.failed_at_first = known.look_at_first(node);
-    }
+    known.look_before_work(node);
     let commit = Commit {
         protocol: PROTOCOL,
         agent_key: signer.public_key().to_agent_key()?,
@@ -160,7 +159,11 @@ pub fn converse(
         transcript: Transcript::default(),
         durations: Vec::new(),
     };
-    let CommitReply { nonce, order } = line.exchange(Step::Commit, &commit, Instant::now())?;
+    let asked = Instant::now();
+    let CommitReply { nonce, order } = line.exchange(Step::Commit, &commit, asked)?;
+    if asked.elapsed() > STALE {
+        known.look_before_work(node);
+    }
     check_order(&order)?;
     if !order.simulation && node.kind == DeviceKind::Reference {
         return Err(AgentError::NotSimulation);

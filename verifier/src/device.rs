@@ -16,7 +16,7 @@ use market::verification::{
 use serde::{Deserialize, Serialize};
 
 use crate::framework::FrameworkRun;
-use crate::gemm::{GemmInputs, row_sum};
+use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::{BurnWork, Burned};
 use crate::probe::links::{LinkRates, LinkWork};
@@ -104,23 +104,11 @@ pub trait Device: Send {
     /// Errors: [`DeviceError`], here and below, when the device does not do its work.
     fn multiply(&mut self, inputs: &GemmInputs) -> Result<Word64, DeviceError>;
 
-    /// The product that was computed last, row by row: n x n entries.
-    fn read_product(&mut self) -> Result<Vec<i32>, DeviceError>;
+    /// The checksums of the rows of the product that was computed last ([`crate::gemm::row_sum`]): n of them.
+    fn row_sums(&mut self) -> Result<Vec<Word64>, DeviceError>;
 
-    /// The checksums of the rows of the product that was computed last ([`row_sum`]): n of them.
-    fn row_sums(&mut self) -> Result<Vec<Word64>, DeviceError> {
-        let product = self.read_product()?;
-        let rows = (0..).zip(product.chunks(rows_of(&product).max(1)));
-        Ok(rows.map(|(row, values)| row_sum(row, values)).collect())
-    }
-
-    /// These rows of the product that was computed last, as far as it has them.
-    fn read_rows(&mut self, rows: &[u32]) -> Result<Vec<Vec<i32>>, DeviceError> {
-        let product = self.read_product()?;
-        let all = product.chunks(rows_of(&product).max(1));
-        let row = |row: &u32| all.clone().nth(*row as usize).map(<[i32]>::to_vec);
-        Ok(rows.iter().filter_map(row).collect())
-    }
+    /// These rows of the product that was computed last, as far as it has them: n entries each.
+    fn read_rows(&mut self, rows: &[u32]) -> Result<Vec<Vec<i32>>, DeviceError>;
 
     /// How much memory can be allocated. Units: MiB.
     fn allocatable_mib(&mut self) -> Result<u32, DeviceError>;
@@ -216,11 +204,6 @@ pub trait Device: Send {
 
     /// From now on no call may last beyond this.
     fn set_deadline(&mut self, _deadline: Instant) {}
-}
-
-/// How many rows, and columns, a whole product has.
-fn rows_of(product: &[i32]) -> usize {
-    product.len().isqrt()
 }
 
 const NO_NCCL: &str = "this node has no NCCL";

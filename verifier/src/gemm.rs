@@ -3,7 +3,7 @@
 //! Entries of A and B are integers in [-8, 8], so every sum of products stays below 2^24 for
 //! k <= 262,143 and single-precision accumulation is exact: a GPU, this CPU and the broker get
 //! the same bits. The broker checks without computing C: C r = A (B r) mod 2^61 - 1 for a vector r
-//! drawn after the agent committed to C (Freivalds), and some rows of C by theirs with it.
+//! drawn after the agent committed to C (Freivalds), and some rows of C, which it computes itself.
 //!
 //! C r shows a GPU that errs, whose host is honest. A host that lies can make it from A (B r) without any C:
 //! against that stand the opened rows alone, which were committed to before they were chosen.
@@ -134,8 +134,8 @@ fn mix(word: u64) -> u64 {
 
 /// The tree over the checksums of the rows of C.
 ///
-/// Such a checksum can be met by other rows than the right one, which does not matter: what is opened must be the
-/// right row, and its checksum is had from nothing but its entries.
+/// Other rows than the right one can be made that have its checksum, or any. So what is opened is held against
+/// the right row, entry by entry, and the right row's checksum is had from nothing but its entries.
 #[must_use]
 pub fn tree_over(row_sums: &[Word64]) -> Tree {
     let leaf = |row: u64| row_leaf(row, row_sums[row as usize]);
@@ -207,13 +207,12 @@ pub struct OpenedProduct<'a> {
     pub product: &'a [Word64],
 }
 
-/// Checks products against their inputs, without computing them.
+/// Checks products against their inputs, of which it computes the opened rows alone.
 ///
-/// Every element of C r of the first is checked, and each opened row by its product with r: a wrong one of these
-/// passes with a chance of 2^-61. Of a chain of which a share f of all rows was never computed, the opened
-/// ones, m of them, show nothing with a chance of (1 - f)^m.
-/// Work: k n small multiplications for B r, which all products share, and as many for A (B r) of the first, k
-/// more for each opened row; nothing of size n^2 is held.
+/// Every element of C r of the first is checked: a wrong one passes with a chance of 2^-61. Of a chain of which a
+/// share f of all rows was never computed, the opened ones, m of them, show nothing with a chance of (1 - f)^m.
+/// Work: k n small multiplications for B r, which all products share, and for each opened row, and as many for
+/// A (B r) of the first; nothing of size n^2 is held.
 /// Errors: [`WrongProduct`] names the first thing found wrong.
 pub fn check_products(
     (chain, links): (&Chain, u32),
@@ -224,48 +223,55 @@ pub fn check_products(
     let inputs = &chain.first;
     check_form((inputs, links), chosen, opened)?;
 
+    let mut rows: Vec<TrueRow> = opened
+        .rows
+        .iter()
+        .map(|row| TrueRow::of(chain, row))
+        .collect();
     let mut entries = Vec::new();
     let inner: Vec<Element> = (0..inputs.k)
         .map(|l| {
             inputs.right_row(l, &mut entries);
+            rows.iter_mut().for_each(|row| row.add(l, &entries));
             row_times(entries.iter().map(|&b| i64::from(b)), vector)
         })
         .collect();
-    let mut times_vector = |inputs: &GemmInputs, row: u32| {
-        inputs.left_row(row, &mut entries);
-        row_times(entries.iter().map(|&a| i64::from(a)), &inner)
-    };
-    for row in opened.rows {
-        let inputs = chain.after(row.before.as_ref().map(|before| &before.root));
-        let got = row_times(row.values.iter().map(|&c| i64::from(c)), vector);
-        if got != times_vector(&inputs, row.at.row) {
-            return Err(wrong_entry(&inputs, row));
+    for (row, should) in opened.rows.iter().zip(&rows) {
+        let mut columns = (0_u32..).zip(row.values.iter().zip(&should.sums));
+        if let Some((column, _)) = columns.find(|(_, (got, want))| got != want) {
+            return Err(WrongProduct::Entry { at: row.at, column });
         }
     }
     for (row, got) in (0..inputs.n).zip(opened.product) {
-        if Element::from_canonical(got.0) != Some(times_vector(inputs, row)) {
+        inputs.left_row(row, &mut entries);
+        let should = row_times(entries.iter().map(|&a| i64::from(a)), &inner);
+        if Element::from_canonical(got.0) != Some(should) {
             return Err(WrongProduct::Row(row));
         }
     }
     Ok(())
 }
 
-/// The first wrong entry of a row that is known to be wrong.
-fn wrong_entry(inputs: &GemmInputs, row: &OpenedRow) -> WrongProduct {
-    let mut left = Vec::new();
-    inputs.left_row(row.at.row, &mut left);
-    let mut sums = vec![0_i32; inputs.n as usize];
-    let mut right = Vec::new();
-    for (l, a) in (0..inputs.k).zip(left) {
-        inputs.right_row(l, &mut right);
-        for (total, &b) in sums.iter_mut().zip(&right) {
-            *total += i32::from(a) * i32::from(b);
-        }
+/// A row of a product as it must be, once all rows of B were added.
+struct TrueRow {
+    left: Vec<i8>,
+    sums: Vec<i32>,
+}
+
+impl TrueRow {
+    fn of(chain: &Chain, row: &OpenedRow) -> Self {
+        let inputs = chain.after(row.before.as_ref().map(|before| &before.root));
+        let mut left = Vec::new();
+        inputs.left_row(row.at.row, &mut left);
+        let sums = vec![0; inputs.n as usize];
+        Self { left, sums }
     }
-    let mut columns = (0_u32..).zip(row.values.iter().zip(&sums));
-    match columns.find(|(_, (got, want))| got != want) {
-        Some((column, _)) => WrongProduct::Entry { at: row.at, column },
-        None => WrongProduct::Form,
+
+    fn add(&mut self, l: u32, right: &[i8]) {
+        let a = i32::from(self.left[l as usize]);
+        for (sum, &b) in self.sums.iter_mut().zip(right) {
+            *sum += a * i32::from(b);
+        }
     }
 }
 

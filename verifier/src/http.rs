@@ -38,6 +38,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// How long a node waits for its siblings before it asks again, where the broker does not say that. All begin
 /// when the last one is there, so that it may not be much.
 const SIBLINGS_WAIT: Duration = Duration::from_secs(1);
+/// How long such a question may take: nothing is computed for it, and one that is lost must not cost the time of
+/// the work that has begun by then.
+const SIBLINGS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A broker reached over HTTP.
 pub struct HttpBroker {
@@ -119,7 +122,6 @@ impl HttpBroker {
             .https_only(url.is_encrypted())
             // A redirected request would carry the token to wherever the redirect says.
             .max_redirects(0)
-            .timeout_global(Some(CALL_TIMEOUT))
             .user_agent(concat!("verifier/", env!("CARGO_PKG_VERSION")));
         if !url.is_encrypted() {
             config = config.proxy(None);
@@ -136,13 +138,16 @@ impl HttpBroker {
         }
     }
 
-    fn attempt(&self, path: &str, body: &str) -> Attempt {
+    fn attempt(&self, path: &str, body: &str, timeout: Duration) -> Attempt {
         let (url, id) = (self.url.as_str(), self.verification_id);
         let mut call = self
             .agent
             .post(format!("{url}/v1/verifications/{id}/{path}"))
             .header("authorization", format!("Bearer {}", self.token.expose()))
-            .content_type("application/json");
+            .content_type("application/json")
+            .config()
+            .timeout_global(Some(timeout))
+            .build();
         if let Some(key) = &self.agent_key {
             call = call
                 .header(KEY_HEADER, key.as_str())
@@ -208,9 +213,10 @@ impl HttpBroker {
     /// needs none: the broker ends that with the verification.
     fn insist(&mut self, path: &str, body: &str) -> Result<String, NoAnswer> {
         let (mut spent, mut wait) = (Duration::ZERO, FIRST_WAIT);
+        let (mut timeout, mut longest) = (CALL_TIMEOUT, LONGEST_WAIT);
         loop {
             let began = Instant::now();
-            let (last, after) = match self.attempt(path, body) {
+            let (last, after) = match self.attempt(path, body, timeout) {
                 Attempt::Answered(text) => return Ok(text),
                 Attempt::Refused { status, detail } => {
                     return Err(NoAnswer::Refused { status, detail });
@@ -219,6 +225,7 @@ impl HttpBroker {
                 Attempt::Again { why, after } => (why, after),
                 Attempt::Enrolled { after } => {
                     wait = FIRST_WAIT;
+                    (timeout, longest) = (SIBLINGS_TIMEOUT, SIBLINGS_WAIT);
                     (self.pause)(after.mul_f64(rand::random_range(1.0..1.5)));
                     continue;
                 }
@@ -231,7 +238,7 @@ impl HttpBroker {
                 return Err(NoAnswer::GaveUp { last });
             }
             (self.pause)(pause);
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait = (wait * 2).min(longest);
         }
     }
 }

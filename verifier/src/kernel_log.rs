@@ -32,7 +32,7 @@ const KERNELS_OWN: u32 = 8;
 /// What the log says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// The errors, each of a GPU once, in the order of the log.
+    /// The errors, each of a GPU once, in the order of the log: of what it needs, where that was said last.
     pub xids: Vec<LoggedXid>,
     /// The number of its last record.
     pub last: u64,
@@ -50,10 +50,13 @@ pub fn xids(root: &Path, after: Option<u64>) -> Option<Log> {
     for (number, message) in String::from_utf8_lossy(&log).lines().filter_map(record) {
         found.last = found.last.max(number);
         let error = xid(message).filter(|_| after.is_none_or(|after| number > after));
-        if let Some(error) = error
-            && found.xids.len() < MOST_XIDS
-            && !found.xids.contains(&error)
-        {
+        let Some(error) = error else {
+            continue;
+        };
+        // Of what a GPU needs, what was said last holds.
+        let is_said_again = |known: &LoggedXid| error.xid == NEEDS && *known == error;
+        found.xids.retain(|known| !is_said_again(known));
+        if found.xids.len() < MOST_XIDS && !found.xids.contains(&error) {
             found.xids.push(error);
         }
     }
@@ -135,6 +138,29 @@ mod tests {
         let root = root(EARLIER.as_bytes());
         let one = vec![("0000:01:00".to_owned(), 79)];
         assert_eq!(told(xids(root.path(), None)), (one, 10));
+    }
+
+    #[test]
+    fn of_what_a_gpu_needs_the_last_is_told_last_though_it_was_said_before() {
+        let needs = |number: u32, words: &str| {
+            format!(
+                "3,{number},1,-;NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) \
+                 to {words}\n"
+            )
+        };
+        let said = ["0x0 (None)", "0x1 (GPU Reset Required)", "0x0 (None)"];
+        let log: String = (1..)
+            .zip(said)
+            .map(|(number, words)| needs(number, words))
+            .collect();
+        let root = root(log.as_bytes());
+        let log = xids(root.path(), None).expect("it can be read");
+        let words: Vec<_> = log
+            .xids
+            .iter()
+            .filter_map(|error| error.action.as_deref())
+            .collect();
+        assert_eq!(words, ["0x1 (GPU Reset Required)", "0x0 (None)"]);
     }
 
     #[test]

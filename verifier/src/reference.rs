@@ -14,7 +14,7 @@ use market::verification::{
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceError, Node, PatternCheck, Rate, Surroundings};
-use crate::gemm::{GemmInputs, checksum};
+use crate::gemm::{GemmInputs, checksum, row_sum};
 use crate::memory::{Contents, block_digest, hash_point};
 use crate::pretend::{self, Dice, Kind};
 use crate::tensor::{Format, TensorRun, TensorWork, expected_checksum};
@@ -242,6 +242,13 @@ impl ReferenceDevice {
     }
 }
 
+impl ReferenceDevice {
+    /// The rows of the product that was computed last.
+    fn rows(&self) -> impl Iterator<Item = &[i32]> {
+        self.product.chunks(self.product.len().isqrt().max(1))
+    }
+}
+
 impl Device for ReferenceDevice {
     fn claim(&self) -> GpuClaim {
         self.claim.clone()
@@ -271,8 +278,14 @@ impl Device for ReferenceDevice {
         Ok(checksum(&self.product))
     }
 
-    fn read_product(&mut self) -> Result<Vec<i32>, DeviceError> {
-        Ok(self.product.clone())
+    fn row_sums(&mut self) -> Result<Vec<Word64>, DeviceError> {
+        let rows = (0..).zip(self.rows());
+        Ok(rows.map(|(row, values)| row_sum(row, values)).collect())
+    }
+
+    fn read_rows(&mut self, rows: &[u32]) -> Result<Vec<Vec<i32>>, DeviceError> {
+        let row = |row: &u32| self.rows().nth(*row as usize).map(<[i32]>::to_vec);
+        Ok(rows.iter().filter_map(row).collect())
     }
 
     fn allocatable_mib(&mut self) -> Result<u32, DeviceError> {

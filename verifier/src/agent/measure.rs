@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use market::verification::{NodeFacts, Step};
 
-use super::{Known, Work};
+use super::{FIRST_LOOK, Known, Work};
 use crate::device::{DeviceError, Node};
 use crate::probe;
 
@@ -17,6 +17,14 @@ const RATES_PART: u32 = 2;
 const LAST_LOOK: Duration = Duration::from_secs(3);
 
 impl Known {
+    /// Looks at GPUs that could be opened, before they are asked for work.
+    pub(super) fn look_before_work(&mut self, node: &mut Node) {
+        if node.troubles.is_empty() {
+            node.set_deadline(Instant::now() + FIRST_LOOK);
+            self.failed_at_first = self.look_at_first(node);
+        }
+    }
+
     /// Looks at the GPUs before their first work. Gives those that could not be looked at.
     pub(super) fn look_at_first(&mut self, node: &mut Node) -> Vec<DeviceError> {
         let (facts, failed) = probe::facts::before(node);

@@ -51,7 +51,7 @@ impl Session {
     }
 
     /// Whether the node may prove itself from the beginning where nobody can say how long it took: not once
-    /// it was told what of its product it must open, or it would draw until that suits it.
+    /// it was told what of its products it must open, or it would draw until that suits it.
     #[must_use]
     pub fn may_begin_anew(&self) -> bool {
         self.awaited() == Some(Step::Roots)

@@ -144,17 +144,6 @@ impl Device for CudaGpu {
         Ok(Word64(sum))
     }
 
-    fn read_product(&mut self) -> Result<Vec<i32>, DeviceError> {
-        let Some(product) = &self.product else {
-            return Err(self.failed(NO_PRODUCT));
-        };
-        let n = product.inputs.n as usize;
-        product
-            .product
-            .read(n * n)
-            .map_err(|error| self.error(error))
-    }
-
     fn row_sums(&mut self) -> Result<Vec<Word64>, DeviceError> {
         let Some(product) = self.product.take() else {
             return Err(self.failed(NO_PRODUCT));

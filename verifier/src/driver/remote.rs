@@ -297,11 +297,6 @@ impl Device for RemoteDevice {
         self.ask(&Request::Multiply(*inputs))
     }
 
-    fn read_product(&mut self) -> Result<Vec<i32>, DeviceError> {
-        let ((), bytes) = self.ask_for_bytes(&Request::ReadProduct)?;
-        Ok(values(&bytes, i32::from_le_bytes))
-    }
-
     fn row_sums(&mut self) -> Result<Vec<Word64>, DeviceError> {
         let ((), bytes) = self.ask_for_bytes(&Request::RowSums)?;
         Ok(values(&bytes, word))

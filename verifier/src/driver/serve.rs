@@ -75,7 +75,6 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
         | Request::NcclId
         | Request::NcclSum(_) => plain(&Err::<(), _>(not_open())),
         Request::Multiply(inputs) => plain(&device.multiply(inputs)),
-        Request::ReadProduct => with_body(device.read_product(), |entry| entry.to_le_bytes()),
         Request::RowSums => with_body(device.row_sums(), |sum| sum.0.to_le_bytes()),
         Request::ReadRows(rows) => {
             let rows = device.read_rows(rows).map(|rows| rows.concat());

@@ -26,7 +26,6 @@ pub(super) enum Request {
     Survey,
     Open { gpu: u32, root: PathBuf },
     Multiply(GemmInputs),
-    ReadProduct,
     RowSums,
     ReadRows(Vec<u32>),
     Allocatable,

@@ -188,6 +188,31 @@ fn a_product_that_was_made_up_before_the_choice_is_not_in_its_tree() {
     assert_eq!(check(&chain, &other, &chosen), not_committed);
 }
 
+/// Of a row that was made up, the agent knows by then by which vector it is multiplied, and can have it any
+/// checksum: here the vector tells nothing at all, and the row leads to the root that was committed.
+#[test]
+fn a_row_that_was_made_to_fit_is_held_against_the_true_one() {
+    let chain = Chain::derive(&NONCE, 0, &work(5, 3));
+    let chosen = [at(1, 4)];
+    let make_up = |link, c: &mut Vec<Vec<i32>>| {
+        if link == 1 {
+            c[4] = vec![1, 2, 3, 4, 5];
+        }
+    };
+    let mut made_up = answer(&chain, &chosen, make_up, |_, root| root);
+    made_up.product.fill(Word64(0));
+    let opened = OpenedProduct {
+        root: &made_up.root,
+        rows: &made_up.rows,
+        product: &made_up.product,
+    };
+    let caught = check_products((&chain, LINKS), &[Element::new(0); 5], &chosen, opened);
+    assert!(
+        matches!(caught, Err(WrongProduct::Entry { at, .. }) if at == chosen[0]),
+        "{caught:?}"
+    );
+}
+
 #[test]
 fn rows_and_lists_of_another_form_are_refused() {
     let chain = Chain::derive(&NONCE, 0, &work(5, 3));

@@ -1,5 +1,7 @@
 //! Rules on error counters and on what the driver says went wrong.
 
+use std::collections::BTreeMap;
+
 use market::attestation::{Finding, FindingCode, Outcome, Remedy, Unit};
 use market::gpu::GpuVendor;
 use market::verification::{GpuFacts, HealthCounters, TroubleKind, XidEvent};
@@ -317,10 +319,19 @@ pub(super) fn xid(seen: &Seen<'_>) -> Finding {
 /// What of a GPU's past would fail it, had it happened while the agent ran. It may have been healed since.
 fn failed_before(seen: &Seen<'_>) -> Option<String> {
     let mut before = seen.xids_before().into_iter();
-    let event = before.find(|event| event.xid == XID_LOST || FATAL_XIDS.contains(&event.xid))?;
-    let (xid, who) = (event.xid, gpu_words(event.gpu));
+    let event = before.find(|event| event.xid == XID_LOST || FATAL_XIDS.contains(&event.xid));
+    if let Some(event) = event {
+        let (xid, who) = (event.xid, gpu_words(event.gpu));
+        return Some(format!(
+            "Before the agent began the driver reported XID {xid} of {who}."
+        ));
+    }
+    // What it said of a GPU last.
+    let needed: BTreeMap<u32, &str> = seen.needed_before().into_iter().collect();
+    let mut needed = needed.into_iter();
+    let (gpu, words) = needed.find(|(_, words)| Needs::of(words).remedy().is_some())?;
     Some(format!(
-        "Before the agent began the driver reported XID {xid} of {who}."
+        "Before the agent began the driver said that GPU {gpu} needs: {words}."
     ))
 }
 

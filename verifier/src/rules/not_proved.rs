@@ -27,7 +27,9 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
             "That memory, links and products are as fast as shown: the node timed them by its own \
              clock.",
             "That the answers were computed on this node: relaying them elsewhere is not detected.",
-            "That every row of the product was computed: of a host that lies only the opened rows bind it.",
+            "That every row of the products was computed: of a host that lies only the opened rows bind it.",
+            "That it is no other node of its rental too: memory may be filled and proved for one after the \
+             other.",
             between_nodes(findings),
         ]
         .map(str::to_owned),

@@ -74,11 +74,14 @@ impl<'a> Seen<'a> {
     /// What the driver wrote that its GPUs need (XID 154), in its words, in the order of the log while the
     /// agent ran.
     pub(super) fn needs(&self) -> Vec<(u32, &'a str)> {
-        let Some(facts) = self.facts() else {
-            return Vec::new();
-        };
-        let needs = |error: &'a LoggedXid| Some((gpu_of(facts, error)?, error.action.as_deref()?));
-        facts.xids_logged.iter().filter_map(needs).collect()
+        self.facts()
+            .map_or_else(Vec::new, |facts| needs_of(facts, &facts.xids_logged))
+    }
+
+    /// As [`Self::needs`], of what the kernel's log had before.
+    pub(super) fn needed_before(&self) -> Vec<(u32, &'a str)> {
+        self.facts()
+            .map_or_else(Vec::new, |facts| needs_of(facts, &facts.xid_history))
     }
 
     /// Those of its GPUs that the kernel's log had before.
@@ -162,6 +165,12 @@ impl<'a> Seen<'a> {
             false => finding(code, Outcome::Warned, format!("{}.", odd.join("; "))),
         }
     }
+}
+
+/// What the driver wrote that GPUs of the node need, in its words.
+fn needs_of<'a>(facts: &NodeFacts, logged: &'a [LoggedXid]) -> Vec<(u32, &'a str)> {
+    let needs = |error: &'a LoggedXid| Some((gpu_of(facts, error)?, error.action.as_deref()?));
+    logged.iter().filter_map(needs).collect()
 }
 
 /// Errors in the kernel's log as those of the node's GPUs; others are another tenant's.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use verifier::agent::{Transport, TransportError};
 use verifier::attest::{countersign, verify_attestation};
 use verifier::device::{Device, DeviceError, Node, PatternCheck};
-use verifier::gemm::GemmInputs;
+use verifier::gemm::{GemmInputs, row_sum};
 use verifier::jws::{DocumentType, Header, JwsError, Signer};
 use verifier::local::LocalBroker;
 use verifier::memory::Contents;
@@ -51,12 +51,18 @@ impl Device for Liar {
         Ok(if off { Word64(sum.0 ^ 1) } else { sum })
     }
 
-    fn read_product(&mut self) -> Result<Vec<i32>, DeviceError> {
-        let mut product = self.inner.read_product()?;
-        if self.lie == Lie::WrongEntry {
-            product[7] += 1;
+    fn row_sums(&mut self) -> Result<Vec<Word64>, DeviceError> {
+        let mut sums = self.inner.row_sums()?;
+        sums[0] = row_sum(0, &self.read_rows(&[0])?[0]);
+        Ok(sums)
+    }
+
+    fn read_rows(&mut self, rows: &[u32]) -> Result<Vec<Vec<i32>>, DeviceError> {
+        let mut read = self.inner.read_rows(rows)?;
+        for (row, values) in rows.iter().zip(&mut read) {
+            values[7] += i32::from(*row == 0 && self.lie == Lie::WrongEntry);
         }
-        Ok(product)
+        Ok(read)
     }
 
     fn allocatable_mib(&mut self) -> Result<u32, DeviceError> {

@@ -50,8 +50,12 @@ impl Device for Told {
         self.inner.multiply(inputs)
     }
 
-    fn read_product(&mut self) -> Result<Vec<i32>, DeviceError> {
-        self.inner.read_product()
+    fn row_sums(&mut self) -> Result<Vec<Word64>, DeviceError> {
+        self.inner.row_sums()
+    }
+
+    fn read_rows(&mut self, rows: &[u32]) -> Result<Vec<Vec<i32>>, DeviceError> {
+        self.inner.read_rows(rows)
     }
 
     fn allocatable_mib(&mut self) -> Result<u32, DeviceError> {

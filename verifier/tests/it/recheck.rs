@@ -24,8 +24,12 @@ impl Device for InUse {
         self.0.multiply(inputs)
     }
 
-    fn read_product(&mut self) -> Result<Vec<i32>, DeviceError> {
-        self.0.read_product()
+    fn row_sums(&mut self) -> Result<Vec<Word64>, DeviceError> {
+        self.0.row_sums()
+    }
+
+    fn read_rows(&mut self, rows: &[u32]) -> Result<Vec<Vec<i32>>, DeviceError> {
+        self.0.read_rows(rows)
     }
 
     fn allocatable_mib(&mut self) -> Result<u32, DeviceError> {

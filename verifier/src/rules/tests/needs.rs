@@ -73,3 +73,28 @@ fn less_than_a_reset_and_what_has_no_words_warns() {
         assert_eq!(note, "The driver reported XID 154.");
     }
 }
+
+#[test]
+fn what_a_gpu_needed_before_the_agent_began_warns_unless_it_needs_nothing_since() {
+    let before = |words: &[&str]| {
+        let (findings, _) = judged(|e| {
+            gpu(e, 3).bus_id = Some("00000000:C1:00.0".to_owned());
+            let logged = |words: &&str| LoggedXid {
+                bus_id: "0000:c1:00".to_owned(),
+                xid: 154,
+                action: Some((*words).to_owned()),
+            };
+            facts(e).xid_history = words.iter().map(logged).collect();
+        });
+        let mut findings = findings.into_iter();
+        let found = findings.find(|found| found.code == FindingCode::HealthXid);
+        let found = found.expect("judged");
+        (found.outcome, found.note)
+    };
+    let (outcome, note) = before(&["0x0 (None)", "0x1 (GPU Reset Required)"]);
+    assert_eq!(outcome, Outcome::Warned);
+    let said = "the driver said that GPU 3 needs: 0x1 (GPU Reset Required).";
+    assert!(note.ends_with(said), "{note}");
+    let (outcome, _) = before(&["0x1 (GPU Reset Required)", "0x0 (None)"]);
+    assert_eq!(outcome, Outcome::Met);
+}
