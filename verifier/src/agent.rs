@@ -1,6 +1,7 @@
 //! The agent's side of the conversation, whatever carries it.
 
 mod measure;
+mod transport;
 
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ use crate::probe::memory::ProvedMemory;
 use crate::threads::of_each;
 use crate::transcript::Transcript;
 
+pub use transport::{Transport, TransportError};
+
 /// For how long a first look is good: a node may wait for the others of its lease after that.
 const STALE: Duration = Duration::from_secs(10);
 /// How long the first look at the GPUs may take.
@@ -34,36 +37,6 @@ const FIRST_LOOK: Duration = Duration::from_secs(30);
 const MOST_KEPT_BACK: Duration = Duration::from_secs(5);
 /// What is kept of the time of the chained products, whose message is short.
 const KEPT_OF_CHAIN: Duration = Duration::from_millis(500);
-
-/// Why a message did not get its answer.
-#[derive(Debug, thiserror::Error)]
-pub enum TransportError {
-    /// The broker said no.
-    #[error("the broker refused step {step} with status {status}: {detail}")]
-    Refused {
-        /// The step.
-        step: Step,
-        /// The HTTP status.
-        status: u16,
-        /// What the broker said.
-        detail: String,
-    },
-    /// The broker lost its clock of this conversation, as one that was restarted has: it can only be
-    /// begun anew, under a fresh key.
-    #[error("the broker was interrupted before step {step}; the conversation must begin anew")]
-    Interrupted {
-        /// The step.
-        step: Step,
-    },
-    /// The broker could not be reached, or was not ready, for as long as was allowed.
-    #[error("the broker did not take step {step} in time; the last attempt ended with: {last}")]
-    GaveUp {
-        /// The step.
-        step: Step,
-        /// How the last attempt ended.
-        last: String,
-    },
-}
 
 /// Why an agent could not finish.
 #[derive(Debug, thiserror::Error)]
@@ -95,17 +68,6 @@ pub enum AgentError {
     /// The report cannot be signed.
     #[error(transparent)]
     Signing(#[from] JwsError),
-}
-
-/// What carries messages to the broker and its answers back.
-pub trait Transport {
-    /// Sends one step's JSON and gives the JSON of the answer.
-    ///
-    /// Errors: [`TransportError`], after whatever retries the carrier does.
-    fn send(&mut self, step: Step, body: &str) -> Result<String, TransportError>;
-
-    /// Whether nobody on the way can read it.
-    fn is_private(&self) -> bool;
 }
 
 /// How a conversation ended.

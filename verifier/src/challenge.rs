@@ -6,21 +6,21 @@
 //! finished step, or a step out of order, is an error and changes nothing. A late answer is taken
 //! and the verdict will say so.
 
+mod draw;
 mod history;
 mod refusal;
 mod siblings;
 mod time;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use market::attestation::{Attestation, Finding};
 use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::verification::{
-    AgentKey, BlockChoices, Choices, ChosenRow, Commit, CommitReply, DeviceKind, Digest, Fill,
-    FreshKey, MemoryRoots, MemoryTaken, Openings, PROTOCOL, ReportReply, ReportSubmission, Roots,
-    Step, VerificationOrder,
+    AgentKey, BlockChoices, Choices, Commit, CommitReply, DeviceKind, Digest, Fill, FreshKey,
+    MemoryRoots, MemoryTaken, Openings, PROTOCOL, ReportReply, ReportSubmission, Roots, Step,
+    VerificationOrder,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,6 @@ use crate::attest::{attest, attest_together};
 use crate::evidence::{Evidence, Said};
 use crate::memory::block_count;
 use crate::order::{Mode, check_mode, check_order};
-use crate::prf::{Purpose, Stream};
 use crate::transcript::{Transcript, digest_of};
 pub use refusal::StepError;
 use refusal::{check_checksums, check_commit, check_inventory, check_length};
@@ -193,22 +192,7 @@ impl Session {
         let gemm = &self.opening.order.gemm;
         check_checksums(&roots.gpus, gemm.iterations)?;
         let said = digest_of(roots)?;
-        let rows = (0..roots.gpus.len() as u32).map(|gpu| {
-            let n = u64::from(gemm.n);
-            let drawn = choose(&entropy, gpu, gemm.opened_rows, n * u64::from(gemm.links));
-            // Products and rows are counted by 32 bits each.
-            let at = |index| ChosenRow {
-                link: (index / n) as u32,
-                row: (index % n) as u32,
-            };
-            drawn.into_iter().map(at).collect()
-        });
-        let seed = |of| Digest(blake3::derive_key(of, &entropy));
-        let choices = Choices {
-            freivalds_seed: seed("verification 1: Freivalds seed"),
-            fill_seed: seed("verification 1: fill seed"),
-            rows: rows.collect(),
-        };
+        let choices = draw::choices(&entropy, roots.gpus.len(), gemm);
         let mut next = self.clone();
         next.evidence.add_roots(roots);
         next.stage = Stage::Fill {
@@ -292,13 +276,11 @@ impl Session {
         // Nothing is computed for a message that is not taken: it may come again and again.
         let said = digest_of(openings)?;
         let order = &self.opening.order;
-        let memory = &order.memory;
+        let filled = |gpu| block_count(&self.evidence.memory_work(&order.memory, gpu));
         let gpus = 0..openings.gpus.len() as u32;
+        let count = order.memory.opened_blocks;
         let blocks = gpus
-            .map(|gpu| {
-                let filled = block_count(&self.evidence.memory_work(memory, gpu));
-                choose(&entropy, gpu, memory.opened_blocks, filled)
-            })
+            .map(|gpu| draw::choose(&entropy, gpu, count, filled(gpu)))
             .collect();
         let reply = BlockChoices { blocks };
         let mut next = self.clone();
@@ -496,22 +478,6 @@ impl Session {
 #[must_use]
 pub fn judge_silence(opening: &Opening, judging: Judging) -> Attestation {
     attest(opening, None, &Evidence::default(), judging)
-}
-
-/// `count` different numbers below `bound`, in order; all of them when there are no more.
-fn choose(entropy: &[u8; 32], gpu: u32, count: u32, bound: u64) -> Vec<u64> {
-    if bound <= u64::from(count) {
-        return (0..bound).collect();
-    }
-    let stream = Stream::derive(&Digest(*entropy), Purpose::Choice, gpu);
-    let mut chosen = BTreeSet::new();
-    let mut index = 0;
-    while chosen.len() < count as usize {
-        let [low, high, ..] = stream.block(index);
-        chosen.insert((u64::from(low) | u64::from(high) << 32) % bound);
-        index += 1;
-    }
-    chosen.into_iter().collect()
 }
 
 #[cfg(test)]
