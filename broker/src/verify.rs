@@ -255,9 +255,9 @@ async fn beside_its_siblings(
 ///
 /// The latter counts in what a restart of ours took. A node that is late by it was perhaps not: what
 /// cannot be timed proves nothing, and the node may prove itself from the beginning, with all others of its
-/// lease. Not so once it, or one of them, was told what it must open: it would draw another choice whenever
-/// the first one does not suit it, and alone it would not begin with them. So by whatever clock there is it is
-/// late.
+/// lease. Not so once it was told what it must open: it would draw another choice whenever the first one does
+/// not suit it. Nor once one of the others has answered step 2 or has its result: it would begin alone. So by
+/// whatever clock there is it is late.
 async fn time_of(
     broker: &Broker,
     verification: &Verification,

@@ -158,13 +158,13 @@ async fn no_node_hears_what_it_is_asked_before_all_nodes_of_its_lease_have_enrol
         }
         let early = rental.answer(&first).await;
         early.assert_refused(409, "siblings_not_ready");
-        let double = rental.commit(0, &fresh_key()).await;
-        double.assert_refused(422, "node_refused");
 
         let last = rental.commit(1, &second).await;
         let heard = rental.commit(0, &first).await;
         assert_ne!(heard.nonce(), last.nonce());
         assert_eq!(rental.commit(0, &first).await, heard);
+        let double = rental.commit(0, &fresh_key()).await;
+        double.assert_refused(422, "node_refused");
         // On another replica too.
         rental.scene.restart().await;
         let again = rental.commit(0, &first).await;
@@ -184,6 +184,45 @@ async fn the_last_nodes_that_enrol_at_once_both_begin() {
         assert!(begun.contains(&true), "{one:?} {two:?}");
         for (node, key) in keys.iter().enumerate() {
             rental.commit(node, key).await.nonce();
+        }
+        rental.scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_started_again_while_its_node_waits_takes_its_own_place() {
+    for_each_database(async |store| {
+        let rental = Rental::up(store).await;
+        let (died, anew, sibling) = (fresh_key(), fresh_key(), fresh_key());
+        for key in [&died, &anew] {
+            let waits = rental.commit(0, key).await;
+            waits.assert_refused(409, "siblings_not_ready");
+        }
+        for told in [rental.commit(0, &died).await, rental.answer(&died).await] {
+            told.assert_refused(409, "verification_interrupted");
+        }
+        let early = rental.answer(&anew).await;
+        early.assert_refused(409, "siblings_not_ready");
+        rental.commit(1, &sibling).await.nonce();
+        rental.commit(0, &anew).await.nonce();
+        let gone = rental.commit(0, &died).await;
+        gone.assert_refused(409, "verification_interrupted");
+        rental.scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_passes_though_an_agent_of_it_died_while_it_waited() {
+    for_each_database(async |store| {
+        let rental = Rental::up(store).await;
+        let waits = rental.commit(0, &fresh_key()).await;
+        waits.assert_refused(409, "siblings_not_ready");
+        let (one, two) = (rental.proves_itself(0), rental.proves_itself(1));
+        for proved in [one.await, two.await] {
+            let proved = proved.expect("no panic").expect("a conversation");
+            assert!(proved.verdict.is_pass(), "{proved:?}");
         }
         rental.scene.close().await;
     })
