@@ -265,14 +265,14 @@ async fn time_of(
     arrived: Instant,
 ) -> Result<Duration, StepRefusal> {
     let (id, key) = (row.verification_id, session.agent_key());
-    let counted = |elapsed| begin::counted(verification, row.step, elapsed);
     let clock = broker.step_clock();
     if let Some(elapsed) = clock.answered_for(id, key, (row.step, arrived)) {
-        return Ok(counted(elapsed));
+        return Ok(elapsed);
     }
     let all = broker.store().verifications().across_tenants();
     let shared = all.since_answer(id, key.as_str()).await?;
-    let shared = shared.map(|elapsed| counted(elapsed.saturating_sub(arrived.elapsed())));
+    let shared = shared.map(|elapsed| elapsed.saturating_sub(arrived.elapsed()));
+    let shared = shared.map(|elapsed| begin::counted(verification, row.step, elapsed));
     let counts = |elapsed: &Duration| {
         !session.may_begin_anew() || session.deadline().is_none_or(|limit| *elapsed <= limit)
     };

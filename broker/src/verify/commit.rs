@@ -64,11 +64,7 @@ pub(super) async fn commit(
         }
         enrolled => enrolled?,
     };
-    // What was kept as a key is one.
-    for key in enrolled.begun.iter().filter_map(|key| key.parse().ok()) {
-        let clock = broker.step_clock();
-        clock.answered(verification.id, &key, Step::Commit.number());
-    }
+    begin::note(broker, &enrolled);
     answer_to(&enrolled.node, &commit)
 }
 
