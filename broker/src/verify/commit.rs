@@ -109,7 +109,7 @@ pub(super) async fn level_at(broker: &Broker, lease: &Lease) -> Result<Level, St
 }
 
 /// What a node of the lease is asked to do.
-pub(super) fn opening_of(
+fn opening_of(
     broker: &Broker,
     verification_id: VerificationId,
     lease: &Lease,
