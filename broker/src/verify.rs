@@ -255,9 +255,9 @@ async fn beside_its_siblings(
 ///
 /// The latter counts in what a restart of ours took. A node that is late by it was perhaps not: what
 /// cannot be timed proves nothing, and the node may prove itself from the beginning, with all others of its
-/// lease. Not so once it, or one of them, was told what it must open: it would draw another choice whenever
-/// the first one does not suit it, and alone it would not begin with them. So by whatever clock there is it is
-/// late.
+/// lease. Not so once it was told what it must open: it would draw another choice whenever the first one does
+/// not suit it. Nor once one of the others has answered step 2 or has its result: it would begin alone. So by
+/// whatever clock there is it is late.
 async fn time_of(
     broker: &Broker,
     verification: &Verification,
@@ -265,14 +265,14 @@ async fn time_of(
     arrived: Instant,
 ) -> Result<Duration, StepRefusal> {
     let (id, key) = (row.verification_id, session.agent_key());
-    let counted = |elapsed| begin::counted(verification, row.step, elapsed);
     let clock = broker.step_clock();
     if let Some(elapsed) = clock.answered_for(id, key, (row.step, arrived)) {
-        return Ok(counted(elapsed));
+        return Ok(elapsed);
     }
     let all = broker.store().verifications().across_tenants();
     let shared = all.since_answer(id, key.as_str()).await?;
-    let shared = shared.map(|elapsed| counted(elapsed.saturating_sub(arrived.elapsed())));
+    let shared = shared.map(|elapsed| elapsed.saturating_sub(arrived.elapsed()));
+    let shared = shared.map(|elapsed| begin::counted(verification, row.step, elapsed));
     let counts = |elapsed: &Duration| {
         !session.may_begin_anew() || session.deadline().is_none_or(|limit| *elapsed <= limit)
     };

@@ -303,15 +303,17 @@ impl AllVerifications<'_> {
         row.map(NodeSession::try_from).transpose()
     }
 
-    /// Enrols a node under its number. Of several nodes all begin when the last one enrols: from then on
+    /// Enrols a node under its number, in the place of an agent of it that only waits for the others: that
+    /// one's conversation is cut off. Of several nodes all begin when the last one enrols: from then on
     /// [`Self::since_answer`] counts, for each of them.
     ///
     /// Errors: [`StoreError::NotFound`]; [`Conflict::VerificationClosed`](crate::Conflict::VerificationClosed);
-    /// [`Conflict::Exists`](crate::Conflict::Exists) when another agent has enrolled for this node;
+    /// [`Conflict::Exists`](crate::Conflict::Exists) when another agent has enrolled for this node
+    /// and was let begin;
     /// [`Conflict::AgentKeyCommitted`](crate::Conflict::AgentKeyCommitted) when a node has committed the agent's key
     /// before, here or elsewhere; [`Conflict::RecheckedLately`](crate::Conflict::RecheckedLately) for a node in use;
     /// [`Conflict::VerificationFull`](crate::Conflict::VerificationFull) for a number beyond the nodes that were leased;
-    /// [`Conflict::InterruptedTooOften`](crate::Conflict::InterruptedTooOften).
+    /// [`Conflict::InterruptedTooOften`](crate::Conflict::InterruptedTooOften), where the one that waits stays.
     pub async fn enrol(
         &self,
         id: VerificationId,
@@ -323,7 +325,7 @@ impl AllVerifications<'_> {
 
     /// Ends a node's conversation that has no result yet, because it cannot be timed any more, so
     /// that the node may enrol anew. Those of the lease's other nodes end with it, for they begin
-    /// together, unless one of them has gone on. A trace of each stays, and counts.
+    /// together, unless one of them has answered step 2 or has its result. A trace of each stays, and counts.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn interrupt(

@@ -9,16 +9,31 @@ use std::time::Duration;
 
 use market::ids::VerificationId;
 use market::verification::{AgentKey, Step};
-use store::verifications::{NodeSession, Verification};
+use store::verifications::{Enrolment, NodeSession, Verification};
 
 use super::StepRefusal;
 use crate::app::Broker;
 
-/// How long a node that has waited for the others may take to hear that all are there: several times what
-/// it pauses before it asks again. It is given to each, for nobody knows when one could have asked.
-const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(5);
+/// How long a node that has waited for the others may take to hear that all are there: twice what it pauses
+/// at most before it asks again. It is given to each of them, for nobody knows when one could have asked.
+const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(3);
 
-/// How much of the time since a node was answered counts.
+/// Notes that all nodes begin by this enrolment, where they do: the one that enrolled is answered at once, and
+/// the others have to ask again.
+pub(super) fn note(broker: &Broker, enrolled: &Enrolment) {
+    let (clock, id) = (broker.step_clock(), enrolled.node.verification_id);
+    for begun in &enrolled.begun {
+        // What was kept as a key is one.
+        let Ok(key) = begun.parse() else { continue };
+        match *begun == enrolled.node.agent_key {
+            true => clock.answered(id, &key, Step::Commit.number()),
+            false => clock.may_ask(id, &key, ASKS_AGAIN_WITHIN),
+        }
+    }
+}
+
+/// How much counts of the time since a node was answered by the clock of the database. It does not tell who
+/// enrolled last, so that what waiting may cost is given to each.
 pub(super) fn counted(verification: &Verification, step: u8, elapsed: Duration) -> Duration {
     let has_waited = verification.begins_together() && step == Step::Commit.number();
     match has_waited {

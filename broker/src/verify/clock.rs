@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use market::ids::VerificationId;
-use market::verification::{AgentKey, Digest};
+use market::verification::{AgentKey, Digest, Step};
 
 /// Conversations that are timed at once at most; the oldest give way.
 const MOST: usize = 100_000;
@@ -16,7 +16,7 @@ const MOST: usize = 100_000;
 /// A node that was refused comes again within this: one that does not had more to do than to wait.
 const AGAIN_WITHIN: Duration = Duration::from_secs(10);
 
-/// Which step of each conversation this process answered last, and when.
+/// Which step of each conversation this process answered last, and since when the next one is timed.
 #[derive(Debug, Default)]
 pub(crate) struct StepClock(Mutex<HashMap<(VerificationId, AgentKey), Answer>>);
 
@@ -51,8 +51,18 @@ impl Answer {
 }
 
 impl StepClock {
-    /// Notes that the answer to a step goes out now: to step 1 of several nodes, that all may have it.
+    /// Notes that the answer to a step goes out now.
     pub(super) fn answered(&self, id: VerificationId, key: &AgentKey, step: u8) {
+        self.note((id, key), step, Instant::now());
+    }
+
+    /// Notes that a node that waited may have the answer to step 1 from now on: its time counts from when it
+    /// has asked again at the latest, `within` that long.
+    pub(super) fn may_ask(&self, id: VerificationId, key: &AgentKey, within: Duration) {
+        self.note((id, key), Step::Commit.number(), Instant::now() + within);
+    }
+
+    fn note(&self, (id, key): (VerificationId, &AgentKey), step: u8, at: Instant) {
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.len() >= MOST
             && let Some(oldest) = answers
@@ -62,7 +72,6 @@ impl StepClock {
         {
             answers.remove(&oldest);
         }
-        let at = Instant::now();
         let refused = None;
         answers.insert((id, key.clone()), Answer { step, at, refused });
     }
@@ -111,7 +120,7 @@ impl StepClock {
         let answer = self.answer(id, key, step)?;
         let now = Instant::now();
         let until = answer.still_tried(now).map_or(now, |refused| refused.first);
-        Some(until.duration_since(answer.at))
+        Some(until.saturating_duration_since(answer.at))
     }
 
     /// The time from the answer to a step until then; `None` when this process did not give it.
@@ -214,5 +223,22 @@ mod tests {
         assert_eq!(came(&own, 5, at(31)), at(30), "it began anew");
         clock.answered(id, &own, 5);
         assert_eq!(came(&own, 6, at(31)), at(31));
+    }
+    #[test]
+    fn a_node_that_waited_is_timed_from_when_it_has_asked_again_at_the_latest() {
+        let clock = StepClock::default();
+        let id = VerificationId::from_uuid(uuid::Uuid::from_u128(1));
+        let key: AgentKey = "A".repeat(43).parse().expect("a key");
+        let within = Duration::from_secs(60);
+        let before = Instant::now();
+        clock.may_ask(id, &key, within);
+        let after = Instant::now();
+        let timed = |until| clock.answered_for(id, &key, (1, until)).expect("its own");
+        assert_eq!(timed(before + within), Duration::ZERO);
+        let second = Duration::from_secs(1);
+        assert!(timed(after + within + second) >= second);
+        assert!(timed(before + within + second) <= second);
+        let silent = clock.silent_since_answer(id, &key, 1);
+        assert_eq!(silent, Some(Duration::ZERO));
     }
 }

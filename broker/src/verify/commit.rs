@@ -64,11 +64,7 @@ pub(super) async fn commit(
         }
         enrolled => enrolled?,
     };
-    // What was kept as a key is one.
-    for key in enrolled.begun.iter().filter_map(|key| key.parse().ok()) {
-        let clock = broker.step_clock();
-        clock.answered(verification.id, &key, Step::Commit.number());
-    }
+    begin::note(broker, &enrolled);
     answer_to(&enrolled.node, &commit)
 }
 
@@ -113,7 +109,7 @@ pub(super) async fn level_at(broker: &Broker, lease: &Lease) -> Result<Level, St
 }
 
 /// What a node of the lease is asked to do.
-pub(super) fn opening_of(
+fn opening_of(
     broker: &Broker,
     verification_id: VerificationId,
     lease: &Lease,

@@ -4,27 +4,27 @@
 //! What is measured and how it is judged is `verifier::gang`'s. Here live the row that all replicas
 //! share, the real clock of each stage, and the signed results at the end.
 
+mod members;
 mod orders;
-mod parts;
 
 use std::time::Duration;
 
 use market::attestation::Verdict;
 use market::ids::{AttestationId, VerificationId};
-use market::verification::{GangAnswer, GangCall, Level};
+use market::verification::{GangAnswer, GangCall};
 use serde::{Deserialize, Serialize};
 use store::leases::Lease;
 use store::verifications::{GangCheck, GangResult, GangStep, NodeSession, VerificationState};
 use tracing::info;
 use verifier::attest::attest_together;
-use verifier::challenge::{Judging, Session, StepError, judge_silence};
+use verifier::challenge::{Judging, Session, StepError};
 use verifier::gang::{Gang, Member, absence, rounds_of_nccl_pairs};
 use verifier::order::Mode;
 
+use members::{members, sessions};
 pub(crate) use orders::Orders;
-use parts::{Part, members, parts};
 
-use super::commit::{level_at, mode_of, opening_of};
+use super::commit::{level_at, mode_of};
 use super::{StepRefusal, json, of_token, signed, verify_seconds};
 use crate::app::Broker;
 
@@ -287,7 +287,7 @@ impl Scene<'_> {
             return Ok(wait());
         }
         let verdict = Verdict::Fail;
-        let absent = self.without_the_absent(level).await?;
+        let absent = self.without_the_absent().await?;
         self.keep(check, &Together::Gathering, Some(verdict), absent)
             .await?;
         Ok(GangAnswer::Over { verdict })
@@ -367,9 +367,8 @@ impl Scene<'_> {
     /// The signed results of all nodes, each with what was found about the gang.
     async fn results(&self, gang: &Gang) -> Result<Vec<GangResult>, StepRefusal> {
         let mut results = Vec::new();
-        let parts = parts(self.broker, self.orders).await?;
-        let sessions = parts.iter().flat_map(|part| &part.sessions);
-        for (node, row) in sessions.enumerate() {
+        let sessions = sessions(self.broker, self.orders).await?;
+        for (node, row) in sessions.iter().enumerate() {
             let session = session_of(row)?;
             let attestation = session
                 .together(gang.findings_of(node), self.judging())
@@ -384,34 +383,22 @@ impl Scene<'_> {
     }
 
     /// The signed results of the nodes of an only order that never came so far as to be measured with the
-    /// others. Where there are several orders, each of them waits for its own.
-    async fn without_the_absent(&self, level: Level) -> Result<Vec<GangResult>, StepRefusal> {
+    /// others. All have enrolled, for none begins before. Where there are several orders, each of them waits
+    /// for its own.
+    async fn without_the_absent(&self) -> Result<Vec<GangResult>, StepRefusal> {
         let mut results = Vec::new();
-        let parts = parts(self.broker, self.orders).await?;
-        let [part] = &parts[..] else {
-            return Ok(results);
-        };
-        let Part {
-            lease,
-            id,
-            sessions,
-        } = part;
-        for node_index in 0..lease.nodes {
+        let sessions = sessions(self.broker, self.orders).await?;
+        for row in sessions.iter().filter(|row| row.verdict.is_none()) {
             let judging = self.judging();
-            let row = sessions.iter().find(|row| row.node_index == node_index);
-            if row.is_some_and(|row| row.verdict.is_some()) {
+            let over = session_of(row)?.abandon(judging);
+            let Some(known) = over.attestation() else {
                 continue;
-            }
-            let opening = opening_of(self.broker, *id, lease, (node_index, level))?;
-            let known = match row {
-                Some(row) => session_of(row)?.abandon(judging).attestation().cloned(),
-                None => None,
             };
-            let known = known.unwrap_or_else(|| judge_silence(&opening, judging));
-            let attestation = attest_together(&known, &opening.order, vec![absence()], judging);
+            let order = &over.opening().order;
+            let attestation = attest_together(known, order, vec![absence()], judging);
             results.push(GangResult {
-                verification_id: *id,
-                node_index,
+                verification_id: row.verification_id,
+                node_index: row.node_index,
                 attestation: signed(self.broker, &attestation).await?,
             });
         }

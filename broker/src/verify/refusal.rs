@@ -44,8 +44,8 @@ pub enum StepRefusal {
     Interrupted,
     /// The node was interrupted so often that it gets no other challenge.
     #[error(
-        "the conversation was interrupted too often; this node is not verified by this token any \
-         more, and its lease is replaced at the deadline"
+        "the conversation was interrupted too often; the node gets no other one by this token, and \
+         unless one of it stands its lease is replaced at the deadline"
     )]
     InterruptedTooOften,
     /// The lease sells hardware that cannot be verified.

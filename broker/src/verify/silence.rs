@@ -12,7 +12,7 @@ use store::verifications::{CutOff, NodeSession, NodeStep, Verification, Verifica
 use tracing::info;
 use verifier::challenge::{Judging, Session, StepError};
 
-use super::{StepRefusal, begin, beside_its_siblings, history, json, signed};
+use super::{StepRefusal, beside_its_siblings, history, json, signed};
 use crate::app::Broker;
 
 /// A node that fell silent, judged.
@@ -125,7 +125,6 @@ async fn judge(
     // against no node.
     let clock = broker.step_clock();
     let since = clock.silent_since_answer(row.verification_id, session.agent_key(), row.step);
-    let since = since.map(|since| begin::counted(verification, row.step, since));
     let session = beside_its_siblings(broker, row, session).await?;
     let known = history::of(broker, verification, &session).await?;
     let judging = Judging {

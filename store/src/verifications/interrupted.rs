@@ -1,9 +1,9 @@
-//! Conversations that were cut off on our side, when no replica answered for longer than a step may
-//! take.
+//! Conversations that were cut off: on our side, when no replica answered for longer than a step may
+//! take, or because another agent came for a node that only waited for its siblings.
 //!
-//! The node begins anew and draws another challenge, and so do all others of its lease, which began with it. A host that could have itself cut off at will
-//! would draw until it finds a challenge that suits it, so that each new beginning is kept and a
-//! node gets only a few.
+//! Where it was ours, the node begins anew and draws another challenge, and so do all others of its lease,
+//! which began with it. A host that could have itself cut off at will would draw until it finds a challenge
+//! that suits it, so that each new beginning is kept and a node gets only a few.
 
 use chrono::{DateTime, Utc};
 use market::ids::VerificationId;
@@ -17,10 +17,10 @@ use crate::entity::column::Text;
 use crate::entity::{interrupted_sessions, node_sessions};
 use crate::{Conflict, StoreError};
 
-/// How often a node may begin anew within one verification: enough for a rolling restart of
-/// three replicas.
+/// How often a node may begin anew within one verification, for either reason: enough for a rolling restart
+/// of three replicas.
 const MOST: usize = 3;
-/// The step after which a node has said nothing yet that binds it.
+/// The step after which a node has said nothing yet that binds it, unless it has its result.
 const ENROLLED: i32 = 1;
 
 /// What became of a conversation that cannot be timed any more.
@@ -30,7 +30,8 @@ pub enum Interruption {
     Ended,
     /// It stands elsewhere by now, or there is none.
     HasMoved,
-    /// The lease has other nodes, and they or this one have gone on: it stays, for none begins anew alone.
+    /// The lease has other nodes, one of which, or this one, has answered step 2 or has its result: it stays,
+    /// for none begins anew alone.
     Stays,
 }
 
@@ -106,8 +107,8 @@ pub(super) async fn end(
     Ok(Interruption::Ended)
 }
 
-/// Ends a conversation and keeps a trace of it.
-async fn cut(
+/// Ends a conversation and keeps a trace of it. Under the lock of the caller it does not move.
+pub(super) async fn cut(
     tx: &DatabaseTransaction,
     session: node_sessions::Model,
     now: DateTime<Utc>,

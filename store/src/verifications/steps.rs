@@ -46,11 +46,13 @@ pub(super) async fn enrol(
     let node_index = i32::try_from(node.node_index).map_err(StoreError::corrupt)?;
     may_enrol(tx, &verification, (&enrolled, node_index), now).await?;
     commit_key(tx, &verification, &node.agent_key, now).await?;
-    let (siblings, awaited) = match verification.recheck_node {
-        // What is there is what its node said at an earlier look.
-        Some(_) => (&[][..], 1),
-        None => (&enrolled[..], verification.nodes),
+    let awaited = match verification.recheck_node {
+        Some(_) => 1,
+        None => verification.nodes,
     };
+    // Of this node there is only what its agent said whose place is taken, or at an earlier look.
+    let is_sibling = |one: &node_sessions::Model| one.node_index != node_index;
+    let siblings: Vec<_> = enrolled.into_iter().filter(is_sibling).collect();
     let begun_at = match usize::try_from(awaited) == Ok(siblings.len() + 1) {
         true => Some(clock::database_time(tx).await?),
         false => None,
@@ -73,7 +75,7 @@ pub(super) async fn enrol(
         .await?;
     let mut begun = Vec::new();
     if let Some(begun_at) = begun_at {
-        begun = let_begin(tx, id, (siblings, begun_at)).await?;
+        begun = let_begin(tx, id, (&siblings, begun_at)).await?;
         begun.push(node.agent_key.clone());
     }
     Ok(Enrolment {
@@ -99,16 +101,36 @@ async fn may_enrol(
     }
     let before = enrolled.iter().find(|known| known.node_index == node_index);
     let traces_since = match (verification.recheck_node, before) {
-        (None, Some(_)) => {
-            return Err(Conflict::Exists {
-                what: "a session of this node",
-            }
-            .into());
+        (None, Some(waiting)) => {
+            take_place_of(tx, waiting, now).await?;
+            DateTime::<Utc>::MIN_UTC
         }
         (None, None) => DateTime::<Utc>::MIN_UTC,
         (Some(_), before) => rechecks::begin_anew(tx, before, now).await?,
     };
     interrupted::may_begin_anew(tx, verification.id.0, node_index, traces_since).await
+}
+
+/// Ends the conversation of a node that only waits for the others: its agent died, and another one was
+/// started in its place. Whoever enrols holds the lock of the verification, so that it is not let begin
+/// meanwhile.
+///
+/// Nothing was revealed to it, and the others wait on as before: nothing is gained by it. Nor by a node that
+/// speaks for its neighbour, as each may with the token of the lease: it could enrol for that one before it
+/// comes. The bound that holds ([`interrupted::may_begin_anew`]) is for two agents that run on one node by
+/// mistake, each of which would come back in the place of the other and leave another key for good.
+async fn take_place_of(
+    tx: &DatabaseTransaction,
+    waiting: &node_sessions::Model,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    if waiting.answered_at.is_some() {
+        return Err(Conflict::Exists {
+            what: "a session of this node",
+        }
+        .into());
+    }
+    interrupted::cut(tx, waiting.clone(), now).await
 }
 
 /// Lets those of these nodes begin that have waited for the last one. Gives their keys.

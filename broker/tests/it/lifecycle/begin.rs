@@ -25,8 +25,8 @@ use super::gang::{access, documents, good_node, outcomes};
 use super::scene::{Scene, training};
 use super::spoken::{Heard, Timed, commit, fresh_key, say};
 
-/// What a node has beyond the time of step 2, for it waits before it asks again.
-const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(5);
+/// What a node that waited for the others has beyond the time of step 2, for it pauses before it asks again.
+const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(3);
 
 /// The conversation of a node that is played.
 type Talk = JoinHandle<Result<AgentOutcome, AgentError>>;
@@ -158,13 +158,13 @@ async fn no_node_hears_what_it_is_asked_before_all_nodes_of_its_lease_have_enrol
         }
         let early = rental.answer(&first).await;
         early.assert_refused(409, "siblings_not_ready");
-        let double = rental.commit(0, &fresh_key()).await;
-        double.assert_refused(422, "node_refused");
 
         let last = rental.commit(1, &second).await;
         let heard = rental.commit(0, &first).await;
         assert_ne!(heard.nonce(), last.nonce());
         assert_eq!(rental.commit(0, &first).await, heard);
+        let double = rental.commit(0, &fresh_key()).await;
+        double.assert_refused(422, "node_refused");
         // On another replica too.
         rental.scene.restart().await;
         let again = rental.commit(0, &first).await;
@@ -184,6 +184,45 @@ async fn the_last_nodes_that_enrol_at_once_both_begin() {
         assert!(begun.contains(&true), "{one:?} {two:?}");
         for (node, key) in keys.iter().enumerate() {
             rental.commit(node, key).await.nonce();
+        }
+        rental.scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_started_again_while_its_node_waits_takes_its_own_place() {
+    for_each_database(async |store| {
+        let rental = Rental::up(store).await;
+        let (died, anew, sibling) = (fresh_key(), fresh_key(), fresh_key());
+        for key in [&died, &anew] {
+            let waits = rental.commit(0, key).await;
+            waits.assert_refused(409, "siblings_not_ready");
+        }
+        for told in [rental.commit(0, &died).await, rental.answer(&died).await] {
+            told.assert_refused(409, "verification_interrupted");
+        }
+        let early = rental.answer(&anew).await;
+        early.assert_refused(409, "siblings_not_ready");
+        rental.commit(1, &sibling).await.nonce();
+        rental.commit(0, &anew).await.nonce();
+        let gone = rental.commit(0, &died).await;
+        gone.assert_refused(409, "verification_interrupted");
+        rental.scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_passes_though_an_agent_of_it_died_while_it_waited() {
+    for_each_database(async |store| {
+        let rental = Rental::up(store).await;
+        let waits = rental.commit(0, &fresh_key()).await;
+        waits.assert_refused(409, "siblings_not_ready");
+        let (one, two) = (rental.proves_itself(0), rental.proves_itself(1));
+        for proved in [one.await, two.await] {
+            let proved = proved.expect("no panic").expect("a conversation");
+            assert!(proved.verdict.is_pass(), "{proved:?}");
         }
         rental.scene.close().await;
     })
@@ -270,6 +309,45 @@ async fn a_node_that_waited_for_the_others_has_all_the_time_that_it_would_have_a
     .await;
 }
 
+/// What becomes of the node that lets all begin, whose answer arrives at the limit of step 2, or beyond it.
+async fn last_to_enrol(store: &Store, is_beyond: bool) -> (Verdict, Option<Outcome>) {
+    let rental = Rental::up(store).await;
+    rental.commit(1, &fresh_key()).await;
+    let mut asked = Instant::now();
+    let arrives = move |step, heard: &Value| {
+        let now = Instant::now();
+        match step {
+            Step::Roots if is_beyond => now + roots_limit(heard) + Duration::from_millis(1),
+            Step::Roots => asked + roots_limit(heard),
+            _ => {
+                asked = now;
+                now
+            }
+        }
+    };
+    let nobody_waits = || unreachable!("it is the last");
+    let last = rental.proves_itself_at(0, arrives, nobody_waits);
+    let last = last.await.expect("no panic").expect("a conversation");
+    let late = rental.late().await;
+    rental.scene.close().await;
+    (last.verdict, late[0].1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_node_that_lets_all_begin_has_the_time_that_it_would_have_alone_and_no_more() {
+    for_each_database(async |store| {
+        let (verdict, in_time) = last_to_enrol(store, false).await;
+        assert!(verdict.is_pass(), "{verdict}");
+        assert_eq!(in_time, Some(Outcome::Met));
+    })
+    .await;
+    for_each_database(async |store| {
+        let late = last_to_enrol(store, true).await;
+        assert_eq!(late, (Verdict::Fail, Some(Outcome::Failed)));
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_late_on_another_replica_once_another_one_is_proved_begins_no_more() {
     for_each_database(async |store| {
@@ -297,8 +375,8 @@ async fn a_node_that_is_late_on_another_replica_begins_anew_with_all_others_of_i
             rental.commit(node, key).await;
         }
         rental.scene.restart().await;
-        // A minute and what it has to ask again: this far it is in time, and its message is looked at.
-        rental.set_back(TimeDelta::seconds(61)).await;
+        // A minute is over, and what it has to ask again is not: its message is looked at.
+        rental.set_back(TimeDelta::seconds(60)).await;
         let looked_at = rental.answer_elsewhere(&keys[1]).await;
         assert!(
             matches!(looked_at, StepRefusal::Body { .. }),

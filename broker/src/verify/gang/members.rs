@@ -1,9 +1,8 @@
-//! The orders whose nodes are measured together, as far as they were sent: who their nodes are, and where
-//! it is needed all that those said.
+//! The nodes of orders that are measured together, as far as these were sent: who they are, and where it is
+//! needed all that they said.
 
 use market::ids::{LeaseId, VerificationId};
 use store::StoreError;
-use store::leases::Lease;
 use store::verifications::{AllVerifications, EnrolledAgent, NodeSession};
 use verifier::gang::Member;
 
@@ -11,31 +10,19 @@ use super::Orders;
 use crate::app::Broker;
 use crate::verify::StepRefusal;
 
-/// An order whose nodes are measured, with all that they said.
-pub(super) struct Part {
-    pub(super) lease: Lease,
-    /// The verification that counts.
-    pub(super) id: VerificationId,
-    /// In the order of the nodes' numbers.
-    pub(super) sessions: Vec<NodeSession>,
-}
-
-/// The orders as far as they were sent, in the order of their nodes.
+/// All that the nodes said that have enrolled, in order.
 ///
 /// Errors: the database's.
-pub(super) async fn parts(broker: &Broker, orders: &Orders) -> Result<Vec<Part>, StepRefusal> {
+pub(super) async fn sessions(
+    broker: &Broker,
+    orders: &Orders,
+) -> Result<Vec<NodeSession>, StepRefusal> {
     let all = broker.store().verifications().across_tenants();
-    let sent = sent(&all, orders).await?;
-    let ids: Vec<VerificationId> = sent.iter().map(|(_, id)| *id).collect();
+    let ids = sent(&all, orders).await?;
     let mut sessions = all.nodes_of(&ids).await?;
-    let part = |(lease, id): (&Lease, VerificationId)| Part {
-        lease: lease.clone(),
-        id,
-        sessions: sessions
-            .extract_if(.., |session| session.verification_id == id)
-            .collect(),
-    };
-    Ok(sent.into_iter().map(part).collect())
+    let place = |id| ids.iter().position(|one| *one == id);
+    sessions.sort_by_key(|session| (place(session.verification_id), session.node_index));
+    Ok(sessions)
 }
 
 /// The nodes that have enrolled, in order.
@@ -43,8 +30,7 @@ pub(super) async fn parts(broker: &Broker, orders: &Orders) -> Result<Vec<Part>,
 /// Errors: the database's.
 pub(super) async fn members(broker: &Broker, orders: &Orders) -> Result<Vec<Member>, StepRefusal> {
     let all = broker.store().verifications().across_tenants();
-    let sent = sent(&all, orders).await?;
-    let ids: Vec<VerificationId> = sent.iter().map(|(_, id)| *id).collect();
+    let ids = sent(&all, orders).await?;
     let mut agents = all.agents_of(&ids).await?;
     let place = |id| ids.iter().position(|one| *one == id);
     agents.sort_by_key(|agent| (place(agent.verification_id), agent.node_index));
@@ -63,15 +49,13 @@ fn corrupt_key() -> StepRefusal {
     })
 }
 
-/// The orders that were sent, each with the verification that counts.
-async fn sent<'a>(
+/// The verifications that count of the orders that were sent, in the order of their nodes.
+async fn sent(
     all: &AllVerifications<'_>,
-    orders: &'a Orders,
-) -> Result<Vec<(&'a Lease, VerificationId)>, StoreError> {
+    orders: &Orders,
+) -> Result<Vec<VerificationId>, StoreError> {
     let newest = all.newest_of_each(&orders.ids()).await?;
     let of = |lease: LeaseId| newest.iter().find(|(one, _)| *one == lease);
     let leases = orders.leases().iter();
-    Ok(leases
-        .filter_map(|lease| Some((lease, of(lease.id)?.1)))
-        .collect())
+    Ok(leases.filter_map(|lease| Some(of(lease.id)?.1)).collect())
 }
