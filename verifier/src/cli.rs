@@ -25,7 +25,7 @@ use crate::gang::{GangError, Ways, rails_of, take_part};
 use crate::http::HttpBroker;
 use crate::jws::Signer;
 use crate::local::LocalBroker;
-use crate::order::{Mode, expected_node, order_for};
+use crate::order::{BadOrder, Mode, check_order, expected_node, order_for};
 use crate::reference::{DescriptionError, NodeDescription};
 use crate::rules::named_gpu;
 
@@ -118,6 +118,9 @@ pub enum RunError {
     /// The order is no verification order.
     #[error("the order is no verification order")]
     Order(#[source] serde_json::Error),
+    /// The order is one, and nobody can carry it out.
+    #[error(transparent)]
+    Impossible(#[from] BadOrder),
     /// The machine shows no GPU that is known, so there is nothing to compare it with.
     #[error("the machine shows no GPU that is known; say with --order what it should be")]
     UnknownGpu,
@@ -404,11 +407,8 @@ fn report_to(
 }
 
 fn check_alone(args: &RunArgs, open: OpenGpus) -> Result<bool, RunError> {
+    let order = args.order.as_deref().map(read_order).transpose()?;
     let mut node = node(args, open)?;
-    let order = match &args.order {
-        Some(path) => Some(serde_json::from_str(&read(path)?).map_err(RunError::Order)?),
-        None => None,
-    };
     let attestation = run_alone(&mut node, args.level, order)?;
     if args.json {
         println!(
@@ -419,6 +419,12 @@ fn check_alone(args: &RunArgs, open: OpenGpus) -> Result<bool, RunError> {
         print_table(&attestation);
     }
     Ok(attestation.verdict.is_pass())
+}
+
+fn read_order(path: &Path) -> Result<VerificationOrder, RunError> {
+    let order = serde_json::from_str(&read(path)?).map_err(RunError::Order)?;
+    check_order(&order)?;
+    Ok(order)
 }
 
 fn print_table(attestation: &Attestation) {

@@ -35,8 +35,9 @@ fn looks_like_key(word: &str) -> bool {
         && !is_id(word)
 }
 
-/// Whether it is a typed id, or a UUID.
+/// Whether it is a typed id, or a UUID, as it is or as GPUs show theirs.
 fn is_id(word: &str) -> bool {
+    let word = word.strip_prefix("GPU-").unwrap_or(word);
     let typed = word.split_once('_').is_some_and(|(kind, id)| {
         (2..=4).contains(&kind.len())
             && kind.bytes().all(|byte| byte.is_ascii_lowercase())
@@ -57,6 +58,7 @@ mod tests {
         for (text, shown) in [
             (format!("there is no reservation {id} here"), None),
             (format!("{uuid} is over"), None),
+            (format!("the GPU GPU-{uuid} was not handed over"), None),
             ("the quote lapsed at 2026-11-21T10:00:00Z".to_owned(), None),
             ("reservation.cancel_requested, lease.gone".to_owned(), None),
             (

@@ -95,7 +95,23 @@ fn wrong_input_is_told_from_a_failed_machine() {
     let url = "http://127.0.0.1:9";
     let id = verification_id().to_string();
     let broker = ["--broker", url, "--verification", &id];
-    let cases: [(&[&str], &str); 6] = [
+    let orders = tempfile::tempdir().expect("a folder");
+    let written = |name: &str, text: &str| {
+        let path = orders.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("utf-8").to_owned()
+    };
+    let mut impossible = opening(
+        2,
+        market::verification::Level::Quick,
+        verifier::order::Mode::Simulation,
+    )
+    .order;
+    impossible.gemm.links = 0;
+    let impossible = serde_json::to_string(&impossible).expect("json");
+    let cut = written("cut.json", &impossible[..100]);
+    let impossible = written("impossible.json", &impossible);
+    let cases: [(&[&str], &str); 8] = [
         (&["--level", "huge"], "quick, standard or deep"),
         (&["--broker", url], "--verification"),
         (
@@ -108,6 +124,11 @@ fn wrong_input_is_told_from_a_failed_machine() {
         ),
         (&broker, "VERIFIER_TOKEN"),
         (&["--order", "/nowhere/order.json"], "/nowhere/order.json"),
+        (&["--order", &cut], "no verification order"),
+        (
+            &["--order", &impossible],
+            "a chain has 1 to 100000 products",
+        ),
     ];
     for (arguments, word) in cases {
         let output = with_node(|_| {}, arguments);
