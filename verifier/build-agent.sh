@@ -20,7 +20,8 @@ target=x86_64-unknown-linux-gnu
 AGENT_COMMIT=$(git rev-parse HEAD 2>/dev/null || true)
 export AGENT_COMMIT
 PATH="$PWD/$tools/bin:$PATH" cargo-zigbuild rustc --locked --package verifier --bin verifier \
-  --profile agent --target "$target.$oldest_glibc" -- -C "link-arg=-Wl,-T,$PWD/verifier/agent.ld"
+  --profile agent --target "$target.$oldest_glibc" -- -C "link-arg=-Wl,-T,$PWD/verifier/agent.ld" \
+  -C "link-arg=-Wl,--hash-style=gnu"
 agent=target/$target/agent/verifier
 
 bytes=$(stat -c %s "$agent")

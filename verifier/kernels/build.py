@@ -98,8 +98,9 @@ def path_of(kernel, target):
 
 
 def together(images):
-    """All images as the agent carries them: a list of names and lengths, then one after the other."""
-    images = sorted(images)
+    """All images as the agent carries them: a list of names and lengths, then one after the other, those
+    for the same part together, which have most in common."""
+    images = sorted(images, key=lambda image: (image[0].partition(".")[2], image[0]))
     lines = "".join(f"{name} {len(binary)}\n" for name, binary in images)
     return lines.encode() + b"\n" + b"".join(binary for _, binary in images)
 
@@ -178,7 +179,7 @@ def main():
         elif check and spilled != recorded:
             wrong.append(f"{kernel} for {target} spills {spilled} bytes, {recorded} are recorded")
     if not check:
-        IMAGES.write_bytes(zstandard.ZstdCompressor(level=19).compress(together(images)))
+        IMAGES.write_bytes(zstandard.ZstdCompressor(level=22).compress(together(images)))
         write(MATRIX, ("kernel", "target", "registers"), rows)
         write(LEFT_OUT, ("kernel", "target", "spilled", "why"), rows_left_out)
     elif not IMAGES.exists() or zstandard.decompress(IMAGES.read_bytes()) != together(images):
