@@ -120,8 +120,7 @@ pub const fn simulated(level: Level) -> StepDeadlines {
 /// How many products are chained, so that the GPUs work for seconds: what the way to the broker takes is then
 /// little beside it, and one GPU that takes turns as several needs as many times as long.
 ///
-/// At the least that is reckoned with ([`EXACT_OPERATIONS_PER_S`]) that is 12 seconds, of which a good GPU is
-/// meant to take five.
+/// At the least rate that is reckoned with they take 12 seconds; a good GPU is meant to take five.
 #[must_use]
 pub fn links(gpu: Gpu) -> u32 {
     let n = u64::from(PRODUCT_ROWS);
