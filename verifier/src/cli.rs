@@ -2,15 +2,17 @@
 //!
 //! The arguments are a part that the broker's own command line includes for its pretended nodes.
 
+mod table;
+
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::Utc;
-use comfy_table::Table;
-use market::attestation::{Attestation, Finding, FindingCode, Weight};
+use market::attestation::Attestation;
+use market::gpu::Gpu;
 use market::ids::{AttestationId, LeaseId, VerificationId};
-use market::verification::{Level, Step, VerificationOrder};
+use market::verification::{Level, VerificationOrder};
 use uuid::Uuid;
 
 use crate::address::{BrokerUrl, InvalidAccess, Token};
@@ -67,8 +69,14 @@ pub struct RunArgs {
     /// How much to check on its own: quick, standard or deep
     #[arg(long, default_value = "standard", value_parser = parse_level, conflicts_with = "broker")]
     level: Level,
+    /// The GPU that was sold, as `broker gpus` names it; without it, what the first one says that it is
+    #[arg(long, value_name = "NAME", conflicts_with = "broker", value_parser = Gpu::parse)]
+    gpu: Option<Gpu>,
+    /// How many GPUs were sold; without it, as many as the machine shows
+    #[arg(long, value_name = "N", conflicts_with = "broker", value_parser = clap::value_parser!(u32).range(1..=64))]
+    gpus: Option<u32>,
     /// A verification order to carry out on its own, instead of that of the level
-    #[arg(long, value_name = "FILE", conflicts_with = "broker")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["broker", "gpu", "gpus"])]
     order: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -122,7 +130,7 @@ pub enum RunError {
     #[error(transparent)]
     Impossible(#[from] BadOrder),
     /// The machine shows no GPU that is known, so there is nothing to compare it with.
-    #[error("the machine shows no GPU that is known; say with --order what it should be")]
+    #[error("the machine shows no GPU that is known; say with --gpu and --gpus what was sold")]
     UnknownGpu,
     /// The result cannot be written as JSON.
     #[error("the result cannot be written")]
@@ -205,38 +213,71 @@ pub fn run_agent(args: AgentArgs, node: &mut Node) -> Result<AgentOutcome, RunEr
     }
 }
 
+/// What a node is held against when it is checked on its own.
+#[derive(Debug)]
+pub enum Against {
+    /// What was sold, as far as that is said, and else what the node shows.
+    Sold {
+        /// How much is checked.
+        level: Level,
+        /// The GPU; else what the first one says that it is.
+        gpu: Option<Gpu>,
+        /// How many; else as many as there are.
+        gpus: Option<u32>,
+    },
+    /// An order for all of it.
+    Order(Box<VerificationOrder>),
+}
+
+impl Against {
+    /// What the node itself shows.
+    #[must_use]
+    pub const fn what_it_shows(level: Level) -> Self {
+        Self::Sold {
+            level,
+            gpu: None,
+            gpus: None,
+        }
+    }
+
+    /// Whether nothing of it has to be read from the driver.
+    #[cfg(feature = "cuda")]
+    const fn is_said(&self) -> bool {
+        match self {
+            Self::Sold { gpu, gpus, .. } => gpu.is_some() && gpus.is_some(),
+            Self::Order(_) => true,
+        }
+    }
+
+    fn order(self, node: &Node, mode: Mode) -> Result<VerificationOrder, RunError> {
+        let (level, gpu, gpus) = match self {
+            Self::Sold { level, gpu, gpus } => (level, gpu, gpus),
+            Self::Order(order) => {
+                return Ok(VerificationOrder {
+                    simulation: mode == Mode::Simulation,
+                    ..*order
+                });
+            }
+        };
+        let claims = node.inventory().gpus;
+        let shown = || claims.first().and_then(|claim| named_gpu(&claim.name));
+        let gpu = gpu.or_else(shown).ok_or(RunError::UnknownGpu)?;
+        let gpus = gpus.unwrap_or(claims.len() as u32);
+        Ok(order_for(expected_node(gpu, gpus), 0, level, mode))
+    }
+}
+
 /// Checks a node on its own: the same conversation with a broker in this process.
 ///
-/// The result is not countersigned and proves nothing to others. Without an order the node is
-/// compared with what its first GPU says it is.
+/// The result is not countersigned and proves nothing to others.
 /// Errors: [`RunError::UnknownGpu`], [`RunError::Agent`].
-pub fn run_alone(
-    node: &mut Node,
-    level: Level,
-    order: Option<VerificationOrder>,
-) -> Result<Attestation, RunError> {
+pub fn run_alone(node: &mut Node, against: Against) -> Result<Attestation, RunError> {
     let mode = if node.simulated {
         Mode::Simulation
     } else {
         Mode::Real
     };
-    let order = match order {
-        Some(order) => VerificationOrder {
-            simulation: mode == Mode::Simulation,
-            ..order
-        },
-        None => {
-            let claims = node.inventory().gpus;
-            let gpu = claims.first().and_then(|claim| named_gpu(&claim.name));
-            let count = claims.len() as u32;
-            order_for(
-                expected_node(gpu.ok_or(RunError::UnknownGpu)?, count),
-                0,
-                level,
-                mode,
-            )
-        }
-    };
+    let order = against.order(node, mode)?;
     let verification_id = VerificationId::from_uuid(Uuid::now_v7());
     // No lease stands behind a check on its own.
     let lease_id = LeaseId::from_uuid(Uuid::nil());
@@ -297,7 +338,7 @@ fn open_gpus(args: &RunArgs) -> Result<Node, RunError> {
         // A broker that waits is told why nothing comes.
         Err(no_driver) if args.broker.is_some() => Ok(identity.without_gpus(&no_driver)),
         // A driver that is there and does not work is judged like any other fault.
-        Err(no_driver @ NoDriver::Refused { .. }) if args.order.is_some() => {
+        Err(no_driver @ NoDriver::Refused { .. }) if against(args)?.is_said() => {
             Ok(identity.without_gpus(&no_driver))
         }
         opened => opened.map_err(RunError::NoDriver),
@@ -407,87 +448,34 @@ fn report_to(
 }
 
 fn check_alone(args: &RunArgs, open: OpenGpus) -> Result<bool, RunError> {
-    let order = args.order.as_deref().map(read_order).transpose()?;
+    let against = against(args)?;
     let mut node = node(args, open)?;
-    let attestation = run_alone(&mut node, args.level, order)?;
+    let attestation = run_alone(&mut node, against)?;
     if args.json {
         println!(
             "{}",
             serde_json::to_string(&attestation).map_err(RunError::Output)?
         );
     } else {
-        print_table(&attestation);
+        table::print_table(&attestation);
     }
     Ok(attestation.verdict.is_pass())
+}
+
+/// What the arguments say that was sold.
+fn against(args: &RunArgs) -> Result<Against, RunError> {
+    Ok(match args.order.as_deref() {
+        Some(path) => Against::Order(Box::new(read_order(path)?)),
+        None => Against::Sold {
+            level: args.level,
+            gpu: args.gpu,
+            gpus: args.gpus,
+        },
+    })
 }
 
 fn read_order(path: &Path) -> Result<VerificationOrder, RunError> {
     let order = serde_json::from_str(&read(path)?).map_err(RunError::Order)?;
     check_order(&order)?;
     Ok(order)
-}
-
-fn print_table(attestation: &Attestation) {
-    let mut table = Table::new();
-    table.load_preset(comfy_table::presets::UTF8_FULL_CONDENSED);
-    table.set_header([
-        "check", "outcome", "remedy", "measured", "floor", "expected", "unit", "what",
-    ]);
-    for finding in &attestation.findings {
-        table.add_row(row(finding));
-    }
-    println!("{table}");
-    println!("{}", step_times(attestation));
-    let pretended = if attestation.simulated {
-        " (simulated)"
-    } else {
-        ""
-    };
-    println!(
-        "{} x {}: {}{pretended}",
-        attestation.expected.gpus, attestation.expected.gpu, attestation.verdict
-    );
-    println!(
-        "Nobody countersigned this: the machine judged itself, which proves nothing to others."
-    );
-    println!("This does not prove:");
-    for limit in &attestation.what_this_does_not_prove {
-        println!("- {limit}");
-    }
-}
-
-/// How long the steps took, in their order.
-fn step_times(attestation: &Attestation) -> String {
-    let times = attestation
-        .findings
-        .iter()
-        .find(|finding| finding.code == FindingCode::StepTimedOut);
-    let samples = times.map_or(&[][..], |finding| &finding.samples);
-    let steps = Step::ALL[1..].iter().zip(samples);
-    let words: Vec<String> = steps.map(|(step, ms)| format!("{step} {ms} ms")).collect();
-    format!("steps: {}", words.join(", "))
-}
-
-fn row(finding: &Finding) -> [String; 8] {
-    let number = |value: Option<i64>| value.map(|value| value.to_string()).unwrap_or_default();
-    let word = |value: serde_json::Result<serde_json::Value>| {
-        value
-            .ok()
-            .and_then(|v| v.as_str().map(str::to_owned))
-            .unwrap_or_default()
-    };
-    let outcome = word(serde_json::to_value(finding.outcome));
-    [
-        finding.code.to_string(),
-        match finding.weight {
-            Weight::Shadow => format!("{outcome} (tried out)"),
-            Weight::Must | Weight::May => outcome,
-        },
-        word(serde_json::to_value(finding.remedy)),
-        number(finding.measured),
-        number(finding.floor),
-        number(finding.expected),
-        word(serde_json::to_value(finding.unit)),
-        finding.note.clone(),
-    ]
 }

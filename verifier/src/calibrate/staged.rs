@@ -14,7 +14,7 @@ use market::verification::{GpuClaim, Level, VerificationOrder};
 
 use super::Size;
 use super::trials::{Staged, Trial};
-use crate::cli::run_alone;
+use crate::cli::{Against, run_alone};
 use crate::deadlines;
 use crate::device::Node;
 use crate::driver::{NodeIdentity, open_node};
@@ -150,6 +150,5 @@ impl Stage<'_> {
 }
 
 fn alone(node: &mut Node, order: VerificationOrder) -> Result<Attestation, String> {
-    let level = order.level;
-    run_alone(node, level, Some(order)).map_err(|why| why.to_string())
+    run_alone(node, Against::Order(Box::new(order))).map_err(|why| why.to_string())
 }

@@ -91,6 +91,30 @@ fn an_order_of_ones_own_is_carried_out() {
 }
 
 #[test]
+fn a_machine_is_held_against_what_was_sold() {
+    let failed = |arguments: &[&str]| {
+        let arguments = [&["--level", "quick", "--json"], arguments].concat();
+        let output = with_node(|_| {}, &arguments);
+        let attestation: Attestation = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
+        assert_eq!(
+            output.status.code(),
+            Some(u8::from(!attestation.verdict.is_pass()).into())
+        );
+        failures(&attestation)
+    };
+    use market::attestation::FindingCode;
+    let fewer = [FindingCode::InventoryCount, FindingCode::InventorySources];
+    assert_eq!(failed(&["--gpus", "3"]), fewer);
+    assert_eq!(failed(&["--gpus", "2", "--gpu", "h100-sxm"]), []);
+    let another = failed(&["--gpu", "H200-SXM"]);
+    assert!(
+        another.contains(&FindingCode::InventoryIdentity),
+        "{another:?}"
+    );
+}
+
+#[test]
 fn wrong_input_is_told_from_a_failed_machine() {
     let url = "http://127.0.0.1:9";
     let id = verification_id().to_string();
@@ -111,7 +135,7 @@ fn wrong_input_is_told_from_a_failed_machine() {
     let impossible = serde_json::to_string(&impossible).expect("json");
     let cut = written("cut.json", &impossible[..100]);
     let impossible = written("impossible.json", &impossible);
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["--level", "huge"], "quick, standard or deep"),
         (&["--broker", url], "--verification"),
         (
@@ -123,6 +147,9 @@ fn wrong_input_is_told_from_a_failed_machine() {
             "not a verification id",
         ),
         (&broker, "VERIFIER_TOKEN"),
+        (&["--gpu", "H100"], "H100"),
+        (&["--gpus", "0"], "--gpus"),
+        (&["--gpus", "2", "--order", "order.json"], "--order"),
         (&["--order", "/nowhere/order.json"], "/nowhere/order.json"),
         (&["--order", &cut], "no verification order"),
         (

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use fake_driver::script::{Card, Fault, Script};
+use fake_driver::script::{Card, Fault, Script, VARIABLE};
 use market::attestation::{Attestation, FindingCode, Outcome, Verdict, Weight};
 use market::fabric::Internode;
 use market::gpu::Gpu;
@@ -182,6 +182,26 @@ fn f03_a_fabric_that_is_not_ready_is_named() {
     script.gpus[5].fabric = Some(1);
     let attestation = Machine::new(&script).verify(&order(8, Level::Quick));
     assert_eq!(failures(&attestation), [FindingCode::FabricNotReady]);
+}
+
+#[test]
+fn f03_a_machine_without_a_fabric_is_judged_where_it_is_said_what_was_sold() {
+    let machine = Machine::new(&Script {
+        init: 802,
+        ..broken(|_| {})
+    });
+    let run = |sold: &[&str]| {
+        let mut command = agent(Some(machine.folder.path()));
+        command.env(VARIABLE, machine.path("script.json"));
+        command.args(["--fabric-patience-seconds", "0", "--json"]);
+        command.args(sold).output().expect("started")
+    };
+    let output = run(&["--gpu", "H100-SXM", "--gpus", "2"]);
+    assert_eq!(output.status.code(), Some(1));
+    let failed = failures(&attestation(&output));
+    assert!(failed.contains(&FindingCode::FabricNotReady), "{failed:?}");
+    // There is nothing that it could be held against.
+    assert_eq!(run(&["--gpus", "2"]).status.code(), Some(2));
 }
 
 #[test]
