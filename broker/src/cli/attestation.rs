@@ -12,7 +12,7 @@ use verifier::attest::verify_attestation;
 use verifier::jws::{JwsError, PublicKey};
 
 use super::Ending;
-use super::table::{hanging, print_line};
+use super::table::{clean, hanging, print_line};
 
 /// A file with more than this is none of ours. Units: bytes.
 const LARGEST_FILE: u64 = 4 << 20;
@@ -106,6 +106,7 @@ pub(super) fn run(command: AttestationCommand) -> Result<(), Ending> {
         });
         print_line(&line.to_string())?;
     } else if let Ok(attestation) = &attestation {
+        print_line("The signature holds.")?;
         print_line(&in_words(attestation))?;
     }
     told.map_err(Ending::No)
@@ -200,20 +201,20 @@ fn judged(attestation: &Attestation, args: &VerifyArgs) -> Result<(), String> {
     Ok(())
 }
 
-fn in_words(attestation: &Attestation) -> String {
+/// What a result says, for people. Much of it was told by the machine, which may be anybody's.
+pub(super) fn in_words(attestation: &Attestation) -> String {
     let expected = &attestation.expected;
+    let host = attestation.host.as_deref();
+    let host = host.unwrap_or("an address that was never told");
     let mut text = format!(
-        "The signature holds.\n{}: {} (level {}, {})\n{} x {} at {}, node {} of {}\n",
+        "{}: {} (level {}, {})\n{} x {} at {}, node {} of {}\n",
         attestation.id,
         attestation.verdict,
         attestation.level.as_str(),
         attestation.measured_at.to_rfc3339(),
         expected.gpus,
         expected.gpu.name(),
-        attestation
-            .host
-            .as_deref()
-            .unwrap_or("an address that was never told"),
+        clean(host),
         attestation.node_index,
         attestation.lease_id,
     );
@@ -233,12 +234,12 @@ fn in_words(attestation: &Attestation) -> String {
         let _ = writeln!(
             text,
             "{}",
-            hanging(&format!("{}: ", found.code), &found.note)
+            hanging(&format!("{}: ", found.code), &clean(&found.note))
         );
     }
     text.push_str("It does not prove:\n");
     for limit in &attestation.what_this_does_not_prove {
-        let _ = writeln!(text, "{}", hanging("- ", limit));
+        let _ = writeln!(text, "{}", hanging("- ", &clean(limit)));
     }
     text.trim_end().to_owned()
 }

@@ -121,6 +121,13 @@ fn longest_word(text: &str) -> usize {
     words.max().unwrap_or(0)
 }
 
+/// A text without the characters that steer a terminal.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
 /// Breaks a text between words into lines that a terminal holds; the first begins with the prefix,
 /// the others as far in.
 pub(crate) fn hanging(prefix: &str, text: &str) -> String {

@@ -10,9 +10,9 @@ use super::Session;
 use super::connection::ServiceArgs;
 use super::reservations::{find, parse_reservation};
 use super::route::Route;
-use super::sheet::{cell, clean, items, print_table, text};
+use super::sheet::{cell, items, print_table, text};
 use crate::cli::Ending;
-use crate::cli::table::print_line;
+use crate::cli::table::{clean, print_line};
 
 /// Shows how to reach the nodes of a reservation that was handed off.
 ///

@@ -11,12 +11,12 @@ use super::covered;
 use super::demand::DemandArgs;
 use super::offers::{gpus, place};
 use super::route::Route;
-use super::sheet::{cell, clean, items, price, print_table_within, sum, text, words};
+use super::sheet::{cell, items, price, print_table_within, sum, text, words};
 use super::{Session, word};
 use crate::cli::Ending;
 use crate::cli::hybrid::told;
 use crate::cli::plan_lines;
-use crate::cli::table::{hanging, print_line};
+use crate::cli::table::{clean, hanging, print_line};
 
 /// Finds what satisfies a demand, best first, and says why the rest does not.
 ///

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::sheet::clean;
 use crate::cli::Ending;
+use crate::cli::table::clean;
 
 /// A refusal, read from the service's problem document.
 #[derive(Debug, Clone, PartialEq, Eq)]

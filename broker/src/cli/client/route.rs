@@ -47,6 +47,7 @@ routes! {
     ReportNode, "POST", "/v1/reservations/{id}/nodes/{n}/report";
     RecheckNode, "POST", "/v1/reservations/{id}/nodes/{n}/recheck";
     StopRechecks, "DELETE", "/v1/reservations/{id}/nodes/{n}/recheck";
+    ShowAttestation, "GET", "/v1/attestations/{id}";
     ListAgents, "GET", "/v1/agents";
     ReservationAccess, "GET", "/v1/reservations/{id}/access";
     ReservationEvents, "GET", "/v1/reservations/{id}/events";

@@ -8,7 +8,7 @@ use rust_decimal::Decimal;
 use serde_json::Value;
 
 use crate::cli::Ending;
-use crate::cli::table::{fitted, print_line, table};
+use crate::cli::table::{clean, fitted, print_line, table};
 
 /// What stands where nothing is said.
 pub(super) const NOTHING: &str = "-";
@@ -98,13 +98,6 @@ pub(super) fn print_sheet(lines: &[(&str, String)]) -> Result<(), Ending> {
         print_line(&format!("{label:<margin$}{value}"))?;
     }
     Ok(())
-}
-
-/// A text without the characters that steer a terminal.
-pub(super) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
 }
 
 /// The text at a JSON pointer; empty where there is none. Numbers are written out.

@@ -1,8 +1,10 @@
-//! `broker show`: a readable sheet of a reservation, quote, plan or offer.
+//! `broker show`: a readable sheet of a reservation, quote, plan, offer or signed result.
 
 use chrono::Utc;
 use clap::Args;
-use market::ids::{OfferId, PlanId, QuoteId};
+use market::attestation::Attestation;
+use market::ids::{AttestationId, OfferId, PlanId, QuoteId};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::api::{Call, Document};
@@ -10,24 +12,27 @@ use super::connection::ServiceArgs;
 use super::covered;
 use super::offers::{gpus, print_offer};
 use super::plan::print_plan;
-use super::quote::{in_words, print_lines, print_quote, usd_per_hour};
+use super::quote::{print_lines, print_quote, usd_per_hour};
 use super::reservations::{find, parse_reservation, state};
 use super::route::Route;
 use super::sheet::{NOTHING, age, cell, items, moment, print_table_without, text, time, words};
-use super::{Session, sheet};
+use super::{Session, quote, sheet};
 use crate::cli::Ending;
-use crate::cli::table::print_line;
+use crate::cli::attestation::in_words;
+use crate::cli::table::{clean, print_line};
 use crate::clock::{Clock as _, SystemClock};
 
-/// Shows a reservation, quote, plan or offer.
+/// Shows a reservation, quote, plan, offer, or the signed result of a node.
 ///
-/// A reservation may be named by the beginning of its id.
+/// A reservation may be named by the beginning of its id. A result with `--json` is what `attestation verify`
+/// checks.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  broker show rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker show quo_019a3f0e1c7b7d40b2a1c3d4e5f60718"
+    after_help = "Examples:\n  broker show rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker show quo_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker show att_019a3f0e1c7b7d40b2a1c3d4e5f60718 --json > result.json"
 )]
 pub(in crate::cli) struct ShowArgs {
-    /// The id: of a reservation (rsv_…), quote (quo_…), plan (pln_…) or offer (off_…).
+    /// The id: of a reservation (rsv_…), quote (quo_…), plan (pln_…), offer (off_…)
+    /// or signed result (att_…).
     #[arg(value_name = "ID", value_parser = Shown::parse)]
     id: Shown,
     #[command(flatten)]
@@ -41,6 +46,7 @@ enum Shown {
     Quote(QuoteId),
     Plan(PlanId),
     Offer(OfferId),
+    Attestation(AttestationId),
 }
 
 impl Shown {
@@ -59,6 +65,10 @@ impl Shown {
                 .parse()
                 .map(Self::Offer)
                 .map_err(|error| error.to_string()),
+            "att" => text
+                .parse()
+                .map(Self::Attestation)
+                .map_err(|error| error.to_string()),
             _ => parse_reservation(text).map(Self::Reservation),
         }
     }
@@ -74,6 +84,10 @@ pub(super) async fn run(args: ShowArgs) -> Result<(), Ending> {
             let plan = api.send(Route::ShowPlan.of(&id)).await?;
             session.show(&plan, |plan| print_plan(plan, 10))
         }
+        Shown::Attestation(id) => {
+            let kept = api.send(Route::ShowAttestation.of(&id)).await?;
+            session.show(&kept, print_attestation)
+        }
         Shown::Reservation(named) => {
             let id = find(api, &named).await?;
             let reservation = api.send(Route::ShowReservation.of(&id)).await?;
@@ -86,6 +100,11 @@ pub(super) async fn run(args: ShowArgs) -> Result<(), Ending> {
             session.show(&reservation, |it| print_reservation(it, &nodes.value))
         }
     }
+}
+
+fn print_attestation(kept: &Value) -> Result<(), Ending> {
+    let document = Attestation::deserialize(&kept["document"])?;
+    Ok(print_line(&in_words(&document))?)
 }
 
 /// What a reservation is, line by line.
@@ -110,7 +129,7 @@ pub(super) fn summary(it: &Value) -> Vec<(&'static str, String)> {
         ("reservation", text(it, "/id")),
         ("name", text(it, "/name")),
         ("state", state(it)),
-        ("what", in_words(it)),
+        ("what", quote::in_words(it)),
         ("USD/h", usd_per_hour(it, now)),
         ("covered until", covered_until),
         ("ended by budget", text(it, "/stopped_by")),
@@ -226,7 +245,7 @@ fn pairs(object: &Value) -> String {
     let fields = object.as_object().into_iter().flatten();
     let said = fields.filter_map(|(key, value)| {
         let value = value.as_str()?;
-        Some(sheet::clean(&format!("{key}={value}")))
+        Some(clean(&format!("{key}={value}")))
     });
     said.collect::<Vec<_>>().join(", ")
 }

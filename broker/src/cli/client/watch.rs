@@ -14,11 +14,11 @@ use super::connection::ServiceArgs;
 use super::problem::CallError;
 use super::reservations::{find, parse_reservation, state};
 use super::route::Route;
-use super::sheet::{clean, items, print_sheet, span, sum, text, time, words};
+use super::sheet::{items, print_sheet, span, sum, text, time, words};
 use super::stream::Nudges;
 use super::{Session, show};
 use crate::cli::Ending;
-use crate::cli::table::print_line;
+use crate::cli::table::{clean, print_line};
 
 /// How often the charges are asked for.
 const CHARGES_EVERY: Duration = Duration::from_secs(10);

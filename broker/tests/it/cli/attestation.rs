@@ -1,7 +1,7 @@
 //! `broker attestation verify`: offline, with a key or a set of keys.
 
 use chrono::{DateTime, Utc};
-use market::attestation::{Attestation, Verdict};
+use market::attestation::{Attestation, Outcome, Verdict};
 use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::verification::Level;
 use serde_json::json;
@@ -88,6 +88,23 @@ fn a_result_that_holds_is_told_in_words_and_as_json() {
     let answer = json!({ "id": "att_x", "jws": jws, "verdict": "fail" }).to_string();
     std::fs::write(place.path().join("result.jws"), answer).expect("written");
     assert_eq!(place.broker(VERIFY).status, Some(0));
+}
+
+#[test]
+fn what_the_machine_told_cannot_steer_the_terminal() {
+    let (place, _) = place(Mode::Real, Verdict::Pass);
+    let mut told = attestation(Mode::Real, Verdict::Pass);
+    told.host = Some("10.0.0.1\u{1b}[2J".to_owned());
+    let mut unmet = told.findings.iter_mut();
+    let unmet = unmet.find(|found| found.outcome == Outcome::NotRun);
+    unmet.expect("a finding").note = "GPU \u{1b}]0;passed\u{7}".to_owned();
+    let jws = countersign(&told, KID, &signer()).expect("signed");
+    std::fs::write(place.path().join("result.jws"), jws).expect("written");
+    let said = place.broker(VERIFY);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.stdout.contains("GPU  ]0;passed"), "{said:?}");
+    let steers = |c: char| c.is_control() && c != '\n';
+    assert!(!said.stdout.contains(steers), "{said:?}");
 }
 
 #[test]

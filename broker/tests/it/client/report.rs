@@ -30,6 +30,23 @@ async fn a_node_is_reported_with_what_the_agent_printed() {
         "{refused:?}"
     );
 
+    let nodes = service.with(&key).get(&format!("{path}/nodes")).await;
+    let signed = nodes.expect(200)["items"][0]["attestation_id"].clone();
+    let signed = signed.as_str().expect("an id");
+    let shown = shell.told(&format!("show {signed}")).await;
+    for sign in [signed, "pass", "SIMULATED", "It does not prove:"] {
+        assert!(shown.contains(sign), "{sign}: {shown}");
+    }
+    let signed = shell.json(&format!("show {signed}")).await;
+    let signed = shell.write("signed.json", &signed.to_string());
+    let refused = shell
+        .run(&format!("report node {id} 0 --file {signed}"))
+        .await;
+    assert!(
+        refused.sentence(2).contains("is a signed result"),
+        "{refused:?}"
+    );
+
     let told = shell
         .told(&format!("report node {id} 0 --reason slow"))
         .await;

@@ -50,6 +50,13 @@ pub(super) async fn run(args: NodeArgs) -> Result<(), Ending> {
                     file.display()
                 ))
             })?;
+        if result.get("jws").is_some() {
+            return Err(Ending::wrong_input(format!(
+                "{} is a signed result of the service's own, which needs no report; give what `verifier run \
+                 --json` printed on the node",
+                file.display()
+            )));
+        }
         body.insert("result".to_owned(), result);
     }
     if let Some(reason) = &args.reason {
