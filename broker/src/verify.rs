@@ -1,12 +1,14 @@
 //! The broker's side of the conversation with the nodes: who may speak, what is asked next, and
 //! what the answers prove.
 //!
-//! The arithmetic and the rules are `verifier`'s. Here live the one-time token of a lease, the steps
-//! after the first (`commit`), the real clock between two of them, and the countersigned result. A step that arrives is one transaction guarded by the step it follows.
+//! The arithmetic and the rules are `verifier`'s. Here live the one-time token of a lease, the steps (the
+//! first in `commit`), the real clock between two of them, and the countersigned result. A step that arrives
+//! is one transaction guarded by the step it follows.
 
 mod begin;
 mod clock;
 mod commit;
+mod document;
 mod gang;
 mod history;
 mod level;
@@ -39,6 +41,7 @@ use verifier::jws::Signer;
 
 pub(crate) use clock::{GangClock, StepClock};
 use commit::commit;
+pub(crate) use document::read_document;
 pub use gang::measure_together;
 pub(crate) use gang::{Orders, gang_seconds, give_up};
 pub use level::TooDeep;
@@ -124,7 +127,7 @@ pub(crate) async fn is_waited_for(
     Err(awaited.map_or(StepError::Over, out_of_order).into())
 }
 
-/// Notes that a message that comes to this was not taken because many came at once, which is not held
+/// Notes that a message with this digest was not taken because many came at once, which is not held
 /// against its node.
 pub(crate) fn was_refused(
     broker: &Broker,
@@ -136,7 +139,7 @@ pub(crate) fn was_refused(
     clock.refused(whose, (step.number(), digest), Instant::now());
 }
 
-/// When a message that comes to this came, that is taken now: where it was refused before, since then.
+/// When a message with this digest came, that is taken now: where it was refused before, since then.
 pub(crate) fn came_at(
     broker: &Broker,
     whose: (VerificationId, &AgentKey),

@@ -271,25 +271,47 @@ async fn end(
 
 /// Makes room for another conversation with a node in use, within the transaction that enrols it; gives
 /// since when interrupted ones count.
+///
+/// A token that takes the place of another gains no look by it.
 pub(crate) async fn begin_anew(
     tx: &DatabaseTransaction,
+    verification: &verifications::Model,
     before: Option<&node_sessions::Model>,
     now: DateTime<Utc>,
 ) -> Result<DateTime<Utc>, StoreError> {
     let every = TimeDelta::minutes(EVERY_MINUTES);
-    let Some(before) = before else {
-        return Ok(now - every);
-    };
-    let again_at = before.started_at.at() + every;
-    if now < again_at {
+    let last = last_begun(tx, verification).await?;
+    if let Some(again_at) = last.map(|last| last + every).filter(|at| now < *at) {
         let seconds = u64::try_from((again_at - now).num_seconds()).unwrap_or(0);
         return Err(Conflict::RecheckedLately {
             again_in_seconds: seconds.max(1),
         }
         .into());
     }
-    before.clone().delete(tx).await?;
+    if let Some(before) = before {
+        before.clone().delete(tx).await?;
+    }
     Ok(now - every)
+}
+
+/// When the last conversation with the node of a re-check began, by whatever token.
+async fn last_begun(
+    tx: &DatabaseTransaction,
+    verification: &verifications::Model,
+) -> Result<Option<DateTime<Utc>>, StoreError> {
+    use verifications::Column;
+    let of_node = verifications::Entity::find()
+        .select_only()
+        .column(Column::Id)
+        .filter(Column::LeaseId.eq(verification.lease_id.clone()))
+        .filter(Column::RecheckNode.eq(verification.recheck_node))
+        .into_query();
+    let last = node_sessions::Entity::find()
+        .filter(node_sessions::Column::VerificationId.in_subquery(of_node))
+        .order_by_desc(node_sessions::Column::StartedAt)
+        .one(tx)
+        .await?;
+    Ok(last.map(|session| session.started_at.at()))
 }
 
 /// Keeps what came of a look, tells of it and settles what follows, within the transaction of the node's

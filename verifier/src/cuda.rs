@@ -1,9 +1,10 @@
 //! GPUs through the CUDA driver: the only place that names cudarc and the management library.
 //!
 //! All of it runs in the process of one GPU (see [`crate::driver`]), or in one that measures the links
-//! between all of them (`cuda/links.rs`) or those to other nodes (`cuda/nodes.rs`), on one thread, on the default stream: a call that hangs or a
-//! symbol that is missing in an old driver (cudarc panics then) ends that process and nothing else. No
-//! compiler is needed on the node: the kernels are part of the agent ([`images`]).
+//! between all of them (`cuda/links.rs`) or those to other nodes (`cuda/nodes.rs`), on one thread, on the
+//! default stream: a call that hangs or a symbol that is missing in an old driver (cudarc panics then) ends
+//! that process and nothing else. No compiler is needed on the node: the kernels are part of the agent
+//! ([`images`]).
 
 mod buffer;
 mod collective;

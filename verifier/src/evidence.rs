@@ -385,7 +385,7 @@ impl Evidence {
             ),
             (
                 !report.simulated || said.may_be_simulated,
-                "a simulated device in real mode:",
+                "that its device is real",
             ),
         ];
         let (_, what) = checks.into_iter().find(|(same, _)| !same)?;

@@ -19,40 +19,77 @@ pub struct LocalBroker {
     opening: Opening,
     judging: Judging,
     entropy: Box<dyn FnMut() -> [u8; 32] + Send>,
-    elapsed: Box<dyn FnMut(Step) -> Duration + Send>,
+    timer: Box<dyn Timer>,
     session: Option<Session>,
+}
+
+/// Tells how long a node took for each step.
+pub trait Timer: Send {
+    /// A step's message has come; gives how long it took after the answer before it.
+    fn came(&mut self, step: Step) -> Duration;
+
+    /// The answer is made: what that took is none of the node's time.
+    fn answered(&mut self) {}
+}
+
+/// A given time for each step.
+impl<F: FnMut(Step) -> Duration + Send> Timer for F {
+    fn came(&mut self, step: Step) -> Duration {
+        self(step)
+    }
+}
+
+/// The time of a clock.
+#[derive(Debug)]
+pub struct ByClock<N> {
+    now: N,
+    answered: Instant,
+}
+
+impl<N: FnMut() -> Instant> ByClock<N> {
+    /// A timer by this clock.
+    #[must_use]
+    pub fn new(mut now: N) -> Self {
+        let answered = now();
+        Self { now, answered }
+    }
+}
+
+impl<N: FnMut() -> Instant + Send> Timer for ByClock<N> {
+    fn came(&mut self, _step: Step) -> Duration {
+        (self.now)().saturating_duration_since(self.answered)
+    }
+
+    fn answered(&mut self) {
+        self.answered = (self.now)();
+    }
 }
 
 impl LocalBroker {
     /// A broker with the system's entropy and the real clock.
     #[must_use]
     pub fn new(opening: Opening, attestation_id: AttestationId, now: DateTime<Utc>) -> Self {
-        let mut answered = Instant::now();
-        let elapsed = move |_| {
-            let elapsed = answered.elapsed();
-            answered = Instant::now();
-            elapsed
-        };
         let judging = Judging {
             attestation_id,
             now,
         };
-        Self::with(opening, judging, Box::new(rand::random), Box::new(elapsed))
+        let timer = ByClock::new(Instant::now);
+        Self::with(opening, judging, Box::new(rand::random), Box::new(timer))
     }
 
-    /// A broker with given entropy and a given time for each step.
+    /// A broker with given entropy and time.
     #[must_use]
     pub fn with(
         opening: Opening,
         judging: Judging,
         entropy: Box<dyn FnMut() -> [u8; 32] + Send>,
-        elapsed: Box<dyn FnMut(Step) -> Duration + Send>,
+        timer: Box<dyn Timer>,
     ) -> Self {
         Self {
             opening,
             judging,
             entropy,
-            elapsed,
+            timer,
             session: None,
         }
     }
@@ -78,7 +115,8 @@ impl LocalBroker {
     }
 
     fn answer(&mut self, step: Step, body: &str) -> Result<String, StepError> {
-        let (entropy, elapsed) = ((self.entropy)(), (self.elapsed)(step));
+        let elapsed = self.timer.came(step);
+        let entropy = (self.entropy)();
         let judging = self.judging;
         let Some(session) = self.session.take() else {
             let commit = serde_json::from_str(body)?;
@@ -106,6 +144,7 @@ impl LocalBroker {
     ) -> Result<String, StepError> {
         let Answered { session, reply, .. } = answered?;
         self.session = Some(session);
+        self.timer.answered();
         Ok(serde_json::to_string(&reply)?)
     }
 }

@@ -31,7 +31,8 @@ impl Contents {
         }
     }
 
-    /// The contents of a pass that is gone through again and again, in its so-manieth round: others each time.
+    /// The contents of a pass that is gone through again and again, in this round: others each time, but for
+    /// addresses, which are what they are.
     #[must_use]
     pub fn in_round(seed: &Digest, gpu: u32, pattern: Pattern, round: u32) -> Self {
         let mut number = [0; 32];

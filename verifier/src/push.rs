@@ -14,7 +14,7 @@ use crate::delivery::{Delivery, DeliveryError};
 /// it is left alone. Its input is [`start_input`], and the file after it.
 ///
 /// The shell stays until the agent ends and then clears up; whoever called need not wait for it. Told
-/// to end, it ends the agent.
+/// to end, it ends the agent. Its number may be another process's after a reboot, which is no agent.
 pub const START: &str = r#"exec /bin/sh -c 'set -eu
 umask 077
 IFS= read -r VERIFIER_TOKEN
@@ -25,7 +25,8 @@ IFS= read -r seconds
 IFS= read -r sha256
 IFS= read -r program
 dir=$HOME/.gpu-broker-$verification
-if [ -d "$dir" ] && kill -0 "$(cat "$dir/pid")" 2>/dev/null; then
+pid=$(cat "$dir/pid" 2>/dev/null || :)
+if [ -n "$pid" ] && grep -q gpu-broker "/proc/$pid/cmdline" 2>/dev/null; then
   echo started
   exit 0
 fi

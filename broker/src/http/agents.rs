@@ -107,7 +107,7 @@ pub(crate) async fn agent_file(
                 .body(file))
         }
         _ => Err(ApiError::not_found(
-            "there is no agent file of this hash; the order of work names the right one",
+            "there is no agent file of this hash; GET /v1/agents names the one that is served",
         )),
     }
 }

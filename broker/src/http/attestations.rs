@@ -1,15 +1,12 @@
 //! `GET /v1/attestations/{id}`: the countersigned result of a node's verification.
 
 use actix_web::{get, web};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
 use market::attestation::{Attestation, Verdict};
 use market::identity::Reach;
 use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::lease::LeaseState;
 use serde::Serialize;
-use store::StoreError;
 use store::rechecks::LetGo;
 
 use super::access::ReadAttestations;
@@ -17,6 +14,7 @@ use super::auth::{InProjects, May};
 use super::error::ApiError;
 use crate::app::Broker;
 use crate::reserve::{self, ReserveError};
+use crate::verify::read_document;
 
 /// A signed result, and what it says.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
@@ -116,17 +114,4 @@ fn let_go(id: AttestationId, gone: &LetGo) -> ApiError {
 
 fn unknown(id: AttestationId) -> ApiError {
     ApiError::not_found(format!("there is no attestation {id} here"))
-}
-
-/// What a document of ours says. Its signature was made when it was kept, and is the caller's to
-/// check.
-fn read_document(jws: &str) -> Result<Attestation, ApiError> {
-    let read = || {
-        let payload = URL_SAFE_NO_PAD.decode(jws.split('.').nth(1)?).ok()?;
-        serde_json::from_slice(&payload).ok()
-    };
-    let corrupt = || StoreError::Corrupt {
-        detail: "the payload of an attestation".to_owned(),
-    };
-    read().ok_or_else(|| corrupt().into())
 }

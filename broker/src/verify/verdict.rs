@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
-use market::attestation::Verdict;
+use market::attestation::{Finding, Verdict};
+use market::ids::AttestationId;
 use store::StoreError;
 use store::leases::Lease;
 use store::verifications::Outcome;
 
+use super::document::read_document;
 use super::gang::Orders;
 use crate::app::Broker;
 
@@ -39,7 +41,8 @@ pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, 
     let failed = own.iter().filter(|outcome| !outcome.verdict.is_pass());
     if let Some(bad) = failed.min_by_key(|bad| bad.verdict != Verdict::Fail) {
         let why = format!("node {} of the lease: {}", bad.node_index, bad.verdict);
-        let why = format!("{why} (attestation {})", bad.attestation_id);
+        let unmet = unmet(broker, lease, bad.attestation_id).await?;
+        let why = format!("{why}{unmet} (attestation {})", bad.attestation_id);
         return Ok(unproved(bad.verdict, why));
     }
     if !have_all_passed(lease, &own) {
@@ -65,6 +68,26 @@ pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, 
         // Nodes of another order are to blame: this one falls with it, and not for anything of its own.
         Some(_) if all.any_failed(&orders.ids()).await? => LeaseVerdict::Open { until: None },
         Some(verdict) => unproved(verdict, format!("its nodes together: {verdict}")),
+    })
+}
+
+/// The checks for which a node of a lease did not pass, as they are told after its verdict.
+async fn unmet(broker: &Broker, lease: &Lease, id: AttestationId) -> Result<String, StoreError> {
+    let all = broker.store().verifications().across_tenants();
+    let kept = all.attestations_of(lease.id).await?;
+    let Some(kept) = kept.into_iter().find(|kept| kept.id == id) else {
+        return Ok(String::new());
+    };
+    let document = read_document(&kept.jws)?;
+    let decides = |found: &&Finding| match document.verdict {
+        Verdict::Fail => found.counts_against(),
+        _ => found.leaves_open(),
+    };
+    let codes = document.findings.iter().filter(decides);
+    let codes: Vec<&str> = codes.map(|found| found.code.as_str()).collect();
+    Ok(match codes.is_empty() {
+        true => String::new(),
+        false => format!(", {}", codes.join(", ")),
     })
 }
 

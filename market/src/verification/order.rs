@@ -22,11 +22,11 @@ use crate::offer::Tenancy;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// One pass over memory, few repeats: a node that passed `standard` not long ago.
+    /// One pass over memory, few repeats, no load.
     Quick,
     /// The default.
     Standard,
-    /// Long runs, for disputes and new providers.
+    /// Long runs: all patterns of memory again and again, and a load of a quarter of an hour.
     Deep,
 }
 
@@ -173,7 +173,6 @@ pub struct StepDeadlines {
     #[schema(minimum = 1, maximum = 86_400_000)]
     pub fill_ms: u64,
     /// Until the trees over memory arrive, ms.
-    #[serde(default = "a_minute")]
     #[schema(minimum = 1, maximum = 86_400_000)]
     pub memory_ms: u64,
     /// Until the openings arrive, ms.
@@ -183,19 +182,8 @@ pub struct StepDeadlines {
     #[schema(minimum = 1, maximum = 86_400_000)]
     pub report_ms: u64,
     /// For all of them together, ms; what the broker itself takes between them is not counted.
-    #[serde(default = "a_day")]
     #[schema(minimum = 1, maximum = 86_400_000)]
     pub whole_ms: u64,
-}
-
-/// As long as an order of the version before gave for a step.
-const fn a_minute() -> u64 {
-    60_000
-}
-
-/// Orders of the version before had no limit over all steps.
-const fn a_day() -> u64 {
-    86_400_000
 }
 
 /// What a node is to do to be verified.

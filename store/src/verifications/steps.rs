@@ -106,7 +106,7 @@ async fn may_enrol(
             DateTime::<Utc>::MIN_UTC
         }
         (None, None) => DateTime::<Utc>::MIN_UTC,
-        (Some(_), before) => rechecks::begin_anew(tx, before, now).await?,
+        (Some(_), before) => rechecks::begin_anew(tx, verification, before, now).await?,
     };
     interrupted::may_begin_anew(tx, verification.id.0, node_index, traces_since).await
 }

@@ -110,6 +110,13 @@ async fn one_token_serves_for_many_looks_and_not_for_two_at_once() {
             matches!(&too_soon, Err(StoreError::Conflict(why)) if *why == lately),
             "{too_soon:?}"
         );
+        // Nor by a token that takes its place.
+        let id = allowed(store, tenant, reservation, lease).await;
+        let too_soon = enrol(store, id, "another", 19 + EVERY_MINUTES * 60).await;
+        assert!(
+            matches!(&too_soon, Err(StoreError::Conflict(why)) if *why == lately),
+            "{too_soon:?}"
+        );
         let later = 20 + EVERY_MINUTES * 60;
         let second = look(store, id, Verdict::Pass, later).await.expect("a look");
         let kept = last(store, tenant, lease).await;

@@ -76,7 +76,7 @@ impl Rounds {
 
 /// How many rounds measure every pair of so many nodes.
 pub(super) fn rounds_of_pairs(nodes: usize) -> u32 {
-    // At most a thousand nodes.
+    // No gang has so many nodes that this is cut.
     (nodes.next_multiple_of(2) - 1) as u32
 }
 

@@ -48,14 +48,14 @@ pub fn measure(device: &mut dyn Device, work: &BandwidthWork) -> Result<Vec<u64>
 mod tests {
     use std::time::Duration;
 
-    use market::gpu::{Gpu, GpuVendor};
+    use market::gpu::Gpu;
     use market::verification::{Level, Pattern, VerificationOrder};
 
     use super::*;
     use crate::agent::for_gpus;
     use crate::deadlines::{fill_ms, pass_ms};
     use crate::floors::{Floors, Metric};
-    use crate::order::{Mode, expected_node, order_for};
+    use crate::order::{Mode, expected_node, is_drivable, order_for};
     use crate::probe::burn;
     use crate::probe::gemm::{CHECKED, SAMPLE_NS};
     use crate::tensor::Format;
@@ -169,8 +169,7 @@ mod tests {
     /// fill is reckoned here as slowly as it may go.
     #[test]
     fn the_slowest_gpus_that_pass_have_time_for_the_whole_standard_level() {
-        // Those that the agent drives.
-        let driven = |gpu: &Gpu| gpu.spec().vendor == GpuVendor::Nvidia;
+        let driven = |gpu: &Gpu| is_drivable(*gpu);
         for (gpu, gpus) in Gpu::all()
             .filter(driven)
             .flat_map(|gpu| [(gpu, 1), (gpu, 8)])

@@ -223,7 +223,7 @@ mod tests {
         Instant::now() + Duration::from_secs(60)
     }
 
-    /// A folder on a disk, where this machine has one: in its build folder.
+    /// A folder on a disk, where this machine has one: beside the sources.
     fn folder() -> tempfile::TempDir {
         tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder")
     }

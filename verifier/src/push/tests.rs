@@ -190,24 +190,48 @@ fn another_file_than_the_pinned_one_never_runs_and_does_not_stay() {
 }
 
 #[test]
-fn an_agent_that_runs_is_not_started_twice_and_a_dead_one_is_started_anew() {
+fn an_agent_that_runs_is_not_started_twice() {
     let home = tempfile::tempdir().expect("a home");
-    let dir = home.path().join(format!(".gpu-broker-{}", id()));
-    fs::create_dir(&dir).expect("a directory");
+    let (mut shell, number) = start_endless(home.path(), 1000);
     let file = agent("exit 0");
     let copied = Delivery::Fetched {
         sha256: sha256(&file),
     };
     let said = input(&file, &copied, "198.51.100.7").expect("an input");
-    let alive = std::process::id();
-    fs::write(dir.join("pid"), alive.to_string()).expect("written");
+    let before = read(home.path(), "arguments");
     assert_eq!(run(home.path(), START, &said).stdout, b"started\n");
-    assert_eq!(read(home.path(), "arguments"), "");
-    // No process has this number: it is beyond the most that Linux gives.
-    fs::write(dir.join("pid"), "4194305").expect("written");
-    assert_eq!(run(home.path(), START, &said).stdout, b"started\n");
-    assert!(read(home.path(), "arguments").starts_with("run "));
-    assert!(!dir.exists());
+    assert!(runs(&number), "the first one runs on");
+    assert_eq!(read(home.path(), "arguments"), before);
+    let waited = thread::spawn(move || shell.wait());
+    let output = run(home.path(), CLEAR, &clear_input(id(), MARK));
+    assert_eq!(output.stdout, b"cleared\n");
+    waited.join().expect("no panic").expect("an end");
+}
+
+#[test]
+fn an_agent_whose_number_is_nobodys_or_anothers_is_started_anew() {
+    let mut other = Command::new("sleep").arg("1000").spawn().expect("it runs");
+    // No process has the first number: it is beyond the most that Linux gives.
+    for number in ["4194305".to_owned(), other.id().to_string()] {
+        let home = tempfile::tempdir().expect("a home");
+        let dir = home.path().join(format!(".gpu-broker-{}", id()));
+        fs::create_dir(&dir).expect("a directory");
+        fs::write(dir.join("pid"), &number).expect("written");
+        let file = agent("exit 0");
+        let copied = Delivery::Fetched {
+            sha256: sha256(&file),
+        };
+        let said = input(&file, &copied, "198.51.100.7").expect("an input");
+        assert_eq!(run(home.path(), START, &said).stdout, b"started\n");
+        assert!(
+            read(home.path(), "arguments").starts_with("run "),
+            "{number}"
+        );
+        assert!(!dir.exists());
+    }
+    assert!(other.try_wait().expect("an answer").is_none(), "it runs on");
+    other.kill().expect("it ends");
+    other.wait().expect("an end");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! failed, or as something else.
 //!
 //! Ids are claims: a host may show those of another's GPUs. So what failed at one provider condemns
-//! nothing at another; but one GPU cannot serve two leases, wherever they are.
+//! nothing at another; but one GPU cannot serve two leases of one provider, and of two it is odd.
 
 use market::attestation::{Finding, FindingCode, Outcome, Remedy};
 
@@ -15,11 +15,12 @@ pub(super) fn known_before(seen: &Seen<'_>) -> Finding {
     let code = FindingCode::InventoryHistory;
     let shown = shown(seen);
     let Some(history) = &seen.evidence.history else {
-        return finding(
-            code,
-            Outcome::NotRun,
-            "Nobody kept what was seen of its GPUs before.",
-        );
+        let note = "Nobody kept what was seen of its GPUs before.";
+        return Finding {
+            // Nothing is wrong with the machine that another one would cure.
+            remedy: None,
+            ..finding(code, Outcome::NotRun, note)
+        };
     };
     if shown.is_empty() {
         return not_run(code);

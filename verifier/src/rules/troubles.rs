@@ -12,7 +12,7 @@ use crate::order::is_drivable;
 /// The GPU fell off the bus. Source: NVIDIA's list of XID errors.
 pub(super) const XID_LOST: u32 = 79;
 
-/// The first architecture whose GPUs say whether the fabric took them in.
+/// The architectures whose GPUs say whether the fabric took them in.
 const TELL_FABRIC: [&str; 3] = ["Hopper", "Blackwell", "Blackwell Ultra"];
 
 /// What the agent says of one kind of trouble, in a sentence.

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use market::attestation::Verdict;
 use market::verification::{Digest, GpuClaim, Level, Step, Word64};
 use verifier::agent::{Transport, TransportError};
 use verifier::device::{Device, DeviceError, PatternCheck};
 use verifier::gemm::GemmInputs;
-use verifier::local::LocalBroker;
+use verifier::local::{ByClock, LocalBroker};
 use verifier::memory::Contents;
 use verifier::order::Mode;
 
@@ -115,4 +116,24 @@ fn what_a_slow_broker_takes_to_answer_is_not_taken_from_the_time_of_the_rates() 
     let alone = whole - Duration::from_secs(5);
     // Roots, fill, memory and openings were answered before.
     assert!(may_work >= alone + 4 * TAKES, "{may_work:?}");
+}
+
+#[test]
+fn what_a_machine_takes_to_judge_itself_is_none_of_its_time() {
+    let clock = Arc::new(Mutex::new(Instant::now()));
+    let now = {
+        let clock = Arc::clone(&clock);
+        move || *clock.lock().expect("sound")
+    };
+    // What is drawn for an answer stands for what is computed for it.
+    let draws = move || {
+        *clock.lock().expect("sound") += Duration::from_hours(1);
+        [7; 32]
+    };
+    let opening = opening(2, Level::Quick, Mode::Simulation);
+    let timer = Box::new(ByClock::new(now));
+    let mut broker = LocalBroker::with(opening, judging(), Box::new(draws), timer);
+    talk(&mut description(2).node(), &mut broker).expect("a conversation");
+    let attestation = broker.attestation().expect("a result");
+    assert_eq!(attestation.verdict, Verdict::Pass, "{attestation:#?}");
 }

@@ -1,0 +1,19 @@
+//! What a countersigned document of ours says.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use market::attestation::Attestation;
+use store::StoreError;
+
+/// What a document says. Its signature was made when it was kept, and is its reader's to check.
+///
+/// Errors: [`StoreError::Corrupt`], where it is none of ours.
+pub(crate) fn read_document(jws: &str) -> Result<Attestation, StoreError> {
+    let read = || {
+        let payload = URL_SAFE_NO_PAD.decode(jws.split('.').nth(1)?).ok()?;
+        serde_json::from_slice(&payload).ok()
+    };
+    read().ok_or_else(|| StoreError::Corrupt {
+        detail: "the payload of an attestation".to_owned(),
+    })
+}
