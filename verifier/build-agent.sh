@@ -16,12 +16,13 @@ if ! "$tools/bin/python" -c 'import ziglang' 2>/dev/null; then
 fi
 
 target=x86_64-unknown-linux-gnu
-# Calibrations name what they were measured with.
+# Calibrations name what they were measured with. Of a file that is loaded at one place no pointer must be
+# moved, which would take a list of them.
 AGENT_COMMIT=$(git rev-parse HEAD 2>/dev/null || true)
 export AGENT_COMMIT
 PATH="$PWD/$tools/bin:$PATH" cargo-zigbuild rustc --locked --package verifier --bin verifier \
   --profile agent --target "$target.$oldest_glibc" -- -C "link-arg=-Wl,-T,$PWD/verifier/agent.ld" \
-  -C "link-arg=-Wl,--hash-style=gnu"
+  -C "link-arg=-Wl,--hash-style=gnu" -C relocation-model=static
 agent=target/$target/agent/verifier
 
 bytes=$(stat -c %s "$agent")

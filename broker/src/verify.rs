@@ -200,6 +200,17 @@ pub async fn step(
                 attestation_id,
                 now: broker.now(),
             };
+            if session.attestation().is_some() {
+                let answered = aside(move || session.on_report(&report, judging, elapsed)).await?;
+                return finish(broker, &verification, &row, answered).await;
+            }
+            // What it shows is whole only with the report, and judged only once what is known of that is. What
+            // is refused is refused here, before anything is read for it.
+            let (session, shown, report) = aside(move || {
+                let shown = session.reported(&report)?;
+                Ok((session, shown, report))
+            })
+            .await?;
             let session = beside_its_siblings(broker, &row, session).await?;
             if verification.recheck_node.is_some() {
                 let session = recheck::pinned(broker, &verification, session).await?;
@@ -208,15 +219,6 @@ pub async fn step(
             }
             let lease = lease_of(broker, &verification).await?;
             let session = session.apart(Orders::read(broker, &lease).await?.apart());
-            // What it shows is whole only with the report, and judged only once what is known of that is.
-            let (session, shown, report) = aside(move || {
-                let shown = match session.attestation() {
-                    None => session.reported(&report)?,
-                    Some(_) => session.clone(),
-                };
-                Ok((session, shown, report))
-            })
-            .await?;
             let known = history::of(broker, &verification, &shown).await?;
             let session = session.remembering(known.history());
             let answered = aside(move || session.on_report(&report, judging, elapsed)).await?;

@@ -405,10 +405,11 @@ pub struct Attestation {
 }
 
 impl Attestation {
-    /// Whether this speaks for a real machine that passed. A simulated pass does not.
+    /// Whether this speaks for a real machine that passed whole. A simulated pass does not, nor does the light look
+    /// at a node in use, which takes no memory and measures no rate.
     #[must_use]
     pub const fn proves_real_hardware(&self) -> bool {
-        self.verdict.is_pass() && !self.simulated
+        self.verdict.is_pass() && !self.simulated && !self.recheck
     }
 }
 

@@ -27,7 +27,7 @@ use crate::gang::{GangError, Ways, rails_of, take_part};
 use crate::http::HttpBroker;
 use crate::jws::Signer;
 use crate::local::LocalBroker;
-use crate::order::{BadOrder, Mode, check_order, expected_node, order_for};
+use crate::order::{BadOrder, MOST_GPUS, Mode, check_order, expected_node, order_for};
 use crate::reference::{DescriptionError, NodeDescription};
 use crate::rules::named_gpu;
 
@@ -73,7 +73,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "broker", value_parser = Gpu::parse)]
     gpu: Option<Gpu>,
     /// How many GPUs were sold; without it, as many as the machine shows
-    #[arg(long, value_name = "N", conflicts_with = "broker", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "N", conflicts_with = "broker", value_parser = clap::value_parser!(u32).range(1..=MOST_GPUS.into()))]
     gpus: Option<u32>,
     /// A verification order to carry out on its own, instead of that of the level
     #[arg(long, value_name = "FILE", conflicts_with_all = ["broker", "gpu", "gpus"])]

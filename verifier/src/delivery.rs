@@ -121,10 +121,25 @@ fn script(args: &ScriptArgs<'_>, more: &str) -> Result<String, DeliveryError> {
     }
 }
 
-/// A private directory that goes with the script.
+/// A private directory that goes with the script, where files may be run. With it goes the script itself where
+/// cloud-init keeps it, for its token.
 const PRIVATE: &str = r#"umask 077
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+dir=
+clean() {
+  rm -rf "$dir"
+  case $0 in /var/lib/cloud/*) rm -f "$0" ;; esac
+}
+trap clean EXIT
+for base in "${TMPDIR:-/tmp}" /var/tmp "${HOME:-/root}" /run /dev/shm; do
+  dir=$(mktemp -d "$base/gpu-broker.XXXXXX" 2>/dev/null) || continue
+  printf '#!/bin/sh\n' > "$dir/runs" && chmod 0700 "$dir/runs" && "$dir/runs" 2>/dev/null && break
+  rm -rf "$dir"
+  dir=
+done
+if [ -z "$dir" ]; then
+  echo "there is no folder in which a file can be written and run" >&2
+  exit 1
+fi
 "#;
 
 /// The lines by which a shell fetches the agent into a file of its folder, where nothing stays that has
@@ -135,14 +150,28 @@ pub fn fetch_script(url: &str, sha256: Digest) -> String {
     format!("set -eu\n{fetch}mv verifier.part verifier")
 }
 
-/// Fetches the agent into a file, whose name stands in double quotes, and checks its hash.
+/// Fetches the agent into a file, whose name stands in double quotes, and checks its hash. A machine that has
+/// just started may not reach anything yet: it tries for two minutes, with what any image has.
 fn fetch(url: &str, sha256: Digest, file: &str) -> String {
     const FETCH: &str = r#"url=@URL@
-if command -v curl >/dev/null 2>&1; then
-  curl --fail --silent --show-error --retry 8 --retry-connrefused --output "@FILE@" "$url"
-else
-  wget --quiet --tries=8 --output-document="@FILE@" "$url"
-fi
+get() {
+  if command -v curl >/dev/null 2>&1; then
+    curl --fail --silent --show-error --connect-timeout 20 --output "@FILE@" "$url"
+  elif command -v wget >/dev/null 2>&1; then
+    wget --quiet --output-document="@FILE@" "$url"
+  else
+    python3 -c 'import sys, urllib.request as web; web.urlretrieve(*sys.argv[1:])' "$url" "@FILE@"
+  fi
+}
+pause=1
+until get; do
+  if [ "$pause" -gt 64 ]; then
+    echo "the agent could not be fetched by curl, wget or python3" >&2
+    exit 1
+  fi
+  sleep "$pause"
+  pause=$((pause * 2))
+done
 printf '%s  %s\n' '@SHA256@' "@FILE@" | sha256sum -c - >/dev/null
 chmod 0700 "@FILE@"
 "#;
@@ -317,6 +346,65 @@ mod tests {
         run(&script
             .expect("a script")
             .replacen("set -eu\n", &format!("set -eu\n{curl}"), 1))
+    }
+
+    #[test]
+    fn the_agent_is_fetched_by_what_the_machine_has_and_tried_for_again() {
+        use sha2::{Digest as _, Sha256};
+        let agent = "#!/bin/sh\necho agent\n";
+        for (tool, to) in [("curl", "$7"), ("wget", "${2#*=}"), ("python3", "$4")] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let at = |name: &str| folder.path().join(name).display().to_string();
+            std::fs::write(at("served"), agent).expect("written");
+            // The name is not known at first, and nobody waits for that here.
+            let stand_in = format!(
+                "PATH=/usr/bin:/bin\nTMPDIR='{folder}'\n\
+                 command() {{ [ \"$2\" = {tool} ]; }}\n\
+                 sleep() {{ echo \"$1\" >> '{slept}'; }}\n\
+                 {tool}() {{ [ -s '{slept}' ] && cp '{served}' \"{to}\"; }}\n",
+                folder = folder.path().display(),
+                slept = at("slept"),
+                served = at("served"),
+            );
+            let sha256 = Digest(Sha256::digest(agent).into());
+            let script = script("https://broker.example", &Delivery::Fetched { sha256 });
+            let script = script.expect("a script");
+            let said = run(&script.replacen("set -eu\n", &format!("set -eu\n{stand_in}"), 1));
+            assert_eq!(said, (true, "agent\n".to_owned()), "{tool}");
+            let slept = std::fs::read_to_string(at("slept")).expect("it waited");
+            assert_eq!(slept, "1\n", "{tool}");
+            let mut left: Vec<_> = std::fs::read_dir(folder.path())
+                .expect("a folder")
+                .collect();
+            assert_eq!(left.len(), 2, "{left:?}");
+            left.clear();
+        }
+    }
+
+    #[test]
+    fn a_folder_in_which_nothing_may_be_run_is_passed_over() {
+        use sha2::{Digest as _, Sha256};
+        let agent = "#!/bin/sh\necho \"$0\"\n";
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(at("served"), agent).expect("written");
+        std::fs::create_dir(at("home")).expect("a folder");
+        let stand_in = format!(
+            "PATH=/usr/bin:/bin\nTMPDIR=/proc\nHOME='{home}'\n\
+             mktemp() {{ case $2 in /var/tmp/*) return 1 ;; *) /usr/bin/mktemp \"$@\" ;; esac }}\n\
+             curl() {{ cp '{served}' \"$7\"; }}\n",
+            home = at("home"),
+            served = at("served"),
+        );
+        let sha256 = Digest(Sha256::digest(agent).into());
+        let script = script("https://broker.example", &Delivery::Fetched { sha256 });
+        let script = script.expect("a script");
+        let (succeeded, said) =
+            run(&script.replacen("set -eu\n", &format!("set -eu\n{stand_in}"), 1));
+        assert!(
+            succeeded && said.starts_with(&at("home/gpu-broker.")),
+            "{said}"
+        );
     }
 
     #[test]

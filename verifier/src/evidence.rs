@@ -17,7 +17,7 @@ use crate::jws::{DocumentType, PublicKey};
 use crate::memory::{self, Contents};
 use crate::merkle;
 
-/// Up to this size the broker recomputes the whole tree over a GPU's memory. Units: bytes.
+/// Where no more is ordered of a GPU's memory, the broker recomputes the whole tree over it. Units: bytes.
 const RECOMPUTED_BYTES: u64 = 16 << 20;
 
 /// When one step was answered, by the broker's clock.
@@ -254,7 +254,8 @@ impl Evidence {
             let checked = check_products(ordered, &vector, rows, answer);
             products.push(checked.err().map(|wrong| wrong.to_string()));
             let work = self.memory_work(&order.memory, gpu);
-            let wrong = wrong_memory(&choices.fill_seed, gpu, &work, key, held);
+            let work = (&order.memory, &work);
+            let wrong = wrong_memory(&choices.fill_seed, gpu, work, key, held);
             memory.push(claimed(wrong));
         }
         self.products = Some(products);
@@ -412,11 +413,12 @@ pub struct Said<'a> {
     pub may_be_simulated: bool,
 }
 
-/// What is wrong with the tree over a memory, as far as that can be told without opening it.
+/// What is wrong with the tree over a memory, as far as that can be told without opening it. Whether all of it is
+/// made anew follows from what was ordered, and not from how little the node says that it has.
 fn wrong_memory(
     fill_seed: &Digest,
     gpu: u32,
-    work: &MemoryWork,
+    (ordered, work): (&MemoryWork, &MemoryWork),
     key: &Digest,
     root: &Digest,
 ) -> Option<String> {
@@ -424,7 +426,7 @@ fn wrong_memory(
         return Some("no block of it was filled".to_owned());
     }
     let contents = Contents::derive(fill_seed, gpu, memory::proved_pattern(work));
-    let wrong = work.pattern_bytes <= RECOMPUTED_BYTES
+    let wrong = ordered.pattern_bytes <= RECOMPUTED_BYTES
         && memory::expected_root(&contents, work, key) != *root;
     wrong.then(|| "the hash of memory is not that of the pattern".to_owned())
 }

@@ -27,6 +27,8 @@ pub enum Mode {
 pub struct BadOrder(&'static str);
 
 const MIB: u64 = 1 << 20;
+/// The most GPUs of a node: what more of them open does not fit into one message.
+pub const MOST_GPUS: u32 = 32;
 /// The oldest GPUs that the agent has kernels for, by the first number of their compute capability.
 const OLDEST_MAJOR: u32 = 7;
 /// The sum of k products of entries in [-8, 8] stays below 2^24 up to here.
@@ -204,8 +206,12 @@ fn block_bytes(passes: &[Pattern]) -> u32 {
 
 /// How many rows of each GPU's product are opened. Of eight, half a product that was left out shows in all
 /// but one of 256 GPUs; what more GPUs open of as many does not fit into one message (8 MiB).
-fn opened_rows(expected: &ExpectedNode) -> u32 {
-    if expected.gpus <= 8 { 8 } else { 4 }
+const fn opened_rows(expected: &ExpectedNode) -> u32 {
+    match expected.gpus {
+        ..=8 => 8,
+        9..=16 => 4,
+        _ => 1,
+    }
 }
 
 fn real_work(expected: &ExpectedNode, level: Level) -> (MemoryWork, GemmWork) {
@@ -265,8 +271,8 @@ pub fn check_order(order: &VerificationOrder) -> Result<(), BadOrder> {
     let block = u64::from(*block_bytes);
     let demands = [
         (
-            (1..=64).contains(&order.expected.gpus),
-            "a node has 1 to 64 GPUs",
+            (1..=MOST_GPUS).contains(&order.expected.gpus),
+            "a node has 1 to 32 GPUs",
         ),
         (
             block >= 16 && block.is_multiple_of(16),
@@ -447,6 +453,7 @@ mod tests {
             check_order(&order).is_err()
         };
         assert!(refused(|o| o.expected.gpus = 0));
+        assert!(refused(|o| o.expected.gpus = MOST_GPUS + 1));
         assert!(refused(|o| o.memory.block_bytes = 0));
         assert!(refused(|o| o.memory.block_bytes = 24));
         assert!(refused(|o| o.memory.pattern_bytes += 1));

@@ -4,7 +4,7 @@
 //! The route is open to the world, so the token is looked at before a byte of the body is, and
 //! only so many large messages are in memory at once.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use actix_web::{HttpRequest, post, web};
@@ -60,8 +60,8 @@ struct Whose {
 }
 
 /// A place that is taken until this is dropped.
-struct Place<'a> {
-    of: &'a LargeSteps,
+struct Place {
+    of: Arc<LargeSteps>,
     whose: Whose,
 }
 
@@ -99,7 +99,7 @@ impl Default for LargeSteps {
 
 impl LargeSteps {
     /// A place for a large message of a verification at a provider.
-    fn place(&self, whose: Whose) -> Result<Place<'_>, NoPlace> {
+    fn place(self: &Arc<Self>, whose: Whose) -> Result<Place, NoPlace> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.contains(&whose) {
             return Err(NoPlace::AtIt);
@@ -120,11 +120,12 @@ impl LargeSteps {
             return Err(NoPlace::Crowded);
         }
         taken.push(whose.clone());
-        Ok(Place { of: self, whose })
+        let of = Arc::clone(self);
+        Ok(Place { of, whose })
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.of.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = taken.iter().position(|other| *other == self.whose) {
@@ -226,7 +227,6 @@ pub(crate) async fn take_step(
         let reply = verify::step(&broker, id, &token.0, number, message).await?;
         return Ok(web::Json(reply));
     }
-    // Held until the answer is made: the message is in memory as long.
     let provider = verify::lease_of(&broker, &verification)
         .await?
         .offer
@@ -238,24 +238,37 @@ pub(crate) async fn take_step(
         is_recheck: verification.recheck_node.is_some(),
         agent: sender.key.clone(),
     };
-    let _place = large_steps.place(whose).inspect_err(|why| {
+    let place = large_steps.place(whose).inspect_err(|why| {
         if let (NoPlace::Crowded, Some(digest)) = (why, sender.digest) {
             verify::was_refused(&broker, (id, &sender.key), step, digest);
         }
     })?;
     let bytes = body.read(LARGE_BYTES).await?;
     let arrived = verify::came_at(&broker, (id, &sender.key), step, digest_of(&bytes));
-    // It is never closed. Judging takes no longer than our own arithmetic, so this is no long wait.
-    let judging = large_steps.judging.acquire().await;
-    let _judging = judging.map_err(|error| ApiError::broken(&error))?;
-    let message = web::block(move || body::parse(&bytes))
-        .await
-        .map_err(|error| ApiError::broken(&error))??;
-    if verify::agent_key(&message) != Some(sender.key) {
-        return Err(StepRefusal::UnknownAgent.into());
-    }
-    let reply = verify::step(&broker, id, &token.0, number, (message, arrived)).await?;
-    Ok(web::Json(reply))
+    let judged = to_its_end(async move {
+        // Held until the answer is made: the message is in memory as long.
+        let _place = place;
+        // It is never closed. Judging takes no longer than our own arithmetic, so this is no long wait.
+        let judging = large_steps.judging.acquire().await;
+        let _judging = judging.map_err(|error| ApiError::broken(&error))?;
+        let message = web::block(move || body::parse(&bytes))
+            .await
+            .map_err(|error| ApiError::broken(&error))??;
+        if verify::agent_key(&message) != Some(sender.key) {
+            return Err(StepRefusal::UnknownAgent.into());
+        }
+        Ok(verify::step(&broker, id, &token.0, number, (message, arrived)).await?)
+    });
+    judged.await.map(web::Json)
+}
+
+/// Does some work to its end, also where the caller hangs up meanwhile: what is computed for a message is computed
+/// beside this thread and would go on all the same, while its place was another's already and nothing came of it.
+async fn to_its_end<T: 'static>(
+    work: impl Future<Output = Result<T, ApiError>> + 'static,
+) -> Result<T, ApiError> {
+    let done = actix_web::rt::spawn(work).await;
+    done.map_err(|error| ApiError::broken(&error))?
 }
 
 /// The call of a node that passed alone and is now measured together with the others of its lease or gang.
@@ -284,8 +297,14 @@ pub(crate) async fn measure_together(
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use actix_web::ResponseError as _;
+    use market::verification::{
+        ChosenRow, GpuOpenings, Level, LinkBefore, OpenedRow, Openings, Word64,
+    };
     use verifier::canonical::canonical;
+    use verifier::order::{MOST_GPUS, Mode, expected_node, order_for};
 
     use super::*;
 
@@ -297,6 +316,41 @@ mod tests {
             (refused.code(), refused.status_code().as_u16()),
             ("invalid_body", 422)
         );
+    }
+
+    #[test]
+    fn what_a_node_opens_at_most_fits_into_a_message() {
+        let gpu = "H100-SXM".parse().expect("a GPU");
+        for gpus in [8, 16, MOST_GPUS] {
+            let gemm = order_for(expected_node(gpu, gpus), 0, Level::Standard, Mode::Real).gemm;
+            // Trees over the rows of a product, and over so many products.
+            let digests = |leaves: u32| vec![Digest([0xff; 32]); leaves.ilog2() as usize + 1];
+            let row = OpenedRow {
+                at: ChosenRow {
+                    link: gemm.links,
+                    row: gemm.n,
+                },
+                values: vec![-64 * gemm.k.cast_signed(); gemm.n as usize],
+                path: digests(gemm.n),
+                link_path: digests(gemm.links),
+                before: Some(LinkBefore {
+                    root: Digest([0xff; 32]),
+                    path: digests(gemm.links),
+                }),
+            };
+            let of_one = GpuOpenings {
+                rows: vec![row; gemm.opened_rows as usize],
+                product: vec![Word64(u64::MAX); gemm.n as usize],
+                bad_words: u64::MAX,
+                lowest_bad_offset: Some(u64::MAX),
+            };
+            let openings = Openings {
+                agent_key: key(1),
+                gpus: vec![of_one; gpus as usize],
+            };
+            let bytes = serde_json::to_vec(&openings).expect("json").len();
+            assert!(bytes <= LARGE_BYTES, "{gpus} GPUs: {bytes}");
+        }
     }
 
     fn whose(provider: &str, number: usize) -> Whose {
@@ -315,11 +369,33 @@ mod tests {
 
     #[test]
     fn one_node_sends_one_large_message_at_a_time() {
-        let places = LargeSteps::default();
+        let places = Arc::new(LargeSteps::default());
         let taken = places.place(of_node(1, 1)).expect("a place");
         assert_eq!(places.place(of_node(1, 1)).err(), Some(NoPlace::AtIt));
         let _other = places.place(of_node(1, 2)).expect("for another node");
         drop(taken);
+        assert!(places.place(of_node(1, 1)).is_ok());
+    }
+
+    #[actix_web::test]
+    async fn what_was_begun_for_a_message_is_done_though_its_sender_hangs_up() {
+        let places = Arc::new(LargeSteps::default());
+        let place = places.place(of_node(1, 1)).expect("a place");
+        let (computed, computes) = tokio::sync::oneshot::channel::<()>();
+        let (kept, is_kept) = tokio::sync::oneshot::channel();
+        let mut call = Box::pin(to_its_end(async move {
+            let _place = place;
+            let _ = computes.await;
+            let _ = kept.send(());
+            Ok(())
+        }));
+        let begun = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_pending()));
+        assert!(begun.await);
+        drop(call);
+        assert_eq!(places.place(of_node(1, 1)).err(), Some(NoPlace::AtIt));
+        computed.send(()).expect("it goes on");
+        is_kept.await.expect("it was done");
+        tokio::task::yield_now().await;
         assert!(places.place(of_node(1, 1)).is_ok());
     }
 
@@ -333,7 +409,7 @@ mod tests {
 
     #[test]
     fn nodes_in_use_leave_places_to_those_that_are_waited_for() {
-        let places = LargeSteps::default();
+        let places = Arc::new(LargeSteps::default());
         let in_use = |number| Whose {
             is_recheck: true,
             ..whose("acme", number)
@@ -347,7 +423,7 @@ mod tests {
 
     #[test]
     fn one_verification_takes_few_of_the_places_and_all_are_given_back() {
-        let places = LargeSteps::default();
+        let places = Arc::new(LargeSteps::default());
         let mut taken: Vec<_> = (0..MOST_OF_ONE)
             .map(|node| places.place(of_node(1, node)).expect("a place"))
             .collect();
@@ -367,7 +443,7 @@ mod tests {
 
     #[test]
     fn one_provider_leaves_places_to_the_others() {
-        let places = LargeSteps::default();
+        let places = Arc::new(LargeSteps::default());
         let _taken: Vec<_> = (0..MOST_OF_PROVIDER)
             .map(|number| places.place(whose("acme", number)).expect("a place"))
             .collect();

@@ -136,10 +136,14 @@ impl Session {
             if let ChannelMsg::Data { data } = message {
                 said.extend_from_slice(&data);
             }
-            match said.iter().position(|byte| *byte == b'\n') {
-                Some(end) => return (said[..end] == *word.as_bytes()).then_some(()),
-                None if said.len() > MOST_OUTPUT => return None,
-                None => {}
+            // What the machine greets with may come first, in lines of its own.
+            let ended = said.iter().rposition(|byte| *byte == b'\n');
+            let mut lines = said[..ended.unwrap_or(0)].split(|byte| *byte == b'\n');
+            if lines.any(|line| line == word.as_bytes()) {
+                return Some(());
+            }
+            if said.len() > MOST_OUTPUT {
+                return None;
             }
         }
         None

@@ -501,7 +501,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_of_which_an_older_agent_tells_and_one_that_shows_no_reasons_are_read() {
+    fn a_load_is_read_whether_it_shows_reasons_or_none() {
         let mut load = serde_json::json!({
             "elapsed_ms": 25_000, "samples": 125, "first_third_gflops": 1, "last_third_gflops": 1,
             "hw_slowdown_permille": 0, "thermal_permille": 16, "power_brake_permille": 0,

@@ -1,4 +1,4 @@
-//! Which checks a level, or a re-check, demands: `data/rules.csv`, versioned.
+//! Which checks a level, or a re-check, demands: `data/rules.csv`.
 //!
 //! A new rule begins as `shadow`: it is judged and told, and decides nothing, until what real nodes
 //! show bears it out. A check that agents cannot always do is `may`: its failure counts, its absence
@@ -115,6 +115,24 @@ mod tests {
         };
         assert!(count(Level::Quick, Demand::No) > count(Level::Standard, Demand::No));
         assert!(count(Level::Standard, Demand::Must) < count(Level::Deep, Demand::Must));
+    }
+
+    #[test]
+    fn the_documentation_names_the_checks_of_each_class() {
+        let page = include_str!("../../../docs/verification.md");
+        for number in 1..=14 {
+            let name = format!("F{number}");
+            let start = format!("| {name} | ");
+            let line = page.lines().find(|line| line.starts_with(&start));
+            let cell = line.and_then(|line| line.split(" | ").nth(2));
+            let mut told: Vec<&str> = cell.expect("its row").split('`').collect();
+            told.retain(|word| word.contains('.') && !word.contains(' '));
+            told.sort_unstable();
+            let rows = rows().iter().filter(|row| row.class == name);
+            let mut checks: Vec<&str> = rows.map(|row| row.code.as_str()).collect();
+            checks.sort_unstable();
+            assert_eq!(told, checks, "{name}");
+        }
     }
 
     #[test]

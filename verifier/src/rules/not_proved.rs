@@ -34,6 +34,11 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
         ]
         .map(str::to_owned),
     );
+    if order.expected.gpus > 1 {
+        let limit = "That each GPU is one of its own: of one that takes turns as two or three the time in which \
+                     its products must come is not short enough yet to tell.";
+        limits.push(limit.to_owned());
+    }
     if order.recheck {
         let limit = "That what failed is its seller's doing: whoever uses the node has it in hand.";
         limits.push(limit.to_owned());

@@ -295,7 +295,6 @@ fn f06_a_capped_and_a_slow_gpu_fail() {
     );
 }
 
-// S71
 #[test]
 fn f07_a_gpu_that_is_slowed_under_load_fails() {
     // 0x40: the hardware's own thermal slowdown.

@@ -150,6 +150,7 @@ async fn whoever_says_the_word_is_believed_whatever_else_it_does() {
         Manner::Says("done\n", 0),
         // Of what it did otherwise the agent's own call tells.
         Manner::Says("done\n", 1),
+        Manner::Says("Welcome!\n\ndone\n", 0),
         Manner::NeverStops,
     ] {
         assert_eq!(told(manner, LONG).await, Ok(()), "{manner:?}");
@@ -162,7 +163,7 @@ async fn whoever_says_something_else_or_ends_without_the_word_has_not_done_it() 
         Manner::Says("", 0),
         Manner::Says("done", 0),
         Manner::Says("done and more\n", 0),
-        Manner::Says("not done\ndone\n", 0),
+        Manner::Says("not done\ndone", 0),
         Manner::Floods("undone\n"),
     ] {
         let told = told(manner, LONG).await;
