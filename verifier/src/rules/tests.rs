@@ -4,6 +4,7 @@ mod extreme;
 mod fires;
 mod history;
 mod host;
+mod identity;
 mod links;
 mod memory;
 mod needs;

@@ -16,8 +16,9 @@ pub(super) const FIRES: &[(FindingCode, Outcome, Change)] = {
             claims(e)[1].name = "NVIDIA A100-SXM4-80GB".to_owned()
         }),
         (Code::InventoryIdentity, Failed, |e| {
-            claims(e)[1].name = "Voodoo 2".to_owned()
+            claims(e)[1].name = "NVIDIA H800 NVL".to_owned()
         }),
+        (Code::InventoryIdentity, Warned, unnamed),
         (Code::InventoryIdentity, Failed, |e| {
             claims(e)[1].sm_count = Some(114)
         }),

@@ -31,6 +31,11 @@ pub(super) fn logged(evidence: &mut Evidence, index: usize, xid: u32) -> Vec<Log
     }]
 }
 
+/// One GPU has a name that drivers give to what they do not know yet.
+pub(super) fn unnamed(evidence: &mut Evidence) {
+    claims(evidence)[1].name = "NVIDIA Graphics Device".to_owned();
+}
+
 /// Changes what the sources show, at the beginning and at the end.
 pub(super) fn counts(evidence: &mut Evidence, change: fn(&mut GpuCounts)) {
     change(&mut facts(evidence).host.counts);

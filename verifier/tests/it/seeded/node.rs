@@ -1,7 +1,7 @@
 //! Good nodes of many kinds, with what good nodes in the field show beside the figures.
 
 use market::fabric::Internode;
-use market::gpu::Gpu;
+use market::gpu::{Gpu, product_names};
 use market::verification::{
     Digest, Filled, GpuClaim, GpuFacts, HostLink, Inventory, Level, NodeFacts, PortFacts, Step,
     VerificationOrder, Word64, XidEvent,
@@ -359,7 +359,7 @@ pub fn had(order: &VerificationOrder, allocatable_mib: u32) -> Filled {
 fn claim(kind: &Kind, index: u32) -> GpuClaim {
     let expected = expected_node(kind.gpu, kind.gpus);
     GpuClaim {
-        name: kind.gpu.name().to_owned(),
+        name: product_names(kind.gpu).swap_remove(0),
         uuid: format!("GPU-{index:04}"),
         memory_mib: expected.memory_mib,
         sm_count: kind.gpu.spec().sm_count,
