@@ -9,6 +9,7 @@ mod links;
 mod memory;
 mod needs;
 mod recheck;
+mod slots;
 mod told;
 mod verdicts;
 

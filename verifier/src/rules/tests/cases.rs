@@ -286,6 +286,7 @@ pub(super) const FIRES: &[(FindingCode, Outcome, Change)] = {
                 width: 16,
             });
         }),
+        (Code::HostLinkShape, Warned, |e| slots(e, 4, 16, 26_000)),
         (Code::HostLinkShape, NotRun, |e| gpu(e, 3).host_link = None),
         (Code::HostLinkIn, Failed, |e| {
             gpu(e, 3).rates.from_host_mb_per_s = vec![11_000]

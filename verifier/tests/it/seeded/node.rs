@@ -7,6 +7,7 @@ use market::verification::{
     VerificationOrder, Word64, XidEvent,
 };
 use verifier::evidence::{Evidence, MemoryEvidence, ReportEvidence, StepTime};
+use verifier::floors::lane_mb_per_s;
 use verifier::memory::work_where;
 use verifier::order::{Mode, expected_node, order_for};
 use verifier::pretend::{self, Dice, Kind};
@@ -220,12 +221,7 @@ impl Seeded {
             node.facts().gpus.iter_mut().for_each(change);
         };
         if spec.canonical == "B300-SXM" {
-            all(self, &|gpu| {
-                gpu.host_link = Some(HostLink {
-                    generation: 5,
-                    width: 16,
-                })
-            });
+            all(self, &|gpu| in_older_slot(gpu, 5));
         }
         if spec.canonical == "V100-SXM2-32" && self.kind.gpus == 8 {
             // Quads, each GPU with one partner in the other one: two links, one, or the way by the host.
@@ -278,6 +274,10 @@ impl Seeded {
                 *filled = had(&order, filled.allocatable_mib - taken);
             }
         }
+        if self.kind.gpu.name() == "RTX-5090" && dice.chance(0.3) {
+            let gpus = &mut self.facts().gpus;
+            gpus.iter_mut().for_each(|gpu| in_older_slot(gpu, 4));
+        }
     }
 
     pub fn facts(&mut self) -> &mut NodeFacts {
@@ -327,6 +327,25 @@ fn built_otherwise(ports: &mut Vec<PortFacts>, dice: &mut Dice) {
     };
     for port in ports {
         port.rate_gbps = Some(gbps);
+    }
+}
+
+/// Has it in a slot of the generation before its own, with what that carries.
+fn in_older_slot(gpu: &mut GpuFacts, generation: u32) {
+    let lane = |generation| lane_mb_per_s(generation).expect("known");
+    let share = lane(generation) / lane(generation + 1);
+    gpu.host_link = Some(HostLink {
+        generation,
+        width: 16,
+    });
+    let rates = &mut gpu.rates;
+    for rates in [
+        &mut rates.from_host_mb_per_s,
+        &mut rates.to_host_mb_per_s,
+        &mut rates.from_host_together_mb_per_s,
+    ] {
+        let slower = |rate: &mut u64| *rate = (*rate as f64 * share) as u64;
+        rates.iter_mut().for_each(slower);
     }
 }
 
