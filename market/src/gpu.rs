@@ -17,7 +17,7 @@ use crate::ids::string_schema;
 use crate::table::squeeze;
 use catalogue::CATALOGUE;
 pub use catalogue::{Certainty, GPU_TABLE, GpuSpec, GpuVendor};
-pub use names::{Resolution, resolve, resolve_product_name};
+pub use names::{ProductName, Resolution, product_names, resolve, resolve_product_name};
 
 /// The ending by which a family is written where a canonical GPU has the very same name.
 const FORM_UNKNOWN: &str = "/form-unknown";

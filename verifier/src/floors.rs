@@ -166,6 +166,21 @@ pub struct Floor {
     pub calibration: Calibration,
 }
 
+impl Floor {
+    /// That of a host link in a slot of PCI Express of the generation before the GPU's own; none where no such
+    /// generation is known.
+    #[must_use]
+    pub fn in_slot(self, generation: u32) -> Option<Self> {
+        let share = lane_mb_per_s(generation)? / lane_mb_per_s(generation + 1)?;
+        let there = |rate: u64| (rate as f64 * share) as u64;
+        Some(Self {
+            floor: there(self.floor),
+            expected: self.expected.map(there),
+            ..self
+        })
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct Row {
     version: u32,

@@ -92,7 +92,6 @@ pub fn usual(gpu: Gpu, metric: Metric) -> Option<f64> {
     let share = match metric {
         Metric::HbmCopy | Metric::HbmTriad => 0.90,
         Metric::HbmRead => 0.94,
-        Metric::HostLink if gpu.spec().pcie_gen.as_deref() == Some("6") => 0.44,
         Metric::HostLink => 0.82,
         Metric::GpuLink => 0.86,
         Metric::AllreduceNcclDefault => 0.80,

@@ -10,6 +10,7 @@ mod diagnostic;
 mod health;
 mod history;
 mod host;
+mod identity;
 mod inventory;
 pub mod levels;
 mod links;
@@ -29,7 +30,7 @@ use market::verification::VerificationOrder;
 use crate::evidence::Evidence;
 use crate::floors::Floors;
 pub(crate) use history::condemned;
-pub use inventory::named_gpu;
+pub use identity::named_gpu;
 pub use not_proved::not_proved;
 use seen::Seen;
 pub(crate) use seen::plain;
@@ -40,7 +41,7 @@ type Rule = fn(&Seen<'_>) -> Finding;
 /// Every rule on the node, in the order of the codes.
 const RULES: &[Rule] = &[
     inventory::gpu_count,
-    inventory::gpu_identity,
+    identity::gpu_identity,
     unique::shown_once,
     recheck::as_handed_over,
     history::known_before,

@@ -3,8 +3,9 @@
 //!
 //! The rules are data (`data/gpu_rules.csv`), tried in order: the provider's own, then those of
 //! `*`; the first that matches answers. A name that no rule speaks of may still be a canonical
-//! name or a product name (`data/gpu_product_names.csv`), or spell one of them with its form and its
-//! memory (`spelling`). What nothing matches is unknown, for a person to name; it is never guessed.
+//! name, a driver's product name (`data/gpu_product_names.csv`) or a name that all sellers mean alike
+//! (`data/gpu_seller_names.csv`), or spell one of them with its form and its memory (`spelling`). What
+//! nothing matches is unknown, for a person to name; it is never guessed.
 
 pub(super) mod spelling;
 
@@ -20,6 +21,7 @@ use crate::table::{self, squeeze};
 
 const RULES: &str = include_str!("../../data/gpu_rules.csv");
 const PRODUCT_NAMES: &str = include_str!("../../data/gpu_product_names.csv");
+const SELLER_NAMES: &str = include_str!("../../data/gpu_seller_names.csv");
 
 /// The provider under which rules stand that hold for every seller.
 const EVERY_SELLER: &str = "*";
@@ -71,34 +73,30 @@ pub(super) fn rule_rows() -> Vec<RuleRow> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ProductNameRow {
+pub(super) struct NameRow {
     pub(super) name: String,
     pub(super) canonical: String,
-    pub(super) kind: NameKind,
     pub(super) certainty: Certainty,
     pub(super) why: String,
     pub(super) source: String,
 }
 
-/// Who writes a name.
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum NameKind {
-    /// The driver on the node.
-    Product,
-    /// Sellers, in a form that means one GPU whoever writes it.
-    Seller,
+/// The rows of the product names, as the driver on a node writes them.
+pub(super) fn product_name_rows() -> Vec<NameRow> {
+    table::rows(PRODUCT_NAMES)
 }
 
-/// The rows of the product names.
-pub(super) fn product_name_rows() -> Vec<ProductNameRow> {
-    table::rows(PRODUCT_NAMES)
+/// The rows of the names that mean one GPU whichever seller writes them.
+pub(super) fn seller_name_rows() -> Vec<NameRow> {
+    table::rows(SELLER_NAMES)
 }
 
 /// What a rule answers.
 #[derive(Clone)]
 enum Answer {
     Gpu(GpuIdentity),
+    /// A GPU that the catalogue does not have.
+    Other,
     NotAGpu,
     Unknown,
 }
@@ -107,6 +105,7 @@ impl Answer {
     fn read(canonical: &str) -> Self {
         match canonical {
             "NOT-A-GPU" => Self::NotAGpu,
+            "OTHER" => Self::Other,
             "UNKNOWN" => Self::Unknown,
             // The tests see that every other word is a canonical name or a family left open.
             _ => GpuIdentity::parse(canonical).map_or(Self::Unknown, Self::Gpu),
@@ -157,7 +156,7 @@ impl Rule {
                     .and_then(|n| GpuCount::from_thousandths(n).ok()),
             },
             Answer::NotAGpu => Resolution::NotAGpu { rule },
-            Answer::Unknown => Resolution::Unknown { why: rule },
+            Answer::Other | Answer::Unknown => Resolution::Unknown { why: rule },
         }
     }
 }
@@ -216,7 +215,6 @@ static BY_PROVIDER: LazyLock<HashMap<String, ProviderRules>> = LazyLock::new(|| 
 
 struct KnownName {
     answer: Answer,
-    kind: NameKind,
     certainty: Certainty,
     rule: String,
 }
@@ -233,14 +231,14 @@ impl KnownName {
             Answer::NotAGpu => Resolution::NotAGpu {
                 rule: self.rule.clone(),
             },
-            Answer::Unknown => Resolution::Unknown {
+            Answer::Other | Answer::Unknown => Resolution::Unknown {
                 why: self.rule.clone(),
             },
         }
     }
 }
 
-/// Product names and canonical names, squeezed.
+/// Canonical names, product names and sellers' names, squeezed.
 static KNOWN_NAMES: LazyLock<HashMap<String, KnownName>> = LazyLock::new(|| {
     let canonical = Gpu::all().map(|gpu| {
         let rule = format!("canonical name `{gpu}`");
@@ -249,13 +247,13 @@ static KNOWN_NAMES: LazyLock<HashMap<String, KnownName>> = LazyLock::new(|| {
             squeeze(gpu.name()),
             KnownName {
                 answer,
-                kind: NameKind::Seller,
                 certainty: Certainty::High,
                 rule,
             },
         )
     });
-    let product = product_name_rows().into_iter().map(|row| {
+    let rows = product_name_rows().into_iter().chain(seller_name_rows());
+    let named = rows.map(|row| {
         let colon = if row.why.is_empty() { "" } else { ": " };
         let rule = format!(
             "product name `{}`{colon}{} ({})",
@@ -266,13 +264,12 @@ static KNOWN_NAMES: LazyLock<HashMap<String, KnownName>> = LazyLock::new(|| {
             squeeze(&row.name),
             KnownName {
                 answer,
-                kind: row.kind,
                 certainty: row.certainty,
                 rule,
             },
         )
     });
-    canonical.chain(product).collect()
+    canonical.chain(named).collect()
 });
 
 /// The GPU that a seller means by a SKU and, if it writes one, the name of a GPU.
@@ -312,7 +309,8 @@ pub fn resolve(
 }
 
 /// A canonical or product name, unless a rule for every seller speaks of it: such a name means
-/// several cards, and it was that rule's memory that did not fit.
+/// several cards, and it was that rule's memory that did not fit. Where cards of several sizes carry
+/// one product name, its spelling tells by their memory.
 fn by_known_name(squeezed: &str, memory_mib: Option<u64>) -> Option<Resolution> {
     let spoken_of = BY_PROVIDER.get(EVERY_SELLER).is_some_and(|all| {
         all.rules
@@ -320,30 +318,57 @@ fn by_known_name(squeezed: &str, memory_mib: Option<u64>) -> Option<Resolution> 
             .any(|rule| rule.squeezed_name.as_deref() == Some(squeezed))
     });
     let known = KNOWN_NAMES.get(squeezed).filter(|_| !spoken_of)?;
-    let memory_fits = match (&known.answer, memory_mib) {
+    let fits = match (&known.answer, memory_mib) {
         (Answer::Gpu(GpuIdentity::Known(gpu)), Some(mib)) => {
             memory_matches(gpu.spec().memory_gb, mib)
         }
+        (Answer::Gpu(GpuIdentity::FamilyOnly(_)), _) => false,
         _ => true,
     };
-    memory_fits.then(|| known.resolution())
+    fits.then(|| known.resolution())
 }
+
+/// What a driver's product name says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProductName {
+    /// It is this GPU's, or that of all in a family, which their memory tells apart.
+    Of(GpuIdentity),
+    /// It is that of a card which the catalogue does not have, however near it comes to one that it has.
+    OfAnother,
+    /// Nothing: nobody listed it, or it is no name of one card.
+    Unknown,
+}
+
+/// Product names, squeezed, without what only sellers write: the agent on a node carries no more.
+static PRODUCTS: LazyLock<HashMap<String, Answer>> = LazyLock::new(|| {
+    let rows = product_name_rows().into_iter();
+    rows.map(|row| (squeeze(&row.name), Answer::read(&row.canonical)))
+        .collect()
+});
 
 /// The GPU whose product name a driver reports on the node, such as `NVIDIA H100 80GB HBM3`.
 ///
 /// Spaces, dashes and case do not matter, so that labels made of product names are read too; a
 /// name with something added (`-SHARED`, `MIG 1g.10gb`) is no whole GPU and stays unknown.
 #[must_use]
-pub fn resolve_product_name(nvml_name: &str) -> Resolution {
-    match KNOWN_NAMES.get(&squeeze(nvml_name)) {
-        Some(known) if known.kind == NameKind::Product => known.resolution(),
-        _ => {
-            let name: String = nvml_name.chars().take(80).collect();
-            Resolution::Unknown {
-                why: format!("no product name `{name}` is known"),
-            }
-        }
+pub fn resolve_product_name(nvml_name: &str) -> ProductName {
+    match PRODUCTS.get(&squeeze(nvml_name)) {
+        Some(Answer::Gpu(identity)) => ProductName::Of(identity.clone()),
+        Some(Answer::Other) => ProductName::OfAnother,
+        _ => ProductName::Unknown,
     }
+}
+
+/// The names that drivers report of a GPU, the usual one first; none of what no driver was heard to name.
+#[must_use]
+pub fn product_names(gpu: Gpu) -> Vec<String> {
+    let is_its = |row: &NameRow| match Answer::read(&row.canonical) {
+        Answer::Gpu(GpuIdentity::Known(named)) => named == gpu,
+        Answer::Gpu(GpuIdentity::FamilyOnly(family)) => family.name() == gpu.family(),
+        _ => false,
+    };
+    let rows = product_name_rows().into_iter().filter(is_its);
+    rows.map(|row| row.name).collect()
 }
 
 #[cfg(test)]

@@ -192,7 +192,8 @@ pub struct GpuFacts {
     /// CUDA compute capability, such as `9.0`.
     #[schema(max_length = 16)]
     pub compute_capability: Option<String>,
-    /// Whether the GPU is set up to be cut into slices.
+    /// Whether the GPU is set up to be cut into slices: not either where the driver has no such set-up for it.
+    /// None where that could not be read.
     pub mig_enabled: Option<bool>,
     /// Whether error correction is on.
     pub ecc_enabled: Option<bool>,

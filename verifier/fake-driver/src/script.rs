@@ -102,7 +102,7 @@ pub struct Card {
     pub used_mib: u64,
     /// Processes of others.
     pub processes: u32,
-    /// Whether it is set up to be cut into slices; absent where it cannot be.
+    /// Whether it is set up to be cut into slices; absent where its library has no such set-up for it.
     pub mig: Option<bool>,
     /// Whether error correction is on; absent where it has none.
     pub ecc: Option<bool>,

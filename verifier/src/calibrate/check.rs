@@ -150,7 +150,7 @@ impl Calibration {
                 let name = vector.to_string();
                 return Err(NoReference::Vector { gpu, name });
             }
-            if named_gpu(&shown.claim.name).is_none() {
+            if named_gpu(&shown.claim).is_none() {
                 let name = shown.claim.name.clone();
                 return Err(NoReference::Unknown { gpu, name });
             }

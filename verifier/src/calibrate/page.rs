@@ -170,7 +170,7 @@ fn proof(shown: &GpuCalibration) -> String {
         return String::new();
     };
     let least = proof.mb_per_s().unwrap_or(0) * u64::from(share(Metric::MemoryProof)) * 1_000;
-    let gpu = named_gpu(&shown.claim.name);
+    let gpu = named_gpu(&shown.claim);
     let limit = gpu.map(|gpu| proof_limit_ms(gpu, proof.bytes, least));
     let limit = limit.map_or("not known".to_owned(), |ms| ms.to_string());
     format!(

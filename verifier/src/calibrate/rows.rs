@@ -57,7 +57,7 @@ pub(super) fn figures(shown: &GpuCalibration) -> Vec<(&'static str, Metric, u64)
 /// The figures of the links between GPUs of one kind, where something is published that they can be held
 /// against: of the pairs the slowest one's, and of sums those without a wrong element.
 fn link_figures(calibration: &Calibration) -> Vec<(Gpu, &'static str, Metric, u64)> {
-    let mut kinds = calibration.gpus.iter().map(|g| named_gpu(&g.claim.name));
+    let mut kinds = calibration.gpus.iter().map(|g| named_gpu(&g.claim));
     let (Some(Some(gpu)), Some(links)) = (kinds.next(), &calibration.links) else {
         return Vec::new();
     };
@@ -90,7 +90,7 @@ pub fn floors(calibration: &Calibration, version: u32) -> Result<String, NoRefer
     calibration.check()?;
     let mut slowest: BTreeMap<(&str, &str), (Metric, u64)> = Default::default();
     for shown in &calibration.gpus {
-        let Some(gpu) = named_gpu(&shown.claim.name) else {
+        let Some(gpu) = named_gpu(&shown.claim) else {
             continue;
         };
         for (name, metric, figure) in figures(shown) {

@@ -106,7 +106,7 @@ impl Stage<'_> {
     /// What is ordered of the node: what its level wants, or as much less as the sizes say.
     fn order(&self, level: Level) -> Result<VerificationOrder, String> {
         let gpus = self.gpus();
-        let named = gpus.first().and_then(|(_, claim)| named_gpu(&claim.name));
+        let named = gpus.first().and_then(|(_, claim)| named_gpu(claim));
         let gpu = named.ok_or("the catalogue knows no GPU of this name")?;
         // No node has so many.
         let mut expected = expected_node(gpu, gpus.len() as u32);

@@ -144,7 +144,7 @@ impl Managed {
             pci_id,
             bus_id: Some(self.bus_id.clone()),
             serial: device.serial().ok(),
-            mig_enabled: device.mig_mode().ok().map(|mode| mode.current != 0),
+            mig_enabled: is_in_slices(&device),
             ecc_enabled: device
                 .is_ecc_enabled()
                 .ok()
@@ -236,6 +236,15 @@ struct RemappedRows {
 fn handle(device: &Device<'_>) -> nvmlDevice_t {
     // SAFETY: it is used while the library is loaded, and only to ask.
     unsafe { device.handle() }
+}
+
+/// Whether it is set up to be cut into slices; none where that cannot be read. What the library knows no such
+/// set-up of is whole, as are kinds that could be cut where their firmware does not offer it.
+fn is_in_slices(device: &Device<'_>) -> Option<bool> {
+    match device.mig_mode() {
+        Err(NvmlError::NotSupported) => Some(false),
+        mode => mode.ok().map(|mode| mode.current != 0),
+    }
 }
 
 /// Which links are up; none where the library knows of no links.

@@ -143,6 +143,17 @@ fn survey(agent: &Path, patience: Duration) -> Result<Survey, NoDriver> {
     worker.survey(Instant::now() + patience)
 }
 
+/// What the driver shows in the end; none where it could not be looked, or the answer did not come in time:
+/// a busy machine took no GPU away by that.
+fn last_look(agent: &Path, patience: Duration) -> Option<Survey> {
+    let mut worker = Worker::start(agent).ok()?;
+    match worker.survey(Instant::now() + patience) {
+        Err(why) if why.kind() == TroubleKind::TimedOut => None,
+        // A driver that no longer starts shows no GPU.
+        surveyed => Some(surveyed.unwrap_or_default()),
+    }
+}
+
 fn open(agent: &Path, gpu: u32, root: &Path) -> Result<RemoteDevice, DeviceError> {
     let worker = Worker::start(agent).map_err(|error| DeviceError {
         gpu,
@@ -268,12 +279,45 @@ impl Surroundings for DriverSurroundings {
         let now = host::facts(&self.root);
         host::note_downs(&mut facts.host, &now);
         let mut counts = now.counts;
-        // A driver that no longer starts shows no GPU.
-        let survey = survey(&self.agent, LAST_LOOK).unwrap_or_default();
-        counts.nvml = survey.managed;
-        counts.cuda = Some(survey.usable);
-        facts.recount = Some(counts);
+        facts.recount = last_look(&self.agent, LAST_LOOK).map(|survey| {
+            counts.nvml = survey.managed;
+            counts.cuda = Some(survey.usable);
+            counts
+        });
         // The last of all: the report goes out now.
         facts.host.clock_ms = host::clock_ms();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_last_look_that_is_not_answered_in_time_or_not_taken_counts_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(last_look(&folder.path().join("none"), LAST_LOOK), None);
+        let silent = folder.path().join("silent");
+        let mut open = OpenOptions::new();
+        let mut file = open
+            .write(true)
+            .create(true)
+            .mode(0o755)
+            .open(&silent)
+            .expect("made");
+        file.write_all(b"#!/bin/sh\nexec sleep 30\n")
+            .expect("written");
+        drop(file);
+        assert_eq!(last_look(&silent, Duration::from_millis(50)), None);
+    }
+
+    #[test]
+    fn a_last_look_that_ends_with_the_driver_counts_no_gpu() {
+        let ended = last_look(Path::new("/bin/true"), LAST_LOOK);
+        assert_eq!(ended, Some(Survey::default()));
     }
 }

@@ -1,17 +1,15 @@
-//! Rules on what the node claims to have: its GPUs by every source, their set-up, driver and host.
+//! Rules on what the node claims to have: its GPUs by every source, their set-up, driver and host. What
+//! kind of GPU they are is in `identity`.
 //!
 //! A claim is never trusted alone: sources that one shim does not cover are held against each other.
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
-use market::gpu::{Gpu, GpuIdentity, GpuVendor, Resolution, resolve_product_name};
-use market::verification::{ExpectedNode, GpuClaim, GpuCounts, GpuFacts, HostFacts, TroubleKind};
+use market::gpu::GpuVendor;
+use market::verification::{GpuCounts, HostFacts, TroubleKind};
 
 use super::conversation::signed_troubles;
 use super::seen::{Seen, Sight, not_applicable, plain};
-use super::{finding, not_run, number, per_gpu, troubles};
-
-/// Share of the expected memory that a driver must report. Units: percent.
-const REPORTED_MEMORY_PERCENT: u64 = 98;
+use super::{finding, not_run, number, troubles};
 
 /// Memory of a tenant before that is too little to be one: drivers keep some for themselves. MiB.
 const OWN_USE_MIB: u32 = 512;
@@ -57,111 +55,6 @@ pub(super) fn gpu_count(seen: &Seen<'_>) -> Finding {
         floor: Some(i64::from(leased)),
         expected: Some(i64::from(leased)),
         ..finding(code, outcome, note)
-    }
-}
-
-/// The GPU that a driver's product name, or a reference device's canonical name, stands for.
-#[must_use]
-pub fn named_gpu(name: &str) -> Option<Gpu> {
-    if let Ok(gpu) = Gpu::parse(name) {
-        return Some(gpu);
-    }
-    match resolve_product_name(name) {
-        Resolution::Gpu {
-            identity: GpuIdentity::Known(gpu),
-            ..
-        } => Some(gpu),
-        _ => None,
-    }
-}
-
-pub(super) fn gpu_identity(seen: &Seen<'_>) -> Finding {
-    let code = FindingCode::InventoryIdentity;
-    let expected = &seen.order.expected;
-    let Some(gpus) = seen
-        .evidence
-        .inventory
-        .as_ref()
-        .map(|i| &i.gpus)
-        .filter(|g| !g.is_empty())
-    else {
-        return not_run(code);
-    };
-    let problems: Vec<Option<String>> = gpus
-        .iter()
-        .enumerate()
-        .map(|(gpu, claim)| {
-            let facts = seen.facts().and_then(|facts| facts.gpus.get(gpu));
-            identity_problem(claim, expected, least_reported(seen, gpu))
-                .or_else(|| facts.and_then(|facts| hardware_problem(facts, expected)))
-        })
-        .collect();
-    let good = format!("Every GPU says that it is a {}.", expected.gpu);
-    Finding {
-        unit: Some(Unit::Mib),
-        measured: gpus.iter().map(|gpu| i64::from(gpu.memory_mib)).min(),
-        floor: (0..gpus.len())
-            .map(|gpu| number(least_reported(seen, gpu)))
-            .min(),
-        expected: Some(i64::from(expected.memory_mib)),
-        samples: gpus.iter().map(|gpu| i64::from(gpu.memory_mib)).collect(),
-        ..per_gpu(code, &good, problems.iter().map(Option::as_ref))
-    }
-}
-
-/// What a GPU must report of its memory. Units: MiB.
-fn least_reported(seen: &Seen<'_>, gpu: usize) -> u64 {
-    seen.memory_mib(gpu) * REPORTED_MEMORY_PERCENT / 100
-}
-
-fn identity_problem(claim: &GpuClaim, expected: &ExpectedNode, least_mib: u64) -> Option<String> {
-    let name = &claim.name;
-    match named_gpu(name) {
-        None => return Some(format!("`{name}` is no GPU that we know")),
-        Some(gpu) if gpu != expected.gpu => {
-            return Some(format!("it is a {gpu} where a {} is leased", expected.gpu));
-        }
-        Some(_) => {}
-    }
-    if u64::from(claim.memory_mib) < least_mib {
-        return Some(format!(
-            "it reports {} MiB, at least {least_mib} belong to it",
-            claim.memory_mib
-        ));
-    }
-    if let (Some(has), Some(published)) = (claim.sm_count, expected.gpu.spec().sm_count)
-        && has != published
-    {
-        return Some(format!(
-            "it has {has} multiprocessors, {published} belong to it"
-        ));
-    }
-    None
-}
-
-/// What chip and bus say that the leased GPU does not have.
-fn hardware_problem(facts: &GpuFacts, expected: &ExpectedNode) -> Option<String> {
-    let spec = expected.gpu.spec();
-    if let Some(id) = &facts.pci_id
-        && !spec.pci_device_ids.is_empty()
-        && !spec
-            .pci_device_ids
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(id))
-    {
-        let belong = spec.pci_device_ids.join(" or ");
-        return Some(format!(
-            "its PCI id is {}, {belong} belongs to it",
-            plain(id)
-        ));
-    }
-    match &facts.compute_capability {
-        Some(has) if *has != spec.compute_capability => Some(format!(
-            "its compute capability is {}, {} belongs to it",
-            plain(has),
-            spec.compute_capability
-        )),
-        _ => None,
     }
 }
 

@@ -42,7 +42,13 @@ pub(super) fn against_floor(seen: &Seen<'_>, measured: &Measured, rates: &[u64])
     let Some(floor) = seen.floor(metric) else {
         return not_applicable(code, "There is no floor for this GPU.");
     };
-    let calibration = format!("calibration: {}", floor.calibration);
+    let slots = seen
+        .older_slots()
+        .filter(|_| metric == Metric::HostLink)
+        .map_or(String::new(), |generation| {
+            format!("; the slots are of the older generation {generation}")
+        });
+    let calibration = format!("calibration: {}{slots}", floor.calibration);
     let found = if *slowest < floor.floor {
         let note = format!("{what} is below what such a GPU must show ({calibration}).");
         finding(code, Outcome::Failed, note)
@@ -215,6 +221,9 @@ pub(super) fn host_link_shape(seen: &Seen<'_>) -> Finding {
                 None => Sight::Odd(format!("{said}, which is unknown")),
                 // Published rates are rounded.
                 Some(has) if has + 1 >= full => Sight::Good,
+                Some(_) if seen.is_in_older_slot(link) => {
+                    Sight::Odd(format!("{said}, of a slot that is older than it"))
+                }
                 Some(_) if fast(gpu) => Sight::Odd(format!("{said}; the rate is enough")),
                 Some(has) if has > full * LEAST_SHAPE_PERMILLE / 1_000 => Sight::Odd(said),
                 Some(_) => Sight::Bad(said),

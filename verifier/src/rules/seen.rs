@@ -2,7 +2,7 @@
 
 use market::attestation::{Finding, FindingCode, Outcome, Weight};
 use market::gpu::GpuSpec;
-use market::verification::{GpuFacts, LoggedXid, NodeFacts, VerificationOrder, XidEvent};
+use market::verification::{GpuFacts, HostLink, LoggedXid, NodeFacts, VerificationOrder, XidEvent};
 
 use super::{finding, not_run};
 use crate::board;
@@ -95,10 +95,37 @@ impl<'a> Seen<'a> {
         self.order.expected.gpus as usize
     }
 
-    /// The floor of a figure of the leased GPU, with the kernels that measured.
+    /// The floor of a figure of the leased GPU, with the kernels that measured; of its host link in the slots
+    /// that the node has.
     pub(super) fn floor(&self, metric: Metric) -> Option<Floor> {
         let kernels = self.facts().and_then(|facts| facts.kernels.as_ref());
-        self.floors.of(self.order.expected.gpu, metric, kernels)
+        let floor = self.floors.of(self.order.expected.gpu, metric, kernels)?;
+        match self.older_slots().filter(|_| metric == Metric::HostLink) {
+            Some(generation) => floor.in_slot(generation),
+            None => Some(floor),
+        }
+    }
+
+    /// Whether a GPU has all of its lanes at the generation of PCI Express before its own, as in a slot of that
+    /// generation: nothing is broken by that.
+    pub(super) fn is_in_older_slot(&self, link: HostLink) -> bool {
+        let own = self.spec.pcie_gen.as_deref();
+        let before = own.and_then(|own| own.parse::<u32>().ok()?.checked_sub(1));
+        before == Some(link.generation) && Some(link.width) >= self.spec.pcie_lanes
+    }
+
+    /// The generation of the node's slots, where all of its GPUs are in older ones.
+    pub(super) fn older_slots(&self) -> Option<u32> {
+        let gpus = &self.facts()?.gpus;
+        let is_older = |gpu: &GpuFacts| {
+            gpu.host_link
+                .is_some_and(|link| self.is_in_older_slot(link))
+        };
+        let all = gpus.iter().all(is_older);
+        gpus.first()?
+            .host_link
+            .map(|link| link.generation)
+            .filter(|_| all)
     }
 
     /// Whether the kernels that measured were run on a known-good card of the leased kind.

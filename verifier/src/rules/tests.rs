@@ -4,10 +4,12 @@ mod extreme;
 mod fires;
 mod history;
 mod host;
+mod identity;
 mod links;
 mod memory;
 mod needs;
 mod recheck;
+mod slots;
 mod told;
 mod verdicts;
 

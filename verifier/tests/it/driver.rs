@@ -366,6 +366,11 @@ fn f10_a_gpu_left_in_slices_fails() {
 }
 
 #[test]
+fn a_gpu_whose_driver_has_no_slices_to_offer_is_in_none() {
+    assert_eq!(found(|card| card.mig = None), []);
+}
+
+#[test]
 fn f11_what_a_tenant_before_left_is_noticed() {
     let process = found(|card| card.processes = 1);
     assert_eq!(process, [FindingCode::InventoryResidue]);

@@ -211,7 +211,7 @@ pub(super) fn of_seller(name: &str, memory_mib: Option<u64>) -> Option<Resolutio
     let cards = match rule.map(|rule| &rule.answer) {
         Some(Answer::Gpu(GpuIdentity::Known(gpu))) => vec![*gpu],
         Some(Answer::Gpu(GpuIdentity::FamilyOnly(family))) => of_family(*family),
-        Some(Answer::NotAGpu | Answer::Unknown) => return None,
+        Some(Answer::NotAGpu | Answer::Other | Answer::Unknown) => return None,
         // A name that means several cards, and neither memory nor form says which.
         None if spelling.form.is_none() && speaking.next().is_some() => return None,
         None => spelling.of_model(),

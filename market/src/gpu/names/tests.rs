@@ -18,7 +18,7 @@ fn identity(seller: &str, sku: &str, name: &str, memory_mib: u64) -> String {
 
 fn product(name: &str) -> Option<&'static str> {
     match resolve_product_name(name) {
-        Resolution::Gpu { identity, .. } => identity.known().map(Gpu::name),
+        ProductName::Of(identity) => identity.known().map(Gpu::name),
         _ => None,
     }
 }
@@ -62,42 +62,48 @@ fn every_rule_can_match_and_names_something_known() {
 
 #[test]
 fn every_product_name_is_read_back_as_its_gpu() {
-    let mut names = BTreeSet::new();
     for row in product_name_rows() {
+        let expected = match row.canonical.as_str() {
+            "OTHER" => ProductName::OfAnother,
+            "UNKNOWN" => ProductName::Unknown,
+            canonical => ProductName::Of(GpuIdentity::parse(canonical).expect(&row.name)),
+        };
         assert!(
-            names.insert(squeeze(&row.name)),
-            "{} is there twice",
+            matches!(expected, ProductName::Of(_)) || !row.why.is_empty(),
+            "{}",
             row.name
         );
-        assert!(!row.source.is_empty(), "{}", row.name);
-        if row.canonical == "UNKNOWN" {
-            assert!(!row.why.is_empty(), "{}", row.name);
-        } else {
-            assert!(
-                Gpu::parse(&row.canonical).is_ok(),
-                "{}: {}",
-                row.name,
-                row.canonical
-            );
-        }
-        if row.kind == NameKind::Product {
-            let expected = Some(row.canonical.as_str()).filter(|name| *name != "UNKNOWN");
-            assert_eq!(product(&row.name), expected, "{}", row.name);
-            assert_eq!(
-                product(&row.name.replace(' ', "-")),
-                expected,
-                "the label made of {}",
-                row.name
-            );
+        for label in [row.name.clone(), row.name.replace(' ', "-")] {
+            assert_eq!(resolve_product_name(&label), expected, "{label}");
         }
     }
-    assert_eq!(
-        names.len(),
-        include_str!("../../../data/gpu_product_names.csv")
-            .lines()
-            .count()
-            - 1
-    );
+}
+
+#[test]
+fn every_name_stands_once_and_has_a_source() {
+    let mut names = BTreeSet::new();
+    for row in product_name_rows().into_iter().chain(seller_name_rows()) {
+        let once = names.insert(squeeze(&row.name));
+        assert!(once, "{} is there twice", row.name);
+        assert!(!row.source.is_empty(), "{}", row.name);
+        let known = matches!(row.canonical.as_str(), "OTHER" | "UNKNOWN")
+            || GpuIdentity::parse(&row.canonical).is_ok();
+        assert!(known, "{}: {}", row.name, row.canonical);
+    }
+    let lines = |table: &str| table.lines().count() - 1;
+    assert_eq!(names.len(), lines(PRODUCT_NAMES) + lines(SELLER_NAMES));
+}
+
+#[test]
+fn cards_of_two_sizes_with_one_product_name_are_told_apart_by_their_memory() {
+    let name = "NVIDIA GeForce RTX 4060 Ti";
+    let family = GpuIdentity::parse("RTX-4060-Ti").expect("a family");
+    assert_eq!(resolve_product_name(name), ProductName::Of(family));
+    for (gpu, mib) in [("RTX-4060-Ti-8", 8_188), ("RTX-4060-Ti-16", 16_380)] {
+        assert_eq!(identity("nobody", "x", name, mib), gpu);
+        let gpu = Gpu::parse(gpu).expect("known");
+        assert_eq!(product_names(gpu), [name]);
+    }
 }
 
 #[test]
@@ -121,8 +127,14 @@ fn pci_id_233a_is_no_h100_nvl() {
 
 #[test]
 fn cut_and_generic_parts_are_not_taken_for_the_real_ones() {
-    assert_eq!(product("NVIDIA GeForce RTX 4090 D"), None);
-    assert_eq!(product("NVIDIA Graphics Device"), None);
+    assert_eq!(
+        resolve_product_name("NVIDIA GeForce RTX 4090 D"),
+        ProductName::OfAnother
+    );
+    assert_eq!(
+        resolve_product_name("NVIDIA Graphics Device"),
+        ProductName::Unknown
+    );
     assert_eq!(product("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"), None);
     assert_eq!(product("NVIDIA-H100-80GB-HBM3-SHARED"), None);
     assert_eq!(

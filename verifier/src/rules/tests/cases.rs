@@ -16,8 +16,9 @@ pub(super) const FIRES: &[(FindingCode, Outcome, Change)] = {
             claims(e)[1].name = "NVIDIA A100-SXM4-80GB".to_owned()
         }),
         (Code::InventoryIdentity, Failed, |e| {
-            claims(e)[1].name = "Voodoo 2".to_owned()
+            claims(e)[1].name = "NVIDIA H800 NVL".to_owned()
         }),
+        (Code::InventoryIdentity, Warned, unnamed),
         (Code::InventoryIdentity, Failed, |e| {
             claims(e)[1].sm_count = Some(114)
         }),
@@ -285,6 +286,7 @@ pub(super) const FIRES: &[(FindingCode, Outcome, Change)] = {
                 width: 16,
             });
         }),
+        (Code::HostLinkShape, Warned, |e| slots(e, 4, 16, 26_000)),
         (Code::HostLinkShape, NotRun, |e| gpu(e, 3).host_link = None),
         (Code::HostLinkIn, Failed, |e| {
             gpu(e, 3).rates.from_host_mb_per_s = vec![11_000]

@@ -1,6 +1,6 @@
 //! What makes a good node's evidence a bad one's.
 
-use market::verification::{GpuCounts, HealthCounters, LoggedXid, XidEvent};
+use market::verification::{GpuCounts, HealthCounters, HostLink, LoggedXid, XidEvent};
 
 use super::*;
 use crate::evidence::Sibling;
@@ -29,6 +29,21 @@ pub(super) fn logged(evidence: &mut Evidence, index: usize, xid: u32) -> Vec<Log
         xid,
         action,
     }]
+}
+
+/// One GPU has a name that drivers give to what they do not know yet.
+pub(super) fn unnamed(evidence: &mut Evidence) {
+    claims(evidence)[1].name = "NVIDIA Graphics Device".to_owned();
+}
+
+/// All GPUs are in slots of this generation with so many lanes, and have this rate there.
+pub(super) fn slots(evidence: &mut Evidence, generation: u32, width: u32, mb_per_s: u64) {
+    for gpu in &mut facts(evidence).gpus {
+        gpu.host_link = Some(HostLink { generation, width });
+        gpu.rates.from_host_mb_per_s = vec![mb_per_s];
+        gpu.rates.to_host_mb_per_s = vec![mb_per_s];
+        gpu.rates.from_host_together_mb_per_s = vec![mb_per_s];
+    }
 }
 
 /// Changes what the sources show, at the beginning and at the end.

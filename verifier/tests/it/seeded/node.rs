@@ -1,12 +1,13 @@
 //! Good nodes of many kinds, with what good nodes in the field show beside the figures.
 
 use market::fabric::Internode;
-use market::gpu::Gpu;
+use market::gpu::{Gpu, product_names};
 use market::verification::{
     Digest, Filled, GpuClaim, GpuFacts, HostLink, Inventory, Level, NodeFacts, PortFacts, Step,
     VerificationOrder, Word64, XidEvent,
 };
 use verifier::evidence::{Evidence, MemoryEvidence, ReportEvidence, StepTime};
+use verifier::floors::lane_mb_per_s;
 use verifier::memory::work_where;
 use verifier::order::{Mode, expected_node, order_for};
 use verifier::pretend::{self, Dice, Kind};
@@ -220,12 +221,7 @@ impl Seeded {
             node.facts().gpus.iter_mut().for_each(change);
         };
         if spec.canonical == "B300-SXM" {
-            all(self, &|gpu| {
-                gpu.host_link = Some(HostLink {
-                    generation: 5,
-                    width: 16,
-                })
-            });
+            all(self, &|gpu| in_older_slot(gpu, 5));
         }
         if spec.canonical == "V100-SXM2-32" && self.kind.gpus == 8 {
             // Quads, each GPU with one partner in the other one: two links, one, or the way by the host.
@@ -277,6 +273,10 @@ impl Seeded {
             for filled in self.evidence.filled.iter_mut().flatten() {
                 *filled = had(&order, filled.allocatable_mib - taken);
             }
+        }
+        if self.kind.gpu.name() == "RTX-5090" && dice.chance(0.3) {
+            let gpus = &mut self.facts().gpus;
+            gpus.iter_mut().for_each(|gpu| in_older_slot(gpu, 4));
         }
     }
 
@@ -330,6 +330,25 @@ fn built_otherwise(ports: &mut Vec<PortFacts>, dice: &mut Dice) {
     }
 }
 
+/// Has it in a slot of the generation before its own, with what that carries.
+fn in_older_slot(gpu: &mut GpuFacts, generation: u32) {
+    let lane = |generation| lane_mb_per_s(generation).expect("known");
+    let share = lane(generation) / lane(generation + 1);
+    gpu.host_link = Some(HostLink {
+        generation,
+        width: 16,
+    });
+    let rates = &mut gpu.rates;
+    for rates in [
+        &mut rates.from_host_mb_per_s,
+        &mut rates.to_host_mb_per_s,
+        &mut rates.from_host_together_mb_per_s,
+    ] {
+        let slower = |rate: &mut u64| *rate = (*rate as f64 * share) as u64;
+        rates.iter_mut().for_each(slower);
+    }
+}
+
 /// Two ports to where data lies, at half of what one for a GPU carries.
 pub fn storage_ports(like: &PortFacts) -> [PortFacts; 2] {
     [90, 91].map(|number| PortFacts {
@@ -359,7 +378,7 @@ pub fn had(order: &VerificationOrder, allocatable_mib: u32) -> Filled {
 fn claim(kind: &Kind, index: u32) -> GpuClaim {
     let expected = expected_node(kind.gpu, kind.gpus);
     GpuClaim {
-        name: kind.gpu.name().to_owned(),
+        name: product_names(kind.gpu).swap_remove(0),
         uuid: format!("GPU-{index:04}"),
         memory_mib: expected.memory_mib,
         sm_count: kind.gpu.spec().sm_count,

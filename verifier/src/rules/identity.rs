@@ -1,0 +1,160 @@
+//! The rule on what kind of GPU a node's are: by name, memory, multiprocessors, PCI id and capability.
+
+use market::attestation::{Finding, FindingCode, Outcome, Unit};
+use market::gpu::{Gpu, GpuIdentity, GpuSpec, ProductName, resolve_product_name};
+use market::verification::{ExpectedNode, GpuClaim, GpuFacts};
+
+use super::seen::{Seen, plain};
+use super::{finding, not_run, number, per_gpu};
+use crate::order::expected_node;
+
+/// Share of the expected memory that a driver must report. Units: percent.
+const REPORTED_MEMORY_PERCENT: u64 = 98;
+
+/// What a name says, a driver's or the canonical one of a reference device.
+fn said_by(name: &str) -> ProductName {
+    match Gpu::parse(name) {
+        Ok(gpu) => ProductName::Of(GpuIdentity::Known(gpu)),
+        Err(_) => resolve_product_name(name),
+    }
+}
+
+/// The GPU of this name, or among those of one name the one that has about so much memory.
+fn of_identity(identity: &GpuIdentity, memory_mib: u32) -> Option<Gpu> {
+    identity.known().or_else(|| {
+        Gpu::all()
+            .filter(|gpu| gpu.family() == identity.family())
+            .min_by_key(|gpu| expected_node(*gpu, 1).memory_mib.abs_diff(memory_mib))
+    })
+}
+
+/// The GPU that one says it is.
+#[must_use]
+pub fn named_gpu(claim: &GpuClaim) -> Option<Gpu> {
+    match said_by(&claim.name) {
+        ProductName::Of(identity) => of_identity(&identity, claim.memory_mib),
+        ProductName::OfAnother | ProductName::Unknown => None,
+    }
+}
+
+pub(super) fn gpu_identity(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::InventoryIdentity;
+    let expected = &seen.order.expected;
+    let Some(gpus) = seen
+        .evidence
+        .inventory
+        .as_ref()
+        .map(|i| &i.gpus)
+        .filter(|g| !g.is_empty())
+    else {
+        return not_run(code);
+    };
+    let problems: Vec<Option<String>> = gpus
+        .iter()
+        .enumerate()
+        .map(|(gpu, claim)| {
+            let facts = seen.facts().and_then(|facts| facts.gpus.get(gpu));
+            name_problem(claim, facts, expected.gpu)
+                .or_else(|| identity_problem(claim, expected, least_reported(seen, gpu)))
+                .or_else(|| facts.and_then(|facts| hardware_problem(facts, expected)))
+        })
+        .collect();
+    let good = format!("Every GPU says that it is a {}.", expected.gpu);
+    let found = per_gpu(code, &good, problems.iter().map(Option::as_ref));
+    let unnamed = gpus
+        .iter()
+        .find(|claim| said_by(&claim.name) == ProductName::Unknown);
+    let found = match unnamed.filter(|_| found.outcome == Outcome::Met) {
+        Some(claim) => {
+            let name = plain(&claim.name);
+            let note = format!(
+                "`{name}` is no name that we know; PCI id and multiprocessors are those of a {}.",
+                expected.gpu
+            );
+            finding(code, Outcome::Warned, note)
+        }
+        None => found,
+    };
+    Finding {
+        unit: Some(Unit::Mib),
+        measured: gpus.iter().map(|gpu| i64::from(gpu.memory_mib)).min(),
+        floor: (0..gpus.len())
+            .map(|gpu| number(least_reported(seen, gpu)))
+            .min(),
+        expected: Some(i64::from(expected.memory_mib)),
+        samples: gpus.iter().map(|gpu| i64::from(gpu.memory_mib)).collect(),
+        ..found
+    }
+}
+
+/// What a GPU must report of its memory. Units: MiB.
+fn least_reported(seen: &Seen<'_>, gpu: usize) -> u64 {
+    seen.memory_mib(gpu) * REPORTED_MEMORY_PERCENT / 100
+}
+
+/// What the name says that the leased GPU is not. One that nobody listed says nothing: makers name boards anew.
+/// It is let pass where chip and bus are known, and are those of the leased GPU.
+fn name_problem(claim: &GpuClaim, facts: Option<&GpuFacts>, leased: Gpu) -> Option<String> {
+    let name = plain(&claim.name);
+    match said_by(&claim.name) {
+        ProductName::Of(identity) => {
+            let gpu = of_identity(&identity, claim.memory_mib).filter(|gpu| *gpu != leased)?;
+            Some(format!("it is a {gpu} where a {leased} is leased"))
+        }
+        ProductName::OfAnother => Some(format!("`{name}` is another card than a {leased}")),
+        ProductName::Unknown => {
+            let spec = leased.spec();
+            let id = facts.and_then(|facts| facts.pci_id.as_ref());
+            let is_its = id.is_some_and(|id| is_of(spec, id))
+                && claim.sm_count.is_some()
+                && claim.sm_count == spec.sm_count;
+            (!is_its).then(|| format!("`{name}` is no GPU that we know"))
+        }
+    }
+}
+
+fn identity_problem(claim: &GpuClaim, expected: &ExpectedNode, least_mib: u64) -> Option<String> {
+    if u64::from(claim.memory_mib) < least_mib {
+        return Some(format!(
+            "it reports {} MiB, at least {least_mib} belong to it",
+            claim.memory_mib
+        ));
+    }
+    if let (Some(has), Some(published)) = (claim.sm_count, expected.gpu.spec().sm_count)
+        && has != published
+    {
+        return Some(format!(
+            "it has {has} multiprocessors, {published} belong to it"
+        ));
+    }
+    None
+}
+
+/// Whether a PCI id is one of its.
+fn is_of(spec: &GpuSpec, id: &str) -> bool {
+    let mut ids = spec.pci_device_ids.iter();
+    ids.any(|known| known.eq_ignore_ascii_case(id))
+}
+
+/// What chip and bus say that the leased GPU does not have.
+fn hardware_problem(facts: &GpuFacts, expected: &ExpectedNode) -> Option<String> {
+    let spec = expected.gpu.spec();
+    if let Some(id) = &facts.pci_id
+        && !spec.pci_device_ids.is_empty()
+        && !is_of(spec, id)
+    {
+        let belong = spec.pci_device_ids.join(" or ");
+        return Some(format!(
+            "its PCI id is {}, {belong} belongs to it",
+            plain(id)
+        ));
+    }
+    match &facts.compute_capability {
+        Some(has) if *has != spec.compute_capability => Some(format!(
+            "its compute capability is {}, {} belongs to it",
+            plain(has),
+            spec.compute_capability
+        )),
+        _ => None,
+    }
+}
