@@ -32,13 +32,15 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use store::leases::Lease;
 use store::verifications::{
-    Interruption, NewAttestation, NodeSession, NodeStep, Verification, VerificationState,
+    Interruption, NewAttestation, NodeSession, NodeStep, RefusedMessage, Verification,
+    VerificationState,
 };
 use tracing::info;
 use verifier::attest::countersign;
 use verifier::challenge::{Answered, Judging, Session, StepError};
 use verifier::jws::Signer;
 
+use clock::AGAIN_WITHIN;
 pub(crate) use clock::{GangClock, StepClock};
 use commit::commit;
 pub(crate) use document::read_document;
@@ -110,6 +112,7 @@ pub async fn knows(broker: &Broker, id: VerificationId, token: &str) -> Result<(
 
 /// Whether the conversation of the node that speaks under this key is at this step: it waits for it, or had
 /// it last, whose answer may have been lost. A report that tells of a trouble may come before its step.
+/// Gives the message of the step that was refused before because many came at once, on any replica.
 ///
 /// Errors: [`StepRefusal`], where it is not.
 pub(crate) async fn is_waited_for(
@@ -117,37 +120,69 @@ pub(crate) async fn is_waited_for(
     id: VerificationId,
     key: &AgentKey,
     step: Step,
-) -> Result<(), StepRefusal> {
+) -> Result<Option<RefusedMessage>, StepRefusal> {
     let row = begin::begun(broker, id, key).await?;
     let awaited = Step::from_number(row.step + 1);
-    if step == Step::Report || row.step == step.number() || awaited == Some(step) {
-        return Ok(());
+    if awaited == Some(step) {
+        return Ok(row.refused);
+    }
+    if step == Step::Report || row.step == step.number() {
+        return Ok(None);
     }
     let out_of_order = |awaited| StepError::OutOfOrder { got: step, awaited };
     Err(awaited.map_or(StepError::Over, out_of_order).into())
 }
 
 /// Notes that a message with this digest was not taken because many came at once, which is not held
-/// against its node.
-pub(crate) fn was_refused(
+/// against its node, whichever replica takes it.
+///
+/// Errors: the database's.
+pub(crate) async fn was_refused(
     broker: &Broker,
-    whose: (VerificationId, &AgentKey),
-    step: Step,
-    digest: Digest,
-) {
+    (id, key): (VerificationId, &AgentKey),
+    (step, digest): (Step, Digest),
+) -> Result<(), StepRefusal> {
+    let message = (step.number(), digest);
     let clock = broker.step_clock();
-    clock.refused(whose, (step.number(), digest), Instant::now());
+    clock.refused((id, key), message, Instant::now());
+    let all = broker.store().verifications().across_tenants();
+    let noted = all.note_refusal((id, key.as_str()), message, AGAIN_WITHIN);
+    Ok(noted.await?)
 }
 
-/// When a message with this digest came, that is taken now: where it was refused before, since then.
-pub(crate) fn came_at(
+/// When a message with this digest came, that is taken now: where it was `refused` before, here or elsewhere,
+/// since then.
+///
+/// Errors: the database's.
+pub(crate) async fn came_at(
     broker: &Broker,
     whose: (VerificationId, &AgentKey),
-    step: Step,
-    digest: Digest,
-) -> Instant {
+    (step, digest): (Step, Digest),
+    refused: Option<RefusedMessage>,
+) -> Result<Instant, StepRefusal> {
     let clock = broker.step_clock();
-    clock.first_tried(whose, (step.number(), digest), Instant::now())
+    let here = clock.first_tried(whose, (step.number(), digest), Instant::now());
+    let same = refused.filter(|refused| refused.digest == digest);
+    let anywhere = tried_since(broker, same.as_ref()).await?;
+    Ok(here.min(anywhere))
+}
+
+/// Since when a node tries to send what was refused on any replica; now, where nothing was or it does not keep
+/// on. The database is asked only where something was.
+async fn tried_since(
+    broker: &Broker,
+    refused: Option<&RefusedMessage>,
+) -> Result<Instant, StepRefusal> {
+    let mut tried = None;
+    if let Some(refused) = refused {
+        let all = broker.store().verifications().across_tenants();
+        tried = all.tried_for(refused, AGAIN_WITHIN).await?;
+    }
+    // Read after the database's clock, so that a node gains nothing by the question.
+    let now = Instant::now();
+    Ok(tried
+        .and_then(|tried| now.checked_sub(tried))
+        .unwrap_or(now))
 }
 
 /// Takes one step of the conversation, whose message `arrived` whole then, and gives the broker's

@@ -50,6 +50,7 @@ mod m20261124_000046_plan_sources;
 mod m20261124_000047_rechecks;
 mod m20261124_000048_agent_keys;
 mod m20261124_000049_let_go_rechecks;
+mod m20261125_000050_refused_messages;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
@@ -101,6 +102,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261124_000047_rechecks::Migration),
             Box::new(m20261124_000048_agent_keys::Migration),
             Box::new(m20261124_000049_let_go_rechecks::Migration),
+            Box::new(m20261125_000050_refused_messages::Migration),
         ]
     }
 }

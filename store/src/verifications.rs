@@ -8,6 +8,7 @@ mod attestations;
 mod clock;
 mod gangs;
 mod interrupted;
+mod refused;
 mod standing;
 mod steps;
 
@@ -33,6 +34,7 @@ use crate::tx::transaction;
 pub use attestations::{KeptAttestation, NewAttestation};
 pub use gangs::{GangCheck, GangResult, GangStep};
 pub use interrupted::{CutOff, Interruption};
+pub use refused::RefusedMessage;
 pub use standing::{Alone, EnrolledAgent, Outcome};
 
 /// What opens the nodes of a verification. Sealed for the id of the verification.
@@ -125,6 +127,8 @@ pub struct NodeSession {
     pub has_begun: bool,
     /// When its last step was done.
     pub updated_at: DateTime<Utc>,
+    /// The message of its next step that was refused because many came at once.
+    pub refused: Option<RefusedMessage>,
     /// The result, at the end.
     pub verdict: Option<Verdict>,
     /// The signed result, at the end.
@@ -214,6 +218,7 @@ impl TryFrom<node_sessions::Model> for NodeSession {
     type Error = StoreError;
 
     fn try_from(row: node_sessions::Model) -> Result<Self, StoreError> {
+        let refused = RefusedMessage::of(&row);
         Ok(Self {
             verification_id: row.verification_id.0,
             node_index: u32::try_from(row.node_index).map_err(StoreError::corrupt)?,
@@ -224,6 +229,7 @@ impl TryFrom<node_sessions::Model> for NodeSession {
             started_at: row.started_at.at(),
             has_begun: row.answered_at.is_some(),
             updated_at: row.updated_at.at(),
+            refused,
             verdict: row.verdict.map(|verdict| verdict.0),
             attestation_id: row.attestation_id.map(|id| id.0),
         })

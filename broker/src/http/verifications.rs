@@ -11,6 +11,7 @@ use actix_web::{HttpRequest, post, web};
 use market::ids::{ProviderId, VerificationId};
 use market::verification::{AgentKey, Digest, GangAnswer, GangCall, Step};
 use serde_json::Value;
+use store::verifications::RefusedMessage;
 use tokio::sync::Semaphore;
 use verifier::challenge::StepError;
 use verifier::gang::CallRefused;
@@ -174,6 +175,8 @@ struct Sender {
     key: AgentKey,
     /// What the message comes to; none where the agent does not say.
     digest: Option<Digest>,
+    /// The message of the step that was refused before, when many came at once.
+    refused: Option<RefusedMessage>,
 }
 
 impl Sender {
@@ -189,9 +192,13 @@ impl Sender {
         let said = |name: &str| request.headers().get(name)?.to_str().ok();
         let key = said(KEY_HEADER).and_then(|key| key.parse().ok());
         let key = key.ok_or(StepRefusal::UnknownAgent)?;
-        verify::is_waited_for(broker, id, &key, step).await?;
+        let refused = verify::is_waited_for(broker, id, &key, step).await?;
         let digest = said(DIGEST_HEADER).and_then(|digest| digest.parse().ok());
-        Ok(Self { key, digest })
+        Ok(Self {
+            key,
+            digest,
+            refused,
+        })
     }
 }
 
@@ -238,13 +245,15 @@ pub(crate) async fn take_step(
         is_recheck: verification.recheck_node.is_some(),
         agent: sender.key.clone(),
     };
-    let place = large_steps.place(whose).inspect_err(|why| {
-        if let (NoPlace::Crowded, Some(digest)) = (why, sender.digest) {
-            verify::was_refused(&broker, (id, &sender.key), step, digest);
-        }
-    })?;
+    let speaker = (id, &sender.key);
+    let place = large_steps.place(whose);
+    if let (Err(NoPlace::Crowded), Some(digest)) = (&place, sender.digest) {
+        verify::was_refused(&broker, speaker, (step, digest)).await?;
+    }
+    let place = place?;
     let bytes = body.read(LARGE_BYTES).await?;
-    let arrived = verify::came_at(&broker, (id, &sender.key), step, digest_of(&bytes));
+    let what = (step, digest_of(&bytes));
+    let arrived = verify::came_at(&broker, speaker, what, sender.refused).await?;
     let judged = to_its_end(async move {
         // Held until the answer is made: the message is in memory as long.
         let _place = place;

@@ -1,7 +1,8 @@
 //! The real time between our answer and the next step, on the machine's monotonic clock.
 //!
 //! It lives in this process only. A step that reaches another replica than the one before, or this
-//! one after a restart, is timed by the clock of the database.
+//! one after a restart, is timed by the clock of the database; so is a large message that another one refused
+//! before because many came at once.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use market::verification::{AgentKey, Digest, Step};
 const MOST: usize = 100_000;
 
 /// A node that was refused comes again within this: one that does not had more to do than to wait.
-const AGAIN_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const AGAIN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Which step of each conversation this process answered last, and since when the next one is timed.
 #[derive(Debug, Default)]
@@ -110,16 +111,15 @@ impl StepClock {
     }
 
     /// For how long a node has said nothing after the answer to a step; `None` when this process did not
-    /// give it. One that tries and is refused does so until it tried first.
+    /// give it. One that tries and is refused does so until it tried first: here, or elsewhere `until` then.
     pub(super) fn silent_since_answer(
         &self,
-        id: VerificationId,
-        key: &AgentKey,
-        step: u8,
+        (id, key): (VerificationId, &AgentKey),
+        (step, until): (u8, Instant),
     ) -> Option<Duration> {
         let answer = self.answer(id, key, step)?;
-        let now = Instant::now();
-        let until = answer.still_tried(now).map_or(now, |refused| refused.first);
+        let tried = answer.still_tried(Instant::now());
+        let until = tried.map_or(until, |refused| refused.first.min(until));
         Some(until.saturating_duration_since(answer.at))
     }
 
@@ -224,6 +224,22 @@ mod tests {
         clock.answered(id, &own, 5);
         assert_eq!(came(&own, 6, at(31)), at(31));
     }
+
+    #[test]
+    fn a_node_that_is_refused_has_been_silent_until_it_tried_first_wherever_that_was() {
+        let clock = StepClock::default();
+        let id = VerificationId::from_uuid(uuid::Uuid::from_u128(1));
+        let key: AgentKey = "A".repeat(43).parse().expect("a key");
+        clock.answered(id, &key, 4);
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let silent = |until| clock.silent_since_answer((id, &key), (4, until));
+        let seconds = |until| silent(until).expect("its own").as_secs();
+        assert_eq!(seconds(at(50)), 50);
+        clock.refused((id, &key), (5, Digest([1; 32])), at(20));
+        assert_eq!([at(50), at(8)].map(seconds), [20, 8]);
+    }
+
     #[test]
     fn a_node_that_waited_is_timed_from_when_it_has_asked_again_at_the_latest() {
         let clock = StepClock::default();
@@ -238,7 +254,7 @@ mod tests {
         let second = Duration::from_secs(1);
         assert!(timed(after + within + second) >= second);
         assert!(timed(before + within + second) <= second);
-        let silent = clock.silent_since_answer(id, &key, 1);
+        let silent = clock.silent_since_answer((id, &key), (1, Instant::now()));
         assert_eq!(silent, Some(Duration::ZERO));
     }
 }

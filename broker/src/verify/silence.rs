@@ -12,7 +12,7 @@ use store::verifications::{CutOff, NodeSession, NodeStep, Verification, Verifica
 use tracing::info;
 use verifier::challenge::{Judging, Session, StepError};
 
-use super::{StepRefusal, beside_its_siblings, history, json, signed};
+use super::{StepRefusal, beside_its_siblings, history, json, signed, tried_since};
 use crate::app::Broker;
 
 /// A node that fell silent, judged.
@@ -124,7 +124,9 @@ async fn judge(
     // By this process's own clock alone: any other counts in for how long we were away, which is held
     // against no node.
     let clock = broker.step_clock();
-    let since = clock.silent_since_answer(row.verification_id, session.agent_key(), row.step);
+    let until = tried_since(broker, row.refused.as_ref()).await?;
+    let whose = (row.verification_id, session.agent_key());
+    let since = clock.silent_since_answer(whose, (row.step, until));
     let session = beside_its_siblings(broker, row, session).await?;
     let known = history::of(broker, verification, &session).await?;
     let judging = Judging {

@@ -2,6 +2,7 @@
 
 use market::attestation::Verdict;
 use market::ids::{AttestationId, VerificationId};
+use market::verification::Digest;
 use sea_orm::entity::prelude::{
     ActiveModelBehavior, DeriveEntityModel, DerivePrimaryKey, DeriveRelation, EntityTrait,
     EnumIter, PrimaryKeyTrait,
@@ -25,6 +26,12 @@ pub struct Model {
     pub updated_at: Moment,
     /// By the database's own clock.
     pub answered_at: Option<Moment>,
+    /// Of a message that was refused since then, when many came at once.
+    pub refused_digest: Option<Text<Digest>>,
+    /// By the database's own clock.
+    pub refused_first_at: Option<Moment>,
+    /// By the database's own clock.
+    pub refused_last_at: Option<Moment>,
     pub verdict: Option<Word<Verdict>>,
     pub attestation_id: Option<Text<AttestationId>>,
 }

@@ -58,3 +58,19 @@ pub(super) async fn database_time(db: &impl ConnectionTrait) -> Result<Moment, S
     };
     Ok(now.into())
 }
+
+/// What the database's clock showed so long before a statement began, in SQL, to be kept and to be held against
+/// what was kept so. Within a transaction it goes on.
+pub(super) fn moment_sql(backend: DbBackend, ago: Duration) -> String {
+    let milliseconds = ago.as_millis();
+    match backend {
+        DbBackend::Postgres => {
+            format!("statement_timestamp() - INTERVAL '{milliseconds} milliseconds'")
+        }
+        // Text, which has one order with time as long as it is written alike.
+        _ => {
+            let (seconds, rest) = (milliseconds / 1000, milliseconds % 1000);
+            format!("strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-{seconds}.{rest:03} seconds')")
+        }
+    }
+}

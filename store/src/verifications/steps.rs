@@ -67,6 +67,9 @@ pub(super) async fn enrol(
         started_at: now.into(),
         updated_at: now.into(),
         answered_at: begun_at,
+        refused_digest: None,
+        refused_first_at: None,
+        refused_last_at: None,
         verdict: None,
         attestation_id: None,
     };
@@ -204,6 +207,9 @@ pub(super) async fn advance(
         .col_expr(Column::Session, Expr::value(Json(step.session.clone())))
         .col_expr(Column::UpdatedAt, Expr::value(Moment::from(now)))
         .col_expr(Column::AnsweredAt, Expr::value(Some(answered_at)))
+        .col_expr(Column::RefusedDigest, Expr::value(None::<String>))
+        .col_expr(Column::RefusedFirstAt, Expr::value(None::<Moment>))
+        .col_expr(Column::RefusedLastAt, Expr::value(None::<Moment>))
         .col_expr(Column::Verdict, Expr::value(verdict))
         .col_expr(Column::AttestationId, Expr::value(attestation_id))
         .filter(Column::VerificationId.eq(Text(id)))

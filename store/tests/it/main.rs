@@ -25,6 +25,7 @@ mod providers;
 mod reach;
 mod recheck_retention;
 mod rechecks;
+mod refused;
 mod retention;
 mod schema;
 mod sealed;

@@ -1,0 +1,124 @@
+//! Large messages that were not taken because many came at once. Another replica may take one later, so that
+//! they are kept by the clock of the database.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use market::ids::VerificationId;
+use market::verification::Digest;
+use sea_orm::sea_query::{Expr, ExprTrait as _};
+use sea_orm::{ColumnTrait, Condition, EntityTrait, QueryFilter};
+
+use super::AllVerifications;
+use super::clock::{database_time, moment_sql};
+use crate::StoreError;
+use crate::entity::column::Text;
+use crate::entity::node_sessions;
+
+/// A node whose refusals come faster than this is noted no oftener: whoever has a token may make the broker
+/// refuse. An agent waits longer before it comes again.
+const NOTED_EVERY: Duration = Duration::from_millis(500);
+
+/// A message that a node has tried to send since it was answered last. What is kept is gone once its step is
+/// taken, by whatever message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RefusedMessage {
+    /// What it comes to. Another one is not what its node had by then.
+    pub digest: Digest,
+    /// When it was refused first, of a node that kept on. By the clock of the database.
+    pub first_at: DateTime<Utc>,
+    /// When it was refused last.
+    pub last_at: DateTime<Utc>,
+}
+
+impl RefusedMessage {
+    pub(super) fn of(row: &node_sessions::Model) -> Option<Self> {
+        Some(Self {
+            digest: row.refused_digest.as_ref()?.0,
+            first_at: row.refused_first_at?.at(),
+            last_at: row.refused_last_at?.at(),
+        })
+    }
+
+    /// For how long its node has tried by then; `None` where it was not refused within `again_within` before, or
+    /// where the clock was set back meanwhile.
+    fn tried_for(&self, now: DateTime<Utc>, again_within: Duration) -> Option<Duration> {
+        let since = |at: DateTime<Utc>| (now - at).to_std().ok();
+        since(self.last_at).filter(|paused| *paused <= again_within)?;
+        since(self.first_at)
+    }
+}
+
+impl AllVerifications<'_> {
+    /// Notes that a message of this step, which comes to this, was refused now because many came at once. Where
+    /// the very same was refused before and its node came again `again_within` that long, it counts since then.
+    /// Nothing is noted of a node that is not asked for the step.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn note_refusal(
+        &self,
+        (id, agent_key): (VerificationId, &str),
+        (step, digest): (u8, Digest),
+        again_within: Duration,
+    ) -> Result<(), StoreError> {
+        use node_sessions::Column;
+        let backend = self.store.write.get_database_backend();
+        let before = |ago| Expr::cust(moment_sql(backend, ago));
+        let now = before(Duration::ZERO);
+        let is_same = Expr::col(Column::RefusedDigest).eq(Text(digest));
+        let kept_on = Expr::col(Column::RefusedLastAt).gte(before(again_within));
+        let first = Expr::case(is_same.and(kept_on), Expr::col(Column::RefusedFirstAt))
+            .finally(now.clone());
+        let not_just_now = Condition::any()
+            .add(Column::RefusedLastAt.is_null())
+            .add(Expr::col(Column::RefusedLastAt).lte(before(NOTED_EVERY)));
+        node_sessions::Entity::update_many()
+            .col_expr(Column::RefusedFirstAt, first.into())
+            .col_expr(Column::RefusedLastAt, now)
+            .col_expr(Column::RefusedDigest, Expr::value(Text(digest)))
+            .filter(Column::VerificationId.eq(Text(id)))
+            .filter(Column::AgentKey.eq(agent_key))
+            .filter(Column::Step.eq(i32::from(step) - 1))
+            .filter(Column::Verdict.is_null())
+            .filter(not_just_now)
+            .exec(&self.store.write)
+            .await?;
+        Ok(())
+    }
+
+    /// For how long a node has tried to send this message, by the clock of the database; `None` where it did
+    /// not come again `again_within` that long, or where the clock was set back meanwhile.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn tried_for(
+        &self,
+        refused: &RefusedMessage,
+        again_within: Duration,
+    ) -> Result<Option<Duration>, StoreError> {
+        let now = database_time(&self.store.read).await?;
+        Ok(refused.tried_for(now.at(), again_within))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_was_refused_has_tried_since_then_if_it_came_again_in_time() {
+        let second = |second| DateTime::<Utc>::UNIX_EPOCH + TimeDelta::seconds(second);
+        let refused = RefusedMessage {
+            digest: Digest([1; 32]),
+            first_at: second(10),
+            last_at: second(24),
+        };
+        let within = Duration::from_secs(10);
+        let tried_for = |now| refused.tried_for(second(now), within);
+        assert_eq!(tried_for(24), Some(Duration::from_secs(14)));
+        assert_eq!(tried_for(34), Some(Duration::from_secs(24)));
+        assert_eq!(tried_for(35), None, "it did something else meanwhile");
+        assert_eq!(tried_for(23), None, "the clock was set back");
+    }
+}
