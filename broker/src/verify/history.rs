@@ -119,7 +119,8 @@ impl Known {
     }
 }
 
-/// What a node shows, as it is kept.
+/// What a node shows, as it is kept: of no more GPUs than were leased, or a node could speak of any
+/// number of others.
 pub(super) fn shown_by(session: &Session) -> Vec<NewSighting> {
     let failed = session.condemned();
     let short = |text: &str| text.trim().chars().take(LONGEST).collect::<String>();
@@ -131,5 +132,7 @@ pub(super) fn shown_by(session: &Session) -> Vec<NewSighting> {
         memory_mib: gpu.memory_mib,
         failed: failed.clone(),
     });
-    kept.filter(|gpu| !gpu.uuid.is_empty()).collect()
+    let kept = kept.filter(|gpu| !gpu.uuid.is_empty());
+    kept.take(session.opening().order.expected.gpus as usize)
+        .collect()
 }
