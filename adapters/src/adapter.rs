@@ -84,6 +84,9 @@ pub struct Profile {
     pub nodes_per_lease: NodesPerLease,
     /// What it cannot do, each with the reason in words.
     pub unsupported: &'static [(Capability, &'static str)],
+    /// The regions whose machines are other people's, each of whom may say of his own what he likes.
+    /// Offers there carry them as the region of their place.
+    pub peer_regions: &'static [&'static str],
     /// Beyond this age its offers are not matched.
     pub freshness_limit: Duration,
     /// How often its catalogue is read.
@@ -109,6 +112,12 @@ impl Profile {
             .iter()
             .find(|(lacking, _)| *lacking == capability)
             .map(|(_, why)| *why)
+    }
+
+    /// Whether machines in this region are other people's.
+    #[must_use]
+    pub fn is_of_peers(&self, region: Option<&str>) -> bool {
+        region.is_some_and(|region| self.peer_regions.contains(&region))
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Sighting {
     pub provider: ProviderId,
     /// As which offer.
     pub offer: OfferId,
+    /// The region of that offer, where its provider says.
+    pub region: Option<String>,
     /// What it showed.
     pub gpu: NewSighting,
     /// When it was first seen there.
@@ -87,18 +89,19 @@ impl Sightings<'_> {
         let leases = of_rows.all(&self.store.read).await?;
         let shown = |row: Model| {
             let lease = leases.iter().find(|lease| lease.id == row.lease_id)?;
-            Some(read(row, lease.state.0))
+            Some(read(row, lease))
         };
         rows.into_iter().filter_map(shown).collect()
     }
 }
 
-fn read(row: Model, state: LeaseState) -> Result<Sighting, StoreError> {
+fn read(row: Model, lease: &leases::Model) -> Result<Sighting, StoreError> {
     Ok(Sighting {
         lease_id: row.lease_id.0,
-        state,
+        state: lease.state.0,
         provider: row.provider_id.0,
         offer: row.offer_id.0,
+        region: lease.offer.0.place.region.clone(),
         gpu: NewSighting {
             uuid: row.uuid,
             serial: row.serial,

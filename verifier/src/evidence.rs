@@ -97,6 +97,9 @@ pub struct Listing {
     pub provider: ProviderId,
     /// The offer.
     pub offer: OfferId,
+    /// Whether it is a machine of other people's, each of whom may say of his own what he likes.
+    #[serde(default)]
+    pub of_peers: bool,
 }
 
 /// What was seen of a GPU in another lease.

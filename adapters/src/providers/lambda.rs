@@ -66,6 +66,7 @@ const PROFILE: Profile = Profile {
             "an instance does not say when it was made",
         ),
     ],
+    peer_regions: &[],
     freshness_limit: Duration::from_secs(600),
     poll_interval: Duration::from_secs(60),
     // About one request a second overall, one launch per 12 seconds.

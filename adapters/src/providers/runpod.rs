@@ -62,6 +62,7 @@ const PROFILE: Profile = Profile {
             "a pod takes no key; it is looked up by its name",
         ),
     ],
+    peer_regions: &[COMMUNITY],
     freshness_limit: Duration::from_secs(600),
     poll_interval: Duration::from_secs(120),
     // Limits are told in headers and differ by user: gentle until they are known.
@@ -72,7 +73,7 @@ const PROFILE: Profile = Profile {
 /// The sizes of a pod that are offered, as far as a type allows them.
 const COUNTS: [u32; 4] = [1, 2, 4, 8];
 
-/// The region of everything on the community cloud.
+/// The region of everything on the community cloud, whose hosts are other people's.
 const COMMUNITY: &str = "community";
 
 /// More records than these are no catalogue: some 40 types in some 40 data centres were seen.

@@ -48,6 +48,7 @@ const PROFILE: Profile = Profile {
             "a rental takes no key; it is looked up by its name and tag",
         ),
     ],
+    peer_regions: &[],
     freshness_limit: Duration::from_secs(900),
     poll_interval: Duration::from_secs(120),
     // No limit is published: gentle until one is known.

@@ -73,6 +73,7 @@ enum Defect {
     NewIds,
     Spot,
     CountsDespiteProfile,
+    PeersElsewhere,
     ReleaseOfAbsentFails,
     NeverReleases,
     ForgetsTheMark,
@@ -111,10 +112,17 @@ const PROFILE: Profile = Profile {
         (Capability::Spot, "an account of the suite has none"),
         (Capability::FreeCount, "an account of the suite says none"),
     ],
+    peer_regions: &[],
     freshness_limit: Duration::from_secs(60),
     poll_interval: Duration::from_secs(30),
     call_spacing: Duration::ZERO,
     order_spacing: Duration::ZERO,
+};
+
+/// As [`PROFILE`], with a region that no offer has.
+const ELSEWHERE: Profile = Profile {
+    peer_regions: &["elsewhere"],
+    ..PROFILE
 };
 
 impl Account {
@@ -162,7 +170,10 @@ impl ConformanceWorld for Account {
 #[async_trait]
 impl Adapter for Account {
     fn profile(&self) -> &'static Profile {
-        &PROFILE
+        match self.defect {
+            Defect::PeersElsewhere => &ELSEWHERE,
+            _ => &PROFILE,
+        }
     }
 
     async fn read_catalog(
@@ -358,6 +369,10 @@ async fn every_broken_promise_is_seen_by_its_check() {
         (Defect::Spot, "offers_keep_to_what_the_profile_declares"),
         (
             Defect::CountsDespiteProfile,
+            "offers_keep_to_what_the_profile_declares",
+        ),
+        (
+            Defect::PeersElsewhere,
             "offers_keep_to_what_the_profile_declares",
         ),
         (

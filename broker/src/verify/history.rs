@@ -5,7 +5,7 @@
 
 use chrono::TimeDelta;
 use market::attestation::{Attestation, FindingCode, Outcome};
-use market::ids::LeaseId;
+use market::ids::{LeaseId, OfferId, ProviderId};
 use store::StoreError;
 use store::sightings::{NewSighting, Sighting};
 use store::verifications::Verification;
@@ -59,22 +59,36 @@ pub(super) async fn of(
                 name: sighting.gpu.name,
                 memory_mib: sighting.gpu.memory_mib,
             },
-            listing: Listing {
-                provider: sighting.provider,
-                offer: sighting.offer,
-            },
+            listing: listed(
+                sighting.provider,
+                sighting.offer,
+                sighting.region.as_deref(),
+            ),
             standing,
         };
         (sighting.lease_id, seen)
     };
+    let offer = lease.offer;
     Ok(Known {
         lease: lease.id,
-        listing: Listing {
-            provider: lease.offer.provider,
-            offer: lease.offer.offer_id,
-        },
+        listing: listed(
+            offer.provider,
+            offer.offer_id,
+            offer.place.region.as_deref(),
+        ),
         seen: seen.into_iter().map(read).collect(),
     })
+}
+
+/// As what a node is sold whose offer is in this region.
+fn listed(provider: ProviderId, offer: OfferId, region: Option<&str>) -> Listing {
+    // Also of one that is not connected any more.
+    let adapter = adapters::registry::by_id(&provider);
+    Listing {
+        of_peers: adapter.is_some_and(|adapter| adapter.profile().is_of_peers(region)),
+        provider,
+        offer,
+    }
 }
 
 impl Known {
@@ -105,7 +119,8 @@ impl Known {
     }
 }
 
-/// What a node shows, as it is kept.
+/// What a node shows, as it is kept: of no more GPUs than were leased, or a node could speak of any
+/// number of others.
 pub(super) fn shown_by(session: &Session) -> Vec<NewSighting> {
     let failed = session.condemned();
     let short = |text: &str| text.trim().chars().take(LONGEST).collect::<String>();
@@ -117,5 +132,7 @@ pub(super) fn shown_by(session: &Session) -> Vec<NewSighting> {
         memory_mib: gpu.memory_mib,
         failed: failed.clone(),
     });
-    kept.filter(|gpu| !gpu.uuid.is_empty()).collect()
+    let kept = kept.filter(|gpu| !gpu.uuid.is_empty());
+    kept.take(session.opening().order.expected.gpus as usize)
+        .collect()
 }

@@ -125,6 +125,8 @@ async fn a_gpu_is_known_again_by_its_id_or_its_board_in_other_leases_alone() {
             (&seen.provider, seen.offer),
             (&offer_a.provider, offer_a.offer_id)
         );
+        assert!(seen.region.is_some());
+        assert_eq!(seen.region, offer_a.place.region);
 
         let by_board = known(&[gpu("GPU-other", Some("s-2"))], second.lease).await;
         assert_eq!(by_board.len(), 1);

@@ -2,7 +2,9 @@
 //! failed, or as something else.
 //!
 //! Ids are claims: a host may show those of another's GPUs. So what failed at one provider condemns
-//! nothing at another; but one GPU cannot serve two leases of one provider, and of two it is odd.
+//! nothing at another; but one GPU cannot serve two leases of one provider, and of two it is odd. Where a provider
+//! sells machines of other people, each of these people is as
+//! another provider.
 
 use market::attestation::{Finding, FindingCode, Outcome, Remedy};
 
@@ -58,6 +60,9 @@ pub(super) fn known_before(seen: &Seen<'_>) -> Finding {
     }
 }
 
+/// Why what would fail a node only warns.
+const PEERS: &str = ", which sells machines of other people too: what these claim fails no node";
+
 /// Of a node with many GPUs so many are named.
 const MOST_TOLD: usize = 8;
 
@@ -76,17 +81,25 @@ fn sight(now: &ShownGpu, before: &Sighting, history: &History) -> Option<Sight> 
     }
     let (sold, was) = (&history.listing, &before.listing);
     let listed = format!("{} of {}", was.offer, was.provider);
+    // What another's node claims condemns nobody: it is told, and looked into by people.
+    let (condemns, why) = match (was.provider == sold.provider, was.of_peers || sold.of_peers) {
+        (true, false) => (true, ""),
+        (true, true) => (false, PEERS),
+        (false, _) => (false, ""),
+    };
     Some(match &before.standing {
-        // What another provider's node claims condemns nobody: it is told, and looked into by people.
-        Standing::InUse if was.provider == sold.provider => {
-            Sight::Bad(format!("another lease has it just now, bought as {listed}"))
+        Standing::InUse => {
+            let what = format!("another lease has it just now, bought as {listed}{why}");
+            match condemns {
+                true => Sight::Bad(what),
+                false => Sight::Odd(what),
+            }
         }
-        Standing::InUse => Sight::Odd(format!("another lease has it just now, bought as {listed}")),
-        Standing::Quarantined(failed) if was.provider == sold.provider => {
+        Standing::Quarantined(failed) if condemns => {
             Sight::Bad(format!("its node failed {} of late", words(failed)))
         }
         Standing::Quarantined(failed) => Sight::Odd(format!(
-            "a node with it failed {} of late, bought as {listed}",
+            "a node with it failed {} of late, bought as {listed}{why}",
             words(failed)
         )),
         Standing::Before => match difference(now, &before.gpu, same_id, serials) {

@@ -169,6 +169,7 @@ fn listing() -> Listing {
     Listing {
         provider: ProviderId::parse("lambda").expect("a provider"),
         offer: OfferId::of_identity(&["lambda", "gpu_8x"]),
+        of_peers: false,
     }
 }
 

@@ -76,6 +76,74 @@ async fn a_gpu_that_a_lease_at_another_provider_has_is_told_and_handed_over() {
     .await;
 }
 
+/// One A100 in a container at runpod, in a region: `community` is where its machines are other people's.
+fn container_in(region: &str) -> Value {
+    json!({
+        "kind": "gpus", "gpu": "A100-PCIe-80", "count": 1, "places": { "regions": [region] },
+        "policy": { "allow_providers": ["runpod"] },
+    })
+}
+
+/// Whoever lists one machine would otherwise fail those of all others who sell at that provider.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_that_a_machine_of_other_people_has_is_told_and_handed_over_at_its_provider_too() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        for (has, shows) in [("community", "EU-RO-1"), ("EU-RO-1", "community")] {
+            let has = scene.reserve_until_active(container_in(has)).await;
+            scene.break_next(Provider::Runpod, FaultKind::GpusOfBefore);
+            let other = scene.reserve_until_active(container_in(shows)).await;
+            let leases = scene.leases(other).await;
+            assert_eq!(leases.len(), 1);
+            assert_eq!(leases[0].offer.place.region.as_deref(), Some(shows));
+            let (outcome, note, verdict) = judged(&scene, &leases[0]).await;
+            let warned = (Outcome::Warned, Verdict::PassWithWarnings);
+            assert_eq!((outcome, verdict), warned, "{note}");
+            let has = &scene.leases(has).await[0];
+            let told = format!(
+                "another lease has it just now, bought as {} of runpod, which sells machines of other \
+                 people too",
+                has.offer.offer_id
+            );
+            assert!(note.contains(&told), "{note}");
+            assert_eq!(has.state, LeaseState::HandedOff);
+        }
+        scene.assert_sound().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_failed_on_a_machine_of_other_people_condemns_none_of_its_provider() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        let fault = Fault::new(Provider::Runpod, FaultKind::SlowMemory).times(2);
+        let broken = scene.simulator().break_next(fault);
+        broken.expect("a fault that fits");
+        let id = scene.reserve(container_in("community")).await;
+        scene.work().await;
+        let no_capacity = ReservationState::Closed(CloseReason::NoCapacity);
+        scene.until(id, no_capacity).await;
+        let (_, _, verdict) = judged(&scene, &scene.leases(id).await[0]).await;
+        assert_eq!(verdict, Verdict::Fail);
+        scene.break_next(Provider::Runpod, FaultKind::GpusOfBefore);
+        let now = scene.reserve_until_active(container_in("EU-RO-1")).await;
+        let leases = scene.leases(now).await;
+        assert_eq!(leases.len(), 1);
+        let (outcome, note, verdict) = judged(&scene, &leases[0]).await;
+        let warned = (Outcome::Warned, Verdict::PassWithWarnings);
+        assert_eq!((outcome, verdict), warned, "{note}");
+        assert!(
+            note.contains("a node with it failed hbm.bw of late"),
+            "{note}"
+        );
+        scene.assert_sound().await;
+        scene.close().await;
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn gpus_whose_node_failed_fail_again_at_its_provider_though_they_are_good_now() {
     for_each_database(async |store| {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use market::attestation::{Attestation, Finding, FindingCode, Outcome, Verdict};
+use market::ids::LeaseId;
 use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::ReservationState;
 use market::verification::Step;
@@ -10,6 +11,7 @@ use serde_json::json;
 use simulator::{FaultKind, Provider};
 use store::fixture::for_each_database;
 use store::leases::Lease;
+use store::sightings::NewSighting;
 use verifier::agent::{Transport, TransportError, converse};
 use verifier::http::HttpBroker;
 use verifier::jws::Signer;
@@ -38,8 +40,9 @@ impl Transport for Cut {
     }
 }
 
-/// A lease with one node that has this GPU, and says nothing after this step.
-async fn silent_after(scene: &Scene, after: Step, gpu: (&str, u32)) -> Lease {
+/// A lease of one GPU, with one node that shows so many of this kind and memory, and says nothing after this
+/// step.
+async fn silent_after(scene: &Scene, after: Step, gpu: (&str, u32, u32)) -> Lease {
     scene.break_next(Provider::Lambda, FaultKind::NeverCallsHome);
     let id = scene.reserve(fleet(1)).await;
     scene.work().await;
@@ -50,8 +53,9 @@ async fn silent_after(scene: &Scene, after: Step, gpu: (&str, u32)) -> Lease {
     let (verification, token) = access(scripts.last().expect("a script"));
     let description = json!({
         "schema": "simulated-node-1", "node_index": 0, "host": lease.provider_nodes[0].host,
-        "gpu": gpu.0, "gpus": 1, "memory_mib": gpu.1, "vcpus": lease.offer.vcpus,
-        "memory_gib": lease.offer.memory_gib, "uuids": [format!("GPU-of-{}", lease.id)],
+        "gpu": gpu.0, "gpus": gpu.2, "memory_mib": gpu.1, "vcpus": lease.offer.vcpus,
+        "memory_gib": lease.offer.memory_gib,
+        "uuids": (0..gpu.2).map(|at| uuid(&lease, at)).collect::<Vec<_>>(),
         "driver": "570.0", "internode": "none",
     });
     let description = NodeDescription::parse(&description.to_string()).expect("a description");
@@ -68,6 +72,11 @@ async fn silent_after(scene: &Scene, after: Step, gpu: (&str, u32)) -> Lease {
     assert_eq!(scene.leases(id).await[0].state, LeaseState::Verifying);
     scene.turn(601).await;
     scene.leases(id).await.remove(0)
+}
+
+/// The id of a GPU that the node of a lease shows.
+fn uuid(lease: &Lease, at: u32) -> String {
+    format!("GPU-{at}-of-{}", lease.id)
 }
 
 fn finding(document: &Attestation, code: FindingCode) -> &Finding {
@@ -87,7 +96,7 @@ async fn a_node_that_falls_silent_is_timed_out_in_that_step_and_what_it_proved_s
             _ => (Outcome::NotRun, Step::Roots),
         };
         for after in &Step::ALL[..5] {
-            let fallen = silent_after(&scene, *after, ("A10", 23_028)).await;
+            let fallen = silent_after(&scene, *after, ("A10", 23_028, 1)).await;
             let (exact, silent) = proved_by(*after);
             assert_eq!(fallen.fall_reason, Some(LeaseEvent::TimedOut), "{after}");
             let document = documents(&scene, &fallen).await.remove(0);
@@ -123,7 +132,7 @@ async fn a_node_that_falls_silent_is_timed_out_in_that_step_and_what_it_proved_s
 async fn a_node_that_falls_silent_after_it_was_caught_has_failed() {
     for_each_database(async |store| {
         let scene = Scene::open(store).await;
-        let fallen = silent_after(&scene, Step::Roots, ("T4", 15_360)).await;
+        let fallen = silent_after(&scene, Step::Roots, ("T4", 15_360, 1)).await;
         assert_eq!(fallen.fall_reason, Some(LeaseEvent::Failed));
         let note = fallen.fall_note.as_deref().unwrap_or_default();
         let words = "fell silent in step fill, after it had failed inv.identity";
@@ -138,6 +147,34 @@ async fn a_node_that_falls_silent_after_it_was_caught_has_failed() {
             Some(Verdict::Fail),
             "and is not judged again"
         );
+        scene.close().await;
+    })
+    .await;
+}
+
+/// Else whoever lists one GPU could speak of all that his competitors have.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_node_that_shows_more_gpus_than_were_leased_no_more_are_known() {
+    for_each_database(async |store| {
+        let scene = Scene::open(store).await;
+        let fallen = silent_after(&scene, Step::Roots, ("A10", 23_028, 3)).await;
+        assert_eq!(fallen.fall_reason, Some(LeaseEvent::Failed));
+        let document = documents(&scene, &fallen).await.remove(0);
+        let count = finding(&document, FindingCode::InventoryCount);
+        assert_eq!(count.outcome, Outcome::Failed, "{count:?}");
+        let shown = |at| NewSighting {
+            uuid: uuid(&fallen, at),
+            serial: None,
+            name: String::new(),
+            memory_mib: 0,
+            failed: Vec::new(),
+        };
+        let other = LeaseId::from_uuid(scene.broker().new_uuid());
+        let seen = store.sightings().of(&[0, 1, 2].map(shown), other).await;
+        let seen = seen.expect("an answer");
+        let known: Vec<_> = seen.iter().map(|seen| &*seen.gpu.uuid).collect();
+        assert_eq!(known, [uuid(&fallen, 0).to_lowercase()]);
+        assert_eq!(seen[0].gpu.failed, [FindingCode::InventoryCount]);
         scene.close().await;
     })
     .await;

@@ -338,6 +338,7 @@ const fn copy(profile: &Profile) -> Profile {
         delivery: profile.delivery,
         nodes_per_lease: profile.nodes_per_lease,
         unsupported: profile.unsupported,
+        peer_regions: profile.peer_regions,
         freshness_limit: profile.freshness_limit,
         poll_interval: profile.poll_interval,
         call_spacing: profile.call_spacing,

@@ -16,6 +16,7 @@ pub(super) fn met_before<'a>(
     let listing = Listing {
         provider: ProviderId::parse(provider).expect("a provider"),
         offer: OfferId::of_identity(&[provider, sku]),
+        of_peers: false,
     };
     let history = evidence.history.as_mut().expect("a history");
     history.seen.push(Sighting {
@@ -26,8 +27,24 @@ pub(super) fn met_before<'a>(
     history.seen.last_mut().expect("pushed")
 }
 
+/// Whose machines they are: that of a GPU's earlier lease, and the one that is judged.
+fn of_peers(evidence: &mut Evidence, (then, now): (bool, bool)) {
+    let history = evidence.history.as_mut().expect("a history");
+    history.listing.of_peers = now;
+    for before in &mut history.seen {
+        before.listing.of_peers = then;
+    }
+}
+
 fn slow_then() -> Standing {
     Standing::Quarantined(vec![FindingCode::MemoryBandwidth])
+}
+
+/// What the rule found.
+fn history_of(findings: Vec<Finding>) -> Finding {
+    let code = FindingCode::InventoryHistory;
+    let found = findings.into_iter().find(|found| found.code == code);
+    found.expect("judged")
 }
 
 const CASES: &[(Outcome, Change)] = {
@@ -94,6 +111,64 @@ fn what_was_seen_before_fails_a_node_only_where_nothing_else_explains_it() {
 }
 
 #[test]
+fn where_either_machine_is_a_peers_history_warns_with_the_reason_and_fails_nobody() {
+    for peers in [(true, false), (false, true), (true, true)] {
+        for standing in [Standing::InUse, slow_then()] {
+            let told = match standing {
+                Standing::InUse => "GPU 3: another lease has it just now, bought as",
+                _ => "GPU 3: a node with it failed hbm.bw of late, bought as",
+            };
+            let (findings, verdict) = judged(|e| {
+                met_before(e, 3, ("lambda", "gpu_8x"), standing.clone());
+                of_peers(e, peers);
+            });
+            let note = history_of(findings).note;
+            assert_eq!(verdict, Verdict::PassWithWarnings, "{peers:?}: {note}");
+            let why = "of lambda, which sells machines of other people too: what these claim \
+                       fails no node.";
+            assert!(note.starts_with(told) && note.ends_with(why), "{note}");
+        }
+    }
+    // What a peer shows takes nothing from what the provider's own machines show.
+    let (findings, verdict) = judged(|e| {
+        met_before(e, 3, ("lambda", "x"), Standing::InUse);
+        of_peers(e, (true, false));
+        met_before(e, 3, ("lambda", "gpu_8x"), slow_then());
+    });
+    let note = history_of(findings).note;
+    assert_eq!(verdict, Verdict::Fail, "{note}");
+    assert_eq!(note, "GPU 3: its node failed hbm.bw of late.");
+    // Elsewhere it condemns nobody as it is, and the reason is another one.
+    let (findings, verdict) = judged(|e| {
+        met_before(e, 3, ("runpod", "x"), Standing::InUse);
+        of_peers(e, (true, true));
+    });
+    let note = history_of(findings).note;
+    assert_eq!(verdict, Verdict::PassWithWarnings, "{note}");
+    assert!(note.ends_with("of runpod."), "{note}");
+}
+
+#[test]
+fn a_gpu_of_a_peer_that_comes_back_as_it_was_is_no_news() {
+    let change = |e: &mut Evidence| {
+        met_before(e, 3, ("lambda", "gpu_8x"), Standing::Before);
+        of_peers(e, (true, true));
+    };
+    assert_eq!(after(change), (Vec::new(), Verdict::Pass));
+}
+
+#[test]
+fn a_listing_that_says_nothing_of_peers_is_the_machine_of_its_provider() {
+    let mut kept = serde_json::to_value(listing()).expect("JSON");
+    let said = kept
+        .as_object_mut()
+        .and_then(|kept| kept.remove("of_peers"));
+    assert_eq!(said, Some(serde_json::json!(false)));
+    let read: Listing = serde_json::from_value(kept).expect("a listing");
+    assert_eq!(read, listing());
+}
+
+#[test]
 fn a_gpu_that_comes_back_as_it_was_is_no_news_and_neither_are_others() {
     for change in [
         |e: &mut Evidence| {
@@ -116,12 +191,7 @@ fn a_gpu_that_comes_back_as_it_was_is_no_news_and_neither_are_others() {
 
 #[test]
 fn both_listings_stand_in_the_warning_and_the_worst_sighting_counts() {
-    let note = |change: fn(&mut Evidence)| {
-        let (findings, _) = judged(change);
-        let code = FindingCode::InventoryHistory;
-        let found = findings.into_iter().find(|found| found.code == code);
-        found.expect("judged").note
-    };
+    let note = |change: fn(&mut Evidence)| history_of(judged(change).0).note;
     let resold = note(|e| {
         met_before(e, 3, ("runpod", "x"), Standing::Before);
     });
