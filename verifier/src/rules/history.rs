@@ -2,9 +2,8 @@
 //! failed, or as something else.
 //!
 //! Ids are claims: a host may show those of another's GPUs. So what failed at one provider condemns
-//! nothing at another; but one GPU cannot serve two leases of one provider, and of two it is odd. Where a provider
-//! sells machines of other people, each of these people is as
-//! another provider.
+//! nothing at another; but one GPU cannot serve two leases of one provider, and of two it is odd. Where a
+//! provider sells machines of other people, each of these people is as another provider.
 
 use market::attestation::{Finding, FindingCode, Outcome, Remedy};
 
