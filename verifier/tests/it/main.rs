@@ -23,6 +23,7 @@ mod hearing;
 mod honest;
 mod http;
 mod last_look;
+mod links;
 mod machine;
 mod patience;
 mod protocol;
