@@ -354,7 +354,10 @@ fn measure_links(node: &mut Node, size: &Size) -> Option<LinkCalibration> {
     let known = node.surroundings.as_mut().filter(|_| gpus > 1)?;
     let work = LinkWork::on(gpus, size.memory_bytes);
     Some(LinkCalibration {
-        rates: known.links(&work, Instant::now() + PATIENCE),
+        // Where some are missing, what is known of the others is no figure of a good node.
+        rates: known
+            .links(&work, Instant::now() + PATIENCE)
+            .filter(|rates| rates.pairs.len() == work.pairs().len()),
         library: known.library_sum(&work, Instant::now() + PATIENCE),
     })
 }

@@ -24,6 +24,7 @@ mod work;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::{DriverError, result, sys};
 use market::verification::{
@@ -116,12 +117,23 @@ impl Driver for Cuda {
         Ok((Box::new(device), claim))
     }
 
-    fn links(&mut self, work: &LinkWork) -> Result<LinkRates, DeviceError> {
-        links::measure(&mut self.all_opened(work.gpus)?, work)
+    fn links(
+        &mut self,
+        work: &LinkWork,
+        lasts: Duration,
+        told: &mut dyn FnMut(LinkRates),
+    ) -> Result<(), DeviceError> {
+        let until = Instant::now() + lasts;
+        links::measure(&mut self.all_opened(work.gpus)?, work, until, told)
     }
 
-    fn library_sum(&mut self, work: &LinkWork) -> Result<Option<CollectiveRate>, DeviceError> {
-        links::library_sum(&mut self.all_opened(work.gpus)?, work)
+    fn library_sum(
+        &mut self,
+        work: &LinkWork,
+        lasts: Duration,
+    ) -> Result<Option<CollectiveRate>, DeviceError> {
+        let until = Instant::now() + lasts;
+        links::library_sum(&mut self.all_opened(work.gpus)?, work, until)
     }
 
     fn nccl_version(&mut self) -> Option<u32> {

@@ -390,7 +390,7 @@ mod tests {
         };
         let left = take(Some(load));
         // NCCL takes a part of this.
-        let left = take(Some(links::lasts(left)));
+        let left = take(Some(links::lasts(level, left)));
         let left = take(storage::lasts(level, left));
         take(diagnostic::lasts(level, left));
         // With nothing but the load before it, the vendor's diagnostic is asked.

@@ -230,7 +230,7 @@ pub trait Surroundings: Send {
     /// Adds what can only be told at the end.
     fn after(&mut self, facts: &mut NodeFacts);
 
-    /// Measures the links between its GPUs; nothing where it cannot, or not by then.
+    /// Measures the links between its GPUs, as many as it can by then; nothing where those are none.
     fn links(&mut self, _work: &LinkWork, _deadline: Instant) -> Option<LinkRates> {
         None
     }

@@ -111,16 +111,26 @@ pub trait Driver {
     /// Errors: [`DeviceError`].
     fn open(&mut self, gpu: u32, root: &Path) -> Result<Opened, DeviceError>;
 
-    /// Opens all GPUs at once and measures the links between them.
+    /// Opens all GPUs at once and measures the links between them, as far as it comes in that time. Each rate
+    /// is told as soon as it is there.
     ///
     /// Errors: [`DeviceError`] of the first that did not do its part.
-    fn links(&mut self, work: &LinkWork) -> Result<LinkRates, DeviceError>;
+    fn links(
+        &mut self,
+        work: &LinkWork,
+        lasts: Duration,
+        told: &mut dyn FnMut(LinkRates),
+    ) -> Result<(), DeviceError>;
 
-    /// Opens all GPUs at once and has the vendor's library sum over them; nothing where the node has
-    /// none.
+    /// Opens all GPUs at once and has the vendor's library sum over them for no longer than that; nothing where
+    /// the node has none.
     ///
     /// Errors: [`DeviceError`] of the first that did not do its part.
-    fn library_sum(&mut self, work: &LinkWork) -> Result<Option<CollectiveRate>, DeviceError>;
+    fn library_sum(
+        &mut self,
+        work: &LinkWork,
+        lasts: Duration,
+    ) -> Result<Option<CollectiveRate>, DeviceError>;
 
     /// The version of NCCL, as it numbers it; nothing where the node has none. Touches no GPU.
     fn nccl_version(&mut self) -> Option<u32>;

@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Mutex;
 
 use crate::kernels;
+use crate::script::Fault;
 use crate::state::{State, state};
 
 const SUCCESS: c_uint = 0;
@@ -105,8 +106,11 @@ extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> c_uint {
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) -> c_uint {
     let state = state();
-    let is_linked = |gpu: c_int| state.script.gpus[gpu as usize].links.contains(&true);
-    give(can, c_int::from(is_linked(device) && is_linked(peer)))
+    let is_reached = |gpu: c_int| {
+        let card = &state.script.gpus[gpu as usize];
+        card.over_bus || card.links.contains(&true)
+    };
+    give(can, c_int::from(is_reached(device) && is_reached(peer)))
 }
 
 #[unsafe(no_mangle)]
@@ -123,13 +127,17 @@ extern "C" fn cuMemcpyPeerAsync(
     bytes: usize,
     _stream: *mut c_void,
 ) -> c_uint {
+    if state().card().fault == Fault::HangsIn("cuMemcpyPeerAsync".to_owned()) {
+        kernels::hang();
+    }
     unless_gone(|state| {
         let there = to_context.addr().wrapping_sub(1);
-        let rates = [
-            state.card().link_mb_per_s,
-            state.script.gpus[there].link_mb_per_s,
-        ];
-        state.move_bytes(bytes as u64, rates[0].min(rates[1]));
+        let here = state.card();
+        let rate = here
+            .link_mb_per_s
+            .min(state.script.gpus[there].link_mb_per_s);
+        let is_slow = here.slow_to == Some(there);
+        state.move_bytes(bytes as u64, if is_slow { rate / 10.0 } else { rate });
         let copied = state
             .memory(from, bytes as u64)
             .map(|memory| memory.to_vec());

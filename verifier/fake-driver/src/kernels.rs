@@ -50,6 +50,13 @@ impl Arguments {
     }
 }
 
+/// Waits until the process is ended from outside.
+pub fn hang() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
 /// Runs a kernel. Gives what the driver answers.
 pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
     let mut state = state();
@@ -59,10 +66,7 @@ pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
     match state.card().fault.clone() {
         Fault::HangsIn(kernel) if kernel == name => {
             drop(state);
-            loop {
-                // The process is ended from outside.
-                std::thread::park();
-            }
+            hang();
         }
         Fault::LostIn(kernel) if kernel == name => state.gone = Some(UNKNOWN),
         Fault::UncorrectedIn(kernel) if kernel == name => state.gone = Some(ECC_UNCORRECTABLE),

@@ -151,6 +151,10 @@ pub struct Card {
     pub stands_for: u32,
     /// How fast another card is reached, in one direction.
     pub link_mb_per_s: f64,
+    /// Which other card is reached at a tenth of that.
+    pub slow_to: Option<usize>,
+    /// Whether kernels reach the memory of other cards over the bus, where no link is up.
+    pub over_bus: bool,
     /// How fast the tensor units are on 16-bit and on 8-bit entries. Units: 1e9 operations per second.
     pub tensor_gflops: (f64, f64),
     /// How fast the vendor's library is on them. Units: as above.
@@ -172,7 +176,7 @@ pub enum Fault {
     /// Nothing.
     #[default]
     None,
-    /// This kernel never ends.
+    /// This kernel never ends, or the call that copies to another card.
     HangsIn(String),
     /// It falls off the bus when this kernel is started.
     LostIn(String),
@@ -186,7 +190,8 @@ pub enum Fault {
     /// The second product has another entry than the first, and so has one in seven on the tensor
     /// units.
     Unrepeatable,
-    /// Every so-manieth product on the tensor units has a wrong bit.
+    /// Every so-manieth product on the tensor units has a wrong bit, the same each time: with 1 they are always
+    /// wrong in the same way.
     FlipsTensor(u32),
     /// Once it has been under load for a while, every product of that has a wrong bit.
     FlipsUnderLoad,
@@ -279,6 +284,8 @@ impl Card {
             product_ms: 0.2,
             shown_as: 1,
             link_mb_per_s: 376_000.0,
+            slow_to: None,
+            over_bus: false,
             tensor_gflops: (720_000.0, 1_210_000.0),
             library_gflops: (798_000.0, 1_290_000.0),
             host_mb_per_s: (55_000.0, 55_000.0),

@@ -1,6 +1,7 @@
 //! Copies between GPUs and sums over all of them, by one process that opened them all.
 
 use std::ffi::c_int;
+use std::time::Instant;
 
 use market::verification::{CollectiveAlgorithm, CollectiveRate, Digest, PairRate};
 
@@ -10,7 +11,7 @@ use super::gpu::CudaGpu;
 use super::{DriverError, result, sys};
 use crate::device::DeviceError;
 use crate::prf::{Purpose, Stream};
-use crate::probe::links::{Half, LINK_ROUNDS, LinkRates, LinkWork, part_of};
+use crate::probe::links::{Half, LinkRates, LinkWork, TRIAL_PART, part_of, worth};
 
 /// Of the memory that is free, what a buffer may take: the links need three at most.
 const SHARE: u64 = 4;
@@ -21,29 +22,45 @@ const CHECKED_WORDS: u64 = 1_024;
 /// From what the GPUs' parts of the sum are drawn: whoever measures again gets the same.
 const SECRET: Digest = Digest([0x3C; 32]);
 
-/// Measures the links between GPUs.
+/// Measures the links between GPUs by then, and tells each rate as soon as it is there. The pairs are to take
+/// half of the time, and may take three quarters; the sum is to take one.
 ///
 /// Errors: the first GPU that did not do its part.
-pub(super) fn measure(gpus: &mut [CudaGpu], work: &LinkWork) -> Result<LinkRates, DeviceError> {
+pub(super) fn measure(
+    gpus: &mut [CudaGpu],
+    work: &LinkWork,
+    until: Instant,
+    told: &mut dyn FnMut(LinkRates),
+) -> Result<(), DeviceError> {
     let reached = reach(gpus)?;
     let room = room(gpus)?;
-    let bytes = work.pair_bytes.min(room) / 16 * 16;
-    let pairs = pairs(gpus, work, bytes)?;
-    let ring_bytes = work.ring_bytes.min(room);
-    let collective = if reached {
-        Some(ring(gpus, ring_bytes)?)
-    } else {
-        None
-    };
-    Ok(LinkRates { pairs, collective })
+    let quarter = until.saturating_duration_since(Instant::now()) / 4;
+    pairs(gpus, work, room, until - quarter, told)?;
+    if reached {
+        let may_ms = quarter.as_secs_f64() * 1e3;
+        let summed = timed_sum(
+            gpus,
+            work.ring_bytes.min(room),
+            may_ms,
+            CollectiveAlgorithm::OwnRing,
+            sum,
+        )?;
+        told(LinkRates {
+            collective: Some(summed),
+            ..LinkRates::default()
+        });
+    }
+    Ok(())
 }
 
-/// Sums over all GPUs by the vendor's library, as it chooses to; nothing where the node has none.
+/// Sums over all GPUs by the vendor's library, as it chooses to; nothing where the node has none. To sum is to
+/// take half of the time that is left when the GPUs have joined.
 ///
 /// Errors: the first GPU that did not do its part, or the first one where the library refused.
 pub(super) fn library_sum(
     gpus: &mut [CudaGpu],
     work: &LinkWork,
+    until: Instant,
 ) -> Result<Option<CollectiveRate>, DeviceError> {
     let Some(joined) = Joined::of(gpus).map_err(|why| gpus[0].failed(&why))? else {
         return Ok(None);
@@ -55,7 +72,9 @@ pub(super) fn library_sum(
             .sum(held, held, words)
             .map_err(|why| gpus[0].failed(&why))
     };
-    timed_sum(gpus, bytes, CollectiveAlgorithm::NcclDefault, sum).map(Some)
+    let left = until.saturating_duration_since(Instant::now());
+    let may_ms = left.as_secs_f64() * 1e3 / 2.0;
+    timed_sum(gpus, bytes, may_ms, CollectiveAlgorithm::NcclDefault, sum).map(Some)
 }
 
 /// Lets each GPU reach the others' memory. Gives whether each reaches that of the one before it.
@@ -113,15 +132,29 @@ pub(super) fn buffers(gpus: &[CudaGpu], bytes: u64) -> Result<Vec<Buffer>, Devic
     gpus.iter().map(on).collect()
 }
 
-fn pairs(gpus: &mut [CudaGpu], work: &LinkWork, bytes: u64) -> Result<Vec<PairRate>, DeviceError> {
-    let (sources, targets) = (buffers(gpus, bytes)?, buffers(gpus, bytes)?);
-    let mut rates = Vec::new();
-    for (from, to) in work.pairs() {
+/// Measures the pairs one after the other, each for as long as the others, and no more of them once the time is
+/// over.
+fn pairs(
+    gpus: &mut [CudaGpu],
+    work: &LinkWork,
+    room: u64,
+    until: Instant,
+    told: &mut dyn FnMut(LinkRates),
+) -> Result<(), DeviceError> {
+    let full_bytes = work.pair_bytes.min(room) / 16 * 16;
+    let (sources, targets) = (buffers(gpus, full_bytes)?, buffers(gpus, full_bytes)?);
+    let pairs = work.pairs();
+    let left = until.saturating_duration_since(Instant::now());
+    let may_ms = left.as_secs_f64() * 1e3 * 2.0 / 3.0 / pairs.len() as f64;
+    for (from, to) in pairs {
+        if Instant::now() >= until {
+            break;
+        }
         let target = (targets[to as usize].address, gpus[to as usize].context);
         let source = sources[from as usize].address;
         let gpu = &mut gpus[from as usize];
         gpu.enter()?;
-        let copy = |gpu: &mut CudaGpu| {
+        let copy = |gpu: &mut CudaGpu, bytes: u64| {
             let stream = result::stream::null();
             // SAFETY: both buffers hold as many bytes and live until the copies are waited for.
             let copied = unsafe {
@@ -130,33 +163,41 @@ fn pairs(gpus: &mut [CudaGpu], work: &LinkWork, bytes: u64) -> Result<Vec<PairRa
             };
             copied.result().map_err(|error| gpu.error(error))
         };
-        // The first one opens the way.
-        copy(gpu)?;
-        let elapsed_ms = gpu.timed(|gpu| (0..LINK_ROUNDS).try_for_each(|_| copy(gpu)))?;
-        let mb_per_s = gpu.rate(bytes * LINK_ROUNDS, elapsed_ms)?;
-        rates.push(PairRate { from, to, mb_per_s });
+        // The first one opens the way, the second shows how fast it is.
+        let trial_bytes = full_bytes / TRIAL_PART;
+        copy(gpu, trial_bytes)?;
+        let trial_ms = gpu.timed(|gpu| copy(gpu, trial_bytes))?;
+        let (bytes, rounds) = worth(full_bytes, trial_ms * TRIAL_PART as f64, may_ms);
+        let elapsed_ms = gpu.timed(|gpu| (0..rounds).try_for_each(|_| copy(gpu, bytes)))?;
+        let mb_per_s = gpu.rate(bytes * rounds, elapsed_ms)?;
+        told(LinkRates {
+            pairs: vec![PairRate { from, to, mb_per_s }],
+            collective: None,
+        });
     }
-    Ok(rates)
+    Ok(())
 }
 
-/// Sums round the ring of all GPUs.
-fn ring(gpus: &mut [CudaGpu], wanted_bytes: u64) -> Result<CollectiveRate, DeviceError> {
-    timed_sum(gpus, wanted_bytes, CollectiveAlgorithm::OwnRing, sum)
-}
-
-/// Sums what all GPUs hold, and looks whether all of them have the sum. `sum` starts one such sum of
-/// buffers that have one part for each GPU, of so many bytes.
+/// Sums what all GPUs hold, as much and as often as lasts no longer than it may, and looks whether all of them
+/// have the sum. `sum` starts one such sum of buffers that have one part for each GPU, of so many bytes.
 fn timed_sum(
     gpus: &mut [CudaGpu],
     wanted_bytes: u64,
+    may_ms: f64,
     algorithm: CollectiveAlgorithm,
     sum: impl Fn(&mut [CudaGpu], &[Buffer], u64) -> Result<(), DeviceError>,
 ) -> Result<CollectiveRate, DeviceError> {
     // No node has so many.
     let count = gpus.len() as u32;
-    let part_bytes = wanted_bytes / u64::from(count) / 16 * 16;
+    let held = buffers(gpus, wanted_bytes)?;
+    let part_of = |bytes: u64| (bytes / u64::from(count) / 16 * 16).max(16);
+    // Of nothing but zeros: the first one opens the ways, the second shows how fast they are.
+    let trial = part_of(wanted_bytes / TRIAL_PART);
+    timed_rounds(gpus, 1, |gpus| sum(gpus, &held, trial))?;
+    let trial_ms = timed_rounds(gpus, 1, |gpus| sum(gpus, &held, trial))?;
+    let (bytes, rounds) = worth(wanted_bytes, trial_ms * TRIAL_PART as f64, may_ms);
+    let part_bytes = part_of(bytes);
     let bytes = part_bytes * u64::from(count);
-    let held = buffers(gpus, bytes)?;
     for (gpu, buffer) in gpus.iter_mut().zip(&held) {
         gpu.enter()?;
         let of = gpu.gpu;
@@ -168,22 +209,29 @@ fn timed_sum(
     let all: Vec<u32> = gpus.iter().map(|gpu| gpu.gpu).collect();
     let one_by_one = wrong(gpus, &all, &held, part_bytes)?;
     let wrong_elements = one_by_one.max(unlike_the_sum(gpus, &held, bytes)?);
-    // The first one's clock stands for all: nobody is done with a sum before everybody has brought theirs.
-    gpus[0].enter()?;
-    let begin = gpus[0].mark()?;
-    for _ in 0..LINK_ROUNDS {
-        sum(gpus, &held, part_bytes)?;
-    }
-    gpus[0].enter()?;
-    let end = gpus[0].mark()?;
-    let elapsed_ms = gpus[0].between(begin, end)?;
+    let elapsed_ms = timed_rounds(gpus, rounds, |gpus| sum(gpus, &held, part_bytes))?;
     let once = u64::from(2 * (count - 1)) * bytes / u64::from(count);
     Ok(CollectiveRate {
         algorithm,
         payload_bytes: bytes,
-        bus_mb_per_s: gpus[0].rate(once * LINK_ROUNDS, elapsed_ms)?,
+        bus_mb_per_s: gpus[0].rate(once * rounds, elapsed_ms)?,
         wrong_elements,
     })
+}
+
+/// How long it takes to sum so often. The first one's clock stands for all: nobody is done with a sum before
+/// everybody has brought theirs. Units: milliseconds.
+fn timed_rounds(
+    gpus: &mut [CudaGpu],
+    rounds: u64,
+    sum: impl Fn(&mut [CudaGpu]) -> Result<(), DeviceError>,
+) -> Result<f64, DeviceError> {
+    gpus[0].enter()?;
+    let begin = gpus[0].mark()?;
+    (0..rounds).try_for_each(|_| sum(gpus))?;
+    gpus[0].enter()?;
+    let end = gpus[0].mark()?;
+    gpus[0].between(begin, end)
 }
 
 /// What a GPU brings to the sum.

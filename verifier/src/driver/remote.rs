@@ -115,12 +115,20 @@ impl Worker {
         }
     }
 
-    /// Has it open all GPUs and measure their links; nothing where it does not by then.
+    /// Has it open all GPUs and measure their links, and gives what it has told by then: nothing where that is
+    /// nothing.
     #[must_use]
     pub fn links(&mut self, work: &LinkWork, deadline: Instant) -> Option<LinkRates> {
         type Answer = Result<LinkRates, DeviceError>;
-        let (measured, _) = self.call::<Answer>(&Request::Links(*work), deadline).ok()?;
-        measured.ok()
+        self.send(&Request::Links(*work, left(deadline))).ok()?;
+        let (nothing, mut all) = (LinkRates::default(), LinkRates::default());
+        while let Ok((Ok(told), _)) = self.receive::<Answer>(deadline)
+            && told != nothing
+        {
+            all.pairs.extend(told.pairs);
+            all.collective = told.collective.or(all.collective);
+        }
+        (all != nothing).then_some(all)
     }
 
     /// Has it open all GPUs and sum over them by the vendor's library; nothing where the node has none,
@@ -129,7 +137,7 @@ impl Worker {
     pub fn library_sum(&mut self, work: &LinkWork, deadline: Instant) -> Option<CollectiveRate> {
         type Answer = Result<Option<CollectiveRate>, DeviceError>;
         let (measured, _) = self
-            .call::<Answer>(&Request::LibrarySum(*work), deadline)
+            .call::<Answer>(&Request::LibrarySum(*work, left(deadline)), deadline)
             .ok()?;
         measured.ok().flatten()
     }
@@ -173,15 +181,20 @@ impl Worker {
         request: &Request,
         deadline: Instant,
     ) -> Result<(T, Vec<u8>), Silence> {
-        let ended = |error: &dyn std::fmt::Display| Silence::Ended(error.to_string());
+        self.send(request)?;
+        self.receive(deadline)
+    }
+
+    fn send(&mut self, request: &Request) -> Result<(), Silence> {
         let frame = Frame::of(request, Vec::new()).map_err(|e| ended(&e))?;
         let mut bytes = Vec::new();
         frame.write(&mut bytes).map_err(|e| ended(&e))?;
-        if let Err(error) = self.requests.write_all(&bytes) {
-            return Err(self.end(&error));
-        }
-        let patience = deadline.saturating_duration_since(Instant::now());
-        match self.answers.recv_timeout(patience) {
+        let sent = self.requests.write_all(&bytes);
+        sent.map_err(|error| self.end(&error))
+    }
+
+    fn receive<T: DeserializeOwned>(&mut self, deadline: Instant) -> Result<(T, Vec<u8>), Silence> {
+        match self.answers.recv_timeout(left(deadline)) {
             Ok(Ok(frame)) => match serde_json::from_slice(&frame.head) {
                 Ok(head) => Ok((head, frame.body)),
                 Err(error) => Err(match serde_json::from_slice(&frame.head) {
@@ -202,6 +215,14 @@ impl Worker {
         };
         Silence::Ended(format!("{status}: {why}"))
     }
+}
+
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+fn ended(why: &dyn std::fmt::Display) -> Silence {
+    Silence::Ended(why.to_string())
 }
 
 impl Drop for Worker {

@@ -1,4 +1,5 @@
-//! What the process of one GPU does: one request after the other, until its agent goes.
+//! What the process of one GPU does: one request after the other, until its agent goes. Each has one answer; to
+//! that for links each rate comes on its own, and nothing at the end.
 
 use std::io::{self, Read, Write};
 
@@ -8,6 +9,7 @@ use serde::Serialize;
 use super::Driver;
 use super::wire::{Frame, LastWords, Request};
 use crate::device::{Device, DeviceError, shortened};
+use crate::probe::links::LinkRates;
 
 /// Says, in place of the answer that is waited for, why this process must end.
 ///
@@ -40,8 +42,18 @@ pub fn serve(
                 });
                 Frame::of(&opened, Vec::new())?
             }
-            Request::Links(work) => Frame::of(&driver.links(&work), Vec::new())?,
-            Request::LibrarySum(work) => Frame::of(&driver.library_sum(&work), Vec::new())?,
+            Request::Links(work, lasts) => {
+                let mut tell = |rates| {
+                    let told: Result<LinkRates, DeviceError> = Ok(rates);
+                    // Who is gone is noticed at the end.
+                    let _ = Frame::of(&told, Vec::new()).and_then(|told| told.write(answers));
+                };
+                let done = driver.links(&work, lasts, &mut tell);
+                Frame::of(&done.map(|()| LinkRates::default()), Vec::new())?
+            }
+            Request::LibrarySum(work, lasts) => {
+                Frame::of(&driver.library_sum(&work, lasts), Vec::new())?
+            }
             Request::NcclVersion => Frame::of(&driver.nccl_version(), Vec::new())?,
             Request::NcclId => Frame::of(&driver.nccl_id(), Vec::new())?,
             Request::NcclSum(sum) => Frame::of(&driver.nccl_sum(&sum), Vec::new())?,
@@ -69,8 +81,8 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
     match request {
         Request::Survey
         | Request::Open { .. }
-        | Request::Links(_)
-        | Request::LibrarySum(_)
+        | Request::Links(..)
+        | Request::LibrarySum(..)
         | Request::NcclVersion
         | Request::NcclId
         | Request::NcclSum(_) => plain(&Err::<(), _>(not_open())),

@@ -1,8 +1,8 @@
 //! Copies between the GPUs of a node, and sums over all of them: round a ring of our own, and by the
 //! vendor's library where the node has it.
 //!
-//! A process of its own does each, which opens all GPUs. What it cannot do there is left out and named
-//! in the attestation as not measured; the rules on links are in [`crate::rules`].
+//! A process of its own does each, which opens all GPUs and knows how long it has. What it cannot do there is
+//! left out and named in the attestation as not measured; the rules on links are in [`crate::rules`].
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,18 @@ use crate::device::Node;
 const PAIR_BYTES: u64 = 512 << 20;
 /// What each GPU brings to the sum, at most. Units: bytes.
 const RING_BYTES: u64 = 1 << 30;
-/// How long it may take: links that are so slow are not measured.
+/// How long it may take, the vendor's library included: `deep` has time for every size over slow links, too.
 const MOST: Duration = Duration::from_secs(20);
-/// How long of that the vendor's library may take to join the GPUs and to sum.
-const MOST_OF_LIBRARY: Duration = Duration::from_secs(10);
-/// How often for one figure.
-pub const LINK_ROUNDS: u64 = 16;
+const MOST_OF_DEEP: Duration = Duration::from_mins(2);
+/// The part of it that the vendor's library may take to join the GPUs and to sum, and the one that is kept for
+/// it however slow the links are: one of so many.
+const PART_OF_LIBRARY: u32 = 2;
+const KEPT_FOR_LIBRARY: u32 = 4;
+/// How often for one figure, and how often where the link is slow: at most and at least.
+const MOST_ROUNDS: u64 = 16;
+const LEAST_ROUNDS: u64 = 2;
+/// How much of a full size is tried out, and is the least that is measured by: one of so many.
+pub const TRIAL_PART: u64 = 32;
 
 /// What is measured between GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,14 +101,33 @@ pub const fn part_of(half: Half, gpu: u32, step: u32, gpus: u32) -> u32 {
     ahead % gpus
 }
 
-/// How long links and the sums over them may take, of the time that is left.
+/// How much is copied or summed at once, and how often: what lasts no longer than it may, where a full size
+/// takes so long once, ms. Sizes are full as long as they can go at least twice: fast links are
+/// compared by them.
 #[must_use]
-pub fn lasts(left: Duration) -> Duration {
-    left.min(MOST)
+pub fn worth(full_bytes: u64, once_ms: f64, may_ms: f64) -> (u64, u64) {
+    let mut part = 1;
+    while part < TRIAL_PART && once_ms * LEAST_ROUNDS as f64 > may_ms * part as f64 {
+        part *= 2;
+    }
+    let rounds = (may_ms * part as f64 / once_ms) as u64;
+    (full_bytes / part, rounds.clamp(LEAST_ROUNDS, MOST_ROUNDS))
 }
 
-/// Measures the links and adds them to the facts; nothing where there is one GPU, or where they could
-/// not be measured by then.
+const fn most(level: Level) -> Duration {
+    match level {
+        Level::Quick | Level::Standard => MOST,
+        Level::Deep => MOST_OF_DEEP,
+    }
+}
+
+/// How long links and the sums over them may take, of the time that is left.
+#[must_use]
+pub fn lasts(level: Level, left: Duration) -> Duration {
+    left.min(most(level))
+}
+
+/// Measures the links and adds to the facts what was measured by then; nothing where there is one GPU.
 pub fn measure(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder, left: Duration) {
     // No node has so many.
     let work = LinkWork::of(order, node.devices.len() as u32);
@@ -112,15 +137,19 @@ pub fn measure(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder
     let Some(surroundings) = &mut node.surroundings else {
         return;
     };
-    let until = Instant::now() + lasts(left);
-    let Some(rates) = surroundings.links(&work, until) else {
-        return;
+    let lasts = lasts(order.level, left);
+    let until = Instant::now() + lasts;
+    let by = match work.every_pair {
+        true => until - lasts / KEPT_FOR_LIBRARY,
+        false => until,
     };
-    facts.pairs = Some(rates.pairs);
-    facts.collectives.extend(rates.collective);
+    if let Some(rates) = surroundings.links(&work, by) {
+        facts.pairs = Some(rates.pairs);
+        facts.collectives.extend(rates.collective);
+    }
     // A library that hangs costs no more than its own figure.
     if work.every_pair {
-        let by = until.min(Instant::now() + MOST_OF_LIBRARY);
+        let by = until.min(Instant::now() + most(order.level) / PART_OF_LIBRARY);
         facts
             .collectives
             .extend(surroundings.library_sum(&work, by));
@@ -148,6 +177,21 @@ mod tests {
         };
         assert_eq!(every.pairs().len(), 6);
         assert!(every.pairs().iter().all(|(from, to)| from != to));
+    }
+
+    #[test]
+    fn slow_links_are_measured_less_often_and_then_by_less_and_fast_ones_as_ever() {
+        let (full, may_ms) = (512 << 20, 90.0);
+        // What 512 MiB take at so many GB/s.
+        let at = |gb_per_s: f64| worth(full, full as f64 / gb_per_s / 1e6, may_ms);
+        assert_eq!(at(376.0), (full, 16));
+        assert_eq!(at(96.0), (full, 16));
+        assert_eq!(at(20.0), (full, 3));
+        assert_eq!(at(12.0), (full, 2));
+        assert_eq!(at(11.0), (full / 2, 3));
+        assert_eq!(at(1.0), (full / 16, 2));
+        assert_eq!(at(0.001), (full / 32, 2));
+        assert_eq!(worth(full, 0.0, may_ms), (full, 16));
     }
 
     proptest! {

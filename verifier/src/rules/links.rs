@@ -56,12 +56,16 @@ pub(super) fn nvlink_active(seen: &Seen<'_>) -> Finding {
     }
 }
 
-/// Whether these pairs are all that the level asks for: a ring, or every ordered pair.
-fn is_complete(pairs: &[PairRate], gpus: u32, level: Level) -> bool {
+/// The first of the pairs that the level asks for, a ring or every ordered one, that was not measured.
+fn unmeasured(pairs: &[PairRate], gpus: u32, level: Level) -> Option<(u32, u32)> {
     let measured = |from: u32, to: u32| pairs.iter().any(|pair| (pair.from, pair.to) == (from, to));
-    (0..gpus).all(|from| match level {
-        Level::Quick => measured(from, (from + 1) % gpus),
-        Level::Standard | Level::Deep => (0..gpus).all(|to| from == to || measured(from, to)),
+    let mut all = (0..gpus).flat_map(|from| (0..gpus).map(move |to| (from, to)));
+    all.find(|(from, to)| {
+        let wanted = match level {
+            Level::Quick => *to == (from + 1) % gpus,
+            Level::Standard | Level::Deep => from != to,
+        };
+        wanted && !measured(*from, *to)
     })
 }
 
@@ -81,14 +85,16 @@ pub(super) fn pair_rates(seen: &Seen<'_>) -> Finding {
     let (Some(slowest), Some(fastest)) = extremes else {
         return not_run(code);
     };
-    if !is_complete(pairs, seen.order.expected.gpus, seen.order.level) {
-        return finding(
-            code,
-            Outcome::NotRun,
-            "Not every pair of GPUs was measured.",
-        );
-    }
     let rates: Vec<u64> = pairs.iter().map(|pair| pair.mb_per_s).collect();
+    if let Some((from, to)) = unmeasured(pairs, seen.order.expected.gpus, seen.order.level) {
+        let note =
+            format!("Not every pair of GPUs was measured, GPU {from} to GPU {to} as the first.");
+        return Finding {
+            unit: Some(Unit::MbPerS),
+            samples: rates.iter().copied().map(number).collect(),
+            ..finding(code, Outcome::NotRun, note)
+        };
+    }
     let slow = format!(
         "GPU {} to GPU {} is the slowest pair",
         slowest.from, slowest.to

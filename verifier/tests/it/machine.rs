@@ -51,6 +51,11 @@ impl Machine {
         clocks_in(self.folder.path())
     }
 
+    /// As [`Self::clocks_ms`], by each process on its own.
+    pub fn clocks_of_each_process_ms(&self) -> Vec<BTreeMap<usize, f64>> {
+        each_process_in(self.folder.path())
+    }
+
     pub fn run(&self, order: &VerificationOrder, arguments: &[&str]) -> Output {
         let mut command = agent(Some(self.folder.path()));
         self.run_as(&mut command, order, arguments)
@@ -82,22 +87,27 @@ impl Machine {
 /// As [`Machine::clocks_ms`], of the machine with this folder.
 pub fn clocks_in(folder: &Path) -> BTreeMap<usize, f64> {
     let mut worked = BTreeMap::new();
-    for file in std::fs::read_dir(folder.join("clocks"))
-        .into_iter()
-        .flatten()
-    {
-        let path = file.expect("a file").path();
-        if path.extension().is_some() {
-            // It is written just now.
-            continue;
-        }
-        let text = std::fs::read(path).expect("read");
-        let of_process: BTreeMap<usize, f64> = serde_json::from_slice(&text).expect("json");
-        for (gpu, ms) in of_process {
-            *worked.entry(gpu).or_default() += ms;
-        }
+    for (gpu, ms) in each_process_in(folder).into_iter().flatten() {
+        *worked.entry(gpu).or_default() += ms;
     }
     worked
+}
+
+fn each_process_in(folder: &Path) -> Vec<BTreeMap<usize, f64>> {
+    let files = std::fs::read_dir(folder.join("clocks"));
+    let paths = files
+        .into_iter()
+        .flatten()
+        .map(|file| file.expect("a file"));
+    // One that is written just now has another name.
+    let written = paths.map(|file| file.path());
+    written
+        .filter(|path| path.extension().is_none())
+        .map(|path| {
+            let text = std::fs::read(path).expect("read");
+            serde_json::from_slice(&text).expect("json")
+        })
+        .collect()
 }
 
 pub fn attestation(output: &Output) -> Attestation {
