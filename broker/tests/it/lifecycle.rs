@@ -9,6 +9,7 @@ mod ceiling;
 mod commands;
 mod cooling;
 mod crash;
+mod crowded;
 mod depth;
 mod faults;
 mod fleet;

@@ -1,0 +1,168 @@
+//! Large messages of nodes, refused because many come at once.
+
+use std::time::Instant;
+
+use broker::app::Broker;
+use broker::verify;
+use chrono::{TimeDelta, Utc};
+use market::attestation::{FindingCode, Outcome};
+use market::verification::Step;
+use serde_json::Value;
+use simulator::{FaultKind, Provider};
+use store::Store;
+use store::fixture::{execute_raw, for_each_database};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+use verifier::agent::{Transport, TransportError, converse};
+use verifier::http::{DIGEST_HEADER, KEY_HEADER, digest_of};
+use verifier::jws::Signer;
+
+use super::gang::{access, documents, good_node, outcomes};
+use super::scene::{Scene, training};
+use super::spoken::{commit, fresh_key};
+
+/// A line to two replicas: one takes the small messages, the other the large ones, where those of the siblings
+/// take all places when step 5 comes first.
+struct Crowded {
+    small: Broker,
+    large_url: String,
+    store: Store,
+    script: String,
+    siblings: Vec<String>,
+    runtime: Handle,
+}
+
+impl Crowded {
+    /// What the replica for large messages says.
+    async fn say(&self, step: Step, (key, body): (&str, &str), digest: Option<String>) -> Heard {
+        let (id, token) = access(&self.script);
+        let number = step.number();
+        let url = format!("{}/v1/verifications/{id}/steps/{number}", self.large_url);
+        let http = reqwest::Client::builder().no_proxy().build();
+        let mut call = http.expect("a client").post(url);
+        call = call.bearer_auth(token.expose()).header(KEY_HEADER, key);
+        call = call.header("content-type", "application/json");
+        if let Some(digest) = digest {
+            call = call.header(DIGEST_HEADER, digest);
+        }
+        let answer = call.body(body.to_owned()).send().await.expect("an answer");
+        let status = answer.status().as_u16();
+        (status, answer.text().await.expect("text"))
+    }
+
+    /// A large message of each sibling, of which nothing but the head comes.
+    async fn fill(&self) -> Vec<TcpStream> {
+        let (id, token) = access(&self.script);
+        let address = self.large_url.strip_prefix("http://").expect("plain");
+        let mut held = Vec::new();
+        for key in &self.siblings {
+            let head = format!(
+                "POST /v1/verifications/{id}/steps/6 HTTP/1.1\r\nhost: {address}\r\n\
+                 authorization: Bearer {token}\r\n{KEY_HEADER}: {key}\r\n\
+                 content-type: application/json\r\ncontent-length: 1000\r\n\r\n",
+                token = token.expose(),
+            );
+            let mut line = TcpStream::connect(address).await.expect("a line");
+            line.write_all(head.as_bytes()).await.expect("sent");
+            held.push(line);
+        }
+        held
+    }
+
+    /// Sends a message that is refused first and taken much later.
+    async fn send_crowded(&self, step: Step, (key, body): (&str, &str)) -> Heard {
+        let digest = digest_of(body.as_bytes()).to_string();
+        let held = self.fill().await;
+        while self.say(step, (key, "no message"), None).await.0 != 503 {}
+        let (refused, said) = self.say(step, (key, body), Some(digest.clone())).await;
+        assert_eq!(refused, 503, "{said}");
+        let at = |ago| (Utc::now() - TimeDelta::seconds(ago)).format("%Y-%m-%dT%H:%M:%S%.3fZ");
+        let set = format!(
+            "UPDATE node_sessions SET answered_at = '{}', refused_first_at = '{}', refused_last_at = '{}'
+             WHERE agent_key = '{key}' AND refused_digest = '{digest}'",
+            at(120), at(118), at(1),
+        );
+        execute_raw(&self.store, &set).await.expect("set");
+        drop(held);
+        loop {
+            let heard = self.say(step, (key, body), Some(digest.clone())).await;
+            if heard.0 != 503 {
+                return heard;
+            }
+        }
+    }
+}
+
+/// A status and what was said.
+type Heard = (u16, String);
+
+impl Transport for Crowded {
+    fn send(&mut self, step: Step, body: &str) -> Result<String, TransportError> {
+        let message: Value = serde_json::from_str(body).expect("JSON");
+        let key = message["agent_key"].as_str().expect("a key").to_owned();
+        let sent = async {
+            let digest = digest_of(body.as_bytes()).to_string();
+            match step {
+                Step::Openings => self.send_crowded(step, (&key, body)).await,
+                Step::Report => self.say(step, (&key, body), Some(digest)).await,
+                _ => {
+                    let (id, token) = access(&self.script);
+                    let message = (message, Instant::now());
+                    let number = step.number();
+                    let taken = verify::step(&self.small, id, token.expose(), number, message);
+                    (200, taken.await.expect("an answer").to_string())
+                }
+            }
+        };
+        let (status, said) = self.runtime.block_on(sent);
+        assert_eq!(status, 200, "{said}");
+        Ok(said)
+    }
+
+    fn is_private(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_a_replica_refused_came_then_whichever_answered_the_step_before() {
+    for_each_database(async |store| {
+        let mut scene = Scene::open(store).await;
+        scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
+        let id = scene.reserve(training(40)).await;
+        scene.work().await;
+        scene.turn(900).await;
+        let lease = scene.leases(id).await.remove(0);
+        assert_eq!(lease.nodes, 5, "one more than have a place");
+        let script = scene.line.scripts().remove(0);
+        let siblings: Vec<String> = (0..4).map(|_| fresh_key()).collect();
+        for (node, key) in lease.provider_nodes.iter().zip(&siblings) {
+            let waits = commit(&scene, &script, (&node.host, key)).await;
+            waits.assert_refused(409, "siblings_not_ready");
+        }
+        let large_url = scene.base_url().to_owned();
+        scene.restart().await;
+        let mut line = Crowded {
+            small: scene.broker().clone(),
+            large_url,
+            store: store.clone(),
+            script,
+            siblings,
+            runtime: Handle::current(),
+        };
+        let mut played = good_node(&lease, 4).node();
+        let (verification, _) = access(&line.script);
+        let proved = spawn_blocking(move || {
+            let signer = Signer::from_seed(&rand::random());
+            converse(&mut played, verification, &signer, &mut line)
+        });
+        let proved = proved.await.expect("no panic").expect("a conversation");
+        assert!(proved.verdict.is_pass(), "{proved:?}");
+        let in_time = outcomes(&documents(&scene, &lease).await, FindingCode::StepTimedOut);
+        assert_eq!(in_time, [(4, Some(Outcome::Met))]);
+        scene.close().await;
+    })
+    .await;
+}
