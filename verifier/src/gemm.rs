@@ -75,6 +75,12 @@ impl GemmInputs {
         }
     }
 
+    /// The inputs that follow from the nonce for all GPUs of a node: as those of a GPU that none has.
+    #[must_use]
+    pub fn common(nonce: &Digest, work: &GemmWork) -> Self {
+        Self::derive(nonce, u32::MAX, work)
+    }
+
     /// The operations of the product, a multiplication and an addition being two.
     #[must_use]
     pub fn operations(&self) -> f64 {

@@ -255,6 +255,8 @@ pub fn gpu(kind: &Kind, dice: &mut Dice) -> GpuFacts {
         // A pretended GPU has no tensor units.
         gemm_16bit_sums: Vec::new(),
         gemm_fp8_sums: Vec::new(),
+        gemm_16bit_common_sum: None,
+        gemm_fp8_common_sum: None,
         burn: Some(burn(spec.tdp_w.unwrap_or(300), sustained, dice)),
         dwell_bad_words: Some(0),
         rates,

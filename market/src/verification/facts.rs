@@ -227,6 +227,12 @@ pub struct GpuFacts {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 8)]
     pub gemm_fp8_sums: Vec<Word64>,
+    /// The checksum of a 16-bit product whose inputs are the same on all GPUs of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gemm_16bit_common_sum: Option<Word64>,
+    /// The same of an 8-bit product.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gemm_fp8_common_sum: Option<Word64>,
     /// What a sustained load showed.
     pub burn: Option<BurnFacts>,
     /// 32-bit words that changed while memory was held under load.

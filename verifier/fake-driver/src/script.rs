@@ -190,7 +190,8 @@ pub enum Fault {
     /// The second product has another entry than the first, and so has one in seven on the tensor
     /// units.
     Unrepeatable,
-    /// Every so-manieth product on the tensor units has a wrong bit.
+    /// Every so-manieth product on the tensor units has a wrong bit, the same each time: with 1 they are always
+    /// wrong in the same way.
     FlipsTensor(u32),
     /// Once it has been under load for a while, every product of that has a wrong bit.
     FlipsUnderLoad,

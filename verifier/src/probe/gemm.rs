@@ -134,7 +134,8 @@ pub fn open(
 }
 
 /// Measures the rates of products on the tensor units, all GPUs at once, where the agent has kernels that
-/// reach them, and looks at what comes out. Gives the GPUs that did not finish.
+/// reach them, and looks at what comes out, of inputs of its own and of one sample of those that all GPUs have.
+/// Gives the GPUs that did not finish.
 pub fn rates(
     node: &mut Node,
     facts: &mut NodeFacts,
@@ -149,18 +150,29 @@ pub fn rates(
         let measured = node.on_all(rated.collect(), |gpu, device, is_rated| {
             let samples = if is_rated { order.bandwidth.samples } else { 0 };
             let inputs = GemmInputs::derive(nonce, gpu, &order.gemm);
-            sampled(device, inputs, format, samples)
+            let own = sampled(device, inputs, format, samples)?;
+            let common = GemmInputs::common(nonce, &order.gemm);
+            let (_, common) = sampled(device, common, format, samples.min(1))?;
+            Ok((own, common.first().copied()))
         });
         let measured = match measured {
             Ok(rates) => rates,
             Err(errors) => return errors,
         };
-        for (gpu, (gflops, sums)) in facts.gpus.iter_mut().zip(measured) {
-            let (rates, different) = match format {
-                Format::Bf16 => (&mut gpu.rates.gemm_16bit_gflops, &mut gpu.gemm_16bit_sums),
-                Format::Fp8 => (&mut gpu.rates.gemm_fp8_gflops, &mut gpu.gemm_fp8_sums),
+        for (gpu, ((gflops, sums), common)) in facts.gpus.iter_mut().zip(measured) {
+            let (rates, different, of_all) = match format {
+                Format::Bf16 => (
+                    &mut gpu.rates.gemm_16bit_gflops,
+                    &mut gpu.gemm_16bit_sums,
+                    &mut gpu.gemm_16bit_common_sum,
+                ),
+                Format::Fp8 => (
+                    &mut gpu.rates.gemm_fp8_gflops,
+                    &mut gpu.gemm_fp8_sums,
+                    &mut gpu.gemm_fp8_common_sum,
+                ),
             };
-            (*rates, *different) = (gflops, sums);
+            (*rates, *different, *of_all) = (gflops, sums, common);
         }
     }
     Vec::new()

@@ -1,7 +1,7 @@
-//! Rules on the products: that they repeat themselves, and are the true ones.
+//! Rules on the products: that they repeat themselves, on one GPU and on its siblings, and are the true ones.
 
 use market::attestation::{Finding, FindingCode, Outcome};
-use market::verification::{GpuFacts, TroubleKind};
+use market::verification::{GpuFacts, TroubleKind, Word64};
 
 use super::seen::{Seen, not_applicable};
 use super::troubles::said;
@@ -20,6 +20,7 @@ pub(super) fn repeat(seen: &Seen<'_>) -> Finding {
     }
     let ordered = order.gemm.iterations as usize;
     let facts = seen.facts().map_or(&[][..], |facts| &facts.gpus);
+    let siblings = Siblings::of(seen);
     let problems: Vec<Option<String>> = evidence
         .checksums
         .iter()
@@ -33,25 +34,106 @@ pub(super) fn repeat(seen: &Seen<'_>) -> Finding {
             } else if sums.windows(2).any(|pair| pair[0] != pair[1]) {
                 Some("the same product gave different bits".to_owned())
             } else {
-                facts.get(gpu).and_then(changed_on_tensor_units)
+                let changed = facts.get(gpu).and_then(changed_on_tensor_units);
+                changed.or_else(|| siblings.unlike_most(gpu))
             }
         })
         .collect();
-    per_gpu(
+    let found = per_gpu(
         code,
         "The same product gave the same bits.",
         problems.iter().map(Option::as_ref),
-    )
+    );
+    match siblings.undecided() {
+        Some((outcome, note)) if found.outcome == Outcome::Met => finding(code, outcome, note),
+        _ => found,
+    }
 }
+
+/// What each GPU made of the inputs that all GPUs of the node had, held against the others of its kind: their
+/// kernels are the same, so that every bit is, whatever the tensor units do to it.
+#[derive(Default)]
+struct Siblings {
+    /// The GPUs that made something else than more than half of their kind did, and of which product.
+    unlike: Vec<(usize, &'static str)>,
+    /// The first product of which no such part of a kind made the same.
+    divided: Option<&'static str>,
+    /// The first GPU that has a rate of such products and siblings, and did not say what it made.
+    silent: Option<(usize, &'static str)>,
+}
+
+impl Siblings {
+    fn of(seen: &Seen<'_>) -> Self {
+        let mut found = Self::default();
+        let claims = seen.evidence.inventory.as_ref();
+        let claims = claims.map_or(&[][..], |inventory| &inventory.gpus);
+        let gpus = seen.facts().map_or(&[][..], |facts| &facts.gpus);
+        let kind = |at: usize| {
+            let name = claims.get(at).map(|claim| claim.name.as_str());
+            (name, gpus[at].compute_capability.as_deref())
+        };
+        for (what, of) in OF_RATES {
+            let rated = |at: usize| !of(&gpus[at]).0.is_empty();
+            for gpu in (0..gpus.len()).filter(|gpu| rated(*gpu)) {
+                let kin = (0..gpus.len()).filter(|at| rated(*at) && kind(*at) == kind(gpu));
+                let made: Vec<Option<Word64>> = kin.map(|at| of(&gpus[at]).1).collect();
+                let told = made.iter().flatten().count();
+                let is_most = |sum: &Word64| {
+                    2 * made.iter().filter(|of| of.as_ref() == Some(sum)).count() > told
+                };
+                match of(&gpus[gpu]).1 {
+                    None if made.len() > 1 => {
+                        found.silent.get_or_insert((gpu, what));
+                    }
+                    Some(mine) if !is_most(&mine) => match made.iter().flatten().any(is_most) {
+                        true => found.unlike.push((gpu, what)),
+                        false => found.divided = found.divided.or(Some(what)),
+                    },
+                    _ => {}
+                }
+            }
+        }
+        found
+    }
+
+    fn unlike_most(&self, gpu: usize) -> Option<String> {
+        let (_, what) = self.unlike.iter().find(|(unlike, _)| *unlike == gpu)?;
+        Some(format!(
+            "its {what} product is not the one that most of its siblings made of the same inputs"
+        ))
+    }
+
+    /// What is found of the node where no GPU of it can be named.
+    fn undecided(&self) -> Option<(Outcome, String)> {
+        if let Some(what) = self.divided {
+            let note = format!(
+                "The GPUs made different {what} products of the same inputs, and none that of most."
+            );
+            return Some((Outcome::Failed, note));
+        }
+        let (gpu, what) = self.silent?;
+        let note = format!("GPU {gpu} made no {what} product to compare with its siblings.");
+        Some((Outcome::NotRun, note))
+    }
+}
+
+/// The different checksums of a GPU's own products, and that of the one that all GPUs make.
+type Sums = fn(&GpuFacts) -> (&[Word64], Option<Word64>);
+
+/// The products whose rates are measured, in words.
+const OF_RATES: [(&str, Sums); 2] = [
+    ("16-bit", |gpu| {
+        (gpu.gemm_16bit_sums.as_slice(), gpu.gemm_16bit_common_sum)
+    }),
+    ("8-bit", |gpu| {
+        (gpu.gemm_fp8_sums.as_slice(), gpu.gemm_fp8_common_sum)
+    }),
+];
 
 /// Where products on the tensor units did not repeat themselves. What is no rate's and no load's is
 /// computed on the integer units alone.
 fn changed_on_tensor_units(gpu: &GpuFacts) -> Option<String> {
-    let of_rates = [
-        ("16-bit", &gpu.gemm_16bit_sums),
-        ("8-bit", &gpu.gemm_fp8_sums),
-    ];
-    if let Some((what, _)) = of_rates.into_iter().find(|(_, sums)| sums.len() > 1) {
+    if let Some((what, _)) = OF_RATES.into_iter().find(|(_, of)| of(gpu).0.len() > 1) {
         return Some(format!("the same {what} product gave different bits"));
     }
     let burn = gpu

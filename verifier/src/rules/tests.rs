@@ -8,6 +8,7 @@ mod links;
 mod memory;
 mod needs;
 mod recheck;
+mod siblings;
 mod told;
 mod verdicts;
 
@@ -95,6 +96,7 @@ fn good() -> Evidence {
     for gpu in &mut shown.gpus {
         // What the integer units make of it, too.
         gpu.gemm_16bit_sums = vec![Word64(5)];
+        gpu.gemm_16bit_common_sum = Some(Word64(6));
     }
     Evidence {
         inventory: Some(inventory),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fake_driver::script::{Card, Fault, Script, VARIABLE};
-use market::attestation::{Attestation, FindingCode, Outcome, Verdict, Weight};
+use market::attestation::{Attestation, FindingCode, Outcome, Verdict};
 use market::fabric::Internode;
 use market::gpu::Gpu;
 use market::verification::{GemmWork, Level};
@@ -403,24 +403,6 @@ fn f12_a_tensor_unit_that_flips_a_bit_now_and_then_does_not_repeat_itself() {
         note.contains("GPU 1: the product of the load was another in"),
         "{note}"
     );
-}
-
-// What tensor units make of integers is to be settled on real cards before it decides anything.
-#[test]
-fn f12_a_tensor_unit_that_flips_the_same_bit_each_time_is_told() {
-    let machine = |fault| Machine::new(&broken(|card| card.fault = fault));
-    let good = machine(Fault::None).verify(&order(2, Level::Quick));
-    assert_eq!(outcome_of(&good, FindingCode::SdcTensor), Outcome::Met);
-    let always = machine(Fault::FlipsTensor(1)).verify(&order(2, Level::Quick));
-    assert!(always.verdict.is_pass());
-    let mut findings = always.findings.iter();
-    let told = findings.find(|found| found.code == FindingCode::SdcTensor);
-    let told = told.expect("the finding");
-    assert_eq!(
-        (told.outcome, told.weight),
-        (Outcome::Failed, Weight::Shadow)
-    );
-    assert!(told.note.starts_with("GPU 1: the tensor units"), "{told:?}");
 }
 
 #[test]

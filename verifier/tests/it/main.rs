@@ -33,4 +33,5 @@ mod red_team;
 mod seeded;
 mod server;
 mod stage;
+mod tensor_units;
 mod vendors;

@@ -420,6 +420,12 @@ pub(super) const FIRES: &[(FindingCode, Outcome, Change)] = {
         (Code::SdcRepeat, Failed, |e| {
             burn(e).changed_samples = Some(1)
         }),
+        (Code::SdcRepeat, Failed, |e| {
+            gpu(e, 3).gemm_16bit_common_sum = Some(Word64(7))
+        }),
+        (Code::SdcRepeat, NotRun, |e| {
+            gpu(e, 3).gemm_16bit_common_sum = None
+        }),
         (Code::SdcTensor, Failed, |e| {
             gpu(e, 3).gemm_16bit_sums = vec![Word64(6)]
         }),
