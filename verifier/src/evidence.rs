@@ -389,7 +389,7 @@ impl Evidence {
             ),
             (
                 !report.simulated || said.may_be_simulated,
-                "that its device is real",
+                "whether it is of a simulated device",
             ),
         ];
         let (_, what) = checks.into_iter().find(|(same, _)| !same)?;
