@@ -260,7 +260,7 @@ impl Against {
             }
         };
         let claims = node.inventory().gpus;
-        let shown = || claims.first().and_then(|claim| named_gpu(claim));
+        let shown = || claims.first().and_then(named_gpu);
         let gpu = gpu.or_else(shown).ok_or(RunError::UnknownGpu)?;
         let gpus = gpus.unwrap_or(claims.len() as u32);
         Ok(order_for(expected_node(gpu, gpus), 0, level, mode))
