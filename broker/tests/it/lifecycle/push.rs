@@ -193,11 +193,11 @@ async fn nodes_that_cannot_be_pushed_to_are_named_given_up_and_replaced_in_time(
 async fn nodes_that_answer_every_command_with_something_else_are_named_and_given_up() {
     let Some(sshd) = Sshd::private() else { return };
     for command in [
-        // A line without end, lines without end, none at all, and the word behind another one.
+        // A line without end, lines without end, none at all, and a line that has the word in it.
         "/bin/sh -c \"while :; do printf aaaaaaaaaaaaaaaa; done\"",
         "/usr/bin/yes",
         "/bin/true",
-        "/bin/sh -c \"echo Welcome; echo started\"",
+        "/bin/sh -c \"echo not started\"",
     ] {
         sshd.answer_all_with(command);
         for_each_database(async |store| {
