@@ -388,11 +388,15 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name).display().to_string();
         std::fs::write(at("served"), agent).expect("written");
-        std::fs::create_dir(at("home")).expect("a folder");
+        for name in ["tmp", "home"] {
+            std::fs::create_dir(at(name)).expect("a folder");
+        }
         let stand_in = format!(
-            "PATH=/usr/bin:/bin\nTMPDIR=/proc\nHOME='{home}'\n\
-             mktemp() {{ case $2 in /var/tmp/*) return 1 ;; *) /usr/bin/mktemp \"$@\" ;; esac }}\n\
+            "PATH=/usr/bin:/bin\nTMPDIR='{tmp}'\nHOME='{home}'\n\
+             chmod() {{ case $2 in \"$TMPDIR\"/*) ;; *) command chmod \"$@\" ;; esac }}\n\
+             mktemp() {{ case $2 in /var/tmp/*) return 1 ;; *) command mktemp \"$@\" ;; esac }}\n\
              curl() {{ cp '{served}' \"$7\"; }}\n",
+            tmp = at("tmp"),
             home = at("home"),
             served = at("served"),
         );
@@ -401,6 +405,8 @@ mod tests {
         let script = script.expect("a script");
         let (succeeded, said) =
             run(&script.replacen("set -eu\n", &format!("set -eu\n{stand_in}"), 1));
+        let left = std::fs::read_dir(at("tmp")).expect("a folder").count();
+        assert_eq!(left, 0);
         assert!(
             succeeded && said.starts_with(&at("home/gpu-broker.")),
             "{said}"
