@@ -190,13 +190,13 @@ fn timed_sum(
     // No node has so many.
     let count = gpus.len() as u32;
     let held = buffers(gpus, wanted_bytes)?;
-    let part_of = |bytes: u64| (bytes / u64::from(count) / 16 * 16).max(16);
+    let each = |bytes: u64| (bytes / u64::from(count) / 16 * 16).max(16);
     // Of nothing but zeros: the first one opens the ways, the second shows how fast they are.
-    let trial = part_of(wanted_bytes / TRIAL_PART);
+    let trial = each(wanted_bytes / TRIAL_PART);
     timed_rounds(gpus, 1, |gpus| sum(gpus, &held, trial))?;
     let trial_ms = timed_rounds(gpus, 1, |gpus| sum(gpus, &held, trial))?;
     let (bytes, rounds) = worth(wanted_bytes, trial_ms * TRIAL_PART as f64, may_ms);
-    let part_bytes = part_of(bytes);
+    let part_bytes = each(bytes);
     let bytes = part_bytes * u64::from(count);
     for (gpu, buffer) in gpus.iter_mut().zip(&held) {
         gpu.enter()?;
