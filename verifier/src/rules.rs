@@ -20,6 +20,7 @@ mod products;
 mod rates;
 mod recheck;
 mod seen;
+mod software;
 mod storage;
 mod troubles;
 mod unique;
@@ -47,11 +48,11 @@ const RULES: &[Rule] = &[
     history::known_before,
     inventory::sources,
     inventory::recount,
-    inventory::software,
+    software::software,
     inventory::mig,
     inventory::ecc_mode,
     inventory::residue,
-    inventory::host_shape,
+    host::shape,
     host::virtualised,
     host::clock,
     troubles::gpu_lost,

@@ -1,4 +1,4 @@
-//! Rules on the host as such: what runs it, and whether its clock is right.
+//! Rules on the host as such: how large it is, what runs it, and whether its clock is right.
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::offer::Tenancy;
@@ -24,6 +24,54 @@ const VIRTUAL: [&str; 11] = [
     "virtual machine",
     "google compute engine",
 ];
+
+pub(super) fn shape(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::HostShape;
+    let Some(inventory) = &seen.evidence.inventory else {
+        return not_run(code);
+    };
+    let expected = &seen.order.expected;
+    let host = seen.facts().map(|facts| &facts.host);
+    // The lesser of two claims: what the agent was told, and what the system's files say.
+    let least = |told: u32, read: Option<u32>| read.map_or(told, |read| read.min(told));
+    let vcpus = least(inventory.vcpus, host.and_then(|host| host.vcpus));
+    let memory_gib = least(inventory.memory_gib, host.and_then(|host| host.memory_gib));
+    let parts = [
+        (Unit::Vcpus, 1, expected.vcpus, vcpus, "virtual CPUs"),
+        (
+            Unit::Mib,
+            1 << 10,
+            expected.memory_gib,
+            memory_gib,
+            "GiB of memory",
+        ),
+    ];
+    let shares = parts
+        .into_iter()
+        .filter_map(|(unit, units, leased, has, what)| {
+            let leased = leased.filter(|leased| *leased > 0)?;
+            let percent = u64::from(has) * 100 / u64::from(leased);
+            let figures = [has, leased].map(|figure| i64::from(figure) * units);
+            Some((percent, unit, figures, format!("{has} of {leased} {what}")))
+        });
+    let Some((worst, unit, [has, leased], said)) = shares.min_by_key(|(percent, ..)| *percent)
+    else {
+        return not_applicable(code, "The lease does not say what the host has.");
+    };
+    let found = match worst {
+        // Few GPUs that pose as many come with the host of a few.
+        ..50 => finding(code, Outcome::Failed, format!("The host has only {said}.")),
+        50..95 => finding(code, Outcome::Warned, format!("The host has only {said}.")),
+        _ => finding(code, Outcome::Met, "The host is as large as leased."),
+    };
+    Finding {
+        unit: Some(unit),
+        measured: Some(has),
+        floor: Some(leased / 2),
+        expected: Some(leased),
+        ..found
+    }
+}
 
 pub(super) fn virtualised(seen: &Seen<'_>) -> Finding {
     let code = FindingCode::HostVirtualised;

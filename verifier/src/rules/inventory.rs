@@ -1,10 +1,9 @@
-//! Rules on what the node claims to have: its GPUs by every source, their set-up, driver and host. What
-//! kind of GPU they are is in `identity`.
+//! Rules on what the node claims to have: its GPUs by every source, and their set-up. What kind of GPU they
+//! are is in `identity`, the driver in `software`, the host in `host`.
 //!
 //! A claim is never trusted alone: sources that one shim does not cover are held against each other.
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
-use market::gpu::GpuVendor;
 use market::verification::{GpuCounts, HostFacts, TroubleKind};
 
 use super::conversation::signed_troubles;
@@ -13,24 +12,6 @@ use super::{finding, not_run, number, troubles};
 
 /// Memory of a tenant before that is too little to be one: drivers keep some for themselves. MiB.
 const OWN_USE_MIB: u32 = 512;
-/// The oldest driver that loads the agent's kernels: that of CUDA 12.0. Source: CUDA 12 release notes.
-const OLDEST_DRIVER: u32 = 525;
-/// CUDA 12.0 as drivers count it.
-const OLDEST_CUDA: u32 = 12_000;
-/// Where the driver's libraries lie: by its packages, its container, and on the images of some clouds.
-const USUAL_FOLDERS: [&str; 9] = [
-    "/usr/lib",
-    "/lib",
-    "/usr/local/nvidia/",
-    "/usr/local/cuda",
-    "/opt/nvidia/",
-    "/run/nvidia/",
-    "/run/opengl-driver/",
-    "/var/lib/nvidia/",
-    "/home/kubernetes/bin/nvidia/",
-];
-/// From here on the branches of the driver for Linux have numbers divisible by five.
-const FIVES_FROM: u32 = 430;
 
 pub(super) fn gpu_count(seen: &Seen<'_>) -> Finding {
     let (evidence, order) = (seen.evidence, seen.order);
@@ -186,73 +167,6 @@ pub(super) fn recount(seen: &Seen<'_>) -> Finding {
     }
 }
 
-pub(super) fn software(seen: &Seen<'_>) -> Finding {
-    let code = FindingCode::InventorySoftware;
-    let (Some(inventory), Some(facts)) = (&seen.evidence.inventory, seen.facts()) else {
-        return not_run(code);
-    };
-    let driver = inventory.driver.as_str();
-    let branch = driver
-        .split('.')
-        .next()
-        .and_then(|branch| branch.parse::<u32>().ok());
-    let kernel = facts.driver.kernel_version.as_deref();
-    let stub = facts
-        .driver
-        .libraries
-        .iter()
-        .find(|library| library.path.contains("/stubs/"));
-    let problem = match branch {
-        _ if seen.spec.vendor != GpuVendor::Nvidia => None,
-        None => Some("the driver has no version".to_owned()),
-        Some(branch) if branch >= FIVES_FROM && !branch.is_multiple_of(5) => {
-            Some(format!("there is no driver {} for Linux", plain(driver)))
-        }
-        Some(branch) if branch < OLDEST_DRIVER => Some(format!(
-            "driver {} is too old, {OLDEST_DRIVER} is needed",
-            plain(driver)
-        )),
-        Some(_)
-            if facts
-                .driver
-                .cuda_version
-                .is_some_and(|cuda| cuda < OLDEST_CUDA) =>
-        {
-            Some("the driver serves no CUDA 12".to_owned())
-        }
-        Some(_) => None,
-    };
-    let problem = problem
-        .or_else(|| {
-            let kernel = kernel.filter(|kernel| *kernel != driver)?;
-            let (kernel, driver) = (plain(kernel), plain(driver));
-            Some(format!(
-                "the kernel's driver is {kernel}, the library's is {driver}"
-            ))
-        })
-        .or_else(|| {
-            let first = facts.host.preloaded.first()?;
-            Some(format!("{} is loaded into every program", plain(first)))
-        })
-        .or_else(|| Some(format!("{} is a stub", plain(&stub?.path))));
-    let is_usual = |path: &str| USUAL_FOLDERS.iter().any(|folder| path.starts_with(folder));
-    let mut libraries = facts.driver.libraries.iter();
-    let elsewhere = libraries.find(|library| !is_usual(&library.path));
-    match (problem, elsewhere) {
-        (Some(problem), _) => finding(code, Outcome::Failed, format!("It cannot be: {problem}.")),
-        (None, Some(library)) => {
-            let path = plain(&library.path);
-            let note = format!("A library of the driver is {path}, where drivers do not put them.");
-            finding(code, Outcome::Warned, note)
-        }
-        (None, None) => finding(
-            code,
-            Outcome::Met,
-            "The driver is a real one, and new enough.",
-        ),
-    }
-}
-
 pub(super) fn mig(seen: &Seen<'_>) -> Finding {
     let code = FindingCode::InventoryMig;
     if seen.spec.mig_max_instances.unwrap_or(0) == 0 {
@@ -316,54 +230,6 @@ pub(super) fn residue(seen: &Seen<'_>) -> Finding {
         measured: samples.iter().copied().max(),
         floor: Some(i64::from(most)),
         samples,
-        ..found
-    }
-}
-
-pub(super) fn host_shape(seen: &Seen<'_>) -> Finding {
-    let code = FindingCode::HostShape;
-    let Some(inventory) = &seen.evidence.inventory else {
-        return not_run(code);
-    };
-    let expected = &seen.order.expected;
-    let host = seen.facts().map(|facts| &facts.host);
-    // The lesser of two claims: what the agent was told, and what the system's files say.
-    let least = |told: u32, read: Option<u32>| read.map_or(told, |read| read.min(told));
-    let vcpus = least(inventory.vcpus, host.and_then(|host| host.vcpus));
-    let memory_gib = least(inventory.memory_gib, host.and_then(|host| host.memory_gib));
-    let parts = [
-        (Unit::Vcpus, 1, expected.vcpus, vcpus, "virtual CPUs"),
-        (
-            Unit::Mib,
-            1 << 10,
-            expected.memory_gib,
-            memory_gib,
-            "GiB of memory",
-        ),
-    ];
-    let shares = parts
-        .into_iter()
-        .filter_map(|(unit, units, leased, has, what)| {
-            let leased = leased.filter(|leased| *leased > 0)?;
-            let percent = u64::from(has) * 100 / u64::from(leased);
-            let figures = [has, leased].map(|figure| i64::from(figure) * units);
-            Some((percent, unit, figures, format!("{has} of {leased} {what}")))
-        });
-    let Some((worst, unit, [has, leased], said)) = shares.min_by_key(|(percent, ..)| *percent)
-    else {
-        return not_applicable(code, "The lease does not say what the host has.");
-    };
-    let found = match worst {
-        // Few GPUs that pose as many come with the host of a few.
-        ..50 => finding(code, Outcome::Failed, format!("The host has only {said}.")),
-        50..95 => finding(code, Outcome::Warned, format!("The host has only {said}.")),
-        _ => finding(code, Outcome::Met, "The host is as large as leased."),
-    };
-    Finding {
-        unit: Some(unit),
-        measured: Some(has),
-        floor: Some(leased / 2),
-        expected: Some(leased),
         ..found
     }
 }
