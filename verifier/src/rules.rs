@@ -7,6 +7,7 @@
 mod burn;
 mod conversation;
 mod diagnostic;
+mod drivers;
 mod health;
 mod history;
 mod host;

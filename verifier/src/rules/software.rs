@@ -2,7 +2,9 @@
 
 use market::attestation::{Finding, FindingCode, Outcome};
 use market::gpu::GpuVendor;
+use market::verification::{LibraryFacts, NodeFacts};
 
+use super::drivers::{Published, published};
 use super::seen::{Seen, plain};
 use super::{finding, not_run};
 
@@ -25,24 +27,13 @@ const USUAL_FOLDERS: [&str; 9] = [
 /// From here on the branches of the driver for Linux have numbers divisible by five.
 const FIVES_FROM: u32 = 430;
 
-pub(super) fn software(seen: &Seen<'_>) -> Finding {
-    let code = FindingCode::InventorySoftware;
-    let (Some(inventory), Some(facts)) = (&seen.evidence.inventory, seen.facts()) else {
-        return not_run(code);
-    };
-    let driver = inventory.driver.as_str();
+/// Why there is no such driver, or none that the agent's kernels run on; none where there is.
+pub(super) fn driver_problem(driver: &str) -> Option<String> {
     let branch = driver
         .split('.')
         .next()
         .and_then(|branch| branch.parse::<u32>().ok());
-    let kernel = facts.driver.kernel_version.as_deref();
-    let stub = facts
-        .driver
-        .libraries
-        .iter()
-        .find(|library| library.path.contains("/stubs/"));
-    let problem = match branch {
-        _ if seen.spec.vendor != GpuVendor::Nvidia => None,
+    match branch {
         None => Some("the driver has no version".to_owned()),
         Some(branch) if branch >= FIVES_FROM && !branch.is_multiple_of(5) => {
             Some(format!("there is no driver {} for Linux", plain(driver)))
@@ -51,43 +42,81 @@ pub(super) fn software(seen: &Seen<'_>) -> Finding {
             "driver {} is too old, {OLDEST_DRIVER} is needed",
             plain(driver)
         )),
-        Some(_)
-            if facts
-                .driver
-                .cuda_version
-                .is_some_and(|cuda| cuda < OLDEST_CUDA) =>
-        {
-            Some("the driver serves no CUDA 12".to_owned())
-        }
         Some(_) => None,
-    };
-    let problem = problem
-        .or_else(|| {
-            let kernel = kernel.filter(|kernel| *kernel != driver)?;
-            let (kernel, driver) = (plain(kernel), plain(driver));
-            Some(format!(
-                "the kernel's driver is {kernel}, the library's is {driver}"
-            ))
-        })
-        .or_else(|| {
-            let first = facts.host.preloaded.first()?;
-            Some(format!("{} is loaded into every program", plain(first)))
-        })
-        .or_else(|| Some(format!("{} is a stub", plain(&stub?.path))));
-    let is_usual = |path: &str| USUAL_FOLDERS.iter().any(|folder| path.starts_with(folder));
-    let mut libraries = facts.driver.libraries.iter();
-    let elsewhere = libraries.find(|library| !is_usual(&library.path));
-    match (problem, elsewhere) {
-        (Some(problem), _) => finding(code, Outcome::Failed, format!("It cannot be: {problem}.")),
-        (None, Some(library)) => {
-            let path = plain(&library.path);
-            let note = format!("A library of the driver is {path}, where drivers do not put them.");
-            finding(code, Outcome::Warned, note)
-        }
-        (None, None) => finding(
-            code,
-            Outcome::Met,
-            "The driver is a real one, and new enough.",
-        ),
     }
+}
+
+/// What cannot be of a driver and of how it was loaded; none where all of it can.
+fn problem(seen: &Seen<'_>, driver: &str, facts: &NodeFacts) -> Option<String> {
+    let host = &facts.host;
+    let told = &facts.driver;
+    let of_vendor = || {
+        let serves_too_little = told.cuda_version.is_some_and(|cuda| cuda < OLDEST_CUDA);
+        driver_problem(driver)
+            .or_else(|| serves_too_little.then(|| "the driver serves no CUDA 12".to_owned()))
+    };
+    let of_kernel = || {
+        let kernel = told.kernel_version.as_deref();
+        let kernel = kernel.filter(|kernel| *kernel != driver)?;
+        let (kernel, driver) = (plain(kernel), plain(driver));
+        Some(format!(
+            "the kernel's driver is {kernel}, the library's is {driver}"
+        ))
+    };
+    let of_preloaded = || {
+        let first = host.preloaded.first()?;
+        Some(format!("{} is loaded into every program", plain(first)))
+    };
+    let of_stub = || {
+        let mut libraries = told.libraries.iter();
+        let stub = libraries.find(|library| library.path.contains("/stubs/"))?;
+        Some(format!("{} is a stub", plain(&stub.path)))
+    };
+    let is_nvidia = seen.spec.vendor == GpuVendor::Nvidia;
+    is_nvidia
+        .then(of_vendor)
+        .flatten()
+        .or_else(of_kernel)
+        .or_else(of_preloaded)
+        .or_else(of_stub)
+}
+
+/// What is odd of the driver's libraries; none where nothing is.
+fn oddity(driver: &str, libraries: &[LibraryFacts]) -> Option<String> {
+    let is_usual = |path: &str| USUAL_FOLDERS.iter().any(|folder| path.starts_with(folder));
+    let elsewhere = libraries.iter().find(|library| !is_usual(&library.path));
+    if let Some(library) = elsewhere {
+        let path = plain(&library.path);
+        return Some(format!(
+            "A library of the driver is {path}, where drivers do not put them."
+        ));
+    }
+    let is_another = |library: &&LibraryFacts| published(library, driver) == Published::Another;
+    let another = libraries.iter().find(is_another)?;
+    let path = plain(&another.path);
+    Some(format!(
+        "{path} is another file than was published of its version."
+    ))
+}
+
+pub(super) fn software(seen: &Seen<'_>) -> Finding {
+    let code = FindingCode::InventorySoftware;
+    let (Some(inventory), Some(facts)) = (&seen.evidence.inventory, seen.facts()) else {
+        return not_run(code);
+    };
+    let driver = inventory.driver.as_str();
+    let libraries = facts.driver.libraries.as_slice();
+    if let Some(problem) = problem(seen, driver, facts) {
+        return finding(code, Outcome::Failed, format!("It cannot be: {problem}."));
+    }
+    if let Some(oddity) = oddity(driver, libraries) {
+        return finding(code, Outcome::Warned, oddity);
+    }
+    let is_same = |library: &LibraryFacts| published(library, driver) == Published::Same;
+    let of_libraries = match !libraries.is_empty() && libraries.iter().all(is_same) {
+        true => "Its libraries are the files that were published.",
+        false => "Its libraries are not held against published ones.",
+    };
+    let note = format!("The driver is a real one, and new enough. {of_libraries}");
+    finding(code, Outcome::Met, note)
 }

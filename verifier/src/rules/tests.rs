@@ -11,6 +11,7 @@ mod needs;
 mod recheck;
 mod siblings;
 mod slots;
+mod software;
 mod told;
 mod verdicts;
 

@@ -94,6 +94,12 @@ pub(super) const FIRES: &[(FindingCode, Outcome, Change)] = {
                 sha256: None,
             }];
         }),
+        (Code::InventorySoftware, Warned, |e| {
+            facts(e).driver.libraries = vec![LibraryFacts {
+                path: "/usr/lib/x86_64-linux-gnu/libcuda.so.550.163.01".to_owned(),
+                sha256: Some(Digest([7; 32])),
+            }];
+        }),
         (Code::InventoryMig, Failed, |e| {
             gpu(e, 3).mig_enabled = Some(true)
         }),
