@@ -79,12 +79,20 @@ impl Crowded {
         let (refused, said) = self.say(step, (key, body), Some(digest.clone())).await;
         assert_eq!(refused, 503, "{said}");
         let at = |ago| (Utc::now() - TimeDelta::seconds(ago)).format("%Y-%m-%dT%H:%M:%S%.3fZ");
-        let set = format!(
-            "UPDATE node_sessions SET answered_at = '{}', refused_first_at = '{}', refused_last_at = '{}'
-             WHERE agent_key = '{key}' AND refused_digest = '{digest}'",
-            at(120), at(118), at(1),
+        // The answer before went out long ago, whether the refusal is noted or not.
+        let answered = format!(
+            "UPDATE node_sessions SET answered_at = '{}' WHERE agent_key = '{key}'",
+            at(120),
         );
-        execute_raw(&self.store, &set).await.expect("set");
+        let refused = format!(
+            "UPDATE node_sessions SET refused_first_at = '{}', refused_last_at = '{}'
+             WHERE agent_key = '{key}' AND refused_digest = '{digest}'",
+            at(118),
+            at(1),
+        );
+        for set in [answered, refused] {
+            execute_raw(&self.store, &set).await.expect("set");
+        }
         drop(held);
         loop {
             let heard = self.say(step, (key, body), Some(digest.clone())).await;
