@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::this_build;
 use crate::device::{DeviceError, Node};
 use crate::framework::FrameworkRun;
+use crate::median;
 use crate::probe::burn::Burned;
 use crate::probe::links::{LinkRates, LinkWork};
 use crate::tensor::{Format, LibraryRun};
@@ -229,7 +230,7 @@ impl ProofTimes {
     /// The middle rate. Units: 1e6 bytes per second.
     #[must_use]
     pub fn mb_per_s(&self) -> Option<u64> {
-        median(&self.elapsed_us).map(|elapsed_us| self.bytes / elapsed_us.max(1))
+        median::lower(&self.elapsed_us).map(|elapsed_us| self.bytes / elapsed_us.max(1))
     }
 }
 
@@ -261,7 +262,7 @@ impl TensorCalibration {
             LibraryRun::Measured { gflops, .. } => Some(*gflops),
             _ => None,
         });
-        median(&runs.collect::<Vec<_>>())
+        median::lower(&runs.collect::<Vec<_>>())
     }
 }
 
@@ -360,14 +361,6 @@ fn measure_links(node: &mut Node, size: &Size) -> Option<LinkCalibration> {
             .filter(|rates| rates.pairs.len() == work.pairs().len()),
         library: known.library_sum(&work, Instant::now() + PATIENCE),
     })
-}
-
-/// The middle of the samples; the lower one of two.
-#[must_use]
-pub fn median(samples: &[u64]) -> Option<u64> {
-    let mut sorted = samples.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
 }
 
 #[cfg(feature = "cuda")]

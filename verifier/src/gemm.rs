@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::field::Element;
 use crate::merkle::{self, Tree};
-use crate::prf::{Purpose, Stream};
+use crate::prf::{Purpose, Stream, mix};
 
 /// The inputs of one GPU's product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,13 +129,6 @@ fn checksum_from(first: u64, values: &[i32]) -> Word64 {
         sum.wrapping_add(mix(index << 32 | u64::from(value as u32)))
     });
     Word64(sum)
-}
-
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
-fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ (word >> 31)
 }
 
 /// The tree over the checksums of the rows of C.

@@ -40,6 +40,7 @@ pub mod http;
 pub mod jws;
 mod kernel_log;
 pub mod local;
+mod median;
 pub mod memory;
 pub mod merkle;
 pub mod order;

@@ -9,6 +9,13 @@
 use market::verification::Digest;
 use serde::{Deserialize, Serialize};
 
+/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every bit of a word changes about half of all.
+pub(crate) const fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ (word >> 31)
+}
+
 /// How often the slow fill goes through the pseudo-random function: 2,560 rounds for 16 bytes. On 80 GB
 /// that is meant to take an H100 three to six seconds, an estimate from published rates.
 pub const SLOW_LINKS: u32 = 256;

@@ -5,8 +5,9 @@ use serde::Serialize;
 
 use super::measure::is_through;
 use super::trials::{CLEAN_RUNS, FAULT_RUNS, Staged, Trial};
-use super::{Calibration, GpuCalibration, TensorCalibration, median};
+use super::{Calibration, GpuCalibration, TensorCalibration};
 use crate::framework::FrameworkRun;
+use crate::median;
 use crate::tensor::{Format, LibraryRun};
 
 /// Of the driver's own copy, what the kernel's is to reach. Units of this and the next two: thousandths.
@@ -120,7 +121,7 @@ fn permille(own: Option<u64>, other: Option<u64>) -> Option<u64> {
 
 fn copies(calibration: &Calibration) -> Goal {
     let of = |shown: &GpuCalibration| {
-        let own = median(&shown.copy_mb_per_s);
+        let own = median::lower(&shown.copy_mb_per_s);
         permille(own, peer_copy(shown)).ok_or_else(|| "no copies".to_owned())
     };
     let what = "copies within memory: at least 0.970 of a framework's, or else of the driver's own";
@@ -137,8 +138,8 @@ fn copies(calibration: &Calibration) -> Goal {
 /// What copies within memory are held against. Units: 1e6 bytes per second.
 fn peer_copy(shown: &GpuCalibration) -> Option<u64> {
     match &shown.framework {
-        Some(FrameworkRun::Measured { mb_per_s, .. }) => median(mb_per_s),
-        _ => median(&shown.driver_copy_mb_per_s),
+        Some(FrameworkRun::Measured { mb_per_s, .. }) => median::lower(mb_per_s),
+        _ => median::lower(&shown.driver_copy_mb_per_s),
     }
 }
 
@@ -148,7 +149,7 @@ fn products(calibration: &Calibration, what: &'static str, format: Format, wante
         let Some(tensor) = shown.tensor.iter().find(of_format) else {
             return Err("no such products".to_owned());
         };
-        let known = permille(median(&tensor.gflops), tensor.library_gflops());
+        let known = permille(median::lower(&tensor.gflops), tensor.library_gflops());
         known.ok_or_else(|| format!("cuBLASLt {}", why_not(tensor)))
     };
     shares(what, wanted, calibration.gpus.iter().map(of))
@@ -168,7 +169,7 @@ fn standard_level(calibration: &Calibration) -> Goal {
     let mut trials = calibration.trials.iter();
     let standard = |t: &&Trial| t.staged == Staged::Nothing && t.level == Level::Standard;
     let trial = trials.find(standard);
-    let took = trial.and_then(|t| Some((t, median(&t.elapsed_ms)?)));
+    let took = trial.and_then(|t| Some((t, median::lower(&t.elapsed_ms)?)));
     let gpus = calibration.gpus.len();
     let (shown, reached) = match took {
         None => ("no run".to_owned(), Reached::NotMeasured),

@@ -6,10 +6,11 @@ use market::verification::Pattern;
 
 use super::goals::why_not;
 use super::rows::{figures, share};
-use super::{Calibration, GpuCalibration, goals, median, missing};
+use super::{Calibration, GpuCalibration, goals, missing};
 use crate::deadlines::proof_limit_ms;
 use crate::floors::Metric;
 use crate::framework::FrameworkRun;
+use crate::median;
 use crate::prf::SLOW_LINKS;
 use crate::rules::named_gpu;
 use crate::tensor::LibraryRun;
@@ -178,7 +179,7 @@ fn proof(shown: &GpuCalibration) -> String {
         proof.bytes >> 20,
         proof.block_bytes >> 10,
         proof.threads,
-        median(&proof.elapsed_us).unwrap_or(0) / 1_000,
+        median::lower(&proof.elapsed_us).unwrap_or(0) / 1_000,
         limit,
     )
 }
@@ -200,7 +201,7 @@ fn links(calibration: &Calibration) -> String {
             all.len(),
             slowest.from,
             slowest.to,
-            median(&all).unwrap_or(0),
+            median::lower(&all).unwrap_or(0),
             slowest.mb_per_s
         );
     }
@@ -235,8 +236,8 @@ fn beside(shown: &GpuCalibration) -> String {
         _ => "not measured".to_owned(),
     };
     let copies = share(
-        median(&shown.copy_mb_per_s),
-        median(&shown.driver_copy_mb_per_s),
+        median::lower(&shown.copy_mb_per_s),
+        median::lower(&shown.driver_copy_mb_per_s),
     );
     let mut rows = format!("| copy by the driver | {copies} | MB/s |\n");
     let framework = match &shown.framework {
@@ -245,7 +246,7 @@ fn beside(shown: &GpuCalibration) -> String {
             framework,
             mb_per_s,
         }) => {
-            let shares = share(median(&shown.copy_mb_per_s), median(mb_per_s));
+            let shares = share(median::lower(&shown.copy_mb_per_s), median::lower(mb_per_s));
             format!("{framework}: {shares}")
         }
         Some(other) => format!(
@@ -259,7 +260,7 @@ fn beside(shown: &GpuCalibration) -> String {
         let said = match tensor.library.first() {
             None | Some(LibraryRun::NotInstalled) => "not installed".to_owned(),
             Some(LibraryRun::Measured { library, way, .. }) => {
-                let shares = share(median(&tensor.gflops), tensor.library_gflops());
+                let shares = share(median::lower(&tensor.gflops), tensor.library_gflops());
                 format!("{library} ({way}): {shares}")
             }
             Some(_) => why_not(tensor),
@@ -293,7 +294,7 @@ fn trials(calibration: &Calibration) -> String {
             .spoke
             .iter()
             .map(|(code, runs)| format!("`{code}` {runs}"));
-        let guests = median(&trial.guests_mb_per_s);
+        let guests = median::lower(&trial.guests_mb_per_s);
         let guests = guests.map(|rate| format!("the others streamed at {rate} MB/s each"));
         let spoke = spoke.chain(guests).chain(trial.not_staged.clone());
         let spoke: Vec<String> = spoke.collect();
@@ -305,7 +306,7 @@ fn trials(calibration: &Calibration) -> String {
             trial.level.as_str(),
             trial.runs,
             trial.right,
-            median(&trial.elapsed_ms).unwrap_or(0),
+            median::lower(&trial.elapsed_ms).unwrap_or(0),
             spoke.join(", "),
         );
     }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use market::gpu::Gpu;
 
-use super::{Calibration, GpuCalibration, NoReference, ProofTimes, median};
+use super::{Calibration, GpuCalibration, NoReference, ProofTimes};
 use crate::floors::Metric;
+use crate::median;
 use crate::rules::named_gpu;
 use crate::tensor::Format;
 
@@ -31,18 +32,30 @@ pub(super) const fn share(metric: Metric) -> u32 {
 pub(super) fn figures(shown: &GpuCalibration) -> Vec<(&'static str, Metric, u64)> {
     let tensor = |format| {
         let of = shown.tensor.iter().find(|tensor| tensor.format == format);
-        of.and_then(|tensor| median(&tensor.gflops))
+        of.and_then(|tensor| median::lower(&tensor.gflops))
     };
     let proof = shown.proof.as_ref().and_then(ProofTimes::mb_per_s);
     let links = [&shown.from_host_mb_per_s, &shown.to_host_mb_per_s];
     let figures = [
-        ("hbm_copy", Metric::HbmCopy, median(&shown.copy_mb_per_s)),
-        ("hbm_read", Metric::HbmRead, median(&shown.read_mb_per_s)),
-        ("hbm_triad", Metric::HbmTriad, median(&shown.triad_mb_per_s)),
+        (
+            "hbm_copy",
+            Metric::HbmCopy,
+            median::lower(&shown.copy_mb_per_s),
+        ),
+        (
+            "hbm_read",
+            Metric::HbmRead,
+            median::lower(&shown.read_mb_per_s),
+        ),
+        (
+            "hbm_triad",
+            Metric::HbmTriad,
+            median::lower(&shown.triad_mb_per_s),
+        ),
         (
             "host_link",
             Metric::HostLink,
-            links.into_iter().filter_map(|l| median(l)).min(),
+            links.into_iter().filter_map(|l| median::lower(l)).min(),
         ),
         ("gemm_16bit", Metric::Gemm16Bit, tensor(Format::Bf16)),
         ("gemm_fp8", Metric::GemmFp8, tensor(Format::Fp8)),

@@ -377,10 +377,3 @@ fn links_give_rows_where_they_are_those_of_a_switch_and_nothing_was_wrong() {
     let rows = floors(&calibration, 3).expect("rows");
     assert!(!rows.contains("gpu_link"), "{rows}");
 }
-
-#[test]
-fn the_middle_of_samples_is_the_lower_one_of_two() {
-    assert_eq!(median(&[]), None);
-    assert_eq!(median(&[5]), Some(5));
-    assert_eq!(median(&[9, 1, 5, 7]), Some(5));
-}

@@ -6,8 +6,9 @@ use crate::canonical::CanonicalError;
 use crate::jws::PublicKey;
 use crate::order::BadOrder;
 
-/// The most GPUs that a node may claim.
-const MOST_GPUS: usize = 64;
+/// The most GPUs, and the most network adapters, that a node may claim: more than are ever ordered of one, so
+/// that a node with too many is told from a message that is none.
+const MOST_CLAIMED: usize = 64;
 /// The most host keys that a node may claim.
 const MOST_HOST_KEYS: usize = 16;
 /// The longest host key: that of RSA with 16,384 bits.
@@ -92,7 +93,7 @@ pub(super) fn check_commit(commit: &Commit) -> Result<(), StepError> {
 }
 
 pub(super) fn check_inventory(inventory: &Inventory) -> Result<(), StepError> {
-    if inventory.gpus.len() > MOST_GPUS {
+    if inventory.gpus.len() > MOST_CLAIMED {
         return Err(StepError::Malformed("a node has at most 64 GPUs"));
     }
     let texts = inventory.gpus.iter().flat_map(|gpu| [&gpu.name, &gpu.uuid]);
@@ -104,7 +105,7 @@ pub(super) fn check_inventory(inventory: &Inventory) -> Result<(), StepError> {
             "a name in the inventory is no plain text",
         ));
     }
-    if inventory.nics.len() > MOST_GPUS || inventory.ssh_host_keys.len() > MOST_HOST_KEYS {
+    if inventory.nics.len() > MOST_CLAIMED || inventory.ssh_host_keys.len() > MOST_HOST_KEYS {
         return Err(StepError::Malformed(
             "a node has at most 64 network adapters and 16 host keys",
         ));

@@ -10,13 +10,11 @@ use std::time::Instant;
 use market::verification::Digest;
 
 use super::links::{read, write};
+use crate::prf::mix;
 
 /// A word that follows from its place: SplitMix64, so that no link may compress it.
 pub(crate) const fn word(at: u64) -> u64 {
-    let mut z = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    mix(at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// A sum over all nodes on one rail: the ring algorithm, first reduced in pieces, then gathered.

@@ -4,11 +4,12 @@ use market::attestation::{Finding, FindingCode, Outcome, Unit, Weight};
 use market::gpu::GpuVendor;
 use market::verification::{CollectiveAlgorithm, CollectiveRate, Level, PairRate, PortFacts};
 
-use super::rates::{Measured, against_floor, median};
+use super::rates::{Measured, against_floor};
 use super::seen::{Seen, Sight, not_applicable, plain};
 use super::{finding, not_run, number, share};
 use crate::board;
 use crate::floors::Metric;
+use crate::median;
 
 /// How far the slowest pair may lie below the fastest: with a warning, and at all. Units: thousandths.
 const ODD_SPREAD_PERMILLE: u64 = 50;
@@ -139,7 +140,7 @@ pub(super) fn pair_rates(seen: &Seen<'_>) -> Finding {
 /// Pairs whose rate nobody knows, held against the node's median.
 fn beside_the_others(seen: &Seen<'_>, slowest: u64, rates: &[u64], slow: &str) -> Finding {
     let code = FindingCode::PairRates;
-    let usual = median(rates).unwrap_or(0);
+    let usual = median::upper(rates).unwrap_or(0);
     let alike = board::pairs_are_alike(seen.spec, seen.order.expected.gpus);
     let (least, behind) = match alike {
         true => (usual / LEAST_OF_ALIKE, Outcome::Failed),

@@ -6,6 +6,7 @@ use market::verification::{GpuFacts, GpuRates, HostLink};
 use super::seen::{Seen, Sight, not_applicable, unbelievable};
 use super::{finding, not_run, number, share};
 use crate::floors::{Metric, lane_mb_per_s};
+use crate::median;
 
 /// Width of the band above a floor in which a value is accepted with a warning. Units: percent.
 pub(super) const WARNING_BAND_PERCENT: u64 = 5;
@@ -92,16 +93,9 @@ fn best<'a>(samples: impl IntoIterator<Item = &'a Vec<u64>>) -> Option<Vec<u64>>
 fn warm<'a>(samples: impl IntoIterator<Item = &'a Vec<u64>>) -> Option<Vec<u64>> {
     let warm: Option<Vec<u64>> = samples
         .into_iter()
-        .map(|samples| median(&samples[samples.len() / 3..]))
+        .map(|samples| median::upper(&samples[samples.len() / 3..]))
         .collect();
     warm.filter(|warm| !warm.is_empty())
-}
-
-/// The upper median; none of nothing.
-pub(super) fn median(values: &[u64]) -> Option<u64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied()
 }
 
 /// Rates of every GPU that was observed.
@@ -317,7 +311,7 @@ pub(super) fn straggler(seen: &Seen<'_>) -> Finding {
         false => warm(products),
     };
     let rates = rates.unwrap_or_default();
-    let Some(middle) = median(&rates).filter(|middle| *middle > 0) else {
+    let Some(middle) = median::upper(&rates).filter(|middle| *middle > 0) else {
         return not_run(code);
     };
     let least = share(middle, STRAGGLER_PERMILLE, 1_000);

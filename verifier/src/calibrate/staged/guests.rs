@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use market::verification::{Digest, GpuClaim, Pattern};
 
 use super::super::measure::PATIENCE;
-use super::super::median;
 use crate::device::{Device, DeviceError};
 use crate::driver::{RemoteDevice, Worker};
+use crate::median;
 use crate::memory::Contents;
 
 /// Processes that stream through the memory of each card.
@@ -117,7 +117,7 @@ fn stream(
             device.set_deadline(Instant::now() + PATIENCE);
             streamed = device.stream(HOG_STRETCH);
         }
-        median(&rates)
+        median::lower(&rates)
     });
     match begun.recv() {
         Ok(Ok(Some(_))) => Ok(thread),

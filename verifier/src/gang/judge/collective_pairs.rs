@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit, Weight};
 
-use super::pairs::median;
 use super::summed::{Rate, Summed};
 use super::{Judged, must, name, to_blame, undone};
 use crate::gang::nccl::Library;
 use crate::gang::{Gang, version_words};
+use crate::median;
 use crate::rules::{finding, number, share};
 
 const CODE: FindingCode = FindingCode::NetworkCollectivePairs;
@@ -118,7 +118,8 @@ fn rates(gang: &Gang, pairs: &[Summed], version: u32) -> Option<Judged> {
     let rate = |pair: &Summed| Some((pair.pair(), pair.rate()?));
     let rates: Option<Vec<((usize, usize), Rate)>> = pairs.iter().map(rate).collect();
     let rates = rates?;
-    let median = median(rates.iter().map(|(_, rate)| rate.carried).collect());
+    let carried: Vec<u64> = rates.iter().map(|(_, rate)| rate.carried).collect();
+    let median = median::upper(&carried).unwrap_or(0);
     let of_median = share(median, SLOW_PERCENT, 100);
     let floor = |rate: &Rate| of_median.max(rate.floor().unwrap_or(0));
     let is_slow = |rate: &Rate| rate.carried < floor(rate);

@@ -10,6 +10,7 @@ use super::{Judged, must, name, shown, to_blame, undone};
 use crate::gang::Gang;
 use crate::gang::addresses::HOST;
 use crate::gang::rounds::pairs_of_round;
+use crate::median;
 use crate::order::Mode;
 use crate::rules::{finding, number, plain, share};
 
@@ -168,12 +169,6 @@ struct Floors<'a> {
     of_adapters: BTreeMap<(usize, usize), u64>,
 }
 
-/// The upper one of two, so that one slow direction of a single pair is seen.
-pub(super) fn median(mut rates: Vec<u64>) -> u64 {
-    rates.sort_unstable();
-    rates.get(rates.len() / 2).copied().unwrap_or(0)
-}
-
 impl<'a> Floors<'a> {
     fn new(gang: &'a Gang, links: &[Link]) -> Self {
         let mut pairs: BTreeMap<(usize, usize), Vec<u64>> = BTreeMap::new();
@@ -182,11 +177,13 @@ impl<'a> Floors<'a> {
         }
         let several = |(pair, rates): ((usize, usize), Vec<u64>)| {
             // Each adapter has two directions.
-            (rates.len() >= 2 * LEAST_ADAPTERS).then(|| (pair, median(rates)))
+            let usual = median::upper(&rates)?;
+            (rates.len() >= 2 * LEAST_ADAPTERS).then_some((pair, usual))
         };
+        let all: Vec<u64> = links.iter().map(|link| link.mb_per_s).collect();
         Self {
             gang,
-            median: median(links.iter().map(|link| link.mb_per_s).collect()),
+            median: median::upper(&all).unwrap_or(0),
             of_adapters: pairs.into_iter().filter_map(several).collect(),
         }
     }
