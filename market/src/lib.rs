@@ -32,7 +32,7 @@ pub mod quantity;
 pub mod quote;
 pub mod reservation;
 pub mod spending;
-mod table;
+pub mod table;
 pub mod tags;
 pub mod usage;
 pub mod verification;

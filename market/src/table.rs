@@ -1,9 +1,14 @@
-//! Reads the tables of facts in `data/`, which are compiled in.
+//! Reads the tables of facts in the `data/` of a crate, which are compiled in.
 
 use serde::de::DeserializeOwned;
 
 /// All rows of a compiled-in CSV table.
-pub(crate) fn rows<Row: DeserializeOwned>(table: &'static str) -> Vec<Row> {
+///
+/// # Panics
+///
+/// Where the table has another form than its rows: a test beside each table reads all of it.
+#[must_use]
+pub fn rows<Row: DeserializeOwned>(table: &'static str) -> Vec<Row> {
     csv::Reader::from_reader(table.as_bytes())
         .into_deserialize()
         .collect::<Result<_, _>>()

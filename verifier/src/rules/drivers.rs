@@ -5,6 +5,7 @@
 
 use std::sync::LazyLock;
 
+use market::table;
 use market::verification::{Digest, LibraryFacts};
 use serde::Deserialize;
 
@@ -33,13 +34,7 @@ pub(super) enum Published {
 }
 
 pub(super) fn rows() -> &'static [Row] {
-    // The table is part of the build and a test reads every row.
-    static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
-        csv::Reader::from_reader(TABLE.as_bytes())
-            .deserialize()
-            .collect::<Result<_, _>>()
-            .unwrap_or_else(|refusal| panic!("{refusal}"))
-    });
+    static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| table::rows(TABLE));
     &ROWS
 }
 

@@ -7,6 +7,7 @@
 use std::sync::LazyLock;
 
 use market::attestation::{FindingCode, Weight};
+use market::table;
 use market::verification::Level;
 use serde::Deserialize;
 
@@ -50,13 +51,7 @@ struct Row {
 }
 
 fn rows() -> &'static [Row] {
-    // The table is part of the build and a test reads every row.
-    static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
-        csv::Reader::from_reader(TABLE.as_bytes())
-            .deserialize()
-            .collect::<Result<_, _>>()
-            .unwrap_or_else(|refusal| panic!("{refusal}"))
-    });
+    static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| table::rows(TABLE));
     &ROWS
 }
 
