@@ -4,6 +4,8 @@
 # and never from a node:
 #
 #   apt-get download libcuda1 libnvidia-ml1 && verifier/driver-libraries.sh ./*.deb
+#
+# Debian has them in its component non-free.
 set -euo pipefail
 [ $# -gt 0 ] || { echo "usage: $0 PACKAGE.deb…" >&2; exit 2; }
 
