@@ -3,16 +3,5 @@
 
 extern "C" __global__ void __launch_bounds__(STREAM_THREADS, STREAM_BLOCKS)
     stream_copy(uint4 *__restrict__ to, const uint4 *__restrict__ from, u64 vectors, u64 turn) {
-  auto many = [&](const u64 (&at)[LOADS]) {
-    uint4 w[LOADS];
-#pragma unroll
-    for (u32 load = 0; load < LOADS; ++load) {
-      w[load] = from[at[load]];
-    }
-#pragma unroll
-    for (u32 load = 0; load < LOADS; ++load) {
-      to[at[load]] = w[load];
-    }
-  };
-  stream(turn, vectors, many, [&](u64 at) { to[at] = from[at]; });
+  each(turn, vectors, [&](u64 at) { to[at] = from[at]; });
 }

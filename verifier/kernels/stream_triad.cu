@@ -9,17 +9,5 @@ static __device__ __forceinline__ uint4 scaled_sum(uint4 x, uint4 y, u32 scale) 
 extern "C" __global__ void __launch_bounds__(STREAM_THREADS, STREAM_BLOCKS)
     stream_triad(uint4 *__restrict__ to, const uint4 *__restrict__ a, const uint4 *__restrict__ b,
                  u32 scale, u64 vectors, u64 turn) {
-  auto many = [&](const u64 (&at)[LOADS]) {
-    uint4 x[LOADS], y[LOADS];
-#pragma unroll
-    for (u32 load = 0; load < LOADS; ++load) {
-      x[load] = a[at[load]];
-      y[load] = b[at[load]];
-    }
-#pragma unroll
-    for (u32 load = 0; load < LOADS; ++load) {
-      to[at[load]] = scaled_sum(x[load], y[load], scale);
-    }
-  };
-  stream(turn, vectors, many, [&](u64 at) { to[at] = scaled_sum(a[at], b[at], scale); });
+  each(turn, vectors, [&](u64 at) { to[at] = scaled_sum(a[at], b[at], scale); });
 }

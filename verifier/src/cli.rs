@@ -8,7 +8,6 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use chrono::Utc;
 use market::attestation::Attestation;
 use market::gpu::Gpu;
 use market::ids::{AttestationId, LeaseId, VerificationId};
@@ -288,7 +287,7 @@ pub fn run_alone(node: &mut Node, against: Against) -> Result<Attestation, RunEr
         order,
     };
     let attestation_id = AttestationId::from_uuid(Uuid::now_v7());
-    let mut broker = LocalBroker::new(opening, attestation_id, Utc::now());
+    let mut broker = LocalBroker::new(opening, attestation_id);
     converse(
         node,
         verification_id,

@@ -17,7 +17,8 @@ use crate::challenge::{Answered, Judging, Opening, Session, StepError, judge_sil
 /// A broker that verifies one node.
 pub struct LocalBroker {
     opening: Opening,
-    judging: Judging,
+    attestation_id: AttestationId,
+    now: Box<dyn FnMut() -> DateTime<Utc> + Send>,
     entropy: Box<dyn FnMut() -> [u8; 32] + Send>,
     timer: Box<dyn Timer>,
     session: Option<Session>,
@@ -68,16 +69,18 @@ impl<N: FnMut() -> Instant + Send> Timer for ByClock<N> {
 impl LocalBroker {
     /// A broker with the system's entropy and the real clock.
     #[must_use]
-    pub fn new(opening: Opening, attestation_id: AttestationId, now: DateTime<Utc>) -> Self {
-        let judging = Judging {
+    pub fn new(opening: Opening, attestation_id: AttestationId) -> Self {
+        Self {
+            opening,
             attestation_id,
-            now,
-        };
-        let timer = ByClock::new(Instant::now);
-        Self::with(opening, judging, Box::new(rand::random), Box::new(timer))
+            now: Box::new(Utc::now),
+            entropy: Box::new(rand::random),
+            timer: Box::new(ByClock::new(Instant::now)),
+            session: None,
+        }
     }
 
-    /// A broker with given entropy and time.
+    /// A broker with given entropy and time, for which it is always as late as it judges.
     #[must_use]
     pub fn with(
         opening: Opening,
@@ -87,7 +90,8 @@ impl LocalBroker {
     ) -> Self {
         Self {
             opening,
-            judging,
+            attestation_id: judging.attestation_id,
+            now: Box::new(move || judging.now),
             entropy,
             timer,
             session: None,
@@ -108,16 +112,24 @@ impl LocalBroker {
 
     /// The result; of a node that stopped answering, what is known of it.
     #[must_use]
-    pub fn into_attestation(self) -> Attestation {
-        let over = self.session.map(|session| session.abandon(self.judging));
+    pub fn into_attestation(mut self) -> Attestation {
+        let judging = self.judging();
+        let over = self.session.map(|session| session.abandon(judging));
         let known = over.as_ref().and_then(Session::attestation).cloned();
-        known.unwrap_or_else(|| judge_silence(&self.opening, self.judging))
+        known.unwrap_or_else(|| judge_silence(&self.opening, judging))
+    }
+
+    fn judging(&mut self) -> Judging {
+        Judging {
+            attestation_id: self.attestation_id,
+            now: (self.now)(),
+        }
     }
 
     fn answer(&mut self, step: Step, body: &str) -> Result<String, StepError> {
         let elapsed = self.timer.came(step);
         let entropy = (self.entropy)();
-        let judging = self.judging;
+        let judging = self.judging();
         let Some(session) = self.session.take() else {
             let commit = serde_json::from_str(body)?;
             let opening = self.opening.clone();

@@ -42,7 +42,7 @@ impl Overheard {
         let id = opening.verification_id;
         let attestation_id = judging().attestation_id;
         let mut overheard = Self {
-            broker: LocalBroker::new(opening, attestation_id, judging().now),
+            broker: LocalBroker::new(opening, attestation_id),
             came: Vec::new(),
         };
         let uuids = vec!["GPU-0".to_owned(), "GPU-1".to_owned()];

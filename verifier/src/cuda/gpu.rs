@@ -19,6 +19,8 @@ const BLOCKS_PER_SM: u32 = 16;
 /// Thread blocks for each multiprocessor, of kernels that stream: as many as there is place for on every
 /// part at once (`kernels/stream.cuh`), so that none waits for others to end.
 const STREAM_BLOCKS_PER_SM: u32 = 4;
+/// Thread blocks of a grid in its first dimension, at most.
+const MOST_BLOCKS: u32 = i32::MAX.unsigned_abs();
 /// The tile of the product that one thread block computes.
 const GEMM_TILE: u32 = 128;
 /// Rows of the product's inputs are a multiple of this. Units: bytes.
@@ -252,9 +254,16 @@ impl CudaGpu {
         self.grid_of(BLOCKS_PER_SM, pieces)
     }
 
-    /// Thread blocks that stream through so many vectors.
+    /// Thread blocks that stream through so many vectors and have several under way each.
     pub fn stream_grid(&self, vectors: u64) -> (u32, u32) {
         self.grid_of(STREAM_BLOCKS_PER_SM, vectors)
+    }
+
+    /// Thread blocks that have a thread for each vector, as far as a grid goes.
+    pub fn vector_grid(&self, vectors: u64) -> (u32, u32) {
+        let blocks = vectors.div_ceil(u64::from(THREADS));
+        // At most `MOST_BLOCKS`, which is a u32.
+        (blocks.clamp(1, u64::from(MOST_BLOCKS)) as u32, 1)
     }
 
     fn grid_of(&self, blocks_per_sm: u32, pieces: u64) -> (u32, u32) {

@@ -272,7 +272,11 @@ fn sum(gpus: &mut [CudaGpu], held: &[Buffer], part_bytes: u64) -> Result<(), Dev
                     Argument::from(0_u64),
                 ];
                 gpu.enter()?;
-                let grid = gpu.stream_grid(part_bytes / 16);
+                let vectors = part_bytes / 16;
+                let grid = match half {
+                    Half::Adding => gpu.stream_grid(vectors),
+                    Half::Gathering => gpu.vector_grid(vectors),
+                };
                 gpu.launch(kernel, grid, &arguments)?;
             }
             wait(gpus)?;

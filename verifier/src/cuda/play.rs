@@ -95,13 +95,13 @@ impl CudaGpu {
             self.held(&vector.right, bytes)?,
         );
         let to = self.zeroed(bytes)?;
-        let grid = self.stream_grid(vectors);
+        let (grid, wide) = (self.stream_grid(vectors), self.vector_grid(vectors));
         let mut played = Vec::new();
         for turn in [0, vectors / 2, vectors.saturating_sub(1)] {
             let [count, begins] = [Argument::from(vectors), Argument::from(turn)];
             let [a, b, target] = [&left, &right, &to].map(Argument::from);
             self.empty(&to)?;
-            self.launch("stream_copy", grid, &[target, a, count, begins])?;
+            self.launch("stream_copy", wide, &[target, a, count, begins])?;
             let copied = self.checksum(to.address, vectors * 4)?;
             let by = |kernel: &str| format!("{kernel}, begun at {turn}");
             played.push(vector.played("copy", by("stream_copy"), vector.copied, copied));
@@ -115,7 +115,7 @@ impl CudaGpu {
             }
             self.empty(&to)?;
             let arguments = [target, a, b, Argument::from(scale), count, begins];
-            self.launch("stream_triad", grid, &arguments)?;
+            self.launch("stream_triad", wide, &arguments)?;
             let triad = self.checksum(to.address, vectors * 4)?;
             played.push(vector.played("sum", by("stream_triad"), vector.triad, triad));
             let sum = self.zeroed(8)?;

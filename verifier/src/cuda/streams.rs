@@ -78,7 +78,7 @@ impl CudaGpu {
             Argument::from(arrays.vectors()),
             Argument::from(turn(self.drawn, arrays.vectors())),
         ];
-        let grid = self.stream_grid(arrays.vectors());
+        let grid = self.vector_grid(arrays.vectors());
         self.launch("stream_copy", grid, &arguments)
     }
 
@@ -136,7 +136,7 @@ impl CudaGpu {
     pub fn triads(&mut self, sample: u32) -> Result<u64, DeviceError> {
         let arrays = self.arrays(3)?;
         let [to, left, right] = [0, 1, 2].map(|number| arrays.address(number));
-        let grid = self.stream_grid(arrays.vectors());
+        let grid = self.vector_grid(arrays.vectors());
         let arguments = [
             Argument::from(to),
             Argument::from(left),

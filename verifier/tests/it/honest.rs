@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use chrono::{DateTime, Utc};
 use market::attestation::{FindingCode, Outcome, Verdict};
 use market::gpu::Gpu;
-use market::verification::Level;
+use market::verification::{Level, Step};
+use verifier::agent::{Transport, TransportError};
 use verifier::attest::{countersign, verify_attestation};
 use verifier::challenge::Session;
 use verifier::jws::{JwsError, Signer};
@@ -51,7 +53,7 @@ fn eight_gpus_at_the_sizes_of_the_demo_are_verified_in_a_few_seconds() {
     let order = order_for(expected, 0, Level::Quick, Mode::Simulation);
     let mut opening = opening(8, Level::Quick, Mode::Simulation);
     opening.order = order;
-    let mut broker = LocalBroker::new(opening, judging().attestation_id, now());
+    let mut broker = LocalBroker::new(opening, judging().attestation_id);
     let began = Instant::now();
     let outcome = talk(&mut description(8).node(), &mut broker).expect("a conversation");
     assert_eq!(outcome.verdict, Verdict::Pass);
@@ -61,6 +63,40 @@ fn eight_gpus_at_the_sizes_of_the_demo_are_verified_in_a_few_seconds() {
         "8 GPUs took {:?}, agent and broker together",
         began.elapsed()
     );
+}
+
+/// Passes messages on, and keeps when the report went out.
+struct Watched {
+    broker: LocalBroker,
+    reported: Option<DateTime<Utc>>,
+}
+
+impl Transport for Watched {
+    fn send(&mut self, step: Step, body: &str) -> Result<String, TransportError> {
+        if step == Step::Report {
+            self.reported = Some(Utc::now());
+        }
+        self.broker.send(step, body)
+    }
+
+    fn is_private(&self) -> bool {
+        self.broker.is_private()
+    }
+}
+
+/// Of what lies between the beginning and the report a node's clock would be ahead.
+#[test]
+fn a_machine_on_its_own_is_judged_by_the_time_at_which_it_reports() {
+    let mut watched = Watched {
+        broker: LocalBroker::new(
+            opening(1, Level::Quick, Mode::Simulation),
+            judging().attestation_id,
+        ),
+        reported: None,
+    };
+    talk(&mut description(1).node(), &mut watched).expect("a conversation");
+    let judged = watched.broker.attestation().map(|it| it.measured_at);
+    assert!(watched.reported.is_some() && judged >= watched.reported);
 }
 
 #[test]
