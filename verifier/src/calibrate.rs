@@ -163,6 +163,9 @@ pub struct GpuCalibration {
     pub to_host_mb_per_s: Vec<u64>,
     /// The checksums of the product on the integer units, one for each sample.
     pub exact: Vec<Word64>,
+    /// How long chains of them take.
+    #[serde(default)]
+    pub chain: Option<ChainTimes>,
     /// The products on the tensor units, by format.
     pub tensor: Vec<TensorCalibration>,
     /// The vendor's library for collective operations, where it is installed.
@@ -192,6 +195,7 @@ impl GpuCalibration {
             from_host_mb_per_s: Vec::new(),
             to_host_mb_per_s: Vec::new(),
             exact: Vec::new(),
+            chain: None,
             tensor: Vec::new(),
             collective_library: None,
             burned: None,
@@ -231,6 +235,27 @@ impl ProofTimes {
     #[must_use]
     pub fn mb_per_s(&self) -> Option<u64> {
         median::lower(&self.elapsed_us).map(|elapsed_us| self.bytes / elapsed_us.max(1))
+    }
+}
+
+/// How long chained exact products take with the trees over their rows, as a run computes them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ChainTimes {
+    /// Rows, columns and inner dimension of the products.
+    pub n: u32,
+    /// Products of a chain.
+    pub links: u32,
+    /// The samples, by the host's clock. Units: microseconds.
+    pub elapsed_us: Vec<u64>,
+}
+
+impl ChainTimes {
+    /// The middle rate. Units: 1e9 operations per second.
+    #[must_use]
+    pub fn gops(&self) -> Option<u64> {
+        let elapsed_us = median::lower(&self.elapsed_us)?.max(1);
+        let operations = 2 * u128::from(self.n).pow(3) * u128::from(self.links);
+        u64::try_from(operations / 1_000 / u128::from(elapsed_us)).ok()
     }
 }
 

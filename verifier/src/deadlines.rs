@@ -27,6 +27,9 @@ pub(crate) const PRODUCT_ROWS: u32 = 8_192;
 const EXACT_OPERATIONS_PER_S: u64 = 170_000_000_000;
 /// How long the chained products take at that least.
 const CHAIN_MS: u64 = 12_000;
+/// How long they take at the floor of a GPU of which chains are calibrated: what a good one is through in five
+/// seconds, of which its floor is three quarters.
+const CALIBRATED_CHAIN_MS: u64 = 6_667;
 /// How fast a host hashes the sums of rows of a product, by one thread for each GPU of which it has one for
 /// two. Units: rows of each GPU per second.
 const ROWS_PER_S: u64 = 1_500_000;
@@ -44,9 +47,9 @@ const FEW_MULTIPROCESSORS: u32 = 40;
 const SLOW_MEMORY: u64 = 100_000_000_000;
 /// From the broker's answer with the key to the answer's arrival, beside the work: there and back.
 const PROOF_ROUND_TRIP_MS: u64 = 500;
-/// What the tree of hashes may take longer on a host with fewer processors for each GPU than that on which
-/// its proof was timed.
-const PROOF_SLOW_HOST_MS: u64 = 1_000;
+/// What trees of hashes may take longer on a host with fewer processors for each GPU than that on which
+/// they were timed.
+const SLOW_HOST_MS: u64 = 1_000;
 /// What surrounds reading as long as no proof on the GPU is calibrated: neither the hashing kernel nor the
 /// tree has been timed on such a node, and a limit that fails good ones proves nothing either.
 const PROVISIONAL_PROOF_MS: u64 = 15_000;
@@ -74,7 +77,8 @@ pub fn real(
     let (gpu, bytes) = (expected.gpu, memory.pattern_bytes);
     let host_ms = entries_ms(expected.gpus, gemm.n);
     // Each row that is opened may be of another product, and the first one is multiplied by a vector.
-    let opened_ms = products_ms(gpu, gemm, gemm.opened_rows + 1) + host_ms;
+    let exact = known_chain(gpu).unwrap_or_else(|| exact_operations_per_s(gpu));
+    let opened_ms = products_ms(exact, gemm, gemm.opened_rows + 1) + host_ms;
     let (last, before) = memory.passes.split_last().unwrap_or((&Pattern::Prf, &[]));
     let passes_ms: u64 = before.iter().map(|pass| pass_ms(gpu, *pass, bytes)).sum();
     let last_ms = fill_ms(gpu, *last, bytes);
@@ -85,7 +89,7 @@ pub fn real(
     };
     let whole_ms = whole(level).as_millis() as u64;
     StepDeadlines {
-        roots_ms: roots_ms(expected, gemm),
+        roots_ms: roots_ms(gpu, gemm, known_chain(gpu)),
         // The last round of patterns may begin just before the time of all is over.
         fill_ms: OPENED_START_MS + opened_ms + memory.repeated_ms + passes_ms + last_ms,
         memory_ms: memory_ms(gpu, bytes, known_rate(gpu), known_proof(gpu)),
@@ -120,31 +124,48 @@ pub const fn simulated(level: Level) -> StepDeadlines {
 /// How many products are chained, so that the GPUs work for seconds: what the way to the broker takes is then
 /// little beside it, and one GPU that takes turns as several needs as many times as long.
 ///
-/// At the least rate that is reckoned with they take 12 seconds; a good GPU is meant to take five.
+/// At the least rate that is reckoned with they take 12 seconds; of a GPU of which chains are calibrated, a good
+/// one takes five.
 #[must_use]
 pub fn links(gpu: Gpu) -> u32 {
+    links_of(gpu, known_chain(gpu))
+}
+
+/// As [`links`]; `chain` is the least of such chains, where that is calibrated. Units: operations per second.
+fn links_of(gpu: Gpu, chain: Option<u64>) -> u32 {
     let n = u64::from(PRODUCT_ROWS);
-    let operations = CHAIN_MS / 1_000 * exact_operations_per_s(gpu);
+    let (for_ms, per_s) = match chain {
+        Some(least) => (CALIBRATED_CHAIN_MS, least),
+        None => (CHAIN_MS, exact_operations_per_s(gpu)),
+    };
+    let operations = u128::from(for_ms) * u128::from(per_s) / 1_000;
+    let links = operations / u128::from(2 * n * n * n);
     // Some hundreds.
-    (operations / (2 * n * n * n)).max(1) as u32
+    u32::try_from(links.max(1)).unwrap_or(u32::MAX)
 }
 
-/// Until when all products must be through. Their bound is no share more than the least that is reckoned
-/// with: as long as no rate of these kernels is calibrated that is itself some two times what a good GPU takes.
-fn roots_ms(expected: &ExpectedNode, gemm: &GemmWork) -> u64 {
-    let rows = u64::from(gemm.links) * u64::from(gemm.n);
-    OPENED_START_MS
-        + products_ms(expected.gpu, gemm, gemm.links + gemm.iterations)
-        + ms(rows, ROWS_PER_S)
+/// Until when all products must be through. `chain` is the least of such chains, where that is calibrated:
+/// then the limit is four thirds of what a good GPU takes, and what surrounds it. Where it is not, nothing
+/// less can be held against a GPU than the least that is reckoned with.
+///
+/// Units: ms; of `chain` operations per second.
+fn roots_ms(gpu: Gpu, gemm: &GemmWork, chain: Option<u64>) -> u64 {
+    let products = gemm.links + gemm.iterations;
+    let work_ms = match chain {
+        // The trees are a part of it.
+        Some(least) => products_ms(least, gemm, products) + SLOW_HOST_MS,
+        None => {
+            let rows = u64::from(gemm.links) * u64::from(gemm.n);
+            products_ms(exact_operations_per_s(gpu), gemm, products) + ms(rows, ROWS_PER_S)
+        }
+    };
+    OPENED_START_MS + work_ms
 }
 
-/// How long so many products take at most.
-fn products_ms(gpu: Gpu, gemm: &GemmWork, products: u32) -> u64 {
+/// How long so many products take at a rate of operations per second.
+fn products_ms(per_s: u64, gemm: &GemmWork, products: u32) -> u64 {
     let operations = 2 * u64::from(gemm.n).pow(2) * u64::from(gemm.k);
-    ms(
-        operations.saturating_mul(products.into()),
-        exact_operations_per_s(gpu),
-    )
+    ms(operations.saturating_mul(products.into()), per_s)
 }
 
 /// The least of a GPU's exact products. Units: operations per second.
@@ -177,7 +198,7 @@ pub fn memory_ms(gpu: Gpu, bytes: u64, read: u64, proof: Option<u64>) -> u64 {
 pub fn proof_limit_ms(gpu: Gpu, bytes: u64, proof: u64) -> u64 {
     let least = ms(bytes, proof) + PROOF_ROUND_TRIP_MS;
     let anew = quickest_slow_fill_ms(gpu, bytes / 5) / 10 * 9;
-    least.max(anew.min(least + PROOF_SLOW_HOST_MS))
+    least.max(anew.min(least + SLOW_HOST_MS))
 }
 
 /// The least that is reckoned with for filling so much memory slowly: at the links of the design, on twice the
@@ -201,8 +222,17 @@ fn known_rate(gpu: Gpu) -> u64 {
 /// The least at which a GPU's memory is hashed with its tree, where that is calibrated. Units: bytes per
 /// second.
 fn known_proof(gpu: Gpu) -> Option<u64> {
-    let floor = Floors::current().best_of(gpu, Metric::MemoryProof)?;
-    (floor.calibration == Calibration::Calibrated).then_some(floor.floor * 1_000_000)
+    Some(calibrated(gpu, Metric::MemoryProof)? * 1_000_000)
+}
+
+/// The least of a GPU's chained products, where that is calibrated. Units: operations per second.
+fn known_chain(gpu: Gpu) -> Option<u64> {
+    Some(calibrated(gpu, Metric::ExactChain)? * 1_000_000_000)
+}
+
+fn calibrated(gpu: Gpu, metric: Metric) -> Option<u64> {
+    let floor = Floors::current().best_of(gpu, metric)?;
+    (floor.calibration == Calibration::Calibrated).then_some(floor.floor)
 }
 
 /// How long a pass over memory takes at most: what it writes and what it reads.
@@ -295,6 +325,30 @@ mod tests {
         assert!(filled_ms > limit_ms, "{filled_ms} in {limit_ms} ms");
         let meant_ms = taking_turns_ms(&standard, 1) * 1_980 / 1_755 * 20 / 9;
         assert!(meant_ms >= 5_000, "{meant_ms}");
+    }
+
+    #[test]
+    fn once_chains_are_calibrated_a_good_gpu_has_time_for_its_own_and_none_for_two() {
+        // What an H200 showed, about; what the least of an H100 is reckoned at; and that of a card of 40
+        // multiprocessors. Units: 1e9 operations per second.
+        for gops in [81_000, 22_000, 7_000] {
+            let shown = gops * 1_000_000_000;
+            let floor = shown / 4 * 3;
+            for level in [Level::Quick, Level::Standard, Level::Deep] {
+                let mut gemm = order(h100(), 1, level).gemm;
+                gemm.links = links_of(h100(), Some(floor));
+                let limit_ms = roots_ms(h100(), &gemm, Some(floor));
+                let one_ms = products_ms(shown, &gemm, gemm.links + gemm.iterations);
+                assert!(
+                    (4_800..6_700).contains(&one_ms) && one_ms + 4_000 < limit_ms,
+                    "{gops} at {level:?}: {one_ms} in {limit_ms} ms"
+                );
+                assert!(
+                    2 * one_ms > limit_ms,
+                    "{gops} at {level:?}: {one_ms} in {limit_ms} ms"
+                );
+            }
+        }
     }
 
     #[test]

@@ -45,11 +45,13 @@ pub enum Metric {
     /// Memory hashed in the blocks of a slow fill, with the tree over them: what the limit of its proof
     /// follows from.
     MemoryProof,
+    /// Chained exact products with the trees over their rows: what the limit of that step follows from.
+    ExactChain,
 }
 
 impl Metric {
     /// Every metric.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::HbmCopy,
         Self::HbmRead,
         Self::HbmTriad,
@@ -60,6 +62,7 @@ impl Metric {
         Self::Gemm16Bit,
         Self::GemmFp8,
         Self::MemoryProof,
+        Self::ExactChain,
     ];
 
     /// The metric of an all-reduce that was done in this way.
@@ -90,8 +93,8 @@ impl Metric {
                 .or(spec.fp16_tflops_dense)
                 .map(thousands),
             Self::GemmFp8 => spec.fp8_tflops_dense.map(thousands),
-            // It hangs on these kernels and on the host.
-            Self::MemoryProof => None,
+            // They hang on these kernels and on the host.
+            Self::MemoryProof | Self::ExactChain => None,
         };
         figure.filter(|&figure| figure > 0)
     }

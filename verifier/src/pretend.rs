@@ -102,8 +102,8 @@ pub fn usual(gpu: Gpu, metric: Metric) -> Option<f64> {
         }
         Metric::Gemm16Bit => 0.80,
         Metric::GemmFp8 => 0.68,
-        // Nothing is published of it.
-        Metric::MemoryProof => return None,
+        // Nothing is published of these.
+        Metric::MemoryProof | Metric::ExactChain => return None,
     };
     Some(known.map_or(published * share, |known| known as f64))
 }

@@ -3,9 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use market::verification::{Digest, Pattern, Word64};
+use market::verification::{Digest, GemmWork, Pattern, Word64};
 
-use super::{GpuCalibration, Pass, ProofTimes, Size, TensorCalibration};
+use super::{ChainTimes, GpuCalibration, Pass, ProofTimes, Size, TensorCalibration};
 use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
@@ -70,7 +70,7 @@ type Part = fn(&Work<'_>, &mut dyn Device, &mut GpuCalibration) -> Result<(), De
 
 /// All parts, in their order: the load heats the card, so that it comes last. Each begins anew, whatever
 /// it came to before.
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 12] = [
     |_, device, shown| {
         shown.facts = Some(device.observe()?);
         shown.allocatable_mib = device.allocatable_mib()?;
@@ -94,6 +94,7 @@ const PARTS: [Part; 11] = [
         }
         Ok(())
     },
+    chain,
     |work, device, shown| {
         shown.tensor.clear();
         for format in Format::ALL {
@@ -201,6 +202,34 @@ fn proof(
         bytes: work.filled_bytes(shown),
         block_bytes: SLOW_BLOCK,
         threads: work.threads,
+        elapsed_us,
+    });
+    Ok(())
+}
+
+/// Chains of exact products, as a run commits to them.
+fn chain(
+    work: &Work<'_>,
+    device: &mut dyn Device,
+    shown: &mut GpuCalibration,
+) -> Result<(), DeviceError> {
+    let chained = GemmWork {
+        n: work.size.n,
+        k: work.size.n,
+        links: work.size.timed,
+        // The first product, which the chain begins with.
+        iterations: 1,
+        opened_rows: 0,
+    };
+    let mut elapsed_us = Vec::new();
+    for _ in 0..work.size.samples {
+        let began = Instant::now();
+        probe::gemm::commit(device, &work.secret, work.gpu, &chained)?;
+        elapsed_us.push(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
+    }
+    shown.chain = Some(ChainTimes {
+        n: chained.n,
+        links: chained.links,
         elapsed_us,
     });
     Ok(())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use market::gpu::Gpu;
 
-use super::{Calibration, GpuCalibration, NoReference, ProofTimes};
+use super::{Calibration, ChainTimes, GpuCalibration, NoReference, ProofTimes};
 use crate::floors::Metric;
 use crate::median;
 use crate::rules::named_gpu;
@@ -24,6 +24,8 @@ pub(super) const fn share(metric: Metric) -> u32 {
         Metric::HostLink => 850,
         // The limit leaves twice the time.
         Metric::MemoryProof => 500,
+        // The limit leaves four thirds of the time, which is too little for a chip that does two chains.
+        Metric::ExactChain => 750,
         _ => 920,
     }
 }
@@ -35,6 +37,7 @@ pub(super) fn figures(shown: &GpuCalibration) -> Vec<(&'static str, Metric, u64)
         of.and_then(|tensor| median::lower(&tensor.gflops))
     };
     let proof = shown.proof.as_ref().and_then(ProofTimes::mb_per_s);
+    let chain = shown.chain.as_ref().and_then(ChainTimes::gops);
     let links = [&shown.from_host_mb_per_s, &shown.to_host_mb_per_s];
     let figures = [
         (
@@ -60,6 +63,7 @@ pub(super) fn figures(shown: &GpuCalibration) -> Vec<(&'static str, Metric, u64)
         ("gemm_16bit", Metric::Gemm16Bit, tensor(Format::Bf16)),
         ("gemm_fp8", Metric::GemmFp8, tensor(Format::Fp8)),
         ("memory_proof", Metric::MemoryProof, proof),
+        ("exact_chain", Metric::ExactChain, chain),
     ];
     let there = figures.into_iter();
     there

@@ -91,6 +91,7 @@ fn a_good_card_gives_rows_that_the_floors_take() {
         Metric::Gemm16Bit,
         Metric::GemmFp8,
         Metric::MemoryProof,
+        Metric::ExactChain,
     ] {
         let floor = floors
             .of(gpu, metric, Some(&calibration.kernels))
@@ -99,13 +100,15 @@ fn a_good_card_gives_rows_that_the_floors_take() {
         match metric {
             // The limit leaves twice the time.
             Metric::MemoryProof => assert_eq!(floor.floor, expected / 2, "{floor:?}"),
+            // And of a chain four thirds.
+            Metric::ExactChain => assert_eq!(floor.floor, expected * 3 / 4, "{floor:?}"),
             _ => assert!(
                 floor.floor < expected && floor.floor > expected * 8 / 10,
                 "{floor:?}"
             ),
         }
     }
-    assert_eq!(rows.lines().count(), 7);
+    assert_eq!(rows.lines().count(), 8);
 }
 
 #[test]
@@ -336,7 +339,11 @@ fn a_gpu_goes_on_where_it_was_given_up_and_comes_to_the_same() {
     let figures = |calibration: &Calibration| {
         let shown = &calibration.gpus[1];
         let rates = (shown.copy_mb_per_s.clone(), shown.read_mb_per_s.clone());
-        (rates, rows::figures(shown), shown.vectors.clone())
+        let mut of_gpu = rows::figures(shown);
+        // The host's clock times chains, which are done once more.
+        of_gpu.retain(|(_, metric, _)| *metric != Metric::ExactChain);
+        let chained = shown.chain.as_ref().map(|chain| chain.elapsed_us.len());
+        (rates, of_gpu, chained, shown.vectors.clone())
     };
     assert_eq!(figures(&resumed), figures(&whole));
     assert!(resumed.is_measured());

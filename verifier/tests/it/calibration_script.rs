@@ -248,12 +248,14 @@ fn a_calibration_is_recorded_by_one_command_and_the_same_one_twice_is_there_once
         read("docs/calibration.md"),
         read("verifier/data/floors.csv"),
     );
-    let record = || {
+    let record_with = |flags: &[&str]| {
         let script = Command::new(ours.join("record-calibration.sh"))
+            .args(flags)
             .args([out, checkout.path()])
             .output();
         script.expect("started")
     };
+    let record = || record_with(&[]);
     // A card that is no reference leaves all as it was.
     let refused = record();
     assert_eq!(refused.status.code(), Some(2));
@@ -266,6 +268,28 @@ fn a_calibration_is_recorded_by_one_command_and_the_same_one_twice_is_there_once
     assert_eq!(read("verifier/data/floors.csv"), table);
     assert!(!at("verifier/fixtures").exists());
 
+    // But for what it showed, where that is asked for: whose card it was is left out.
+    let day = &json["measured_at"].as_str().expect("a time")[..10];
+    for _ in 0..2 {
+        let recorded = record_with(&["--without-rows"]);
+        assert!(recorded.status.success(), "{}", said(&recorded));
+        assert_eq!(read("verifier/data/floors.csv"), table);
+        let added = read("docs/calibration.md");
+        assert_eq!(
+            added
+                .matches(&format!("### NVIDIA H100 80GB HBM3, {day}\n"))
+                .count(),
+            1
+        );
+    }
+    let fixture = format!("verifier/fixtures/calibration/nvidia-h100-80gb-hbm3-{day}.json");
+    let vectors = json["gpus"][0]["vectors"].as_array().expect("vectors");
+    assert_eq!(replay_file(&at(&fixture)), Ok(vectors.len()));
+    let uuid = json["gpus"][0]["claim"]["uuid"].as_str().expect("an id");
+    assert!(!read(&fixture).contains(uuid));
+    std::fs::remove_dir_all(at("verifier/fixtures")).expect("removed");
+    std::fs::write(at("docs/calibration.md"), &page).expect("written");
+
     let kernels = json["kernels"].as_str().expect("a hash");
     let row = format!("3,H100-SXM,hbm_copy,{kernels},2900000,930,expected,calibrated,now\n");
     std::fs::write(out.join("floors.csv"), &row).expect("written");
@@ -273,14 +297,12 @@ fn a_calibration_is_recorded_by_one_command_and_the_same_one_twice_is_there_once
         let recorded = record();
         assert!(recorded.status.success(), "{}", said(&recorded));
         assert_eq!(read("verifier/data/floors.csv"), format!("{table}{row}"));
-        let day = &json["measured_at"].as_str().expect("a time")[..10];
         let fixtures = at("verifier/fixtures/calibration");
         let fixtures: Vec<_> = std::fs::read_dir(fixtures).expect("a folder").collect();
         assert_eq!(fixtures.len(), 1);
         let fixture = at(&format!(
             "verifier/fixtures/calibration/h100-sxm-{day}.json"
         ));
-        let vectors = json["gpus"][0]["vectors"].as_array().expect("vectors");
         assert_eq!(replay_file(&fixture), Ok(vectors.len()));
         let recorded = read("docs/calibration.md");
         let added = recorded
