@@ -257,10 +257,14 @@ pub async fn step(
             let known = history::of(broker, &verification, &shown).await?;
             let session = session.remembering(known.history());
             let answered = aside(move || session.on_report(&report, judging, elapsed)).await?;
-            if !answered.replayed {
-                known.tell(answered.session.attestation());
+            let result = answered.session.attestation().cloned();
+            let is_new = !answered.replayed;
+            let reply = finish(broker, &verification, &row, answered).await?;
+            // Once it is kept: of two replicas that judge the same report, one does not keep it.
+            if is_new {
+                known.tell(result.as_ref());
             }
-            finish(broker, &verification, &row, answered).await
+            Ok(reply)
         }
     }
 }

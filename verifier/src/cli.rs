@@ -49,8 +49,9 @@ pub struct RunArgs {
     /// A file with the one-time token; otherwise it is read from VERIFIER_TOKEN
     #[arg(long, value_name = "FILE", requires = "broker")]
     token_file: Option<PathBuf>,
-    /// How long to try again for each step while the broker is not ready, in seconds
-    #[arg(long, default_value_t = 900, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    /// How long to try again for each step while the broker is not ready, in seconds; other machines of a rental
+    /// may be much longer in coming up
+    #[arg(long, default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     patience_seconds: u64,
     /// How long to wait for a fabric between the GPUs that is not ready yet, and where a broker waits also for
     /// their driver, in seconds

@@ -12,7 +12,7 @@ use super::learned::{Learned, is_silence};
 use super::order::as_ordered;
 use crate::app::{Broker, ProviderLink};
 use crate::verify::push::is_pushed;
-use crate::verify::{self, LeaseVerdict};
+use crate::verify::{self, LeaseVerdict, StepRefusal};
 
 /// When to look again at a machine that is coming up or going away.
 const LOOK_AT_CHANGE: TimeDelta = TimeDelta::seconds(15);
@@ -162,7 +162,14 @@ pub(super) async fn out_of_time(broker: &Broker, lease: &Lease, note: String) ->
     match verify::give_up(broker, lease).await {
         Ok(true) => return Learned::nothing(TimeDelta::zero()),
         Ok(false) => {}
-        Err(error) => return unread(&error),
+        Err(StepRefusal::Store(error)) => return unread(&error),
+        Err(error) => {
+            // What cannot be read now will not be later; the machines are not paid for meanwhile.
+            warn!(
+                lease.id = %lease.id, error = %crate::chain(&error),
+                "What the nodes of lease {} measured together cannot be read", lease.id
+            );
+        }
     }
     match verify::judge_silent(broker, lease).await {
         Ok(Some(silence)) if silence.has_failed => {

@@ -47,6 +47,10 @@ fn held(
     let Some(facts) = facts.filter(|facts| facts.bytes > 0) else {
         return not_run(code);
     };
+    // No time was left for it: no storage of any rate reads nothing.
+    if measured(facts) == 0 {
+        return not_run(code);
+    }
     let expected = promised / 1_000_000;
     let (measured, floor) = (measured(facts), share(expected, FLOOR_PERCENT, 100));
     let past = match facts.direct {

@@ -497,6 +497,7 @@ pub(super) const FIRES_AMONG_OTHERS: &[(FindingCode, Outcome, Change)] = {
             gpu(e, 3).rates.gemm_16bit_gflops.clear()
         }),
         (Code::StorageRead, NotRun, |e| facts(e).storage = None),
+        (Code::StorageRead, NotRun, |e| storage(e).read_mb_per_s = 0),
         (Code::StorageWrite, NotRun, |e| storage(e).bytes = 0),
         (Code::PowerLimit, NotRun, |e| gpu(e, 3).power_limit_w = None),
         (Code::BurnThrottle, NotRun, |e| gpu(e, 3).burn = None),
