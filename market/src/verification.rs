@@ -42,7 +42,7 @@ use crate::fabric::Internode;
 use crate::ids::AttestationId;
 
 /// The version of the conversation that these types describe.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// A step of the conversation.
 #[derive(
@@ -369,6 +369,10 @@ pub struct OpenedBlock {
     pub block: u64,
     /// Its digest under the fresh key.
     pub digest: Word64,
+    /// The digests of the other blocks of its leaf, in their order. Shape: a leaf has 16 blocks, the last one
+    /// what is left.
+    #[schema(max_items = 15)]
+    pub beside: Vec<Word64>,
     /// The sibling hashes from leaf to root.
     #[schema(max_items = 64)]
     pub path: Vec<Digest>,

@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use crate::gemm::{Chain, OpenedProduct, check_products, freivalds_vector};
 use crate::jws::{DocumentType, PublicKey};
 use crate::memory::{self, Contents};
-use crate::merkle;
 
 /// Where no more is ordered of a GPU's memory, the broker recomputes the whole tree over it. Units: bytes.
 const RECOMPUTED_BYTES: u64 = 16 << 20;
@@ -452,8 +451,7 @@ fn wrong_block(
     let count = memory::block_count(work);
     opened.iter().find_map(|block| {
         let at = block.block;
-        let leaf = memory::block_leaf(at, block.digest);
-        if !merkle::leads_to(root, leaf, at, count, &block.path) {
+        if !memory::is_committed(root, block, count) {
             return Some(format!("block {at} is not in the committed tree"));
         }
         let right = memory::expected_digest(contents, work, at, key) == block.digest;

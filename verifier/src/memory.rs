@@ -2,10 +2,10 @@
 //!
 //! Memory is 32-bit words in little-endian order. A block's digest is its words as coefficients
 //! of a polynomial at the fresh key, mod 2^61 - 1: cheap on a GPU, computed in any order, and
-//! two different blocks agree for at most one key in 2^61 / words. A BLAKE3 tree over the digests
-//! commits to all memory.
+//! two different blocks agree for at most one key in 2^61 / words. A BLAKE3 tree over the digests, of
+//! which each leaf has [`LEAF_BLOCKS`], commits to all memory.
 
-use market::verification::{Digest, MemoryWork, Pattern, Word64};
+use market::verification::{Digest, MemoryWork, OpenedBlock, Pattern, Word64};
 use serde::{Deserialize, Serialize};
 
 use crate::field::Element;
@@ -108,17 +108,66 @@ pub fn block_digest(words: impl IntoIterator<Item = u32>, point: Element) -> Wor
     Word64(digest.value())
 }
 
-/// The leaf of the tree over memory for one block.
-#[must_use]
-pub fn block_leaf(block: u64, digest: Word64) -> Digest {
-    merkle::leaf(block, &digest.0.to_le_bytes())
+/// The blocks of one leaf of the tree over memory; the last leaf has what is left. The time between the fresh
+/// key and the answer is mostly that of the tree, and in it nothing else may be made anew: with a leaf for each
+/// block it is ten times as long.
+pub const LEAF_BLOCKS: usize = 16;
+
+/// The leaf of the tree over memory that has these digests.
+fn digests_leaf(leaf: u64, digests: &[Word64]) -> Digest {
+    let mut content = [0; 8 * LEAF_BLOCKS];
+    for (room, digest) in content.chunks_exact_mut(8).zip(digests) {
+        room.copy_from_slice(&digest.0.to_le_bytes());
+    }
+    merkle::leaf(leaf, &content[..8 * digests.len().min(LEAF_BLOCKS)])
 }
 
 /// The tree over the digests of all blocks, by so many threads at the most.
 #[must_use]
 pub fn tree(digests: &[Word64], threads: usize) -> Tree {
-    let leaf = |block: u64| block_leaf(block, digests[block as usize]);
-    Tree::over(digests.len() as u64, threads, leaf)
+    let leaves = digests.len().div_ceil(LEAF_BLOCKS) as u64;
+    Tree::over(leaves, threads, |leaf| {
+        let first = leaf as usize * LEAF_BLOCKS;
+        let end = digests.len().min(first + LEAF_BLOCKS);
+        digests_leaf(leaf, &digests[first..end])
+    })
+}
+
+/// A block as it stands in the tree over these digests; `None` where there is no such block.
+#[must_use]
+pub fn open(digests: &[Word64], tree: &Tree, block: u64) -> Option<OpenedBlock> {
+    let at = usize::try_from(block).ok()?;
+    let (leaf, within) = (at / LEAF_BLOCKS, at % LEAF_BLOCKS);
+    let mut beside = digests.chunks(LEAF_BLOCKS).nth(leaf)?.to_vec();
+    if within >= beside.len() {
+        return None;
+    }
+    Some(OpenedBlock {
+        block,
+        digest: beside.remove(within),
+        beside,
+        path: tree.path(leaf as u64),
+    })
+}
+
+/// Whether an opened block stands in the committed tree over so many.
+#[must_use]
+pub fn is_committed(root: &Digest, opened: &OpenedBlock, count: u64) -> bool {
+    let (leaves, blocks) = (count.div_ceil(LEAF_BLOCKS as u64), LEAF_BLOCKS as u64);
+    let (leaf, within) = (opened.block / blocks, opened.block % blocks);
+    let of_leaf = count.saturating_sub(leaf * blocks).min(blocks);
+    if within >= of_leaf || opened.beside.len() as u64 + 1 != of_leaf {
+        return false;
+    }
+    let mut digests = opened.beside.clone();
+    digests.insert(within as usize, opened.digest);
+    merkle::leads_to(
+        root,
+        digests_leaf(leaf, &digests),
+        leaf,
+        leaves,
+        &opened.path,
+    )
 }
 
 /// How many blocks an order has.
@@ -295,6 +344,38 @@ mod tests {
             // Never more than a hundredth is left, beside what is no whole block.
             let least = (has - has / 100).min(work.pattern_bytes);
             prop_assert!(fills + u64::from(work.block_bytes) > least);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_block_is_in_the_tree_as_it_is_and_nowhere_else(count in 1_u64..100, at in any::<prop::sample::Index>()) {
+            let digests: Vec<Word64> = (0..count).map(|block| Word64(block * block + 7)).collect();
+            let made = tree(&digests, 2);
+            let root = made.root();
+            let block = at.index(digests.len()) as u64;
+            let opened = open(&digests, &made, block).expect("there");
+            prop_assert_eq!(opened.digest, digests[block as usize]);
+            prop_assert!(is_committed(&root, &opened, count));
+            let changed = |change: &dyn Fn(&mut OpenedBlock)| {
+                let mut other = opened.clone();
+                change(&mut other);
+                is_committed(&root, &other, count)
+            };
+            prop_assert!(!changed(&|other| other.digest.0 += 1));
+            prop_assert!(!changed(&|other| other.beside.push(Word64(0))));
+            prop_assert!(!changed(&|other| other.path.push(KEY)));
+            for block in (0..count + 17).filter(|other| *other != block) {
+                prop_assert!(!changed(&|other| other.block = block));
+            }
+            for one in 0..opened.beside.len() {
+                prop_assert!(!changed(&|other| other.beside[one].0 += 1));
+                let with_fewer = changed(&|other| {
+                    other.beside.remove(one);
+                });
+                prop_assert!(!with_fewer);
+            }
+            prop_assert!(open(&digests, &made, count).is_none());
         }
     }
 

@@ -7,12 +7,12 @@
 use market::verification::Digest;
 
 /// The longest leaf that is hashed in one piece. Units: bytes.
-const SHORT: usize = 64;
+const SHORT: usize = 160;
 
 /// The hash of the leaf at `index`.
 #[must_use]
 pub fn leaf(index: u64, content: &[u8]) -> Digest {
-    // What begins every hasher takes longer than a hash of one block.
+    // What begins every hasher takes longer than a hash of a few blocks.
     const HEAD: usize = 9;
     let mut short = [0; SHORT];
     short[1..HEAD].copy_from_slice(&index.to_le_bytes());

@@ -135,14 +135,7 @@ impl ProvedMemory {
     pub fn open(&self, blocks: &[u64]) -> Vec<OpenedBlock> {
         blocks
             .iter()
-            .filter_map(|&block| {
-                let digest = *self.digests.get(usize::try_from(block).ok()?)?;
-                Some(OpenedBlock {
-                    block,
-                    digest,
-                    path: self.tree.path(block),
-                })
-            })
+            .filter_map(|&block| memory::open(&self.digests, &self.tree, block))
             .collect()
     }
 }

@@ -4,7 +4,7 @@ use market::attestation::{Attestation, FindingCode, Outcome, Verdict};
 use market::verification::{
     AgentReport, DeviceKind, Digest, GpuClaim, Level, ReportSubmission, Step, Word64,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use verifier::agent::{Transport, TransportError};
 use verifier::attest::{countersign, verify_attestation};
 use verifier::device::{Device, DeviceError, Node, PatternCheck};
@@ -245,7 +245,7 @@ fn blocks_other_than_the_chosen_ones_are_caught() {
 fn a_block_that_is_not_in_the_committed_tree_is_caught() {
     let attestation = tampered(|step, message| {
         if step == Step::Report {
-            message["blocks"][1][0]["path"][2] = "0".repeat(64).into();
+            message["blocks"][1][0]["path"][0] = "0".repeat(64).into();
         }
     });
     assert_caught(
@@ -253,6 +253,22 @@ fn a_block_that_is_not_in_the_committed_tree_is_caught() {
         FindingCode::MemoryProof,
         "not in the committed tree",
     );
+}
+
+#[test]
+fn a_block_beside_others_than_in_the_committed_tree_is_caught() {
+    for beside in [json!(vec!["0000000000000007"; 15]), json!([])] {
+        let attestation = tampered(|step, message| {
+            if step == Step::Report {
+                message["blocks"][0][0]["beside"] = beside.clone();
+            }
+        });
+        assert_caught(
+            &attestation,
+            FindingCode::MemoryProof,
+            "not in the committed tree",
+        );
+    }
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn memory_that_is_made_anew_when_asked_for_is_refused() {
     opening.order.memory.passes = vec![Pattern::Slow];
     let card = 80_u64 << 30;
     // What is reckoned with of an H100: reading, and hashing with the tree.
-    let (read, proof) = (2_790_000_000_000, 100_000_000_000);
+    let (read, proof) = (2_790_000_000_000, 400_000_000_000);
     opening.order.deadlines.memory_ms =
         memory_ms(opening.order.expected.gpu, card, read, Some(proof));
     let stands_for = card / opening.order.memory.pattern_bytes;
