@@ -13,6 +13,7 @@ use market::attestation::{Finding, FindingCode, Outcome, Unit, Weight};
 use market::verification::Shown;
 
 use super::{Gang, Seen};
+use crate::median;
 use crate::order::Mode;
 use crate::rules::{finding, number, plain, share};
 use pairs::{adapter_words, links, pairs};
@@ -230,11 +231,10 @@ fn all_reduce(gang: &Gang) -> Judged {
     if let Some(bad) = bad_sums(gang, code) {
         return bad;
     }
-    let Some(mut repeats) = ring_repeats(gang) else {
+    let repeats = ring_repeats(gang).unwrap_or_default();
+    let Some(median_us) = median::upper(&repeats).map(|us| us.max(1)) else {
         return undone(code).into();
     };
-    repeats.sort_unstable();
-    let median_us = repeats[repeats.len() / 2].max(1);
     let nodes = gang.members.len() as u64;
     let rails = gang.seen.iter().map(|seen| seen.rails.len()).min();
     let bytes = gang.work.ring_bytes * rails.unwrap_or(0) as u64;

@@ -271,6 +271,25 @@ fn summed(repeats_us: &[u64]) -> (Verdict, Gang) {
 }
 
 #[test]
+fn a_sum_that_is_said_to_take_longer_than_its_round_fails() {
+    for us in [u64::MAX, u64::MAX / 3 + 1, 180_000_001] {
+        let untrue = |node, measure: &Measure| match measure {
+            Measure::Ring { .. } if node == 1 => Shown::Ring {
+                repeats_us: vec![us; 20],
+                wrong_words: 0,
+            },
+            measure => well(measure),
+        };
+        let mut played = Played::new(3);
+        assert_eq!(played.play(untrue), Verdict::Fail, "{us}");
+        let sum = found(&played.gang, FindingCode::NetworkAllReduce);
+        let said = "node 1 (10.0.0.2) could not sum: it tells of a sum that took longer than its whole round may.";
+        assert_eq!(sum.note, said);
+        assert_eq!(of_node(&played.gang, 0, sum.code), Outcome::Noted);
+    }
+}
+
+#[test]
 fn a_sum_that_hardly_goes_on_fails_with_the_slowest_link_named() {
     let code = FindingCode::NetworkAllReduce;
     // 256 MiB from three nodes, at 0.5 % of 10,000 MB/s.

@@ -8,6 +8,7 @@ use market::verification::{CollectiveAlgorithm, Shown};
 use super::{repeats, shown};
 use crate::gang::Gang;
 use crate::gang::nccl::Meeting;
+use crate::median;
 use crate::order::Mode;
 use crate::rules::{plain, share};
 
@@ -142,9 +143,7 @@ impl<'a> Summed<'a> {
     pub(super) fn rate(&self) -> Option<Rate> {
         let nodes = self.meeting.nodes.iter().copied();
         let repeats_us = repeats(self.gang, nodes, self.meeting.sum_round())?;
-        let mut sorted = repeats_us.clone();
-        sorted.sort_unstable();
-        let median_us = sorted[sorted.len() / 2].max(1);
+        let median_us = median::upper(&repeats_us)?.max(1);
         let (nodes, ranks) = (self.meeting.nodes.len() as u64, u64::from(self.ranks()));
         // Bytes per microsecond are 1e6 bytes per second.
         let bus = share(self.bytes.0, 2 * (ranks - 1), ranks * median_us);
