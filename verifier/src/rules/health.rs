@@ -331,7 +331,8 @@ fn failed_before(seen: &Seen<'_>) -> Option<String> {
     let mut needed = needed.into_iter();
     let (gpu, words) = needed.find(|(_, words)| Needs::of(words).remedy().is_some())?;
     Some(format!(
-        "Before the agent began the driver said that GPU {gpu} needs: {words}."
+        "Before the agent began the driver said that GPU {gpu} needs: {}.",
+        plain(words)
     ))
 }
 

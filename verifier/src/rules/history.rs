@@ -144,30 +144,58 @@ fn words(failed: &[FindingCode]) -> String {
 
 /// The failures of a node that put its GPUs into quarantine: those that only other hardware cures, and
 /// that are about this node alone.
+///
+/// What a reset or a reboot cures condemns nothing, and takes along what may come of it: memory that a process
+/// before still holds is missing, and links that did not come up make copies slow.
 #[must_use]
 pub(crate) fn condemned(findings: &[Finding]) -> Vec<FindingCode> {
-    use FindingCode as C;
-    let is_its_own = |code: FindingCode| {
-        let about_others = matches!(
-            code,
-            C::InventoryHistory
-                | C::InventoryUnique
-                | C::NetworkPorts
-                | C::NetworkPairs
-                | C::NetworkAllReduce
-                | C::NetworkCollective
-                | C::NetworkCollectivePairs
-        );
-        let about_software = matches!(
-            code,
-            C::InventorySoftware | C::AgentSignature | C::AgentReport
-        );
-        !about_others && !about_software
-    };
-    let failed = findings.iter().filter(|found| {
-        found.counts_against() && found.remedy == Some(Remedy::Replace) && is_its_own(found.code)
+    let against: Vec<&Finding> = findings.iter().filter(|it| it.counts_against()).collect();
+    let is_curable = against
+        .iter()
+        .any(|found| matches!(found.remedy, Some(Remedy::Reset | Remedy::Reboot)));
+    let failed = against.into_iter().filter(|found| {
+        let may_come_of_it = is_curable && !is_broken_however_set_up(found.code);
+        found.remedy == Some(Remedy::Replace) && is_its_own(found.code) && !may_come_of_it
     });
     failed.map(|found| found.code).collect()
+}
+
+/// Whether a failure is about the node's own hardware: not about other nodes, nor about what was installed.
+const fn is_its_own(code: FindingCode) -> bool {
+    use FindingCode as C;
+    !matches!(
+        code,
+        C::InventoryHistory
+            | C::InventoryUnique
+            | C::NetworkPorts
+            | C::NetworkPairs
+            | C::NetworkAllReduce
+            | C::NetworkCollective
+            | C::NetworkCollectivePairs
+            | C::InventorySoftware
+            | C::AgentSignature
+            | C::AgentReport
+    )
+}
+
+/// Whether a failure says what a GPU is or does, so that nothing that was left behind on it, or did not come
+/// up, explains it.
+const fn is_broken_however_set_up(code: FindingCode) -> bool {
+    use FindingCode as C;
+    matches!(
+        code,
+        C::InventoryIdentity
+            | C::GpuLost
+            | C::MemoryPattern
+            | C::MemoryProof
+            | C::MemoryDwell
+            | C::HealthEcc
+            | C::HealthRemap
+            | C::HealthXid
+            | C::SdcRepeat
+            | C::SdcExact
+            | C::SdcTensor
+    )
 }
 
 impl crate::evidence::Evidence {

@@ -35,7 +35,7 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
         .map(str::to_owned),
     );
     if order.expected.gpus > 1 {
-        let limit = "That each GPU is one of its own: of one that takes turns as two or three the time in which \
+        let limit = "That each GPU is one of its own: of one that takes turns as two to four the time in which \
                      its products must come is not short enough yet to tell.";
         limits.push(limit.to_owned());
     }

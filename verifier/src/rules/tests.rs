@@ -14,6 +14,7 @@ mod slots;
 mod software;
 mod told;
 mod verdicts;
+mod xids;
 
 use chrono::{DateTime, TimeDelta};
 use market::attestation::{Unit, Weight};

@@ -251,3 +251,35 @@ fn only_failures_of_the_hardware_itself_put_it_into_quarantine() {
         []
     );
 }
+
+/// Less memory can be had than a GPU of the kind has.
+fn missing_memory(e: &mut Evidence) {
+    e.filled.as_mut().expect("filled")[1].allocatable_mib = 40_000;
+}
+
+/// A process of before still holds it.
+fn held_memory(e: &mut Evidence) {
+    missing_memory(e);
+    gpu(e, 1).used_memory_mib = Some(40_000);
+}
+
+#[test]
+fn what_a_reset_or_a_reboot_may_cure_condemns_nothing_and_what_neither_cures_does() {
+    let codes = |change: fn(&mut Evidence)| {
+        let (findings, verdict) = judged(change);
+        assert_eq!(verdict, Verdict::Fail);
+        condemned(&findings)
+    };
+    assert_eq!(codes(missing_memory), [FindingCode::MemoryCapacity]);
+    assert_eq!(codes(held_memory), []);
+    let slow_without_links = |e: &mut Evidence| {
+        gpu(e, 3).nvlinks_active = Some(0);
+        gpu(e, 3).rates.read_mb_per_s = vec![1_000_000];
+    };
+    assert_eq!(codes(slow_without_links), []);
+    let broken_as_well = |e: &mut Evidence| {
+        held_memory(e);
+        memory(e)[2].bad_words = 3;
+    };
+    assert_eq!(codes(broken_as_well), [FindingCode::MemoryPattern]);
+}

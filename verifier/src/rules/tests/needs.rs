@@ -95,6 +95,10 @@ fn what_a_gpu_needed_before_the_agent_began_warns_unless_it_needs_nothing_since(
     assert_eq!(outcome, Outcome::Warned);
     let said = "the driver said that GPU 3 needs: 0x1 (GPU Reset Required).";
     assert!(note.ends_with(said), "{note}");
+    // A document is no place for what a host would like to have signed.
+    let (_, note) = before(&[&format!("\u{1b}[1mGPU Reset{}", " and more".repeat(99))]);
+    assert!(note.contains("needs: [1mGPU Reset and more"), "{note}");
+    assert!(note.len() < 250, "{note}");
     let (outcome, _) = before(&["0x1 (GPU Reset Required)", "0x0 (None)"]);
     assert_eq!(outcome, Outcome::Met);
 }
