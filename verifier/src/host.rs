@@ -11,6 +11,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use market::verification::{GpuCounts, HostFacts, PortFacts};
 
+use crate::preloaded;
+
 /// Where an SSH server keeps its host keys, under the root.
 pub const SSH_FOLDER: &str = "etc/ssh";
 /// Where Linux lists its adapters for RDMA, under the root.
@@ -55,10 +57,7 @@ pub fn facts(root: &Path) -> HostFacts {
     HostFacts {
         vcpus: vcpus(),
         memory_gib: memory_gib(root),
-        preloaded: preloaded(
-            &std::env::var("LD_PRELOAD").unwrap_or_default(),
-            &fs::read_to_string("/etc/ld.so.preload").unwrap_or_default(),
-        ),
+        preloaded: preloaded::libraries(root),
         ..facts_under(root)
     }
 }
@@ -233,15 +232,6 @@ pub fn note_downs(earlier: &mut HostFacts, now: &HostFacts) {
             port.rate_gbps = port.rate_gbps.min(again.rate_gbps);
         }
     }
-}
-
-/// What is loaded into every program, by the environment and by the loader's own file.
-fn preloaded(variable: &str, file: &str) -> Vec<String> {
-    let words = variable.split([':', ' ']).chain(file.split_whitespace());
-    words
-        .filter(|word| !word.is_empty())
-        .map(str::to_owned)
-        .collect()
 }
 
 /// The names of what lies in a folder, sorted; none where it cannot be read.
@@ -456,14 +446,5 @@ mod tests {
             Some(2_016)
         );
         assert_eq!(memory_of("MemFree: 1 kB"), None);
-    }
-
-    #[test]
-    fn what_is_loaded_into_every_program_is_named() {
-        assert_eq!(preloaded("", ""), Vec::<String>::new());
-        assert_eq!(
-            preloaded("/a.so:/b.so", "/c.so\n"),
-            ["/a.so", "/b.so", "/c.so"]
-        );
     }
 }

@@ -44,6 +44,7 @@ mod median;
 pub mod memory;
 pub mod merkle;
 pub mod order;
+mod preloaded;
 pub mod pretend;
 pub mod prf;
 pub mod probe;

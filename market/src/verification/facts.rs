@@ -84,7 +84,7 @@ pub struct HostFacts {
     pub vcpus: Option<u32>,
     /// Host memory, GiB.
     pub memory_gib: Option<u32>,
-    /// Libraries that were loaded before the program's own (`LD_PRELOAD`, `/etc/ld.so.preload`).
+    /// Libraries that were loaded before the program's own (`LD_PRELOAD`, `LD_AUDIT`, `/etc/ld.so.preload`).
     #[schema(max_items = 64)]
     pub preloaded: Vec<String>,
     /// Whether the processors say that a hypervisor runs them; absent where they cannot, or it is hidden.

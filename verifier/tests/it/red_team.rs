@@ -375,11 +375,13 @@ fn an_agent_that_lets_another_speak_is_refused() {
 fn a_preloaded_shim_is_refused() {
     let machine = Machine::new(&good());
     let shim = machine.path("libcuda.so.1");
-    let preload = |command: &mut Command| {
-        command.env("LD_PRELOAD", shim);
-    };
-    let heard = hear(&machine, preload, broker(scene(2), 1), unchanged);
-    assert_refused("a_preloaded_shim_is_refused", &heard);
+    for variable in ["LD_PRELOAD", "LD_AUDIT"] {
+        let preload = |command: &mut Command| {
+            command.env(variable, &shim);
+        };
+        let heard = hear(&machine, preload, broker(scene(2), 1), unchanged);
+        assert_refused("a_preloaded_shim_is_refused", &heard);
+    }
 }
 
 #[test]
