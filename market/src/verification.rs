@@ -21,10 +21,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use facts::{
-    BurnFacts, CollectiveAlgorithm, CollectiveRate, DiagnosticEnd, DiagnosticFacts,
-    DiagnosticResult, DiagnosticTest, DriverFacts, FabricState, GpuCounts, GpuFacts, GpuRates,
-    HealthCounters, HostFacts, HostLink, LibraryFacts, LoggedXid, MOST_DIAGNOSTIC_TESTS, NodeFacts,
-    PairRate, PortFacts, StorageFacts, Trouble, TroubleKind, XidEvent,
+    BurnFacts, CollectiveAlgorithm, CollectiveOperation, CollectiveRate, DiagnosticEnd,
+    DiagnosticFacts, DiagnosticResult, DiagnosticTest, DriverFacts, FabricState, GpuCounts,
+    GpuFacts, GpuRates, HealthCounters, HostFacts, HostLink, LibraryFacts, LoggedXid,
+    MOST_DIAGNOSTIC_TESTS, NodeFacts, PairRate, PortFacts, StorageFacts, Trouble, TroubleKind,
+    XidEvent,
 };
 pub use gang::{
     GATHERS, GOES_ON, GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, MOST_RAILS, Measure,

@@ -10,8 +10,8 @@ use market::ids::{AttestationId, VerificationId};
 use market::verification::{
     AgentBuild, AgentReport, BlockChoices, Choices, Commit, CommitReply, DeviceKind, Digest, Fill,
     Filled, FreshKey, GpuOpenings, GpuReport, Inventory, MemoryRoots, MemoryTaken, NodeFacts,
-    Openings, PROTOCOL, ReportReply, ReportSubmission, Roots, Step, StepDuration, Trouble,
-    VerificationOrder,
+    OpenedBlock, Openings, PROTOCOL, ReportReply, ReportSubmission, Roots, Step, StepDuration,
+    Trouble, VerificationOrder,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -363,7 +363,7 @@ impl Work<'_> {
         let block_bytes = self.order.memory.block_bytes;
         let threads = of_each(self.node.devices.len());
         let hashed = self.node.on_all(self.nothing(), |_, device, ()| {
-            probe::memory::hash(device, block_bytes, key, threads)
+            device.prove(block_bytes, key, threads)
         });
         let hashed = hashed.map_err(|errors| troubles(STEP, &errors))?;
         let memory = MemoryRoots {
@@ -405,6 +405,14 @@ impl Work<'_> {
         Ok(blocks)
     }
 
+    /// The blocks of each GPU's memory that the broker drew; of one that is gone, none.
+    fn opened(&mut self, blocks: &[Vec<u64>]) -> Vec<Vec<OpenedBlock>> {
+        let devices = self.node.devices.iter_mut();
+        let proved = self.known.proved.iter().zip(blocks).zip(devices);
+        let opened = proved.map(|((proved, blocks), device)| proved.open(device.as_mut(), blocks));
+        opened.map(Result::unwrap_or_default).collect()
+    }
+
     fn report(
         mut self,
         verification_id: VerificationId,
@@ -412,6 +420,8 @@ impl Work<'_> {
         blocks: &[Vec<u64>],
     ) -> Result<AgentOutcome, AgentError> {
         let began = self.begin(self.order.deadlines.report_ms);
+        // Before anything that a GPU may not come back from.
+        let opened = self.opened(blocks);
         match self.known.troubles.is_empty() {
             true => self.measure(began),
             false => self.look_once_more(),
@@ -443,14 +453,9 @@ impl Work<'_> {
             troubles: known.troubles,
         };
         let header = Header::new(DocumentType::Report, verification_id, Some(self.nonce));
-        let opened = known
-            .proved
-            .iter()
-            .zip(blocks)
-            .map(|(proved, blocks)| proved.open(blocks));
         let submission = ReportSubmission {
             agent_key: self.commit.agent_key,
-            blocks: opened.collect(),
+            blocks: opened,
             report: signer.sign(&header, &report)?,
         };
         let reply: ReportReply = self.line.exchange(Step::Report, &submission, began)?;

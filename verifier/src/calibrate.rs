@@ -15,7 +15,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use market::verification::{CollectiveRate, Digest, GpuClaim, GpuFacts, Pattern, Word64};
+use market::verification::{
+    CollectiveAlgorithm, CollectiveRate, Digest, GpuClaim, GpuFacts, Pattern, Word64,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::this_build;
@@ -23,7 +25,7 @@ use crate::device::{DeviceError, Node};
 use crate::framework::FrameworkRun;
 use crate::median;
 use crate::probe::burn::Burned;
-use crate::probe::links::{LinkRates, LinkWork};
+use crate::probe::links::{LibraryWork, LinkRates, LinkWork};
 use crate::tensor::{Format, LibraryRun};
 use crate::threads::of_each;
 use crate::vectors::Played;
@@ -122,8 +124,9 @@ pub struct Calibration {
 pub struct LinkCalibration {
     /// Copies between each pair and the sum round a ring; none where they were not measured in time.
     pub rates: Option<LinkRates>,
-    /// NCCL's sum; none where it is not installed, or was not measured in time.
-    pub library: Option<CollectiveRate>,
+    /// NCCL's sums, as it chooses and round a ring; none where it is not installed, or they were not measured in
+    /// time.
+    pub library: Vec<CollectiveRate>,
 }
 
 /// What a GPU showed.
@@ -384,7 +387,13 @@ fn measure_links(node: &mut Node, size: &Size) -> Option<LinkCalibration> {
         rates: known
             .links(&work, Instant::now() + PATIENCE)
             .filter(|rates| rates.pairs.len() == work.pairs().len()),
-        library: known.library_sum(&work, Instant::now() + PATIENCE),
+        library: [
+            CollectiveAlgorithm::NcclDefault,
+            CollectiveAlgorithm::NcclRing,
+        ]
+        .into_iter()
+        .flat_map(|way| known.library(&LibraryWork::sum(&work, way), Instant::now() + PATIENCE))
+        .collect(),
     })
 }
 

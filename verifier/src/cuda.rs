@@ -38,7 +38,7 @@ use sha2::{Digest as _, Sha256};
 use crate::device::{Device, DeviceError, NcclRate};
 use crate::driver::{Driver, NoDriver, Opened, Survey};
 use crate::host;
-use crate::probe::links::{LinkRates, LinkWork};
+use crate::probe::links::{LibraryWork, LinkRates, LinkWork};
 use gpu::CudaGpu;
 use nvml::Managed;
 
@@ -127,13 +127,14 @@ impl Driver for Cuda {
         links::measure(&mut self.all_opened(work.gpus)?, work, until, told)
     }
 
-    fn library_sum(
+    fn library(
         &mut self,
-        work: &LinkWork,
+        work: &LibraryWork,
         lasts: Duration,
-    ) -> Result<Option<CollectiveRate>, DeviceError> {
+        told: &mut dyn FnMut(CollectiveRate),
+    ) -> Result<(), DeviceError> {
         let until = Instant::now() + lasts;
-        links::library_sum(&mut self.all_opened(work.gpus)?, work, until)
+        links::library(&mut self.all_opened(work.gpus)?, work, until, told)
     }
 
     fn nccl_version(&mut self) -> Option<u32> {

@@ -10,16 +10,18 @@ use std::time::{Duration, Instant};
 use market::fabric::Internode;
 use market::verification::{
     CollectiveAlgorithm, CollectiveRate, DeviceKind, DiagnosticFacts, Digest, GpuClaim, GpuFacts,
-    Inventory, NcclId, NcclPart, NcclSum, NodeFacts, Step, StorageFacts, Trouble, TroubleKind,
-    Word64,
+    Inventory, NcclId, NcclPart, NcclSum, NodeFacts, OpenedBlock, Step, StorageFacts, Trouble,
+    TroubleKind, Word64,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::framework::FrameworkRun;
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
+use crate::probe;
 use crate::probe::burn::{BurnWork, Burned};
-use crate::probe::links::{LinkRates, LinkWork};
+use crate::probe::links::{LibraryWork, LinkRates, LinkWork};
+use crate::probe::memory::ProvedMemory;
 use crate::probe::storage::StorageWork;
 use crate::tensor::{LibraryRun, TensorRun, TensorWork};
 use crate::vectors::{Played, Vector, play_once};
@@ -126,6 +128,22 @@ pub trait Device: Send {
     /// The digests of all blocks of filled memory under a key, in order.
     fn digest_blocks(&mut self, block_bytes: u32, key: &Digest)
     -> Result<Vec<Word64>, DeviceError>;
+
+    /// Hashes filled memory under a key, with the tree over the digests by so many threads at the most.
+    fn prove(
+        &mut self,
+        block_bytes: u32,
+        key: &Digest,
+        threads: usize,
+    ) -> Result<ProvedMemory, DeviceError> {
+        let hashed = probe::memory::hash(self, block_bytes, key, threads)?;
+        Ok(ProvedMemory::Here(hashed))
+    }
+
+    /// Opens blocks of what it proved last and keeps itself: none where it handed the digests over.
+    fn open_blocks(&mut self, _blocks: &[u64]) -> Result<Vec<OpenedBlock>, DeviceError> {
+        Ok(Vec::new())
+    }
 
     /// Whether filled memory is enough for the rates of memory: arrays that no cache keeps.
     fn room_for_streams(&mut self) -> Result<(), DeviceError> {
@@ -246,9 +264,9 @@ pub trait Surroundings: Send {
         None
     }
 
-    /// Sums over its GPUs by the vendor's library; nothing where it cannot, or not by then.
-    fn library_sum(&mut self, _work: &LinkWork, _deadline: Instant) -> Option<CollectiveRate> {
-        None
+    /// Has the vendor's library work over its GPUs, and gives what it has done by then; nothing where it cannot.
+    fn library(&mut self, _work: &LibraryWork, _deadline: Instant) -> Vec<CollectiveRate> {
+        Vec::new()
     }
 
     /// What it brings to a sum by NCCL with other nodes, which reach it over these interfaces; nothing

@@ -18,7 +18,7 @@ use market::verification::{CollectiveRate, GpuClaim, LibraryFacts, NcclId, NcclS
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceError, NcclRate};
-use crate::probe::links::{LinkRates, LinkWork};
+use crate::probe::links::{LibraryWork, LinkRates, LinkWork};
 pub use node::{NodeIdentity, open_node};
 pub use patience::Patience;
 pub use remote::{RemoteDevice, Worker};
@@ -122,15 +122,16 @@ pub trait Driver {
         told: &mut dyn FnMut(LinkRates),
     ) -> Result<(), DeviceError>;
 
-    /// Opens all GPUs at once and has the vendor's library sum over them for no longer than that; nothing where
-    /// the node has none.
+    /// Opens all GPUs at once and has the vendor's library work over them for no longer than that; nothing is
+    /// told where the node has none. Each rate is told as soon as it is there.
     ///
     /// Errors: [`DeviceError`] of the first that did not do its part.
-    fn library_sum(
+    fn library(
         &mut self,
-        work: &LinkWork,
+        work: &LibraryWork,
         lasts: Duration,
-    ) -> Result<Option<CollectiveRate>, DeviceError>;
+        told: &mut dyn FnMut(CollectiveRate),
+    ) -> Result<(), DeviceError>;
 
     /// The version of NCCL, as it numbers it; nothing where the node has none. Touches no GPU.
     fn nccl_version(&mut self) -> Option<u32>;

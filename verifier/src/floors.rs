@@ -35,6 +35,8 @@ pub enum Metric {
     GpuLink,
     /// NCCL's all-reduce as it chooses.
     AllreduceNcclDefault,
+    /// NCCL's all-reduce round a ring.
+    AllreduceNcclRing,
     /// The agent's own ring.
     AllreduceOwnRing,
     /// Products of 16-bit numbers.
@@ -51,13 +53,14 @@ pub enum Metric {
 
 impl Metric {
     /// Every metric.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::HbmCopy,
         Self::HbmRead,
         Self::HbmTriad,
         Self::HostLink,
         Self::GpuLink,
         Self::AllreduceNcclDefault,
+        Self::AllreduceNcclRing,
         Self::AllreduceOwnRing,
         Self::Gemm16Bit,
         Self::GemmFp8,
@@ -70,6 +73,7 @@ impl Metric {
     pub const fn of_collective(algorithm: CollectiveAlgorithm) -> Self {
         match algorithm {
             CollectiveAlgorithm::NcclDefault => Self::AllreduceNcclDefault,
+            CollectiveAlgorithm::NcclRing => Self::AllreduceNcclRing,
             CollectiveAlgorithm::OwnRing => Self::AllreduceOwnRing,
         }
     }
@@ -85,7 +89,10 @@ impl Metric {
                 Some(thousands(spec.memory_bandwidth_gbps))
             }
             Self::HostLink => host_link_mb_per_s(spec),
-            Self::GpuLink | Self::AllreduceNcclDefault | Self::AllreduceOwnRing => spec
+            Self::GpuLink
+            | Self::AllreduceNcclDefault
+            | Self::AllreduceNcclRing
+            | Self::AllreduceOwnRing => spec
                 .nvlink_gbps_bidirectional
                 .map(|both| thousands(both / 2.0)),
             Self::Gemm16Bit => spec

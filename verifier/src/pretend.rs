@@ -7,8 +7,9 @@
 use market::fabric::Internode;
 use market::gpu::{Gpu, GpuVendor};
 use market::verification::{
-    BurnFacts, CollectiveAlgorithm, CollectiveRate, DriverFacts, FabricState, GpuCounts, GpuFacts,
-    GpuRates, HealthCounters, HostFacts, HostLink, NodeFacts, PairRate, PortFacts,
+    BurnFacts, CollectiveAlgorithm, CollectiveOperation, CollectiveRate, DriverFacts, FabricState,
+    GpuCounts, GpuFacts, GpuRates, HealthCounters, HostFacts, HostLink, NodeFacts, PairRate,
+    PortFacts,
 };
 
 use crate::board;
@@ -95,7 +96,7 @@ pub fn usual(gpu: Gpu, metric: Metric) -> Option<f64> {
         Metric::HostLink => 0.82,
         Metric::GpuLink => 0.86,
         Metric::AllreduceNcclDefault => 0.80,
-        Metric::AllreduceOwnRing => 0.75,
+        Metric::AllreduceNcclRing | Metric::AllreduceOwnRing => 0.75,
         // Small cards run into their power limit long before their published rate.
         Metric::Gemm16Bit | Metric::GemmFp8 if gpu.spec().tdp_w.is_some_and(|tdp| tdp < 100) => {
             0.58
@@ -150,7 +151,7 @@ pub fn surroundings(kind: &Kind, dice: &mut Dice) -> NodeFacts {
         xids_logged: Vec::new(),
         recount: Some(counts),
         pairs: (kind.gpus > 1).then(|| pairs(kind, switched, dice)),
-        collectives: collective(kind, dice).into_iter().collect(),
+        collectives: collectives(kind, dice),
         // No process runs on a model, and it has no storage.
         diagnostic: None,
         storage: None,
@@ -185,13 +186,31 @@ fn pairs(kind: &Kind, switched: bool, dice: &mut Dice) -> Vec<PairRate> {
         .collect()
 }
 
-fn collective(kind: &Kind, dice: &mut Dice) -> Option<CollectiveRate> {
+/// What NCCL does of all operations as it chooses, and of the sum round a ring.
+fn collectives(kind: &Kind, dice: &mut Dice) -> Vec<CollectiveRate> {
+    let Some(sum) = all_reduce(kind, dice) else {
+        return Vec::new();
+    };
+    let chosen = CollectiveOperation::ALL.map(|operation| CollectiveRate {
+        operation,
+        ..sum.clone()
+    });
+    let ring = CollectiveRate {
+        algorithm: CollectiveAlgorithm::NcclRing,
+        bus_mb_per_s: sum.bus_mb_per_s / 4 * 3,
+        ..sum
+    };
+    chosen.into_iter().chain([ring]).collect()
+}
+
+fn all_reduce(kind: &Kind, dice: &mut Dice) -> Option<CollectiveRate> {
     if kind.gpus < 2 {
         return None;
     }
     let over_links = usual(kind.gpu, Metric::AllreduceNcclDefault);
     let usual = over_links.or_else(|| Some(usual(kind.gpu, Metric::HostLink)? * 0.5))?;
     Some(CollectiveRate {
+        operation: CollectiveOperation::AllReduce,
         algorithm: CollectiveAlgorithm::NcclDefault,
         payload_bytes: 1 << 30,
         bus_mb_per_s: (usual * dice.around_one(SCATTER)) as u64,

@@ -46,7 +46,7 @@ pub struct NodeFacts {
     #[schema(max_items = 4_032)]
     pub pairs: Option<Vec<PairRate>>,
     /// Collective operations over all GPUs.
-    #[schema(max_items = 16)]
+    #[schema(max_items = 24)]
     pub collectives: Vec<CollectiveRate>,
     /// What the vendor's own diagnostic said; absent where the node has none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -365,26 +365,102 @@ pub struct PairRate {
     pub mb_per_s: u64,
 }
 
-/// The rate of an all-reduce over all GPUs of the node.
+/// The rate of a collective operation over all GPUs of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CollectiveRate {
+    /// What was done: an all-reduce where it does not say.
+    #[serde(default, skip_serializing_if = "CollectiveOperation::is_all_reduce")]
+    pub operation: CollectiveOperation,
     /// Who did it and how; figures of different ways are never compared.
     pub algorithm: CollectiveAlgorithm,
-    /// The payload of one GPU, bytes.
+    /// The payload of one GPU, bytes: of what is gathered or scattered, the parts of all GPUs together.
     pub payload_bytes: u64,
-    /// The bus rate, bytes / time x 2 (n - 1) / n, 1e6 bytes per second.
+    /// The bus rate, bytes / time x [`CollectiveOperation::bus_bytes`] of one byte, 1e6 bytes per second.
     pub bus_mb_per_s: u64,
     /// Elements of the result that were not what they must be: at least so many.
     pub wrong_elements: u64,
 }
 
-/// How an all-reduce was done.
+/// What all GPUs of a node do together.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum CollectiveOperation {
+    /// Each ends with the sum of what all brought.
+    #[default]
+    AllReduce,
+    /// Each ends with its part of that sum.
+    ReduceScatter,
+    /// Each ends with the parts of all.
+    AllGather,
+    /// Each ends with what the first one brought.
+    Broadcast,
+    /// The first one ends with the sum.
+    Reduce,
+}
+
+impl CollectiveOperation {
+    /// Every operation.
+    pub const ALL: [Self; 5] = [
+        Self::AllReduce,
+        Self::ReduceScatter,
+        Self::AllGather,
+        Self::Broadcast,
+        Self::Reduce,
+    ];
+
+    /// Its name in words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::AllReduce => "sum",
+            Self::ReduceScatter => "scattered sum",
+            Self::AllGather => "gathering",
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "sum for one GPU",
+        }
+    }
+
+    /// What of so many bytes passes through the slowest link at the least, by which rates are told.
+    ///
+    /// Shape: at least one GPU. Source: NVIDIA, nccl-tests, notes on performance: bus bandwidth.
+    #[must_use]
+    pub const fn bus_bytes(self, payload_bytes: u64, gpus: u64) -> u64 {
+        let once = payload_bytes / gpus * (gpus - 1);
+        match self {
+            Self::AllReduce => 2 * once,
+            Self::ReduceScatter | Self::AllGather => once,
+            Self::Broadcast | Self::Reduce => payload_bytes,
+        }
+    }
+
+    /// Whether it is the one that is meant where none is named.
+    #[must_use]
+    pub fn is_all_reduce(&self) -> bool {
+        *self == Self::AllReduce
+    }
+}
+
+/// How a collective operation was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectiveAlgorithm {
     /// NCCL as it chooses itself, which may use the switch's own adders.
     NcclDefault,
+    /// NCCL round a ring, which the GPUs' links alone carry.
+    NcclRing,
     /// The agent's own ring of copies.
     OwnRing,
 }

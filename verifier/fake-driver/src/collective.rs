@@ -1,9 +1,10 @@
 //! The parts of `libnccl.so` that the agent calls: one process joins its GPUs, alone or with those of
-//! others (`nodes.rs`), and sums over them.
+//! others (`nodes.rs`), and sums over them; alone it does the library's other operations, too.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
+use crate::kernels;
 use crate::nodes::{self, Id, Others};
 use crate::script::{Fault, Joins};
 use crate::state::{State, state};
@@ -16,11 +17,38 @@ const UINT32: c_int = 3;
 const SUM: c_int = 0;
 /// The part of the links' rate that it reaches.
 const EFFICIENCY: f64 = 0.95;
+/// The part of it that it reaches round a ring.
+const RING_EFFICIENCY: f64 = 0.75;
 /// The share of its rate that a bad link has.
 const SLOW_LINK: f64 = 0.1;
 
-/// What one GPU brings to the sum that is being put together.
+/// What GPUs do together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    AllReduce,
+    ReduceScatter,
+    AllGather,
+    Broadcast,
+    Reduce,
+}
+
+impl Operation {
+    /// The call for it.
+    const fn call(self) -> &'static str {
+        match self {
+            Self::AllReduce => "ncclAllReduce",
+            Self::ReduceScatter => "ncclReduceScatter",
+            Self::AllGather => "ncclAllGather",
+            Self::Broadcast => "ncclBroadcast",
+            Self::Reduce => "ncclReduce",
+        }
+    }
+}
+
+/// The part of one GPU in what is being put together: `words` are those that it calls for, which of what is
+/// gathered or scattered are one part.
 struct Brought {
+    operation: Operation,
     gpu: usize,
     from: u64,
     to: u64,
@@ -106,6 +134,30 @@ extern "C" fn ncclGroupStart() -> c_int {
     SUCCESS
 }
 
+fn bring(
+    operation: Operation,
+    (from, to, words): (u64, u64, usize),
+    is_known: bool,
+    handle: *mut c_void,
+    stream: *mut c_void,
+) -> c_int {
+    // The stream that no GPU has made is whichever one's is current: not one for each.
+    if !is_known || stream.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    let Some(group) = &mut *locked(&GROUP) else {
+        return INVALID_ARGUMENT;
+    };
+    group.brought.push(Brought {
+        operation,
+        gpu: handle.addr() - 1,
+        from,
+        to,
+        words,
+    });
+    SUCCESS
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn ncclAllReduce(
     from: u64,
@@ -116,20 +168,68 @@ extern "C" fn ncclAllReduce(
     handle: *mut c_void,
     stream: *mut c_void,
 ) -> c_int {
-    // The stream that no GPU has made is whichever one's is current: not one for each.
-    if kind != UINT32 || operation != SUM || stream.is_null() {
-        return INVALID_ARGUMENT;
-    }
-    let Some(group) = &mut *locked(&GROUP) else {
-        return INVALID_ARGUMENT;
-    };
-    group.brought.push(Brought {
-        gpu: handle.addr() - 1,
-        from,
-        to,
-        words,
-    });
-    SUCCESS
+    let is_known = kind == UINT32 && operation == SUM;
+    let what = (from, to, words);
+    bring(Operation::AllReduce, what, is_known, handle, stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclReduceScatter(
+    from: u64,
+    to: u64,
+    words: usize,
+    kind: c_int,
+    operation: c_int,
+    handle: *mut c_void,
+    stream: *mut c_void,
+) -> c_int {
+    let is_known = kind == UINT32 && operation == SUM;
+    let what = (from, to, words);
+    bring(Operation::ReduceScatter, what, is_known, handle, stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclAllGather(
+    from: u64,
+    to: u64,
+    words: usize,
+    kind: c_int,
+    handle: *mut c_void,
+    stream: *mut c_void,
+) -> c_int {
+    let what = (from, to, words);
+    bring(Operation::AllGather, what, kind == UINT32, handle, stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclBroadcast(
+    from: u64,
+    to: u64,
+    words: usize,
+    kind: c_int,
+    root: c_int,
+    handle: *mut c_void,
+    stream: *mut c_void,
+) -> c_int {
+    let is_known = kind == UINT32 && root == 0;
+    let what = (from, to, words);
+    bring(Operation::Broadcast, what, is_known, handle, stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclReduce(
+    from: u64,
+    to: u64,
+    words: usize,
+    kind: c_int,
+    operation: c_int,
+    root: c_int,
+    handle: *mut c_void,
+    stream: *mut c_void,
+) -> c_int {
+    let is_known = kind == UINT32 && operation == SUM && root == 0;
+    let what = (from, to, words);
+    bring(Operation::Reduce, what, is_known, handle, stream)
 }
 
 #[unsafe(no_mangle)]
@@ -138,7 +238,14 @@ extern "C" fn ncclGroupEnd() -> c_int {
     if let Some((id, ranks)) = group.joining.first() {
         return join(id, *ranks, group.joining.len() as u32);
     }
-    match sum(&mut state(), &group.brought) {
+    let hangs = |one: &Brought| {
+        let hangs = Fault::HangsIn(one.operation.call().to_owned());
+        state().script.gpus[one.gpu].fault == hangs
+    };
+    if group.brought.iter().any(hangs) {
+        kernels::hang();
+    }
+    match together(&mut state(), &group.brought) {
         Some(()) => SUCCESS,
         None => INVALID_ARGUMENT,
     }
@@ -167,51 +274,95 @@ fn join(id: &Id, ranks: u32, here: u32) -> c_int {
     }
 }
 
-/// Puts the sum where each wants it; none where memory or words do not fit, or the others are gone.
-fn sum(state: &mut State, all: &[Brought]) -> Option<()> {
-    let words = all.first()?.words;
-    let mut sums = vec![0_u32; words];
+/// Does what all called for; none where operations, memory or words do not fit, or the others are gone.
+fn together(state: &mut State, all: &[Brought]) -> Option<()> {
+    let (operation, words) = all.first().map(|one| (one.operation, one.words))?;
+    if all
+        .iter()
+        .any(|one| (one.operation, one.words) != (operation, words))
+    {
+        return None;
+    }
+    let here = all.len() as u64;
+    let brought = match operation {
+        Operation::ReduceScatter => words * all.len(),
+        _ => words,
+    };
+    let mut held = Vec::new();
     for one in all {
-        let brings_wrongly = state.script.gpus[one.gpu].fault == Fault::BringsWrongly;
-        let held = state.memory(one.from, words as u64 * 4)?;
-        for (sum, word) in sums.iter_mut().zip(held.chunks_exact(4)) {
-            *sum = sum.wrapping_add(u32::from_le_bytes(word.try_into().ok()?));
+        let bytes = state.memory(one.from, brought as u64 * 4)?;
+        let mut of_one: Vec<u32> = bytes
+            .chunks_exact(4)
+            .filter_map(|word| Some(u32::from_le_bytes(word.try_into().ok()?)))
+            .collect();
+        if state.script.gpus[one.gpu].fault == Fault::BringsWrongly {
+            let last = of_one.last_mut()?;
+            *last = last.wrapping_add(1);
         }
-        if brings_wrongly {
-            let sum = sums.last_mut()?;
-            *sum = sum.wrapping_add(1);
-        }
+        held.push(of_one);
     }
     let rates = all
         .iter()
         .map(|one| state.script.gpus[one.gpu].link_mb_per_s);
     let mut slowest = rates.fold(f64::INFINITY, f64::min);
-    let mut count = all.len() as u64;
-    if let Some(others) = &mut *locked(&OTHERS) {
-        // A ring goes from node to node over all of their adapters together.
-        let here = &state.script.collective;
-        let is_slow = here.slow_to.as_ref().is_some_and(|to| others.has(to));
-        let of_full = if is_slow { SLOW_LINK } else { 1.0 };
-        let network = here.network_mb_per_s * of_full * all.len() as f64;
-        slowest = others.sum(&mut sums, slowest.min(network)).ok()?;
-        count = others.ranks();
-    }
-    let (slowest, bytes) = (slowest * EFFICIENCY, words as u64 * 4);
+    let mut count = here;
+    let summed = || {
+        let mut sums = vec![0_u32; brought];
+        for of_one in &held {
+            for (sum, word) in sums.iter_mut().zip(of_one) {
+                *sum = sum.wrapping_add(*word);
+            }
+        }
+        sums
+    };
+    let results: Vec<Option<Vec<u32>>> = match operation {
+        Operation::AllReduce => {
+            let mut sums = summed();
+            if let Some(others) = &mut *locked(&OTHERS) {
+                // A ring goes from node to node over all of their adapters together.
+                let own = &state.script.collective;
+                let is_slow = own.slow_to.as_ref().is_some_and(|to| others.has(to));
+                let of_full = if is_slow { SLOW_LINK } else { 1.0 };
+                let network = own.network_mb_per_s * of_full * here as f64;
+                slowest = others.sum(&mut sums, slowest.min(network)).ok()?;
+                count = others.ranks();
+            }
+            all.iter().map(|_| Some(sums.clone())).collect()
+        }
+        Operation::ReduceScatter => summed()
+            .chunks(words)
+            .map(|part| Some(part.to_vec()))
+            .collect(),
+        Operation::AllGather => all.iter().map(|_| Some(held.concat())).collect(),
+        Operation::Broadcast => all.iter().map(|_| Some(held[0].clone())).collect(),
+        Operation::Reduce => {
+            let first = std::iter::once(Some(summed()));
+            first.chain(all.iter().skip(1).map(|_| None)).collect()
+        }
+    };
+    let is_ring = std::env::var("NCCL_ALGO").as_deref() == Ok("Ring");
+    let efficiency = if is_ring { RING_EFFICIENCY } else { EFFICIENCY };
+    let bytes = words as u64 * 4;
+    let moved = match operation {
+        Operation::AllReduce => 2 * (count - 1) * bytes / count,
+        Operation::ReduceScatter | Operation::AllGather => (count - 1) * bytes,
+        Operation::Broadcast | Operation::Reduce => bytes,
+    };
     let current = state.gpu;
-    for one in all {
-        if one.words != words {
-            return None;
-        }
-        let wrong = state.script.gpus[one.gpu].fault == Fault::ReducesWrongly;
-        let held = state.memory(one.to, bytes)?;
-        for (sum, word) in sums.iter().zip(held.chunks_exact_mut(4)) {
-            word.copy_from_slice(&sum.to_le_bytes());
-        }
-        if wrong {
-            *held.last_mut()? ^= 1;
+    for (one, result) in all.iter().zip(results) {
+        if let Some(result) = result {
+            let errs = Fault::ErrsIn(operation.call().to_owned());
+            let wrong = state.script.gpus[one.gpu].fault == errs;
+            let held = state.memory(one.to, result.len() as u64 * 4)?;
+            for (is, word) in result.iter().zip(held.chunks_exact_mut(4)) {
+                word.copy_from_slice(&is.to_le_bytes());
+            }
+            if wrong {
+                *held.last_mut()? ^= 1;
+            }
         }
         state.gpu = one.gpu;
-        state.move_bytes(2 * (count - 1) * bytes / count, slowest);
+        state.move_bytes(moved, slowest * efficiency);
     }
     state.gpu = current;
     Some(())

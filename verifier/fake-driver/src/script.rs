@@ -176,7 +176,7 @@ pub enum Fault {
     /// Nothing.
     #[default]
     None,
-    /// This kernel never ends, or the call that copies to another card.
+    /// This kernel never ends, or the call that copies to another card, or that of the vendor's library.
     HangsIn(String),
     /// It falls off the bus when this kernel is started.
     LostIn(String),
@@ -200,8 +200,8 @@ pub enum Fault {
     Halves(String),
     /// What it adds of another card's memory has a wrong bit in its last word.
     AddsWrongly,
-    /// What the vendor's library sums has a wrong bit in its last word on this card.
-    ReducesWrongly,
+    /// What this call of the vendor's library leaves on this card has a wrong bit in its last word.
+    ErrsIn(String),
     /// What the vendor's library takes from this card for a sum has a wrong bit in its last word.
     BringsWrongly,
     /// Every product has the same wrong entry.

@@ -300,7 +300,7 @@ pub fn missing(calibration: &Calibration) -> Vec<String> {
             if links.rates.is_none() {
                 missing.push("links between GPUs: not measured, or not in time".to_owned());
             }
-            if links.library.is_none() {
+            if links.library.is_empty() {
                 missing.push("NCCL's sum: not installed, or not in time".to_owned());
             }
         }

@@ -195,7 +195,7 @@ fn proof(
     let mut elapsed_us = Vec::new();
     for _ in 0..work.size.samples {
         let began = Instant::now();
-        probe::memory::hash(device, SLOW_BLOCK, &work.secret, work.threads)?;
+        device.prove(SLOW_BLOCK, &work.secret, work.threads)?;
         elapsed_us.push(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
     }
     shown.proof = Some(ProofTimes {

@@ -20,6 +20,7 @@ pub(super) const fn share(metric: Metric) -> u32 {
         | Metric::HbmRead
         | Metric::HbmTriad
         | Metric::AllreduceOwnRing
+        | Metric::AllreduceNcclRing
         | Metric::AllreduceNcclDefault => 930,
         Metric::HostLink => 850,
         // The limit leaves twice the time.
@@ -91,6 +92,7 @@ fn link_figures(calibration: &Calibration) -> Vec<(Gpu, &'static str, Metric, u6
             let name = match metric {
                 Metric::AllreduceOwnRing => "allreduce_own_ring",
                 Metric::AllreduceNcclDefault => "allreduce_nccl_default",
+                Metric::AllreduceNcclRing => "allreduce_nccl_ring",
                 _ => return None,
             };
             Some((gpu, name, metric, sum.bus_mb_per_s))

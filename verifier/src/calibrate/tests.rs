@@ -351,12 +351,13 @@ fn a_gpu_goes_on_where_it_was_given_up_and_comes_to_the_same() {
 
 #[test]
 fn links_give_rows_where_they_are_those_of_a_switch_and_nothing_was_wrong() {
-    use market::verification::{CollectiveAlgorithm, PairRate};
+    use market::verification::{CollectiveAlgorithm, CollectiveOperation, PairRate};
     let mut calibration = measured();
     (calibration.simulated, calibration.size) = (false, Size::FULL);
     calibration.trials = all_runs();
     let pair = |from, to, mb_per_s| PairRate { from, to, mb_per_s };
     let sum = |algorithm, wrong_elements| CollectiveRate {
+        operation: CollectiveOperation::AllReduce,
         algorithm,
         payload_bytes: 1 << 30,
         bus_mb_per_s: 300_000,
@@ -367,7 +368,13 @@ fn links_give_rows_where_they_are_those_of_a_switch_and_nothing_was_wrong() {
             pairs: vec![pair(0, 1, 380_000), pair(1, 0, 370_000)],
             collective: Some(sum(CollectiveAlgorithm::OwnRing, 1)),
         }),
-        library: Some(sum(CollectiveAlgorithm::NcclDefault, 0)),
+        library: vec![
+            sum(CollectiveAlgorithm::NcclDefault, 0),
+            CollectiveRate {
+                bus_mb_per_s: 250_000,
+                ..sum(CollectiveAlgorithm::NcclRing, 0)
+            },
+        ],
     });
     let rows = floors(&calibration, 3).expect("rows");
     let kernels = calibration.kernels;
@@ -377,6 +384,10 @@ fn links_give_rows_where_they_are_those_of_a_switch_and_nothing_was_wrong() {
     assert!(rows.contains(&row("gpu_link", 370_000, 920)), "{rows}");
     assert!(
         rows.contains(&row("allreduce_nccl_default", 300_000, 930)),
+        "{rows}"
+    );
+    assert!(
+        rows.contains(&row("allreduce_nccl_ring", 250_000, 930)),
         "{rows}"
     );
     assert!(!rows.contains("allreduce_own_ring"), "{rows}");

@@ -1,10 +1,10 @@
-//! NCCL, where the node has it: its version, and its sum over all GPUs of this process, alone or with
+//! NCCL, where the node has it: its version, and its operations over all GPUs of this process, alone or with
 //! those of other nodes. It is looked for by name when it is wanted; nothing is built against it.
 
 use std::ffi::{c_int, c_void};
 
 use libloading::{Library, Symbol};
-use market::verification::{NcclId, NcclSum};
+use market::verification::{CollectiveOperation, NcclId, NcclSum};
 
 use super::buffer::Buffer;
 use super::gpu::CudaGpu;
@@ -19,6 +19,8 @@ const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 const UINT32: c_int = 3;
 const SUM: c_int = 0;
 const SUCCESS: c_int = 0;
+/// The GPU from which words are broadcast, and for which they are added up.
+const ROOT: c_int = 0;
 
 type Handle = *mut c_void;
 
@@ -31,7 +33,12 @@ type Join = unsafe extern "C" fn(*mut Handle, c_int, *const c_int) -> c_int;
 type MakeId = unsafe extern "C" fn(*mut Id) -> c_int;
 type JoinOthers = unsafe extern "C" fn(*mut Handle, c_int, Id, c_int) -> c_int;
 type Group = unsafe extern "C" fn() -> c_int;
-type AllReduce = unsafe extern "C" fn(u64, u64, usize, c_int, c_int, Handle, *mut c_void) -> c_int;
+// What is sent and where it is received, how many of which kind, further arguments, the handle and the stream.
+type Reducing = unsafe extern "C" fn(u64, u64, usize, c_int, c_int, Handle, *mut c_void) -> c_int;
+type Gathering = unsafe extern "C" fn(u64, u64, usize, c_int, Handle, *mut c_void) -> c_int;
+type Rooted = unsafe extern "C" fn(u64, u64, usize, c_int, c_int, Handle, *mut c_void) -> c_int;
+type ReducingRooted =
+    unsafe extern "C" fn(u64, u64, usize, c_int, c_int, c_int, Handle, *mut c_void) -> c_int;
 
 /// The library's name and version; none where it is not installed.
 pub(super) fn version() -> Option<String> {
@@ -156,21 +163,93 @@ impl Joined {
     ///
     /// Errors: in words, a call that was refused.
     pub(super) fn sum(&self, held: &[Buffer], into: &[Buffer], words: u64) -> Result<(), String> {
-        // Memory of a GPU is counted in as many bits as memory here.
-        let count = words as usize;
+        let reduce: Symbol<Reducing> = symbol(self.library, "ncclAllReduce")?;
+        self.all(
+            "ncclAllReduce",
+            held,
+            into,
+            |_, from, to, handle, stream| {
+                // SAFETY: as `all` demands. Memory of a GPU is counted in as many bits as memory here.
+                unsafe { reduce(from, to, words as usize, UINT32, SUM, handle, stream) }
+            },
+        )
+    }
+
+    /// Starts an operation in place, of buffers that have one part of so many words for each GPU.
+    ///
+    /// Errors: in words, a call that was refused.
+    pub(super) fn start(
+        &self,
+        operation: CollectiveOperation,
+        held: &[Buffer],
+        part_words: u64,
+    ) -> Result<(), String> {
+        let all_words = part_words * held.len() as u64;
+        // As above.
+        let (part, all) = (part_words as usize, all_words as usize);
+        // Where in its buffer a GPU has its own part.
+        let own = |at: u64| at * part_words * 4;
+        match operation {
+            CollectiveOperation::AllReduce => self.sum(held, held, all_words),
+            CollectiveOperation::ReduceScatter => {
+                let name = "ncclReduceScatter";
+                let scatter: Symbol<Reducing> = symbol(self.library, name)?;
+                self.all(name, held, held, |at, from, to, handle, stream| {
+                    // SAFETY: as `all` demands.
+                    unsafe { scatter(from, to + own(at), part, UINT32, SUM, handle, stream) }
+                })
+            }
+            CollectiveOperation::AllGather => {
+                let name = "ncclAllGather";
+                let gather: Symbol<Gathering> = symbol(self.library, name)?;
+                self.all(name, held, held, |at, from, to, handle, stream| {
+                    // SAFETY: as `all` demands.
+                    unsafe { gather(from + own(at), to, part, UINT32, handle, stream) }
+                })
+            }
+            CollectiveOperation::Broadcast => {
+                let name = "ncclBroadcast";
+                let broadcast: Symbol<Rooted> = symbol(self.library, name)?;
+                self.all(name, held, held, |_, from, to, handle, stream| {
+                    // SAFETY: as `all` demands.
+                    unsafe { broadcast(from, to, all, UINT32, ROOT, handle, stream) }
+                })
+            }
+            CollectiveOperation::Reduce => {
+                let name = "ncclReduce";
+                let reduce: Symbol<ReducingRooted> = symbol(self.library, name)?;
+                self.all(name, held, held, |_, from, to, handle, stream| {
+                    // SAFETY: as `all` demands.
+                    unsafe { reduce(from, to, all, UINT32, SUM, ROOT, handle, stream) }
+                })
+            }
+        }
+    }
+
+    /// Starts one operation on all GPUs, each by one call with its number here, where its two buffers begin, its
+    /// handle and its stream.
+    ///
+    /// `call` may read and write only within these buffers, which lie on the GPU of the handle and live until the
+    /// operation is waited for.
+    ///
+    /// Errors: in words, a call that was refused.
+    fn all(
+        &self,
+        name: &str,
+        held: &[Buffer],
+        into: &[Buffer],
+        call: impl Fn(u64, u64, u64, Handle, *mut c_void) -> c_int,
+    ) -> Result<(), String> {
         let begin: Symbol<Group> = symbol(self.library, "ncclGroupStart")?;
         let end: Symbol<Group> = symbol(self.library, "ncclGroupEnd")?;
-        let reduce: Symbol<AllReduce> = symbol(self.library, "ncclAllReduce")?;
-        // SAFETY: each buffer holds as many words, lies on the GPU of its handle, and lives until the sum
-        // is waited for.
-        unsafe {
-            done("ncclGroupStart", begin())?;
-            for ((held, into), (handle, stream)) in held.iter().zip(into).zip(&self.each) {
-                let (from, to) = (held.address, into.address);
-                let answer = reduce(from, to, count, UINT32, SUM, *handle, stream.cast());
-                done("ncclAllReduce", answer)?;
-            }
-            done("ncclGroupEnd", end())
+        // SAFETY: it takes no argument.
+        done("ncclGroupStart", unsafe { begin() })?;
+        let buffers = (0..).zip(held.iter().zip(into));
+        for ((at, (held, into)), (handle, stream)) in buffers.zip(&self.each) {
+            let answer = call(at, held.address, into.address, *handle, stream.cast());
+            done(name, answer)?;
         }
+        // SAFETY: as above.
+        done("ncclGroupEnd", unsafe { end() })
     }
 }

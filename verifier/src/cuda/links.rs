@@ -1,9 +1,12 @@
-//! Copies between GPUs and sums over all of them, by one process that opened them all.
+//! Copies between GPUs and what all of them do together, by one process that opened them all.
 
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::time::Instant;
 
-use market::verification::{CollectiveAlgorithm, CollectiveRate, Digest, PairRate};
+use market::verification::{
+    CollectiveAlgorithm, CollectiveOperation, CollectiveRate, Digest, PairRate,
+};
 
 use super::buffer::{Argument, Buffer};
 use super::collective::Joined;
@@ -11,7 +14,9 @@ use super::gpu::CudaGpu;
 use super::{DriverError, result, sys};
 use crate::device::DeviceError;
 use crate::prf::{Purpose, Stream};
-use crate::probe::links::{Half, LinkRates, LinkWork, TRIAL_PART, part_of, worth};
+use crate::probe::links::{
+    Half, Holding, LibraryWork, LinkRates, LinkWork, TRIAL_PART, holdings, part_of, worth,
+};
 
 /// Of the memory that is free, what a buffer may take: the links need three at most.
 const SHARE: u64 = 4;
@@ -38,13 +43,8 @@ pub(super) fn measure(
     pairs(gpus, work, room, until - quarter, told)?;
     if reached {
         let may_ms = quarter.as_secs_f64() * 1e3;
-        let summed = timed_sum(
-            gpus,
-            work.ring_bytes.min(room),
-            may_ms,
-            CollectiveAlgorithm::OwnRing,
-            sum,
-        )?;
+        let what = (CollectiveOperation::AllReduce, CollectiveAlgorithm::OwnRing);
+        let summed = timed(gpus, what, work.ring_bytes.min(room), may_ms, sum)?;
         told(LinkRates {
             collective: Some(summed),
             ..LinkRates::default()
@@ -53,28 +53,32 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Sums over all GPUs by the vendor's library, as it chooses to; nothing where the node has none. To sum is to
-/// take half of the time that is left when the GPUs have joined.
+/// Has the vendor's library do what is wanted over all GPUs, and tells each rate as soon as it is there; nothing
+/// where the node has none. Each is to take its share of half of the time that is left then.
 ///
 /// Errors: the first GPU that did not do its part, or the first one where the library refused.
-pub(super) fn library_sum(
+pub(super) fn library(
     gpus: &mut [CudaGpu],
-    work: &LinkWork,
+    work: &LibraryWork,
     until: Instant,
-) -> Result<Option<CollectiveRate>, DeviceError> {
+    told: &mut dyn FnMut(CollectiveRate),
+) -> Result<(), DeviceError> {
     let Some(joined) = Joined::of(gpus).map_err(|why| gpus[0].failed(&why))? else {
-        return Ok(None);
+        return Ok(());
     };
-    let bytes = work.ring_bytes.min(room(gpus)?);
-    let sum = |gpus: &mut [CudaGpu], held: &[Buffer], part_bytes: u64| {
-        let words = part_bytes * gpus.len() as u64 / 4;
-        joined
-            .sum(held, held, words)
-            .map_err(|why| gpus[0].failed(&why))
-    };
-    let left = until.saturating_duration_since(Instant::now());
-    let may_ms = left.as_secs_f64() * 1e3 / 2.0;
-    timed_sum(gpus, bytes, may_ms, CollectiveAlgorithm::NcclDefault, sum).map(Some)
+    let room = room(gpus)?;
+    for (at, (operation, bytes)) in work.operations.iter().enumerate() {
+        let run = |gpus: &mut [CudaGpu], held: &[Buffer], part_bytes: u64| {
+            let started = joined.start(*operation, held, part_bytes / 4);
+            started.map_err(|why| gpus[0].failed(&why))
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        let more = (work.operations.len() - at) as f64;
+        let may_ms = left.as_secs_f64() * 1e3 / 2.0 / more;
+        let what = (*operation, work.algorithm);
+        told(timed(gpus, what, (*bytes).min(room), may_ms, run)?);
+    }
+    Ok(())
 }
 
 /// Lets each GPU reach the others' memory. Gives whether each reaches that of the one before it.
@@ -178,14 +182,15 @@ fn pairs(
     Ok(())
 }
 
-/// Sums what all GPUs hold, as much and as often as lasts no longer than it may, and looks whether all of them
-/// have the sum. `sum` starts one such sum of buffers that have one part for each GPU, of so many bytes.
-fn timed_sum(
+/// Has all GPUs do something together, with as much and as often as lasts no longer than it may, and looks
+/// whether all of them have what must come of it. `run` does it once in place, with buffers that have one part for
+/// each GPU, of so many bytes.
+fn timed(
     gpus: &mut [CudaGpu],
+    (operation, algorithm): (CollectiveOperation, CollectiveAlgorithm),
     wanted_bytes: u64,
     may_ms: f64,
-    algorithm: CollectiveAlgorithm,
-    sum: impl Fn(&mut [CudaGpu], &[Buffer], u64) -> Result<(), DeviceError>,
+    run: impl Fn(&mut [CudaGpu], &[Buffer], u64) -> Result<(), DeviceError>,
 ) -> Result<CollectiveRate, DeviceError> {
     // No node has so many.
     let count = gpus.len() as u32;
@@ -193,8 +198,8 @@ fn timed_sum(
     let each = |bytes: u64| (bytes / u64::from(count) / 16 * 16).max(16);
     // Of nothing but zeros: the first one opens the ways, the second shows how fast they are.
     let trial = each(wanted_bytes / TRIAL_PART);
-    timed_rounds(gpus, 1, |gpus| sum(gpus, &held, trial))?;
-    let trial_ms = timed_rounds(gpus, 1, |gpus| sum(gpus, &held, trial))?;
+    timed_rounds(gpus, 1, |gpus| run(gpus, &held, trial))?;
+    let trial_ms = timed_rounds(gpus, 1, |gpus| run(gpus, &held, trial))?;
     let (bytes, rounds) = worth(wanted_bytes, trial_ms * TRIAL_PART as f64, may_ms);
     let part_bytes = each(bytes);
     let bytes = part_bytes * u64::from(count);
@@ -204,14 +209,15 @@ fn timed_sum(
         bring(gpu, buffer, bytes, of)?;
     }
     wait(gpus)?;
-    sum(gpus, &held, part_bytes)?;
+    run(gpus, &held, part_bytes)?;
     wait(gpus)?;
-    let all: Vec<u32> = gpus.iter().map(|gpu| gpu.gpu).collect();
-    let one_by_one = wrong(gpus, &all, &held, part_bytes)?;
-    let wrong_elements = one_by_one.max(unlike_the_sum(gpus, &held, bytes)?);
-    let elapsed_ms = timed_rounds(gpus, rounds, |gpus| sum(gpus, &held, part_bytes))?;
-    let once = u64::from(2 * (count - 1)) * bytes / u64::from(count);
+    let holdings = holdings(operation, count);
+    let one_by_one = wrong(gpus, &holdings, &held, part_bytes)?;
+    let wrong_elements = one_by_one.max(unlike(gpus, &holdings, &held, part_bytes)?);
+    let elapsed_ms = timed_rounds(gpus, rounds, |gpus| run(gpus, &held, part_bytes))?;
+    let once = operation.bus_bytes(bytes, count.into());
     Ok(CollectiveRate {
+        operation,
         algorithm,
         payload_bytes: bytes,
         bus_mb_per_s: gpus[0].rate(once * rounds, elapsed_ms)?,
@@ -219,19 +225,26 @@ fn timed_sum(
     })
 }
 
-/// How long it takes to sum so often. The first one's clock stands for all: nobody is done with a sum before
-/// everybody has brought theirs. Units: milliseconds.
+/// How long it takes to do something so often, by the clock of the GPU that needs longest. Units: milliseconds.
 fn timed_rounds(
     gpus: &mut [CudaGpu],
     rounds: u64,
-    sum: impl Fn(&mut [CudaGpu]) -> Result<(), DeviceError>,
+    run: impl Fn(&mut [CudaGpu]) -> Result<(), DeviceError>,
 ) -> Result<f64, DeviceError> {
-    gpus[0].enter()?;
-    let begin = gpus[0].mark()?;
-    (0..rounds).try_for_each(|_| sum(gpus))?;
-    gpus[0].enter()?;
-    let end = gpus[0].mark()?;
-    gpus[0].between(begin, end)
+    let mark = |gpu: &CudaGpu| {
+        gpu.enter()?;
+        gpu.mark()
+    };
+    let begun: Result<Vec<_>, DeviceError> = gpus.iter().map(mark).collect();
+    let begun = begun?;
+    (0..rounds).try_for_each(|_| run(gpus))?;
+    let ended: Result<Vec<_>, DeviceError> = gpus.iter().map(mark).collect();
+    let mut longest_ms = 0_f64;
+    for (gpu, (begin, end)) in gpus.iter().zip(begun.into_iter().zip(ended?)) {
+        gpu.enter()?;
+        longest_ms = longest_ms.max(gpu.between(begin, end)?);
+    }
+    Ok(longest_ms)
 }
 
 /// What a GPU brings to the sum.
@@ -292,15 +305,35 @@ pub(super) fn wait(gpus: &[CudaGpu]) -> Result<(), DeviceError> {
     })
 }
 
-/// How many GPUs hold something else than the sum, by the checksum of all their words. The first one
-/// sums up for that what all bring, in its own memory and over no link.
-fn unlike_the_sum(gpus: &mut [CudaGpu], held: &[Buffer], bytes: u64) -> Result<u64, DeviceError> {
-    let all: Vec<u32> = gpus.iter().map(|gpu| gpu.gpu).collect();
-    let should = checksum_of_all(&mut gpus[0], all, bytes)?;
+/// How many holdings are something else than they must be, by the checksum of all their words. The first GPU
+/// sums up for that what is brought, in its own memory and over no link.
+fn unlike(
+    gpus: &mut [CudaGpu],
+    holdings: &[Holding],
+    held: &[Buffer],
+    part_bytes: u64,
+) -> Result<u64, DeviceError> {
+    let bytes = part_bytes * gpus.len() as u64;
+    let mut known = BTreeMap::new();
     let mut unlike = 0;
-    for (gpu, buffer) in gpus.iter_mut().zip(held) {
+    for holding in holdings {
+        let (first, end) = (holding.parts.start, holding.parts.end);
+        let within = (u64::from(first) * part_bytes, u64::from(end) * part_bytes);
+        let key = (within, &holding.of);
+        let should = match known.get(&key) {
+            Some(should) => *should,
+            None => {
+                let all = holding.of.iter().copied();
+                let should = checksum_of(&mut gpus[0], all, bytes, within)?;
+                known.insert(key, should);
+                should
+            }
+        };
+        let at = holding.gpu as usize;
+        let gpu = &mut gpus[at];
         gpu.enter()?;
-        unlike += u64::from(gpu.checksum(buffer.address, bytes / 4)? != should);
+        let is = gpu.checksum(held[at].address + within.0, (within.1 - within.0) / 4)?;
+        unlike += u64::from(is != should);
     }
     Ok(unlike)
 }
@@ -310,6 +343,16 @@ pub(super) fn checksum_of_all(
     gpu: &mut CudaGpu,
     all: impl IntoIterator<Item = u32>,
     bytes: u64,
+) -> Result<u64, DeviceError> {
+    checksum_of(gpu, all, bytes, (0, bytes))
+}
+
+/// As [`checksum_of_all`], from one byte of it to another.
+fn checksum_of(
+    gpu: &mut CudaGpu,
+    all: impl IntoIterator<Item = u32>,
+    bytes: u64,
+    (start, end): (u64, u64),
 ) -> Result<u64, DeviceError> {
     gpu.enter()?;
     let (total, one) = (gpu.zeroed(bytes)?, gpu.zeroed(bytes)?);
@@ -324,38 +367,44 @@ pub(super) fn checksum_of_all(
         let grid = gpu.stream_grid(bytes / 16);
         gpu.launch("ring_add", grid, &arguments)?;
     }
-    gpu.checksum(total.address, bytes / 4)
+    gpu.checksum(total.address + start, (end - start) / 4)
 }
 
-/// How many of the words that are looked at one by one are not the sum of what these bring, in buffers that
-/// have one part for each GPU here.
+/// How many of the words that are looked at one by one are not what they must be, in buffers that have one part
+/// for each GPU here.
 pub(super) fn wrong(
     gpus: &[CudaGpu],
-    all: &[u32],
+    holdings: &[Holding],
     held: &[Buffer],
     part_bytes: u64,
 ) -> Result<u64, DeviceError> {
     let words = (part_bytes / 4).min(CHECKED_WORDS) as usize;
-    let count = gpus.len() as u64;
+    let mut known: BTreeMap<(u64, &[u32]), Vec<u32>> = BTreeMap::new();
     let mut wrong = 0;
-    for part in 0..count {
-        let offset = part * part_bytes;
-        let mut should = vec![0_u32; words];
-        for of in all {
-            brought_by(*of).for_words(offset / 4, words, |at, word| {
-                should[at] = should[at].wrapping_add(word);
-            });
-        }
-        for (gpu, buffer) in gpus.iter().zip(held) {
-            gpu.enter()?;
+    for holding in holdings {
+        let (gpu, buffer) = (&gpus[holding.gpu as usize], &held[holding.gpu as usize]);
+        gpu.enter()?;
+        for part in holding.parts.clone() {
+            let offset = u64::from(part) * part_bytes;
+            let should = known
+                .entry((offset, &holding.of))
+                .or_insert_with(|| added_up(&holding.of, offset / 4, words));
             let is = buffer.read_from::<u32>(offset, words);
             let is = is.map_err(|error| gpu.error(error))?;
-            wrong += is
-                .iter()
-                .zip(&should)
-                .filter(|(is, should)| is != should)
-                .count() as u64;
+            let unlike = is.iter().zip(should).filter(|(is, should)| is != should);
+            wrong += unlike.count() as u64;
         }
     }
     Ok(wrong)
+}
+
+/// Words from one on of what these bring, added up.
+fn added_up(all: &[u32], start: u64, words: usize) -> Vec<u32> {
+    let mut sums = vec![0_u32; words];
+    for of in all {
+        brought_by(*of).for_words(start, words, |at, word| {
+            sums[at] = sums[at].wrapping_add(word);
+        });
+    }
+    sums
 }

@@ -7,6 +7,7 @@ use super::collective::Joined;
 use super::gpu::CudaGpu;
 use super::links::{bring, buffers, checksum_of_all, room, wait, wrong};
 use crate::device::{DeviceError, NcclRate};
+use crate::probe::links::Holding;
 
 /// Sums with the GPUs of other nodes, which are waited for without end.
 ///
@@ -38,7 +39,16 @@ pub(super) fn sum(gpus: &mut [CudaGpu], work: &NcclSum) -> Result<NcclRate, Devi
     }
     wait(gpus)?;
     let part_bytes = bytes / gpus.len() as u64 / 16 * 16;
-    let mut wrong_words = wrong(gpus, &ranks, &summed, part_bytes)?;
+    // No node has so many.
+    let here = gpus.len() as u32;
+    let holdings: Vec<Holding> = (0..here)
+        .map(|gpu| Holding {
+            gpu,
+            parts: 0..here,
+            of: ranks.clone(),
+        })
+        .collect();
+    let mut wrong_words = wrong(gpus, &holdings, &summed, part_bytes)?;
     let checksums = buffers(gpus, 8 * u64::from(work.repeats))?;
     let mut marks = Vec::new();
     // Nothing is waited for in between, so that no node begins a repeat later than its GPUs can.

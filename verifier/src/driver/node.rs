@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use market::fabric::Internode;
 use market::verification::{
-    CollectiveRate, DeviceKind, DiagnosticFacts, Digest, DriverFacts, NcclId, NcclPart, NcclSum,
-    NodeFacts, Step, StorageFacts, Trouble, TroubleKind,
+    CollectiveAlgorithm, CollectiveRate, DeviceKind, DiagnosticFacts, Digest, DriverFacts, NcclId,
+    NcclPart, NcclSum, NodeFacts, Step, StorageFacts, Trouble, TroubleKind,
 };
 
 use super::patience::{self, Patience};
@@ -16,7 +16,7 @@ use crate::device::{Device, DeviceError, NcclRate, Node, Surroundings, shortened
 use crate::host;
 use crate::kernel_log;
 use crate::probe::diagnostic;
-use crate::probe::links::{LinkRates, LinkWork};
+use crate::probe::links::{LibraryWork, LinkRates, LinkWork};
 use crate::probe::storage::{self, StorageWork};
 
 /// What a node is called and what its agent drives it with.
@@ -40,6 +40,8 @@ const AMD_DRIVER: &str = "dev/kfd";
 /// over which it goes. Source: NCCL documentation, environment variables.
 const NCCL_SET_UP: &str = "etc/nccl.conf";
 const NCCL_INTERFACES: &str = "NCCL_SOCKET_IFNAME";
+/// What has it go round a ring. Source: as above.
+const NCCL_RING: (&str, &str) = ("NCCL_ALGO", "Ring");
 /// How long the driver may take to be counted by once more in the end.
 const LAST_LOOK: Duration = Duration::from_secs(10);
 
@@ -224,8 +226,15 @@ impl Surroundings for DriverSurroundings {
         Worker::start(&self.agent).ok()?.links(work, deadline)
     }
 
-    fn library_sum(&mut self, work: &LinkWork, deadline: Instant) -> Option<CollectiveRate> {
-        Worker::start(&self.agent).ok()?.library_sum(work, deadline)
+    fn library(&mut self, work: &LibraryWork, deadline: Instant) -> Vec<CollectiveRate> {
+        let started = match work.algorithm {
+            CollectiveAlgorithm::NcclRing => Worker::start_with(&self.agent, &[NCCL_RING]),
+            CollectiveAlgorithm::NcclDefault | CollectiveAlgorithm::OwnRing => {
+                Worker::start(&self.agent)
+            }
+        };
+        let rates = started.map(|mut worker| worker.library(work, deadline));
+        rates.unwrap_or_default()
     }
 
     fn nccl_part(&mut self, over: &[String], deadline: Instant) -> Option<NcclPart> {

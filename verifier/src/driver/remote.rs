@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use market::verification::{
-    CollectiveRate, Digest, GpuClaim, GpuFacts, NcclId, NcclSum, TroubleKind, Word64,
+    CollectiveRate, Digest, GpuClaim, GpuFacts, NcclId, NcclSum, OpenedBlock, TroubleKind, Word64,
 };
 use serde::de::DeserializeOwned;
 
@@ -18,7 +18,8 @@ use crate::framework::{self, FrameworkRun};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::{BurnWork, Burned};
-use crate::probe::links::{LinkRates, LinkWork};
+use crate::probe::links::{LibraryWork, LinkRates, LinkWork};
+use crate::probe::memory::ProvedMemory;
 use crate::tensor::{LibraryRun, TensorRun, TensorWork};
 use crate::vectors::{Played, Vector};
 
@@ -131,15 +132,19 @@ impl Worker {
         (all != nothing).then_some(all)
     }
 
-    /// Has it open all GPUs and sum over them by the vendor's library; nothing where the node has none,
-    /// or where that did not do it by then.
+    /// Has it open all GPUs and the vendor's library work over them, and gives what it has told by then: nothing
+    /// where the node has none.
     #[must_use]
-    pub fn library_sum(&mut self, work: &LinkWork, deadline: Instant) -> Option<CollectiveRate> {
+    pub fn library(&mut self, work: &LibraryWork, deadline: Instant) -> Vec<CollectiveRate> {
         type Answer = Result<Option<CollectiveRate>, DeviceError>;
-        let (measured, _) = self
-            .call::<Answer>(&Request::LibrarySum(*work, left(deadline)), deadline)
-            .ok()?;
-        measured.ok().flatten()
+        let mut all = Vec::new();
+        let asked = self.send(&Request::Library(work.clone(), left(deadline)));
+        while asked.is_ok()
+            && let Ok((Ok(Some(told)), _)) = self.receive::<Answer>(deadline)
+        {
+            all.push(told);
+        }
+        all
     }
 
     /// Has it say which NCCL the node has; nothing where it has none, or does not say so by then.
@@ -356,6 +361,24 @@ impl Device for RemoteDevice {
         let key = *key;
         let ((), bytes) = self.ask_for_bytes(&Request::Digests { block_bytes, key })?;
         Ok(values(&bytes, word))
+    }
+
+    fn prove(
+        &mut self,
+        block_bytes: u32,
+        key: &Digest,
+        threads: usize,
+    ) -> Result<ProvedMemory, DeviceError> {
+        let root = self.ask(&Request::Prove {
+            block_bytes,
+            key: *key,
+            threads,
+        })?;
+        Ok(ProvedMemory::OnDevice(root))
+    }
+
+    fn open_blocks(&mut self, blocks: &[u64]) -> Result<Vec<OpenedBlock>, DeviceError> {
+        self.ask(&Request::OpenBlocks(blocks.to_vec()))
     }
 
     fn room_for_streams(&mut self) -> Result<(), DeviceError> {

@@ -1,15 +1,17 @@
 //! What the process of one GPU does: one request after the other, until its agent goes. Each has one answer; to
-//! that for links each rate comes on its own, and nothing at the end.
+//! those for links and for the vendor's library each rate comes on its own, and nothing at the end.
 
 use std::io::{self, Read, Write};
 
-use market::verification::{TroubleKind, Word64};
+use market::verification::{CollectiveRate, TroubleKind, Word64};
 use serde::Serialize;
 
 use super::Driver;
 use super::wire::{Frame, LastWords, Request};
 use crate::device::{Device, DeviceError, shortened};
+use crate::probe;
 use crate::probe::links::LinkRates;
+use crate::probe::memory::HashedMemory;
 
 /// Says, in place of the answer that is waited for, why this process must end.
 ///
@@ -28,6 +30,7 @@ pub fn serve(
     answers: &mut impl Write,
 ) -> io::Result<()> {
     let mut device: Option<Box<dyn Device>> = None;
+    let mut proved = None;
     loop {
         let frame = match Frame::read(requests) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
@@ -51,14 +54,20 @@ pub fn serve(
                 let done = driver.links(&work, lasts, &mut tell);
                 Frame::of(&done.map(|()| LinkRates::default()), Vec::new())?
             }
-            Request::LibrarySum(work, lasts) => {
-                Frame::of(&driver.library_sum(&work, lasts), Vec::new())?
+            Request::Library(work, lasts) => {
+                let mut tell = |rate| {
+                    let told: Result<Option<CollectiveRate>, DeviceError> = Ok(Some(rate));
+                    // As above.
+                    let _ = Frame::of(&told, Vec::new()).and_then(|told| told.write(answers));
+                };
+                let done = driver.library(&work, lasts, &mut tell);
+                Frame::of(&done.map(|()| None::<CollectiveRate>), Vec::new())?
             }
             Request::NcclVersion => Frame::of(&driver.nccl_version(), Vec::new())?,
             Request::NcclId => Frame::of(&driver.nccl_id(), Vec::new())?,
             Request::NcclSum(sum) => Frame::of(&driver.nccl_sum(&sum), Vec::new())?,
             request => match &mut device {
-                Some(device) => work(device.as_mut(), &request)?,
+                Some(device) => work(device.as_mut(), &mut proved, &request)?,
                 None => Frame::of(&Err::<(), _>(not_open()), Vec::new())?,
             },
         };
@@ -74,7 +83,11 @@ fn not_open() -> DeviceError {
     }
 }
 
-fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
+fn work(
+    device: &mut dyn Device,
+    proved: &mut Option<HashedMemory>,
+    request: &Request,
+) -> io::Result<Frame> {
     fn plain<T: Serialize>(result: &Result<T, DeviceError>) -> io::Result<Frame> {
         Frame::of(result, Vec::new())
     }
@@ -82,7 +95,7 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
         Request::Survey
         | Request::Open { .. }
         | Request::Links(..)
-        | Request::LibrarySum(..)
+        | Request::Library(..)
         | Request::NcclVersion
         | Request::NcclId
         | Request::NcclSum(_) => plain(&Err::<(), _>(not_open())),
@@ -99,6 +112,18 @@ fn work(device: &mut dyn Device, request: &Request) -> io::Result<Frame> {
         Request::Digests { block_bytes, key } => {
             let digests = device.digest_blocks(*block_bytes, key);
             with_body(digests, |digest: Word64| digest.0.to_le_bytes())
+        }
+        Request::Prove {
+            block_bytes,
+            key,
+            threads,
+        } => {
+            let hashed = probe::memory::hash(device, *block_bytes, key, *threads);
+            plain(&hashed.map(|hashed| proved.insert(hashed).root()))
+        }
+        Request::OpenBlocks(blocks) => {
+            let opened = proved.as_ref().map(|hashed| hashed.open(blocks));
+            plain(&opened.ok_or_else(not_open))
         }
         Request::RoomForStreams => plain(&device.room_for_streams()),
         Request::Copy { sample } => plain(&device.copy_mb_per_s(*sample)),

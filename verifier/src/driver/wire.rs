@@ -11,7 +11,7 @@ use crate::device::Rate;
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::BurnWork;
-use crate::probe::links::LinkWork;
+use crate::probe::links::{LibraryWork, LinkWork};
 use crate::tensor::TensorWork;
 use crate::vectors::Vector;
 
@@ -24,19 +24,44 @@ const LONGEST_BODY: u64 = 4 << 30;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Request {
     Survey,
-    Open { gpu: u32, root: PathBuf },
+    Open {
+        gpu: u32,
+        root: PathBuf,
+    },
     Multiply(GemmInputs),
     RowSums,
     ReadRows(Vec<u32>),
     Allocatable,
-    Fill { contents: Contents, bytes: u64 },
+    Fill {
+        contents: Contents,
+        bytes: u64,
+    },
     Compare(Contents),
-    Invert { contents: Contents, down: bool },
-    Digests { block_bytes: u32, key: Digest },
+    Invert {
+        contents: Contents,
+        down: bool,
+    },
+    Digests {
+        block_bytes: u32,
+        key: Digest,
+    },
+    Prove {
+        block_bytes: u32,
+        key: Digest,
+        threads: usize,
+    },
+    OpenBlocks(Vec<u64>),
     RoomForStreams,
-    Copy { sample: u32 },
-    Rate { rate: Rate, sample: u32 },
-    Stream { lasts: Duration },
+    Copy {
+        sample: u32,
+    },
+    Rate {
+        rate: Rate,
+        sample: u32,
+    },
+    Stream {
+        lasts: Duration,
+    },
     Tensor(TensorWork),
     LibraryTensor(TensorWork),
     Play(Vector),
@@ -46,7 +71,7 @@ pub(super) enum Request {
     Xids,
     Release,
     Links(LinkWork, Duration),
-    LibrarySum(LinkWork, Duration),
+    Library(LibraryWork, Duration),
     NcclVersion,
     NcclId,
     NcclSum(NcclSum),

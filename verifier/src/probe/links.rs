@@ -1,12 +1,16 @@
-//! Copies between the GPUs of a node, and sums over all of them: round a ring of our own, and by the
+//! Copies between the GPUs of a node, and what all of them do together: sums round a ring of our own, and by the
 //! vendor's library where the node has it.
 //!
 //! A process of its own does each, which opens all GPUs and knows how long it has. What it cannot do there is
 //! left out and named in the attestation as not measured; the rules on links are in [`crate::rules`].
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use market::verification::{CollectiveRate, Level, NodeFacts, PairRate, VerificationOrder};
+use market::verification::{
+    CollectiveAlgorithm, CollectiveOperation, CollectiveRate, Level, NodeFacts, PairRate,
+    VerificationOrder,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::device::Node;
@@ -22,6 +26,10 @@ const MOST_OF_DEEP: Duration = Duration::from_mins(2);
 /// it however slow the links are: one of so many.
 const PART_OF_LIBRARY: u32 = 2;
 const KEPT_FOR_LIBRARY: u32 = 4;
+/// What is left of that time at the least for the library to go round a ring as well.
+const LEAST_FOR_RING: Duration = Duration::from_secs(3);
+/// The sizes at which `deep` does each operation: the full one, and one of so many.
+const SIZES: [u64; 3] = [1, 32, 1_024];
 /// How often for one figure, and how often where the link is slow: at most and at least.
 const MOST_ROUNDS: u64 = 16;
 const LEAST_ROUNDS: u64 = 2;
@@ -69,6 +77,82 @@ impl LinkWork {
         let wanted = all
             .filter(|(from, to)| from != to && (self.every_pair || *to == (from + 1) % self.gpus));
         wanted.collect()
+    }
+}
+
+/// What the vendor's library is to do over all GPUs, in a process of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LibraryWork {
+    /// How many GPUs there are.
+    pub gpus: u32,
+    /// The way that it is to go.
+    pub algorithm: CollectiveAlgorithm,
+    /// What is done one after the other, and of how much each GPU has room for, where there is as much. Units:
+    /// bytes.
+    pub operations: Vec<(CollectiveOperation, u64)>,
+}
+
+impl LibraryWork {
+    /// A sum as `standard` has it.
+    #[must_use]
+    pub fn sum(links: &LinkWork, algorithm: CollectiveAlgorithm) -> Self {
+        Self {
+            gpus: links.gpus,
+            algorithm,
+            operations: vec![(CollectiveOperation::AllReduce, links.ring_bytes)],
+        }
+    }
+
+    /// What a level has it do as it chooses itself: `deep` every operation at every size, the full ones first.
+    #[must_use]
+    pub fn of(links: &LinkWork, level: Level) -> Self {
+        let sum = Self::sum(links, CollectiveAlgorithm::NcclDefault);
+        let of_size = |part: u64| {
+            let all = CollectiveOperation::ALL.into_iter();
+            all.map(move |operation| (operation, links.ring_bytes / part))
+        };
+        match level {
+            Level::Quick | Level::Standard => sum,
+            Level::Deep => Self {
+                operations: SIZES.into_iter().flat_map(of_size).collect(),
+                ..sum
+            },
+        }
+    }
+}
+
+/// What a GPU holds after an operation, in parts of its buffer, of which there is one for each GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// Which GPU.
+    pub gpu: u32,
+    /// Which parts.
+    pub parts: Range<u32>,
+    /// Whose words are there, added up.
+    pub of: Vec<u32>,
+}
+
+/// What each of so many GPUs holds after an operation; of what is not named nothing is promised.
+#[must_use]
+pub fn holdings(operation: CollectiveOperation, gpus: u32) -> Vec<Holding> {
+    let all: Vec<u32> = (0..gpus).collect();
+    let holding = |gpu: u32, parts: Range<u32>, of: &[u32]| Holding {
+        gpu,
+        parts,
+        of: of.to_vec(),
+    };
+    let each = all.iter().copied();
+    match operation {
+        CollectiveOperation::AllReduce => each.map(|gpu| holding(gpu, 0..gpus, &all)).collect(),
+        CollectiveOperation::ReduceScatter => {
+            each.map(|gpu| holding(gpu, gpu..gpu + 1, &all)).collect()
+        }
+        CollectiveOperation::AllGather => each
+            .flat_map(|gpu| (0..gpus).map(move |part| (gpu, part)))
+            .map(|(gpu, part)| holding(gpu, part..part + 1, &[part]))
+            .collect(),
+        CollectiveOperation::Broadcast => each.map(|gpu| holding(gpu, 0..gpus, &[0])).collect(),
+        CollectiveOperation::Reduce => vec![holding(0, 0..gpus, &all)],
     }
 }
 
@@ -150,9 +234,15 @@ pub fn measure(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder
     // A library that hangs costs no more than its own figure.
     if work.every_pair {
         let by = until.min(Instant::now() + most(order.level) / PART_OF_LIBRARY);
-        facts
-            .collectives
-            .extend(surroundings.library_sum(&work, by));
+        let chosen = surroundings.library(&LibraryWork::of(&work, order.level), by);
+        let is_there = !chosen.is_empty();
+        facts.collectives.extend(chosen);
+        // What the switch adds up by itself says less of each link than a ring does.
+        if is_there && Instant::now() + LEAST_FOR_RING <= until {
+            let round = LibraryWork::sum(&work, CollectiveAlgorithm::NcclRing);
+            let rates = surroundings.library(&round, until);
+            facts.collectives.extend(rates);
+        }
     }
 }
 
@@ -192,6 +282,62 @@ mod tests {
         assert_eq!(at(1.0), (full / 16, 2));
         assert_eq!(at(0.001), (full / 32, 2));
         assert_eq!(worth(full, 0.0, may_ms), (full, 16));
+    }
+
+    #[test]
+    fn a_deep_level_does_every_operation_at_every_size_and_the_others_sum() {
+        let links = LinkWork::on(8, 1 << 40);
+        let standard = LibraryWork::of(&links, Level::Standard);
+        assert_eq!(
+            standard.operations,
+            [(CollectiveOperation::AllReduce, 1 << 30)]
+        );
+        let deep = LibraryWork::of(&links, Level::Deep).operations;
+        assert_eq!(deep.len(), 15);
+        for operation in CollectiveOperation::ALL {
+            for mib in [1_024, 32, 1] {
+                assert!(
+                    deep.contains(&(operation, mib << 20)),
+                    "{operation:?} {mib}"
+                );
+            }
+        }
+        let bus = |operation: CollectiveOperation| operation.bus_bytes(800, 8);
+        let all = CollectiveOperation::ALL.map(bus);
+        assert_eq!(all, [1_400, 700, 700, 800, 800]);
+    }
+
+    #[test]
+    fn operations_leave_what_they_are_named_for() {
+        let left = |operation| {
+            let all = holdings(operation, 2).into_iter();
+            let all = all.map(|left| (left.gpu, (left.parts.start, left.parts.end), left.of));
+            all.collect::<Vec<_>>()
+        };
+        let (both, whole) = (vec![0, 1], (0, 2));
+        use CollectiveOperation as Of;
+        assert_eq!(
+            left(Of::AllReduce),
+            [(0, whole, both.clone()), (1, whole, both.clone())]
+        );
+        assert_eq!(
+            left(Of::ReduceScatter),
+            [(0, (0, 1), both.clone()), (1, (1, 2), both.clone())]
+        );
+        assert_eq!(
+            left(Of::AllGather),
+            [
+                (0, (0, 1), vec![0]),
+                (0, (1, 2), vec![1]),
+                (1, (0, 1), vec![0]),
+                (1, (1, 2), vec![1])
+            ]
+        );
+        assert_eq!(
+            left(Of::Broadcast),
+            [(0, whole, vec![0]), (1, whole, vec![0])]
+        );
+        assert_eq!(left(Of::Reduce), [(0, whole, both)]);
     }
 
     proptest! {

@@ -84,9 +84,44 @@ fn pass(
     Ok(check.and(device.compare(contents)?))
 }
 
-/// Memory under the fresh key.
+/// Memory under the fresh key, as whoever drives the GPU keeps it: the digests of an H200's are 72 MB, and to hand
+/// them over takes longer than to hash them.
 #[derive(Debug)]
-pub struct ProvedMemory {
+pub enum ProvedMemory {
+    /// The digests are here.
+    Here(HashedMemory),
+    /// Its device keeps them, and gave the root.
+    OnDevice(Digest),
+}
+
+impl ProvedMemory {
+    /// What the agent commits to.
+    #[must_use]
+    pub fn root(&self) -> Digest {
+        match self {
+            Self::Here(hashed) => hashed.root(),
+            Self::OnDevice(root) => *root,
+        }
+    }
+
+    /// Opens the blocks that the broker drew of the memory that this device proved last.
+    ///
+    /// Errors: [`DeviceError`] when the device keeps the digests and does not answer.
+    pub fn open(
+        &self,
+        device: &mut dyn Device,
+        blocks: &[u64],
+    ) -> Result<Vec<OpenedBlock>, DeviceError> {
+        match self {
+            Self::Here(hashed) => Ok(hashed.open(blocks)),
+            Self::OnDevice(_) => device.open_blocks(blocks),
+        }
+    }
+}
+
+/// The digests of memory, and the tree over them.
+#[derive(Debug)]
+pub struct HashedMemory {
     digests: Vec<Word64>,
     tree: Tree,
 }
@@ -95,15 +130,15 @@ pub struct ProvedMemory {
 /// is made by so many threads at the most.
 ///
 /// Errors: [`DeviceError`] when the device does not read.
-pub fn hash(
-    device: &mut dyn Device,
+pub fn hash<D: Device + ?Sized>(
+    device: &mut D,
     block_bytes: u32,
     key: &Digest,
     threads: usize,
-) -> Result<ProvedMemory, DeviceError> {
+) -> Result<HashedMemory, DeviceError> {
     let digests = device.digest_blocks(block_bytes, key)?;
     let tree = memory::tree(&digests, threads);
-    Ok(ProvedMemory { digests, tree })
+    Ok(HashedMemory { digests, tree })
 }
 
 /// Reads back the last fill, but for the slow one: that is compared as slowly as it was made. The passes
@@ -123,14 +158,14 @@ pub fn read_back(
     device.compare(&Contents::derive(seed, gpu, last))
 }
 
-impl ProvedMemory {
-    /// What the agent commits to.
+impl HashedMemory {
+    /// The root of the tree.
     #[must_use]
     pub fn root(&self) -> Digest {
         self.tree.root()
     }
 
-    /// Opens the blocks that the broker drew.
+    /// Opens these blocks.
     #[must_use]
     pub fn open(&self, blocks: &[u64]) -> Vec<OpenedBlock> {
         blocks

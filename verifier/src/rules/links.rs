@@ -2,7 +2,9 @@
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit, Weight};
 use market::gpu::GpuVendor;
-use market::verification::{CollectiveAlgorithm, CollectiveRate, Level, PairRate, PortFacts};
+use market::verification::{
+    CollectiveAlgorithm, CollectiveOperation, CollectiveRate, Level, PairRate, PortFacts,
+};
 
 use super::rates::{Measured, against_floor};
 use super::seen::{Seen, Sight, not_applicable, plain};
@@ -173,7 +175,44 @@ const fn rate_of_sum(algorithm: CollectiveAlgorithm) -> &'static str {
     match algorithm {
         CollectiveAlgorithm::OwnRing => "The rate of the agent's own sum over all GPUs",
         CollectiveAlgorithm::NcclDefault => "The rate of NCCL's sum over all GPUs",
+        CollectiveAlgorithm::NcclRing => "The rate of NCCL's sum round a ring of all GPUs",
     }
+}
+
+/// What was done, and by whom, in words.
+fn whose(run: &CollectiveRate) -> String {
+    let who = match run.algorithm {
+        CollectiveAlgorithm::OwnRing => "the agent's own",
+        CollectiveAlgorithm::NcclDefault | CollectiveAlgorithm::NcclRing => "NCCL's",
+    };
+    format!("{who} {}", run.operation.words())
+}
+
+/// What NCCL did beside its sum, with the rate of each that was large enough.
+fn beside_the_sum(runs: &[CollectiveRate]) -> String {
+    let others = runs.iter().filter(|run| {
+        let is_large = run.payload_bytes >= LEAST_PAYLOAD_BYTES;
+        is_large && run.operation != CollectiveOperation::AllReduce
+    });
+    let told = others.map(|run| format!("{} {} MB/s", run.operation.words(), run.bus_mb_per_s));
+    let told: Vec<String> = told.collect();
+    match told.is_empty() {
+        true => String::new(),
+        false => format!(" Beside it, {}.", told.join(", ")),
+    }
+}
+
+/// The first operation that `deep` wants of NCCL, where the node has it, and that it did not do.
+fn undone(seen: &Seen<'_>, runs: &[CollectiveRate]) -> Option<CollectiveOperation> {
+    let by_nccl = runs
+        .iter()
+        .filter(|run| run.algorithm == CollectiveAlgorithm::NcclDefault);
+    let done: Vec<CollectiveOperation> = by_nccl.map(|run| run.operation).collect();
+    if done.is_empty() || seen.order.level != Level::Deep {
+        return None;
+    }
+    let mut wanted = CollectiveOperation::ALL.into_iter();
+    wanted.find(|wanted| !done.contains(wanted))
 }
 
 pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
@@ -186,11 +225,11 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
         .map(|facts| facts.collectives.as_slice())
         .unwrap_or_default();
     if let Some(wrong) = runs.iter().find(|run| run.wrong_elements > 0) {
-        let note = match wrong.algorithm {
-            CollectiveAlgorithm::OwnRing => "Elements of the agent's own sum are wrong",
-            CollectiveAlgorithm::NcclDefault => "Elements of NCCL's sum are wrong",
-        };
-        let note = format!("{note}: {}.", wrong.wrong_elements);
+        let note = format!(
+            "Elements of {} are wrong: {}.",
+            whose(wrong),
+            wrong.wrong_elements
+        );
         return Finding {
             unit: Some(Unit::Events),
             measured: Some(number(wrong.wrong_elements)),
@@ -198,7 +237,16 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
             ..finding(code, Outcome::Failed, note)
         };
     }
-    let large = |run: &&CollectiveRate| run.payload_bytes >= LEAST_PAYLOAD_BYTES;
+    if let Some(operation) = undone(seen, runs) {
+        let note = format!("NCCL did not do its {} in time.", operation.words());
+        return finding(code, Outcome::NotRun, note);
+    }
+    // Of the other operations nobody has measured what good nodes show: that they are right is looked at.
+    let large = |run: &&CollectiveRate| {
+        let is_sum = run.operation == CollectiveOperation::AllReduce;
+        is_sum && run.payload_bytes >= LEAST_PAYLOAD_BYTES
+    };
+    let beside = beside_the_sum(runs);
     let held = runs.iter().filter(large).map(|run| {
         let measured = Measured {
             code,
@@ -209,7 +257,7 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
         let found = against_floor(seen, &measured, &[run.bus_mb_per_s]);
         let (mib, gpus) = (run.payload_bytes >> 20, seen.gpus());
         // What is beyond belief is so whoever measured it.
-        let tried_out = run.algorithm == CollectiveAlgorithm::OwnRing
+        let tried_out = run.algorithm != CollectiveAlgorithm::NcclDefault
             && found.outcome != Outcome::NotRun
             && !seen.is_calibrated(measured.metric);
         Finding {
@@ -219,7 +267,7 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
                 found.weight
             },
             note: format!(
-                "{} It was of {mib} MiB from each of {gpus} GPUs.",
+                "{} It was of {mib} MiB from each of {gpus} GPUs.{beside}",
                 found.note
             ),
             ..found
@@ -233,8 +281,9 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
             "The sum is right; nothing is promised of its rate between these cards.",
         )
     } else {
-        // The worst of them: what failed, then what is not believed, then what is barely enough. What nobody
-        // measured on a good node yet, as the agent's own sum, decides nothing and stands behind what does.
+        // The worst of them: what failed, then what is not believed, then what is barely enough. What these
+        // kernels or this machine's kind were not measured with yet, as sums round a ring, decides nothing and
+        // stands behind what does.
         let rank = |outcome| match outcome {
             Outcome::Failed => 0,
             Outcome::NotRun => 1,

@@ -250,7 +250,11 @@ fn f04_the_vendors_library_sums_as_well_where_the_node_has_it() {
         machine.verify(&order(8, level))
     };
     assert_eq!(failures(&verified(Fault::None, true, Level::Standard)), []);
-    let wrong = verified(Fault::ReducesWrongly, true, Level::Standard);
+    let wrong = verified(
+        Fault::ErrsIn("ncclAllReduce".to_owned()),
+        true,
+        Level::Standard,
+    );
     assert_eq!(failures(&wrong), [FindingCode::AllReduce]);
     let mut findings = wrong.findings.iter();
     let sum = findings.find(|found| found.code == FindingCode::AllReduce);
@@ -258,7 +262,7 @@ fn f04_the_vendors_library_sums_as_well_where_the_node_has_it() {
     assert_eq!(note, "Elements of NCCL's sum are wrong: 1.");
     // Nobody is asked who is not there, nor for a quick look.
     for (installed, level) in [(false, Level::Standard), (true, Level::Quick)] {
-        let unasked = verified(Fault::ReducesWrongly, installed, level);
+        let unasked = verified(Fault::ErrsIn("ncclAllReduce".to_owned()), installed, level);
         assert_eq!(failures(&unasked), [], "{level:?}");
     }
 }

@@ -112,7 +112,7 @@ fn a_wrong_word_that_one_gpu_brings_is_wrong_at_all_nodes_and_none_alone_is_to_b
 fn a_wrong_word_that_one_node_alone_of_three_has_fails_that_one() {
     let wrong = |node, script: &mut Script| {
         if node == 1 {
-            script.gpus[1].fault = Fault::ReducesWrongly;
+            script.gpus[1].fault = Fault::ErrsIn("ncclAllReduce".to_owned());
         }
     };
     let (gang, ended) = measured_on(&machines(3, wrong), None, work(1));

@@ -104,7 +104,7 @@ fn f04_eight_gpus_that_reach_each_other_over_the_bus_have_time_for_the_sums() {
 fn f04_of_links_of_which_one_hangs_the_others_are_kept_and_the_vendors_library_sums_all_the_same() {
     let mut script = Script::default();
     script.gpus[5].fault = Fault::HangsIn("cuMemcpyPeerAsync".to_owned());
-    script.gpus[6].fault = Fault::ReducesWrongly;
+    script.gpus[6].fault = Fault::ErrsIn("ncclAllReduce".to_owned());
     let machine = Machine::new(&script);
     machine.install("libnccl.so.2");
     let attestation = machine.verify(&order(8, Level::Standard));

@@ -10,6 +10,7 @@ mod calibration_script;
 mod cheats;
 mod coming_up;
 mod command;
+mod deep;
 mod driver;
 mod faults;
 mod gang;

@@ -323,7 +323,10 @@ pub(super) const FIRES: &[(FindingCode, Outcome, Change)] = {
             facts(e).collectives[0].bus_mb_per_s = 231_000
         }),
         (Code::AllReduce, NotRun, |e| {
-            facts(e).collectives[0].payload_bytes = 1 << 20
+            facts(e)
+                .collectives
+                .iter_mut()
+                .for_each(|run| run.payload_bytes = 1 << 20);
         }),
         (Code::PowerLimit, Failed, |e| {
             gpu(e, 3).power_limit_w = Some(420)

@@ -1,6 +1,6 @@
 //! Ports to other nodes as they are built, pairs of GPUs whose rate nobody knows, and the agent's own sum.
 
-use market::verification::{CollectiveAlgorithm, CollectiveRate, PortFacts};
+use market::verification::{CollectiveAlgorithm, CollectiveOperation, CollectiveRate, PortFacts};
 
 use super::changes::port;
 use super::*;
@@ -134,4 +134,44 @@ fn the_rate_of_the_agents_own_sum_decides_nothing_and_its_words_do() {
     let unbelievable = with_own(false, |own| own.bus_mb_per_s = 1_000_000);
     let open = (Outcome::NotRun, Weight::Must, Verdict::Inconclusive);
     assert_eq!(unbelievable, open);
+}
+
+fn sum_of(change: impl FnOnce(&mut Evidence), level: Level) -> Finding {
+    let mut evidence = good();
+    change(&mut evidence);
+    let findings = findings(&evidence, &order_at(level), false);
+    let mut findings = findings.into_iter();
+    let sum = findings.find(|found| found.code == FindingCode::AllReduce);
+    sum.expect("judged")
+}
+
+#[test]
+fn what_nccl_does_beside_its_sum_is_told_and_one_that_deep_misses_is_named() {
+    let all = sum_of(|_| {}, Level::Deep);
+    assert_eq!(all.outcome, Outcome::Met);
+    for name in ["scattered sum", "gathering", "broadcast", "sum for one GPU"] {
+        assert!(all.note.contains(&format!("{name} ")), "{}", all.note);
+    }
+    let without = |e: &mut Evidence| {
+        let runs = &mut facts(e).collectives;
+        runs.retain(|run| run.operation != CollectiveOperation::AllGather);
+    };
+    let missed = sum_of(without, Level::Deep);
+    assert_eq!(missed.outcome, Outcome::NotRun);
+    assert_eq!(missed.note, "NCCL did not do its gathering in time.");
+    assert_eq!(sum_of(without, Level::Standard).outcome, Outcome::Met);
+    // Who has no NCCL is not asked for it.
+    let by_own = |e: &mut Evidence| {
+        let runs = &mut facts(e).collectives;
+        runs.truncate(1);
+        runs[0].algorithm = CollectiveAlgorithm::OwnRing;
+    };
+    assert_eq!(sum_of(by_own, Level::Deep).outcome, Outcome::Met);
+    let wrong = |e: &mut Evidence| {
+        let mut runs = facts(e).collectives.iter_mut();
+        let run = runs.find(|run| run.operation == CollectiveOperation::Broadcast);
+        run.expect("told").wrong_elements = 2;
+    };
+    let wrong = sum_of(wrong, Level::Deep);
+    assert_eq!(wrong.note, "Elements of NCCL's broadcast are wrong: 2.");
 }
