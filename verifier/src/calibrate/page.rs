@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use market::verification::Pattern;
+use market::verification::{CollectiveAlgorithm, Pattern};
 
 use super::goals::why_not;
 use super::rows::{figures, share};
@@ -52,10 +52,10 @@ pub fn page(calibration: &Calibration) -> String {
         let _ = writeln!(page, "\n## GPU {gpu}: {}\n", shown.claim.name);
         page.push_str("| figure | median | unit |\n|---|---|---|\n");
         for (name, _, figure) in figures(shown) {
-            let unit = if name.starts_with("gemm") {
-                "GFLOPS"
-            } else {
-                "MB/s"
+            let unit = match name {
+                _ if name.starts_with("gemm") => "GFLOPS",
+                "exact_chain" => "Gop/s",
+                _ => "MB/s",
             };
             let _ = writeln!(page, "| {name} | {figure} | {unit} |");
         }
@@ -209,7 +209,13 @@ fn links(calibration: &Calibration) -> String {
         .rates
         .as_ref()
         .and_then(|rates| rates.collective.as_ref());
-    for (what, sum) in [("own ring", ring), ("NCCL", links.library.as_ref())] {
+    let by_nccl = |way| links.library.iter().find(|sum| sum.algorithm == way);
+    let sums = [
+        ("own ring", ring),
+        ("NCCL", by_nccl(CollectiveAlgorithm::NcclDefault)),
+        ("NCCL round a ring", by_nccl(CollectiveAlgorithm::NcclRing)),
+    ];
+    for (what, sum) in sums {
         let _ = match sum {
             Some(sum) => writeln!(
                 text,
