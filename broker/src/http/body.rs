@@ -153,7 +153,13 @@ fn unreadable(error: actix_web::Error) -> ApiError {
 }
 
 async fn read(payload: web::Payload, limit: usize) -> Result<Bytes, ApiError> {
-    let too_slow = |_| ApiError::invalid_json("the body came too slowly; send it again");
+    let too_slow = |_| {
+        let seconds = PATIENCE.as_secs();
+        ApiError::body_too_slow(format!(
+            "the body took longer than {seconds} s to arrive; send it again"
+        ))
+    };
+    // Takes memory for what came, not for what the head of the request announces.
     let arrived = tokio::time::timeout(PATIENCE, payload.to_bytes_limited(limit));
     match arrived.await.map_err(too_slow)? {
         Ok(Ok(bytes)) => Ok(bytes),

@@ -70,6 +70,7 @@ codes! {
     route_not_found, 404, "There is no such route";
     not_found, 404, "There is no such thing";
     method_not_allowed, 405, "The route does not take this method";
+    body_too_slow, 408, "The body came too slowly";
     above_ceiling, 409, "The quote passes the ceiling";
     agent_key_committed, 409, "The key of the agent was committed before";
     already_exists, 409, "It exists already";

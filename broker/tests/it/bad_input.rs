@@ -384,7 +384,7 @@ async fn a_body_that_stays_away_is_given_up_and_says_so() {
         .await
         .expect("it is given up");
     let answer = String::from_utf8(answer).expect("text");
-    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
-    assert!(answer.contains("the body came too slowly"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("\"body_too_slow\""), "{answer}");
     service.stop().await;
 }
