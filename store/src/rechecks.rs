@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::entity::column::{Json, Moment, Text, Word};
 use crate::entity::node_rechecks::{Column, Entity, Model};
-use crate::entity::{leases, let_go_rechecks, node_sessions, verifications};
+use crate::entity::{interrupted_sessions, leases, let_go_rechecks, node_sessions, verifications};
 use crate::events::{self, NewEvent};
 use crate::idempotency::{self, Completion};
 use crate::node_reports::Follows;
@@ -269,16 +269,15 @@ async fn end(
     Ok(ended.rows_affected)
 }
 
-/// Makes room for another conversation with a node in use, within the transaction that enrols it; gives
-/// since when interrupted ones count.
+/// Makes room for another conversation with a node in use, within the transaction that enrols it.
 ///
-/// A token that takes the place of another gains no look by it.
+/// A token that takes the place of another gains no look by it, nor does a conversation that is cut off.
 pub(crate) async fn begin_anew(
     tx: &DatabaseTransaction,
     verification: &verifications::Model,
     before: Option<&node_sessions::Model>,
     now: DateTime<Utc>,
-) -> Result<DateTime<Utc>, StoreError> {
+) -> Result<(), StoreError> {
     let every = TimeDelta::minutes(EVERY_MINUTES);
     let last = last_begun(tx, verification).await?;
     if let Some(again_at) = last.map(|last| last + every).filter(|at| now < *at) {
@@ -291,10 +290,11 @@ pub(crate) async fn begin_anew(
     if let Some(before) = before {
         before.clone().delete(tx).await?;
     }
-    Ok(now - every)
+    Ok(())
 }
 
-/// When the last conversation with the node of a re-check began, by whatever token.
+/// When the last conversation with the node of a re-check began, by whatever token and whether or not it was
+/// cut off: whoever has the node may bring that about by falling silent.
 async fn last_begun(
     tx: &DatabaseTransaction,
     verification: &verifications::Model,
@@ -307,11 +307,17 @@ async fn last_begun(
         .filter(Column::RecheckNode.eq(verification.recheck_node))
         .into_query();
     let last = node_sessions::Entity::find()
-        .filter(node_sessions::Column::VerificationId.in_subquery(of_node))
+        .filter(node_sessions::Column::VerificationId.in_subquery(of_node.clone()))
         .order_by_desc(node_sessions::Column::StartedAt)
         .one(tx)
         .await?;
-    Ok(last.map(|session| session.started_at.at()))
+    let cut_off = interrupted_sessions::Entity::find()
+        .filter(interrupted_sessions::Column::VerificationId.in_subquery(of_node))
+        .order_by_desc(interrupted_sessions::Column::StartedAt)
+        .one(tx)
+        .await?;
+    let last = last.map(|session| session.started_at.at());
+    Ok(last.max(cut_off.map(|trace| trace.started_at.at())))
 }
 
 /// Keeps what came of a look, tells of it and settles what follows, within the transaction of the node's

@@ -130,17 +130,14 @@ pub(super) async fn cut(
     Ok(())
 }
 
-/// Refuses a node that was interrupted too often since then, within the transaction that enrols it.
+/// Refuses a node that was interrupted too often, within the transaction that enrols it.
 pub(super) async fn may_begin_anew(
     tx: &DatabaseTransaction,
     id: VerificationId,
     node_index: i32,
-    since: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let traces = traces(tx, id).await?;
-    let of_node = traces
-        .iter()
-        .filter(|trace| trace.node_index == node_index && trace.interrupted_at.at() >= since);
+    let of_node = traces.iter().filter(|trace| trace.node_index == node_index);
     let times = of_node.count();
     if times > MOST {
         return Err(Conflict::InterruptedTooOften { times }.into());

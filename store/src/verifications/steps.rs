@@ -103,15 +103,13 @@ async fn may_enrol(
         return Err(Conflict::VerificationFull { nodes }.into());
     }
     let before = enrolled.iter().find(|known| known.node_index == node_index);
-    let traces_since = match (verification.recheck_node, before) {
-        (None, Some(waiting)) => {
-            take_place_of(tx, waiting, now).await?;
-            DateTime::<Utc>::MIN_UTC
-        }
-        (None, None) => DateTime::<Utc>::MIN_UTC,
-        (Some(_), before) => rechecks::begin_anew(tx, verification, before, now).await?,
-    };
-    interrupted::may_begin_anew(tx, verification.id.0, node_index, traces_since).await
+    if verification.recheck_node.is_some() {
+        return rechecks::begin_anew(tx, verification, before, now).await;
+    }
+    if let Some(waiting) = before {
+        take_place_of(tx, waiting, now).await?;
+    }
+    interrupted::may_begin_anew(tx, verification.id.0, node_index).await
 }
 
 /// Ends the conversation of a node that only waits for the others: its agent died, and another one was

@@ -5,7 +5,9 @@ use market::ids::{AttestationId, LeaseId, ReservationId, TenantId, VerificationI
 use store::fixture::{execute_raw, for_each_database};
 use store::node_reports::{Follows, REPAIRS};
 use store::rechecks::{EVERY_MINUTES, NewPermit, NewRecheck, Recheck};
-use store::verifications::{NewAttestation, NewNodeSession, NodeStep, VerificationState};
+use store::verifications::{
+    Interruption, NewAttestation, NewNodeSession, NodeStep, VerificationState,
+};
 use store::{Conflict, Store, StoreError};
 use uuid::Uuid;
 
@@ -134,6 +136,32 @@ async fn one_token_serves_for_many_looks_and_not_for_two_at_once() {
         assert!(newest.is_none(), "none by which its order was sent");
         let rewritten = execute_raw(store, "DELETE FROM node_rechecks").await;
         assert!(rewritten.is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_look_that_is_cut_off_lets_none_begin_sooner() {
+    for_each_database(async |store| {
+        let (tenant, reservation, leases) = fleet(store, "acme", 1).await;
+        let first = allowed(store, tenant, reservation, leases[0]).await;
+        assert!(enrol(store, first, "one", 20).await.expect("enrols"));
+        let all = store.verifications().across_tenants();
+        let cut = all.interrupt(first, "one", 1, at(25)).await;
+        assert_eq!(cut.expect("ends"), Interruption::Ended);
+        // Neither by the same token nor by one that takes its place.
+        let same = enrol(store, first, "two", 26).await;
+        assert!(same.is_err(), "{same:?}");
+        let again = allowed(store, tenant, reservation, leases[0]).await;
+        let too_soon = enrol(store, again, "two", 26).await;
+        let again_in_seconds = EVERY_MINUTES as u64 * 60 - 6;
+        let lately = Conflict::RecheckedLately { again_in_seconds };
+        assert!(
+            matches!(&too_soon, Err(StoreError::Conflict(why)) if *why == lately),
+            "{too_soon:?}"
+        );
+        let later = enrol(store, again, "two", 20 + EVERY_MINUTES * 60).await;
+        assert!(later.expect("enrols"));
     })
     .await;
 }
