@@ -246,7 +246,10 @@ pub async fn step(
                 Ok((session, shown, report))
             })
             .await?;
-            let session = beside_its_siblings(broker, &row, session).await?;
+            let session = match verification.begins_together() {
+                true => beside_its_siblings(broker, &row, session).await?,
+                false => session,
+            };
             if verification.recheck_node.is_some() {
                 let session = recheck::pinned(broker, &verification, session).await?;
                 let answered = aside(move || session.on_report(&report, judging, elapsed)).await?;

@@ -119,15 +119,21 @@ impl Known {
     }
 }
 
+/// A claimed text as it is kept. A node may claim anything: control characters go, of which PostgreSQL takes no
+/// NUL in a text.
+fn short(text: &str) -> String {
+    let plain: String = text.chars().filter(|one| !one.is_control()).collect();
+    plain.trim().chars().take(LONGEST).collect()
+}
+
 /// What a node shows, as it is kept: of no more GPUs than were leased, or a node could speak of any
 /// number of others.
 pub(super) fn shown_by(session: &Session) -> Vec<NewSighting> {
     let failed = session.condemned();
-    let short = |text: &str| text.trim().chars().take(LONGEST).collect::<String>();
     let shown = session.shown_gpus().into_iter();
     let kept = shown.map(|gpu| NewSighting {
         uuid: short(&gpu.uuid),
-        serial: gpu.serial.as_deref().map(short),
+        serial: gpu.serial.as_deref().map(short).filter(|it| !it.is_empty()),
         name: short(&gpu.name),
         memory_mib: gpu.memory_mib,
         failed: failed.clone(),
@@ -135,4 +141,23 @@ pub(super) fn shown_by(session: &Session) -> Vec<NewSighting> {
     let kept = kept.filter(|gpu| !gpu.uuid.is_empty());
     kept.take(session.opening().order.expected.gpus as usize)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_claim_has_no_control_characters() {
+        for (claimed, kept) in [
+            ("16513\u{0}22", "1651322"),
+            ("\u{0} GPU-1\r\n", "GPU-1"),
+            ("\u{1b}[31mH100\u{9b}", "[31mH100"),
+            ("\u{0}\u{7f}", ""),
+        ] {
+            assert_eq!(short(claimed), kept, "{claimed:?}");
+        }
+        let long = "\u{0}".repeat(LONGEST) + &"é".repeat(LONGEST + 1);
+        assert_eq!(short(&long), "é".repeat(LONGEST));
+    }
 }
