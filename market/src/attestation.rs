@@ -9,7 +9,9 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AttestationId, LeaseId, VerificationId};
-use crate::verification::{AgentKey, DeviceKind, Digest, ExpectedNode, Inventory, Level};
+use crate::verification::{
+    AgentBuild, AgentKey, DeviceKind, Digest, ExpectedNode, Inventory, Level,
+};
 
 /// What the broker made of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
@@ -358,6 +360,16 @@ impl Finding {
     }
 }
 
+/// Whether the maker of the GPUs vouched for them by what they sign themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Attested {
+    /// Nobody asked: GPUs sign where they and their machine are set up for confidential computing, which leased
+    /// ones rarely are, and no agent asks them for it.
+    #[default]
+    Unavailable,
+}
+
 /// The countersigned result for one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -394,8 +406,20 @@ pub struct Attestation {
     pub agent_key: Option<AgentKey>,
     /// The BLAKE3 hash of the agent's signed report, byte for byte.
     pub agent_report_digest: Option<Digest>,
+    /// The agent that spoke, as it said; absent when it never did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentBuild>,
+    /// The hash of the kernels that measured, as it said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<Digest>,
     /// Which table of floors judged.
     pub floors_version: String,
+    /// Which table of checks judged; absent in documents of before it was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules_version: Option<String>,
+    /// Whether the maker of the GPUs vouched for them.
+    #[serde(default)]
+    pub attested: Attested,
     /// What was found, in a fixed order.
     pub findings: Vec<Finding>,
     /// What a reader must not conclude from this.

@@ -1,6 +1,6 @@
 //! From evidence to a countersigned attestation, and back: the check that anyone can do offline.
 
-use market::attestation::{Attestation, Finding};
+use market::attestation::{Attestation, Attested, Finding};
 use market::verification::{Commit, DeviceKind, PROTOCOL, VerificationOrder};
 
 use crate::challenge::{Judging, Opening};
@@ -45,11 +45,27 @@ pub fn attest(
         device_kind: commit.map(|commit| commit.device_kind),
         agent_key: commit.map(|commit| commit.agent_key.clone()),
         agent_report_digest: evidence.report.as_ref().map(|report| report.digest),
+        agent: commit.map(|commit| commit.agent.clone()),
+        kernels: evidence.kernels(),
         floors_version: Floors::current().version().to_owned(),
+        rules_version: Some(rules::version().to_owned()),
+        attested: Attested::Unavailable,
         what_this_does_not_prove: rules::not_proved(&opening.order, &findings, simulated),
-        findings,
+        findings: presentable(findings),
         measured_at: judging.now,
     }
+}
+
+/// The most samples of a finding that a document has: the first ones.
+const MOST_SAMPLES: usize = 256;
+
+/// Findings as a document has them: a node chooses how much it shows, and a document is read up to a length
+/// ([`crate::jws::LONGEST_JWS`]).
+fn presentable(mut findings: Vec<Finding>) -> Vec<Finding> {
+    for found in &mut findings {
+        found.samples.truncate(MOST_SAMPLES);
+    }
+    findings
 }
 
 /// What a node's attestation becomes once its gang was measured: the same with `found` added.
@@ -66,7 +82,7 @@ pub fn attest_together(
         id: judging.attestation_id,
         verdict: rules::verdict(&findings),
         what_this_does_not_prove: rules::not_proved(order, &findings, alone.simulated),
-        findings,
+        findings: presentable(findings),
         measured_at: judging.now,
         ..alone.clone()
     }

@@ -207,6 +207,13 @@ impl Evidence {
         )
     }
 
+    /// The hash of the kernels that measured, as far as the node signed it.
+    #[must_use]
+    pub fn kernels(&self) -> Option<Digest> {
+        let report = self.report.as_ref().filter(|report| report.is_signed())?;
+        report.facts.as_ref()?.kernels
+    }
+
     /// Takes over what step 2 said.
     pub fn add_roots(&mut self, roots: &Roots) {
         self.inventory = Some(roots.inventory.clone());

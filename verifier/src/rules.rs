@@ -33,6 +33,7 @@ use crate::evidence::Evidence;
 use crate::floors::Floors;
 pub(crate) use history::condemned;
 pub use identity::named_gpu;
+pub use levels::version;
 pub use not_proved::not_proved;
 use seen::Seen;
 pub(crate) use seen::plain;

@@ -42,6 +42,7 @@ impl Demand {
 
 #[derive(Debug, Deserialize)]
 struct Row {
+    version: u32,
     code: FindingCode,
     quick: Demand,
     standard: Demand,
@@ -53,6 +54,17 @@ struct Row {
 fn rows() -> &'static [Row] {
     static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| table::rows(TABLE));
     &ROWS
+}
+
+/// The version of the table with a hash of it, so that no change goes unseen.
+#[must_use]
+pub fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| {
+        let newest = rows().iter().map(|row| row.version).max().unwrap_or(0);
+        let digest = blake3::hash(TABLE.as_bytes()).to_hex();
+        format!("{newest}-{}", &digest[..8])
+    });
+    &VERSION
 }
 
 fn row(code: FindingCode) -> Option<&'static Row> {

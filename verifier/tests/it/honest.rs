@@ -100,6 +100,18 @@ fn a_machine_on_its_own_is_judged_by_the_time_at_which_it_reports() {
 }
 
 #[test]
+fn the_attestation_names_what_measured_and_by_what_it_was_judged() {
+    let attestation = verify(&mut description(2).node());
+    let agent = attestation.agent.expect("the agent");
+    assert_eq!(agent.version, env!("CARGO_PKG_VERSION"));
+    let rules = attestation.rules_version.expect("the rules");
+    assert!(rules.starts_with("1-"), "{rules}");
+    assert_ne!(rules, verifier::floors::Floors::current().version());
+    let json = serde_json::to_value(attestation.attested).expect("json");
+    assert_eq!(json, "unavailable");
+}
+
+#[test]
 fn the_attestation_is_checked_offline_and_any_change_is_noticed() {
     let attestation = verify(&mut description(2).node());
     let key = Signer::from_seed(&[77; 32]);

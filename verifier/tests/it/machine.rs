@@ -125,9 +125,9 @@ pub fn agent(libraries: Option<&Path>) -> Command {
     command
 }
 
-/// How long the product of a real order takes an H100 of which the kernel uses nine twentieths: dp4a on 64
-/// lanes of each of 132 multiprocessors at 1.755 GHz. Units: milliseconds.
-pub const PRODUCT_MS: f64 = 20.6;
+/// How long a product of a real order's chain took an H200, which has the processor of an H100, with its tree
+/// (`docs/calibration.md`); an H100 took 16.5. Units: milliseconds.
+pub const PRODUCT_MS: f64 = 16.1;
 
 pub fn order(gpus: u32, level: Level) -> VerificationOrder {
     let mut order = opening(gpus, level, Mode::Real).order;

@@ -112,13 +112,13 @@ fn taking_turns(opening: &Opening, shown_as: u32) -> Heard {
 }
 
 #[test]
-fn one_gpu_that_poses_as_four_is_refused() {
+fn one_gpu_that_poses_as_five_is_refused() {
     for level in [Level::Quick, Level::Standard] {
-        let opening = real_chain(4, level);
+        let opening = real_chain(5, level);
         let honest = taking_turns(&opening, 1).attestation;
-        assert_eq!(failures(&honest), [], "four that are four: {honest:#?}");
-        let heard = taking_turns(&opening, 4);
-        assert_refused("one_gpu_that_poses_as_four_is_refused", &heard);
+        assert_eq!(failures(&honest), [], "five that are five: {honest:#?}");
+        let heard = taking_turns(&opening, 5);
+        assert_refused("one_gpu_that_poses_as_five_is_refused", &heard);
         let note = note_of(&heard.attestation, Code::StepTimedOut);
         assert!(note.starts_with("Step roots was not answered"), "{note}");
     }

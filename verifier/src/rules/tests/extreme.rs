@@ -88,3 +88,57 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_document_is_short_enough_to_be_read_whatever_a_node_lists() {
+    use crate::attest::{attest, countersign, verify_attestation};
+    use crate::challenge::{Judging, Opening};
+    use crate::jws::{LONGEST_JWS, Signer};
+    use crate::order::Mode;
+    use market::ids::{AttestationId, LeaseId, VerificationId};
+    use market::verification::{PairRate, XidEvent};
+    use uuid::Uuid;
+
+    let mut evidence = good();
+    let long = vec![u64::MAX; 1_000];
+    for gpu in &mut facts(&mut evidence).gpus {
+        gpu.rates.read_mb_per_s.clone_from(&long);
+        gpu.rates.triad_mb_per_s.clone_from(&long);
+        gpu.rates.from_host_mb_per_s.clone_from(&long);
+        gpu.rates.to_host_mb_per_s.clone_from(&long);
+        gpu.rates.from_host_together_mb_per_s.clone_from(&long);
+        gpu.rates.gemm_16bit_gflops.clone_from(&long);
+        gpu.rates.gemm_fp8_gflops.clone_from(&long);
+        gpu.host_link = None;
+    }
+    report(&mut evidence).copy_mb_per_s = vec![long; GPUS as usize];
+    let event = |gpu| XidEvent {
+        gpu: Some(gpu % GPUS),
+        xid: u32::MAX - gpu,
+    };
+    facts(&mut evidence).xids = Some((0..9_999).map(event).collect());
+    let pair = |number: u32| PairRate {
+        from: number % GPUS,
+        to: number / GPUS % GPUS,
+        mb_per_s: u64::MAX - u64::from(number),
+    };
+    facts(&mut evidence).pairs = Some((0..9_999).map(pair).collect());
+    let opening = Opening {
+        verification_id: VerificationId::from_uuid(Uuid::from_u128(1)),
+        lease_id: LeaseId::from_uuid(Uuid::from_u128(2)),
+        mode: Mode::Real,
+        order: order(),
+    };
+    let judging = Judging {
+        attestation_id: AttestationId::from_uuid(Uuid::from_u128(3)),
+        now: DateTime::UNIX_EPOCH,
+    };
+    let attestation = attest(&opening, None, &evidence, judging);
+    let longest = attestation.findings.iter().map(|it| it.samples.len()).max();
+    assert_eq!(longest, Some(256));
+    let signer = Signer::from_seed(&[7; 32]);
+    let document = countersign(&attestation, "key", &signer).expect("signed");
+    assert!(document.len() < LONGEST_JWS / 2, "{}", document.len());
+    let read = verify_attestation(&document, &signer.public_key());
+    assert_eq!(read.expect("read"), attestation);
+}

@@ -21,9 +21,9 @@ pub const LIES: &[Lie] = &[
         codes: &[Code::InventoryCount, Code::InventorySources],
     },
     Lie {
-        test: "one_gpu_that_poses_as_four_is_refused",
+        test: "one_gpu_that_poses_as_five_is_refused",
         what: "fewer GPUs than sold",
-        how: "both libraries show four GPUs that are one chip and take turns",
+        how: "both libraries show five GPUs that are one chip and take turns, at the rate of an H200",
         codes: &[Code::StepTimedOut],
     },
     Lie {
