@@ -130,6 +130,7 @@ fn fill(state: &mut State, arguments: &Arguments) -> Option<()> {
     let contents = arguments.contents(2);
     let fault = state.card().fault.clone();
     state.filled_with = Some(contents);
+    state.filled_at = Some(address);
     let all = blocks as usize * 4;
     let count = match fault {
         Fault::SkipsMemory => 0,

@@ -195,6 +195,8 @@ pub enum Fault {
     FlipsTensor(u32),
     /// Once it has been under load for a while, every product of that has a wrong bit.
     FlipsUnderLoad,
+    /// Once it has been under load for a while, a bit of what it holds in memory meanwhile turns.
+    ForgetsUnderLoad,
     /// Of what is to be streamed through memory by kernels whose names begin so, only the first half
     /// is, in half of the time.
     Halves(String),

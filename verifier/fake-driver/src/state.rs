@@ -68,6 +68,8 @@ pub struct State {
     clocks: Clocks,
     /// What memory was filled with last.
     pub filled_with: Option<Contents>,
+    /// Where that is.
+    pub filled_at: Option<u64>,
 }
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
@@ -102,6 +104,7 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
         events: Vec::new(),
         clocks,
         filled_with: None,
+        filled_at: None,
     })
 });
 

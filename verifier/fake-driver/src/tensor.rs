@@ -101,6 +101,10 @@ pub fn gemm(state: &mut State, arguments: &Arguments, format: Format) -> Option<
         // Of the products of a load is only looked at whether they change.
         state.pass_product(LOAD_MS);
         let wrong = state.card().fault == Fault::FlipsUnderLoad && state.tensor_products > WARM;
+        if state.card().fault == Fault::ForgetsUnderLoad && state.tensor_products == WARM + 1 {
+            let held = state.filled_at?;
+            state.memory(held, 1)?[0] ^= 1;
+        }
         state.memory(product, 1)?[0] = u8::from(wrong);
         return Some(());
     }
