@@ -267,6 +267,9 @@ async fn take(
     if let Some(ceiling) = &ceiling {
         check_ceiling(&quote.lines, ceiling).map_err(ReserveError::AboveCeiling)?;
     }
+    let wanted = verify::level_of(broker, &demand)?;
+    let sellers = quote.lines.iter().map(|line| &line.offer.provider);
+    let verification = verify::level_at(broker, wanted, sellers).await?;
     let new = NewReservation {
         id: ReservationId::from_uuid(broker.new_uuid()),
         created_by: particulars.created_by,
@@ -277,7 +280,7 @@ async fn take(
         lines: quote.lines,
         gang: falls_as_one(&demand),
         ceiling,
-        verification: verify::level_of(broker, &demand)?,
+        verification,
         ssh_public_keys: ssh_keys(broker, whose.tenant, particulars.ssh_key_ids).await?,
         tags,
         attribution: particulars.attribution,

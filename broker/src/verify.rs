@@ -47,7 +47,7 @@ pub(crate) use document::read_document;
 pub use gang::measure_together;
 pub(crate) use gang::{Orders, gang_seconds, give_up};
 pub use level::TooDeep;
-pub(crate) use level::{level_of, verify_seconds};
+pub(crate) use level::{level_at, level_of, verify_seconds};
 pub(crate) use recheck::{Permit, PermitError, permit};
 pub use refusal::StepRefusal;
 pub(crate) use script::{Enrolment, enrol};

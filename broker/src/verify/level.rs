@@ -1,10 +1,16 @@
 //! How deeply nodes prove themselves, and how long they have for it.
 
+use std::collections::BTreeMap;
+
+use market::acceptance::{AcceptanceRecord, Reliability};
 use market::demand::Demand;
+use market::ids::ProviderId;
 use market::verification::Level;
+use store::StoreError;
 use verifier::deadlines::whole;
 
 use crate::app::Broker;
+use crate::providers::counted_lately;
 
 /// A demand asks for more than may be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +36,35 @@ pub(crate) fn level_of(broker: &Broker, demand: &Demand) -> Result<Level, TooDee
     }
 }
 
+/// How deeply the nodes of these sellers prove themselves where so much is wanted of them: no less than is
+/// demanded of sellers without a good record, should one of them have none.
+///
+/// Errors: the database's.
+pub(crate) async fn level_at(
+    broker: &Broker,
+    wanted: Level,
+    sellers: impl Iterator<Item = &ProviderId>,
+) -> Result<Level, StoreError> {
+    let Some(least) = broker.config().verifier.unproven_level else {
+        return Ok(wanted);
+    };
+    let records = counted_lately(broker).await?;
+    Ok(match all_are_good(&records, sellers) {
+        true => wanted,
+        false => wanted.max(least),
+    })
+}
+
+fn all_are_good<'a>(
+    records: &BTreeMap<ProviderId, AcceptanceRecord>,
+    mut sellers: impl Iterator<Item = &'a ProviderId>,
+) -> bool {
+    sellers.all(|seller| {
+        let record = records.get(seller);
+        record.is_some_and(|record| record.reliability() == Reliability::Good)
+    })
+}
+
 /// How long nodes may take to prove themselves alone. Units: seconds.
 pub(crate) fn verify_seconds(broker: &Broker, level: Level) -> u32 {
     let longer = steps_seconds(level).saturating_sub(steps_seconds(Level::Standard));
@@ -45,6 +80,25 @@ fn steps_seconds(level: Level) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_seller_is_good_by_its_record_and_not_without_one() {
+        let seller = |name: &str| ProviderId::parse(name).expect("a provider");
+        let passed = |passed| AcceptanceRecord {
+            passed,
+            ..AcceptanceRecord::default()
+        };
+        let records =
+            BTreeMap::from([(seller("lambda"), passed(20)), (seller("vast"), passed(19))]);
+        let good = |names: &[&str]| {
+            let sellers: Vec<ProviderId> = names.iter().map(|name| seller(name)).collect();
+            all_are_good(&records, sellers.iter())
+        };
+        assert!(good(&["lambda"]));
+        for others in [&["vast"][..], &["runpod"], &["lambda", "vast"]] {
+            assert!(!good(others), "{others:?}");
+        }
+    }
 
     #[test]
     fn a_deep_verification_takes_longer_than_the_others() {

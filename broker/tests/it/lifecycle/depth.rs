@@ -67,6 +67,15 @@ async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
             (1, "verification")
         );
         assert!(faults[0].detail.contains(words), "{faults:?}");
+
+        // A seller of whom nobody knows anything yet has to prove more, whatever a demand says.
+        let wary = |config: &mut broker::config::Config| {
+            config.verifier.unproven_level = Some(Level::Deep);
+        };
+        scene.restart_as(wary, |_| true).await;
+        for wanted in [None, Some("quick")] {
+            assert_eq!(proved_at(&scene, wanted).await, (Level::Deep, long));
+        }
         scene.close().await;
     })
     .await;
