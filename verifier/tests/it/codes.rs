@@ -56,7 +56,7 @@ fn tensor_units_that_are_slow_fail_by_their_format() {
         let attestation = Machine::new(&broken(change)).verify(&order(2, Level::Quick));
         failures(&attestation)
     };
-    // In what the level demands most of, it lags behind the other one, too.
+    // Siblings are held against each other by their 16-bit products.
     let bf16 = slow(|card| card.tensor_gflops.0 /= 3.0);
     assert_eq!(bf16, [Code::Gemm16Bit, Code::GemmStraggler]);
     let fp8 = slow(|card| card.tensor_gflops.1 /= 3.0);
