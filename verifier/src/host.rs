@@ -210,7 +210,6 @@ fn ports(folder: &Path) -> Option<Vec<PortFacts>> {
                 rate_gbps: read("rate").and_then(first_number),
                 downs: read("counters/link_downed").and_then(|text| text.trim().parse().ok()),
                 downs_grown: None,
-                loopback_mb_per_s: None,
             });
         }
     }
@@ -400,7 +399,6 @@ mod tests {
             rate_gbps: Some(gbps),
             downs: None,
             downs_grown: None,
-            loopback_mb_per_s: None,
         };
         let host = |ports: Option<Vec<PortFacts>>| HostFacts {
             ports,

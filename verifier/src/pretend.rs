@@ -166,7 +166,6 @@ fn ports(kind: &Kind) -> Option<Vec<PortFacts>> {
         rate_gbps: Some(rate_gbps),
         downs: Some(1),
         downs_grown: Some(0),
-        loopback_mb_per_s: None,
     };
     Some((0..kind.gpus).map(port).collect())
 }

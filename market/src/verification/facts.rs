@@ -117,9 +117,6 @@ pub struct PortFacts {
     pub downs: Option<u64>,
     /// How often it went down while the agent ran.
     pub downs_grown: Option<u64>,
-    /// Always absent: no agent has measured an adapter with itself. It stays in the form of a report, which is
-    /// signed with it.
-    pub loopback_mb_per_s: Option<u64>,
 }
 
 /// What the driver says of itself. Its version is in the inventory.

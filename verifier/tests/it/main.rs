@@ -8,6 +8,7 @@ mod calibration_parts;
 mod calibration_peers;
 mod calibration_script;
 mod cheats;
+mod classes;
 mod codes;
 mod coming_up;
 mod command;
