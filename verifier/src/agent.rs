@@ -218,6 +218,9 @@ fn troubles(step: Step, errors: &[DeviceError]) -> Stop {
     Stop::Troubles(errors.iter().map(|error| error.trouble(step)).collect())
 }
 
+/// How long the processes of the GPUs may take to open blocks, for which no GPU is asked.
+const OPENING_BLOCKS: Duration = Duration::from_secs(10);
+
 /// An accepted order on a node.
 struct Work<'a> {
     node: &'a mut Node,
@@ -405,12 +408,23 @@ impl Work<'_> {
         Ok(blocks)
     }
 
-    /// The blocks of each GPU's memory that the broker drew; of one that is gone, none.
+    /// The blocks of each GPU's memory that the broker drew; of one whose process is gone, none, and what is wrong
+    /// with it among the troubles.
     fn opened(&mut self, blocks: &[Vec<u64>]) -> Vec<Vec<OpenedBlock>> {
-        let devices = self.node.devices.iter_mut();
-        let proved = self.known.proved.iter().zip(blocks).zip(devices);
-        let opened = proved.map(|((proved, blocks), device)| proved.open(device.as_mut(), blocks));
-        opened.map(Result::unwrap_or_default).collect()
+        self.node.set_deadline(Instant::now() + OPENING_BLOCKS);
+        let proved = std::mem::take(&mut self.known.proved);
+        let asked: Vec<_> = proved.into_iter().zip(blocks).collect();
+        let opened = self.node.on_each(asked, |_, device, (proved, blocks)| {
+            proved.open(device, blocks)
+        });
+        let mut all = Vec::new();
+        for opened in opened {
+            all.push(opened.unwrap_or_else(|error| {
+                self.known.troubles.push(error.trouble(Step::Report));
+                Vec::new()
+            }));
+        }
+        all
     }
 
     fn report(
@@ -419,9 +433,9 @@ impl Work<'_> {
         signer: &Signer,
         blocks: &[Vec<u64>],
     ) -> Result<AgentOutcome, AgentError> {
-        let began = self.begin(self.order.deadlines.report_ms);
         // Before anything that a GPU may not come back from.
         let opened = self.opened(blocks);
+        let began = self.begin(self.order.deadlines.report_ms);
         match self.known.troubles.is_empty() {
             true => self.measure(began),
             false => self.look_once_more(),

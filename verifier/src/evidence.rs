@@ -49,6 +49,9 @@ pub struct MemoryEvidence {
     pub root: Digest,
     /// What the broker found wrong with the proof.
     pub problem: Option<String>,
+    /// Whether its blocks were not opened, by a node that says what kept the GPU from it.
+    #[serde(default)]
+    pub unopened: bool,
 }
 
 /// The signed report as far as it can be trusted.
@@ -247,6 +250,7 @@ impl Evidence {
                 lowest_bad_offset: opened.lowest_bad_offset,
                 root: *held,
                 problem,
+                unopened: false,
             };
             if gpu >= order.expected.gpus {
                 memory.push(claimed(None));
@@ -284,11 +288,18 @@ impl Evidence {
         let works: Vec<MemoryWork> = (0..leased)
             .map(|gpu| self.memory_work(&order.memory, gpu))
             .collect();
+        let report = self.report.as_ref().filter(|report| report.is_signed());
+        let troubles = report.map_or(&[][..], |report| &report.troubles);
         let memory = self.memory.iter_mut().flatten().zip(&works);
         let answers = memory.zip(&submission.blocks).zip(&choices.blocks).zip(0..);
         for ((((evidence, work), opened), chosen), gpu) in answers {
             let contents = Contents::derive(fill_seed, gpu, memory::proved_pattern(work));
             let root = evidence.root;
+            let is_in_trouble = troubles.iter().any(|trouble| trouble.gpu == Some(gpu));
+            if opened.is_empty() && is_in_trouble {
+                evidence.unopened = true;
+                continue;
+            }
             evidence.problem = evidence
                 .problem
                 .take()

@@ -7,7 +7,7 @@ use std::path::Path;
 /// The variables by which the loader is told of libraries to load first, and of those that watch it.
 /// Source: ld.so(8).
 const VARIABLES: [&str; 2] = ["LD_PRELOAD", "LD_AUDIT"];
-/// The file by which it is told for all programs of a system, under the root.
+/// The file by which it is told for all programs of a system, under the root, and of this process's own.
 const FILE: &str = "etc/ld.so.preload";
 /// What this process was started with, under the root: a library that is loaded first can take itself out of
 /// the environment, and this stays.
@@ -23,10 +23,12 @@ pub fn libraries(root: &Path) -> Vec<String> {
     let file = |name: &str| fs::read(root.join(name)).unwrap_or_default();
     let started_with = file(STARTED_WITH);
     let values = now.iter().map(|value| value.as_bytes());
-    let of_file = file(FILE);
+    // In a container that shows its host's files elsewhere, its own file is what its programs obey.
+    let (of_file, own) = (file(FILE), fs::read(Path::new("/").join(FILE)));
+    let own = own.unwrap_or_default();
     let told = values
         .chain(set(&started_with))
-        .chain([of_file.as_slice()])
+        .chain([of_file.as_slice(), own.as_slice()])
         .flat_map(names);
     let mut all = Vec::new();
     for name in told {

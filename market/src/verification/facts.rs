@@ -373,7 +373,7 @@ pub struct CollectiveRate {
     pub algorithm: CollectiveAlgorithm,
     /// The payload of one GPU, bytes: of what is gathered or scattered, the parts of all GPUs together.
     pub payload_bytes: u64,
-    /// The bus rate, bytes / time x [`CollectiveOperation::bus_bytes`] of one byte, 1e6 bytes per second.
+    /// The bus rate, [`CollectiveOperation::bus_bytes`] of the payload / time, 1e6 bytes per second.
     pub bus_mb_per_s: u64,
     /// Elements of the result that were not what they must be: at least so many.
     pub wrong_elements: u64,

@@ -194,6 +194,7 @@ fn timed(
 ) -> Result<CollectiveRate, DeviceError> {
     // No node has so many.
     let count = gpus.len() as u32;
+    let wanted_bytes = wanted_bytes.max(16 * u64::from(count));
     let held = buffers(gpus, wanted_bytes)?;
     let each = |bytes: u64| (bytes / u64::from(count) / 16 * 16).max(16);
     // Of nothing but zeros: the first one opens the ways, the second shows how fast they are.

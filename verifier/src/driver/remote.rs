@@ -70,6 +70,8 @@ impl Worker {
             // NCCL would talk in the midst of the answers, where the machine's own set-up has it talk too.
             .env_remove("NCCL_DEBUG")
             .env("NCCL_DEBUG_FILE", "/dev/null")
+            // Which way it goes is asked for here, and not the machine's choice.
+            .env_remove("NCCL_ALGO")
             .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -98,7 +98,7 @@ impl Frame {
     }
 
     pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        // Heads are a few kilobytes.
+        // Heads are kilobytes, some hundred at the most.
         to.write_all(&(self.head.len() as u32).to_le_bytes())?;
         to.write_all(&(self.body.len() as u64).to_le_bytes())?;
         to.write_all(&self.head)?;

@@ -237,10 +237,6 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
             ..finding(code, Outcome::Failed, note)
         };
     }
-    if let Some(operation) = undone(seen, runs) {
-        let note = format!("NCCL did not do its {} in time.", operation.words());
-        return finding(code, Outcome::NotRun, note);
-    }
     // Of the other operations nobody has measured what good nodes show: that they are right is looked at.
     let large = |run: &&CollectiveRate| {
         let is_sum = run.operation == CollectiveOperation::AllReduce;
@@ -273,7 +269,7 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
             ..found
         }
     });
-    if runs.is_empty() {
+    let found = if runs.is_empty() {
         not_run(code)
     } else if !seen.is_switched() {
         not_applicable(
@@ -292,6 +288,21 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
         };
         held.min_by_key(|found| (found.weight == Weight::Shadow, rank(found.outcome)))
             .unwrap_or_else(|| not_run(code))
+    };
+    let fails = found.outcome == Outcome::Failed && found.weight != Weight::Shadow;
+    match undone(seen, runs) {
+        Some(operation) if !fails => {
+            let note = format!("NCCL did not do its {}. {}", operation.words(), found.note);
+            Finding {
+                unit: found.unit,
+                measured: found.measured,
+                floor: found.floor,
+                expected: found.expected,
+                samples: found.samples,
+                ..finding(code, Outcome::NotRun, note)
+            }
+        }
+        _ => found,
     }
 }
 

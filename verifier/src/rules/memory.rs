@@ -126,8 +126,13 @@ pub(super) fn proof(seen: &Seen<'_>) -> Finding {
     let good = "The hash of memory under a fresh key is that of the pattern.";
     let found = per_gpu(code, good, memory.iter().map(|gpu| gpu.problem.as_ref()));
     // Blocks are opened with the report: before it, nothing wrong is not yet right.
-    match (found.outcome, &evidence.report) {
-        (Outcome::Met, None) => not_run(code),
+    let unopened = memory.iter().position(|gpu| gpu.unopened);
+    match (found.outcome, &evidence.report, unopened) {
+        (Outcome::Met, None, _) => not_run(code),
+        (Outcome::Met, _, Some(gpu)) => {
+            let note = format!("The blocks of GPU {gpu} were not opened: its process was gone.");
+            finding(code, Outcome::NotRun, note)
+        }
         _ => found,
     }
 }

@@ -90,6 +90,7 @@ fn good() -> Evidence {
         lowest_bad_offset: None,
         root: Digest([0; 32]),
         problem: None,
+        unopened: false,
     };
     let filled = Filled {
         allocatable_mib: 80_900,

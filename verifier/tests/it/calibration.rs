@@ -312,7 +312,12 @@ fn links_and_sums_are_measured_where_there_are_several_gpus() {
     let rates = &json["links"]["rates"];
     assert_eq!(rates["pairs"].as_array().expect("pairs").len(), 2);
     assert_eq!(rates["collective"]["wrong_elements"], 0);
-    assert_eq!(json["links"]["library"][0]["wrong_elements"], 0);
+    let library = &json["links"]["library"];
+    let ways = [&library[0]["algorithm"], &library[1]["algorithm"]];
+    assert_eq!(ways, ["nccl_default", "nccl_ring"]);
+    let rate = |sum: &Value| sum["bus_mb_per_s"].as_u64().expect("a rate");
+    assert!(rate(&library[1]) < rate(&library[0]), "{library}");
+    assert_eq!(library[0]["wrong_elements"], 0);
     let page = done.text("calibration.md");
     assert!(page.contains("| copies of 2 pairs"), "{page}");
     assert!(!page.contains("stay unproven"), "{page}");

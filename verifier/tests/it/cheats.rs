@@ -2,7 +2,8 @@
 
 use market::attestation::{Attestation, FindingCode, Outcome, Verdict};
 use market::verification::{
-    AgentReport, DeviceKind, Digest, GpuClaim, Level, ReportSubmission, Step, Word64,
+    AgentReport, DeviceKind, Digest, GpuClaim, Level, OpenedBlock, ReportSubmission, Step,
+    TroubleKind, Word64,
 };
 use serde_json::{Value, json};
 use verifier::agent::{Transport, TransportError};
@@ -13,6 +14,7 @@ use verifier::jws::{DocumentType, Header, JwsError, Signer};
 use verifier::local::LocalBroker;
 use verifier::memory::Contents;
 use verifier::order::Mode;
+use verifier::probe::{self, memory::ProvedMemory};
 
 use crate::stage::*;
 
@@ -31,6 +33,8 @@ enum Lie {
     HalfFilled,
     /// Little memory can be allocated.
     LittleMemory,
+    /// None, but its process ends before it opens what it proved.
+    Gone,
 }
 
 struct Liar {
@@ -101,6 +105,27 @@ impl Device for Liar {
         Ok(digests)
     }
 
+    fn prove(
+        &mut self,
+        block: u32,
+        key: &Digest,
+        threads: usize,
+    ) -> Result<ProvedMemory, DeviceError> {
+        let hashed = probe::memory::hash(self, block, key, threads)?;
+        Ok(match self.lie {
+            Lie::Gone => ProvedMemory::OnDevice(hashed.root()),
+            _ => ProvedMemory::Here(hashed),
+        })
+    }
+
+    fn open_blocks(&mut self, _: &[u64]) -> Result<Vec<OpenedBlock>, DeviceError> {
+        Err(DeviceError {
+            gpu: 1,
+            kind: TroubleKind::Driver,
+            what: "its process is gone".to_owned(),
+        })
+    }
+
     fn copy_mb_per_s(&mut self, sample: u32) -> Result<u64, DeviceError> {
         self.inner.copy_mb_per_s(sample)
     }
@@ -144,6 +169,22 @@ fn every_lying_device_is_caught_by_its_check() {
             );
         }
     }
+}
+
+#[test]
+fn a_process_that_is_gone_before_it_opens_its_blocks_is_no_lie_and_no_pass() {
+    let attestation = verify(&mut with_liar(Lie::Gone));
+    assert_eq!(attestation.verdict, Verdict::Fail);
+    assert_eq!(failures(&attestation), [FindingCode::AgentTrouble]);
+    let proof = note_of(&attestation, FindingCode::MemoryProof);
+    assert_eq!(
+        proof,
+        "The blocks of GPU 1 were not opened: its process was gone."
+    );
+    assert_eq!(
+        outcome_of(&attestation, FindingCode::MemoryProof),
+        Outcome::NotRun
+    );
 }
 
 #[test]

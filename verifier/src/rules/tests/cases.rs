@@ -181,6 +181,7 @@ pub(super) const FIRES: &[(FindingCode, Outcome, Change)] = {
         (Code::MemoryProof, Failed, |e| {
             memory(e)[1].problem = Some("wrong".to_owned())
         }),
+        (Code::MemoryProof, NotRun, |e| memory(e)[1].unopened = true),
         (Code::MemoryBandwidth, Failed, |e| {
             report(e).copy_mb_per_s[1] = vec![1_842_499]
         }),

@@ -114,6 +114,7 @@ impl Seeded {
             lowest_bad_offset: None,
             root: Digest([0; 32]),
             problem: None,
+            unopened: false,
         };
         let copies = pretend::usual(kind.gpu, verifier::floors::Metric::HbmCopy);
         let copies = copies.unwrap_or(spec.memory_bandwidth_gbps * 900.0);
