@@ -109,8 +109,8 @@ fn what_a_slow_broker_takes_to_answer_is_not_taken_from_the_time_of_the_rates() 
     };
     talk(&mut node, &mut broker).expect("a conversation");
     let ordered = broker.ordered.expect("an order");
-    // The first look and each of the five steps with work begin with one.
-    let report = told.lock().expect("sound")[5];
+    // The first look and each of the five steps with work begin with one, and before the last blocks are opened.
+    let report = told.lock().expect("sound")[6];
     let may_work = report - ordered;
     // A little of a long step is kept back.
     let alone = whole - Duration::from_secs(5);
