@@ -361,12 +361,11 @@ impl Finding {
 }
 
 /// Whether the maker of the GPUs vouched for them by what they sign themselves.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Attested {
     /// Nobody asked: GPUs sign where they and their machine are set up for confidential computing, which leased
     /// ones rarely are, and no agent asks them for it.
-    #[default]
     Unavailable,
 }
 
@@ -417,9 +416,9 @@ pub struct Attestation {
     /// Which table of checks judged; absent in documents of before it was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules_version: Option<String>,
-    /// Whether the maker of the GPUs vouched for them.
-    #[serde(default)]
-    pub attested: Attested,
+    /// Whether the maker of the GPUs vouched for them; absent in documents of before it was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attested: Option<Attested>,
     /// What was found, in a fixed order.
     pub findings: Vec<Finding>,
     /// What a reader must not conclude from this.

@@ -49,7 +49,7 @@ pub fn attest(
         kernels: evidence.kernels(),
         floors_version: Floors::current().version().to_owned(),
         rules_version: Some(rules::version().to_owned()),
-        attested: Attested::Unavailable,
+        attested: Some(Attested::Unavailable),
         what_this_does_not_prove: rules::not_proved(&opening.order, &findings, simulated),
         findings: presentable(findings),
         measured_at: judging.now,

@@ -112,6 +112,21 @@ fn the_attestation_names_what_measured_and_by_what_it_was_judged() {
 }
 
 #[test]
+fn a_document_of_before_it_named_what_measured_is_still_read() {
+    let mut old = verify(&mut description(2).node());
+    (old.agent, old.kernels) = (None, None);
+    (old.rules_version, old.attested) = (None, None);
+    let json = serde_json::to_value(&old).expect("json");
+    for absent in ["agent", "kernels", "rules_version", "attested"] {
+        assert!(json.get(absent).is_none(), "{absent}");
+    }
+    let key = Signer::from_seed(&[77; 32]);
+    let jws = countersign(&old, "key-1", &key).expect("signed");
+    let read = verify_attestation(&jws, &key.public_key()).expect("valid");
+    assert_eq!(read, old);
+}
+
+#[test]
 fn the_attestation_is_checked_offline_and_any_change_is_noticed() {
     let attestation = verify(&mut description(2).node());
     let key = Signer::from_seed(&[77; 32]);
