@@ -145,17 +145,19 @@ fn words(failed: &[FindingCode]) -> String {
 /// The failures of a node that put its GPUs into quarantine: those that only other hardware cures, and
 /// that are about this node alone.
 ///
-/// What a reset or a reboot cures condemns nothing, and takes along what may come of it: memory that a process
-/// before still holds is missing, and links that did not come up make copies slow.
+/// What a reset or a reboot cures condemns nothing, and takes along what comes of it: memory that a process
+/// before still holds is missing, and copies over links that did not come up are slow.
 #[must_use]
 pub(crate) fn condemned(findings: &[Finding]) -> Vec<FindingCode> {
     let against: Vec<&Finding> = findings.iter().filter(|it| it.counts_against()).collect();
-    let is_curable = against
-        .iter()
-        .any(|found| matches!(found.remedy, Some(Remedy::Reset | Remedy::Reboot)));
-    let failed = against.into_iter().filter(|found| {
-        let may_come_of_it = is_curable && !is_broken_however_set_up(found.code);
-        found.remedy == Some(Remedy::Replace) && is_its_own(found.code) && !may_come_of_it
+    let is_curable = |found: &&&Finding| {
+        matches!(found.remedy, Some(Remedy::Reset | Remedy::Reboot))
+    };
+    let failed = against.iter().filter(|found| {
+        let mut curable = against.iter().filter(is_curable);
+        found.remedy == Some(Remedy::Replace)
+            && is_its_own(found.code)
+            && !curable.any(|cause| comes_of(found, cause))
     });
     failed.map(|found| found.code).collect()
 }
@@ -178,23 +180,58 @@ const fn is_its_own(code: FindingCode) -> bool {
     )
 }
 
-/// Whether a failure says what a GPU is or does, so that nothing that was left behind on it, or did not come
-/// up, explains it.
-const fn is_broken_however_set_up(code: FindingCode) -> bool {
+/// Whether a failure may come of another one that a reset or a reboot cures.
+fn comes_of(failed: &Finding, curable: &Finding) -> bool {
+    use FindingCode as C;
+    match curable.code {
+        // Slices are counted by some sources and not by others, and have a part of all that a GPU has.
+        C::InventoryMig => {
+            let counts_slices = matches!(
+                failed.code,
+                C::InventoryCount | C::InventorySources | C::MemoryCapacity
+            );
+            counts_slices || is_rate(failed.code)
+        }
+        C::InventoryResidue if failed.code == C::MemoryCapacity => is_held(failed, curable),
+        // Work of others, and a GPU whose driver says that it needs a reset.
+        C::InventoryResidue | C::HealthEcc | C::HealthRemap | C::HealthXid => is_rate(failed.code),
+        C::FabricNotReady | C::NvlinkActive => {
+            matches!(failed.code, C::PairRates | C::AllReduce)
+        }
+        _ => false,
+    }
+}
+
+/// Whether what is missing of each GPU's memory was in use before the agent began.
+fn is_held(missing: &Finding, residue: &Finding) -> bool {
+    let Some(floor) = missing.floor else {
+        return false;
+    };
+    let (can_be_had, used) = (&missing.samples, &residue.samples);
+    can_be_had.len() == used.len()
+        && can_be_had.iter().any(|mib| *mib < floor)
+        && can_be_had
+            .iter()
+            .zip(used)
+            .all(|(mib, used)| mib.saturating_add(*used) >= floor)
+}
+
+/// Whether a check is of a rate that other work on a GPU, or a part of it, lowers.
+const fn is_rate(code: FindingCode) -> bool {
     use FindingCode as C;
     matches!(
         code,
-        C::InventoryIdentity
-            | C::GpuLost
-            | C::MemoryPattern
-            | C::MemoryProof
-            | C::MemoryDwell
-            | C::HealthEcc
-            | C::HealthRemap
-            | C::HealthXid
-            | C::SdcRepeat
-            | C::SdcExact
-            | C::SdcTensor
+        C::MemoryBandwidth
+            | C::MemoryRead
+            | C::MemoryTriad
+            | C::HostLinkIn
+            | C::HostLinkOut
+            | C::PairRates
+            | C::AllReduce
+            | C::Gemm16Bit
+            | C::GemmFp8
+            | C::GemmStraggler
+            | C::BurnSustained
     )
 }
 
