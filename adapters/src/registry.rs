@@ -20,6 +20,13 @@ pub fn by_id(provider: &ProviderId) -> Option<&'static dyn Adapter> {
         .find(|adapter| adapter.profile().id == provider.as_str())
 }
 
+/// Whether the machines that a provider sells in a region are other people's; `false` of one that we cannot
+/// talk to.
+#[must_use]
+pub fn is_of_peers(provider: &ProviderId, region: Option<&str>) -> bool {
+    by_id(provider).is_some_and(|adapter| adapter.profile().is_of_peers(region))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

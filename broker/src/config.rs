@@ -217,9 +217,10 @@ pub struct VerifierConfig {
     pub level: Level,
     /// The least that holds for all of them, whatever a demand says.
     pub least_level: Level,
-    /// The least that holds at sellers without a good record (of 20 orders or more in 30 days at least 95 % ended
-    /// well): `deep` for whoever is new; without it, what holds everywhere. It is those that a quote names: what
-    /// replaces a machine of theirs is held to as much, and no more.
+    /// The least that holds for a reservation of which a seller has no good record (of 20 orders or more in 30 days
+    /// at least 95 % ended well), or whose machine is of other people than the marketplace that sells it: `deep`
+    /// makes whoever is new prove more. Not set, nobody has to. It follows from the sellers of the quote; what
+    /// replaces a machine later is held to as much, and no more.
     pub unproven_level: Option<Level>,
     /// The most that a demand may ask for: `deep` keeps a machine up to 100 minutes at the service's cost.
     pub most_level: Level,

@@ -268,8 +268,8 @@ async fn take(
         check_ceiling(&quote.lines, ceiling).map_err(ReserveError::AboveCeiling)?;
     }
     let wanted = verify::level_of(broker, &demand)?;
-    let sellers = quote.lines.iter().map(|line| &line.offer.provider);
-    let verification = verify::level_at(broker, wanted, sellers).await?;
+    let offers = quote.lines.iter().map(|line| &line.offer);
+    let verification = verify::level_at(broker, wanted, offers).await?;
     let new = NewReservation {
         id: ReservationId::from_uuid(broker.new_uuid()),
         created_by: particulars.created_by,

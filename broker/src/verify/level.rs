@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use market::acceptance::{AcceptanceRecord, Reliability};
 use market::demand::Demand;
 use market::ids::ProviderId;
+use market::offer::Offer;
 use market::verification::Level;
 use store::StoreError;
 use verifier::deadlines::whole;
@@ -36,33 +37,37 @@ pub(crate) fn level_of(broker: &Broker, demand: &Demand) -> Result<Level, TooDee
     }
 }
 
-/// How deeply the nodes of these sellers prove themselves where so much is wanted of them: no less than is
-/// demanded of sellers without a good record, should one of them have none.
+/// How deeply the nodes of these offers prove themselves where so much is wanted of them: no less than is
+/// demanded of sellers without a good record, should one of theirs have none.
 ///
 /// Errors: the database's.
 pub(crate) async fn level_at(
     broker: &Broker,
     wanted: Level,
-    sellers: impl Iterator<Item = &ProviderId>,
+    offers: impl Iterator<Item = &Offer>,
 ) -> Result<Level, StoreError> {
     let Some(least) = broker.config().verifier.unproven_level else {
         return Ok(wanted);
     };
     let records = counted_lately(broker).await?;
-    Ok(match all_are_good(&records, sellers) {
+    let mut offers = offers.map(|offer| (&offer.provider, offer.place.region.as_deref()));
+    let all_are_good = offers.all(|(provider, region)| is_good(&records, provider, region));
+    Ok(match all_are_good {
         true => wanted,
         false => wanted.max(least),
     })
 }
 
-fn all_are_good<'a>(
+/// Whether whoever sells machines of a provider in a region has a good record. That of a marketplace is none of
+/// the people's whose machines it sells.
+fn is_good(
     records: &BTreeMap<ProviderId, AcceptanceRecord>,
-    mut sellers: impl Iterator<Item = &'a ProviderId>,
+    provider: &ProviderId,
+    region: Option<&str>,
 ) -> bool {
-    sellers.all(|seller| {
-        let record = records.get(seller);
-        record.is_some_and(|record| record.reliability() == Reliability::Good)
-    })
+    let record = records.get(provider);
+    let is_good = record.is_some_and(|record| record.reliability() == Reliability::Good);
+    is_good && !adapters::registry::is_of_peers(provider, region)
 }
 
 /// How long nodes may take to prove themselves alone. Units: seconds.
@@ -82,21 +87,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seller_is_good_by_its_record_and_not_without_one() {
+    fn a_seller_is_good_by_its_record_and_neither_without_one_nor_by_that_of_its_marketplace() {
         let seller = |name: &str| ProviderId::parse(name).expect("a provider");
         let passed = |passed| AcceptanceRecord {
             passed,
             ..AcceptanceRecord::default()
         };
-        let records =
-            BTreeMap::from([(seller("lambda"), passed(20)), (seller("vast"), passed(19))]);
-        let good = |names: &[&str]| {
-            let sellers: Vec<ProviderId> = names.iter().map(|name| seller(name)).collect();
-            all_are_good(&records, sellers.iter())
-        };
-        assert!(good(&["lambda"]));
-        for others in [&["vast"][..], &["runpod"], &["lambda", "vast"]] {
-            assert!(!good(others), "{others:?}");
+        let records = BTreeMap::from([
+            (seller("lambda"), passed(20)),
+            (seller("vast"), passed(19)),
+            (seller("runpod"), passed(20)),
+        ]);
+        for (name, region, good) in [
+            ("lambda", Some("us-east-1"), true),
+            ("lambda", None, true),
+            ("vast", None, false),
+            ("vultr", None, false),
+            ("runpod", Some("US-KS-2"), true),
+            ("runpod", Some("community"), false),
+        ] {
+            assert_eq!(is_good(&records, &seller(name), region), good, "{name}");
         }
     }
 
