@@ -59,11 +59,18 @@ pub fn attest(
 /// The most samples of a finding that a document has: the first ones.
 const MOST_SAMPLES: usize = 256;
 
+/// The longest note of a finding that a document has. Units: characters.
+const LONGEST_NOTE: usize = 2_048;
+
 /// Findings as a document has them: a node chooses how much it shows, and a document is read up to a length
 /// ([`crate::jws::LONGEST_JWS`]).
 fn presentable(mut findings: Vec<Finding>) -> Vec<Finding> {
     for found in &mut findings {
         found.samples.truncate(MOST_SAMPLES);
+        if let Some((end, _)) = found.note.char_indices().nth(LONGEST_NOTE) {
+            found.note.truncate(end);
+            found.note.push('…');
+        }
     }
     findings
 }

@@ -76,7 +76,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", conflicts_with = "broker", value_parser = clap::value_parser!(u32).range(1..=MOST_GPUS.into()))]
     gpus: Option<u32>,
     /// A verification order to carry out on its own, instead of that of the level
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["broker", "gpu", "gpus"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["broker", "gpu", "gpus", "level"])]
     order: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]

@@ -203,15 +203,15 @@ impl Gang {
     }
 
     /// What a node showed; a failure where it did not repeat as often as it was to, for the least of all
-    /// decides what is known of the whole gang, or where one sum took longer than all of them may.
+    /// decides what is known of the whole gang, or where its sums took longer than all of them may.
     fn as_asked(&self, shown: &Shown) -> Shown {
         let most_us = self.stage_limit().as_micros();
         match shown {
             Shown::Ring { repeats_us, .. } | Shown::NcclSum { repeats_us, .. }
-                if repeats_us.iter().any(|us| u128::from(*us) > most_us) =>
+                if repeats_us.iter().map(|us| u128::from(*us)).sum::<u128>() > most_us =>
             {
                 Shown::Failed {
-                    why: "it tells of a sum that took longer than its whole round may".to_owned(),
+                    why: "it tells of sums that took longer than their whole round may".to_owned(),
                 }
             }
             Shown::Ring { repeats_us, .. }

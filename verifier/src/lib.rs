@@ -44,6 +44,7 @@ mod median;
 pub mod memory;
 pub mod merkle;
 pub mod order;
+pub mod plain;
 mod preloaded;
 pub mod pretend;
 pub mod prf;

@@ -186,7 +186,24 @@ fn per_gpu<'a>(
         .collect();
     match wrong.is_empty() {
         true => finding(code, Outcome::Met, good),
-        false => finding(code, Outcome::Failed, format!("{}.", wrong.join("; "))),
+        false => finding(code, Outcome::Failed, format!("{}.", told(&wrong))),
+    }
+}
+
+/// Of a node that claims many GPUs so many are named.
+const MOST_TOLD: usize = 8;
+
+/// What is to be said of several GPUs, the first ones of many.
+fn told(of_gpus: &[String]) -> String {
+    told_by("; ", of_gpus)
+}
+
+/// As [`told()`], with something else between them.
+fn told_by(between: &str, of_gpus: &[String]) -> String {
+    let first = of_gpus[..of_gpus.len().min(MOST_TOLD)].join(between);
+    match of_gpus.len().saturating_sub(MOST_TOLD) {
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }
 

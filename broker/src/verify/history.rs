@@ -12,6 +12,7 @@ use store::verifications::Verification;
 use tracing::warn;
 use verifier::challenge::Session;
 use verifier::evidence::{self, History, Listing, ShownGpu, Standing};
+use verifier::plain::is_plain;
 
 use crate::app::Broker;
 use crate::metrics;
@@ -82,10 +83,8 @@ pub(super) async fn of(
 
 /// As what a node is sold whose offer is in this region.
 fn listed(provider: ProviderId, offer: OfferId, region: Option<&str>) -> Listing {
-    // Also of one that is not connected any more.
-    let adapter = adapters::registry::by_id(&provider);
     Listing {
-        of_peers: adapter.is_some_and(|adapter| adapter.profile().is_of_peers(region)),
+        of_peers: adapters::registry::is_of_peers(&provider, region),
         provider,
         offer,
     }
@@ -119,10 +118,10 @@ impl Known {
     }
 }
 
-/// A claimed text as it is kept. A node may claim anything: control characters go, of which PostgreSQL takes no
-/// NUL in a text.
+/// A claimed text as it is kept. A node may claim anything: what controls or is unseen goes, also since PostgreSQL
+/// takes no NUL in a text, and one id would pass for several.
 fn short(text: &str) -> String {
-    let plain: String = text.chars().filter(|one| !one.is_control()).collect();
+    let plain: String = text.chars().filter(|one| is_plain(*one)).collect();
     plain.trim().chars().take(LONGEST).collect()
 }
 
@@ -153,6 +152,7 @@ mod tests {
             ("16513\u{0}22", "1651322"),
             ("\u{0} GPU-1\r\n", "GPU-1"),
             ("\u{1b}[31mH100\u{9b}", "[31mH100"),
+            ("GPU\u{200b}-1\u{202e}", "GPU-1"),
             ("\u{0}\u{7f}", ""),
         ] {
             assert_eq!(short(claimed), kept, "{claimed:?}");

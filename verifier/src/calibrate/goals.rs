@@ -114,7 +114,8 @@ fn shares(
     }
 }
 
-fn permille(own: Option<u64>, other: Option<u64>) -> Option<u64> {
+/// What one rate is of another, rounded down, as goals are held: a goal is not met by rounding. Units: thousandths.
+pub(super) fn permille(own: Option<u64>, other: Option<u64>) -> Option<u64> {
     let other = other.filter(|other| *other > 0)?;
     own?.checked_mul(1_000).map(|own| own / other)
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use market::verification::{CollectiveAlgorithm, Pattern};
 
-use super::goals::why_not;
+use super::goals::{permille, why_not};
 use super::rows::{figures, share};
 use super::{Calibration, GpuCalibration, goals, missing};
 use crate::deadlines::proof_limit_ms;
@@ -232,12 +232,10 @@ fn links(calibration: &Calibration) -> String {
 
 /// What the driver and the vendor's libraries show beside the kernels.
 fn beside(shown: &GpuCalibration) -> String {
-    let share = |own: Option<u64>, other: Option<u64>| match (own, other) {
-        (Some(own), Some(other)) if other > 0 => {
-            format!(
-                "{other}; the kernel shows {:.3} of it",
-                own as f64 / other as f64
-            )
+    let share = |own: Option<u64>, other: Option<u64>| match (permille(own, other), other) {
+        (Some(share), Some(other)) => {
+            let (whole, permille) = (share / 1_000, share % 1_000);
+            format!("{other}; the kernel shows {whole}.{permille:03} of it")
         }
         _ => "not measured".to_owned(),
     };
@@ -263,13 +261,23 @@ fn beside(shown: &GpuCalibration) -> String {
     // Writing to a string does not fail, here and below.
     let _ = writeln!(rows, "| copy by a framework | {framework} | MB/s |");
     for tensor in &shown.tensor {
-        let said = match tensor.library.first() {
-            None | Some(LibraryRun::NotInstalled) => "not installed".to_owned(),
-            Some(LibraryRun::Measured { library, way, .. }) => {
-                let shares = share(median::lower(&tensor.gflops), tensor.library_gflops());
-                format!("{library} ({way}): {shares}")
+        let gflops = tensor.library_gflops();
+        // The way of the run whose rate is told.
+        let told = tensor.library.iter().find_map(|run| match run {
+            LibraryRun::Measured {
+                library,
+                way,
+                gflops: of_run,
+            } if Some(*of_run) == gflops => Some(format!("{library} ({way})")),
+            _ => None,
+        });
+        let said = match (told, tensor.library.first()) {
+            (Some(told), _) => {
+                let shares = share(median::lower(&tensor.gflops), gflops);
+                format!("{told}: {shares}")
             }
-            Some(_) => why_not(tensor),
+            (None, None | Some(LibraryRun::NotInstalled)) => "not installed".to_owned(),
+            (None, Some(_)) => why_not(tensor),
         };
         let _ = writeln!(
             rows,

@@ -5,6 +5,7 @@ use market::verification::{Commit, GemmCommitment, Inventory, PROTOCOL, Step};
 use crate::canonical::CanonicalError;
 use crate::jws::PublicKey;
 use crate::order::BadOrder;
+use crate::plain::is_plain;
 
 /// The most GPUs, and the most network adapters, that a node may claim: more than are ever ordered of one, so
 /// that a node with too many is told from a message that is none.
@@ -76,9 +77,9 @@ pub(super) fn check_checksums(gpus: &[GemmCommitment], iterations: u32) -> Resul
     ))
 }
 
-/// Whether a text may be stored and shown: not too long, and no control characters.
+/// Whether a text may be stored and shown: not too long, and all of it can be seen.
 fn is_presentable(text: &str, longest: usize) -> bool {
-    text.len() <= longest && !text.chars().any(char::is_control)
+    text.len() <= longest && text.chars().all(is_plain)
 }
 
 pub(super) fn check_commit(commit: &Commit) -> Result<(), StepError> {

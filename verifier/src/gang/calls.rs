@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use market::verification::{MOST_RAILS, Rail, Shown};
 
 use crate::order::Mode;
+use crate::plain::is_plain;
 
 /// Why a call was not taken. Nothing changes by it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +24,7 @@ pub(super) fn check_rails(rails: &[Rail], mode: Mode) -> Result<(), CallRefused>
             "a node listens at 1 to 16 addresses",
         ));
     }
-    let plain = |rail: &Rail| rail.name.len() <= 64 && !rail.name.chars().any(char::is_control);
+    let plain = |rail: &Rail| rail.name.len() <= 64 && rail.name.chars().all(is_plain);
     // A node must not lead its siblings to a service of their own machines, or to everybody.
     let elsewhere = |rail: &Rail| {
         let address = rail.address.parse::<SocketAddr>();

@@ -8,6 +8,7 @@ mod pairs;
 mod summed;
 
 use std::collections::BTreeSet;
+use std::iter;
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit, Weight};
 use market::verification::Shown;
@@ -155,6 +156,25 @@ fn repeats(gang: &Gang, nodes: impl Iterator<Item = usize>, round: u32) -> Optio
     (0..count).map(slowest).collect()
 }
 
+/// The node whose sums took more than twice as long as those of each other one, by their medians; none of two,
+/// of which either may be it.
+///
+/// All wait for each other round the ring, so that all take about as long: it invents, or is slow to look at its
+/// clock.
+fn alone_slow(gang: &Gang) -> Option<usize> {
+    let ring = gang.rounds().ring();
+    let median = |node: usize| median::upper(&repeats(gang, iter::once(node), ring)?);
+    let medians: Option<Vec<u64>> = (0..gang.seen.len()).map(median).collect();
+    let medians = medians.filter(|medians| medians.len() > 2)?;
+    let (node, slowest) = medians.iter().enumerate().max_by_key(|(_, us)| **us)?;
+    let others = medians
+        .iter()
+        .enumerate()
+        .filter(|(other, _)| *other != node);
+    let next = others.map(|(_, us)| *us).max()?;
+    (*slowest > next.saturating_mul(2)).then_some(node)
+}
+
 /// As [`repeats`], of the sum of all round a ring.
 fn ring_repeats(gang: &Gang) -> Option<Vec<u64>> {
     repeats(gang, 0..gang.seen.len(), gang.rounds().ring())
@@ -249,11 +269,17 @@ fn all_reduce(gang: &Gang) -> Judged {
         let rails = rails.unwrap_or(0) as u64;
         share(link.mb_per_s.saturating_mul(rails), SUM_PERMILLE, 1_000)
     });
+    let mut to_blame = Vec::new();
     let found = match (slowest, floor) {
         (Some(link), Some(floor)) if bus < floor => {
+            to_blame.extend(alone_slow(gang));
+            let by_whom = to_blame
+                .first()
+                .map(|node| format!(", by what {} alone tells of its sums", name(gang, *node)));
             let note = format!(
-                "The sum of all nodes goes at {bus} MB/s, though the slowest link, from {} to {} over {}, \
+                "The sum of all nodes goes at {bus} MB/s{}, though the slowest link, from {} to {} over {}, \
                  carries {} MB/s.",
+                by_whom.unwrap_or_default(),
                 name(gang, link.from),
                 name(gang, link.to),
                 adapter_words(gang, link.from, link.rail),
@@ -273,7 +299,10 @@ fn all_reduce(gang: &Gang) -> Judged {
         floor: floor.map(number),
         ..must(found)
     };
-    measured.into()
+    Judged {
+        finding: measured,
+        to_blame,
+    }
 }
 
 /// Tried out: how much the times of one repeat differ is to be settled on real networks first.

@@ -9,7 +9,7 @@ use market::attestation::{Finding, FindingCode, Outcome, Remedy};
 
 use super::seen::{Seen, Sight};
 use super::unique::{has_own_board, is_same, says_something};
-use super::{finding, not_run};
+use super::{finding, not_run, told};
 use crate::evidence::{History, ShownGpu, Sighting, Standing};
 
 pub(super) fn known_before(seen: &Seen<'_>) -> Finding {
@@ -46,11 +46,9 @@ pub(super) fn known_before(seen: &Seen<'_>) -> Finding {
         }
         odd.extend(warned.map(|what| format!("GPU {gpu}: {what}")));
     }
-    bad.truncate(MOST_TOLD);
-    odd.truncate(MOST_TOLD);
     match (bad.is_empty(), odd.is_empty()) {
-        (false, _) => finding(code, Outcome::Failed, format!("{}.", bad.join("; "))),
-        (true, false) => finding(code, Outcome::Warned, format!("{}.", odd.join("; "))),
+        (false, _) => finding(code, Outcome::Failed, format!("{}.", told(&bad))),
+        (true, false) => finding(code, Outcome::Warned, format!("{}.", told(&odd))),
         (true, true) => finding(
             code,
             Outcome::Met,
@@ -61,9 +59,6 @@ pub(super) fn known_before(seen: &Seen<'_>) -> Finding {
 
 /// Why what would fail a node only warns.
 const PEERS: &str = ", which sells machines of other people too: what these claim fails no node";
-
-/// Of a node with many GPUs so many are named.
-const MOST_TOLD: usize = 8;
 
 /// What the GPUs of the node show, as it claimed and signed.
 fn shown(seen: &Seen<'_>) -> Vec<ShownGpu> {
@@ -150,9 +145,8 @@ fn words(failed: &[FindingCode]) -> String {
 #[must_use]
 pub(crate) fn condemned(findings: &[Finding]) -> Vec<FindingCode> {
     let against: Vec<&Finding> = findings.iter().filter(|it| it.counts_against()).collect();
-    let is_curable = |found: &&&Finding| {
-        matches!(found.remedy, Some(Remedy::Reset | Remedy::Reboot))
-    };
+    let is_curable =
+        |found: &&&Finding| matches!(found.remedy, Some(Remedy::Reset | Remedy::Reboot));
     let failed = against.iter().filter(|found| {
         let mut curable = against.iter().filter(is_curable);
         found.remedy == Some(Remedy::Replace)

@@ -289,20 +289,22 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
         held.min_by_key(|found| (found.weight == Weight::Shadow, rank(found.outcome)))
             .unwrap_or_else(|| not_run(code))
     };
-    let fails = found.outcome == Outcome::Failed && found.weight != Weight::Shadow;
-    match undone(seen, runs) {
-        Some(operation) if !fails => {
-            let note = format!("NCCL did not do its {}. {}", operation.words(), found.note);
-            Finding {
-                unit: found.unit,
-                measured: found.measured,
-                floor: found.floor,
-                expected: found.expected,
-                samples: found.samples,
-                ..finding(code, Outcome::NotRun, note)
-            }
-        }
-        _ => found,
+    let Some(operation) = undone(seen, runs) else {
+        return found;
+    };
+    let note = format!("NCCL did not do its {}. {}", operation.words(), found.note);
+    match found.outcome {
+        // What is known to be bad stays so.
+        Outcome::Failed | Outcome::NotRun | Outcome::Warned => Finding { note, ..found },
+        Outcome::Met | Outcome::Noted => Finding {
+            weight: found.weight,
+            unit: found.unit,
+            measured: found.measured,
+            floor: found.floor,
+            expected: found.expected,
+            samples: found.samples,
+            ..finding(code, Outcome::NotRun, note)
+        },
     }
 }
 

@@ -4,10 +4,11 @@ use market::attestation::{Finding, FindingCode, Outcome, Weight};
 use market::gpu::GpuSpec;
 use market::verification::{GpuFacts, HostLink, LoggedXid, NodeFacts, VerificationOrder, XidEvent};
 
-use super::{finding, not_run};
+use super::{finding, not_run, told, told_by};
 use crate::board;
 use crate::evidence::{Evidence, ReportEvidence};
 use crate::floors::{Calibration, Floor, Floors, Metric};
+use crate::plain::is_plain;
 
 /// What was leased, what is known of the node, and the floors.
 pub(super) struct Seen<'a> {
@@ -181,15 +182,18 @@ impl<'a> Seen<'a> {
             }
         }
         if !bad.is_empty() {
-            return finding(code, Outcome::Failed, format!("{}.", bad.join("; ")));
+            return finding(code, Outcome::Failed, format!("{}.", told(&bad)));
         }
         if !unseen.is_empty() {
-            let note = format!("The driver does not tell of GPU {}.", unseen.join(", "));
+            let note = format!(
+                "The driver does not tell of GPU {}.",
+                told_by(", ", &unseen)
+            );
             return finding(code, Outcome::NotRun, note);
         }
         match odd.is_empty() {
             true => finding(code, Outcome::Met, good),
-            false => finding(code, Outcome::Warned, format!("{}.", odd.join("; "))),
+            false => finding(code, Outcome::Warned, format!("{}.", told(&odd))),
         }
     }
 }
@@ -240,11 +244,11 @@ pub(super) fn unbelievable(code: FindingCode, note: String) -> Finding {
     }
 }
 
-/// Text of a node as a note may carry it: short, and without control characters.
+/// Text of a node as a note may carry it: short, and without characters that control or are unseen.
 pub(crate) fn plain(text: &str) -> String {
     const LONGEST: usize = 160;
     text.chars()
-        .filter(|c| !c.is_control())
+        .filter(|c| is_plain(*c))
         .take(LONGEST)
         .collect()
 }

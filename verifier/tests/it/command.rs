@@ -135,7 +135,7 @@ fn wrong_input_is_told_from_a_failed_machine() {
     let impossible = serde_json::to_string(&impossible).expect("json");
     let cut = written("cut.json", &impossible[..100]);
     let impossible = written("impossible.json", &impossible);
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["--level", "huge"], "quick, standard or deep"),
         (&["--broker", url], "--verification"),
         (
@@ -150,6 +150,7 @@ fn wrong_input_is_told_from_a_failed_machine() {
         (&["--gpu", "H100"], "H100"),
         (&["--gpus", "0"], "--gpus"),
         (&["--gpus", "2", "--order", "order.json"], "--order"),
+        (&["--level", "quick", "--order", "order.json"], "--order"),
         (&["--order", "/nowhere/order.json"], "/nowhere/order.json"),
         (&["--order", &cut], "no verification order"),
         (

@@ -271,8 +271,8 @@ fn summed(repeats_us: &[u64]) -> (Verdict, Gang) {
 }
 
 #[test]
-fn a_sum_that_is_said_to_take_longer_than_its_round_fails() {
-    for us in [u64::MAX, u64::MAX / 3 + 1, 180_000_001] {
+fn sums_that_are_said_to_take_longer_than_their_round_fail() {
+    for us in [u64::MAX, u64::MAX / 3 + 1, 180_000_001, 9_000_001] {
         let untrue = |node, measure: &Measure| match measure {
             Measure::Ring { .. } if node == 1 => Shown::Ring {
                 repeats_us: vec![us; 20],
@@ -283,7 +283,7 @@ fn a_sum_that_is_said_to_take_longer_than_its_round_fails() {
         let mut played = Played::new(3);
         assert_eq!(played.play(untrue), Verdict::Fail, "{us}");
         let sum = found(&played.gang, FindingCode::NetworkAllReduce);
-        let said = "node 1 (10.0.0.2) could not sum: it tells of a sum that took longer than its whole round may.";
+        let said = "node 1 (10.0.0.2) could not sum: it tells of sums that took longer than their whole round may.";
         assert_eq!(sum.note, said);
         assert_eq!(of_node(&played.gang, 0, sum.code), Outcome::Noted);
     }
@@ -297,7 +297,7 @@ fn a_sum_that_hardly_goes_on_fails_with_the_slowest_link_named() {
     let (verdict, gang) = summed(&[at_floor_us; 20]);
     assert!(verdict.is_pass(), "{:#?}", gang.findings());
     assert_eq!(found(&gang, code).floor, Some(50));
-    for slow_us in [at_floor_us + at_floor_us / 100, 60_000_000] {
+    for slow_us in [at_floor_us + at_floor_us / 100, 9_000_000] {
         let (verdict, gang) = summed(&[slow_us; 20]);
         assert_eq!(verdict, Verdict::Fail);
         let sum = found(&gang, code);
@@ -314,6 +314,36 @@ fn a_sum_that_hardly_goes_on_fails_with_the_slowest_link_named() {
     let mut repeats = [20_000; 20];
     repeats[7] = 60_000_000;
     assert_eq!(found(&summed(&repeats).1, code).outcome, Outcome::Met);
+}
+
+#[test]
+fn who_alone_tells_of_slow_sums_fails_alone() {
+    let code = FindingCode::NetworkAllReduce;
+    let outcomes = |of_node_1: u64, of_others: u64| {
+        let mut played = Played::new(3);
+        let verdict = played.play(|node, measure| match measure {
+            Measure::Ring { .. } => Shown::Ring {
+                repeats_us: vec![if node == 1 { of_node_1 } else { of_others }; 20],
+                wrong_words: 0,
+            },
+            measure => well(measure),
+        });
+        assert_eq!(verdict, Verdict::Fail);
+        let said = found(&played.gang, code).note;
+        let alone = said.contains("by what node 1 (10.0.0.2) alone tells of its sums");
+        (
+            alone,
+            [0, 1, 2].map(|node| of_node(&played.gang, node, code)),
+        )
+    };
+    let only_node_1 = [Outcome::Noted, Outcome::Failed, Outcome::Noted];
+    assert_eq!(outcomes(8_000_001, 4_000_000), (true, only_node_1));
+    assert_eq!(
+        outcomes(8_000_000, 4_000_000),
+        (false, [Outcome::Failed; 3])
+    );
+    // Who alone says that all is quick makes nobody slow.
+    assert_eq!(outcomes(20_000, 8_000_000), (false, [Outcome::Failed; 3]));
 }
 
 #[test]

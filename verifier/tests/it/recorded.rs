@@ -1,11 +1,13 @@
 //! Raw reports of calibrations on real cards (`fixtures/calibration`), held against the vectors to which the
-//! reference is held too.
+//! reference is held too, and against their pages.
+//!
+//! `UPDATE_DOCS=1 cargo test -p verifier --test it recorded` makes the pages in `docs/calibration.md` anew.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use market::verification::Word64;
-use verifier::calibrate::Calibration;
+use verifier::calibrate::{Calibration, page};
 use verifier::vectors::{Vector, all};
 
 use crate::calibration::{LEAST, one, run};
@@ -56,8 +58,8 @@ pub fn replay_file(file: &Path) -> Result<usize, String> {
     replayed(&serde_json::from_str(&text).expect("a raw report"))
 }
 
-#[test]
-fn what_real_cards_gave_is_what_the_reference_gives() {
+/// The files of what is recorded.
+fn recorded() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/calibration");
     let files = std::fs::read_dir(&folder).into_iter().flatten().flatten();
     let files = files.map(|file| file.path());
@@ -65,9 +67,56 @@ fn what_real_cards_gave_is_what_the_reference_gives() {
         .filter(|path| path.extension().is_some_and(|kind| kind == "json"))
         .collect();
     if files.is_empty() {
-        eprintln!("no calibration of a real card is recorded: nothing was replayed");
+        eprintln!("no calibration of a real card is recorded: nothing was looked at");
     }
-    for file in files {
+    files
+}
+
+/// As `record-calibration.sh` puts a page into `docs/calibration.md`, with the headings two levels lower, behind
+/// the head that it has there.
+fn below(head: &str, page: &str) -> String {
+    let (_, text) = page.split_once('\n').expect("a head");
+    let lines = text.lines().map(|line| match line.starts_with('#') {
+        true => format!("##{line}\n"),
+        false => format!("{line}\n"),
+    });
+    format!("{head}\n{}", lines.collect::<String>())
+}
+
+#[test]
+fn pages_show_what_was_recorded() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/calibration.md");
+    let mut text = std::fs::read_to_string(&docs).expect("the pages");
+    let before = text.clone();
+    for file in recorded() {
+        let report = std::fs::read_to_string(&file).expect("a file");
+        let report: Calibration = serde_json::from_str(&report).expect("a raw report");
+        let name = file.file_stem().and_then(|name| name.to_str());
+        let name = name.expect("a name");
+        let marks = [
+            format!("<!-- calibration {name} -->\n"),
+            format!("<!-- end of calibration {name} -->\n"),
+        ];
+        let places = marks.map(|mark| text.find(&mark).map(|at| (at, at + mark.len())));
+        let [Some((_, from)), Some((to, _))] = places else {
+            panic!("{name} has no page in docs/calibration.md");
+        };
+        let head = text[from..to].lines().next().expect("a head").to_owned();
+        text.replace_range(from..to, &below(&head, &page(&report)));
+    }
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&docs, &text).expect("written");
+    } else {
+        assert!(
+            text == before,
+            "run `UPDATE_DOCS=1 cargo test -p verifier --test it recorded` and review the change"
+        );
+    }
+}
+
+#[test]
+fn what_real_cards_gave_is_what_the_reference_gives() {
+    for file in recorded() {
         let text = std::fs::read_to_string(&file).expect("a file");
         let report: Calibration = serde_json::from_str(&text).expect("a raw report");
         let file = file.display();

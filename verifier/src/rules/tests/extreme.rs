@@ -112,6 +112,24 @@ fn a_document_is_short_enough_to_be_read_whatever_a_node_lists() {
         gpu.host_link = None;
     }
     report(&mut evidence).copy_mb_per_s = vec![long; GPUS as usize];
+    // Of more GPUs than any node has, each with something that is not as it should be.
+    let odd = facts(&mut evidence)
+        .gpus
+        .iter()
+        .cycle()
+        .take(2_000)
+        .cloned();
+    let odd = odd.map(|gpu| GpuFacts {
+        nvlinks_active: Some(7),
+        mig_enabled: Some(true),
+        ecc_enabled: Some(false),
+        used_memory_mib: Some(40_000),
+        ..gpu
+    });
+    facts(&mut evidence).gpus = odd.collect();
+    for claim in claims(&mut evidence) {
+        claim.name = "漢".repeat(42);
+    }
     let event = |gpu| XidEvent {
         gpu: Some(gpu % GPUS),
         xid: u32::MAX - gpu,
@@ -136,6 +154,14 @@ fn a_document_is_short_enough_to_be_read_whatever_a_node_lists() {
     let attestation = attest(&opening, None, &evidence, judging);
     let longest = attestation.findings.iter().map(|it| it.samples.len()).max();
     assert_eq!(longest, Some(256));
+    let notes = attestation.findings.iter();
+    let longest = notes.map(|it| it.note.chars().count()).max();
+    assert!(longest <= Some(2_049), "{longest:?}");
+    let links = attestation.findings.iter();
+    let links = links.filter(|it| it.code == FindingCode::NvlinkActive);
+    let links: Vec<&str> = links.map(|it| it.note.as_str()).collect();
+    let named = links[0].starts_with("GPU 0: 7 of 18 links are up; GPU 1: ");
+    assert!(named && links[0].ends_with("and 1992 more."), "{links:?}");
     let signer = Signer::from_seed(&[7; 32]);
     let document = countersign(&attestation, "key", &signer).expect("signed");
     assert!(document.len() < LONGEST_JWS / 2, "{}", document.len());

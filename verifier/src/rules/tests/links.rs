@@ -168,6 +168,15 @@ fn what_nccl_does_beside_its_sum_is_told_and_one_that_deep_misses_is_named() {
         facts(e).collectives[0].bus_mb_per_s = 1_000;
     };
     assert_eq!(sum_of(and_slow, Level::Deep).outcome, Outcome::Failed);
+    // And what is beyond belief is not believed.
+    let and_too_fast = |e: &mut Evidence| {
+        without(e);
+        facts(e).collectives[0].bus_mb_per_s = 9_000_000;
+    };
+    let beyond = sum_of(and_too_fast, Level::Deep);
+    let weight = (beyond.outcome, beyond.weight);
+    assert_eq!(weight, (Outcome::NotRun, Weight::Must), "{beyond:?}");
+    assert!(beyond.note.starts_with("NCCL did not do its gathering."));
     assert_eq!(sum_of(without, Level::Standard).outcome, Outcome::Met);
     // Who has no NCCL is not asked for it.
     let by_own = |e: &mut Evidence| {
