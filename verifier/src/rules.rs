@@ -18,6 +18,7 @@ mod links;
 mod memory;
 mod not_proved;
 mod products;
+mod quarantine;
 mod rates;
 mod recheck;
 mod seen;
@@ -31,10 +32,10 @@ use market::verification::VerificationOrder;
 
 use crate::evidence::Evidence;
 use crate::floors::Floors;
-pub(crate) use history::condemned;
 pub use identity::named_gpu;
 pub use levels::version;
 pub use not_proved::not_proved;
+pub(crate) use quarantine::condemned;
 use seen::Seen;
 pub(crate) use seen::plain;
 

@@ -8,6 +8,7 @@ mod identity;
 mod links;
 mod memory;
 mod needs;
+mod quarantine;
 mod recheck;
 mod siblings;
 mod slots;
