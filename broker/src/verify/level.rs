@@ -50,24 +50,24 @@ pub(crate) async fn level_at(
         return Ok(wanted);
     };
     let records = counted_lately(broker).await?;
-    let mut offers = offers.map(|offer| (&offer.provider, offer.place.region.as_deref()));
-    let all_are_good = offers.all(|(provider, region)| is_good(&records, provider, region));
-    Ok(match all_are_good {
+    let sold = offers.map(|offer| (&offer.provider, offer.place.region.as_deref()));
+    Ok(match all_are_good(&records, sold) {
         true => wanted,
         false => wanted.max(least),
     })
 }
 
-/// Whether whoever sells machines of a provider in a region has a good record. That of a marketplace is none of
-/// the people's whose machines it sells.
-fn is_good(
+/// Whether all who sell these machines, of a provider in a region each, have a good record. That of a marketplace
+/// is none of the people's whose machines it sells.
+fn all_are_good<'a>(
     records: &BTreeMap<ProviderId, AcceptanceRecord>,
-    provider: &ProviderId,
-    region: Option<&str>,
+    mut sold: impl Iterator<Item = (&'a ProviderId, Option<&'a str>)>,
 ) -> bool {
-    let record = records.get(provider);
-    let is_good = record.is_some_and(|record| record.reliability() == Reliability::Good);
-    is_good && !adapters::registry::is_of_peers(provider, region)
+    sold.all(|(provider, region)| {
+        let record = records.get(provider);
+        let is_good = record.is_some_and(|record| record.reliability() == Reliability::Good);
+        is_good && !adapters::registry::is_of_peers(provider, region)
+    })
 }
 
 /// How long nodes may take to prove themselves alone. Units: seconds.
@@ -98,15 +98,20 @@ mod tests {
             (seller("vast"), passed(19)),
             (seller("runpod"), passed(20)),
         ]);
-        for (name, region, good) in [
-            ("lambda", Some("us-east-1"), true),
-            ("lambda", None, true),
-            ("vast", None, false),
-            ("vultr", None, false),
-            ("runpod", Some("US-KS-2"), true),
-            ("runpod", Some("community"), false),
+        let good = |sold: &[(&str, Option<&str>)]| {
+            let sold = sold.iter().map(|(name, region)| (seller(name), *region));
+            let sold: Vec<(ProviderId, Option<&str>)> = sold.collect();
+            all_are_good(&records, sold.iter().map(|(id, region)| (id, *region)))
+        };
+        let of_its_own = ("runpod", Some("US-KS-2"));
+        assert!(good(&[("lambda", None), of_its_own]));
+        for other in [
+            ("vast", None),
+            ("vultr", None),
+            ("runpod", Some("community")),
         ] {
-            assert_eq!(is_good(&records, &seller(name), region), good, "{name}");
+            assert!(!good(&[other]), "{other:?}");
+            assert!(!good(&[("lambda", None), other]), "{other:?}");
         }
     }
 
