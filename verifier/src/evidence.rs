@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::gemm::{Chain, OpenedProduct, check_products, freivalds_vector};
 use crate::jws::{DocumentType, PublicKey};
 use crate::memory::{self, Contents};
+use crate::plain::is_name;
 
 /// Where no more is ordered of a GPU's memory, the broker recomputes the whole tree over it. Units: bytes.
 const RECOMPUTED_BYTES: u64 = 16 << 20;
@@ -341,7 +342,7 @@ impl Evidence {
                         .into_iter()
                         .map(|gpu| gpu.copy_mb_per_s)
                         .collect(),
-                    facts: report.facts,
+                    facts: report.facts.map(with_plain_serials),
                     troubles: report.troubles,
                 }
             }
@@ -412,6 +413,18 @@ impl Evidence {
         let (_, what) = checks.into_iter().find(|(same, _)| !same)?;
         Some(format!("{what} differs from what this conversation said"))
     }
+}
+
+/// The longest serial number of a board. Units: bytes.
+const LONGEST_SERIAL: usize = 128;
+
+/// The same facts, in which a serial number that is no name says nothing: kept and compared it would be two.
+fn with_plain_serials(mut facts: Box<NodeFacts>) -> Box<NodeFacts> {
+    for gpu in &mut facts.gpus {
+        let fits = |serial: &String| serial.len() <= LONGEST_SERIAL && is_name(serial);
+        gpu.serial = gpu.serial.take().filter(fits);
+    }
+    facts
 }
 
 /// Whether an agent that could not go on may report before its step: then it says what the steps

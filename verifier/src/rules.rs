@@ -37,7 +37,6 @@ pub use levels::version;
 pub use not_proved::not_proved;
 pub(crate) use quarantine::condemned;
 use seen::Seen;
-pub(crate) use seen::plain;
 
 /// A rule.
 type Rule = fn(&Seen<'_>) -> Finding;

@@ -6,6 +6,7 @@ use comfy_table::{
     CellAlignment, ColumnConstraint, ContentArrangement, Table, TableComponent, Width, presets,
 };
 use console::measure_text_width;
+use verifier::plain::is_plain;
 
 /// How wide a line is at most.
 const COLUMNS: u16 = 100;
@@ -121,10 +122,10 @@ fn longest_word(text: &str) -> usize {
     words.max().unwrap_or(0)
 }
 
-/// A text without the characters that steer a terminal.
+/// A text without the characters that steer a terminal, or are unseen in it.
 pub(crate) fn clean(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
+        .map(|c| if is_plain(c) { c } else { ' ' })
         .collect()
 }
 

@@ -12,7 +12,7 @@ use store::verifications::Verification;
 use tracing::warn;
 use verifier::challenge::Session;
 use verifier::evidence::{self, History, Listing, ShownGpu, Standing};
-use verifier::plain::is_plain;
+use verifier::plain::shortened;
 
 use crate::app::Broker;
 use crate::metrics;
@@ -118,11 +118,10 @@ impl Known {
     }
 }
 
-/// A claimed text as it is kept. A node may claim anything: what controls or is unseen goes, also since PostgreSQL
-/// takes no NUL in a text, and one id would pass for several.
+/// A claimed text as it is kept. The conversation takes only names, and drops serial numbers that are none; what
+/// was said before it did so may hold anything, and PostgreSQL takes no NUL in a text.
 fn short(text: &str) -> String {
-    let plain: String = text.chars().filter(|one| is_plain(*one)).collect();
-    plain.trim().chars().take(LONGEST).collect()
+    shortened(text.trim(), LONGEST)
 }
 
 /// What a node shows, as it is kept: of no more GPUs than were leased, or a node could speak of any
@@ -147,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_of_a_claim_has_no_control_characters() {
+    fn what_is_kept_of_a_claim_is_plain() {
         for (claimed, kept) in [
             ("16513\u{0}22", "1651322"),
             ("\u{0} GPU-1\r\n", "GPU-1"),

@@ -5,7 +5,7 @@ use market::verification::{Commit, GemmCommitment, Inventory, PROTOCOL, Step};
 use crate::canonical::CanonicalError;
 use crate::jws::PublicKey;
 use crate::order::BadOrder;
-use crate::plain::is_plain;
+use crate::plain::{is_name, is_one_word};
 
 /// The most GPUs, and the most network adapters, that a node may claim: more than are ever ordered of one, so
 /// that a node with too many is told from a message that is none.
@@ -14,6 +14,8 @@ const MOST_CLAIMED: usize = 64;
 const MOST_HOST_KEYS: usize = 16;
 /// The longest host key: that of RSA with 16,384 bits.
 const HOST_KEY_CHARS: usize = 3_000;
+/// The most that all of a node's host keys may have together, since a document with them is kept. Units: bytes.
+const HOST_KEYS_BYTES: usize = 8_192;
 
 /// Why a step was refused. Nothing changes by it.
 #[derive(Debug, thiserror::Error)]
@@ -77,16 +79,17 @@ pub(super) fn check_checksums(gpus: &[GemmCommitment], iterations: u32) -> Resul
     ))
 }
 
-/// Whether a text may be stored and shown: not too long, and all of it can be seen.
+/// Whether a text may be stored, compared and shown as a name: not too long, and of what names are made of.
 fn is_presentable(text: &str, longest: usize) -> bool {
-    text.len() <= longest && text.chars().all(is_plain)
+    text.len() <= longest && is_name(text)
 }
 
 pub(super) fn check_commit(commit: &Commit) -> Result<(), StepError> {
-    if !is_presentable(&commit.host, 255) || !is_presentable(&commit.agent.version, 64) {
-        return Err(StepError::Malformed(
-            "host or agent version is no plain text",
-        ));
+    if commit.host.len() > 255 || !is_one_word(&commit.host) {
+        return Err(StepError::Malformed("the host is no name or address"));
+    }
+    if !is_presentable(&commit.agent.version, 64) {
+        return Err(StepError::Malformed("the agent's version is no plain text"));
     }
     PublicKey::parse(commit.agent_key.as_str())
         .map_err(|_| StepError::Malformed("the agent's key is no Ed25519 public key"))?;
@@ -116,6 +119,11 @@ pub(super) fn check_inventory(inventory: &Inventory) -> Result<(), StepError> {
     if !nics || !keys.iter().all(|key| is_presentable(key, HOST_KEY_CHARS)) {
         return Err(StepError::Malformed(
             "a network adapter or a host key is no plain text",
+        ));
+    }
+    if keys.iter().map(String::len).sum::<usize>() > HOST_KEYS_BYTES {
+        return Err(StepError::Malformed(
+            "the host keys of a node have at most 8,192 bytes together",
         ));
     }
     Ok(())

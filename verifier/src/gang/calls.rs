@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use market::verification::{MOST_RAILS, Rail, Shown};
 
 use crate::order::Mode;
-use crate::plain::is_plain;
+use crate::plain::is_one_word;
 
 /// Why a call was not taken. Nothing changes by it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +24,7 @@ pub(super) fn check_rails(rails: &[Rail], mode: Mode) -> Result<(), CallRefused>
             "a node listens at 1 to 16 addresses",
         ));
     }
-    let plain = |rail: &Rail| rail.name.len() <= 64 && rail.name.chars().all(is_plain);
+    let plain = |rail: &Rail| rail.name.len() <= 64 && is_one_word(&rail.name);
     // A node must not lead its siblings to a service of their own machines, or to everybody.
     let elsewhere = |rail: &Rail| {
         let address = rail.address.parse::<SocketAddr>();
@@ -36,7 +36,7 @@ pub(super) fn check_rails(rails: &[Rail], mode: Mode) -> Result<(), CallRefused>
     };
     if !rails.iter().all(|rail| plain(rail) && elsewhere(rail)) {
         return Err(CallRefused::Malformed(
-            "a rail has a plain name and an address that other machines reach",
+            "a rail has the name of an adapter and an address that other machines reach",
         ));
     }
     Ok(())

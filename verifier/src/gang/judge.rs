@@ -16,8 +16,9 @@ use market::verification::Shown;
 use super::{Gang, Seen};
 use crate::median;
 use crate::order::Mode;
-use crate::rules::{finding, number, plain, share};
-use pairs::{adapter_words, links, pairs};
+use crate::plain::plain;
+use crate::rules::{finding, number, share};
+use pairs::{Link, adapter_words, links, pairs};
 
 /// Share of the slowest link's rate that the sum of all nodes reaches at least, on real networks. Units:
 /// thousandths. House rule: a node sums up each rail on one core, one connection and one piece after the

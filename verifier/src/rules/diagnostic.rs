@@ -3,8 +3,9 @@
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::verification::{DiagnosticEnd, DiagnosticResult, DiagnosticTest};
 
-use super::seen::{Seen, not_applicable, plain};
+use super::seen::{Seen, not_applicable};
 use super::{finding, not_run, number};
+use crate::plain::plain;
 
 /// A test in words: its name, its GPU, and why.
 fn words(test: &DiagnosticTest) -> String {

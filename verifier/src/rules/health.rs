@@ -6,10 +6,11 @@ use market::attestation::{Finding, FindingCode, Outcome, Remedy, Unit};
 use market::gpu::GpuVendor;
 use market::verification::{GpuFacts, HealthCounters, TroubleKind, XidEvent};
 
-use super::seen::{Seen, Sight, plain};
+use super::seen::{Seen, Sight};
 use super::troubles::{XID_LOST, said};
 use super::{finding, gpu_words, not_run, number};
 use crate::kernel_log::NEEDS;
+use crate::plain::plain;
 
 /// Corrected errors that may come during a run. Source: the providers' own check lists.
 const MOST_CORRECTED: u64 = 10;

@@ -11,6 +11,7 @@ use super::seen::{Seen, Sight};
 use super::unique::{has_own_board, is_same, says_something};
 use super::{finding, not_run, told};
 use crate::evidence::{History, ShownGpu, Sighting, Standing};
+use crate::plain::plain;
 
 pub(super) fn known_before(seen: &Seen<'_>) -> Finding {
     let code = FindingCode::InventoryHistory;
@@ -121,7 +122,7 @@ fn difference(
         return Some("its id was seen on a board of another serial number".to_owned());
     }
     if !is_same(&now.name, &before.name) {
-        let (was, is) = (super::plain(&before.name), super::plain(&now.name));
+        let (was, is) = (plain(&before.name), plain(&now.name));
         return Some(format!("it was `{was}` before and is `{is}` now"));
     }
     (now.memory_mib != before.memory_mib).then(|| {

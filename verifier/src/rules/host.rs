@@ -3,8 +3,9 @@
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::offer::Tenancy;
 
-use super::seen::{Seen, not_applicable, plain};
+use super::seen::{Seen, not_applicable};
 use super::{finding, not_run, number};
+use crate::plain::plain;
 
 /// How far a host's clock may be from the broker's, the report's way to it included. Units: ms.
 const MOST_APART_MS: u64 = 30_000;

@@ -1,12 +1,13 @@
 //! The rule on what kind of GPU a node's are: by name, memory, multiprocessors, PCI id and capability.
 
-use market::attestation::{Finding, FindingCode, Outcome, Unit};
+use market::attestation::{Finding, FindingCode, Outcome, Remedy, Unit};
 use market::gpu::{Gpu, GpuIdentity, GpuSpec, ProductName, resolve_product_name};
 use market::verification::{ExpectedNode, GpuClaim, GpuFacts};
 
-use super::seen::{Seen, plain};
+use super::seen::Seen;
 use super::{finding, not_run, number, per_gpu};
 use crate::order::expected_node;
+use crate::plain::plain;
 
 /// Share of the expected memory that a driver must report. Units: percent.
 const REPORTED_MEMORY_PERCENT: u64 = 98;

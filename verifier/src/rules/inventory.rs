@@ -7,8 +7,9 @@ use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::verification::{GpuCounts, HostFacts, TroubleKind};
 
 use super::conversation::signed_troubles;
-use super::seen::{Seen, Sight, not_applicable, plain};
+use super::seen::{Seen, Sight, not_applicable};
 use super::{finding, not_run, number, troubles};
+use crate::plain::plain;
 
 /// Memory of a tenant before that is too little to be one: drivers keep some for themselves. MiB.
 const OWN_USE_MIB: u32 = 512;

@@ -7,11 +7,12 @@ use market::verification::{
 };
 
 use super::rates::{Measured, against_floor};
-use super::seen::{Seen, Sight, not_applicable, plain};
+use super::seen::{Seen, Sight, not_applicable};
 use super::{finding, not_run, number, share};
 use crate::board;
 use crate::floors::Metric;
 use crate::median;
+use crate::plain::plain;
 
 /// How far the slowest pair may lie below the fastest: with a warning, and at all. Units: thousandths.
 const ODD_SPREAD_PERMILLE: u64 = 50;

@@ -8,9 +8,10 @@
 
 use market::attestation::{Finding, FindingCode, Outcome, Weight};
 
-use super::seen::{Seen, plain};
+use super::seen::Seen;
 use super::unique::is_same;
 use super::{finding, levels, not_run};
+use crate::plain::plain;
 
 /// A finding of a re-check; none where the check is not part of it.
 pub(super) fn weighed(found: Finding) -> Option<Finding> {

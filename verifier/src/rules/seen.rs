@@ -8,7 +8,6 @@ use super::{finding, not_run, told, told_by};
 use crate::board;
 use crate::evidence::{Evidence, ReportEvidence};
 use crate::floors::{Calibration, Floor, Floors, Metric};
-use crate::plain::is_plain;
 
 /// What was leased, what is known of the node, and the floors.
 pub(super) struct Seen<'a> {
@@ -242,13 +241,4 @@ pub(super) fn unbelievable(code: FindingCode, note: String) -> Finding {
         weight: Weight::Must,
         ..finding(code, Outcome::NotRun, note)
     }
-}
-
-/// Text of a node as a note may carry it: short, and without characters that control or are unseen.
-pub(crate) fn plain(text: &str) -> String {
-    const LONGEST: usize = 160;
-    text.chars()
-        .filter(|c| is_plain(*c))
-        .take(LONGEST)
-        .collect()
 }

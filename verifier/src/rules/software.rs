@@ -5,8 +5,9 @@ use market::gpu::GpuVendor;
 use market::verification::{LibraryFacts, NodeFacts};
 
 use super::drivers::{Published, published};
-use super::seen::{Seen, plain};
+use super::seen::Seen;
 use super::{finding, not_run};
+use crate::plain::plain;
 
 /// The oldest driver that loads the agent's kernels: that of CUDA 12.0. Source: CUDA 12 release notes.
 const OLDEST_DRIVER: u32 = 525;

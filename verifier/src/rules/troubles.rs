@@ -5,9 +5,10 @@ use market::attestation::{Finding, FindingCode, Outcome};
 use market::verification::{FabricState, TroubleKind};
 
 use super::conversation::signed_troubles;
-use super::seen::{Seen, Sight, not_applicable, plain};
+use super::seen::{Seen, Sight, not_applicable};
 use super::{finding, gpu_words, not_run};
 use crate::order::is_drivable;
+use crate::plain::plain;
 
 /// The GPU fell off the bus. Source: NVIDIA's list of XID errors.
 pub(super) const XID_LOST: u32 = 79;

@@ -12,7 +12,8 @@ use crate::gang::addresses::HOST;
 use crate::gang::rounds::pairs_of_round;
 use crate::median;
 use crate::order::Mode;
-use crate::rules::{finding, number, plain, share};
+use crate::plain::plain;
+use crate::rules::{finding, number, share};
 
 /// Share of the median below which a link is slow. Units: percent. House rule: good links of one
 /// fabric lie within some per cent of each other, also over TCP.

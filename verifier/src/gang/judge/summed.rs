@@ -10,7 +10,8 @@ use crate::gang::Gang;
 use crate::gang::nccl::Meeting;
 use crate::median;
 use crate::order::Mode;
-use crate::rules::{plain, share};
+use crate::plain::plain;
+use crate::rules::share;
 
 /// Share of what a ring over adapters at their wire rate shows below which the fabric is slow. Units:
 /// percent. Source: 0.74 was seen on a good gang of four nodes.
