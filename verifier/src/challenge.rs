@@ -299,6 +299,10 @@ impl Session {
     ///
     /// Errors: [`StepError`] of a report before its step, or after the end.
     pub fn reported(&self, submission: &ReportSubmission) -> Result<Self, StepError> {
+        self.check_speaker(&submission.agent_key)?;
+        if matches!(self.stage, Stage::Report { .. }) {
+            check_length(submission.blocks.len(), self.evidence.gpu_count())?;
+        }
         let mut next = self.clone();
         let said = Said {
             verification_id: self.opening.verification_id,
@@ -329,9 +333,6 @@ impl Session {
         self.check_speaker(&submission.agent_key)?;
         if let Some(answered) = self.replay(Step::Report, submission)? {
             return Ok(answered);
-        }
-        if matches!(self.stage, Stage::Report { .. }) {
-            check_length(submission.blocks.len(), self.evidence.gpu_count())?;
         }
         // As with openings.
         let said = digest_of(submission)?;
