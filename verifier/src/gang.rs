@@ -106,6 +106,9 @@ struct Seen {
     nccl: Option<NcclPart>,
     /// Per round, from the first; nothing of a round in which it had nothing to do.
     shown: Vec<Option<Shown>>,
+    /// The rounds of which it told what cannot be: that is no other node's doing.
+    #[serde(default)]
+    untrue: Vec<u32>,
 }
 
 /// The broker's memory of a gang that is measured. Pure: no clock, no I/O.
@@ -190,7 +193,13 @@ impl Gang {
             && now == Some(done.round)
         {
             check_shown(&done.shown)?;
-            let shown = self.as_asked(&done.shown);
+            let shown = match self.untrue(&done.shown) {
+                Some(why) => {
+                    self.seen[node].untrue.push(done.round);
+                    Shown::Failed { why }
+                }
+                None => done.shown.clone(),
+            };
             self.seen[node].shown.push(Some(shown));
         }
         self.pass_over_idle();
@@ -202,27 +211,23 @@ impl Gang {
         Ok(self.next_for(node))
     }
 
-    /// What a node showed; a failure where it did not repeat as often as it was to, for the least of all
-    /// decides what is known of the whole gang, or where its sums took longer than all of them may.
-    fn as_asked(&self, shown: &Shown) -> Shown {
+    /// Why what a node showed cannot be: it did not repeat as often as it was to, for the least of all decides
+    /// what is known of the whole gang, or its sums took longer than all of them may.
+    fn untrue(&self, shown: &Shown) -> Option<String> {
         let most_us = self.stage_limit().as_micros();
         match shown {
             Shown::Ring { repeats_us, .. } | Shown::NcclSum { repeats_us, .. }
                 if repeats_us.iter().map(|us| u128::from(*us)).sum::<u128>() > most_us =>
             {
-                Shown::Failed {
-                    why: "it tells of sums that took longer than their whole round may".to_owned(),
-                }
+                Some("it tells of sums that took longer than their whole round may".to_owned())
             }
             Shown::Ring { repeats_us, .. }
                 if repeats_us.len() != self.work.ring_repeats as usize =>
             {
                 let (done, asked) = (repeats_us.len(), self.work.ring_repeats);
-                Shown::Failed {
-                    why: format!("it tells of {done} sums of {asked}"),
-                }
+                Some(format!("it tells of {done} sums of {asked}"))
             }
-            shown => shown.clone(),
+            _ => None,
         }
     }
 

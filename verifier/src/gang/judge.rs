@@ -157,12 +157,12 @@ fn repeats(gang: &Gang, nodes: impl Iterator<Item = usize>, round: u32) -> Optio
     (0..count).map(slowest).collect()
 }
 
-/// The node whose sums took more than twice as long as those of each other one, by their medians; none of two,
-/// of which either may be it.
+/// The node whose sums took more than twice as long as those of each other one, by their medians, and how long those
+/// of the slowest other one took, microseconds; none of two, of which either may be it.
 ///
 /// All wait for each other round the ring, so that all take about as long: it invents, or is slow to look at its
-/// clock.
-fn alone_slow(gang: &Gang) -> Option<usize> {
+/// clock, unless all others do together.
+fn alone_slow(gang: &Gang) -> Option<(usize, u64)> {
     let ring = gang.rounds().ring();
     let median = |node: usize| median::upper(&repeats(gang, iter::once(node), ring)?);
     let medians: Option<Vec<u64>> = (0..gang.seen.len()).map(median).collect();
@@ -173,7 +173,7 @@ fn alone_slow(gang: &Gang) -> Option<usize> {
         .enumerate()
         .filter(|(other, _)| *other != node);
     let next = others.map(|(_, us)| *us).max()?;
-    (*slowest > next.saturating_mul(2)).then_some(node)
+    (*slowest > next.saturating_mul(2)).then_some((node, next))
 }
 
 /// As [`repeats`], of the sum of all round a ring.
@@ -237,12 +237,24 @@ fn bad_sums(gang: &Gang, code: FindingCode) -> Option<Judged> {
         _ => None,
     });
     let (node, why) = broken.first()?;
+    let untrue = broken.iter().map(|(node, _)| *node);
+    let untrue = untrue.filter(|node| gang.seen[*node].untrue.contains(&gang.rounds().ring()));
+    let untrue: Vec<usize> = untrue.collect();
     let said = name(gang, *node);
+    let before = (node + nodes - 1) % nodes;
     Some(match broken.len() {
-        1 => failed(format!("{said} could not sum: {why}."), vec![*node]),
+        1 if !untrue.is_empty() => failed(format!("{said} could not sum: {why}."), untrue),
+        1 if nodes > 2 => {
+            let note = format!(
+                "{said} alone could not sum: {why}. What it waits for comes from {}.",
+                name(gang, before)
+            );
+            failed(note, vec![*node, before])
+        }
+        1 => failed(format!("{said} could not sum: {why}."), Vec::new()),
         more => {
             let note = format!("{said} and {} more could not sum: {why}.", more - 1);
-            failed(note, Vec::new())
+            failed(note, untrue)
         }
     })
 }
@@ -253,14 +265,15 @@ fn all_reduce(gang: &Gang) -> Judged {
         return bad;
     }
     let repeats = ring_repeats(gang).unwrap_or_default();
-    let Some(median_us) = median::upper(&repeats).map(|us| us.max(1)) else {
+    let Some(median_us) = median::upper(&repeats) else {
         return undone(code).into();
     };
     let nodes = gang.members.len() as u64;
     let rails = gang.seen.iter().map(|seen| seen.rails.len()).min();
     let bytes = gang.work.ring_bytes * rails.unwrap_or(0) as u64;
     // Bytes per microsecond are 1e6 bytes per second.
-    let bus = share(bytes, 2 * (nodes - 1), nodes * median_us);
+    let bus_in = |us: u64| share(bytes, 2 * (nodes - 1), nodes * us.max(1));
+    let bus = bus_in(median_us);
     let slowest = links(gang).and_then(|links| {
         let slowest = links.measured.into_iter();
         slowest.min_by_key(|link| link.mb_per_s)
@@ -270,29 +283,19 @@ fn all_reduce(gang: &Gang) -> Judged {
         let rails = rails.unwrap_or(0) as u64;
         share(link.mb_per_s.saturating_mul(rails), SUM_PERMILLE, 1_000)
     });
-    let mut to_blame = Vec::new();
-    let found = match (slowest, floor) {
+    let (found, to_blame) = match (slowest, floor) {
         (Some(link), Some(floor)) if bus < floor => {
-            to_blame.extend(alone_slow(gang));
-            let by_whom = to_blame
-                .first()
-                .map(|node| format!(", by what {} alone tells of its sums", name(gang, *node)));
-            let note = format!(
-                "The sum of all nodes goes at {bus} MB/s{}, though the slowest link, from {} to {} over {}, \
-                 carries {} MB/s.",
-                by_whom.unwrap_or_default(),
-                name(gang, link.from),
-                name(gang, link.to),
-                adapter_words(gang, link.from, link.rail),
-                link.mb_per_s
-            );
-            finding(code, Outcome::Failed, note)
+            // Where the others are too slow as well, it is not for one of them.
+            let alone = alone_slow(gang).filter(|(_, next_us)| bus_in(*next_us) >= floor);
+            let alone = alone.map(|(node, _)| node);
+            let note = slow_sum(gang, alone, (bus, &link));
+            let found = finding(code, Outcome::Failed, note);
+            (found, alone.into_iter().collect())
         }
-        _ => finding(
-            code,
-            Outcome::Met,
-            "All nodes sum up together, and rightly (own ring over TCP).",
-        ),
+        _ => {
+            let note = "All nodes sum up together, and rightly (own ring over TCP).";
+            (finding(code, Outcome::Met, note), Vec::new())
+        }
     };
     let measured = Finding {
         unit: Some(Unit::MbPerS),
@@ -304,6 +307,22 @@ fn all_reduce(gang: &Gang) -> Judged {
         finding: measured,
         to_blame,
     }
+}
+
+/// What is said of a sum that goes at so many MB/s, though the slowest link carries more: by what one node alone
+/// tells, or all.
+fn slow_sum(gang: &Gang, alone: Option<usize>, (bus, link): (u64, &Link)) -> String {
+    let by_whom = alone
+        .map(|node| format!(", by what {} alone tells of its sums", name(gang, node)))
+        .unwrap_or_default();
+    format!(
+        "The sum of all nodes goes at {bus} MB/s{by_whom}, though the slowest link, from {} to {} over {}, carries {} \
+         MB/s.",
+        name(gang, link.from),
+        name(gang, link.to),
+        adapter_words(gang, link.from, link.rail),
+        link.mb_per_s
+    )
 }
 
 /// Tried out: how much the times of one repeat differ is to be settled on real networks first.

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use market::attestation::{FindingCode, Outcome, Verdict};
 use market::verification::{Digest, GangAnswer, Measure, Shown};
 
+use crate::gang::found;
 use crate::gang_players::{Played, well};
 
 /// How the sum stands in the document of each node.
@@ -67,8 +68,14 @@ fn nodes_that_wait_in_vain_for_one_that_is_gone_are_not_to_blame() {
     use Outcome::{Failed, Met, NotRun, Noted};
     let (verdict, played) = summed(&[broken(), broken(), ring(0), ring(0)]);
     assert_eq!((verdict, sums(&played)), (Verdict::Fail, vec![Failed; 4]));
+    // One alone waits at the end, for what the node before it kept back, or says so: nobody else was there.
     let (_, played) = summed(&[ring(0), broken(), ring(0), ring(0)]);
-    assert_eq!(sums(&played), [Noted, Failed, Noted, Noted]);
+    assert_eq!(sums(&played), [Failed, Failed, Noted, Noted]);
+    let note = found(&played.gang, FindingCode::NetworkAllReduce).note;
+    let said = "What it waits for comes from node 0 (10.0.0.1).";
+    assert!(note.ends_with(said), "{note}");
+    let (_, played) = summed(&[ring(0), broken()]);
+    assert_eq!(sums(&played), [Failed, Failed]);
 
     // One never tells what it saw, and the others say that they waited for it.
     let mut played = Played::new(4);
@@ -110,9 +117,12 @@ fn who_repeats_less_than_it_was_asked_to_has_not_summed() {
         repeats_us: vec![20_000; 19],
         wrong_words: 0,
     };
-    let (verdict, played) = summed(&[ring(0), fewer, ring(0)]);
-    assert_eq!(verdict, Verdict::Fail);
     use Outcome::{Failed, Noted};
+    let (verdict, played) = summed(&[ring(0), fewer.clone(), ring(0)]);
+    assert_eq!(verdict, Verdict::Fail);
+    assert_eq!(sums(&played), [Noted, Failed, Noted]);
+    // Whoever does not sum beside it may have waited for it.
+    let (_, played) = summed(&[broken(), fewer, ring(0)]);
     assert_eq!(sums(&played), [Noted, Failed, Noted]);
 }
 

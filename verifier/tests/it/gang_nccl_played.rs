@@ -93,6 +93,37 @@ fn what_is_not_proved_says_that_the_way_of_nccl_is_not_shown() {
     assert!(!not_proved(&played.gang).contains("NCCL"));
 }
 
+#[test]
+fn sums_by_nccl_that_are_said_to_take_longer_than_their_round_are_told_and_decide_nothing() {
+    let said = |us: u64| {
+        let mut played = Played::new(3).with_nccl(8).without_pairs_by_nccl();
+        let verdict = played.play(|node, measure| match measure {
+            Measure::NcclSum(sum) if node == 1 => Shown::NcclSum {
+                algorithm: CollectiveAlgorithm::NcclDefault,
+                gpus: sum.gpus,
+                repeats_us: vec![us; sum.repeats as usize],
+                wrong_words: 0,
+            },
+            measure => well(measure),
+        });
+        assert_eq!(verdict, Verdict::Pass);
+        let sum = found(&played.gang, CODE);
+        (sum.outcome, sum.weight, sum.note)
+    };
+    let (outcome, _, note) = said(20_000);
+    assert_eq!(outcome, Outcome::Met, "{note}");
+    for us in [u64::MAX, 9_000_001] {
+        let (outcome, weight, note) = said(us);
+        assert_eq!(
+            (outcome, weight),
+            (Outcome::Failed, Weight::Shadow),
+            "{note}"
+        );
+        let untrue = "it tells of sums that took longer than their whole round may";
+        assert!(note.contains(untrue), "{note}");
+    }
+}
+
 pub fn failed() -> Shown {
     Shown::Failed {
         why: "refused".to_owned(),

@@ -257,6 +257,40 @@ fn an_adapter_that_carries_less_than_its_siblings_fails_its_node_by_name() {
     assert_eq!(with_an_adapter(2, 3, 9_999).0, Verdict::Fail);
 }
 
+#[test]
+fn a_pair_of_which_one_does_not_tell_of_each_adapter_was_not_measured() {
+    let code = FindingCode::NetworkPairs;
+    let with_rates = |told: usize| {
+        let mut played = Played::new(6);
+        let verdict = played.play(|node, measure| match measure {
+            Measure::Pair { sibling, .. } if node == 1 && sibling.node == 2 => Shown::Pair {
+                sent_mb_per_s: vec![90_000; told],
+                received_mb_per_s: vec![90_000; told],
+            },
+            Measure::Pair { sibling, .. } if node == 2 && sibling.node == 1 => Shown::Pair {
+                sent_mb_per_s: vec![90_000; told],
+                received_mb_per_s: vec![90_000; told],
+            },
+            measure => well(measure),
+        });
+        let pairs = found(&played.gang, code);
+        let outcomes: Vec<_> = (0..6)
+            .map(|node| of_node(&played.gang, node, code))
+            .collect();
+        (verdict, pairs.note, outcomes)
+    };
+    let (verdict, note, _) = with_rates(1);
+    assert_eq!(verdict, Verdict::Pass, "{note}");
+    // Two that tell of sixteen ways each would make the median of all links, and all others slow by it.
+    for told in [0, 2, 16] {
+        let (verdict, note, outcomes) = with_rates(told);
+        assert_eq!(verdict, Verdict::Fail, "{note}");
+        assert!(note.contains("they do not tell of each adapter"), "{note}");
+        let (bad, good) = (Outcome::Failed, Outcome::Noted);
+        assert_eq!(outcomes, [good, bad, bad, good, good, good], "{note}");
+    }
+}
+
 /// A gang of three whose repeats of the sum take so long.
 fn summed(repeats_us: &[u64]) -> (Verdict, Gang) {
     let mut played = Played::new(3);
@@ -316,34 +350,58 @@ fn a_sum_that_hardly_goes_on_fails_with_the_slowest_link_named() {
     assert_eq!(found(&summed(&repeats).1, code).outcome, Outcome::Met);
 }
 
+/// How the sum of so many nodes came out for each, whose links carry so much and whose node 1 tells of other times
+/// than the others, and whether it is blamed alone.
+fn slow_sums(nodes: u8, mb_per_s: u64, of_node_1: u64, of_others: u64) -> (bool, Vec<Outcome>) {
+    let code = FindingCode::NetworkAllReduce;
+    let mut played = Played::new(nodes);
+    let verdict = played.play(|node, measure| match measure {
+        Measure::Pair { .. } => Shown::Pair {
+            sent_mb_per_s: vec![mb_per_s],
+            received_mb_per_s: vec![mb_per_s],
+        },
+        Measure::Ring { .. } => Shown::Ring {
+            repeats_us: vec![if node == 1 { of_node_1 } else { of_others }; 20],
+            wrong_words: 0,
+        },
+        measure => well(measure),
+    });
+    assert_eq!(verdict, Verdict::Fail);
+    let said = found(&played.gang, code).note;
+    let alone = said.contains("by what node 1 (10.0.0.2) alone tells of its sums");
+    let each = (0..nodes.into()).map(|node| of_node(&played.gang, node, code));
+    (alone, each.collect())
+}
+
 #[test]
 fn who_alone_tells_of_slow_sums_fails_alone() {
-    let code = FindingCode::NetworkAllReduce;
-    let outcomes = |of_node_1: u64, of_others: u64| {
-        let mut played = Played::new(3);
-        let verdict = played.play(|node, measure| match measure {
-            Measure::Ring { .. } => Shown::Ring {
-                repeats_us: vec![if node == 1 { of_node_1 } else { of_others }; 20],
-                wrong_words: 0,
-            },
-            measure => well(measure),
-        });
-        assert_eq!(verdict, Verdict::Fail);
-        let said = found(&played.gang, code).note;
-        let alone = said.contains("by what node 1 (10.0.0.2) alone tells of its sums");
-        (
-            alone,
-            [0, 1, 2].map(|node| of_node(&played.gang, node, code)),
-        )
-    };
-    let only_node_1 = [Outcome::Noted, Outcome::Failed, Outcome::Noted];
-    assert_eq!(outcomes(8_000_001, 4_000_000), (true, only_node_1));
+    let only_node_1 = vec![Outcome::Noted, Outcome::Failed, Outcome::Noted];
+    let all = vec![Outcome::Failed; 3];
+    // At 10 GB/s three nodes are to sum in 7.2 s.
     assert_eq!(
-        outcomes(8_000_000, 4_000_000),
-        (false, [Outcome::Failed; 3])
+        slow_sums(3, 10_000, 8_000_001, 4_000_000),
+        (true, only_node_1.clone())
+    );
+    assert_eq!(
+        slow_sums(3, 10_000, 8_000_000, 4_000_000),
+        (false, all.clone())
     );
     // Who alone says that all is quick makes nobody slow.
-    assert_eq!(outcomes(20_000, 8_000_000), (false, [Outcome::Failed; 3]));
+    assert_eq!(
+        slow_sums(3, 10_000, 20_000, 8_000_000),
+        (false, all.clone())
+    );
+    // At 20 GB/s in half of that: where the others are too slow as well, none is so alone.
+    assert_eq!(
+        slow_sums(3, 20_000, 8_000_001, 3_500_000),
+        (true, only_node_1)
+    );
+    assert_eq!(slow_sums(3, 20_000, 8_000_001, 4_000_000), (false, all));
+    // Of two either may be it. They are to sum in 5.4 s.
+    assert_eq!(
+        slow_sums(2, 10_000, 8_000_000, 20_000),
+        (false, vec![Outcome::Failed; 2])
+    );
 }
 
 #[test]

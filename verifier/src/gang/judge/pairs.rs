@@ -67,12 +67,13 @@ pub(super) fn links(gang: &Gang) -> Option<Links> {
             let [Some(of_a), Some(of_b)] = both else {
                 return None;
             };
-            let Some(rates) = rates(of_a, of_b) else {
+            let ways = gang.seen[a].rails.len().min(gang.seen[b].rails.len());
+            let Some(rates) = rates(of_a, of_b, ways) else {
                 let why = [of_a, of_b].into_iter().find_map(|shown| match shown {
                     Shown::Failed { why } => Some(plain(why)),
                     _ => None,
                 });
-                let why = why.unwrap_or_else(|| "they do not tell why".to_owned());
+                let why = why.unwrap_or_else(|| "they do not tell of each adapter".to_owned());
                 links.broken.push((a, b, why));
                 continue;
             };
@@ -91,8 +92,9 @@ pub(super) fn links(gang: &Gang) -> Option<Links> {
     Some(links)
 }
 
-/// Per rail, the rates from the one to the other and back: the lesser of what both ends saw.
-fn rates(one: &Shown, other: &Shown) -> Option<Vec<(u64, u64)>> {
+/// Per rail, the rates from the one to the other and back: the lesser of what both ends saw. None where one of them
+/// tells of fewer or more ways than there are, or it would choose what is known of the other's.
+fn rates(one: &Shown, other: &Shown, ways: usize) -> Option<Vec<(u64, u64)>> {
     let (
         Shown::Pair {
             sent_mb_per_s: sent,
@@ -106,6 +108,10 @@ fn rates(one: &Shown, other: &Shown) -> Option<Vec<(u64, u64)>> {
     else {
         return None;
     };
+    let told = [sent, received, sent_back, arrived];
+    if told.iter().any(|rates| rates.len() != ways) {
+        return None;
+    }
     let there = sent.iter().zip(arrived).map(|(a, b)| *a.min(b));
     let back = sent_back.iter().zip(received).map(|(a, b)| *a.min(b));
     let rates: Vec<_> = there.zip(back).collect();
