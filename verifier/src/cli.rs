@@ -66,9 +66,9 @@ pub struct RunArgs {
     /// Where this machine's /proc, /sys, /dev and /etc are, in a container that has them elsewhere
     #[arg(long, value_name = "DIRECTORY", default_value = "/")]
     root: PathBuf,
-    /// How much to check on its own: quick, standard or deep
-    #[arg(long, default_value = "standard", value_parser = parse_level, conflicts_with = "broker")]
-    level: Level,
+    /// How much to check on its own: quick, standard or deep; that of the order, and else standard
+    #[arg(long, value_parser = parse_level, conflicts_with = "broker")]
+    level: Option<Level>,
     /// The GPU that was sold, as `broker gpus` names it; without it, what the first one says that it is
     #[arg(long, value_name = "NAME", conflicts_with = "broker", value_parser = Gpu::parse)]
     gpu: Option<Gpu>,
@@ -76,7 +76,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", conflicts_with = "broker", value_parser = clap::value_parser!(u32).range(1..=MOST_GPUS.into()))]
     gpus: Option<u32>,
     /// A verification order to carry out on its own, instead of that of the level
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["broker", "gpu", "gpus", "level"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["broker", "gpu", "gpus"])]
     order: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -126,6 +126,18 @@ pub enum RunError {
     /// The order is no verification order.
     #[error("the order is no verification order")]
     Order(#[source] serde_json::Error),
+    /// The order is of another level than was asked for.
+    #[error(
+        "the order is of level `{}`, and --level says `{}`; leave --level out, or take an order of that level",
+        of_order.as_str(),
+        asked.as_str()
+    )]
+    OtherLevel {
+        /// The order's.
+        of_order: Level,
+        /// The one that was asked for.
+        asked: Level,
+    },
     /// The order is one, and nobody can carry it out.
     #[error(transparent)]
     Impossible(#[from] BadOrder),
@@ -464,14 +476,21 @@ fn check_alone(args: &RunArgs, open: OpenGpus) -> Result<bool, RunError> {
 
 /// What the arguments say that was sold.
 fn against(args: &RunArgs) -> Result<Against, RunError> {
-    Ok(match args.order.as_deref() {
-        Some(path) => Against::Order(Box::new(read_order(path)?)),
-        None => Against::Sold {
-            level: args.level,
+    let Some(path) = args.order.as_deref() else {
+        return Ok(Against::Sold {
+            level: args.level.unwrap_or(Level::Standard),
             gpu: args.gpu,
             gpus: args.gpus,
-        },
-    })
+        });
+    };
+    let order = read_order(path)?;
+    match args.level {
+        Some(asked) if asked != order.level => Err(RunError::OtherLevel {
+            of_order: order.level,
+            asked,
+        }),
+        _ => Ok(Against::Order(Box::new(order))),
+    }
 }
 
 fn read_order(path: &Path) -> Result<VerificationOrder, RunError> {

@@ -125,14 +125,16 @@ fn wrong_input_is_told_from_a_failed_machine() {
         std::fs::write(&path, text).expect("written");
         path.to_str().expect("utf-8").to_owned()
     };
-    let mut impossible = opening(
+    let mut order = opening(
         2,
         market::verification::Level::Quick,
         verifier::order::Mode::Simulation,
     )
     .order;
-    impossible.gemm.links = 0;
-    let impossible = serde_json::to_string(&impossible).expect("json");
+    let whole = serde_json::to_string(&order).expect("json");
+    let whole = written("whole.json", &whole);
+    order.gemm.links = 0;
+    let impossible = serde_json::to_string(&order).expect("json");
     let cut = written("cut.json", &impossible[..100]);
     let impossible = written("impossible.json", &impossible);
     let cases: [(&[&str], &str); 12] = [
@@ -150,7 +152,10 @@ fn wrong_input_is_told_from_a_failed_machine() {
         (&["--gpu", "H100"], "H100"),
         (&["--gpus", "0"], "--gpus"),
         (&["--gpus", "2", "--order", "order.json"], "--order"),
-        (&["--level", "quick", "--order", "order.json"], "--order"),
+        (
+            &["--level", "standard", "--order", &whole],
+            "the order is of level `quick`, and --level says `standard`",
+        ),
         (&["--order", "/nowhere/order.json"], "/nowhere/order.json"),
         (&["--order", &cut], "no verification order"),
         (
