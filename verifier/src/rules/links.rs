@@ -238,7 +238,30 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
             ..finding(code, Outcome::Failed, note)
         };
     }
-    // Of the other operations nobody has measured what good nodes show: that they are right is looked at.
+    let found = if runs.is_empty() {
+        not_run(code)
+    } else if !seen.is_switched() {
+        not_applicable(
+            code,
+            "The sum is right; nothing is promised of its rate between these cards.",
+        )
+    } else {
+        worst_sum(seen, runs)
+    };
+    match undone(seen, runs) {
+        Some(operation) => with_undone(operation, found),
+        None => found,
+    }
+}
+
+/// The worst of the sums that are large enough for their rates to be compared: what failed, then what is not
+/// believed, then what is barely enough.
+///
+/// What these kernels or this machine's kind were not measured with yet, as sums round a ring, decides nothing and
+/// stands behind what does. Of the other operations nobody has measured what good nodes show: that they are right is
+/// looked at.
+fn worst_sum(seen: &Seen<'_>, runs: &[CollectiveRate]) -> Finding {
+    let code = FindingCode::AllReduce;
     let large = |run: &&CollectiveRate| {
         let is_sum = run.operation == CollectiveOperation::AllReduce;
         is_sum && run.payload_bytes >= LEAST_PAYLOAD_BYTES
@@ -270,42 +293,34 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
             ..found
         }
     });
-    let found = if runs.is_empty() {
-        not_run(code)
-    } else if !seen.is_switched() {
-        not_applicable(
-            code,
-            "The sum is right; nothing is promised of its rate between these cards.",
-        )
-    } else {
-        // The worst of them: what failed, then what is not believed, then what is barely enough. What these
-        // kernels or this machine's kind were not measured with yet, as sums round a ring, decides nothing and
-        // stands behind what does.
-        let rank = |outcome| match outcome {
-            Outcome::Failed => 0,
-            Outcome::NotRun => 1,
-            Outcome::Warned => 2,
-            Outcome::Met | Outcome::Noted => 3,
-        };
-        held.min_by_key(|found| (found.weight == Weight::Shadow, rank(found.outcome)))
-            .unwrap_or_else(|| not_run(code))
+    let rank = |outcome| match outcome {
+        Outcome::Failed => 0,
+        Outcome::NotRun => 1,
+        Outcome::Warned => 2,
+        Outcome::Met | Outcome::Noted => 3,
     };
-    let Some(operation) = undone(seen, runs) else {
-        return found;
-    };
+    held.min_by_key(|found| (found.weight == Weight::Shadow, rank(found.outcome)))
+        .unwrap_or_else(|| not_run(code))
+}
+
+/// What is found of the sums, where NCCL did not do one operation that was wanted: the check is not run then, unless
+/// it failed, warns or is not believed as it is. What is tried out stands for nothing here.
+fn with_undone(operation: CollectiveOperation, found: Finding) -> Finding {
     let note = format!("NCCL did not do its {}. {}", operation.words(), found.note);
-    match found.outcome {
-        // What is known to be bad stays so.
-        Outcome::Failed | Outcome::NotRun | Outcome::Warned => Finding { note, ..found },
-        Outcome::Met | Outcome::Noted => Finding {
-            weight: found.weight,
-            unit: found.unit,
-            measured: found.measured,
-            floor: found.floor,
-            expected: found.expected,
-            samples: found.samples,
-            ..finding(code, Outcome::NotRun, note)
-        },
+    let is_unmet = matches!(
+        found.outcome,
+        Outcome::Failed | Outcome::Warned | Outcome::NotRun
+    );
+    if is_unmet && found.weight != Weight::Shadow {
+        return Finding { note, ..found };
+    }
+    Finding {
+        unit: found.unit,
+        measured: found.measured,
+        floor: found.floor,
+        expected: found.expected,
+        samples: found.samples,
+        ..finding(found.code, Outcome::NotRun, note)
     }
 }
 

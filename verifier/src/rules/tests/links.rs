@@ -168,6 +168,32 @@ fn what_nccl_does_beside_its_sum_is_told_and_one_that_deep_misses_is_named() {
         facts(e).collectives[0].bus_mb_per_s = 1_000;
     };
     assert_eq!(sum_of(and_slow, Level::Deep).outcome, Outcome::Failed);
+    // What is barely enough warns all the same, and what decides nothing yet leaves the check open.
+    let floor = all.floor.expect("a floor").unsigned_abs();
+    let and_barely = |e: &mut Evidence| {
+        without(e);
+        facts(e).collectives[0].bus_mb_per_s = floor + 1;
+    };
+    let barely = |e: &mut Evidence| facts(e).collectives[0].bus_mb_per_s = floor + 1;
+    assert_eq!(sum_of(barely, Level::Deep).outcome, Outcome::Warned);
+    let found = sum_of(and_barely, Level::Deep);
+    assert_eq!(found.outcome, Outcome::Warned, "{found:?}");
+    assert!(
+        found.note.starts_with("NCCL did not do its gathering. "),
+        "{found:?}"
+    );
+    let open = (Outcome::NotRun, Weight::May);
+    let and_own_slow = |e: &mut Evidence| {
+        let own = &mut facts(e).collectives[0];
+        own.algorithm = CollectiveAlgorithm::OwnRing;
+        own.bus_mb_per_s = 1_000;
+    };
+    let found = sum_of(and_own_slow, Level::Deep);
+    assert_eq!((found.outcome, found.weight), open, "{found:?}");
+    assert!(
+        found.note.starts_with("NCCL did not do its sum. "),
+        "{found:?}"
+    );
     // And what is beyond belief is not believed.
     let and_too_fast = |e: &mut Evidence| {
         without(e);
