@@ -283,8 +283,11 @@ impl Row {
             FloorOf::Expected => self.expected?,
         };
         let best = published.unwrap_or(0).max(self.expected.unwrap_or(0));
+        let floor = base * self.floor_permille / 1_000;
+        // What one card showed beyond that is asked of no other.
+        let most = published.map_or(u64::MAX, |published| published * CEILING_PERCENT / 100);
         Some(Floor {
-            floor: base * self.floor_permille / 1_000,
+            floor: floor.min(most),
             expected: self.expected,
             ceiling: best * CEILING_PERCENT / 100,
             calibration: self.calibration,
