@@ -76,6 +76,10 @@ pub(super) fn gpu_identity(seen: &Seen<'_>) -> Finding {
         }
         None => found,
     };
+    let remedy = match found.outcome {
+        Outcome::Failed if are_slices(seen, gpus, &problems) => Some(Remedy::Reset),
+        _ => found.remedy,
+    };
     Finding {
         unit: Some(Unit::Mib),
         measured: gpus.iter().map(|gpu| i64::from(gpu.memory_mib)).min(),
@@ -84,8 +88,30 @@ pub(super) fn gpu_identity(seen: &Seen<'_>) -> Finding {
             .min(),
         expected: Some(i64::from(expected.memory_mib)),
         samples: gpus.iter().map(|gpu| i64::from(gpu.memory_mib)).collect(),
+        remedy,
         ..found
     }
+}
+
+/// Whether all GPUs that are not as leased are slices of such.
+fn are_slices(seen: &Seen<'_>, gpus: &[GpuClaim], problems: &[Option<String>]) -> bool {
+    let mut told = problems.iter().zip(gpus).enumerate();
+    told.all(|(gpu, (problem, claim))| {
+        let facts = seen.facts().and_then(|facts| facts.gpus.get(gpu));
+        let is_slice = |facts| is_slice(claim, facts, &seen.order.expected);
+        problem.is_none() || facts.is_some_and(is_slice)
+    })
+}
+
+/// Whether it is the leased GPU by name, bus and chip and is set up to be cut into slices: of its size a part is told
+/// then, and never more than all.
+fn is_slice(claim: &GpuClaim, facts: &GpuFacts, expected: &ExpectedNode) -> bool {
+    let spec = expected.gpu.spec();
+    facts.mig_enabled == Some(true)
+        && facts.pci_id.as_ref().is_some_and(|id| is_of(spec, id))
+        && claim.sm_count <= spec.sm_count
+        && name_problem(claim, Some(facts), expected.gpu).is_none()
+        && hardware_problem(facts, expected).is_none()
 }
 
 /// What a GPU must report of its memory. Units: MiB.

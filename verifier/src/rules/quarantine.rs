@@ -53,7 +53,7 @@ fn comes_of(failed: &Finding, curable: &Finding) -> bool {
         }
         C::InventoryResidue if failed.code == C::MemoryCapacity => is_held(failed, curable),
         // Work of others, and a GPU whose driver says that it needs a reset.
-        C::InventoryResidue | C::HealthEcc | C::HealthRemap | C::HealthXid => is_rate(failed.code),
+        C::InventoryResidue | C::HealthRemap | C::HealthXid => is_rate(failed.code),
         C::FabricNotReady | C::NvlinkActive => {
             matches!(failed.code, C::PairRates | C::AllReduce)
         }

@@ -1,5 +1,7 @@
 //! Which failures put the GPUs of a node into quarantine.
 
+use market::verification::{FabricState, LoggedXid};
+
 use super::history::met_before;
 use super::*;
 use crate::evidence::Standing;
@@ -45,6 +47,16 @@ fn missing_memory(e: &mut Evidence) {
 fn held_memory(e: &mut Evidence) {
     missing_memory(e);
     gpu(e, 1).used_memory_mib = Some(40_000);
+}
+
+/// The driver writes that a GPU needs a reset.
+fn needs_a_reset(e: &mut Evidence) {
+    gpu(e, 3).bus_id = Some("00000000:C1:00.0".to_owned());
+    facts(e).xids_logged = vec![LoggedXid {
+        bus_id: "0000:c1:00".to_owned(),
+        xid: 154,
+        action: Some("0x1 (GPU Reset Required)".to_owned()),
+    }];
 }
 
 #[test]
@@ -97,9 +109,58 @@ fn what_comes_of_what_a_reset_or_a_reboot_cures_condemns_nothing_and_all_else_do
             missing_memory(e);
             gpu(e, 3).rates.read_mb_per_s = vec![1_000_000];
         }),
+        (&[], |e| {
+            gpu(e, 3).mig_enabled = Some(true);
+            claims(e)[3].sm_count = Some(16);
+        }),
+        (&[C::InventoryIdentity], |e| {
+            gpu(e, 3).mig_enabled = Some(true);
+            claims(e)[2].sm_count = Some(16);
+        }),
+        // It is another kind of GPU, cut up or not.
+        (&[C::InventoryIdentity], |e| {
+            gpu(e, 3).mig_enabled = Some(true);
+            claims(e)[3].name = "NVIDIA A100-SXM4-80GB".to_owned();
+        }),
         (&[C::SdcRepeat], |e| {
             gpu(e, 3).mig_enabled = Some(true);
             e.checksums[3][1] = Word64(6);
+        }),
+        // Not all was filled that could be had: nobody held it.
+        (&[C::MemoryCapacity], |e| {
+            e.filled.as_mut().expect("filled")[1].filled_bytes -= 65_536;
+            gpu(e, 1).used_memory_mib = Some(40_000);
+        }),
+        // Sums go over the links, too, and over their fabric.
+        (&[], |e| {
+            gpu(e, 3).nvlinks_active = Some(0);
+            facts(e).collectives[0].bus_mb_per_s = 1_000;
+        }),
+        (&[], |e| {
+            gpu(e, 3).fabric = Some(FabricState::InProgress);
+            facts(e).collectives[0].bus_mb_per_s = 1_000;
+        }),
+        (&[C::MemoryRead], |e| {
+            gpu(e, 3).fabric = Some(FabricState::InProgress);
+            gpu(e, 3).rates.read_mb_per_s = vec![1_000_000];
+        }),
+        // A row waits for a reset; one that could not be replaced needs another GPU.
+        (&[], |e| {
+            gpu(e, 3).health_after.remap_pending = Some(true);
+            gpu(e, 3).rates.read_mb_per_s = vec![1_000_000];
+        }),
+        (&[C::MemoryRead, C::HealthRemap], |e| {
+            gpu(e, 3).health_after.remap_failed = Some(true);
+            gpu(e, 3).rates.read_mb_per_s = vec![1_000_000];
+        }),
+        // So says the driver.
+        (&[], |e| {
+            needs_a_reset(e);
+            gpu(e, 3).rates.read_mb_per_s = vec![1_000_000];
+        }),
+        (&[C::MemoryPattern], |e| {
+            needs_a_reset(e);
+            memory(e)[2].bad_words = 3;
         }),
         // What is not corrected explains nothing.
         (&[C::MemoryRead], |e| {
