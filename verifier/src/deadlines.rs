@@ -201,9 +201,9 @@ pub fn proof_limit_ms(gpu: Gpu, bytes: u64, proof: u64) -> u64 {
     least.max(anew.min(least + SLOW_HOST_MS))
 }
 
-/// The least that is reckoned with for filling so much memory slowly, by whatever kernel: a link is ten rounds of
-/// five operations each on all of a multiprocessor's integer lanes, at the highest clock. These kernels reach 0.96
-/// of that on an H200 (`docs/calibration.md`). Units: ms.
+/// The least that is reckoned with for filling so much memory slowly: a link is ten rounds of five operations each
+/// on all of a multiprocessor's integer lanes, at the highest clock. Our kernels reach 0.96 of that on an H200
+/// (`docs/calibration.md`); one that took fewer operations for a round would take less time. Units: ms.
 fn quickest_slow_fill_ms(gpu: Gpu, bytes: u64) -> u64 {
     let links = (bytes / 16).saturating_mul(SLOW_LINKS.into());
     let (lanes, hz) = integer_lanes(gpu);

@@ -10,7 +10,7 @@ use crate::framework::FrameworkRun;
 use crate::median;
 use crate::tensor::{Format, LibraryRun};
 
-/// Of the driver's own copy, what the kernel's is to reach. Units of this and the next two: thousandths.
+/// Of the copy of a framework, or else of the driver, what the kernel's is to reach. Units of this and the next two: thousandths.
 const COPY_PERMILLE: u64 = 970;
 /// Of cuBLASLt's rate, what BF16 products are to reach.
 const BF16_PERMILLE: u64 = 900;

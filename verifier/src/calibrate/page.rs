@@ -232,14 +232,14 @@ fn links(calibration: &Calibration) -> String {
 
 /// What the driver and the vendor's libraries show beside the kernels.
 fn beside(shown: &GpuCalibration) -> String {
-    let share = |own: Option<u64>, other: Option<u64>| match (permille(own, other), other) {
+    let beside_it = |own: Option<u64>, other: Option<u64>| match (permille(own, other), other) {
         (Some(share), Some(other)) => {
             let (whole, permille) = (share / 1_000, share % 1_000);
             format!("{other}; the kernel shows {whole}.{permille:03} of it")
         }
         _ => "not measured".to_owned(),
     };
-    let copies = share(
+    let copies = beside_it(
         median::lower(&shown.copy_mb_per_s),
         median::lower(&shown.driver_copy_mb_per_s),
     );
@@ -250,8 +250,8 @@ fn beside(shown: &GpuCalibration) -> String {
             framework,
             mb_per_s,
         }) => {
-            let shares = share(median::lower(&shown.copy_mb_per_s), median::lower(mb_per_s));
-            format!("{framework}: {shares}")
+            let told = beside_it(median::lower(&shown.copy_mb_per_s), median::lower(mb_per_s));
+            format!("{framework}: {told}")
         }
         Some(other) => format!(
             "{}; the driver's copy stands in for it",
@@ -273,8 +273,8 @@ fn beside(shown: &GpuCalibration) -> String {
         });
         let said = match (told, tensor.library.first()) {
             (Some(told), _) => {
-                let shares = share(median::lower(&tensor.gflops), gflops);
-                format!("{told}: {shares}")
+                let rates = beside_it(median::lower(&tensor.gflops), gflops);
+                format!("{told}: {rates}")
             }
             (None, None | Some(LibraryRun::NotInstalled)) => "not installed".to_owned(),
             (None, Some(_)) => why_not(tensor),

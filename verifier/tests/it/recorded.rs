@@ -88,8 +88,23 @@ fn pages_show_what_was_recorded() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/calibration.md");
     let mut text = std::fs::read_to_string(&docs).expect("the pages");
     let before = text.clone();
-    for file in recorded() {
-        let report = std::fs::read_to_string(&file).expect("a file");
+    let files = recorded();
+    let mut names: Vec<_> = files
+        .iter()
+        .filter_map(|file| file.file_stem()?.to_str())
+        .collect();
+    names.sort_unstable();
+    let marks = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("<!-- calibration "));
+    let mut pages: Vec<_> = marks.filter_map(|mark| mark.strip_suffix(" -->")).collect();
+    pages.sort_unstable();
+    assert_eq!(
+        pages, names,
+        "a page without a report, or a report without one"
+    );
+    for file in &files {
+        let report = std::fs::read_to_string(file).expect("a file");
         let report: Calibration = serde_json::from_str(&report).expect("a raw report");
         let name = file.file_stem().and_then(|name| name.to_str());
         let name = name.expect("a name");
