@@ -71,8 +71,7 @@ pub(super) async fn unless_cut_off(
     key: &AgentKey,
 ) -> Result<(), StepRefusal> {
     let all = broker.store().verifications().across_tenants();
-    let cut_off = all.cut_off(id).await?;
-    match cut_off.iter().any(|one| one.agent_key == key.as_str()) {
+    match all.was_cut_off(id, key.as_str()).await? {
         true => Err(StepRefusal::Interrupted),
         false => Ok(()),
     }

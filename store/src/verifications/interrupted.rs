@@ -58,6 +58,22 @@ impl AllVerifications<'_> {
         };
         traces.into_iter().map(cut_off).collect()
     }
+
+    /// Whether a conversation of a verification that was held under this key was cut off. One row is read: whoever
+    /// asks need not be a node.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn was_cut_off(
+        &self,
+        id: VerificationId,
+        agent_key: &str,
+    ) -> Result<bool, StoreError> {
+        let key = (Text(id), agent_key.to_owned());
+        let trace = interrupted_sessions::Entity::find_by_id(key)
+            .one(&self.store.read)
+            .await?;
+        Ok(trace.is_some())
+    }
 }
 
 async fn traces(

@@ -81,6 +81,10 @@ async fn an_interruption_ends_the_conversations_of_all_nodes_of_a_lease() {
             .map(|one| (one.node_index, one.agent_key.as_str()))
             .collect();
         assert_eq!(traces, [(0, "one"), (1, "two")]);
+        for (agent, was_cut_off) in [("one", true), ("two", true), ("three", false)] {
+            let read = all.was_cut_off(id, agent).await;
+            assert_eq!(read.expect("reads"), was_cut_off, "{agent}");
+        }
         let anew = all.enrol(id, &node(1, "three"), at(12)).await;
         assert!(!anew.expect("enrols").node.has_begun, "it waits again");
     })
