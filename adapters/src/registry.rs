@@ -27,6 +27,15 @@ pub fn is_of_peers(provider: &ProviderId, region: Option<&str>) -> bool {
     by_id(provider).is_some_and(|adapter| adapter.profile().is_of_peers(region))
 }
 
+/// The regions in which providers sell machines of other people.
+pub fn peer_regions() -> impl Iterator<Item = (ProviderId, &'static str)> {
+    all().iter().flat_map(|adapter| {
+        let profile = adapter.profile();
+        let regions = profile.peer_regions.iter();
+        regions.map(|region| (profile.provider_id(), *region))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

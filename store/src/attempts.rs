@@ -1,12 +1,13 @@
 //! How each order at a provider went, so that an offer that keeps failing is left alone a while.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use market::acceptance::AcceptanceRecord;
 use market::cooling::EarlyFailure;
 use market::ids::{LeaseId, OfferId, ProviderId, TenantId};
 use market::lease::LeaseEvent;
+use market::offer::Offer;
 use sea_orm::{
     ActiveValue, ColumnTrait, DatabaseTransaction, EntityTrait, JoinType, QueryFilter, QueryOrder,
     QuerySelect, RelationDef, Select,
@@ -15,9 +16,12 @@ use sea_orm::{
 use crate::StoreError;
 use crate::change::NewAttempt;
 use crate::entity::attempts::{ActiveModel, Column, Entity, Model};
-use crate::entity::column::{Moment, Text, Word};
+use crate::entity::column::{Json, Moment, Text, Word};
 use crate::entity::leases;
 use crate::scope::service_wide;
+
+/// Regions of providers.
+pub type Regions = BTreeSet<(ProviderId, String)>;
 
 /// How an order went.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,32 +69,62 @@ impl Attempts<'_> {
     }
 
     /// How the orders at each provider ended since then: each way to end once for a reservation and an offer,
-    /// however many leases ended so.
+    /// however many leases ended so. Orders in the regions that stand apart are on nobody's record.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn acceptance_since(
         &self,
         since: DateTime<Utc>,
+        apart: &Regions,
     ) -> Result<BTreeMap<ProviderId, AcceptanceRecord>, StoreError> {
+        let apart = self.offers_in(apart, since).await?;
         let handed_over = leases::Column::HandedOffAt.is_not_null();
-        let ended: Vec<(Text<ProviderId>, Word<LeaseEvent>, bool)> = sent_since(since)
-            .column(Column::ProviderId)
-            .column(Column::Outcome)
-            .column_as(handed_over.clone(), "handed_over")
-            .group_by(Column::ProviderId)
-            .group_by(Column::OfferId)
-            .group_by(leases::Column::ReservationId)
-            .group_by(Column::Outcome)
-            .group_by(handed_over)
-            .into_tuple()
-            .all(&self.store.read)
-            .await?;
+        let ended: Vec<(Text<ProviderId>, Text<OfferId>, Word<LeaseEvent>, bool)> =
+            sent_since(since)
+                .column(Column::ProviderId)
+                .column(Column::OfferId)
+                .column(Column::Outcome)
+                .column_as(handed_over.clone(), "handed_over")
+                .group_by(Column::ProviderId)
+                .group_by(Column::OfferId)
+                .group_by(leases::Column::ReservationId)
+                .group_by(Column::Outcome)
+                .group_by(handed_over)
+                .into_tuple()
+                .all(&self.store.read)
+                .await?;
         let mut records: BTreeMap<ProviderId, AcceptanceRecord> = BTreeMap::new();
-        for (provider, outcome, handed_over) in ended {
+        let ended = ended
+            .into_iter()
+            .filter(|(_, offer, ..)| !apart.contains(&offer.0));
+        for (provider, _, outcome, handed_over) in ended {
             let record = records.entry(provider.0).or_default();
             record.count(outcome.0, handed_over, 1);
         }
         Ok(records)
+    }
+
+    /// What was ordered since then in these regions.
+    async fn offers_in(
+        &self,
+        regions: &Regions,
+        since: DateTime<Utc>,
+    ) -> Result<BTreeSet<OfferId>, StoreError> {
+        let providers = regions.iter().map(|(provider, _)| Text(provider.clone()));
+        let ordered: Vec<(Text<OfferId>, Json<Offer>)> = sent_since(since)
+            .column(Column::OfferId)
+            .column(leases::Column::Offer)
+            .filter(Column::ProviderId.is_in(providers))
+            .distinct()
+            .into_tuple()
+            .all(&self.store.read)
+            .await?;
+        let is_there = |offer: &Offer| {
+            let region = offer.place.region.clone();
+            region.is_some_and(|region| regions.contains(&(offer.provider.clone(), region)))
+        };
+        let there = ordered.into_iter().filter(|(_, offer)| is_there(&offer.0));
+        Ok(there.map(|(id, _)| id.0).collect())
     }
 
     /// Which reservations orders failed since then before their machines were handed over, by offer.

@@ -22,12 +22,18 @@ type Records = BTreeMap<ProviderId, AcceptanceRecord>;
 #[derive(Debug, Default)]
 pub(crate) struct AcceptanceMemory(Mutex<Option<(DateTime<Utc>, Arc<Records>)>>);
 
-/// How the orders of the last 30 days ended, by provider; one where nothing was ordered has none.
+/// How the orders of the last 30 days ended, by provider; one where nothing was ordered has none. Those of machines
+/// of other people are none of their marketplace's: any of these people could spoil it.
 ///
 /// Errors: the database's.
 pub async fn acceptance_of_all(store: &Store, now: DateTime<Utc>) -> Result<Records, StoreError> {
     let since = now - ACCEPTANCE_WINDOW;
-    store.attempts().acceptance_since(since).await
+    let peers = adapters::registry::peer_regions();
+    let peers = peers.map(|(provider, region)| (provider, region.to_owned()));
+    store
+        .attempts()
+        .acceptance_since(since, &peers.collect())
+        .await
 }
 
 /// The same, counted within the last five minutes.

@@ -6,6 +6,7 @@ use market::lease::{LeaseEvent, LeaseState};
 use market::offer::Availability;
 use market::order::{ClientToken, ProviderLeaseId, ProviderNode};
 use market::reservation::{CloseReason, ReservationState};
+use store::attempts::Regions;
 use store::change::{Change, LeaseFacts, LeaseUpdate, NewAttempt, ReservationMove};
 use store::fixture::{claim_one, count_rows, for_each_database};
 use store::{Conflict, StoreError};
@@ -362,7 +363,8 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
         };
         assert_eq!(failures(0).await, None, "the order never left us");
         let ended = async |since| {
-            let all = store.attempts().acceptance_since(at(since)).await;
+            let nowhere = Regions::new();
+            let all = store.attempts().acceptance_since(at(since), &nowhere).await;
             all.expect("reads").remove(&offer.provider)
         };
         assert_eq!(ended(0).await, None, "the order never left us");
@@ -395,6 +397,13 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
             ..AcceptanceRecord::default()
         };
         assert_eq!(ended(10).await, Some(both));
+        // What is sold where its machines are other people's is on nobody's record.
+        let region = offer.place.region.clone().expect("a region");
+        for (elsewhere, record) in [(format!("{region}-2"), Some(both)), (region, None)] {
+            let apart = Regions::from([(offer.provider.clone(), elsewhere)]);
+            let all = store.attempts().acceptance_since(at(10), &apart).await;
+            assert_eq!(all.expect("reads").remove(&offer.provider), record);
+        }
         assert_eq!(ended(30).await.map(|record| record.outcomes()), Some(1));
         assert_eq!(ended(31).await, None);
         // What failed in its tenant's hands is told apart, and rests nothing.
