@@ -215,12 +215,12 @@ pub struct VerifierConfig {
     pub verify_seconds: u32,
     /// How deeply nodes prove themselves where their demand says nothing: `quick`, `standard` or `deep`.
     pub level: Level,
-    /// The least that holds for all of them, whatever a demand says.
+    /// The least that holds for all of them, whatever a demand says; no more than `verifier.most_level`.
     pub least_level: Level,
     /// The least that holds for a reservation of which a seller has no good record (of 20 orders or more in 30 days
     /// at least 95 % ended well), or whose machine is of other people than the marketplace that sells it: `deep`
     /// makes whoever is new prove more. Not set, nobody has to. It follows from the sellers of the quote; what
-    /// replaces a machine later is held to as much, and no more.
+    /// replaces a machine later comes from sellers of whom as much is enough.
     pub unproven_level: Option<Level>,
     /// The most that a demand may ask for: `deep` keeps a machine up to 100 minutes at the service's cost.
     pub most_level: Level,
@@ -323,10 +323,21 @@ impl OidcAlgorithm {
     }
 }
 
+impl VerifierConfig {
+    /// Errors: [`ConfigError::Levels`].
+    fn check(&self) -> Result<(), ConfigError> {
+        let (least, most) = (self.least_level, self.most_level);
+        match least > most {
+            true => Err(ConfigError::Levels { least, most }),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Config {
     /// Reads `broker.toml` in the working directory, where there is one, and the environment.
     ///
-    /// Errors: [`ConfigError::Unreadable`], naming the key.
+    /// Errors: [`ConfigError::Unreadable`], naming the key; [`ConfigError::Levels`].
     pub fn load(data_dir: Option<&Path>) -> Result<Self, ConfigError> {
         let mut figment = Figment::from(Serialized::defaults(defaults()))
             .merge(Toml::file("broker.toml"))
@@ -340,9 +351,11 @@ impl Config {
         if let Some(data_dir) = data_dir {
             figment = figment.merge(Serialized::default("data_dir", data_dir));
         }
-        figment
+        let config: Self = figment
             .extract()
-            .map_err(|error| ConfigError::Unreadable(Box::new(error)))
+            .map_err(|error| ConfigError::Unreadable(Box::new(error)))?;
+        config.verifier.check()?;
+        Ok(config)
     }
 
     /// What is on record of a provider.
@@ -428,6 +441,19 @@ mod tests {
             words.contains("line 2") && !words.contains("canary"),
             "{words}"
         );
+    }
+
+    #[test]
+    fn no_more_is_demanded_at_least_than_may_be_asked_for_at_most() {
+        let mut verifier = Config::embedded(Path::new("somewhere"))
+            .expect("defaults")
+            .verifier;
+        (verifier.least_level, verifier.most_level) = (Level::Standard, Level::Standard);
+        verifier.check().expect("they fit");
+        verifier.least_level = Level::Deep;
+        let refused = verifier.check().expect_err("nothing fits between");
+        let said = "`verifier.least_level` is `deep` and `verifier.most_level` `standard`";
+        assert!(refused.to_string().starts_with(said), "{refused}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Why a configuration was refused, in words that hold no secret.
 
 use figment::error::Kind;
+use market::verification::Level;
 
 /// Why the configuration was refused.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +15,18 @@ pub enum ConfigError {
         "the sealing key cannot be used: {0}; give 64 hexadecimal digits in BROKER__SECRETS__KEY or in the file named by BROKER__SECRETS__KEY_FILE"
     )]
     SealingKey(String),
+    /// Nothing fits between the least and the most depth of a verification.
+    #[error(
+        "`verifier.least_level` is `{}` and `verifier.most_level` `{}`: the least may not be more than the most",
+        least.as_str(),
+        most.as_str()
+    )]
+    Levels {
+        /// What holds at least.
+        least: Level,
+        /// What may be asked for at most.
+        most: Level,
+    },
     /// An outside issuer cannot be used.
     #[error("the issuer `{issuer}` of [[oidc]] cannot be used: {why}")]
     Oidc {

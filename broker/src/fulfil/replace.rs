@@ -2,6 +2,7 @@
 //! was given beforehand. What it costs us more is ours to pay; the tenant's rate is frozen.
 
 use std::collections::HashMap;
+use std::iter;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -24,7 +25,7 @@ use super::FulfilError;
 use super::round::Round;
 use crate::app::Broker;
 use crate::cooling::cooling_offers;
-use crate::{metrics, reserve};
+use crate::{metrics, reserve, verify};
 
 /// Without a ceiling, a replacement may cost us so much more than the tenant pays. Units: percent.
 const DEARER_BY_PERCENT: i64 = 50;
@@ -217,12 +218,20 @@ async fn next_offers(
         .candidates
         .into_iter()
         .flat_map(|candidate| candidate.lines);
-    Ok(offers
+    let offers = offers
         .map(|candidate| candidate.offer.clone())
         .filter(|offer| !failed.contains(&offer.offer_id))
         .filter(|offer| !gang || serves_a_gang(broker, offer, &line.offer, group))
-        .filter(|offer| lasts_long_enough(round, offer))
-        .collect())
+        .filter(|offer| lasts_long_enough(round, offer));
+    let level = round.reservation.verification;
+    let mut proved = Vec::new();
+    for offer in offers {
+        // Its nodes prove themselves as deeply as was settled for the reservation, and no deeper.
+        if verify::level_at(broker, level, iter::once(&offer)).await? <= level {
+            proved.push(offer);
+        }
+    }
+    Ok(proved)
 }
 
 /// Whether a provider is what the policy asks for until the demand's own deadline, where its window is open;

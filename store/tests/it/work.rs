@@ -329,7 +329,8 @@ async fn a_reservation_is_closed_only_when_every_lease_is_gone() {
 #[tokio::test]
 async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failures() {
     for_each_database(async |store| {
-        let offer = offer("a", Availability::exactly(2));
+        let mut offer = offer("a", Availability::exactly(2));
+        offer.place.region = Some("community".to_owned());
         sell(store, std::slice::from_ref(&offer), at(0)).await;
         let whose = tenant(store, "acme").await;
         let (reservation, lease) = provisioning(store, whose, &offer).await;

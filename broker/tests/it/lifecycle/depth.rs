@@ -5,13 +5,18 @@ use broker::plan::PlanError;
 use broker::reserve::ReserveError;
 use chrono::TimeDelta;
 use market::identity::Role;
+use market::reservation::{CloseReason, ReservationState};
 use market::verification::Level;
 use serde_json::json;
+use simulator::{FaultKind, Provider};
 use store::fixture::for_each_database;
 
 use super::gang::documents;
-use super::scene::{Scene, fleet};
+use super::scene::{Scene, fleet, training};
 use crate::service::{Service, orderable_demand};
+
+/// Longer than an offer that failed rests.
+const COOL_DOWN_SECONDS: i64 = 8_000;
 
 /// How deeply the node of this demand proves itself, and how long it has for that.
 async fn proved_at(scene: &Scene, wanted: Option<&str>) -> (Level, TimeDelta) {
@@ -76,6 +81,36 @@ async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
         for wanted in [None, Some("quick")] {
             assert_eq!(proved_at(&scene, wanted).await, (Level::Deep, long));
         }
+        scene.close().await;
+    })
+    .await;
+}
+
+/// A seller without a record would else get by without what is demanded of such, once another's machine failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_in_for_a_machine_is_of_sellers_of_whom_no_more_is_demanded() {
+    for_each_database(async |store| {
+        let mut scene = Scene::open(store).await;
+        let id = scene.reserve(training(8)).await;
+        assert_eq!(scene.reservation(id).await.verification, Level::Standard);
+        let wary = |config: &mut broker::config::Config| {
+            config.verifier.unproven_level = Some(Level::Deep);
+        };
+        scene.restart_as(wary, |_| true).await;
+        scene.break_next(Provider::Voltagepark, FaultKind::SlowMemory);
+        let no_capacity = ReservationState::Closed(CloseReason::NoCapacity);
+        scene.until(id, no_capacity).await;
+        assert_eq!(scene.leases(id).await.len(), 1);
+        scene.assert_settled().await;
+
+        // Of whom as much is proved anyway, it is enough.
+        let mut deep = training(8);
+        deep["verification"] = json!("deep");
+        scene.turn(COOL_DOWN_SECONDS).await;
+        scene.break_next(Provider::Voltagepark, FaultKind::SlowMemory);
+        let id = scene.reserve_until_active(deep).await;
+        assert_eq!(scene.leases(id).await.len(), 2);
+        scene.release_and_close(id).await;
         scene.close().await;
     })
     .await;
