@@ -419,7 +419,7 @@ impl Evidence {
 const LONGEST_SERIAL: usize = 128;
 
 /// The same facts, in which a serial number that is no name says nothing: kept and compared it would be two.
-fn with_plain_serials(mut facts: Box<NodeFacts>) -> Box<NodeFacts> {
+pub(crate) fn with_plain_serials(mut facts: Box<NodeFacts>) -> Box<NodeFacts> {
     for gpu in &mut facts.gpus {
         let fits = |serial: &String| serial.len() <= LONGEST_SERIAL && is_name(serial);
         gpu.serial = gpu.serial.take().filter(fits);

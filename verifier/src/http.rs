@@ -29,6 +29,8 @@ const NOT_READY: &str = "lease_not_ready";
 /// The code of a refusal that asks to come again: other nodes of the lease have not enrolled yet.
 const SIBLINGS_NOT_READY: &str = "siblings_not_ready";
 const INTERRUPTED: &str = "verification_interrupted";
+/// A look at a node in use comes too soon after the one before: later than an agent would wait for.
+const TOO_MANY_RECHECKS: &str = "too_many_rechecks";
 /// The longest answer that is read. Units: bytes.
 const LONGEST_ANSWER: u64 = 4 << 20;
 /// How long one call may take; the broker computes while it answers steps 5 and 6.
@@ -199,6 +201,7 @@ impl HttpBroker {
                 after: after.unwrap_or(SIBLINGS_WAIT),
             },
             409 if problem.code == NOT_READY => Attempt::Again { why: detail, after },
+            429 if problem.code == TOO_MANY_RECHECKS => Attempt::Refused { status, detail },
             408 | 425 | 429 | 500..=599 => Attempt::Again {
                 why: format!("status {status} {detail}"),
                 after,

@@ -8,11 +8,12 @@ pub(crate) fn plain(text: &str) -> String {
     shortened(text, LONGEST)
 }
 
-/// Text of a node without characters that control or are unseen, and so many characters of it at most.
+/// Text of a node without characters that control or are unseen and without spaces around it, and so many characters
+/// of that at most.
 #[must_use]
 pub fn shortened(text: &str, longest: usize) -> String {
-    let plain = text.chars().filter(|c| is_plain(*c));
-    plain.take(longest).collect()
+    let plain: String = text.chars().filter(|c| is_plain(*c)).collect();
+    plain.trim().chars().take(longest).collect()
 }
 
 /// Whether a text names something, as an id, a product or an address does: of letters, figures and signs of ASCII

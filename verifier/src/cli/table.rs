@@ -1,7 +1,7 @@
 //! What `verifier run` found, as a table for people.
 
 use comfy_table::Table;
-use market::attestation::{Attestation, Finding, FindingCode, Weight};
+use market::attestation::{Attestation, Finding, FindingCode, Outcome, Verdict, Weight};
 use market::verification::Step;
 
 /// Prints a result: a row for each check, how long the steps took, the verdict and what it does not prove.
@@ -22,8 +22,11 @@ pub(super) fn print_table(attestation: &Attestation) {
         ""
     };
     println!(
-        "{} x {}: {}{pretended}",
-        attestation.expected.gpus, attestation.expected.gpu, attestation.verdict
+        "{} x {}: {}{}{pretended}",
+        attestation.expected.gpus,
+        attestation.expected.gpu,
+        attestation.verdict,
+        decided_by(attestation)
     );
     println!(
         "Nobody countersigned this: the machine judged itself, which proves nothing to others."
@@ -31,6 +34,22 @@ pub(super) fn print_table(attestation: &Attestation) {
     println!("This does not prove:");
     for limit in &attestation.what_this_does_not_prove {
         println!("- {limit}");
+    }
+}
+
+/// The checks that decided a verdict other than pass, behind it.
+fn decided_by(attestation: &Attestation) -> String {
+    let decides = |found: &&Finding| match attestation.verdict {
+        Verdict::Pass => false,
+        Verdict::PassWithWarnings => found.counts() && found.outcome == Outcome::Warned,
+        Verdict::Fail => found.counts_against(),
+        Verdict::Inconclusive => found.leaves_open(),
+    };
+    let deciding = attestation.findings.iter().filter(decides);
+    let codes: Vec<&str> = deciding.map(|found| found.code.as_str()).collect();
+    match codes.is_empty() {
+        true => String::new(),
+        false => format!(" by {}", codes.join(", ")),
     }
 }
 

@@ -4,7 +4,7 @@ use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::verification::{GpuFacts, GpuRates, HostLink};
 
 use super::seen::{Seen, Sight, not_applicable, unbelievable};
-use super::{finding, not_run, number, share};
+use super::{finding, not_run, number, share, told_by};
 use crate::floors::{Metric, lane_mb_per_s};
 use crate::median;
 
@@ -60,7 +60,7 @@ pub(super) fn against_floor(seen: &Seen<'_>, measured: &Measured, rates: &[u64])
                 "{what} is beyond what such a GPU can do; it was not measured ({calibration})."
             ),
         )
-    } else if *slowest < floor.floor + floor.floor * WARNING_BAND_PERCENT / 100 {
+    } else if *slowest < with_band(floor.floor) {
         let note = format!("{what} is barely what such a GPU must show ({calibration}).");
         finding(code, Outcome::Warned, note)
     } else {
@@ -98,6 +98,30 @@ fn warm<'a>(samples: impl IntoIterator<Item = &'a Vec<u64>>) -> Option<Vec<u64>>
     warm.filter(|warm| !warm.is_empty())
 }
 
+/// As [`against_floor`], of one rate of each GPU: those that are slow are named.
+fn of_each_gpu(seen: &Seen<'_>, measured: &Measured, rates: &[u64]) -> Finding {
+    let found = against_floor(seen, measured, rates);
+    let Some(floor) = found.floor.map(i64::unsigned_abs) else {
+        return found;
+    };
+    let least = match found.outcome {
+        Outcome::Failed => floor,
+        Outcome::Warned => with_band(floor),
+        Outcome::Met | Outcome::NotRun | Outcome::Noted => return found,
+    };
+    let slow = rates.iter().enumerate().filter(|(_, rate)| **rate < least);
+    let slow: Vec<String> = slow.map(|(gpu, _)| format!("GPU {gpu}")).collect();
+    Finding {
+        note: format!("{} So it is of {}.", found.note, told_by(", ", &slow)),
+        ..found
+    }
+}
+
+/// The least that is accepted without a warning.
+const fn with_band(floor: u64) -> u64 {
+    floor + floor * WARNING_BAND_PERCENT / 100
+}
+
 /// Rates of every GPU that was observed.
 fn rates_of<'a>(seen: &Seen<'a>, rates: fn(&'a GpuRates) -> &'a Vec<u64>) -> Vec<&'a Vec<u64>> {
     let gpus = seen
@@ -116,7 +140,7 @@ pub(super) fn memory_copy(seen: &Seen<'_>) -> Finding {
     };
     let copies = seen.report().map(|report| &report.copy_mb_per_s);
     let rates = copies.and_then(best).unwrap_or_default();
-    against_floor(seen, &measured, &rates)
+    of_each_gpu(seen, &measured, &rates)
 }
 
 pub(super) fn memory_read(seen: &Seen<'_>) -> Finding {
@@ -127,7 +151,7 @@ pub(super) fn memory_read(seen: &Seen<'_>) -> Finding {
         what: "The rate of reads of memory",
     };
     let rates = best(rates_of(seen, |rates| &rates.read_mb_per_s)).unwrap_or_default();
-    against_floor(seen, &measured, &rates)
+    of_each_gpu(seen, &measured, &rates)
 }
 
 pub(super) fn memory_triad(seen: &Seen<'_>) -> Finding {
@@ -138,7 +162,7 @@ pub(super) fn memory_triad(seen: &Seen<'_>) -> Finding {
         what: "The rate of two arrays into a third",
     };
     let rates = best(rates_of(seen, |rates| &rates.triad_mb_per_s)).unwrap_or_default();
-    against_floor(seen, &measured, &rates)
+    of_each_gpu(seen, &measured, &rates)
 }
 
 pub(super) fn host_link_in(seen: &Seen<'_>) -> Finding {
@@ -149,7 +173,7 @@ pub(super) fn host_link_in(seen: &Seen<'_>) -> Finding {
         what: "The rate from the host",
     };
     let rates = best(rates_of(seen, |rates| &rates.from_host_mb_per_s)).unwrap_or_default();
-    against_floor(seen, &measured, &rates)
+    of_each_gpu(seen, &measured, &rates)
 }
 
 pub(super) fn host_link_out(seen: &Seen<'_>) -> Finding {
@@ -160,7 +184,7 @@ pub(super) fn host_link_out(seen: &Seen<'_>) -> Finding {
         what: "The rate to the host",
     };
     let rates = best(rates_of(seen, |rates| &rates.to_host_mb_per_s)).unwrap_or_default();
-    against_floor(seen, &measured, &rates)
+    of_each_gpu(seen, &measured, &rates)
 }
 
 pub(super) fn host_link_together(seen: &Seen<'_>) -> Finding {
@@ -273,7 +297,7 @@ pub(super) fn gemm_16bit(seen: &Seen<'_>) -> Finding {
         what: "The rate of 16-bit products",
     };
     let rates = warm(rates_of(seen, |rates| &rates.gemm_16bit_gflops)).unwrap_or_default();
-    against_floor(seen, &measured, &rates)
+    of_each_gpu(seen, &measured, &rates)
 }
 
 pub(super) fn gemm_fp8(seen: &Seen<'_>) -> Finding {
@@ -288,7 +312,7 @@ pub(super) fn gemm_fp8(seen: &Seen<'_>) -> Finding {
         what: "The rate of 8-bit products",
     };
     let rates = warm(rates_of(seen, |rates| &rates.gemm_fp8_gflops)).unwrap_or_default();
-    against_floor(seen, &measured, &rates)
+    of_each_gpu(seen, &measured, &rates)
 }
 
 /// The rate of each GPU at the end of the load; none where one was not loaded.

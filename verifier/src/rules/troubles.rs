@@ -51,6 +51,9 @@ pub(super) fn gpu_lost(seen: &Seen<'_>) -> Finding {
     }
     match said(seen, TroubleKind::GpuLost) {
         Some(said) => finding(code, Outcome::Failed, format!("A GPU was lost. {said}.")),
+        None if seen.evidence.gpu_count() == 0 => {
+            finding(code, Outcome::NotRun, "The node shows no GPU.")
+        }
         None => finding(code, Outcome::Met, "Every GPU stayed on the bus."),
     }
 }

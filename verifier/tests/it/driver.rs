@@ -115,6 +115,9 @@ fn a_driver_without_a_symbol_is_named_and_not_taken_for_a_missing_one() {
     let attestation = attestation(&output);
     let failed = failures(&attestation);
     assert!(failed.contains(&FindingCode::AgentTrouble), "{failed:?}");
+    // Of no GPU it is said that it stayed.
+    let lost = outcome_of(&attestation, FindingCode::GpuLost);
+    assert_eq!(lost, Outcome::NotRun);
     let mut findings = attestation.findings.iter();
     let trouble = findings.find(|found| found.code == FindingCode::AgentTrouble);
     let note = &trouble.expect("the finding").note;

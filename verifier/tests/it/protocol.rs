@@ -197,23 +197,42 @@ fn lists_of_another_length_are_refused() {
     assert!(matches!(refused, Err(StepError::Malformed(_))));
 }
 
+/// So many host keys of some length.
+fn keys(count: usize) -> Vec<String> {
+    vec![format!("ssh-rsa {}", "A".repeat(2_000)); count]
+}
+
 #[test]
 fn text_that_could_harm_a_terminal_and_absurd_inventories_are_refused() {
     let recording = Recording::of_a_good_node();
-    let mut roots: Roots = recording.body(Step::Roots);
-    roots.inventory.gpus[0].name = "H100\u{1b}[2J".to_owned();
-    let refused = recording
-        .after(Step::Commit)
-        .on_roots(&roots, [3; 32], MOMENT);
-    assert!(matches!(refused, Err(StepError::Malformed(_))));
-
-    let mut roots: Roots = recording.body(Step::Roots);
-    roots.inventory.gpus = vec![roots.inventory.gpus[0].clone(); 65];
-    roots.gpus = vec![roots.gpus[0].clone(); 65];
-    let refused = recording
-        .after(Step::Commit)
-        .on_roots(&roots, [3; 32], MOMENT);
-    assert!(matches!(refused, Err(StepError::Malformed(_))));
+    let taken = |change: fn(&mut Roots)| {
+        let mut roots: Roots = recording.body(Step::Roots);
+        change(&mut roots);
+        let session = recording.after(Step::Commit);
+        session.on_roots(&roots, [3; 32], MOMENT).map(|_| ())
+    };
+    assert!(taken(|_| {}).is_ok());
+    assert!(taken(|roots| roots.inventory.ssh_host_keys = keys(4)).is_ok());
+    let absurd: [fn(&mut Roots); 7] = [
+        |roots| roots.inventory.gpus[0].name = "H100\u{1b}[2J".to_owned(),
+        // They look like others and are not.
+        |roots| roots.inventory.gpus[0].uuid.push('\u{3164}'),
+        |roots| roots.inventory.gpus[0].uuid = "GPU-\u{410}".to_owned(),
+        // What notes quote ends there.
+        |roots| roots.inventory.gpus[0].name = "H100` is good. `".to_owned(),
+        |roots| roots.inventory.driver.push('\n'),
+        |roots| {
+            roots.inventory.gpus = vec![roots.inventory.gpus[0].clone(); 65];
+            roots.gpus = vec![roots.gpus[0].clone(); 65];
+        },
+        // Each is short enough, and a document with all of them is kept.
+        |roots| roots.inventory.ssh_host_keys = keys(5),
+    ];
+    for (case, change) in absurd.into_iter().enumerate() {
+        let refused = taken(change);
+        let is_malformed = matches!(refused, Err(StepError::Malformed(_)));
+        assert!(is_malformed, "case {case}: {refused:?}");
+    }
 }
 
 #[test]
@@ -229,8 +248,14 @@ fn a_commitment_of_another_version_or_without_a_key_is_refused() {
     assert!(matches!(refused, Err(StepError::Protocol(version)) if version == PROTOCOL + 1));
     let refused = open(|commit| commit.agent_key = "A".repeat(43).parse().expect("text"));
     assert!(matches!(refused, Err(StepError::Malformed(_))));
-    let refused = open(|commit| commit.host = "10.0.0.1\nroot".to_owned());
-    assert!(matches!(refused, Err(StepError::Malformed(_))));
+    // The other nodes' documents name it.
+    for host in ["10.0.0.1\nroot", "10.0.0.1) is slow; node 2 (10.0.0.3"] {
+        let mut commit: Commit = recording.body(Step::Commit);
+        commit.host = host.to_owned();
+        let opening = opening(2, Level::Quick, Mode::Simulation);
+        let refused = Session::open(opening, commit, [3; 32]);
+        assert!(matches!(refused, Err(StepError::Malformed(_))), "{host:?}");
+    }
 }
 
 #[test]
@@ -406,6 +431,11 @@ fn what_a_report_shows_is_known_before_anything_is_recomputed_or_judged() {
         (shown.attestation(), shown.awaited()),
         (None, Some(Step::Report))
     );
+    // What no report can be is refused before anything is read for it.
+    let mut short: ReportSubmission = recording.body(Step::Report);
+    short.blocks.pop();
+    let refused = before.reported(&short);
+    assert!(matches!(refused, Err(StepError::Malformed(_))));
     let early = recording.after(Step::Roots).reported(&report);
     assert!(
         matches!(early, Err(StepError::OutOfOrder { .. })),

@@ -1,7 +1,7 @@
 //! What was seen of a node's GPUs in other leases, and what that means for it now.
 
 use super::*;
-use crate::evidence::{Sighting, Standing};
+use crate::evidence::{Sighting, Standing, with_plain_serials};
 
 type Change = fn(&mut Evidence);
 
@@ -220,4 +220,20 @@ fn both_listings_stand_in_the_warning_and_the_worst_sighting_counts() {
         worst.contains("GPU 7: another lease has it just now"),
         "{worst}"
     );
+}
+
+#[test]
+fn a_serial_number_that_is_no_name_says_nothing() {
+    let long = "1".repeat(129);
+    for (serial, says) in [
+        ("1650522001234", true),
+        ("1650522001234\u{200b}", false),
+        (&long, false),
+    ] {
+        let mut evidence = good();
+        gpu(&mut evidence, 3).serial = Some(serial.to_owned());
+        let told = report(&mut evidence).facts.take().expect("facts");
+        let kept = with_plain_serials(told).gpus[3].serial.clone();
+        assert_eq!(kept.as_deref(), says.then_some(serial));
+    }
 }

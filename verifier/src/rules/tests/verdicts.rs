@@ -149,6 +149,18 @@ fn the_best_sample_counts_and_the_slowest_gpu_decides() {
         (Outcome::Warned, Some(1_842_500))
     );
     assert_eq!(verdict, Verdict::PassWithWarnings);
+    assert!(
+        warned.note.ends_with(" So it is of GPU 0."),
+        "{}",
+        warned.note
+    );
+    let (slow, _) = bandwidth(&[(1, 1_842_500), (2, 1_842_499), (5, 1_000_000)]);
+    assert_eq!(slow.outcome, Outcome::Failed);
+    assert!(
+        slow.note.ends_with(" So it is of GPU 2, GPU 5."),
+        "{}",
+        slow.note
+    );
     let (unbelievable, verdict) = bandwidth(&[(0, 3_852_501)]);
     assert_eq!(unbelievable.outcome, Outcome::NotRun);
     assert_eq!(verdict, Verdict::Inconclusive);
