@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{Args, Subcommand};
-use market::attestation::{Attestation, Outcome};
+use market::attestation::{Attestation, Finding, Outcome, Weight};
 use serde::Deserialize;
 use verifier::attest::verify_attestation;
 use verifier::jws::{JwsError, PublicKey};
@@ -201,6 +201,43 @@ fn judged(attestation: &Attestation, args: &VerifyArgs) -> Result<(), String> {
     Ok(())
 }
 
+/// What was found, whether it counts, what helps, and the figures.
+fn finding_in_words(found: &Finding) -> String {
+    let word = |value: serde_json::Result<serde_json::Value>| {
+        let word = value
+            .ok()
+            .and_then(|value| Some(value.as_str()?.to_owned()));
+        word.unwrap_or_default()
+    };
+    let mut words = vec![word(serde_json::to_value(found.outcome))];
+    if found.weight == Weight::Shadow {
+        words.push("tried out, decides nothing".to_owned());
+    }
+    words.extend(
+        found
+            .remedy
+            .map(|remedy| word(serde_json::to_value(remedy))),
+    );
+    let figures = [
+        ("measured", found.measured),
+        ("floor", found.floor),
+        ("expected", found.expected),
+    ];
+    let figures = figures.into_iter();
+    let figures: Vec<String> = figures
+        .filter_map(|(what, figure)| Some(format!("{what} {}", figure?)))
+        .collect();
+    let figures = match (figures.is_empty(), found.unit) {
+        (true, _) => String::new(),
+        (false, None) => format!(" ({})", figures.join(", ")),
+        (false, Some(unit)) => {
+            let unit = word(serde_json::to_value(unit));
+            format!(" ({}; {unit})", figures.join(", "))
+        }
+    };
+    format!("{}. {}{figures}", words.join(", "), found.note)
+}
+
 /// What a result says, for people. Much of it was told by the machine, which may be anybody's.
 pub(super) fn in_words(attestation: &Attestation) -> String {
     let expected = &attestation.expected;
@@ -234,7 +271,10 @@ pub(super) fn in_words(attestation: &Attestation) -> String {
         let _ = writeln!(
             text,
             "{}",
-            hanging(&format!("{}: ", found.code), &clean(&found.note))
+            hanging(
+                &format!("{}: ", found.code),
+                &clean(&finding_in_words(found))
+            )
         );
     }
     text.push_str("It does not prove:\n");

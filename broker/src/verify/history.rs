@@ -121,7 +121,7 @@ impl Known {
 /// A claimed text as it is kept. The conversation takes only names, and drops serial numbers that are none; what
 /// was said before it did so may hold anything, and PostgreSQL takes no NUL in a text.
 fn short(text: &str) -> String {
-    shortened(text.trim(), LONGEST)
+    shortened(text, LONGEST)
 }
 
 /// What a node shows, as it is kept: of no more GPUs than were leased, or a node could speak of any

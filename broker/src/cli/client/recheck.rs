@@ -16,7 +16,7 @@ use crate::cli::{Ending, note};
 /// is good for that alone; the one of the call before is good for nothing any more.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: broker recheck rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 3 > recheck.sh\nOn the node: install -m 0700 recheck.sh /usr/local/sbin/recheck && recheck"
+    after_help = "Example: (umask 077; broker recheck rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 3 > recheck.sh)\nOn the node: install -m 0700 recheck.sh /usr/local/sbin/recheck && recheck"
 )]
 pub(in crate::cli) struct RecheckArgs {
     /// The reservation: its id, or how the id begins.

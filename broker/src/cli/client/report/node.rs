@@ -69,25 +69,34 @@ pub(super) async fn run(args: NodeArgs) -> Result<(), Ending> {
         .once(args.once.key());
     let kept = session.api.send(call).await?;
     session.show(&kept, |report| {
-        let failed = items(report, "failed").iter().filter_map(Value::as_str);
         print_sheet(&[
             ("report", text(report, "/id")),
             ("node", cell(report, "/node")),
             ("lease", text(report, "/lease_id")),
             ("verdict", text(report, "/verdict")),
-            ("failed", failed.collect::<Vec<_>>().join(", ")),
+            ("failed", words(report, "failed")),
+            ("missing GPUs", words(report, "missing_gpus")),
+            ("foreign GPUs", words(report, "foreign_gpus")),
         ])?;
-        Ok(print_line(&in_words(
-            &text(report, "/follows"),
-            &id.to_string(),
-        ))?)
+        let follows = text(report, "/follows");
+        let said = in_words(&follows, &id.to_string(), args.file.is_some());
+        Ok(print_line(&said)?)
     })
 }
 
-/// What follows, and what to do next.
-fn in_words(follows: &str, id: &str) -> String {
+/// The texts of a list, in one line.
+fn words(report: &Value, list: &str) -> String {
+    let words = items(report, list).iter().filter_map(Value::as_str);
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// What follows, and what to do next; `attached` where a result came with the report.
+fn in_words(follows: &str, id: &str, attached: bool) -> String {
     match follows {
         "repair" => format!("Its machine is given up and replaced. Next: broker watch {id}"),
+        "nothing_failed" if attached => {
+            "Kept; nothing follows, for its result shows no failure.".to_owned()
+        }
         "nothing_failed" => "Kept; nothing follows, for it shows no failure. Run `verifier run \
                              --json` on the node and report what it prints with --file."
             .to_owned(),
@@ -115,7 +124,7 @@ mod tests {
     fn all_that_can_follow_is_said_in_words() {
         for follows in Follows::ALL {
             let word = serde_json::to_value(follows).expect("a word");
-            let words = in_words(word.as_str().expect("a text"), "rsv_1");
+            let words = in_words(word.as_str().expect("a text"), "rsv_1", false);
             assert_ne!(words, format!("Kept: {}.", word.as_str().expect("a text")));
         }
     }
