@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use market::attestation::{Attestation, Finding, Outcome, Weight};
 use serde::Deserialize;
 use verifier::attest::verify_attestation;
@@ -28,14 +28,15 @@ pub(super) enum AttestationCommand {
 /// Exit status: 0 the signature holds and says that a real machine passed, 1 it does not, 2 wrong
 /// input.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("published").args(["jwks", "key"]).required(true))]
 pub(super) struct VerifyArgs {
     /// The result: a compact JWS, or what `GET /v1/attestations/{id}` answered
     file: PathBuf,
     /// The published keys, as `/.well-known/jwks.json` gives them
-    #[arg(long, value_name = "FILE", required_unless_present = "key")]
+    #[arg(long, value_name = "FILE")]
     jwks: Option<PathBuf>,
     /// The published key itself: the `x` of its JWK, 43 characters of base64url
-    #[arg(long, value_name = "KEY", conflicts_with = "jwks")]
+    #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// Let a result of the simulation count, which says nothing about any real machine
     #[arg(long)]

@@ -213,7 +213,8 @@ async fn one_token_has_a_node_in_use_looked_at_again_and_again() {
 
     let at_once = run_as_it_is(&service, &key, &path, &permit).await;
     assert!(!at_once.passed, "{at_once:?}");
-    assert!(at_once.said.contains("too_many_rechecks"), "{at_once:?}");
+    let said = "the broker refused step commit with status 429: too_many_rechecks";
+    assert!(at_once.said.contains(said), "{at_once:?}");
     service.world.clock().advance(TimeDelta::seconds(600));
     let again = run_as_it_is(&service, &key, &path, &permit).await;
     assert!(again.passed, "{again:?}");

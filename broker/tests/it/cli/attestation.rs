@@ -1,7 +1,9 @@
 //! `broker attestation verify`: offline, with a key or a set of keys.
 
 use chrono::{DateTime, Utc};
-use market::attestation::{Attestation, Outcome, Verdict};
+use market::attestation::{
+    Attestation, Finding, FindingCode, Outcome, Remedy, Unit, Verdict, Weight,
+};
 use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::verification::Level;
 use serde_json::json;
@@ -88,6 +90,45 @@ fn a_result_that_holds_is_told_in_words_and_as_json() {
     let answer = json!({ "id": "att_x", "jws": jws, "verdict": "fail" }).to_string();
     std::fs::write(place.path().join("result.jws"), answer).expect("written");
     assert_eq!(place.broker(VERIFY).status, Some(0));
+}
+
+#[test]
+fn what_was_found_is_told_with_its_figures_and_whether_it_counts() {
+    let (place, _) = place(Mode::Real, Verdict::Fail);
+    let mut told = attestation(Mode::Real, Verdict::Fail);
+    let figures = |weight, found: &Finding| Finding {
+        outcome: Outcome::Failed,
+        weight,
+        remedy: Some(Remedy::Replace),
+        unit: Some(Unit::MbPerS),
+        measured: Some(1_273_000),
+        floor: Some(1_842_500),
+        expected: Some(3_000_000),
+        note: "It is slow.".to_owned(),
+        ..found.clone()
+    };
+    for (code, weight) in [
+        (FindingCode::MemoryBandwidth, Weight::May),
+        (FindingCode::MemoryTriad, Weight::Shadow),
+    ] {
+        let mut findings = told.findings.iter_mut();
+        let found = findings
+            .find(|found| found.code == code)
+            .expect("a finding");
+        *found = figures(weight, found);
+    }
+    let jws = countersign(&told, KID, &signer()).expect("signed");
+    std::fs::write(place.path().join("result.jws"), jws).expect("written");
+    let said = place.broker(VERIFY).stdout;
+    // Lines are broken between words.
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let measured = "It is slow. (measured 1273000, floor 1842500, expected 3000000; mb_per_s)";
+    for words in [
+        format!("hbm.bw: failed, replace. {measured}"),
+        format!("hbm.triad: failed, tried out, decides nothing, replace. {measured}"),
+    ] {
+        assert!(said.contains(&words), "{words}: {said}");
+    }
 }
 
 #[test]
