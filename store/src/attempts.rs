@@ -20,6 +20,9 @@ use crate::entity::column::{Json, Moment, Text, Word};
 use crate::entity::leases;
 use crate::scope::service_wide;
 
+/// From whom what was ordered, how that ended, and whether a machine had been handed over.
+type Ended = (Text<ProviderId>, Text<OfferId>, Word<LeaseEvent>, bool);
+
 /// Regions of providers.
 pub type Regions = BTreeSet<(ProviderId, String)>;
 
@@ -79,20 +82,19 @@ impl Attempts<'_> {
     ) -> Result<BTreeMap<ProviderId, AcceptanceRecord>, StoreError> {
         let apart = self.offers_in(apart, since).await?;
         let handed_over = leases::Column::HandedOffAt.is_not_null();
-        let ended: Vec<(Text<ProviderId>, Text<OfferId>, Word<LeaseEvent>, bool)> =
-            sent_since(since)
-                .column(Column::ProviderId)
-                .column(Column::OfferId)
-                .column(Column::Outcome)
-                .column_as(handed_over.clone(), "handed_over")
-                .group_by(Column::ProviderId)
-                .group_by(Column::OfferId)
-                .group_by(leases::Column::ReservationId)
-                .group_by(Column::Outcome)
-                .group_by(handed_over)
-                .into_tuple()
-                .all(&self.store.read)
-                .await?;
+        let ended: Vec<Ended> = sent_since(since)
+            .column(Column::ProviderId)
+            .column(Column::OfferId)
+            .column(Column::Outcome)
+            .column_as(handed_over.clone(), "handed_over")
+            .group_by(Column::ProviderId)
+            .group_by(Column::OfferId)
+            .group_by(leases::Column::ReservationId)
+            .group_by(Column::Outcome)
+            .group_by(handed_over)
+            .into_tuple()
+            .all(&self.store.read)
+            .await?;
         let mut records: BTreeMap<ProviderId, AcceptanceRecord> = BTreeMap::new();
         let ended = ended
             .into_iter()
