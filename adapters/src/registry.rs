@@ -27,6 +27,13 @@ pub fn is_of_peers(provider: &ProviderId, region: Option<&str>) -> bool {
     by_id(provider).is_some_and(|adapter| adapter.profile().is_of_peers(region))
 }
 
+/// The regions in which a provider sells machines of other people; none of one that we cannot talk to.
+#[must_use]
+pub fn peer_regions_of(provider: &ProviderId) -> Vec<String> {
+    let regions = by_id(provider).map_or(&[][..], |adapter| adapter.profile().peer_regions);
+    regions.iter().map(|region| (*region).to_owned()).collect()
+}
+
 /// The regions in which providers sell machines of other people.
 pub fn peer_regions() -> impl Iterator<Item = (ProviderId, &'static str)> {
     all().iter().flat_map(|adapter| {

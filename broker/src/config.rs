@@ -324,8 +324,10 @@ impl OidcAlgorithm {
 }
 
 impl VerifierConfig {
+    /// Whether machines can be verified by it.
+    ///
     /// Errors: [`ConfigError::Levels`].
-    fn check(&self) -> Result<(), ConfigError> {
+    pub fn check(&self) -> Result<(), ConfigError> {
         let (least, most) = (self.least_level, self.most_level);
         match least > most {
             true => Err(ConfigError::Levels { least, most }),
@@ -337,7 +339,7 @@ impl VerifierConfig {
 impl Config {
     /// Reads `broker.toml` in the working directory, where there is one, and the environment.
     ///
-    /// Errors: [`ConfigError::Unreadable`], naming the key; [`ConfigError::Levels`].
+    /// Errors: [`ConfigError::Unreadable`], naming the key.
     pub fn load(data_dir: Option<&Path>) -> Result<Self, ConfigError> {
         let mut figment = Figment::from(Serialized::defaults(defaults()))
             .merge(Toml::file("broker.toml"))
@@ -351,11 +353,9 @@ impl Config {
         if let Some(data_dir) = data_dir {
             figment = figment.merge(Serialized::default("data_dir", data_dir));
         }
-        let config: Self = figment
+        figment
             .extract()
-            .map_err(|error| ConfigError::Unreadable(Box::new(error)))?;
-        config.verifier.check()?;
-        Ok(config)
+            .map_err(|error| ConfigError::Unreadable(Box::new(error)))
     }
 
     /// What is on record of a provider.

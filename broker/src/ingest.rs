@@ -225,6 +225,7 @@ pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
             }),
             facts: broker.config().facts_of(&row.id),
             acceptance: acceptance.get(&row.id).copied().unwrap_or_default(),
+            peer_regions: adapters::registry::peer_regions_of(&row.id),
         };
         views.insert(row.id, view);
     }

@@ -55,10 +55,10 @@ impl Seller<'_> {
         self.evidence_hours
     }
 
-    /// What orders there came to of late.
-    pub(crate) fn reliability(&self) -> Reliability {
+    /// What orders there came to of late, in a region.
+    pub(crate) fn reliability(&self, region: Option<&str>) -> Reliability {
         self.view
-            .map_or_else(Reliability::default, |view| view.acceptance.reliability())
+            .map_or_else(Reliability::default, |view| view.reliability(region))
     }
 }
 

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use market::acceptance::AcceptanceRecord;
+use market::acceptance::{AcceptanceRecord, Reliability};
 use market::gpu::GpuSpec;
 use market::ids::{OfferId, ProviderId};
 use market::money::{Money, Rate};
@@ -43,6 +43,19 @@ pub struct ProviderView {
     pub facts: ProviderFacts,
     /// How orders there ended of late.
     pub acceptance: AcceptanceRecord,
+    /// The regions where it sells machines of other people, of which that record says nothing.
+    pub peer_regions: Vec<String>,
+}
+
+impl ProviderView {
+    /// What orders of late say of what it sells in a region.
+    pub(crate) fn reliability(&self, region: Option<&str>) -> Reliability {
+        let of_peers = region.is_some_and(|region| self.peer_regions.iter().any(|it| it == region));
+        match of_peers {
+            true => Reliability::default(),
+            false => self.acceptance.reliability(),
+        }
+    }
 }
 
 /// Why and until when nothing new is to be taken at a provider.

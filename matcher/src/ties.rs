@@ -87,10 +87,10 @@ impl Filter<'_> {
         }
     }
 
-    /// What the orders at a provider came to of late.
-    pub(crate) fn reliability(&self, provider: &ProviderId) -> Reliability {
+    /// What the orders at a provider came to of late, in a region.
+    pub(crate) fn reliability(&self, provider: &ProviderId, region: Option<&str>) -> Reliability {
         let view = self.snapshot.provider(provider);
-        view.map_or_else(Reliability::default, |view| view.acceptance.reliability())
+        view.map_or_else(Reliability::default, |view| view.reliability(region))
     }
 }
 

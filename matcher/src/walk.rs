@@ -240,7 +240,10 @@ impl OpenGroup<'_> {
     }
 
     fn precedence_at(&self, filter: &Filter<'_>, observed_at: DateTime<Utc>) -> Precedence {
-        let (orderable, reliability) = (self.group.orderable(), self.seller.reliability());
+        let (orderable, reliability) = (
+            self.group.orderable(),
+            self.seller.reliability(self.group.region()),
+        );
         filter.precedence(orderable, self.fit.class, observed_at, reliability)
     }
 

@@ -66,6 +66,9 @@ struct RecordedProvider {
     /// How orders there had ended of late.
     #[serde(default)]
     acceptance: AcceptanceRecord,
+    /// Where it sold machines of other people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    peer_regions: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -210,6 +213,7 @@ impl RecordedProvider {
             quarantine,
             facts,
             acceptance,
+            peer_regions,
         } = view.clone();
         Self {
             freshness_limit_seconds,
@@ -218,6 +222,7 @@ impl RecordedProvider {
                 .map(|Quarantine { reason, until }| RecordedQuarantine { reason, until }),
             facts,
             acceptance,
+            peer_regions,
         }
     }
 
@@ -230,6 +235,7 @@ impl RecordedProvider {
                 .map(|RecordedQuarantine { reason, until }| Quarantine { reason, until }),
             facts: self.facts.clone(),
             acceptance: self.acceptance,
+            peer_regions: self.peer_regions.clone(),
         }
     }
 }

@@ -200,8 +200,14 @@ async fn next_offers(
         verification: None,
         tags: std::collections::BTreeMap::new(),
     });
+    let level = round.reservation.verification;
+    let unproven = round.broker.config().verifier.unproven_level;
     let options = SearchOptions {
-        limit: CANDIDATES,
+        // The cheapest may all be of sellers of whom more is demanded.
+        limit: match unproven.is_some_and(|least| least > level) {
+            true => usize::MAX,
+            false => CANDIDATES,
+        },
         orderable_only: true,
         cooling: Arc::new(cooling_offers(round.broker, round.reservation.tenant_id).await?),
         ..SearchOptions::default()
@@ -223,7 +229,6 @@ async fn next_offers(
         .filter(|offer| !failed.contains(&offer.offer_id))
         .filter(|offer| !gang || serves_a_gang(broker, offer, &line.offer, group))
         .filter(|offer| lasts_long_enough(round, offer));
-    let level = round.reservation.verification;
     let mut proved = Vec::new();
     for offer in offers {
         // Its nodes prove themselves as deeply as was settled for the reservation, and no deeper.
@@ -231,6 +236,7 @@ async fn next_offers(
             proved.push(offer);
         }
     }
+    proved.truncate(CANDIDATES);
     Ok(proved)
 }
 

@@ -236,10 +236,11 @@ fn bad_sums(gang: &Gang, code: FindingCode) -> Option<Judged> {
         Shown::Failed { why } => Some(plain(why)),
         _ => None,
     });
-    let (node, why) = broken.first()?;
+    let is_untrue = |node: usize| gang.seen[node].untrue.contains(&gang.rounds().ring());
+    let named = broken.iter().find(|(node, _)| is_untrue(*node));
+    let (node, why) = named.or(broken.first())?;
     let untrue = broken.iter().map(|(node, _)| *node);
-    let untrue = untrue.filter(|node| gang.seen[*node].untrue.contains(&gang.rounds().ring()));
-    let untrue: Vec<usize> = untrue.collect();
+    let untrue: Vec<usize> = untrue.filter(|node| is_untrue(*node)).collect();
     let said = name(gang, *node);
     let before = (node + nodes - 1) % nodes;
     Some(match broken.len() {

@@ -96,7 +96,7 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
                                 offer.orderable,
                                 fit.class,
                                 read,
-                                filter.reliability(&offer.provider),
+                                filter.reliability(&offer.provider, offer.place.region.as_deref()),
                             ),
                         }
                     };

@@ -117,6 +117,33 @@ fn records(sellers: &[(&str, u64, u64)]) -> HashMap<ProviderId, ProviderView> {
     views.collect()
 }
 
+/// Any of the people whose machines a marketplace sells could live on its record.
+#[test]
+fn machines_of_other_people_come_behind_those_of_the_marketplace_that_sells_them() {
+    let mut views = records(&[("market", 95, 5)]);
+    let peers = |views: &mut HashMap<ProviderId, ProviderView>, regions: &[&str]| {
+        let view = views.get_mut(&provider("market")).expect("a view");
+        view.peer_regions = regions.iter().map(|region| (*region).to_owned()).collect();
+    };
+    let offers = [
+        ("theirs", "community", "20.00"),
+        ("own", "EU-RO-1", "20.30"),
+    ];
+    let offers = offers.map(|(sku, region, price)| {
+        let mut offer = offer(sku, "H100-SXM", 8, price);
+        offer.provider = provider("market");
+        offer.place.region = Some(region.to_owned());
+        offer
+    });
+    for (regions, first) in [(&[][..], "theirs"), (&["community"][..], "own")] {
+        peers(&mut views, regions);
+        let market = Snapshot::new(7, now(), offers.clone(), views.clone());
+        let options = SearchOptions::default();
+        let plan = search(&market, &h100(), &Held::new(), now(), &options).expect("a plan");
+        assert_eq!(skus(&plan)[0], first);
+    }
+}
+
 #[test]
 fn of_what_is_as_sure_the_provider_whose_orders_ended_better_comes_first() {
     // So many orders of a hundred ended well; few say nothing.

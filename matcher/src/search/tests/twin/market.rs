@@ -102,6 +102,7 @@ pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
                 .map(ends_in),
             facts,
             acceptance: AcceptanceRecord::default(),
+            peer_regions: Vec::new(),
         };
         // One reads once a day, and one sells by price lists.
         let limits = [
