@@ -22,6 +22,7 @@ mod gang_nccl_pairs;
 mod gang_nccl_played;
 mod gang_played;
 mod gang_players;
+mod gang_sums;
 mod hearing;
 mod honest;
 mod http;
