@@ -338,9 +338,11 @@ fn a_machine_without_gpus_is_told_in_one_sentence() {
     assert!(said.contains("nothing can be calibrated here"), "{said}");
 }
 
-/// A card with more memory than an order fills, and so little that a 16th of it is soon filled.
+/// A card with more memory than an order fills, and so little that a 16th of it is soon filled. It has less
+/// than the agent tries out in one piece: of two processes on a card one would hold all of it for a moment,
+/// and the other would have none just then, as real cards show where each poses as two.
 pub fn small() -> Script {
-    one(|card| card.memory_mib = 64)
+    one(|card| card.memory_mib = 60)
 }
 
 fn with_runs(script: &Script, clean: u32, faults: u32) -> Calibrated {
