@@ -159,6 +159,8 @@ struct Told {
     state: String,
     since: Option<Instant>,
     leases: BTreeMap<String, String>,
+    /// Leases of which was said why they fell.
+    fallen: BTreeSet<String>,
 }
 
 impl Told {
@@ -167,7 +169,8 @@ impl Told {
         let mut news = Vec::new();
         for entry in items(it, "history") {
             if self.moments.insert(entry.to_string()) {
-                news.push(line(time(entry, "/at"), &happened(it, entry)));
+                let why = self.why_it_fell(it, entry);
+                news.push(line(time(entry, "/at"), &(happened(it, entry) + &why)));
             }
         }
         let now = state(it);
@@ -184,15 +187,29 @@ impl Told {
             if before.as_ref() == Some(&standing) || is_dated(lease["state"].as_str()) {
                 continue;
             }
-            let note = text(lease, "/fall_note");
-            let why = if note.is_empty() {
-                note
-            } else {
-                format!(": {note}")
-            };
+            let why = self.fall_of(lease);
             news.push(line(None, &format!("{} {standing}{why}", named(lease))));
         }
         news
+    }
+
+    /// Why a lease fell of which the history says that it is gone: it may have been between two looks.
+    fn why_it_fell(&mut self, it: &Value, entry: &Value) -> String {
+        if entry["what"] != "gone" {
+            return String::new();
+        }
+        let mut leases = items(it, "leases").iter();
+        let lease = leases.find(|lease| lease["id"] == entry["lease_id"]);
+        lease.map_or_else(String::new, |lease| self.fall_of(lease))
+    }
+
+    /// Why a lease fell, the first time that it is asked.
+    fn fall_of(&mut self, lease: &Value) -> String {
+        let note = text(lease, "/fall_note");
+        if note.is_empty() || !self.fallen.insert(text(lease, "/id")) {
+            return String::new();
+        }
+        format!(": {note}")
     }
 
     /// Everything in one line: the state and for how long, the leases, the charges.
@@ -386,6 +403,21 @@ mod tests {
             [
                 "          replacing",
                 "          2 nodes at lambda releasing: too slow"
+            ]
+        );
+        let gone = |lease: Value| {
+            json!({
+                "state": "replacing", "leases": [lease], "history": [moment("gone", Some("lse_1"))],
+            })
+        };
+        let lost = gone(lease("gone", Some("too slow")));
+        assert_eq!(told.news(&lost), ["13:00:00  2 nodes at lambda gone"]);
+        // It fell and was given back between two looks.
+        assert_eq!(
+            Told::default().news(&lost),
+            [
+                "13:00:00  2 nodes at lambda gone: too slow",
+                "          replacing"
             ]
         );
         assert!(
