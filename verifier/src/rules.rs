@@ -154,7 +154,8 @@ pub fn verdict(findings: &[Finding]) -> Verdict {
 }
 
 pub(crate) fn finding(code: FindingCode, outcome: Outcome, note: impl Into<String>) -> Finding {
-    let bad = matches!(outcome, Outcome::Failed | Outcome::NotRun | Outcome::Warned);
+    // Of what was not done nothing is known that a remedy would help against.
+    let bad = matches!(outcome, Outcome::Failed | Outcome::Warned);
     Finding {
         code,
         outcome,

@@ -6,15 +6,11 @@ use market::verification::VerificationOrder;
 /// What a reader must not conclude from an attestation with these findings.
 #[must_use]
 pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bool) -> Vec<String> {
-    let filled_mib = order.memory.pattern_bytes >> 20;
     let mut limits = Vec::new();
     if simulated {
         limits.push("Anything about real hardware: the device was pretended.".to_owned());
     }
-    limits.push(format!(
-        "That all memory is sound: at most {filled_mib} of {} MiB of each GPU were filled and checked.",
-        order.expected.memory_mib
-    ));
+    limits.push(of_memory(order, findings));
     limits.extend(
         [
             "That memory of this size exists: its contents follow from what was drawn before and can be \
@@ -55,6 +51,21 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
     }
     limits.push("Anything about the node after the time of this attestation.".to_owned());
     limits
+}
+
+/// What is not proved of the memory.
+fn of_memory(order: &VerificationOrder, findings: &[Finding]) -> String {
+    let mut patterns = findings
+        .iter()
+        .filter(|found| found.code == FindingCode::MemoryPattern);
+    if patterns.all(|found| found.outcome == Outcome::NotRun) {
+        return "That any memory is sound: none was filled and checked.".to_owned();
+    }
+    format!(
+        "That all memory is sound: at most {} of {} MiB of each GPU were filled and checked.",
+        order.memory.pattern_bytes >> 20,
+        order.expected.memory_mib
+    )
 }
 
 /// What is not proved of the network between nodes.

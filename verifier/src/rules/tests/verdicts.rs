@@ -242,10 +242,32 @@ fn a_failure_outweighs_what_was_not_run_and_that_outweighs_a_warning() {
 fn remedies_are_given_where_something_is_wrong_and_only_there() {
     let mut evidence = good();
     evidence.times[3].elapsed_ms = 60_001;
+    facts(&mut evidence).collectives.clear();
+    let mut undone = 0;
     for found in findings(&evidence, &order(), true) {
         let wrong = found.code == FindingCode::StepTimedOut;
         assert_eq!(found.remedy.is_some(), wrong, "{found:?}");
+        undone += u32::from(found.outcome == Outcome::NotRun);
     }
+    assert!(undone > 0, "of what was not done nothing is wrong");
+}
+
+#[test]
+fn a_node_that_filled_no_memory_is_not_said_to_have_filled_some() {
+    let limit = |evidence: &Evidence| {
+        let findings = findings(evidence, &order(), false);
+        let limits = not_proved(&order(), &findings, false);
+        let mut limits = limits.into_iter();
+        let limit = limits.find(|limit| limit.contains("memory is sound"));
+        limit.expect("a limit")
+    };
+    let mut evidence = good();
+    assert!(limit(&evidence).contains("MiB of each GPU were filled and checked"));
+    evidence.memory = None;
+    assert_eq!(
+        limit(&evidence),
+        "That any memory is sound: none was filled and checked."
+    );
 }
 
 #[test]
