@@ -1,20 +1,15 @@
 //! What `verifier run` found, as a table for people.
 
-use comfy_table::Table;
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use market::attestation::{Attestation, Finding, FindingCode, Outcome, Verdict, Weight};
 use market::verification::Step;
 
+/// How wide the table is at most, on a screen or in a file. Units: columns.
+const WIDEST: u16 = 100;
+
 /// Prints a result: a row for each check, how long the steps took, the verdict and what it does not prove.
 pub(super) fn print_table(attestation: &Attestation) {
-    let mut table = Table::new();
-    table.load_preset(comfy_table::presets::UTF8_FULL_CONDENSED);
-    table.set_header([
-        "check", "outcome", "remedy", "measured", "floor", "expected", "unit", "what",
-    ]);
-    for finding in &attestation.findings {
-        table.add_row(row(finding));
-    }
-    println!("{table}");
+    println!("{}", table(&attestation.findings));
     println!("{}", step_times(attestation));
     let pretended = if attestation.simulated {
         " (simulated)"
@@ -65,26 +60,94 @@ fn step_times(attestation: &Attestation) -> String {
     format!("steps: {}", words.join(", "))
 }
 
-fn row(finding: &Finding) -> [String; 8] {
-    let number = |value: Option<i64>| value.map(|value| value.to_string()).unwrap_or_default();
+/// A row for each check. Only what happened is broken between words; all else stands in lines of its own.
+fn table(findings: &[Finding]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(WIDEST)
+        .set_header(["check", "outcome", "figures", "what"]);
+    for column in table.column_iter_mut().take(3) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    table.add_rows(findings.iter().map(row));
+    table
+}
+
+fn row(finding: &Finding) -> [String; 4] {
     let word = |value: serde_json::Result<serde_json::Value>| {
-        value
-            .ok()
-            .and_then(|v| v.as_str().map(str::to_owned))
-            .unwrap_or_default()
+        let value = value.ok();
+        value.and_then(|value| Some(value.as_str()?.to_owned()))
     };
-    let outcome = word(serde_json::to_value(finding.outcome));
+    let mut outcome = vec![word(serde_json::to_value(finding.outcome)).unwrap_or_default()];
+    outcome.extend((finding.weight == Weight::Shadow).then(|| "(tried out)".to_owned()));
+    outcome.extend(word(serde_json::to_value(finding.remedy)).map(|remedy| format!("-> {remedy}")));
+    let unit = word(serde_json::to_value(finding.unit)).map(|unit| format!(" {unit}"));
+    let unit = unit.unwrap_or_default();
+    let figures = [
+        ("", finding.measured, unit.as_str()),
+        ("floor ", finding.floor, ""),
+        ("expected ", finding.expected, ""),
+    ];
+    let figures: Vec<String> = figures
+        .into_iter()
+        .filter_map(|(what, figure, unit)| Some(format!("{what}{}{unit}", figure?)))
+        .collect();
     [
         finding.code.to_string(),
-        match finding.weight {
-            Weight::Shadow => format!("{outcome} (tried out)"),
-            Weight::Must | Weight::May => outcome,
-        },
-        word(serde_json::to_value(finding.remedy)),
-        number(finding.measured),
-        number(finding.floor),
-        number(finding.expected),
-        word(serde_json::to_value(finding.unit)),
+        outcome.join("\n"),
+        figures.join("\n"),
         finding.note.clone(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use market::attestation::{Remedy, Unit};
+
+    use super::*;
+
+    fn slow() -> Finding {
+        Finding {
+            code: FindingCode::MemoryBandwidth,
+            outcome: Outcome::Failed,
+            weight: Weight::Must,
+            remedy: Some(Remedy::Replace),
+            unit: Some(Unit::MbPerS),
+            measured: Some(1_206_000),
+            floor: Some(2_010_000),
+            expected: Some(3_350_000),
+            samples: vec![],
+            note: "word ".repeat(60),
+        }
+    }
+
+    #[test]
+    fn a_row_says_what_helps_and_which_figure_is_which() {
+        let [check, outcome, figures, _] = row(&slow());
+        assert_eq!(check, "hbm.bw");
+        assert_eq!(outcome, "failed\n-> replace");
+        assert_eq!(figures, "1206000 mb_per_s\nfloor 2010000\nexpected 3350000");
+        let bare = row(&Finding {
+            outcome: Outcome::NotRun,
+            weight: Weight::Shadow,
+            remedy: None,
+            unit: None,
+            measured: None,
+            floor: None,
+            expected: None,
+            ..slow()
+        });
+        assert_eq!(bare[1..3], ["not_run\n(tried out)", ""]);
+    }
+
+    #[test]
+    fn a_table_is_no_wider_than_a_screen_and_loses_no_word() {
+        let table = table(&[slow()]).to_string();
+        let widest = table.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(usize::from(WIDEST)), "{table}");
+        assert_eq!(table.matches("word").count(), 60, "{table}");
+        assert!(table.contains("1206000 mb_per_s"), "{table}");
+    }
 }
