@@ -2,6 +2,7 @@
 //!
 //! The arguments are a part that the broker's own command line includes for its pretended nodes.
 
+mod order;
 mod table;
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -14,6 +15,8 @@ use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::verification::{Level, VerificationOrder};
 use uuid::Uuid;
 
+pub use self::order::{OrderArgs, print_order};
+use self::order::{parse_level, read_order};
 use crate::address::{BrokerUrl, InvalidAccess, Token};
 use crate::agent::{AgentError, AgentOutcome, TransportError, converse};
 use crate::challenge::Opening;
@@ -26,7 +29,7 @@ use crate::gang::{GangError, Ways, rails_of, take_part};
 use crate::http::HttpBroker;
 use crate::jws::Signer;
 use crate::local::LocalBroker;
-use crate::order::{BadOrder, MOST_GPUS, Mode, check_order, expected_node, order_for};
+use crate::order::{BadOrder, MOST_GPUS, Mode, expected_node, order_for};
 use crate::reference::{DescriptionError, NodeDescription};
 use crate::rules::named_gpu;
 
@@ -81,13 +84,6 @@ pub struct RunArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-fn parse_level(text: &str) -> Result<Level, String> {
-    [Level::Quick, Level::Standard, Level::Deep]
-        .into_iter()
-        .find(|level| level.as_str() == text)
-        .ok_or_else(|| "a level is quick, standard or deep".to_owned())
 }
 
 /// Why a run could not begin or end.
@@ -491,10 +487,4 @@ fn against(args: &RunArgs) -> Result<Against, RunError> {
         }),
         _ => Ok(Against::Order(Box::new(order))),
     }
-}
-
-fn read_order(path: &Path) -> Result<VerificationOrder, RunError> {
-    let order = serde_json::from_str(&read(path)?).map_err(RunError::Order)?;
-    check_order(&order)?;
-    Ok(order)
 }

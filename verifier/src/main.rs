@@ -1,11 +1,11 @@
-//! The agent's own binary: `verifier run`.
+//! The agent's own binary: `verifier run`, and what goes with it.
 
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use verifier::cli::{RunArgs, run_on_this_machine};
+use verifier::cli::{OrderArgs, RunArgs, print_order, run_on_this_machine};
 
 /// Verifies the GPUs of this machine
 #[derive(Debug, Parser)]
@@ -19,6 +19,8 @@ struct Arguments {
 enum Command {
     /// Verify this node with a broker, or check it on its own
     Run(RunArgs),
+    /// Print the order of a level in JSON, for `run --order` with other sizes
+    Order(OrderArgs),
     /// Measure known-good GPUs, from which floors are made
     #[cfg(feature = "cuda")]
     Calibrate(verifier::calibrate::CalibrateArgs),
@@ -47,6 +49,7 @@ fn tell_of_panics() {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Run(args) => ExitCode::from(run_on_this_machine(&args)),
+        Command::Order(args) => ExitCode::from(print_order(&args)),
         #[cfg(feature = "cuda")]
         Command::Calibrate(args) => ExitCode::from(verifier::calibrate::run(&args)),
         #[cfg(feature = "cuda")]

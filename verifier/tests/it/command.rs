@@ -4,6 +4,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use market::attestation::{Attestation, Verdict};
+use market::gpu::Gpu;
+use market::verification::{Level, VerificationOrder};
+use verifier::order::{Mode, expected_node, order_for};
 
 use crate::stage::*;
 
@@ -28,6 +31,12 @@ fn with_node(
     verifier(arguments, Some(&path))
 }
 
+/// What pretended nodes are asked to do, which a CPU is soon through with.
+fn simulated_order(level: Level) -> VerificationOrder {
+    let node = expected_node(Gpu::parse("H100-SXM").expect("a GPU"), 2);
+    order_for(node, 0, level, Mode::Simulation)
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("utf-8")
 }
@@ -49,6 +58,35 @@ fn a_good_machine_passes_on_its_own() {
     let attestation: Attestation = serde_json::from_slice(&output.stdout).expect("json");
     assert_eq!(attestation.verdict, Verdict::Pass);
     assert!(attestation.simulated);
+}
+
+#[test]
+fn a_printed_order_is_what_its_level_does_and_is_taken_with_other_sizes() {
+    let print = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_verifier"));
+        let command = command.env_clear().arg("order").args(arguments);
+        command.output().expect("started")
+    };
+    let printed = print(&["--gpu", "H100-SXM", "--gpus", "2", "--level", "quick"]);
+    assert_eq!(printed.status.code(), Some(0), "{}", text(&printed.stderr));
+    let mut order: VerificationOrder = serde_json::from_slice(&printed.stdout).expect("an order");
+    let node = expected_node(Gpu::parse("H100-SXM").expect("a GPU"), 2);
+    assert_eq!(order, order_for(node, 0, Level::Quick, Mode::Real));
+    order.gemm = simulated_order(Level::Quick).gemm;
+    order.memory = simulated_order(Level::Quick).memory;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("order.json");
+    std::fs::write(&path, serde_json::to_string(&order).expect("json")).expect("written");
+    let output = with_node(|_| {}, &["--order", &path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+
+    let unknown = print(&["--gpu", "H100"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(
+        text(&unknown.stderr).contains("H100"),
+        "{}",
+        text(&unknown.stderr)
+    );
 }
 
 #[test]
