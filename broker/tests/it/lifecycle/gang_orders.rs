@@ -168,7 +168,11 @@ async fn an_order_that_comes_late_is_waited_for_beyond_the_time_of_the_others() 
         assert_eq!(checks(&scene, &leases).await, 0, "nothing to measure yet");
         scene.until(id, ReservationState::Active).await;
         let leases = scene.leases(id).await;
-        assert_eq!(leases.len(), 3, "nothing fell");
+        let fell = leases.iter().filter(|lease| lease.fall_reason.is_some());
+        let fell: Vec<_> = fell
+            .map(|lease| (lease.fall_reason, &lease.fall_note))
+            .collect();
+        assert_eq!(leases.len(), 3, "these fell: {fell:?}");
         assert_measured_together(&scene, &leases).await;
         scene.assert_sound().await;
         scene.close().await;
