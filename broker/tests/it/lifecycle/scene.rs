@@ -35,6 +35,10 @@ use crate::service::{agent, install_tls};
 /// How long a call to a provider may take in a scene, in real time.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a node of a scene may run, in real time: some wait for others through many turns of the clock, and a
+/// busy machine is no fault of theirs.
+const NODE_DEADLINE: Duration = Duration::from_secs(600);
+
 /// Puts a tap before an adapter.
 type MakeTap = fn(&'static dyn Adapter, Arc<Line>) -> &'static dyn Adapter;
 
@@ -126,6 +130,7 @@ impl Scene {
             // In the middle of a day and of a month: no period of a budget ends during a test.
             start: "2026-03-11T09:00:00Z".parse().expect("a time"),
             wrap: Box::new(move |adapter: &'static dyn Adapter| tap(adapter, Arc::clone(&tapped))),
+            configure_market: Box::new(|market| market.node_deadline = NODE_DEADLINE),
             ..WorldOptions::new(dir.path())
         })
         .await
