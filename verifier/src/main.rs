@@ -19,7 +19,7 @@ struct Arguments {
 enum Command {
     /// Verify this node with a broker, or check it on its own
     Run(RunArgs),
-    /// Print the order of a level in JSON, for `run --order` with other sizes
+    /// Print the order of a level in JSON, for `run --order` with smaller sizes; larger ones need longer deadlines
     Order(OrderArgs),
     /// Measure known-good GPUs, from which floors are made
     #[cfg(feature = "cuda")]

@@ -154,7 +154,7 @@ pub fn verdict(findings: &[Finding]) -> Verdict {
 }
 
 pub(crate) fn finding(code: FindingCode, outcome: Outcome, note: impl Into<String>) -> Finding {
-    // Of what was not done nothing is known that a remedy would help against.
+    // What was not done, or is not believed, shows nothing that a remedy would help against.
     let bad = matches!(outcome, Outcome::Failed | Outcome::Warned);
     Finding {
         code,

@@ -7,7 +7,7 @@ use market::gpu::Gpu;
 use market::verification::{Level, VerificationOrder};
 
 use super::{PASSED, RunError, WRONG_INPUT, read};
-use crate::order::{MOST_GPUS, Mode, check_order, expected_node, order_for};
+use crate::order::{MOST_GPUS, Mode, check_order, expected_node, order_for, undrivable};
 
 /// Arguments of `verifier order`.
 #[derive(Debug, Clone, clap::Args)]
@@ -16,7 +16,7 @@ pub struct OrderArgs {
     #[arg(long, value_name = "NAME", value_parser = Gpu::parse)]
     gpu: Gpu,
     /// How many GPUs were sold
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_GPUS.into()))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_GPUS.into()))]
     gpus: u32,
     /// How much is checked: quick, standard or deep
     #[arg(long, default_value = "standard", value_parser = parse_level)]
@@ -26,6 +26,10 @@ pub struct OrderArgs {
 /// Prints the order for real nodes with these GPUs. Gives the exit status.
 #[must_use]
 pub fn print_order(args: &OrderArgs) -> u8 {
+    if let Some(why) = undrivable(args.gpu) {
+        eprintln!("no agent carries out an order for a {}: {why}", args.gpu);
+        return WRONG_INPUT;
+    }
     let node = expected_node(args.gpu, args.gpus);
     let order = order_for(node, 0, args.level, Mode::Real);
     match serde_json::to_string_pretty(&order) {

@@ -18,11 +18,7 @@ pub(super) fn known_before(seen: &Seen<'_>) -> Finding {
     let shown = shown(seen);
     let Some(history) = &seen.evidence.history else {
         let note = "Nobody kept what was seen of its GPUs before.";
-        return Finding {
-            // Nothing is wrong with the machine that another one would cure.
-            remedy: None,
-            ..finding(code, Outcome::NotRun, note)
-        };
+        return finding(code, Outcome::NotRun, note);
     };
     if shown.is_empty() {
         return not_run(code);

@@ -59,7 +59,7 @@ fn of_memory(order: &VerificationOrder, findings: &[Finding]) -> String {
         .iter()
         .filter(|found| found.code == FindingCode::MemoryPattern);
     if patterns.all(|found| found.outcome == Outcome::NotRun) {
-        return "That any memory is sound: none was filled and checked.".to_owned();
+        return "That any memory is sound: what it holds was not checked.".to_owned();
     }
     format!(
         "That all memory is sound: at most {} of {} MiB of each GPU were filled and checked.",

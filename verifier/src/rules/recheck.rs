@@ -31,6 +31,7 @@ pub(super) fn weighed(found: Finding) -> Option<Finding> {
     Some(Finding {
         weight,
         outcome,
+        remedy: found.remedy.filter(|_| outcome == found.outcome),
         ..found
     })
 }

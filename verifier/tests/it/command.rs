@@ -80,7 +80,10 @@ fn a_printed_order_is_what_its_level_does_and_is_taken_with_other_sizes() {
     let output = with_node(|_| {}, &["--order", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
 
-    let unknown = print(&["--gpu", "H100"]);
+    let undriven = print(&["--gpu", "MI300X", "--gpus", "8"]);
+    assert_eq!(undriven.status.code(), Some(2));
+    assert!(undriven.stdout.is_empty());
+    let unknown = print(&["--gpu", "H100", "--gpus", "8"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(
         text(&unknown.stderr).contains("H100"),

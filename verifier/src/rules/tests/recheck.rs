@@ -138,6 +138,14 @@ fn what_a_tenant_can_bring_about_without_any_hardware_leaves_a_recheck_open() {
             "{unmet:?}"
         );
         assert_eq!(verdict, Verdict::Inconclusive, "{code}");
+        let (findings, _) = all_rechecked(change);
+        let mut open = findings
+            .iter()
+            .filter(|found| found.outcome == Outcome::NotRun);
+        assert!(
+            open.all(|found| found.remedy.is_none()),
+            "{code}: its user did it"
+        );
     }
 }
 

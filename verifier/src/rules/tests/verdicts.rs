@@ -253,7 +253,7 @@ fn remedies_are_given_where_something_is_wrong_and_only_there() {
 }
 
 #[test]
-fn a_node_that_filled_no_memory_is_not_said_to_have_filled_some() {
+fn a_node_whose_memory_was_not_read_back_is_not_said_to_have_checked_some() {
     let limit = |evidence: &Evidence| {
         let findings = findings(evidence, &order(), false);
         let limits = not_proved(&order(), &findings, false);
@@ -266,7 +266,7 @@ fn a_node_that_filled_no_memory_is_not_said_to_have_filled_some() {
     evidence.memory = None;
     assert_eq!(
         limit(&evidence),
-        "That any memory is sound: none was filled and checked."
+        "That any memory is sound: what it holds was not checked."
     );
 }
 
