@@ -10,6 +10,7 @@ use market::spending::SpendingLimits;
 use sea_orm::{DatabaseConnection, DbErr, RuntimeErr, SqlxError};
 
 use crate::StoreError;
+use crate::migrate::refuse_unknown;
 use crate::stock::StockPolicy;
 
 /// Which database to open.
@@ -46,10 +47,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a database. Its schema is whatever it is: see [`Store::migrate_up`].
+    /// Opens a database. Changes of the schema may be missing in it: see [`Store::migrate_up`].
     ///
     /// Errors: [`StoreError::Unopened`] when it cannot be reached or opened,
-    /// [`StoreError::NoPostgresUrl`].
+    /// [`StoreError::NoPostgresUrl`]; [`StoreError::OlderSchema`] and [`StoreError::NewerSchema`]
+    /// when it has a change that this program does not know.
     pub async fn connect(database: Database) -> Result<Self, StoreError> {
         let (write, read) = match database {
             Database::Sqlite { path } => sqlite::open(path).await?,
@@ -58,6 +60,11 @@ impl Store {
                 (pool.clone(), pool)
             }
         };
+        if let Err(refusal) = refuse_unknown(&read).await {
+            // What matters is the refusal.
+            let _ = (read.close().await, write.close().await);
+            return Err(refusal);
+        }
         #[cfg(feature = "fixture")]
         let (write, read) = (crate::fixture::heard(write), crate::fixture::heard(read));
         Ok(Self {

@@ -177,6 +177,22 @@ pub enum StoreError {
         /// The mode asked for.
         wanted: DatabaseMode,
     },
+    /// The schema was rewritten on 28 November 2026, and no migration leads there from the one before.
+    #[error(
+        "this database was made by a version from before 28 November 2026 (it has `{change}`), which this one cannot upgrade; nothing was changed: use the version that made it, or keep it aside and start with a new data directory or an empty PostgreSQL database"
+    )]
+    OlderSchema {
+        /// The first change that the database has and this program does not.
+        change: String,
+    },
+    /// A newer program has changed the schema.
+    #[error(
+        "this database was upgraded by a newer version (it has `{change}`); nothing was changed: use that version"
+    )]
+    NewerSchema {
+        /// The first change that the database has and this program does not.
+        change: String,
+    },
     /// What is stored cannot be read: it was not written by this program, or by a newer one.
     #[error("a stored value cannot be read: {detail}")]
     Corrupt {

@@ -3,20 +3,25 @@
 //! For tests alone, of this crate and of those that use it (feature `fixture`); what cannot be set
 //! up panics and says why. PostgreSQL is `TEST_DATABASE_URL` where that is set, else a private
 //! cluster from installed binaries, else the test says that it skips that half;
-//! `REQUIRE_SERVICES=1` turns the skip into a failure.
+//! `REQUIRE_SERVICES=1` turns the skip into a failure. Most life-cycle tests run on SQLite alone unless
+//! `EVERY_DATABASE=1` is set ([`for_usual_database`]).
 
 mod gate;
 mod postgres;
 mod statements;
 
 use std::env;
+use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use chrono::{DateTime, Utc};
 use market::ids::ReservationId;
 use sea_orm::{ColumnTrait as _, Condition, ConnectionTrait};
 use tempfile::TempDir;
+use tokio::sync::OnceCell;
 
 pub use gate::Gate;
 pub(crate) use statements::heard;
@@ -41,6 +46,8 @@ pub struct TestDatabase {
 enum Cleanup {
     /// The folder goes when this is dropped.
     Folder { _folder: TempDir },
+    /// The private server goes with all of its databases.
+    WithServer,
     /// The database is dropped through the server's own one.
     Drop { admin_url: String, name: String },
 }
@@ -52,10 +59,11 @@ impl TestDatabase {
     /// When it cannot be made.
     pub async fn sqlite() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
-        let database = Database::Sqlite {
-            path: folder.path().join("test.db"),
-        };
-        let store = open(database.clone()).await;
+        let path = folder.path().join("test.db");
+        write_migrated_sqlite(&path).await;
+        let database = Database::Sqlite { path };
+        let store = Store::connect(database.clone()).await;
+        let store = store.expect("a migrated database opens");
         Self {
             database,
             store,
@@ -86,22 +94,32 @@ impl TestDatabase {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let name = format!("broker_test_{}_{number}", std::process::id());
-        execute(&server.url("postgres"), &format!("CREATE DATABASE {name}")).await;
+        let admin_url = server.url("postgres");
         let database = Database::Url(server.url(&name));
-        let store = open(database.clone()).await;
-        let cleanup = Cleanup::Drop {
-            admin_url: server.url("postgres"),
-            name,
-        };
+        if !server.is_private() {
+            // A template would stay behind there: nobody knows which test is the last.
+            execute(&admin_url, &format!("CREATE DATABASE {name}")).await;
+            return Some(Self {
+                store: open(database.clone()).await,
+                database,
+                cleanup: Cleanup::Drop { admin_url, name },
+            });
+        }
+        static TEMPLATE: OnceCell<()> = OnceCell::const_new();
+        TEMPLATE.get_or_init(|| make_template(&server)).await;
+        let copy = format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE_NAME}");
+        execute(&admin_url, &copy).await;
+        let store = Store::connect(database.clone()).await;
         Some(Self {
             database,
-            store,
-            cleanup,
+            store: store.expect("a migrated database opens"),
+            cleanup: Cleanup::WithServer,
         })
     }
 
     /// Closes and removes it. A test that fails before leaves a database on a server that was
-    /// there before; a private server takes its databases along.
+    /// there before. A private server takes its databases along, 8 MB for each; to drop one takes
+    /// longer than to make it.
     ///
     /// # Panics
     /// When it cannot be removed.
@@ -121,15 +139,74 @@ pub async fn for_each_database<F>(test: F)
 where
     F: AsyncFn(&Store),
 {
+    on_sqlite(&test).await;
+    on_postgres(&test).await;
+}
+
+/// Runs a test on a fresh SQLite file and, where `EVERY_DATABASE=1` is set, on PostgreSQL too:
+/// `cargo xtask check --full` sets it. For a test whose statements other tests run on both.
+///
+/// # Panics
+/// When the test does, or a database cannot be made.
+pub async fn for_usual_database<F>(test: F)
+where
+    F: AsyncFn(&Store),
+{
+    on_sqlite(&test).await;
+    if env::var("EVERY_DATABASE").is_ok_and(|set| set == "1") {
+        on_postgres(&test).await;
+    }
+}
+
+async fn on_sqlite(test: &impl AsyncFn(&Store)) {
     let sqlite = TestDatabase::sqlite().await;
     eprintln!("on SQLite:");
     test(&sqlite.store).await;
     sqlite.remove().await;
+}
+
+async fn on_postgres(test: &impl AsyncFn(&Store)) {
     if let Some(postgres) = TestDatabase::postgres().await {
         eprintln!("on PostgreSQL:");
         test(&postgres.store).await;
         postgres.remove().await;
     }
+}
+
+/// Puts a migrated SQLite file at a path where none is, as [`Store::connect`] would have made it. The
+/// schema is made once for this process, and each file is a copy.
+///
+/// # Panics
+/// When it cannot be made.
+pub async fn write_migrated_sqlite(path: &Path) {
+    static MIGRATED: OnceCell<Vec<u8>> = OnceCell::const_new();
+    let bytes = MIGRATED.get_or_init(migrated_sqlite).await;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = options.open(path).expect("no file is there");
+    file.write_all(bytes).expect("room for it");
+}
+
+async fn migrated_sqlite() -> Vec<u8> {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("migrated.db");
+    let store = open(Database::Sqlite { path: path.clone() }).await;
+    store.close().await.expect("closes");
+    let wal = folder.path().join("migrated.db-wal");
+    assert!(!wal.exists(), "some of it is still in another file");
+    std::fs::read(path).expect("the file")
+}
+
+/// The migrated database that others on the private server are copies of: a copy is made as fast as an
+/// empty database, and the migrations take several times as long.
+const TEMPLATE_NAME: &str = "broker_test_template";
+
+/// Nobody is connected to a template while it is copied.
+async fn make_template(server: &postgres::Server) {
+    let make = format!("CREATE DATABASE {TEMPLATE_NAME}");
+    execute(&server.url("postgres"), &make).await;
+    let store = open(Database::Url(server.url(TEMPLATE_NAME))).await;
+    store.close().await.expect("closes");
 }
 
 async fn open(database: Database) -> Store {

@@ -1,9 +1,12 @@
 //! Bringing the schema up or down.
 
 use migrations::Migrator;
-use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend};
+use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, EntityName as _, EntityTrait as _};
 use sea_orm_migration::migrator::Migration;
-use sea_orm_migration::{MigrationStatus as Applied, MigratorTrait};
+use sea_orm_migration::seaql_migrations::Entity;
+use sea_orm_migration::{
+    IntoSchemaManagerConnection, MigrationStatus as Applied, MigratorTrait, SchemaManager,
+};
 
 use crate::tx::transaction;
 use crate::{Store, StoreError};
@@ -24,28 +27,31 @@ impl Store {
     /// Applies every change that the database does not have, all or none.
     ///
     /// Several processes may do so at once; one does it, the others wait and find it done.
-    /// Errors: [`StoreError::Database`].
+    /// Errors: [`StoreError::OlderSchema`], [`StoreError::NewerSchema`], [`StoreError::Database`].
     pub async fn migrate_up(&self) -> Result<(), StoreError> {
         transaction!(self, |tx| {
             alone(tx).await?;
+            refuse_unknown(tx).await?;
             Ok(Migrator::up(tx, None).await?)
         })
     }
 
     /// Takes back the last `steps` changes, with the data in them.
     ///
-    /// Errors: [`StoreError::Database`].
+    /// Errors: as [`Store::migrate_up`].
     pub async fn migrate_down(&self, steps: u32) -> Result<(), StoreError> {
         transaction!(self, |tx| {
             alone(tx).await?;
+            refuse_unknown(tx).await?;
             Ok(Migrator::down(tx, Some(steps)).await?)
         })
     }
 
     /// Every change known to the program, in order. Writes nothing.
     ///
-    /// Errors: [`StoreError::Database`].
+    /// Errors: as [`Store::migrate_up`].
     pub async fn migration_status(&self) -> Result<Vec<MigrationStatus>, StoreError> {
+        refuse_unknown(&self.read).await?;
         let migrations = Migrator::get_migration_with_status_read_only(&self.read).await?;
         let status = |change: &Migration| MigrationStatus {
             name: change.name().to_owned(),
@@ -61,4 +67,34 @@ async fn alone(tx: &DatabaseTransaction) -> Result<(), StoreError> {
             .await?;
     }
     Ok(())
+}
+
+/// Refuses a database with a change that this program does not have. Writes nothing.
+///
+/// Names of changes begin with their day, so those before our first one are of the schema that it
+/// replaced.
+///
+/// Errors: [`StoreError::OlderSchema`], [`StoreError::NewerSchema`], [`StoreError::Database`].
+pub(crate) async fn refuse_unknown<'c>(
+    database: impl IntoSchemaManagerConnection<'c>,
+) -> Result<(), StoreError> {
+    let manager = SchemaManager::new(database);
+    // A fresh database has no table of changes.
+    if !manager.has_table(Entity.table_name()).await? {
+        return Ok(());
+    }
+    let applied = Entity::find().all(manager.get_connection()).await?;
+    let known = Migrator::get_migration_files();
+    let is_known = |change: &String| known.iter().any(|ours| ours.name() == change);
+    let unknown = applied.into_iter().map(|row| row.version);
+    let Some(change) = unknown.filter(|change| !is_known(change)).min() else {
+        return Ok(());
+    };
+    match known
+        .first()
+        .is_some_and(|first| change.as_str() < first.name())
+    {
+        true => Err(StoreError::OlderSchema { change }),
+        false => Err(StoreError::NewerSchema { change }),
+    }
 }

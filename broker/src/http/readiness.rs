@@ -10,6 +10,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::check::DemandFault;
 use serde::Serialize;
+use store::StoreError;
 use store::catalog::Generation;
 use tokio::sync::Mutex;
 
@@ -159,12 +160,18 @@ async fn stored(broker: &Broker) -> Vec<Part> {
     }
     let mut parts = vec![Part::ok("database")];
     let migrated = store.migration_status().await;
-    let migrated = migrated.is_ok_and(|changes| changes.iter().all(|change| change.applied));
-    let detail = "the schema is not up to date; run `broker migrate up`";
-    parts.push(Part::failed_unless(migrated, "migrations", detail));
-    if !migrated {
+    let detail = match migrated {
+        Ok(changes) if changes.iter().all(|change| change.applied) => None,
+        Err(refusal @ (StoreError::OlderSchema { .. } | StoreError::NewerSchema { .. })) => {
+            Some(refusal.to_string())
+        }
+        _ => Some("the schema is not up to date; run `broker migrate up`".to_owned()),
+    };
+    if let Some(detail) = detail {
+        parts.push(Part::of("migrations", Standing::Failed, detail));
         return parts;
     }
+    parts.push(Part::ok("migrations"));
     let snapshot = broker.snapshot();
     let measures = store.measures();
     let behind = measures.behind(Generation(snapshot.generation())).await;

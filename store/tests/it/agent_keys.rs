@@ -2,16 +2,13 @@
 
 use market::ids::VerificationId;
 use store::change::Change;
-use store::fixture::{count_rows, execute_raw, for_each_database};
-use store::verifications::{Interruption, NewVerification};
+use store::fixture::{execute_raw, for_each_database};
+use store::verifications::NewVerification;
 use store::{Conflict, Store, StoreError};
 use uuid::Uuid;
 
 use crate::support::{at, claim};
 use crate::verifications::{Opened, node, opened};
-
-/// The change that the table of keys came with.
-const KEYS: &str = "m20261124_000048_agent_keys";
 
 /// Another verification of the same lease, as when its order is sent anew.
 async fn another(store: &Store, opened: &Opened) -> VerificationId {
@@ -67,41 +64,6 @@ async fn a_key_that_a_node_of_another_verification_has_committed_is_refused() {
         assert!(refused[0] != refused[1], "{here:?} {there:?}");
         let rewritten = execute_raw(store, "DELETE FROM agent_keys").await;
         assert!(rewritten.expect_err("refused").contains("append-only"));
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn keys_that_were_committed_twice_before_stay_with_the_first_and_stop_no_upgrade() {
-    for_each_database(async |store| {
-        let status = store.migration_status().await.expect("a status");
-        let place = status.iter().position(|change| change.name == KEYS);
-        let back = status.len() - place.expect("it is there");
-        let opened = opened(store).await;
-        let second = another(store, &opened).await;
-        let all = store.verifications().across_tenants();
-        let cut_off = node(1, "cut off");
-        let enrolled = all.enrol(opened.verification, &cut_off, at(10)).await;
-        enrolled.expect("enrols");
-        let cut = all.interrupt(opened.verification, "cut off", 1, at(11));
-        assert_eq!(cut.await.expect("ends"), Interruption::Ended);
-        for (id, agent) in [(opened.verification, "one"), (second, "two")] {
-            let enrolled = all.enrol(id, &node(0, agent), at(12)).await;
-            enrolled.expect("enrols");
-        }
-        let back = u32::try_from(back).expect("few");
-        store.migrate_down(back).await.expect("the release before");
-        let relay = "UPDATE node_sessions SET agent_key = 'one'";
-        execute_raw(store, relay).await.expect("it was let through");
-        store.migrate_up().await.expect("the upgrade");
-        assert_eq!(count_rows(store, "agent_keys").await, 2);
-        for agent in ["one", "cut off"] {
-            let known = all.enrol(second, &node(1, agent), at(20)).await;
-            match agent {
-                "one" => assert!(!known.expect("its own session").fresh),
-                _ => assert!(is_refused(&known), "{known:?}"),
-            }
-        }
     })
     .await;
 }

@@ -28,14 +28,19 @@ async fn only_its_owner_reads_the_file_of_a_database_and_those_beside_it() {
     let Database::Sqlite { path } = &test.database else {
         panic!("SQLite")
     };
+    let path = &path.with_file_name("new.db");
+    let database = Database::Sqlite { path: path.clone() };
+    let new = Store::connect(database.clone()).await.expect("is made");
+    new.migrate_up().await.expect("takes the schema");
     assert_eq!(rights(path), [0o600; 3], "of a new one");
     for file in files(path) {
         fs::set_permissions(file, Permissions::from_mode(0o664)).expect("changed");
     }
-    let again = Store::connect(test.database.clone()).await.expect("opens");
+    let again = Store::connect(database).await.expect("opens");
     assert_eq!(rights(path), [0o600; 3], "of one that was open to others");
     again.ping().await.expect("answers");
     again.close().await.expect("closes");
+    new.close().await.expect("closes");
     test.remove().await;
 }
 

@@ -249,33 +249,6 @@ async fn a_tenant_keeps_so_many_keys_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_key_of_some_projects_is_revoked_where_the_schema_goes_back_before_them() {
-    for_each_database(async |store| {
-        let (owner, project) = tenant(store, "owner").await;
-        let keys = store.api_keys().of(owner);
-        let whole = keys.insert(api_key("abc"), None).await.expect("kept");
-        let bound = NewApiKey {
-            projects: Projects::Only([project].into()),
-            ..api_key("def")
-        };
-        let bound = keys.insert(bound, None).await.expect("kept");
-        let changes = store.migration_status().await.expect("a status");
-        let from = changes
-            .iter()
-            .position(|change| change.name.ends_with("_key_projects"));
-        let steps = changes.len() - from.expect("the change that binds them");
-        let steps = u32::try_from(steps).expect("few");
-        store.migrate_down(steps).await.expect("down");
-        store.migrate_up().await.expect("up again");
-        let usable: Vec<_> = keys.list().await.expect("reads");
-        let usable = usable.into_iter().filter(|key| key.is_usable(at(1)));
-        let ids: Vec<_> = usable.map(|key| key.id).collect();
-        assert_eq!(ids, [whole.id], "and not {}", bound.id);
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn keys_that_are_over_are_forgotten_beyond_so_many_and_a_rotation_needs_room() {
     for_each_database(async |store| {
         let (owner, _) = tenant(store, "owner").await;

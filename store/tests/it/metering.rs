@@ -99,17 +99,6 @@ async fn charges_add_up_by_line_and_read_back_as_they_were_made() {
             all.of_reservation(reservation.id).await.expect("reads"),
             charges
         );
-        // The sums are made anew from the charges when their table is.
-        let changes = store.migration_status().await.expect("a status");
-        let since = changes
-            .iter()
-            .position(|change| change.name.ends_with("spent_rates"));
-        let back = changes.len() - since.expect("the change that makes it");
-        let back = u32::try_from(back).expect("a few");
-        store.migrate_down(back).await.expect("down");
-        store.migrate_up().await.expect("up");
-        let again = so_far(0, rate).await;
-        assert_eq!((again.gpu_seconds, again.amount_units), (960, 79_733_333));
         // The same time of the same lease is not billed twice, under whatever id.
         let again = Change {
             charges: vec![charge(whose, &reservation, lease, 160, 1)],

@@ -3,7 +3,7 @@ use std::fmt::Display;
 use market::lease::{LeaseEvent, LeaseState};
 use market::offer::{Availability, Tenancy, Terms};
 use market::reservation::ReservationState;
-use store::fixture::{TestDatabase, count_rows, execute_raw, for_each_database};
+use store::fixture::{TestDatabase, contents, count_rows, execute_raw, for_each_database};
 use store::settings::DatabaseMode;
 use store::{Store, StoreError};
 
@@ -21,6 +21,8 @@ async fn the_schema_goes_up_and_down_and_up_again() {
         };
         let (up, all) = applied().await;
         assert_eq!(up, all);
+        crate::ledger::one_row_everywhere(store).await;
+        assert!(count_rows(store, "postings").await > 0);
         for step in 1..=all {
             store.migrate_down(1).await.expect("one step down");
             assert_eq!(applied().await.0, all - step);
@@ -29,6 +31,66 @@ async fn the_schema_goes_up_and_down_and_up_again() {
         store.migrate_up().await.expect("nothing more to do");
         assert_eq!(applied().await, (all, all));
         assert_eq!(count_rows(store, "postings").await, 0);
+    })
+    .await;
+}
+
+/// Runs `statements`, and expects that all of the store then refuses the database for its schema and
+/// leaves it as it is.
+async fn is_refused(test: &TestDatabase, statements: &str, is_so: impl Fn(&StoreError) -> bool) {
+    let store = &test.store;
+    crate::ledger::one_row_everywhere(store).await;
+    execute_raw(store, statements).await.expect(statements);
+    let before = contents(store).await;
+    for refusal in [
+        store.migrate_up().await,
+        store.migrate_down(1).await,
+        store.migration_status().await.map(drop),
+        Store::connect(test.database.clone()).await.map(drop),
+    ] {
+        let refusal = refusal.expect_err("refused");
+        assert!(is_so(&refusal), "{refusal:?}");
+        let words = refusal.to_string();
+        assert!(words.contains("nothing was changed"), "{words}");
+    }
+    assert_eq!(contents(store).await, before);
+}
+
+async fn on_each(test: impl AsyncFn(&TestDatabase)) {
+    let sqlite = TestDatabase::sqlite().await;
+    test(&sqlite).await;
+    sqlite.remove().await;
+    if let Some(postgres) = TestDatabase::postgres().await {
+        test(&postgres).await;
+        postgres.remove().await;
+    }
+}
+
+#[tokio::test]
+async fn a_database_from_before_the_schema_was_rewritten_is_refused_and_stays_as_it_was() {
+    on_each(async |test| {
+        let before = "DELETE FROM seaql_migrations;
+             INSERT INTO seaql_migrations VALUES ('m20261121_000001_settings', 1);
+             INSERT INTO seaql_migrations VALUES ('m20261125_000050_refused_messages', 1);";
+        let is_first = |change: &str| change == "m20261121_000001_settings";
+        is_refused(
+            test,
+            before,
+            |refusal| matches!(refusal, StoreError::OlderSchema { change } if is_first(change)),
+        )
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_database_that_a_newer_version_upgraded_is_refused_and_stays_as_it_was() {
+    on_each(async |test| {
+        let newer = "INSERT INTO seaql_migrations VALUES ('m20991231_000001_later', 1)";
+        is_refused(test, newer, |refusal| {
+            matches!(refusal, StoreError::NewerSchema { change } if change == "m20991231_000001_later")
+        })
+        .await;
     })
     .await;
 }
@@ -48,13 +110,7 @@ async fn two_processes_migrating_at_once_both_succeed() {
         one.close().await.expect("closes");
         other.close().await.expect("closes");
     };
-    let sqlite = TestDatabase::sqlite().await;
-    race(&sqlite).await;
-    sqlite.remove().await;
-    if let Some(postgres) = TestDatabase::postgres().await {
-        race(&postgres).await;
-        postgres.remove().await;
-    }
+    on_each(race).await;
 }
 
 // S91, S109

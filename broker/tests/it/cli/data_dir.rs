@@ -7,8 +7,12 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use store::fixture::execute_raw;
+use store::{Database, Store};
+
 use super::serve::{Running, simulated};
 use super::{Ended, Place};
+use crate::eventually::output_of;
 
 fn names(dir: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(dir).expect("a directory");
@@ -87,6 +91,47 @@ fn only_its_owner_reads_what_a_service_keeps_in_a_directory_that_others_may_ente
     }
     let rights = fs::metadata(&dir).expect("it is there").permissions();
     assert_eq!(rights.mode() & 0o777, 0o755, "the directory is not ours");
+}
+
+#[tokio::test]
+async fn a_database_from_before_the_schema_was_rewritten_is_refused_and_not_changed() {
+    let place = Place::new();
+    create(&place, "db");
+    let path = place.path().join("db/broker.db");
+    let store = Store::connect(Database::Sqlite { path: path.clone() }).await;
+    let store = store.expect("it opens");
+    let before = "UPDATE seaql_migrations SET version = 'm20261121_000001_settings'
+                  WHERE version = 'm20261128_000001_settings'";
+    execute_raw(&store, before).await.expect("written");
+    store.close().await.expect("closes");
+    let kept = fs::read(&path).expect("the file");
+    let mut said = BTreeSet::new();
+    for args in [
+        &["serve", "--simulate", "--listen", "127.0.0.1:0"][..],
+        &["token", "create", "--tenant", "acme"],
+        &["migrate", "up"],
+        &["migrate", "down"],
+        &["migrate", "status"],
+        &["ledger", "check"],
+        &["backup", "--to", "copy.db"],
+    ] {
+        let ended = place.broker(args.iter().chain(&["--data-dir", "db"]));
+        said.insert(ended.refused().to_owned());
+    }
+    let only = said.first().expect("a sentence");
+    assert_eq!(said.len(), 1, "{said:?}");
+    for words in [
+        "m20261121_000001_settings",
+        "nothing was changed",
+        "new data directory",
+    ] {
+        assert!(only.contains(words), "{words}: {only}");
+    }
+    assert!(fs::read(&path).expect("the file") == kept, "it was written");
+    assert!(
+        !path.with_file_name("broker.db-wal").exists(),
+        "it was written"
+    );
 }
 
 #[test]
@@ -215,8 +260,10 @@ fn a_database_that_cannot_be_opened_is_named_once_with_why_and_without_a_passwor
             (&unknown, &["postgres://user:password@host:port/name"]),
         ] {
             let mut command = place.command(args);
-            let ended = command.env("DATABASE_URL", url).output();
-            once(&Ended::of(ended.expect("the command runs")), said);
+            once(
+                &Ended::of(output_of(command.env("DATABASE_URL", url))),
+                said,
+            );
         }
     }
 }

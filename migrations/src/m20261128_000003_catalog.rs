@@ -2,11 +2,13 @@
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{
-    big_integer, big_integer_null, boolean, integer, integer_null, string_len, text_null,
+    big_integer, big_integer_null, blob_null, boolean, integer, integer_null, string_len,
+    string_len_null, text_null,
 };
 
 use crate::append_only;
 use crate::columns::{document, id, moment, moment_null, one_of, word};
+use crate::tables::{IndexOf, create_indexes, create_tables, drop_tables, refers};
 
 #[derive(DeriveMigrationName)]
 pub(crate) struct Migration;
@@ -15,35 +17,29 @@ const LEVELS: [&str; 6] = ["none", "low", "medium", "high", "present", "unknown"
 const TERMS: [&str; 5] = ["on_demand", "spot", "reserved", "window", "floor"];
 const TENANCIES: [&str; 4] = ["bare_metal", "vm", "container", "managed"];
 
+const INDEXES: [IndexOf; 3] = [
+    ("offers_provider", "offers", &["provider_id", "withdrawn"]),
+    ("offer_history_offer", "offer_history", &["offer_id", "id"]),
+    (
+        "readings_provider",
+        "readings",
+        &["provider_id", "generation"],
+    ),
+];
+
 #[async_trait::async_trait]
 impl MigrationTrait for Migration {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in [providers(), readings(), offers(), offer_history()] {
-            manager.create_table(table).await?;
-        }
-        for (table, name, first, second) in [
-            ("offers", "offers_provider", "provider_id", "withdrawn"),
-            ("offer_history", "offer_history_offer", "offer_id", "id"),
-            ("readings", "readings_provider", "provider_id", "generation"),
-        ] {
-            let index = Index::create()
-                .name(name)
-                .table(table)
-                .col(first)
-                .col(second)
-                .to_owned();
-            manager.create_index(index).await?;
-        }
+        let tables = [providers(), readings(), offers(), offer_history()];
+        create_tables(manager, tables).await?;
+        create_indexes(manager, &INDEXES).await?;
         append_only::protect(manager, "readings").await?;
         append_only::protect(manager, "offer_history").await
     }
 
     async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in ["offer_history", "offers", "readings", "providers"] {
-            manager
-                .drop_table(Table::drop().table(table).to_owned())
-                .await?;
-        }
+        let tables = ["offer_history", "offers", "readings", "providers"];
+        drop_tables(manager, &tables).await?;
         append_only::forget(manager, "offer_history").await?;
         append_only::forget(manager, "readings").await
     }
@@ -62,6 +58,14 @@ fn providers() -> TableCreateStatement {
         .col(big_integer_null("last_generation"))
         .col(integer("live_offers"))
         .col(document("skipped"))
+        // A credential that an operator enters at run time.
+        .col(blob_null("sealed_credential"))
+        .col(string_len_null("credential_hint", 4))
+        .col(moment_null("credential_set_at"))
+        // While it lasts, nothing new is held at the provider.
+        .col(text_null("quarantine_reason"))
+        .col(moment_null("quarantined_at"))
+        .col(moment_null("quarantined_until"))
         .to_owned()
 }
 
@@ -77,11 +81,7 @@ fn readings() -> TableCreateStatement {
         .col(integer("changed"))
         .col(integer("withdrawn"))
         .col(document("skipped_by_reason"))
-        .foreign_key(
-            ForeignKey::create()
-                .from("readings", "provider_id")
-                .to("providers", "id"),
-        )
+        .foreign_key(&mut refers("readings", "provider_id", "providers"))
         .to_owned()
 }
 
@@ -108,11 +108,7 @@ fn offers() -> TableCreateStatement {
         .check(one_of("level", &LEVELS))
         .check(one_of("terms", &TERMS))
         .check(one_of("tenancy", &TENANCIES))
-        .foreign_key(
-            ForeignKey::create()
-                .from("offers", "provider_id")
-                .to("providers", "id"),
-        )
+        .foreign_key(&mut refers("offers", "provider_id", "providers"))
         .to_owned()
 }
 
@@ -132,10 +128,6 @@ fn offer_history() -> TableCreateStatement {
                 .from("offer_history", "generation")
                 .to("readings", "generation"),
         )
-        .foreign_key(
-            ForeignKey::create()
-                .from("offer_history", "offer_id")
-                .to("offers", "id"),
-        )
+        .foreign_key(&mut refers("offer_history", "offer_id", "offers"))
         .to_owned()
 }

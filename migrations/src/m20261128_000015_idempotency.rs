@@ -4,6 +4,7 @@ use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{big_integer, integer_null, string_len, text_null};
 
 use crate::columns::{id, moment, one_of, word};
+use crate::tables::{create_indexes, drop_tables};
 
 #[derive(DeriveMigrationName)]
 pub(crate) struct Migration;
@@ -28,17 +29,15 @@ impl MigrationTrait for Migration {
             .check(Expr::cust("(state = 'done') = (status IS NOT NULL)"))
             .to_owned();
         manager.create_table(table).await?;
-        let by_expiry = Index::create()
-            .name("idempotency_keys_expiry")
-            .table("idempotency_keys")
-            .col("expires_at")
-            .to_owned();
-        manager.create_index(by_expiry).await
+        let by_expiry = (
+            "idempotency_keys_expiry",
+            "idempotency_keys",
+            &["expires_at"][..],
+        );
+        create_indexes(manager, &[by_expiry]).await
     }
 
     async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        manager
-            .drop_table(Table::drop().table("idempotency_keys").to_owned())
-            .await
+        drop_tables(manager, &["idempotency_keys"]).await
     }
 }

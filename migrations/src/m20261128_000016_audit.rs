@@ -7,32 +7,30 @@ use sea_orm_migration::schema::{
 
 use crate::append_only;
 use crate::columns::{id_null, moment, one_of, word, word_null};
+use crate::tables::{IndexOf, create_indexes, create_tables, drop_tables};
 
 #[derive(DeriveMigrationName)]
 pub(crate) struct Migration;
 
+const INDEXES: [IndexOf; 2] = [
+    ("audit_entries_at", "audit_entries", &["at"]),
+    (
+        "audit_entries_principal_id",
+        "audit_entries",
+        &["principal_id"],
+    ),
+];
+
 #[async_trait::async_trait]
 impl MigrationTrait for Migration {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        manager.create_table(entries()).await?;
-        manager.create_table(heads()).await?;
-        for column in ["at", "principal_id"] {
-            let index = Index::create()
-                .name(format!("audit_entries_{column}"))
-                .table("audit_entries")
-                .col(column)
-                .to_owned();
-            manager.create_index(index).await?;
-        }
+        create_tables(manager, [entries(), heads()]).await?;
+        create_indexes(manager, &INDEXES).await?;
         append_only::protect(manager, "audit_entries").await
     }
 
     async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in ["audit_heads", "audit_entries"] {
-            manager
-                .drop_table(Table::drop().table(table).to_owned())
-                .await?;
-        }
+        drop_tables(manager, &["audit_heads", "audit_entries"]).await?;
         append_only::forget(manager, "audit_entries").await
     }
 }

@@ -5,42 +5,32 @@ use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{big_integer, boolean, integer, integer_null, string_len};
 
 use crate::columns::{document, id, moment, moment_null};
+use crate::tables::{IndexOf, create_indexes, create_tables, drop_tables, refers};
 
 #[derive(DeriveMigrationName)]
 pub(crate) struct Migration;
 
+const INDEXES: [IndexOf; 3] = [
+    ("commitments_tenant", "commitments", &["tenant_id"]),
+    (
+        "provider_accounts_tenant",
+        "provider_accounts",
+        &["tenant_id"],
+    ),
+    ("coverages_commitment", "coverages", &["commitment_id"]),
+];
+
 #[async_trait::async_trait]
 impl MigrationTrait for Migration {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in [commitments(), provider_accounts(), coverages()] {
-            manager.create_table(table).await?;
-        }
-        for (table, name, by) in [
-            ("commitments", "commitments_tenant", "tenant_id"),
-            ("provider_accounts", "provider_accounts_tenant", "tenant_id"),
-            ("coverages", "coverages_commitment", "commitment_id"),
-        ] {
-            let index = Index::create().name(name).table(table).col(by).to_owned();
-            manager.create_index(index).await?;
-        }
-        Ok(())
+        let tables = [commitments(), provider_accounts(), coverages()];
+        create_tables(manager, tables).await?;
+        create_indexes(manager, &INDEXES).await
     }
 
     async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in ["coverages", "provider_accounts", "commitments"] {
-            manager
-                .drop_table(Table::drop().table(table).to_owned())
-                .await?;
-        }
-        Ok(())
+        drop_tables(manager, &["coverages", "provider_accounts", "commitments"]).await
     }
-}
-
-fn of_tenant(table: &'static str) -> ForeignKeyCreateStatement {
-    ForeignKey::create()
-        .from(table, "tenant_id")
-        .to("tenants", "id")
-        .to_owned()
 }
 
 /// Capacity that is paid for. What is withdrawn stays: lines may name it.
@@ -60,7 +50,7 @@ fn commitments() -> TableCreateStatement {
         .col(moment_null("withdrawn_at"))
         .check(Expr::cust("nodes > 0"))
         .check(Expr::cust("price_units >= 0"))
-        .foreign_key(&mut of_tenant("commitments"))
+        .foreign_key(&mut refers("commitments", "tenant_id", "tenants"))
         .to_owned()
 }
 
@@ -75,7 +65,7 @@ fn provider_accounts() -> TableCreateStatement {
         .col(document("prices"))
         .col(moment("created_at"))
         .col(moment_null("withdrawn_at"))
-        .foreign_key(&mut of_tenant("provider_accounts"))
+        .foreign_key(&mut refers("provider_accounts", "tenant_id", "tenants"))
         .to_owned()
 }
 
@@ -92,15 +82,7 @@ fn coverages() -> TableCreateStatement {
         .col(boolean("live"))
         .primary_key(Index::create().col("reservation_id").col("line"))
         .check(Expr::cust("nodes > 0"))
-        .foreign_key(
-            ForeignKey::create()
-                .from("coverages", "reservation_id")
-                .to("reservations", "id"),
-        )
-        .foreign_key(
-            ForeignKey::create()
-                .from("coverages", "commitment_id")
-                .to("commitments", "id"),
-        )
+        .foreign_key(&mut refers("coverages", "reservation_id", "reservations"))
+        .foreign_key(&mut refers("coverages", "commitment_id", "commitments"))
         .to_owned()
 }

@@ -3,67 +3,46 @@
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{binary, string_len, text};
 
-use crate::columns::{document, id, moment, moment_null, one_of, word};
+use crate::columns::{document, document_null, id, id_null, moment, moment_null, one_of, word};
+use crate::tables::{create_indexes, create_tables, create_unique, drop_tables, refers};
 
 #[derive(DeriveMigrationName)]
 pub(crate) struct Migration;
 
-const TABLES: [&str; 5] = [
-    "ssh_keys",
-    "signing_keys",
-    "api_keys",
-    "projects",
-    "tenants",
-];
-
 #[async_trait::async_trait]
 impl MigrationTrait for Migration {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in [
+        let tables = [
             tenants(),
             projects(),
             api_keys(),
             signing_keys(),
             ssh_keys(),
-        ] {
-            manager.create_table(table).await?;
-        }
-        for (table, name, columns) in [
-            ("projects", "projects_name", ["tenant_id", "name"]),
-            (
-                "ssh_keys",
-                "ssh_keys_fingerprint",
-                ["tenant_id", "fingerprint"],
-            ),
-        ] {
-            let [first, second] = columns;
-            let index = Index::create()
-                .unique()
-                .name(name)
-                .table(table)
-                .col(first)
-                .col(second)
-                .to_owned();
-            manager.create_index(index).await?;
-        }
-        manager
-            .create_index(
-                Index::create()
-                    .name("api_keys_tenant")
-                    .table("api_keys")
-                    .col("tenant_id")
-                    .to_owned(),
-            )
-            .await
+        ];
+        create_tables(manager, tables).await?;
+        create_unique(
+            manager,
+            ("projects_name", "projects", &["tenant_id", "name"]),
+        )
+        .await?;
+        let of_key = (
+            "ssh_keys_fingerprint",
+            "ssh_keys",
+            &["tenant_id", "fingerprint"][..],
+        );
+        create_unique(manager, of_key).await?;
+        create_indexes(manager, &[("api_keys_tenant", "api_keys", &["tenant_id"])]).await
     }
 
     async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in TABLES {
-            manager
-                .drop_table(Table::drop().table(table).to_owned())
-                .await?;
-        }
-        Ok(())
+        let tables = [
+            "ssh_keys",
+            "signing_keys",
+            "api_keys",
+            "projects",
+            "tenants",
+        ];
+        drop_tables(manager, &tables).await
     }
 }
 
@@ -72,6 +51,8 @@ fn tenants() -> TableCreateStatement {
         .table("tenants")
         .col(id("id").primary_key())
         .col(string_len("name", 100).unique_key())
+        // The tags and fields that every reservation must carry; none, where nothing stands here.
+        .col(document_null("required_tags"))
         .col(moment("created_at"))
         .to_owned()
 }
@@ -83,11 +64,7 @@ fn projects() -> TableCreateStatement {
         .col(id("tenant_id"))
         .col(string_len("name", 100))
         .col(moment("created_at"))
-        .foreign_key(
-            ForeignKey::create()
-                .from("projects", "tenant_id")
-                .to("tenants", "id"),
-        )
+        .foreign_key(&mut refers("projects", "tenant_id", "tenants"))
         .to_owned()
 }
 
@@ -96,24 +73,27 @@ fn api_keys() -> TableCreateStatement {
         .table("api_keys")
         .col(id("id").primary_key())
         .col(id("tenant_id"))
+        // Who stands behind the key: it stays the same when the key is rotated.
+        .col(id_null("principal_id"))
+        // Who made the key, and may therefore revoke it. Nobody, when the command line did.
+        .col(id_null("made_by"))
         .col(string_len("name", 100))
         .col(word("role"))
         .col(document("scopes"))
+        // The projects that the key works in; all of the tenant's, where nothing stands here.
+        .col(document_null("projects"))
         .col(string_len("prefix", 40))
         .col(string_len("hash", 64).unique_key())
         .col(moment("created_at"))
         .col(moment_null("expires_at"))
         .col(moment_null("last_used_at"))
         .col(moment_null("revoked_at"))
+        .col(id_null("replaced_by"))
         .check(one_of(
             "role",
             &["admin", "provider", "member", "finance", "viewer"],
         ))
-        .foreign_key(
-            ForeignKey::create()
-                .from("api_keys", "tenant_id")
-                .to("tenants", "id"),
-        )
+        .foreign_key(&mut refers("api_keys", "tenant_id", "tenants"))
         .to_owned()
 }
 
@@ -125,6 +105,7 @@ fn signing_keys() -> TableCreateStatement {
         .col(binary("sealed_private"))
         .col(binary("public"))
         .col(moment("created_at"))
+        .col(moment_null("retired_at"))
         .check(one_of("purpose", &["token", "attestation"]))
         .to_owned()
 }
@@ -138,10 +119,6 @@ fn ssh_keys() -> TableCreateStatement {
         .col(text("public_key"))
         .col(string_len("fingerprint", 100))
         .col(moment("created_at"))
-        .foreign_key(
-            ForeignKey::create()
-                .from("ssh_keys", "tenant_id")
-                .to("tenants", "id"),
-        )
+        .foreign_key(&mut refers("ssh_keys", "tenant_id", "tenants"))
         .to_owned()
 }

@@ -6,60 +6,55 @@ use sea_orm_migration::schema::{
 };
 
 use crate::columns::{document, id, id_null, moment, moment_null, one_of, word, word_null};
+use crate::tables::{IndexOf, create_indexes, create_tables, create_unique, drop_tables, refers};
 
 #[derive(DeriveMigrationName)]
 pub(crate) struct Migration;
 
+const INDEXES: [IndexOf; 4] = [
+    (
+        "webhook_endpoints_tenant",
+        "webhook_endpoints",
+        &["tenant_id", "id"],
+    ),
+    (
+        "webhook_deliveries_due",
+        "webhook_deliveries",
+        &["state", "due_at"],
+    ),
+    // By age and by event deliveries are found that are deleted.
+    (
+        "webhook_deliveries_created",
+        "webhook_deliveries",
+        &["created_at"],
+    ),
+    (
+        "webhook_deliveries_of_event",
+        "webhook_deliveries",
+        &["event_id"],
+    ),
+];
+
 #[async_trait::async_trait]
 impl MigrationTrait for Migration {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in [endpoints(), deliveries(), attempts()] {
-            manager.create_table(table).await?;
-        }
-        for (table, name, first, second, unique) in [
-            (
-                "webhook_endpoints",
-                "webhook_endpoints_tenant",
-                "tenant_id",
-                "id",
-                false,
-            ),
-            (
-                "webhook_deliveries",
-                "webhook_deliveries_event",
-                "endpoint_id",
-                "event_id",
-                true,
-            ),
-            (
-                "webhook_deliveries",
-                "webhook_deliveries_due",
-                "state",
-                "due_at",
-                false,
-            ),
-        ] {
-            let mut index = Index::create();
-            index.name(name).table(table).col(first).col(second);
-            if unique {
-                index.unique();
-            }
-            manager.create_index(index).await?;
-        }
-        Ok(())
+        create_tables(manager, [endpoints(), deliveries(), attempts()]).await?;
+        let once = (
+            "webhook_deliveries_event",
+            "webhook_deliveries",
+            &["endpoint_id", "event_id"][..],
+        );
+        create_unique(manager, once).await?;
+        create_indexes(manager, &INDEXES).await
     }
 
     async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in [
+        let tables = [
             "webhook_attempts",
             "webhook_deliveries",
             "webhook_endpoints",
-        ] {
-            manager
-                .drop_table(Table::drop().table(table).to_owned())
-                .await?;
-        }
-        Ok(())
+        ];
+        drop_tables(manager, &tables).await
     }
 }
 
@@ -86,11 +81,7 @@ fn endpoints() -> TableCreateStatement {
         .check(Expr::cust(
             "(sealed_secret IS NULL) = (deleted_at IS NOT NULL)",
         ))
-        .foreign_key(
-            ForeignKey::create()
-                .from("webhook_endpoints", "tenant_id")
-                .to("tenants", "id"),
-        )
+        .foreign_key(&mut refers("webhook_endpoints", "tenant_id", "tenants"))
         .to_owned()
 }
 
@@ -109,16 +100,12 @@ fn deliveries() -> TableCreateStatement {
         .col(moment("created_at"))
         .check(one_of("state", &["pending", "delivered", "failed"]))
         .check(Expr::cust("(state = 'pending') = (due_at IS NOT NULL)"))
-        .foreign_key(
-            ForeignKey::create()
-                .from("webhook_deliveries", "endpoint_id")
-                .to("webhook_endpoints", "id"),
-        )
-        .foreign_key(
-            ForeignKey::create()
-                .from("webhook_deliveries", "event_id")
-                .to("events", "id"),
-        )
+        .foreign_key(&mut refers(
+            "webhook_deliveries",
+            "endpoint_id",
+            "webhook_endpoints",
+        ))
+        .foreign_key(&mut refers("webhook_deliveries", "event_id", "events"))
         .to_owned()
 }
 
@@ -134,10 +121,10 @@ fn attempts() -> TableCreateStatement {
         .col(text_null("error"))
         .primary_key(Index::create().col("delivery_id").col("number"))
         .check(Expr::cust("status IS NOT NULL OR error IS NOT NULL"))
-        .foreign_key(
-            ForeignKey::create()
-                .from("webhook_attempts", "delivery_id")
-                .to("webhook_deliveries", "id"),
-        )
+        .foreign_key(&mut refers(
+            "webhook_attempts",
+            "delivery_id",
+            "webhook_deliveries",
+        ))
         .to_owned()
 }

@@ -4,6 +4,7 @@ use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{string_len, text};
 
 use crate::columns::moment;
+use crate::tables::drop_tables;
 
 #[derive(DeriveMigrationName)]
 pub(crate) struct Migration;
@@ -24,8 +25,6 @@ impl MigrationTrait for Migration {
     }
 
     async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        manager
-            .drop_table(Table::drop().table("settings").to_owned())
-            .await
+        drop_tables(manager, &["settings"]).await
     }
 }

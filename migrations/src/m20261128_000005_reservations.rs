@@ -2,12 +2,13 @@
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{
-    big_integer, boolean, integer, string_len, string_len_null, text_null,
+    big_integer, big_integer_null, boolean, integer, string_len, string_len_null, text_null,
 };
 
 use crate::columns::{
     document, document_null, id, id_null, moment, moment_null, one_of, word, word_null,
 };
+use crate::tables::{IndexOf, create_indexes, create_tables, drop_tables, refers};
 
 #[derive(DeriveMigrationName)]
 pub(crate) struct Migration;
@@ -35,39 +36,33 @@ const LEASE_STATES: [&str; 8] = [
     "gone",
 ];
 
+const INDEXES: [IndexOf; 9] = [
+    ("reservations_tenant", "reservations", &["tenant_id", "id"]),
+    (
+        "reservations_by_age",
+        "reservations",
+        &["tenant_id", "created_at"],
+    ),
+    ("reservations_due", "reservations", &["due_at", "id"]),
+    ("holds_offer", "holds", &["offer_id", "live"]),
+    ("leases_offer", "leases", &["offer_id", "state"]),
+    ("leases_provider", "leases", &["provider_id", "state"]),
+    // Leases of a provider that ended recently.
+    ("leases_returned", "leases", &["provider_id", "gone_at"]),
+    ("leases_reservation", "leases", &["reservation_id", "line"]),
+    ("attempts_at", "attempts", &["at", "offer_id"]),
+];
+
 #[async_trait::async_trait]
 impl MigrationTrait for Migration {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in [reservations(), holds(), leases(), attempts()] {
-            manager.create_table(table).await?;
-        }
-        for (table, name, first, second) in [
-            ("reservations", "reservations_tenant", "tenant_id", "id"),
-            ("reservations", "reservations_due", "due_at", "id"),
-            ("holds", "holds_offer", "offer_id", "live"),
-            ("leases", "leases_offer", "offer_id", "state"),
-            ("leases", "leases_provider", "provider_id", "state"),
-            ("leases", "leases_reservation", "reservation_id", "line"),
-            ("attempts", "attempts_at", "at", "offer_id"),
-        ] {
-            let index = Index::create()
-                .name(name)
-                .table(table)
-                .col(first)
-                .col(second)
-                .to_owned();
-            manager.create_index(index).await?;
-        }
-        Ok(())
+        let tables = [reservations(), holds(), leases(), attempts()];
+        create_tables(manager, tables).await?;
+        create_indexes(manager, &INDEXES).await
     }
 
     async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in ["attempts", "leases", "holds", "reservations"] {
-            manager
-                .drop_table(Table::drop().table(table).to_owned())
-                .await?;
-        }
-        Ok(())
+        drop_tables(manager, &["attempts", "leases", "holds", "reservations"]).await
     }
 }
 
@@ -77,6 +72,8 @@ fn reservations() -> TableCreateStatement {
         .col(id("id").primary_key())
         .col(id("tenant_id"))
         .col(id("project_id"))
+        // The principal that made it.
+        .col(id_null("created_by"))
         .col(string_len("name", 100))
         .col(word("kind"))
         .col(word("state"))
@@ -87,6 +84,8 @@ fn reservations() -> TableCreateStatement {
         .col(id("quote_id").unique_key())
         .col(document("lines"))
         .col(boolean("gang"))
+        // The verification level of its nodes, as it was when the hold was placed.
+        .col(word_null("verification"))
         .col(document_null("ceiling"))
         .col(document("ssh_public_keys"))
         .col(document("tags"))
@@ -99,32 +98,26 @@ fn reservations() -> TableCreateStatement {
         .col(moment_null("closed_at"))
         .col(word("wish"))
         .col(moment_null("wish_at"))
+        // The budget that stopped it.
+        .col(id_null("stopped_by"))
         .col(moment_null("due_at"))
         .col(big_integer("nudges"))
         .col(id_null("claim_token"))
         .col(moment_null("claim_expires_at"))
         .col(text_null("last_error"))
+        // What it has in use, so that the database can sum it up. Where nothing stands here, its
+        // lines and leases say it.
+        .col(big_integer_null("gpus"))
+        .col(big_integer_null("units_per_hour"))
         .check(one_of("kind", &KINDS))
         .check(one_of("state", &RESERVATION_STATES))
         .check(one_of("wish", &["none", "cancel", "release"]))
         .check(Expr::cust(
             "(state IN ('releasing', 'closed')) = (reason IS NOT NULL)",
         ))
-        .foreign_key(
-            ForeignKey::create()
-                .from("reservations", "tenant_id")
-                .to("tenants", "id"),
-        )
-        .foreign_key(
-            ForeignKey::create()
-                .from("reservations", "project_id")
-                .to("projects", "id"),
-        )
-        .foreign_key(
-            ForeignKey::create()
-                .from("reservations", "quote_id")
-                .to("quotes", "id"),
-        )
+        .foreign_key(&mut refers("reservations", "tenant_id", "tenants"))
+        .foreign_key(&mut refers("reservations", "project_id", "projects"))
+        .foreign_key(&mut refers("reservations", "quote_id", "quotes"))
         .to_owned()
 }
 
@@ -138,16 +131,8 @@ fn holds() -> TableCreateStatement {
         .col(boolean("live"))
         .primary_key(Index::create().col("reservation_id").col("line"))
         .check(Expr::cust("nodes > 0"))
-        .foreign_key(
-            ForeignKey::create()
-                .from("holds", "reservation_id")
-                .to("reservations", "id"),
-        )
-        .foreign_key(
-            ForeignKey::create()
-                .from("holds", "offer_id")
-                .to("offers", "id"),
-        )
+        .foreign_key(&mut refers("holds", "reservation_id", "reservations"))
+        .foreign_key(&mut refers("holds", "offer_id", "offers"))
         .to_owned()
 }
 
@@ -167,6 +152,9 @@ fn leases() -> TableCreateStatement {
         .col(id("client_token").unique_key())
         .col(string_len_null("provider_lease_id", 200))
         .col(document("provider_nodes"))
+        // What the provider says that it bills, beside what was quoted.
+        .col(big_integer_null("price_units"))
+        .col(word_null("price_currency"))
         .col(integer("attempts"))
         .col(moment("requested_at"))
         .col(moment_null("accepted_at"))
@@ -177,6 +165,8 @@ fn leases() -> TableCreateStatement {
         .col(moment_null("metered_to"))
         .col(moment_null("release_accepted_at"))
         .col(moment_null("gone_at"))
+        // When the lease failed: its replacement is waited for only so long.
+        .col(moment_null("fell_at"))
         .col(word_null("fall_reason"))
         .col(text_null("fall_note"))
         .col(id_null("replaces"))
@@ -184,16 +174,8 @@ fn leases() -> TableCreateStatement {
         .col(boolean("given_up"))
         .check(one_of("state", &LEASE_STATES))
         .check(Expr::cust("nodes > 0"))
-        .foreign_key(
-            ForeignKey::create()
-                .from("leases", "reservation_id")
-                .to("reservations", "id"),
-        )
-        .foreign_key(
-            ForeignKey::create()
-                .from("leases", "offer_id")
-                .to("offers", "id"),
-        )
+        .foreign_key(&mut refers("leases", "reservation_id", "reservations"))
+        .foreign_key(&mut refers("leases", "offer_id", "offers"))
         .to_owned()
 }
 
@@ -207,10 +189,6 @@ fn attempts() -> TableCreateStatement {
         .col(word("outcome"))
         .col(text_null("note"))
         .col(moment("at"))
-        .foreign_key(
-            ForeignKey::create()
-                .from("attempts", "lease_id")
-                .to("leases", "id"),
-        )
+        .foreign_key(&mut refers("attempts", "lease_id", "leases"))
         .to_owned()
 }
