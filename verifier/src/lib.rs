@@ -1,9 +1,9 @@
 //! The GPU agent and the rules by which its answers are checked.
 //!
-//! Three parts share this crate so that they share its arithmetic: the agent on the node
-//! ([`agent`], [`probe`], [`device`], [`driver`], [`mod@reference`]), the broker's side ([`challenge`],
-//! [`evidence`], [`rules`], [`attest`]), and what both compute ([`prf`], [`gemm`], [`tensor`], [`memory`],
-//! [`merkle`], [`field`], [`canonical`], [`jws`], [`transcript`]). The words of the conversation
+//! Three parts share this crate: the agent on the node ([`agent`], [`probe`], [`device`], [`driver`],
+//! [`mod@reference`]), the broker's side ([`challenge`], [`evidence`], [`rules`], [`attest`]), and what both
+//! sign and send ([`canonical`], [`jws`], [`transcript`]). What both compute is the crate [`proof`]: [`prf`],
+//! [`gemm`], [`tensor`], [`memory`], [`merkle`], [`field`]. The words of the conversation
 //! are in `market::verification`. Storing sessions, tokens and signing keys, and HTTP on the
 //! broker's side, is the broker's.
 
@@ -30,29 +30,25 @@ pub mod delivery;
 pub mod device;
 pub mod driver;
 pub mod evidence;
-pub mod field;
 pub mod floors;
 pub mod framework;
 pub mod gang;
-pub mod gemm;
 pub mod host;
 pub mod http;
 pub mod jws;
 mod kernel_log;
 pub mod local;
 mod median;
-pub mod memory;
-pub mod merkle;
 pub mod order;
 pub mod plain;
 mod preloaded;
 pub mod pretend;
-pub mod prf;
 pub mod probe;
 pub mod push;
 pub mod reference;
 pub mod rules;
-pub mod tensor;
 mod threads;
 pub mod transcript;
 pub mod vectors;
+
+pub use proof::{field, gemm, memory, merkle, prf, tensor};

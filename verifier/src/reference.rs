@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceError, Node, PatternCheck, Rate, Surroundings};
 use crate::gemm::{GemmInputs, checksum, row_sum};
-use crate::memory::{Contents, block_digest, hash_point};
+use crate::memory::{Contents, digests, hash_point};
 use crate::pretend::{self, Dice, Kind};
 use crate::tensor::{Format, TensorRun, TensorWork, expected_checksum};
 
@@ -255,26 +255,7 @@ impl Device for ReferenceDevice {
     }
 
     fn multiply(&mut self, inputs: &GemmInputs) -> Result<Word64, DeviceError> {
-        let n = inputs.n as usize;
-        self.product.clear();
-        self.product.resize(n * n, 0);
-        let left: Vec<Vec<i8>> = (0..inputs.n)
-            .map(|row| {
-                let mut entries = Vec::new();
-                inputs.left_row(row, &mut entries);
-                entries
-            })
-            .collect();
-        let mut right = Vec::new();
-        for l in 0..inputs.k {
-            inputs.right_row(l, &mut right);
-            for (row, left) in self.product.chunks_mut(n).zip(&left) {
-                let a = i32::from(left[l as usize]);
-                for (sum, &b) in row.iter_mut().zip(&right) {
-                    *sum += a * i32::from(b);
-                }
-            }
-        }
+        self.product = inputs.product();
         Ok(checksum(&self.product))
     }
 
@@ -304,8 +285,7 @@ impl Device for ReferenceDevice {
         self.memory
             .try_reserve_exact(words)
             .map_err(|e| error(e.to_string()))?;
-        let memory = &mut self.memory;
-        contents.for_words(0, words, |_, word| memory.push(word));
+        contents.write(words, &mut self.memory);
         let stride = words / (self.bad_words as usize + 1);
         for fault in 1..=self.bad_words as usize {
             if let Some(word) = self.memory.get_mut(fault * stride) {
@@ -316,15 +296,11 @@ impl Device for ReferenceDevice {
     }
 
     fn compare(&mut self, contents: &Contents) -> Result<PatternCheck, DeviceError> {
-        let mut check = PatternCheck::default();
-        let memory = &self.memory;
-        contents.for_words(0, memory.len(), |index, word| {
-            if memory[index] != word {
-                check.bad_words += 1;
-                check.lowest_bad_offset.get_or_insert(index as u64 * 4);
-            }
-        });
-        Ok(check)
+        let (bad_words, first) = contents.differences(&self.memory);
+        Ok(PatternCheck {
+            bad_words,
+            lowest_bad_offset: first.map(|index| index as u64 * 4),
+        })
     }
 
     fn invert(&mut self, contents: &Contents, _down: bool) -> Result<PatternCheck, DeviceError> {
@@ -340,11 +316,11 @@ impl Device for ReferenceDevice {
         block_bytes: u32,
         key: &Digest,
     ) -> Result<Vec<Word64>, DeviceError> {
-        let point = hash_point(key);
-        let blocks = self.memory.chunks(block_bytes as usize / 4);
-        Ok(blocks
-            .map(|block| block_digest(block.iter().copied(), point))
-            .collect())
+        Ok(digests(
+            &self.memory,
+            block_bytes as usize / 4,
+            hash_point(key),
+        ))
     }
 
     fn copy_mb_per_s(&mut self, sample: u32) -> Result<u64, DeviceError> {

@@ -24,13 +24,12 @@ impl Pace {
     ///
     /// Errors: how long the turn is away, when that is beyond `longest`; then none was taken.
     pub(super) async fn turn(&self, longest: Duration) -> Result<(), Duration> {
-        let turn = self.take_turn(longest)?;
+        let turn = self.take_turn(Instant::now(), longest)?;
         tokio::time::sleep_until(turn).await;
         Ok(())
     }
 
-    fn take_turn(&self, longest: Duration) -> Result<Instant, Duration> {
-        let now = Instant::now();
+    fn take_turn(&self, now: Instant, longest: Duration) -> Result<Instant, Duration> {
         // A panic elsewhere cannot leave an instant half written.
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = next.unwrap_or(now).max(now);
@@ -45,10 +44,13 @@ impl Pace {
     ///
     /// Without a spacing there is no pace to hold: time is then the simulator's, not ours.
     pub(super) fn hold(&self, after: Duration) {
+        self.hold_until(Instant::now() + after);
+    }
+
+    fn hold_until(&self, earliest: Instant) {
         if self.spacing.is_zero() {
             return;
         }
-        let earliest = Instant::now() + after;
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         *next = Some(next.map_or(earliest, |next| next.max(earliest)));
     }
@@ -60,40 +62,43 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    #[tokio::test(start_paused = true)]
-    async fn turns_are_spaced_and_the_first_is_at_once() {
-        let pace = Pace::new(12 * SECOND);
-        let start = Instant::now();
-        for _ in 0..3 {
-            pace.turn(60 * SECOND).await.expect("a turn");
+    #[test]
+    fn turns_are_spaced_and_the_first_is_at_once() {
+        let (pace, now) = (Pace::new(12 * SECOND), Instant::now());
+        for turn in 0..3 {
+            assert_eq!(
+                pace.take_turn(now, 60 * SECOND),
+                Ok(now + turn * 12 * SECOND)
+            );
         }
-        assert_eq!(start.elapsed(), 24 * SECOND);
+        let late = now + 100 * SECOND;
+        assert_eq!(pace.take_turn(late, Duration::ZERO), Ok(late));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_turn_too_far_away_is_refused_and_not_taken() {
-        let pace = Pace::new(12 * SECOND);
+    #[test]
+    fn a_turn_too_far_away_is_refused_and_not_taken() {
+        let (pace, now) = (Pace::new(12 * SECOND), Instant::now());
         for _ in 0..3 {
-            pace.take_turn(60 * SECOND).expect("a turn");
+            pace.take_turn(now, 60 * SECOND).expect("a turn");
         }
-        assert_eq!(pace.turn(30 * SECOND).await, Err(36 * SECOND));
-        assert_eq!(pace.turn(30 * SECOND).await, Err(36 * SECOND));
-        assert_eq!(pace.turn(36 * SECOND).await, Ok(()));
+        assert_eq!(pace.take_turn(now, 30 * SECOND), Err(36 * SECOND));
+        assert_eq!(pace.take_turn(now, 30 * SECOND), Err(36 * SECOND));
+        let turn = now + 36 * SECOND;
+        assert_eq!(pace.take_turn(now, 36 * SECOND), Ok(turn));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_hold_keeps_everyone_back() {
-        let pace = Pace::new(SECOND);
-        pace.hold(7 * SECOND);
-        let start = Instant::now();
-        pace.turn(60 * SECOND).await.expect("a turn");
-        assert_eq!(start.elapsed(), 7 * SECOND);
+    #[test]
+    fn a_hold_keeps_everyone_back() {
+        let (pace, now) = (Pace::new(SECOND), Instant::now());
+        pace.hold_until(now + 7 * SECOND);
+        let turn = now + 7 * SECOND;
+        assert_eq!(pace.take_turn(now, 60 * SECOND), Ok(turn));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn without_a_spacing_nothing_is_held() {
-        let pace = Pace::new(Duration::ZERO);
-        pace.hold(7 * SECOND);
-        assert_eq!(pace.turn(Duration::ZERO).await, Ok(()));
+    #[test]
+    fn without_a_spacing_nothing_is_held() {
+        let (pace, now) = (Pace::new(Duration::ZERO), Instant::now());
+        pace.hold_until(now + 7 * SECOND);
+        assert_eq!(pace.take_turn(now, Duration::ZERO), Ok(now));
     }
 }

@@ -6,13 +6,16 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::eventually::output_of;
+
 /// Which of our crates each crate may use.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("market", &[]),
     ("migrations", &[]),
     ("pricing", &["market"]),
     ("adapters", &["market"]),
-    ("verifier", &["market"]),
+    ("proof", &["market"]),
+    ("verifier", &["market", "proof"]),
     // For the verifier's tests only; nothing that ships may use it.
     ("fake-driver", &["market", "verifier"]),
     ("simulator", &["market"]),
@@ -47,12 +50,9 @@ const ARROWS: [(&str, &[&str]); 11] = [
 
 fn cargo(arguments: &[&str]) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let output = Command::new(env!("CARGO"))
-        .args(arguments)
-        .args(["--offline", "--locked"])
-        .current_dir(root)
-        .output()
-        .expect("cargo runs");
+    let mut command = Command::new(env!("CARGO"));
+    command.args(arguments).args(["--offline", "--locked"]);
+    let output = output_of(command.current_dir(root));
     assert!(
         output.status.success(),
         "{}",

@@ -1,7 +1,7 @@
 //! `docs/requirements.md` says no more than the tests do.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
@@ -57,7 +57,9 @@ fn collect_tests(folder: &Path, tests: &mut Tests) {
 
 fn tests() -> Tests {
     let mut tests = Tests::new();
-    for entry in std::fs::read_dir(root()).expect("the root") {
+    let members = [root().to_owned(), root().join("verifier")];
+    let entries = |of: &PathBuf| std::fs::read_dir(of).expect("a folder");
+    for entry in members.iter().flat_map(entries) {
         let member = entry.expect("an entry").path();
         if member.join("Cargo.toml").is_file() {
             for folder in ["src", "tests"].map(|folder| member.join(folder)) {

@@ -3,6 +3,9 @@
 use fake_driver::script::{Card, Fault, Script};
 use market::attestation::{Attestation, FindingCode, Outcome, Weight};
 use market::verification::Level;
+use verifier::reference::NodeDescription;
+use verifier::tensor::{Format, expected_checksum};
+use verifier::vectors::products;
 
 use crate::machine::*;
 use crate::stage::*;
@@ -53,4 +56,24 @@ fn f12_a_tensor_unit_alone_that_flips_the_same_bit_each_time_is_told() {
         (Outcome::Failed, Weight::Shadow)
     );
     assert!(told.note.starts_with("GPU 0: the tensor units"), "{told:?}");
+}
+
+#[test]
+fn as_bf16_the_product_is_that_of_the_integers() {
+    let description = serde_json::json!({
+        "schema": "simulated-node-1", "node_index": 0, "host": "127.0.0.1", "gpu": "H100-SXM",
+        "gpus": 1, "memory_mib": 81_559, "vcpus": 8, "memory_gib": 64, "uuids": ["GPU-0"],
+        "driver": "580", "internode": "none",
+    });
+    let description = NodeDescription::parse(&description.to_string()).expect("a node");
+    let mut node = description.node();
+    let inputs = products()[1].inputs;
+    assert_eq!(
+        node.devices[0].multiply(&inputs).expect("a product"),
+        expected_checksum(&inputs, Format::Bf16.most())
+    );
+    assert_ne!(
+        expected_checksum(&inputs, Format::Bf16.most()),
+        expected_checksum(&inputs, Format::Fp8.most())
+    );
 }

@@ -10,7 +10,8 @@ use market::verification::Digest;
 use serde::{Deserialize, Serialize};
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every bit of a word changes about half of all.
-pub(crate) const fn mix(word: u64) -> u64 {
+#[must_use]
+pub const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     word ^ (word >> 31)
@@ -166,7 +167,7 @@ fn words_of(
     count: usize,
     mut take: impl FnMut(usize, u32),
 ) {
-    #[cfg(test)]
+    #[cfg(feature = "counted")]
     drawn::add(count);
     let mut done = 0;
     while done < count {
@@ -179,9 +180,9 @@ fn words_of(
     }
 }
 
-/// How many words were drawn: what a check of products or memory costs grows with them.
-#[cfg(test)]
-pub(crate) mod drawn {
+/// How many words were drawn, for tests: what a check of products or memory costs grows with them.
+#[cfg(feature = "counted")]
+pub mod drawn {
     use std::cell::Cell;
 
     thread_local! {
@@ -193,6 +194,7 @@ pub(crate) mod drawn {
     }
 
     /// By this thread so far.
+    #[must_use]
     pub fn so_far() -> usize {
         WORDS.get()
     }

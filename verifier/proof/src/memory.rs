@@ -72,6 +72,24 @@ impl Contents {
         }
     }
 
+    /// Appends the first `count` words.
+    pub fn write(&self, count: usize, words: &mut Vec<u32>) {
+        self.for_words(0, count, |_, word| words.push(word));
+    }
+
+    /// How many words differ from the first of these contents, and the first that does.
+    #[must_use]
+    pub fn differences(&self, words: &[u32]) -> (u64, Option<usize>) {
+        let (mut count, mut first) = (0, None);
+        self.for_words(0, words.len(), |index, word| {
+            if words[index] != word {
+                count += 1;
+                first.get_or_insert(index);
+            }
+        });
+        (count, first)
+    }
+
     fn walking(&self, start: u64, count: usize, mut take: impl FnMut(usize, u32)) {
         let [drawn, ..] = self.stream.parameters();
         for index in 0..count {
@@ -106,6 +124,15 @@ pub fn block_digest(words: impl IntoIterator<Item = u32>, point: Element) -> Wor
         sum.times(point).plus(Element::new(u64::from(word)))
     });
     Word64(digest.value())
+}
+
+/// The digests of blocks of so many words; the last block has what is left.
+#[must_use]
+pub fn digests(words: &[u32], block_words: usize, point: Element) -> Vec<Word64> {
+    let blocks = words.chunks(block_words);
+    blocks
+        .map(|block| block_digest(block.iter().copied(), point))
+        .collect()
 }
 
 /// The blocks of one leaf of the tree over memory; the last leaf has what is left. The time between the fresh

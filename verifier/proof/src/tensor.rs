@@ -152,9 +152,6 @@ pub fn entry(word: u32, most: u8) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Device;
-    use crate::reference::NodeDescription;
-    use crate::vectors::products;
 
     #[test]
     fn rates_are_measured_where_there_are_units_and_kernels_that_reach_them() {
@@ -169,26 +166,5 @@ mod tests {
         let bf16 = ["8.0", "8.6", "8.9", "9.0", "11.0", "12.0", "12.1", "13.0"];
         assert_eq!(rated(Format::Bf16), bf16);
         assert_eq!(rated(Format::Fp8), ["8.9", "9.0", "12.0", "12.1"]);
-    }
-
-    #[test]
-    fn as_bf16_the_product_is_that_of_the_integers() {
-        let description = serde_json::json!({
-            "schema": "simulated-node-1", "node_index": 0, "host": "127.0.0.1", "gpu": "H100-SXM",
-            "gpus": 1, "memory_mib": 81_559, "vcpus": 8, "memory_gib": 64, "uuids": ["GPU-0"],
-            "driver": "580", "internode": "none",
-        });
-        let description = NodeDescription::parse(&description.to_string()).expect("a node");
-        let mut node = description.node();
-        let device: &mut dyn Device = node.devices[0].as_mut();
-        let inputs = products()[1].inputs;
-        assert_eq!(
-            device.multiply(&inputs).expect("a product"),
-            expected_checksum(&inputs, Format::Bf16.most())
-        );
-        assert_ne!(
-            expected_checksum(&inputs, Format::Bf16.most()),
-            expected_checksum(&inputs, Format::Fp8.most())
-        );
     }
 }

@@ -96,6 +96,31 @@ impl GemmInputs {
     pub fn right_row(&self, row: u32, entries: &mut Vec<i8>) {
         fill_entries(&self.right, row, self.n, entries);
     }
+
+    /// The product, row by row: n times n entries.
+    #[must_use]
+    pub fn product(&self) -> Vec<i32> {
+        let n = self.n as usize;
+        let mut product = vec![0; n * n];
+        let left: Vec<Vec<i8>> = (0..self.n)
+            .map(|row| {
+                let mut entries = Vec::new();
+                self.left_row(row, &mut entries);
+                entries
+            })
+            .collect();
+        let mut right = Vec::new();
+        for l in 0..self.k {
+            self.right_row(l, &mut right);
+            for (row, left) in product.chunks_mut(n).zip(&left) {
+                let a = i32::from(left[l as usize]);
+                for (sum, &b) in row.iter_mut().zip(&right) {
+                    *sum += a * i32::from(b);
+                }
+            }
+        }
+        product
+    }
 }
 
 fn fill_entries(stream: &Stream, row: u32, width: u32, entries: &mut Vec<i8>) {
