@@ -266,14 +266,15 @@ mod tests {
         let token = stop.clone();
         let pulses: Arc<Pulses> = Arc::default();
         let (shared, rest) = (Arc::clone(&pulses), Duration::from_secs(3_600));
-        supervise("t".into(), shared, rest, stop, |_| {
+        let supervised = supervise("t".into(), shared, rest, stop, |_| {
             let token = token.clone();
             async move {
                 token.cancel();
                 panic!("while it is told to stop");
             }
-        })
-        .await;
+        });
+        let ended = tokio::time::timeout(Duration::from_secs(60), supervised).await;
+        ended.expect("its rest ends long before it is over");
         assert_eq!(pulses.lives(), [("t".to_owned(), Life::Fallen)]);
     }
 }

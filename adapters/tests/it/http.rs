@@ -150,15 +150,15 @@ async fn a_call_far_beyond_the_pace_is_handed_back_at_once() {
     let start = Instant::now();
     let error = order(&http).await.expect_err("too early");
     assert!(matches!(error, AdapterError::RateLimited { .. }), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(2));
+    // Its time would have come after twelve seconds.
+    assert!(start.elapsed() < Duration::from_secs(10));
     assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]
 async fn a_body_without_end_is_cut_off() {
     let server = Server::start(vec![ok(&" ".repeat(MAX_BODY_BYTES + 1))]).await;
-    let mut config = server.config();
-    config.timeout = Duration::from_secs(20);
+    let config = server.config();
     let error = read(&Http::live(config).expect("a connection"))
         .await
         .expect_err("too large");

@@ -23,6 +23,7 @@ pub enum Turn {
 pub struct Server {
     /// Where it listens.
     pub url: String,
+    hangs: bool,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
@@ -34,6 +35,7 @@ impl Server {
             "http://{}/api/v1",
             listener.local_addr().expect("an address")
         );
+        let hangs = turns.iter().any(|turn| matches!(turn, Turn::Hang));
         let requests = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&requests);
         tokio::spawn(async move {
@@ -52,7 +54,11 @@ impl Server {
                 }
             }
         });
-        Self { url, requests }
+        Self {
+            url,
+            hangs,
+            requests,
+        }
     }
 
     /// The requests so far: head and body.
@@ -60,18 +66,18 @@ impl Server {
         self.requests.lock().expect("no panic").clone()
     }
 
-    /// A connection to it, quick to give up.
+    /// A connection to it.
     pub fn http(&self) -> Http {
         Http::live(self.config()).expect("a connection")
     }
 
-    /// How to reach it.
+    /// How to reach it. It is given up soon only where it never answers: a busy machine is slow to answer, too.
     pub fn config(&self) -> HttpConfig {
         let profile = registry::all()[0].profile();
         HttpConfig {
             base_url: self.url.clone(),
             allow_loopback: true,
-            timeout: Duration::from_millis(500),
+            timeout: Duration::from_secs(if self.hangs { 2 } else { 60 }),
             call_spacing: Duration::ZERO,
             order_spacing: Duration::ZERO,
             first_backoff: Duration::from_millis(1),

@@ -158,7 +158,12 @@ impl HotState for InProcess {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
+
+    /// Far longer than a wake-up takes.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn a_listener_that_lags_is_woken_once_and_listens_on() {
@@ -167,10 +172,12 @@ mod tests {
         for _ in 0..1000 {
             state.publish(Topic::Work);
         }
-        wake_ups.hear().await;
-        let none = tokio::time::timeout(Duration::from_millis(20), wake_ups.hear()).await;
+        let heard = timeout(PATIENCE, wake_ups.hear()).await;
+        heard.expect("a wake-up");
+        let none = timeout(Duration::from_millis(20), wake_ups.hear()).await;
         assert!(none.is_err(), "a thousand missed wake-ups are one");
         state.publish(Topic::Supply);
-        wake_ups.hear().await;
+        let heard = timeout(PATIENCE, wake_ups.hear()).await;
+        heard.expect("another wake-up");
     }
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use crate::eventually::in_time;
 use crate::service::{Key, Service, ssh_key};
 
 /// So many small machines at lambda: a fleet.
@@ -69,7 +70,8 @@ async fn key_pair() -> Option<TempDir> {
     let folder = tempfile::tempdir().expect("a folder");
     let mut keygen = Command::new("ssh-keygen");
     keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]);
-    let made = keygen.arg(folder.path().join("key")).status().await;
+    let made = keygen.arg(folder.path().join("key")).status();
+    let made = in_time("a key pair", made).await;
     if made.is_ok_and(|status| status.success()) {
         return Some(folder);
     }
@@ -89,7 +91,8 @@ async fn ssh(folder: &Path, name: &str, command: &str) -> Output {
     ssh.arg("-F").arg(folder.join("config"));
     ssh.args(["-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-i"]);
     ssh.arg(folder.join("key")).args([name, command]);
-    let ran = ssh.env_remove("SSH_AUTH_SOCK").output().await;
+    let ran = ssh.env_remove("SSH_AUTH_SOCK").kill_on_drop(true).output();
+    let ran = in_time("the end of a login", ran).await;
     ran.expect("the client starts")
 }
 

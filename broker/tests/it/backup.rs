@@ -15,6 +15,7 @@ use store::fixture::TestDatabase;
 use tempfile::TempDir;
 
 use crate::chaos::replica::{Replica, Setting};
+use crate::eventually::{PATIENCE, output_of};
 use crate::lifecycle::scene::fleet;
 use crate::service::{Key, Service, hold, quote, ssh_key};
 
@@ -30,7 +31,7 @@ fn broker(folder: &Path, environment: &Environment, args: &[&str]) -> Output {
         .env_clear()
         .envs(environment.iter().cloned())
         .stdin(Stdio::null());
-    command.output().expect("the command runs")
+    output_of(&mut command)
 }
 
 fn said(output: &Output) -> Value {
@@ -55,7 +56,7 @@ fn typed(commands: &str, folder: &Path, set: &[(&str, &str)]) {
         .args(["-e", "-c", commands])
         .current_dir(folder)
         .envs(set.iter().copied());
-    let output = shell.output().expect("a shell");
+    let output = output_of(&mut shell);
     assert!(output.status.success(), "{commands}: {output:?}");
 }
 
@@ -162,17 +163,13 @@ async fn serves(environment: &Environment, folder: &Path, key: &Key) {
         folder: folder.to_owned(),
     });
     let mut replica = Replica::start(&setting, "restored");
-    let http = reqwest::Client::builder().no_proxy().build();
-    let http = http.expect("a client");
+    let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE);
+    let http = http.build().expect("a client");
     let (begun, mut said) = (Instant::now(), String::new());
     let url = loop {
         let log = || std::fs::read_to_string(folder.join("restored.log")).unwrap_or_default();
         assert!(replica.lives(), "it ended by itself: {}", log());
-        assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "{said}\n{}",
-            log()
-        );
+        assert!(begun.elapsed() < PATIENCE, "{said}\n{}", log());
         let address = *replica.address().lock().expect("sound");
         if let Some(address) = address {
             let url = format!("http://{address}");
@@ -311,14 +308,12 @@ async fn a_postgresql_database_is_backed_up_under_load_and_restored_without_a_le
     let Some(database) = TestDatabase::postgres().await else {
         return;
     };
-    // Its name is taken for the database that the page makes.
-    let fresh = TestDatabase::postgres().await.expect("as the first one");
-    let url = |of: &TestDatabase| match &of.database {
-        store::Database::Url(url) => url.clone(),
-        store::Database::Sqlite { .. } => panic!("PostgreSQL has a URL"),
+    let store::Database::Url(from) = database.database.clone() else {
+        panic!("PostgreSQL has a URL");
     };
-    let (from, to) = (url(&database), url(&fresh));
-    fresh.remove().await;
+    // The page makes a database of another name.
+    let (_, taken) = named(&from);
+    let to = from.replacen(taken, &format!("{taken}_restored"), 1);
     let (server, name) = named(&to);
     let [dump, restore_anew] = page_commands();
     let (service, key) = start(Some(database.store.clone())).await;

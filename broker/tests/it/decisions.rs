@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use simulator::Provider;
 use store::fixture::execute_raw;
 
+use crate::eventually::output_of;
 use crate::service::{Service, hold, orderable_demand, ssh_key};
 
 fn demands(gpus: Value) -> [Value; 4] {
@@ -30,7 +31,7 @@ fn broker(service: &Service, args: &[&str]) -> Output {
         .current_dir(&service.world.broker().config().data_dir)
         .env_clear()
         .stdin(Stdio::null());
-    command.output().expect("the command runs")
+    output_of(&mut command)
 }
 
 #[track_caller]

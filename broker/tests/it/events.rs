@@ -1,7 +1,5 @@
 //! Events over HTTP: the list, the stream, and how a stream is taken up again.
 
-use std::time::Duration;
-
 use broker::feed::STREAMS_PER_TENANT;
 use chrono::TimeDelta;
 use market::event::EventType;
@@ -11,10 +9,8 @@ use reqwest::header::{ACCEPT, AUTHORIZATION};
 use serde_json::{Value, json};
 use store::events::NewEvent;
 
+use crate::eventually::in_time;
 use crate::service::{Key, Service, hold};
-
-/// How long a test waits for what comes at once.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A stream of events as its reader sees it.
 pub(crate) struct Stream {
@@ -47,12 +43,16 @@ impl Stream {
 
     /// The next event; `None` when the stream ends.
     pub(crate) async fn next(&mut self) -> Option<Sent> {
-        loop {
-            let block = self.next_block().await?;
-            if block.starts_with("id:") {
-                return Some(read(&block));
+        // In all: what says that the stream still stands comes for ever.
+        let event = async {
+            loop {
+                let block = self.next_block().await?;
+                if block.starts_with("id:") {
+                    return Some(read(&block));
+                }
             }
-        }
+        };
+        in_time("the next event", event).await
     }
 
     /// The next event, comment or advice, as it is sent; `None` when the stream ends.
@@ -63,10 +63,22 @@ impl Stream {
                 self.text = rest;
                 return Some(block);
             }
-            let chunk = tokio::time::timeout(PATIENCE, self.response.chunk()).await;
-            let chunk = chunk.expect("something in time").ok().flatten()?;
+            let chunk = in_time("something on the stream", self.response.chunk()).await;
+            let chunk = chunk.ok().flatten()?;
             self.text
                 .push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
+        }
+    }
+}
+
+impl Stream {
+    /// Whether it ends as the service wants it to, and not by a connection that is cut.
+    async fn ends_uncut(mut self) -> bool {
+        loop {
+            match in_time("the end of the stream", self.response.chunk()).await {
+                Ok(Some(_)) => {}
+                ended => return ended.is_ok(),
+            }
         }
     }
 }
@@ -97,7 +109,9 @@ async fn ask(service: &Service, bearer: &str, path: &str, last: Option<u64>) -> 
     if let Some(last) = last {
         request = request.header("last-event-id", last.to_string());
     }
-    request.send().await.expect("an answer")
+    in_time("an answer", request.send())
+        .await
+        .expect("an answer")
 }
 
 /// Lets something happen to a tenant.
@@ -317,11 +331,9 @@ async fn a_tenant_has_so_many_streams_and_a_service_that_stops_ends_them_all() {
     assert!(refused.header("retry-after").is_some());
     assert_eq!(service.with(&key).get("/v1/events").await.status, 200);
     streams.push(Stream::open(&service, &other.secret, "/v1/events", None).await);
-    // Well under the time that requests under way are given.
-    tokio::time::timeout(Duration::from_secs(8), service.stop())
-        .await
-        .expect("no stream holds up the end");
-    for mut stream in streams {
-        assert_eq!(stream.next().await, None);
+    // What holds up the end is cut at last, and does not end by itself.
+    in_time("the end of the service", service.stop()).await;
+    for stream in streams {
+        assert!(stream.ends_uncut().await, "a stream held up the end");
     }
 }

@@ -5,12 +5,12 @@ pub(crate) mod server;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use broker::hot::{HotState, InProcess, Patience, Quota, Redis, Topic};
+use broker::hot::{HotState, InProcess, Patience, Quota, RateCheck, Redis, Topic, WakeUps};
 use secrecy::SecretString;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::eventually::eventually;
+use crate::eventually::{eventually, in_time};
 use server::{AnyRedis, RedisServer};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -109,11 +109,11 @@ async fn a_wake_up_is_heard_by_all_who_listen_for_its_topic_and_counts_once() {
         for _ in 0..3 {
             state.publish(Topic::Work);
         }
-        timeout(LONG, first.hear()).await.expect("heard");
-        timeout(LONG, second.hear()).await.expect("heard");
+        in_time("a wake-up", first.hear()).await;
+        in_time("a wake-up", second.hear()).await;
         let mut supply = state.subscribe(Topic::Supply);
         state.publish(Topic::Supply);
-        timeout(LONG, supply.hear()).await.expect("heard");
+        in_time("a wake-up", supply.hear()).await;
     })
     .await;
 }
@@ -122,15 +122,15 @@ async fn a_wake_up_is_heard_by_all_who_listen_for_its_topic_and_counts_once() {
 async fn a_quota_gives_its_burst_and_then_its_rate() {
     for_each_hot_state(async |state| {
         let quota = quota(2, 3);
-        for remaining in [2, 1, 0] {
-            let check = state.check_rate("acme", quota).await;
+        let (key, checks) = checked_at_once(state, quota).await;
+        let [granted @ .., refused] = checks;
+        for (check, remaining) in granted.into_iter().zip([2, 1, 0]) {
             assert_eq!(
                 (check.allowed, check.limit, check.remaining),
                 (true, 3, remaining)
             );
             assert!(check.retry_after.is_zero() && check.reset_after > Duration::ZERO);
         }
-        let refused = state.check_rate("acme", quota).await;
         assert_eq!((refused.allowed, refused.remaining), (false, 0));
         assert!(
             refused.retry_after <= Duration::from_millis(500),
@@ -140,12 +140,30 @@ async fn a_quota_gives_its_burst_and_then_its_rate() {
         assert!(state.check_rate("other", quota).await.allowed);
         let began = Instant::now();
         eventually("the next turn", async || {
-            state.check_rate("acme", quota).await.allowed
+            state.check_rate(&key, quota).await.allowed
         })
         .await;
         assert!(began.elapsed() + Duration::from_millis(20) >= refused.retry_after);
     })
     .await;
+}
+
+/// Four checks of a fresh key, so close together that nothing of a quota of two a second comes back between them.
+async fn checked_at_once(state: &dyn HotState, quota: Quota) -> (String, [RateCheck; 4]) {
+    for attempt in 0..100 {
+        let key = format!("acme-{attempt}");
+        let began = Instant::now();
+        let checks = [
+            state.check_rate(&key, quota).await,
+            state.check_rate(&key, quota).await,
+            state.check_rate(&key, quota).await,
+            state.check_rate(&key, quota).await,
+        ];
+        if began.elapsed() < Duration::from_millis(400) {
+            return (key, checks);
+        }
+    }
+    panic!("the machine is too slow for this test: four checks take it half a second");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,8 +188,8 @@ async fn replicas_of_a_deployment_share_and_other_deployments_do_not_meet_them()
     assert_eq!(left(&stranger).await, 59);
     assert_wakes(&one, &two).await;
     let mut heard = stranger.subscribe(Topic::Work);
-    // The subscription of the stranger itself may ring once at first.
-    let _ = timeout(Duration::from_secs(2), heard.hear()).await;
+    wakes(&stranger, &mut heard).await;
+    falls_silent(&mut heard).await;
     assert_wakes(&two, &one).await;
     let none = timeout(SHORT, heard.hear()).await;
     assert!(none.is_err(), "another deployment's wake-up was heard");
@@ -181,10 +199,23 @@ async fn replicas_of_a_deployment_share_and_other_deployments_do_not_meet_them()
 async fn assert_wakes(one: &Redis, other: &Redis) {
     let mut heard = other.subscribe(Topic::Work);
     // Whoever begins to listen is woken once for what it may have missed.
-    while timeout(SHORT * 5, heard.hear()).await.is_ok() {}
+    falls_silent(&mut heard).await;
+    wakes(one, &mut heard).await;
+}
+
+/// Wake-ups are heard, once whoever listens does.
+async fn wakes(one: &Redis, heard: &mut WakeUps) {
     eventually("a wake-up", async || {
         one.publish(Topic::Work);
         timeout(SHORT, heard.hear()).await.is_ok()
+    })
+    .await;
+}
+
+/// Nothing is heard any more of what was sent before.
+async fn falls_silent(heard: &mut WakeUps) {
+    eventually("silence", async || {
+        timeout(SHORT * 5, heard.hear()).await.is_err()
     })
     .await;
 }
@@ -223,18 +254,17 @@ async fn a_lost_redis_slows_and_breaks_nothing_and_is_found_again() {
     assert!(other.check_rate("acme", quota(1, 1)).await.allowed);
     let mut heard = holder.subscribe(Topic::Work);
     holder.publish(Topic::Work);
-    timeout(LONG, heard.hear()).await.expect("heard at home");
+    in_time("a wake-up at home", heard.hear()).await;
+    // Not even one call waited for an answer as long as it may.
     assert!(
-        began.elapsed() < Duration::from_secs(3),
+        began.elapsed() < PATIENT.of_requests,
         "{:?}",
         began.elapsed()
     );
 
     server.start();
     let mut moved = other.subscribe(Topic::Supply);
-    timeout(LONG, moved.hear())
-        .await
-        .expect("woken for what was missed");
+    in_time("a wake-up for what was missed", moved.hear()).await;
     eventually("the cache", async || {
         holder.cache("a", b"two", LONG).await;
         other.cached("a").await.as_deref() == Some(&b"two"[..])
@@ -267,7 +297,7 @@ async fn a_redis_that_hangs_holds_up_one_call_for_a_moment_and_the_next_not_at_a
     let began = Instant::now();
     assert!(state.check_rate("acme", quota(1, 100)).await.allowed);
     assert!(
-        began.elapsed() < Duration::from_secs(2),
+        began.elapsed() < Duration::from_secs(5),
         "{:?}",
         began.elapsed()
     );
@@ -275,8 +305,9 @@ async fn a_redis_that_hangs_holds_up_one_call_for_a_moment_and_the_next_not_at_a
     for _ in 0..50 {
         assert!(state.check_rate("acme", quota(1, 100)).await.allowed);
     }
+    // Half of what they would take if each waited as the first one did.
     assert!(
-        began.elapsed() < Duration::from_millis(200),
+        began.elapsed() < 25 * Patience::default().of_requests,
         "{:?}",
         began.elapsed()
     );

@@ -8,14 +8,14 @@ use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use broker::cli::Cli;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 use market::demand::Demand;
 use tokio::process::Command;
-use tokio::time::timeout;
+
+use crate::eventually::{in_time, output_of};
 
 /// What stands behind the backquotes of a block that is run in one shell with its like.
 const WALK: &str = "sh walk";
@@ -265,12 +265,9 @@ fn the_demands_and_the_settings_of_the_readme_are_read() {
     assert!(!settings.is_empty(), "no settings were found");
     for text in settings {
         std::fs::write(folder.path().join("broker.toml"), &text).expect("the settings");
-        let ended = std::process::Command::new(env!("CARGO_BIN_EXE_broker"))
-            .args(["migrate", "up"])
-            .current_dir(folder.path())
-            .env_clear()
-            .output()
-            .expect("the command runs");
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_broker"));
+        command.args(["migrate", "up"]);
+        let ended = output_of(command.current_dir(folder.path()).env_clear());
         assert!(ended.status.success(), "{text}\n{ended:?}");
     }
 }
@@ -313,8 +310,8 @@ fn what_the_composition_demands_is_set_by_the_readme_and_its_image_holds_the_age
     );
 }
 
-#[tokio::test]
-async fn the_offline_match_of_the_readme_finds_something() {
+#[test]
+fn the_offline_match_of_the_readme_finds_something() {
     let blocks = marked(&page("README.md"), "sh match");
     assert_eq!(blocks.len(), 1, "the marked block");
     let folder = tempfile::tempdir().expect("a folder");
@@ -332,14 +329,13 @@ async fn the_offline_match_of_the_readme_finds_something() {
     let path = [folder.path().to_owned()]
         .into_iter()
         .chain(env::split_paths(&path));
-    let ended = Command::new("sh")
+    let mut shell = std::process::Command::new("sh");
+    shell
         .args(["-e", "-c", &blocks.concat()])
         .current_dir(folder.path())
         .env_clear()
-        .env("PATH", env::join_paths(path).expect("a search path"))
-        .output()
-        .await
-        .expect("a shell");
+        .env("PATH", env::join_paths(path).expect("a search path"));
+    let ended = output_of(&mut shell);
     let said = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && said.contains("H100"), "{ended:?}");
 }
@@ -370,8 +366,8 @@ async fn the_lines_of_the_readme_lead_from_nothing_to_a_node_and_a_cost_report()
         .env("HOME", folder.path())
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    let ended = timeout(Duration::from_secs(300), shell.output()).await;
-    let ended = ended.expect("within five minutes").expect("a shell");
+    let ended = in_time("the end of the walk", shell.output()).await;
+    let ended = ended.expect("a shell");
     let said = String::from_utf8_lossy(&ended.stdout);
     let errors = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{said}\n{errors}");

@@ -20,6 +20,7 @@ use verifier::jws::{PublicKey, Signer};
 use verifier::reference::NodeDescription;
 
 use crate::access::{access, fleet, gang, until_active};
+use crate::eventually::{beside, in_time};
 use crate::lifecycle::gang::access as granted;
 use crate::node_reports::{in_use, lease, state, told, turn};
 use crate::service::{Key, Service};
@@ -65,25 +66,23 @@ async fn run(script: &Value, description: &Value) -> Ran {
     let script = script.as_str().expect("a script");
     // Nobody waits here for what is refused for minutes.
     let script = script.replace("--patience-seconds 60", "--patience-seconds 0");
-    let output = Command::new("/bin/sh")
-        .args(["-c", &script])
-        .env("SIMULATED_NODE", &described)
-        .stdin(Stdio::null())
-        .output()
-        .await
-        .expect("a shell");
-    let said = [output.stdout, output.stderr].concat();
-    Ran {
-        passed: output.status.success(),
-        said: String::from_utf8_lossy(&said).into_owned(),
-    }
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &script]);
+    shell.env("SIMULATED_NODE", &described);
+    ran(&mut shell).await
 }
 
 /// Runs a script by itself, as whoever tries a simulation does.
 async fn run_by_hand(script: &Value) -> Ran {
     let mut shell = Command::new("/bin/sh");
     let shell = shell.arg("-c").arg(script.as_str().expect("a script"));
-    let output = shell.env_remove("SIMULATED_NODE").output().await;
+    ran(shell.env_remove("SIMULATED_NODE")).await
+}
+
+/// How a shell ended.
+async fn ran(shell: &mut Command) -> Ran {
+    let output = shell.stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = in_time("the end of a script", output).await;
     let output = output.expect("a shell");
     let said = [output.stdout, output.stderr].concat();
     Ran {
@@ -141,12 +140,13 @@ async fn nobody_leads_a_gang_by_the_token_of_a_node_in_use() {
     let secret = token.expose().to_owned();
     let signer = Signer::from_seed(&rand::random());
     let agent = signer.public_key().to_agent_key().expect("a key");
-    let looked = tokio::task::spawn_blocking(move || {
+    let looked = beside(move || {
         let described = NodeDescription::parse(&described.to_string()).expect("a description");
         let mut line = HttpBroker::new(url, verification, token, Duration::from_secs(60));
         converse(&mut described.node(), verification, &signer, &mut line)
     });
-    let looked = looked.await.expect("no panic").expect("a conversation");
+    let looked = in_time("the end of the conversation", looked).await;
+    let looked = looked.expect("no panic").expect("a conversation");
     assert!(looked.verdict.is_pass() && !looked.gang, "{looked:?}");
     let call = GangCall {
         agent_key: agent,

@@ -3,10 +3,10 @@
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Once, OnceLock};
+use std::sync::Once;
 
 use broker::config::Config;
+use broker::data_dir;
 use broker::http::api_keys::{NewSecret, default_scopes};
 use broker::simulation::{World, WorldOptions};
 use chrono::TimeDelta;
@@ -17,6 +17,7 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 use simulator::NodeRunner;
 use store::api_keys::NewApiKey;
+use store::fixture::write_migrated_sqlite;
 use tempfile::TempDir;
 
 static TLS: Once = Once::new();
@@ -93,28 +94,9 @@ pub(crate) fn install_tls() {
     });
 }
 
-/// The agent of pretend nodes: the broker, without what only a debugger reads where `strip` is
-/// installed. Each node hashes the executable that it runs, and that was most of its time.
+/// The program of pretend nodes.
 pub(crate) fn agent() -> PathBuf {
-    static AGENT: OnceLock<PathBuf> = OnceLock::new();
-    let small = || {
-        let broker = Path::new(env!("CARGO_BIN_EXE_broker"));
-        let small = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agent");
-        let made_at = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified());
-        if made_at(&small).ok() > made_at(broker).ok() {
-            return small;
-        }
-        // Another run of these tests may have it open.
-        let fresh = small.with_extension(std::process::id().to_string());
-        let mut strip = Command::new("strip");
-        strip.args(["--strip-debug", "-o"]).arg(&fresh).arg(broker);
-        let done = strip.status().is_ok_and(|status| status.success());
-        match done && std::fs::rename(&fresh, &small).is_ok() {
-            true => small,
-            false => broker.to_owned(),
-        }
-    };
-    AGENT.get_or_init(small).clone()
+    PathBuf::from(env!("CARGO_BIN_EXE_pretend-node"))
 }
 
 /// Calls the service with or without a key.
@@ -157,6 +139,9 @@ impl Service {
     pub(crate) async fn start_as(options: WorldOptions) -> Self {
         install_tls();
         let dir = tempfile::tempdir().expect("a directory");
+        if options.store.is_none() {
+            write_migrated_sqlite(&data_dir::database(dir.path())).await;
+        }
         let options = WorldOptions {
             data_dir: dir.path().to_owned(),
             executable: Some(agent()),

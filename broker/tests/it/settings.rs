@@ -7,6 +7,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::eventually::output_of;
+
 /// The structs of the configuration by name.
 type Structs = BTreeMap<String, Struct>;
 
@@ -206,12 +208,9 @@ fn put(document: &mut toml::Table, name: &str) {
 fn complaint(document: &toml::Table) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("broker.toml"), document.to_string()).expect("a file");
-    let ended = std::process::Command::new(env!("CARGO_BIN_EXE_broker"))
-        .args(["migrate", "status"])
-        .current_dir(folder.path())
-        .env_clear()
-        .output()
-        .expect("the command runs");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_broker"));
+    command.args(["migrate", "status"]);
+    let ended = output_of(command.current_dir(folder.path()).env_clear());
     String::from_utf8(ended.stderr).expect("text")
 }
 

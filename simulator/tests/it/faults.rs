@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use simulator::Provider::{Lambda, Voltagepark};
 use simulator::{Fault, FaultKind, Operation, Phase};
 
+use crate::eventually::eventually;
 use crate::stage::{INFINIBAND, Stage, a10, body, rental};
 
 async fn stage_with(fault: Fault) -> Stage {
@@ -317,13 +318,11 @@ async fn a_call_that_hangs_answers_nothing_and_ends_when_the_simulator_stops() {
         .break_next(Fault::new(Lambda, FaultKind::Hang))
         .unwrap();
     let hanging = tokio::spawn(stage.lambda_launch(&a10("x")).send());
-    while !stage
-        .simulator
-        .call_counts()
-        .contains_key(&(Lambda, Operation::Launch))
-    {
-        tokio::task::yield_now().await;
-    }
+    eventually("the call", || {
+        let counts = stage.simulator.call_counts();
+        counts.contains_key(&(Lambda, Operation::Launch))
+    })
+    .await;
     stage.simulator.stop().await;
     assert!(!hanging.await.unwrap().unwrap_err().is_timeout());
 }

@@ -4,6 +4,7 @@
 
 mod bills;
 mod control;
+mod eventually;
 mod faults;
 mod lambda;
 mod nodes;

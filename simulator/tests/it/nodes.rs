@@ -1,13 +1,14 @@
 //! Pretend nodes: what their scripts see, how they end, and what is never run.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
 use simulator::Provider::{Lambda, Voltagepark};
 use simulator::{Fault, FaultKind, NodeEnd, NodeRunner};
 
+use crate::eventually::eventually;
 use crate::stage::{Stage, a10, body, but, rental};
 
 const SHOW: &str = "#!/bin/sh\ncat \"$SIMULATED_NODE\"\n";
@@ -302,7 +303,7 @@ async fn a_script_past_its_deadline_is_killed_with_everything_it_started() {
     let pids: Vec<&str> = output.stdout.split_whitespace().collect();
     assert_eq!(pids.len(), 2, "{output:?}");
     for pid in pids {
-        is_ended(pid);
+        is_ended(pid).await;
     }
 }
 
@@ -315,7 +316,7 @@ async fn what_a_script_leaves_behind_ends_with_it() {
     stage.simulator.settle().await;
     let output = stage.simulator.node_output(&id, 0).unwrap();
     assert_eq!(output.end, Some(NodeEnd::Exited(0)));
-    is_ended(output.stdout.trim());
+    is_ended(output.stdout.trim()).await;
 }
 
 /// Whether a process runs; one that is dead and not yet waited for does not.
@@ -332,24 +333,20 @@ fn alive(pid: &str) -> bool {
 }
 
 /// A killed process that nobody here waits for takes a moment to go.
-fn is_ended(pid: &str) {
-    let until = Instant::now() + Duration::from_secs(10);
-    while alive(pid) {
-        assert!(Instant::now() < until, "{pid} is still there");
-        std::thread::yield_now();
-    }
+async fn is_ended(pid: &str) {
+    eventually(&format!("the end of {pid}"), || !alive(pid)).await;
 }
 
 async fn started(stage: &Stage, id: &str) -> String {
-    loop {
+    let mut said = String::new();
+    eventually("what a node says first", || {
         stage.simulator.tick();
-        match stage.simulator.node_output(id, 0) {
-            Some(output) if output.stdout.ends_with('\n') => {
-                return output.stdout.trim().to_owned();
-            }
-            _ => tokio::task::yield_now().await,
-        }
-    }
+        let output = stage.simulator.node_output(id, 0);
+        said = output.map_or_else(String::new, |output| output.stdout);
+        said.ends_with('\n')
+    })
+    .await;
+    said.trim().to_owned()
 }
 
 #[tokio::test]

@@ -219,6 +219,7 @@ mod tests {
         file.write_all(script.as_bytes()).expect("written");
         drop(file);
         // Another test that starts a process in between holds the file open for a moment.
+        let began = Instant::now();
         loop {
             let said = said_by(tool.as_os_str(), "1", Instant::now() + allowed);
             let busy = |said: &DiagnosticFacts| {
@@ -227,6 +228,8 @@ mod tests {
             if !said.as_ref().is_some_and(busy) {
                 return said;
             }
+            assert!(began.elapsed() < 2 * PATIENT, "it stays busy: {said:?}");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 

@@ -3,7 +3,9 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::{iter, thread};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use market::verification::Digest;
 use sha2::{Digest as _, Sha256};
@@ -13,6 +15,8 @@ use super::*;
 
 const TOKEN: &str = "vt_0123456789abcdef";
 const MARK: &str = "gpb-00000000000000000000000000000001";
+/// How long anything here may take: far longer than on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// An agent that notes what it was given, and then ends as it is told.
 fn agent(end: &str) -> String {
@@ -71,7 +75,32 @@ fn run(home: &Path, command: &str, input: &[u8]) -> Output {
     // A command that ends early does not read to the end.
     let _ = stdin.write_all(input);
     drop(stdin);
-    child.wait_with_output().expect("an end")
+    let id = child.id();
+    let (sender, ends) = mpsc::channel();
+    thread::spawn(move || sender.send(child.wait_with_output()));
+    let Ok(output) = ends.recv_timeout(PATIENCE) else {
+        kill(id);
+        panic!("`{command}` does not end");
+    };
+    output.expect("an end")
+}
+
+fn kill(id: u32) {
+    let _ = Command::new("kill")
+        .args(["-KILL", &id.to_string()])
+        .status();
+}
+
+/// Waits for the end of a process.
+fn ends(mut process: Child) {
+    let began = Instant::now();
+    while process.try_wait().expect("an answer").is_none() {
+        if began.elapsed() > PATIENCE {
+            kill(process.id());
+            panic!("it does not end");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn names(home: &Path) -> Vec<String> {
@@ -125,11 +154,18 @@ fn start_endless(home: &Path, seconds: u32) -> (Child, String) {
         .expect("it listens");
     drop(stdin);
     let number = || Some(read(home, "number")).filter(|number| number.ends_with('\n'));
-    let number = iter::repeat_with(number).find_map(|number| {
-        thread::yield_now();
-        number
-    });
-    (shell, number.expect("a number").trim().to_owned())
+    let began = Instant::now();
+    let number = loop {
+        if let Some(number) = number() {
+            break number;
+        }
+        assert!(
+            began.elapsed() < PATIENCE,
+            "no agent, or one whose time is over before a slow machine begins"
+        );
+        thread::sleep(Duration::from_millis(5));
+    };
+    (shell, number.trim().to_owned())
 }
 
 fn runs(number: &str) -> bool {
@@ -139,8 +175,8 @@ fn runs(number: &str) -> bool {
 #[test]
 fn an_agent_that_does_not_end_is_ended_when_its_time_is_over_and_leaves_nothing() {
     let home = tempfile::tempdir().expect("a home");
-    let (mut shell, number) = start_endless(home.path(), 1);
-    shell.wait().expect("an end");
+    let (shell, number) = start_endless(home.path(), 3);
+    ends(shell);
     assert!(!runs(&number));
     let left = ["arguments", "cmdline", "number", "token"];
     assert_eq!(names(home.path()), left);
@@ -149,13 +185,13 @@ fn an_agent_that_does_not_end_is_ended_when_its_time_is_over_and_leaves_nothing(
 #[test]
 fn clearing_ends_an_agent_that_still_runs() {
     let home = tempfile::tempdir().expect("a home");
-    let (mut shell, number) = start_endless(home.path(), 1000);
+    let (shell, number) = start_endless(home.path(), 1000);
     assert!(runs(&number));
     // Its shell is waited for at once, as by the server that started it.
-    let waited = thread::spawn(move || shell.wait());
+    let waited = thread::spawn(move || ends(shell));
     let output = run(home.path(), CLEAR, &clear_input(id(), MARK));
     assert_eq!(output.stdout, b"cleared\n");
-    waited.join().expect("no panic").expect("an end");
+    waited.join().expect("no panic");
     assert!(!runs(&number));
     let left = ["arguments", "cmdline", "number", "token"];
     assert_eq!(names(home.path()), left);
@@ -192,7 +228,7 @@ fn another_file_than_the_pinned_one_never_runs_and_does_not_stay() {
 #[test]
 fn an_agent_that_runs_is_not_started_twice() {
     let home = tempfile::tempdir().expect("a home");
-    let (mut shell, number) = start_endless(home.path(), 1000);
+    let (shell, number) = start_endless(home.path(), 1000);
     let file = agent("exit 0");
     let copied = Delivery::Fetched {
         sha256: sha256(&file),
@@ -202,10 +238,10 @@ fn an_agent_that_runs_is_not_started_twice() {
     assert_eq!(run(home.path(), START, &said).stdout, b"started\n");
     assert!(runs(&number), "the first one runs on");
     assert_eq!(read(home.path(), "arguments"), before);
-    let waited = thread::spawn(move || shell.wait());
+    let waited = thread::spawn(move || ends(shell));
     let output = run(home.path(), CLEAR, &clear_input(id(), MARK));
     assert_eq!(output.stdout, b"cleared\n");
-    waited.join().expect("no panic").expect("an end");
+    waited.join().expect("no panic");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use verifier::gemm::GemmInputs;
 use verifier::prf::{Purpose, Stream};
 use verifier::tensor::{Format, expected_checksum};
 
+use crate::eventually::output_of;
 use crate::machine::Machine;
 
 /// Rows and columns of the products: no multiple of any tile.
@@ -73,16 +74,12 @@ fn calibrate_on(machine: &Machine) -> Calibrated {
 
 pub fn run(machine: &Machine, sizes: &[&str], (clean, faults): (u32, u32)) -> Calibrated {
     let folder = tempfile::tempdir().expect("a folder");
-    let output = command(machine, folder.path())
-        .args(sizes)
-        .args([
-            "--clean-runs",
-            &clean.to_string(),
-            "--fault-runs",
-            &faults.to_string(),
-        ])
-        .output()
-        .expect("started");
+    let output = output_of(command(machine, folder.path()).args(sizes).args([
+        "--clean-runs",
+        &clean.to_string(),
+        "--fault-runs",
+        &faults.to_string(),
+    ]));
     Calibrated { output, folder }
 }
 
@@ -279,11 +276,11 @@ fn a_card_that_is_lost_in_the_middle_leaves_what_it_showed_and_no_floors_of_befo
     let folder = tempfile::tempdir().expect("a folder");
     let floors = folder.path().join("floors.csv");
     std::fs::write(&floors, "of an earlier run").expect("written");
-    let output = command(&machine, folder.path())
-        .args(["--samples", "2", "--products", "1", "--product", "128"])
-        .args(["--clean-runs", "2", "--fault-runs", "0"])
-        .output()
-        .expect("started");
+    let output = output_of(
+        command(&machine, folder.path())
+            .args(["--samples", "2", "--products", "1", "--product", "128"])
+            .args(["--clean-runs", "2", "--fault-runs", "0"]),
+    );
     let done = Calibrated { output, folder };
     assert_eq!(done.output.status.code(), Some(4), "{}", done.said());
     assert!(!floors.exists());
@@ -326,12 +323,12 @@ fn links_and_sums_are_measured_where_there_are_several_gpus() {
 #[test]
 fn a_machine_without_gpus_is_told_in_one_sentence() {
     let folder = tempfile::tempdir().expect("a folder");
-    let output = Command::new(env!("CARGO_BIN_EXE_verifier"))
-        .env_clear()
-        .args(["calibrate", "--floors-version", "3", "--out"])
-        .arg(folder.path())
-        .output()
-        .expect("started");
+    let output = output_of(
+        Command::new(env!("CARGO_BIN_EXE_verifier"))
+            .env_clear()
+            .args(["calibrate", "--floors-version", "3", "--out"])
+            .arg(folder.path()),
+    );
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");

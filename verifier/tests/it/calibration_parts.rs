@@ -6,6 +6,7 @@ use fake_driver::script::{Card, Fault, Script};
 use serde_json::Value;
 
 use crate::calibration::{LEAST, command, one, run, small};
+use crate::eventually::output_of;
 use crate::machine::Machine;
 
 const RUNS: [&str; 4] = ["--clean-runs", "1", "--fault-runs", "1"];
@@ -13,7 +14,7 @@ const RUNS: [&str; 4] = ["--clean-runs", "1", "--fault-runs", "1"];
 /// Runs the command into a folder that may hold what an earlier one wrote.
 fn go_on(machine: &Machine, folder: &Path, more: &[&str]) -> std::process::Output {
     let mut command = command(machine, folder);
-    command.args(LEAST).args(more).output().expect("started")
+    output_of(command.args(LEAST).args(more))
 }
 
 fn json(folder: &Path) -> Value {

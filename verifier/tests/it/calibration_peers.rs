@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::calibration::{Calibrated, LEAST, command, one, run};
 use crate::calibration_script::program;
+use crate::eventually::{PATIENCE, eventually, output_of};
 use crate::machine::Machine;
 
 /// Several samples of a product that is no multiple of any tile.
@@ -131,12 +132,12 @@ fn what_a_framework_copies_is_the_peer_of_the_kernels_copies() {
     );
     let folder = tempfile::tempdir().expect("a folder");
     let path = format!("{}:/usr/bin:/bin", programs.path().display());
-    let output = command(&machine, folder.path())
-        .args(LEAST)
-        .args(["--part", "measure"])
-        .env("PATH", path)
-        .output()
-        .expect("started");
+    let output = output_of(
+        command(&machine, folder.path())
+            .args(LEAST)
+            .args(["--part", "measure"])
+            .env("PATH", path),
+    );
     let done = Calibrated { output, folder };
     assert_eq!(
         done.json()["gpus"][0]["framework"]["mb_per_s"][0],
@@ -189,7 +190,10 @@ fn a_framework_ends_with_the_agent_that_asked_it() {
         .env("PYTHONPATH", packages.path())
         .spawn()
         .expect("started");
-    let (mut framework, _) = listener.accept().expect("it is imported");
+    listener.set_nonblocking(true).expect("set");
+    let (mut framework, _) = eventually("the import", || listener.accept().ok());
+    framework.set_nonblocking(false).expect("set");
+    framework.set_read_timeout(Some(PATIENCE)).expect("set");
     let mut begun = [0; 5];
     framework.read_exact(&mut begun).expect("it says so");
     agent.kill().expect("ended");

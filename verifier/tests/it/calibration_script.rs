@@ -8,6 +8,7 @@ use fake_driver::script::Fault;
 use serde_json::Value;
 
 use crate::calibration::{LEAST, command, one, run};
+use crate::eventually::output_of;
 use crate::machine::Machine;
 use crate::recorded::replay_file;
 
@@ -47,8 +48,7 @@ fn the_script_makes_no_runs_on_a_card_that_is_no_reference() {
     let machine = Machine::new(&one(|card| card.fault = Fault::FlipsBits(2)));
     let out = tempfile::tempdir().expect("a folder");
     let agent = Path::new(env!("CARGO_BIN_EXE_verifier"));
-    let output = scripted(&machine, agent, out.path()).output();
-    let output = output.expect("started");
+    let output = output_of(&mut scripted(&machine, agent, out.path()));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert_eq!(json(out.path())["trials"], serde_json::json!([]), "{said}");
@@ -64,10 +64,8 @@ fn the_script_ends_when_a_part_does_not() {
         "#!/bin/sh\necho $5 $6 >> \"$3/parts\"\nsleep 60\n",
     );
     let agent = folder.path().join("agent");
-    let output = scripted(&machine, &agent, folder.path())
-        .env("CALIBRATE_PART_SECONDS", "1")
-        .output()
-        .expect("started");
+    let output =
+        output_of(scripted(&machine, &agent, folder.path()).env("CALIBRATE_PART_SECONDS", "1"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(124), "{said}");
     assert!(said.contains("part measure took longer than 1 s"), "{said}");
@@ -90,10 +88,8 @@ fn the_script_finds_the_vendors_libraries_and_does_all_parts() {
     symlink("/dev/null", folder("stubs").join("libcuda.so.1")).expect("a link");
     let out = tempfile::tempdir().expect("a folder");
     let agent = Path::new(env!("CARGO_BIN_EXE_verifier"));
-    let output = scripted(&machine, agent, out.path())
-        .env("PYTHONPATH", packages.path())
-        .output()
-        .expect("started");
+    let output =
+        output_of(scripted(&machine, agent, out.path()).env("PYTHONPATH", packages.path()));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     let json = json(out.path());
@@ -144,8 +140,7 @@ fn the_script_tries_a_card_again_that_was_given_up_and_makes_its_runs_then() {
         ),
     );
     let out = tempfile::tempdir().expect("a folder");
-    let output = scripted(&machine, &folder.join("agent"), out.path()).output();
-    let output = output.expect("started");
+    let output = output_of(&mut scripted(&machine, &folder.join("agent"), out.path()));
     let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("GPU was given up, attempt 1 of 3"), "{said}");
@@ -157,8 +152,7 @@ fn the_script_tries_a_card_again_that_was_given_up_and_makes_its_runs_then() {
     // One that stays lost is not paid for any longer.
     let machine = Machine::new(&lost());
     let out = tempfile::tempdir().expect("a folder");
-    let output = scripted(&machine, Path::new(agent), out.path()).output();
-    let output = output.expect("started");
+    let output = output_of(&mut scripted(&machine, Path::new(agent), out.path()));
     let said = self::said(&output);
     assert_eq!(output.status.code(), Some(4), "{said}");
     assert!(said.contains("attempt 3 of 3"), "{said}");
@@ -188,11 +182,11 @@ fn the_script_wants_a_c_compiler_first_and_names_what_else_is_missing() {
         "#!/bin/sh\necho $5 $6 >> \"$3/parts\"\n",
     );
     let start = || {
-        scripted(&machine, &tools.path().join("agent"), out.path())
-            .env("PATH", tools.path())
-            .env("LD_LIBRARY_PATH", tools.path())
-            .output()
-            .expect("started")
+        output_of(
+            scripted(&machine, &tools.path().join("agent"), out.path())
+                .env("PATH", tools.path())
+                .env("LD_LIBRARY_PATH", tools.path()),
+        )
     };
     let parts = out.path().join("parts");
     let output = start();
@@ -249,11 +243,8 @@ fn a_calibration_is_recorded_by_one_command_and_the_same_one_twice_is_there_once
         read("verifier/data/floors.csv"),
     );
     let record_with = |flags: &[&str]| {
-        let script = Command::new(ours.join("record-calibration.sh"))
-            .args(flags)
-            .args([out, checkout.path()])
-            .output();
-        script.expect("started")
+        let mut script = Command::new(ours.join("record-calibration.sh"));
+        output_of(script.args(flags).args([out, checkout.path()]))
     };
     let record = || record_with(&[]);
     // A card that is no reference leaves all as it was.

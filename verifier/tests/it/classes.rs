@@ -7,6 +7,7 @@ use market::gpu::Gpu;
 use market::verification::Level;
 use verifier::order::{Mode, expected_node, order_for};
 
+use crate::eventually::output_of;
 use crate::machine::*;
 use crate::stage::*;
 
@@ -67,7 +68,7 @@ fn f03_a_machine_without_a_fabric_is_judged_where_it_is_said_what_was_sold() {
         let mut command = agent(Some(machine.folder.path()));
         command.env(VARIABLE, machine.path("script.json"));
         command.args(["--fabric-patience-seconds", "0", "--json"]);
-        command.args(sold).output().expect("started")
+        output_of(command.args(sold))
     };
     let output = run(&["--gpu", "H100-SXM", "--gpus", "2"]);
     assert_eq!(output.status.code(), Some(1));

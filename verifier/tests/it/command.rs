@@ -8,6 +8,7 @@ use market::gpu::Gpu;
 use market::verification::{Level, VerificationOrder};
 use verifier::order::{Mode, expected_node, order_for};
 
+use crate::eventually::output_of;
 use crate::stage::*;
 
 fn verifier(arguments: &[&str], node: Option<&Path>) -> Output {
@@ -16,7 +17,7 @@ fn verifier(arguments: &[&str], node: Option<&Path>) -> Output {
     if let Some(path) = node {
         command.env("SIMULATED_NODE", path);
     }
-    command.output().expect("started")
+    output_of(&mut command)
 }
 
 fn with_node(
@@ -65,7 +66,7 @@ fn a_printed_order_is_what_its_level_does_and_is_taken_with_other_sizes() {
     let print = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_verifier"));
         let command = command.env_clear().arg("order").args(arguments);
-        command.output().expect("started")
+        output_of(command)
     };
     let printed = print(&["--gpu", "H100-SXM", "--gpus", "2", "--level", "quick"]);
     assert_eq!(printed.status.code(), Some(0), "{}", text(&printed.stderr));

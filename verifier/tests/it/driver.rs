@@ -8,6 +8,7 @@ use market::attestation::{FindingCode, Outcome, Verdict};
 use market::verification::{GemmWork, Level, Step};
 use verifier::order::{Mode, order_for};
 
+use crate::eventually::output_of;
 use crate::machine::*;
 use crate::stage::*;
 
@@ -73,7 +74,7 @@ fn eight_good_gpus_end_the_standard_level_within_its_budget_by_their_own_clocks(
 #[test]
 fn the_agent_says_clearly_that_a_machine_has_no_driver() {
     let began = Instant::now();
-    let output = agent(None).output().expect("started");
+    let output = output_of(&mut agent(None));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     // It has a minute for a driver to come up, where a broker waits.
     assert!(began.elapsed() < Duration::from_secs(40), "{said}");

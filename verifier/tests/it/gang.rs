@@ -15,6 +15,7 @@ use verifier::gang::{Gang, Member};
 use verifier::local::LocalBroker;
 use verifier::order::Mode;
 
+use crate::eventually::ended;
 use crate::machine::*;
 use crate::server::*;
 use crate::stage::*;
@@ -192,7 +193,7 @@ pub fn measured_on(
         .map(|(node, machine)| agent_of(node, machine, &url))
         .collect();
     let ended = agents.into_iter().map(|agent| {
-        let output = agent.wait_with_output().expect("it ends");
+        let output = ended("the end of an agent", agent);
         let said = [output.stdout, output.stderr].concat();
         (
             output.status.code(),

@@ -9,6 +9,7 @@ use market::attestation::{FindingCode, Outcome, Verdict, Weight};
 use market::verification::{GangWork, NcclId, NcclSum, Shown};
 use verifier::gang::Gang;
 
+use crate::eventually::ended;
 use crate::gang::*;
 use crate::gang_nccl_played::failed;
 use crate::gang_players::*;
@@ -225,7 +226,7 @@ fn said_to_a_sum_of(mib: u64) -> String {
     let mut requests = worker.stdin.take().expect("a stream");
     requests.write_all(&frame).expect("written");
     drop(requests);
-    let output = worker.wait_with_output().expect("it ends");
+    let output = ended("the end of a GPU's process", worker);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

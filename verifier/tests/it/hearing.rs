@@ -9,6 +9,7 @@ use market::verification::Step;
 use serde_json::Value;
 use verifier::local::LocalBroker;
 
+use crate::eventually::output_of;
 use crate::machine::*;
 use crate::server::*;
 use crate::stage::*;
@@ -64,14 +65,14 @@ pub fn hear_patiently(
     });
     let mut command = agent(Some(machine.folder.path()));
     prepare(&mut command);
-    let output = command
-        .env(VARIABLE, machine.path("script.json"))
-        .env("VERIFIER_TOKEN", TOKEN)
-        .args(["--patience-seconds", "5"])
-        .args(["--broker", &url, "--host", "10.0.0.1", "--json"])
-        .args(["--verification", &verification_id().to_string()])
-        .output()
-        .expect("started");
+    let output = output_of(
+        command
+            .env(VARIABLE, machine.path("script.json"))
+            .env("VERIFIER_TOKEN", TOKEN)
+            .args(["--patience-seconds", "5"])
+            .args(["--broker", &url, "--host", "10.0.0.1", "--json"])
+            .args(["--verification", &verification_id().to_string()]),
+    );
     let taken = broker
         .lock()
         .expect("nobody panics while holding it")

@@ -66,7 +66,7 @@ fn a_node_is_verified_over_http_though_the_broker_is_not_ready_at_first() {
     assert_eq!(pauses.len(), 3);
     assert!(pauses[0] <= Duration::from_millis(100), "{pauses:?}");
     assert_eq!(pauses[2], Duration::from_secs(3), "as the broker asked");
-    serving.join().expect("served");
+    serving.ends();
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_node_waits_for_its_siblings_beyond_its_patience_and_never_long_at_a_time() 
     let (least, most) = (Duration::from_secs(1), Duration::from_millis(1_500));
     let are_short = |pause: &Duration| (least..=most).contains(pause);
     assert!(pauses.iter().all(are_short), "{pauses:?}");
-    serving.join().expect("served");
+    serving.ends();
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_refusal_ends_the_conversation_at_once_and_does_not_show_the_token() {
         );
         assert!(!refusal.contains(TOKEN), "{refusal}");
         assert!(pauses.is_empty());
-        serving.join().expect("served");
+        serving.ends();
     }
 }
 
@@ -128,7 +128,7 @@ fn a_redirect_is_not_followed() {
         );
         assert!(refused, "{outcome:?}");
         assert!(elsewhere.accept().is_err(), "nobody came");
-        serving.join().expect("served");
+        serving.ends();
     }
 }
 
@@ -173,7 +173,7 @@ fn an_order_for_real_hardware_is_not_answered_over_plain_http() {
     node.kind = market::verification::DeviceKind::Cuda;
     let Call { outcome, .. } = call(&url, &mut node, MINUTE);
     assert!(matches!(outcome, Err(AgentError::PlainHttp)), "{outcome:?}");
-    serving.join().expect("served");
+    serving.ends();
 }
 
 /// A broker that gives a reference device an order for real hardware.

@@ -10,6 +10,7 @@ use market::verification::{Level, VerificationOrder};
 use tempfile::TempDir;
 use verifier::order::Mode;
 
+use crate::eventually::output_of;
 use crate::stage::*;
 
 /// A folder with the two libraries of the driver and its script.
@@ -73,9 +74,8 @@ impl Machine {
             .env(VARIABLE, self.path("script.json"))
             .args(["--fabric-patience-seconds", "0", "--order"])
             .arg(path)
-            .args(arguments)
-            .output()
-            .expect("started")
+            .args(arguments);
+        output_of(command)
     }
 
     /// Runs the agent on its own and gives what came out.

@@ -14,6 +14,7 @@ mod coming_up;
 mod command;
 mod deep;
 mod driver;
+mod eventually;
 mod faults;
 mod gang;
 mod gang_blame;

@@ -2,11 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use market::verification::Step;
 use verifier::agent::Transport;
 use verifier::local::LocalBroker;
+
+use crate::eventually::{PATIENCE, given_up};
 
 /// The token of every conversation.
 pub const TOKEN: &str = "vt_0123456789abcdef";
@@ -50,14 +52,30 @@ fn read_request(stream: &TcpStream) -> Request {
     }
 }
 
+/// A server that takes so many requests and ends then.
+pub struct Serving(Receiver<()>);
+
+impl Serving {
+    /// Waits until it has answered all of them.
+    #[track_caller]
+    pub fn ends(self) {
+        match self.0.recv_timeout(PATIENCE) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Disconnected) => panic!("a request that could not be answered"),
+            Err(RecvTimeoutError::Timeout) => panic!("{}", given_up("the last request")),
+        }
+    }
+}
+
 /// Serves `count` requests on a port of its own, then ends.
 pub fn serve(
     count: usize,
     mut answer: impl FnMut(Request) -> Response + Send + 'static,
-) -> (String, JoinHandle<()>) {
+) -> (String, Serving) {
+    let (sender, ends) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
-    let serving = std::thread::spawn(move || {
+    std::thread::spawn(move || {
         for _ in 0..count {
             let (mut stream, _) = listener.accept().expect("a connection");
             let (status, headers, body) = answer(read_request(&stream));
@@ -68,8 +86,10 @@ pub fn serve(
             )
             .expect("written");
         }
+        // Nobody may wait for it.
+        let _ = sender.send(());
     });
-    (url, serving)
+    (url, Serving(ends))
 }
 
 pub fn problem(code: &str) -> String {

@@ -7,6 +7,7 @@ use market::verification::Level;
 use tempfile::TempDir;
 use verifier::order::{Mode, expected_node};
 
+use crate::eventually::output_of;
 use crate::hearing::*;
 use crate::machine::*;
 use crate::stage::*;
@@ -63,8 +64,7 @@ fn another_vendors_gpus_in_place_of_those_that_were_leased_fail() {
 fn the_agent_on_its_own_says_whose_gpus_they_are() {
     let (machine, root) = amd_machine();
     let mut command = agent(Some(machine.folder.path()));
-    let output = command.arg("--root").arg(root.path()).output();
-    let output = output.expect("started");
+    let output = output_of(command.arg("--root").arg(root.path()));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("AMD's (unsupported_vendor)"), "{said}");

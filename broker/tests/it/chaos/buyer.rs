@@ -204,6 +204,7 @@ async fn place(
     told_to_stop: impl Fn() -> bool,
 ) -> Option<ReservationId> {
     let body = json!({ "demand": demand, "name": name });
+    let began = Instant::now();
     for attempt in 0.. {
         let once = format!("{name}-place-{attempt}");
         let answer = api.post("/v1/reservations", &once, Some(&body)).await;
@@ -215,6 +216,7 @@ async fn place(
         if told_to_stop() {
             return None;
         }
+        assert!(began.elapsed() < PATIENCE, "{name}: {answer:?}");
         tokio::time::sleep(PAUSE).await;
     }
     None

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use super::{Ended, HEADER, OFFER_FIELDS, Place, fields};
+use crate::eventually::{ended, output_of};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../adapters/fixtures")
@@ -159,7 +160,7 @@ fn a_reader_that_goes_away_early_is_no_failure() {
         .expect("the command starts");
     // Far more than a pipe holds is printed, so that the writer is sure to notice.
     drop(child.stdout.take());
-    let ended = Ended::of(child.wait_with_output().expect("the command ends"));
+    let ended = Ended::of(ended("the end of the command", child));
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
 }
 
@@ -260,7 +261,7 @@ fn a_secret_in_the_environment_does_not_reach_stderr() {
         ("BROKER__SECRETS__KEY", "31415926"),
     ] {
         let mut command = place.command(["serve", "--listen", "127.0.0.1:0"]);
-        let ended = Ended::of(command.env(name, value).output().expect("the command runs"));
+        let ended = Ended::of(output_of(command.env(name, value)));
         let last = ended.stderr.lines().last().unwrap_or_default();
         assert!(
             last.starts_with("error: ") && ended.status == Some(2),

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Ended, Place};
+use crate::eventually::output_of;
 
 #[test]
 fn keys_are_listed_rotated_and_sealed_anew_and_the_log_tells() {
@@ -84,7 +85,7 @@ fn reseal_with_key_of_environment(place: &Place, database: (&str, &str)) -> Ende
     command
         .env("BROKER__SECRETS__KEY", "7".repeat(64))
         .env(database.0, database.1);
-    Ended::of(command.output().expect("the command runs"))
+    Ended::of(output_of(&mut command))
 }
 
 #[test]

@@ -28,6 +28,8 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::eventually::{ended, output_of};
+
 /// An empty directory to run commands in.
 struct Place(TempDir);
 
@@ -71,7 +73,7 @@ impl Place {
 
     /// Runs the command to its end.
     fn broker<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ended {
-        Ended::of(self.command(args).output().expect("the command runs"))
+        Ended::of(output_of(&mut self.command(args)))
     }
 
     /// Runs the command to its end with a text on its standard input.
@@ -89,7 +91,7 @@ impl Place {
         let mut stdin = child.stdin.take().expect("standard input");
         stdin.write_all(text.as_bytes()).expect("the text is taken");
         drop(stdin);
-        Ended::of(child.wait_with_output().expect("the command ends"))
+        Ended::of(ended("the end of the command", child))
     }
 }
 

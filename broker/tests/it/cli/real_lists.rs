@@ -11,6 +11,7 @@ use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
 use super::Place;
+use crate::eventually::output_of;
 
 /// The lists, where a checkout of them stands beside ours.
 fn lists() -> Option<Vec<PathBuf>> {
@@ -125,7 +126,7 @@ fn ask(place: &Place, files: &[PathBuf], demand: &Value) -> Value {
     let demand = place.write("demand.json", &demand.to_string());
     let mut command: Command = place.command(["match", "--json", "--demand"]);
     command.arg(demand).arg("--offers").args(files);
-    super::Ended::of(command.output().expect("the command runs")).json(0)
+    super::Ended::of(output_of(&mut command)).json(0)
 }
 
 #[test]

@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::{Ended, Place};
+use crate::eventually::PATIENCE;
 use crate::service::install_tls;
-
-/// How long anything here may take before it has failed.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A child process whose stderr is read as it comes; it does not outlive its test.
 pub(super) struct Running {
@@ -118,6 +116,7 @@ pub(super) async fn ask_until(
     install_tls();
     let client = reqwest::Client::builder()
         .no_proxy()
+        .timeout(PATIENCE)
         .build()
         .expect("a client");
     let started = Instant::now();

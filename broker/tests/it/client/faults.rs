@@ -7,6 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::Shell;
+use crate::eventually::in_time;
 
 /// What the service does with one request.
 enum Does {
@@ -25,8 +26,13 @@ async fn play(script: Vec<Does>) -> (String, JoinHandle<Vec<String>>) {
     let played = tokio::spawn(async move {
         let mut asked = Vec::new();
         for does in script {
-            let (mut stream, _) = listener.accept().await.expect("a caller");
-            asked.push(read_request(&mut stream).await);
+            let called = async {
+                let (mut stream, _) = listener.accept().await.expect("a caller");
+                let request = read_request(&mut stream).await;
+                (stream, request)
+            };
+            let (mut stream, request) = in_time("the next request", called).await;
+            asked.push(request);
             stream
                 .write_all(does.as_http().as_bytes())
                 .await
@@ -62,10 +68,13 @@ async fn read_request(stream: &mut TcpStream) -> String {
     loop {
         let read = stream.read(&mut piece).await.expect("a request");
         text.push_str(&String::from_utf8_lossy(&piece[..read]));
+        if read == 0 {
+            return text;
+        }
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
             let length = header(head, "content-length")
                 .map_or(0, |length| length.parse().expect("a length"));
-            if body.len() >= length || read == 0 {
+            if body.len() >= length {
                 return text;
             }
         }

@@ -18,6 +18,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 
+use crate::eventually::in_time;
 use crate::service::{Key, Service};
 
 /// A user at a shell: a home, and what their environment says.
@@ -138,7 +139,8 @@ impl Shell {
 
 /// Waits for a command to end.
 async fn ended(child: Child) -> Ended {
-    let output = child.wait_with_output().await.expect("the command ends");
+    let output = in_time("the end of the command", child.wait_with_output()).await;
+    let output = output.expect("the command ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     Ended {
         status: output.status.code(),

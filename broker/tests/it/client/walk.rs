@@ -1,32 +1,27 @@
 //! From a login to the cost report with the client alone, while the test turns the clock.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Child;
-use tokio::time::timeout;
 
-use super::{Ended, Shell, ended};
+use super::{Shell, ended};
+use crate::eventually::{eventually, in_time};
 use crate::service::{Caller, Key, SSH_LINE, Service, orderable_demand};
-
-/// How long a command may take to see what has happened already.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until the tenant's only reservation is confirmed. The clock stands still meanwhile: a
 /// command that still plans must not find that its quote has lapsed.
 async fn until_confirmed(caller: &Caller<'_>, watch: &mut Child) {
-    let begun = Instant::now();
-    while begun.elapsed() < PATIENCE && watch.try_wait().expect("a child").is_none() {
+    eventually("a confirmed reservation", async || {
         let page = caller.get("/v1/reservations").await.expect(200);
         let state = &page["items"][0]["state"];
-        if state.is_string() && state != "held" {
-            return;
-        }
-    }
+        let is_confirmed = state.is_string() && state != "held";
+        is_confirmed || watch.try_wait().expect("a child").is_some()
+    })
+    .await;
 }
 
 /// Turns the clock until the reservation is in this state.
@@ -44,21 +39,11 @@ async fn turn_until(service: &Service, caller: &Caller<'_>, id: &str, state: &st
 
 /// Waits until the reservation is asked to end.
 async fn until_wished_for(caller: &Caller<'_>, id: &str) {
-    let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+    eventually("the wish to end the reservation", async || {
         let shown = caller.get(&format!("/v1/reservations/{id}")).await;
-        if shown.expect(200)["wish"].is_string() {
-            return;
-        }
-    }
-    panic!("nobody asked for the end of {id}");
-}
-
-/// How the command ended that watched for what has happened by now.
-async fn ended_by_now(watch: Child) -> Ended {
-    timeout(PATIENCE, ended(watch))
-        .await
-        .expect("the watch ends with what it watched for")
+        shown.expect(200)["wish"].is_string()
+    })
+    .await;
 }
 
 /// Waits until a command has drawn something on its terminal.
@@ -71,7 +56,7 @@ async fn until_drawn(command: &mut Child, wanted: &str) {
             assert!(more > 0, "it ended: {}", String::from_utf8_lossy(&drawn));
         }
     };
-    timeout(PATIENCE, seen).await.expect("it is drawn in time");
+    in_time("what it draws", seen).await;
 }
 
 async fn logged_in(service: &Service, key: &Key) -> Shell {
@@ -105,11 +90,11 @@ async fn a_member_walks_from_login_to_the_cost_report_with_the_client_alone() {
     }
     turn_until(&service, &caller, &id, "active").await;
     if let Some(watch) = on_a_terminal {
-        let drawn = ended_by_now(watch).await;
+        let drawn = ended(watch).await;
         assert_eq!(drawn.status, Some(0), "{drawn:?}");
         assert!(drawn.stdout.contains("[="), "it never moved: {drawn:?}");
     }
-    let watched = ended_by_now(watch).await;
+    let watched = ended(watch).await;
     assert_eq!(watched.status, Some(0), "{watched:?}");
     for part in [
         "confirmed",
@@ -158,12 +143,12 @@ async fn a_member_walks_from_login_to_the_cost_report_with_the_client_alone() {
     until_wished_for(&caller, &id).await;
     let watch = shell.start(&format!("watch {id} --json"));
     turn_until(&service, &caller, &id, "closed").await;
-    let closed = ended_by_now(watch).await.json(0);
+    let closed = ended(watch).await.json(0);
     assert_eq!(
         (&closed["state"], &closed["reason"]),
         (&json!("closed"), &json!("released"))
     );
-    let released = ended_by_now(release).await;
+    let released = ended(release).await;
     assert_eq!(released.status, Some(0), "{released:?}");
     for part in ["closed (released)", "charged"] {
         assert!(
@@ -289,7 +274,7 @@ async fn a_watch_ends_with_one_when_the_hold_lapses_and_with_none_when_it_is_can
     let lapsing = crate::service::hold(&service, &key).await;
     let watch = shell.start(&format!("watch {lapsing}"));
     turn_until(&service, &service.with(&key), &lapsing, "closed").await;
-    let lapsed = ended_by_now(watch).await;
+    let lapsed = ended(watch).await;
     assert!(
         lapsed.sentence(1).contains("closed (expired)"),
         "{lapsed:?}"

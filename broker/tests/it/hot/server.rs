@@ -20,8 +20,10 @@ while read -r word; do
     start) redis-server --port 0 --unixsocket "$dir/redis.sock" --dir "$dir" --save '' \
              --appendonly no >"$dir/log" 2>&1 </dev/null &
            server=$!
+           tries=0
            until [ -S "$dir/redis.sock" ]; do
-             kill -0 "$server" 2>/dev/null || { cat "$dir/log" >&2; exit 1; }
+             kill -0 "$server" 2>/dev/null && [ $tries -lt 6000 ] || { cat "$dir/log" >&2; exit 1; }
+             tries=$((tries + 1))
              sleep 0.01
            done ;;
     kill) kill -KILL "$server"; wait "$server" 2>/dev/null; rm -f "$dir/redis.sock" ;;

@@ -5,19 +5,22 @@ use market::money::Money;
 use market::reservation::ReservationState as S;
 use rust_decimal::Decimal;
 use simulator::{FaultKind, Provider};
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 
 use crate::lifecycle::scene::{Scene, fleet, training};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invariant_05_nothing_is_handed_off_unverified_or_charged_before_the_hand_off() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         scene.break_next(Provider::Voltagepark, FaultKind::SlowMemory);
         scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
         let id = scene.reserve(training(8)).await;
         scene.work().await;
+        let mut turns = 0;
         while scene.state(id).await != S::Active {
+            turns += 1;
+            assert!(turns < 120, "not handed off after four hours of the clock");
             assert_eq!(scene.charged(id).await, (0, Decimal::ZERO));
             for lease in scene.leases(id).await {
                 assert!(lease.handed_off_at.is_none(), "{lease:?}");

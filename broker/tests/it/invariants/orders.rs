@@ -7,8 +7,9 @@ use market::lease::LeaseState;
 use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
 use simulator::{FaultKind, Provider};
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 
+use crate::eventually::in_time;
 use crate::lifecycle::scene::{Scene, fleet, training};
 use crate::lifecycle::tap::{Fate, Op};
 
@@ -25,7 +26,7 @@ async fn invariant_02_a_row_stands_before_the_call_and_no_machine_without_one() 
             }
         });
         tokio::select! {
-            () = scene.line.hangs() => {}
+            () = in_time("a call that hangs", scene.line.hangs()) => {}
             _ = fulfil::work_until_idle(scene.broker()) => panic!("the order goes out"),
         }
         let lease = scene.leases(id).await.remove(0);
@@ -101,7 +102,7 @@ async fn invariant_03_a_worker_whose_claim_ran_out_changes_nothing_any_more() {
         // The first worker's order is on its way for longer than its claim lasts; a second one
         // finds nothing under the mark. What the first then brings home must not be lost.
         let (worked, ()) = tokio::join!(fulfil::work_until_idle(scene.broker()), async {
-            scene.line.hangs().await;
+            in_time("a call that waits", scene.line.hangs()).await;
             scene.pass_seconds(i64::from(fulfil::CLAIM_SECONDS) + 1);
             fulfil::work_until_idle(scene.broker())
                 .await
@@ -124,7 +125,7 @@ async fn invariant_03_a_worker_whose_claim_ran_out_changes_nothing_any_more() {
 // S65
 #[tokio::test(flavor = "multi_thread")]
 async fn invariant_04_a_gang_gets_every_node_or_keeps_none_and_pays_nothing() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_node_by_node(store).await;
         for refused in 0..3 {
             // Three orders make the gang; the one of this number is refused, everywhere.
@@ -172,7 +173,7 @@ async fn invariant_04_a_gang_gets_every_node_or_keeps_none_and_pays_nothing() {
 // S65
 #[tokio::test(flavor = "multi_thread")]
 async fn invariant_04_a_gang_in_which_one_node_fails_is_replaced_as_a_whole_in_one_offer() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_node_by_node(store).await;
         for kind in [FaultKind::SlowMemory, FaultKind::AcceptedThenFailed] {
             scene.break_next(Provider::Voltagepark, kind);

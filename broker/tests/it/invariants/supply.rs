@@ -11,7 +11,7 @@ use market::lease::LeaseState;
 use market::money::Money;
 use simulator::{Fault, FaultKind, Provider};
 use store::StoreError;
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 
 use crate::eventually::eventually;
 use crate::lifecycle::scene::{Scene, fleet, training};
@@ -94,7 +94,7 @@ async fn invariant_01_racing_holds_and_leases_never_pass_what_the_provider_has()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invariant_09_a_price_of_zero_is_unknown_and_never_the_cheapest() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let link = scene.link(Provider::Voltagepark);
         scene.pass_seconds(60);
@@ -142,7 +142,7 @@ async fn invariant_09_a_price_of_zero_is_unknown_and_never_the_cheapest() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invariant_09_an_empty_list_delists_nothing_and_what_it_hides_grows_old() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let of_lambda = |broker: &Broker| {
             broker
@@ -178,7 +178,7 @@ async fn invariant_09_an_empty_list_delists_nothing_and_what_it_hides_grows_old(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invariant_11_a_provider_that_hangs_keeps_no_other_from_being_read_or_ordered_from() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         scene.line.hook(|call| match call.provider {
             "lambda" => Fate::HangBefore,
@@ -230,7 +230,7 @@ async fn invariant_11_a_provider_that_hangs_keeps_no_other_from_being_read_or_or
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invariant_11_a_provider_that_answers_garbage_affects_only_its_own_offers() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let broken = Fault::new(Provider::Lambda, FaultKind::TruncatedJson).times(1_000);
         scene

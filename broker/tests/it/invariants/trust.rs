@@ -20,7 +20,7 @@ use market::verification::{AgentBuild, Commit, DeviceKind, Digest, Level, PROTOC
 use serde_json::Value;
 
 use store::StoreError;
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 use store::settings::DatabaseMode;
 use uuid::Uuid;
 use verifier::attest::verify_attestation;
@@ -32,7 +32,7 @@ use crate::lifecycle::scene::{Scene, training};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invariant_13_ids_of_another_tenant_are_unknown_to_every_stage() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let broker = scene.broker();
         let owner = Reach::whole(scene.tenant);
@@ -207,7 +207,7 @@ fn invariant_14_a_reference_device_is_refused_outside_simulation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invariant_14_no_attestation_of_a_simulation_proves_real_hardware() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(training(8)).await;
         let lease = scene.leases(id).await.remove(0);

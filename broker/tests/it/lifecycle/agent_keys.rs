@@ -2,14 +2,14 @@
 
 use market::lease::LeaseState;
 use simulator::{FaultKind, Provider};
-use store::fixture::for_each_database;
+use store::fixture::for_usual_database;
 
 use super::scene::{Scene, training};
 use super::spoken::{commit, fresh_key};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_commits_the_key_of_another_order_is_refused() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_node_by_node(store).await;
         for _ in 0..2 {
             scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);

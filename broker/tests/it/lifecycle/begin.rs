@@ -12,11 +12,11 @@ use market::verification::Step;
 use serde_json::{Value, json};
 use simulator::{FaultKind, Provider};
 use store::Store;
-use store::fixture::{execute_raw, for_each_database};
+use store::fixture::{execute_raw, for_each_database, for_usual_database};
 use store::leases::Lease;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::sync::oneshot;
 use verifier::agent::{AgentError, AgentOutcome, converse};
 use verifier::http::HttpBroker;
 use verifier::jws::Signer;
@@ -24,12 +24,13 @@ use verifier::jws::Signer;
 use super::gang::{access, documents, good_node, outcomes};
 use super::scene::{Scene, training};
 use super::spoken::{Heard, Timed, commit, fresh_key, say};
+use crate::eventually::{beside, eventually, in_time};
 
 /// What a node that waited for the others has beyond the time of step 2, for it pauses before it asks again.
 const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(3);
 
 /// The conversation of a node that is played.
-type Talk = JoinHandle<Result<AgentOutcome, AgentError>>;
+type Talk = oneshot::Receiver<Result<AgentOutcome, AgentError>>;
 
 /// A rental of two nodes that are up and of which none says anything by itself, and its script.
 struct Rental {
@@ -71,7 +72,7 @@ impl Rental {
         let mut played = good_node(&self.lease, node).node();
         let url = self.scene.base_url().parse().expect("an address");
         let (id, token) = access(&self.script);
-        spawn_blocking(move || {
+        beside(move || {
             let mut line = HttpBroker::new(url, id, token, Duration::from_secs(60));
             converse(
                 &mut played,
@@ -99,7 +100,7 @@ impl Rental {
             heard: Value::Null,
         };
         let (id, _) = access(&self.script);
-        spawn_blocking(move || {
+        beside(move || {
             converse(
                 &mut played,
                 id,
@@ -140,6 +141,12 @@ impl Rental {
     }
 }
 
+/// What a conversation came to.
+async fn outcome(talk: Talk) -> AgentOutcome {
+    let outcome = in_time("the end of the conversation", talk).await;
+    outcome.expect("no panic").expect("a conversation")
+}
+
 fn roots_limit(heard: &Value) -> Duration {
     let limit = &heard["order"]["deadlines"]["roots_ms"];
     Duration::from_millis(limit.as_u64().expect("a limit"))
@@ -147,7 +154,7 @@ fn roots_limit(heard: &Value) -> Duration {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_node_hears_what_it_is_asked_before_all_nodes_of_its_lease_have_enrolled() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let mut rental = Rental::up(store).await;
         let (first, second) = (fresh_key(), fresh_key());
         for _ in 0..2 {
@@ -192,7 +199,7 @@ async fn the_last_nodes_that_enrol_at_once_both_begin() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_started_again_while_its_node_waits_takes_its_own_place() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let rental = Rental::up(store).await;
         let (died, anew, sibling) = (fresh_key(), fresh_key(), fresh_key());
         for key in [&died, &anew] {
@@ -215,17 +222,19 @@ async fn an_agent_that_is_started_again_while_its_node_waits_takes_its_own_place
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_passes_though_an_agent_of_it_died_while_it_waited() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let rental = Rental::up(store).await;
         let died = fresh_key();
         let waits = rental.commit(0, &died).await;
         waits.assert_refused(409, "siblings_not_ready");
         let one = rental.proves_itself(0);
         // Once the other node enrols all begin, so that its agent must have taken the place by then.
-        while rental.commit(0, &died).await.body["code"] != "verification_interrupted" {}
+        eventually("another agent in its place", async || {
+            rental.commit(0, &died).await.body["code"] == "verification_interrupted"
+        })
+        .await;
         let two = rental.proves_itself(1);
-        for proved in [one.await, two.await] {
-            let proved = proved.expect("no panic").expect("a conversation");
+        for proved in [outcome(one).await, outcome(two).await] {
             assert!(proved.verdict.is_pass(), "{proved:?}");
         }
         rental.scene.close().await;
@@ -250,13 +259,13 @@ async fn one_after_the_other(
         enrolled.send(()).expect("it is waited for");
         may_go_on.blocking_recv().expect("it may go on");
     });
-    has_enrolled.recv().await.expect("it enrols");
-    let proved = first().await.expect("no panic").expect("a conversation");
+    let enrolled = in_time("the enrolment of the second", has_enrolled.recv()).await;
+    enrolled.expect("it enrols");
+    let proved = outcome(first()).await;
     assert!(proved.verdict.is_pass(), "{proved:?}");
     between().await;
     go_on.send(()).expect("it waits");
-    let second = second.await.expect("no panic").expect("a conversation");
-    second.verdict
+    outcome(second).await.verdict
 }
 
 /// What becomes of a second node that fetches what it is asked once the first is proved, and answers that at
@@ -296,7 +305,7 @@ async fn answered_at_the_limit(store: &Store, is_beyond: bool) -> (Verdict, Opti
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_order_is_fetched_once_another_one_is_proved_is_late() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let late = answered_at_the_limit(store, true).await;
         assert_eq!(late, (Verdict::Fail, Some(Outcome::Failed)));
     })
@@ -305,7 +314,7 @@ async fn a_node_whose_order_is_fetched_once_another_one_is_proved_is_late() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_waited_for_the_others_has_all_the_time_that_it_would_have_alone() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let (verdict, in_time) = answered_at_the_limit(store, false).await;
         assert!(verdict.is_pass(), "{verdict}");
         assert_eq!(in_time, Some(Outcome::Met));
@@ -331,7 +340,7 @@ async fn last_to_enrol(store: &Store, is_beyond: bool) -> (Verdict, Option<Outco
     };
     let nobody_waits = || unreachable!("it is the last");
     let last = rental.proves_itself_at(0, arrives, nobody_waits);
-    let last = last.await.expect("no panic").expect("a conversation");
+    let last = outcome(last).await;
     let late = rental.late().await;
     rental.scene.close().await;
     (last.verdict, late[0].1)
@@ -339,13 +348,13 @@ async fn last_to_enrol(store: &Store, is_beyond: bool) -> (Verdict, Option<Outco
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_node_that_lets_all_begin_has_the_time_that_it_would_have_alone_and_no_more() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let (verdict, in_time) = last_to_enrol(store, false).await;
         assert!(verdict.is_pass(), "{verdict}");
         assert_eq!(in_time, Some(Outcome::Met));
     })
     .await;
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let late = last_to_enrol(store, true).await;
         assert_eq!(late, (Verdict::Fail, Some(Outcome::Failed)));
     })
@@ -354,7 +363,7 @@ async fn the_node_that_lets_all_begin_has_the_time_that_it_would_have_alone_and_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_late_on_another_replica_once_another_one_is_proved_begins_no_more() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let mut rental = Rental::up(store).await;
         rental.scene.restart().await;
         let first = || rental.proves_itself(0);
@@ -397,8 +406,7 @@ async fn a_node_that_is_late_on_another_replica_begins_anew_with_all_others_of_i
             }
         }
         let (one, two) = (rental.proves_itself(0), rental.proves_itself(1));
-        for proved in [one.await, two.await] {
-            let proved = proved.expect("no panic").expect("a conversation");
+        for proved in [outcome(one).await, outcome(two).await] {
             assert!(proved.verdict.is_pass(), "{proved:?}");
         }
         rental.scene.close().await;
@@ -408,7 +416,7 @@ async fn a_node_that_is_late_on_another_replica_begins_anew_with_all_others_of_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_falls_with_the_node_named_that_never_came_and_not_those_that_waited_for_it() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let rental = Rental::up(store).await;
         let key = fresh_key();
         let waits = rental.commit(0, &key).await;
@@ -431,7 +439,7 @@ async fn a_lease_falls_with_the_node_named_that_never_came_and_not_those_that_wa
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_does_not_come_back_after_an_interruption_is_named() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let mut rental = Rental::up(store).await;
         let keys = [fresh_key(), fresh_key()];
         for (node, key) in keys.iter().enumerate() {

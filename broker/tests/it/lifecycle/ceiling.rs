@@ -5,7 +5,7 @@ use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use simulator::{Fault, FaultKind, Provider};
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 
 use super::scene::Scene;
 
@@ -52,7 +52,7 @@ async fn ends_without_capacity(scene: &Scene, demand: Value, dearest: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ceiling_on_everything_binds_a_replacement() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         break_all(&scene, Provider::Voltagepark, 100);
         let under = json!({ "usd_per_hour": "19.91" });
@@ -64,7 +64,7 @@ async fn a_ceiling_on_everything_binds_a_replacement() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_limb_of_a_ceiling_binds_and_what_lies_under_all_is_taken_at_the_quoted_rate() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         break_all(&scene, Provider::Voltagepark, 100);
         let dear_gpus = json!({ "usd_per_gpu_hour": "3", "usd_per_hour": "23.91" });
@@ -113,7 +113,7 @@ async fn a_ceiling_on_everything_counts_the_siblings_of_what_is_replaced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn siblings_are_replaced_up_to_the_ceiling_on_everything() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_node_by_node(store).await;
         let id = two_nodes_that_fail_under(&scene, "39.84").await;
         scene.until(id, S::Active).await;

@@ -10,10 +10,11 @@ use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use simulator::{FaultKind, Provider};
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 
 use super::scene::{Scene, anything_at, fleet, training};
 use super::tap::{Call, Fate, Op};
+use crate::eventually::in_time;
 
 async fn cancel(scene: &Scene, id: ReservationId) -> Result<(), ReserveError> {
     reserve::cancel(scene.broker(), scene.tenant, id, None)
@@ -37,7 +38,7 @@ fn for_hours(hours: u32) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_before_anything_was_ordered_ends_it_on_the_spot() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for confirmed in [false, true] {
             let id = scene.hold(training(8)).await;
@@ -56,7 +57,7 @@ async fn a_cancel_before_anything_was_ordered_ends_it_on_the_spot() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_while_machines_come_up_ends_them_and_charges_nothing() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for demand in [training(16), fleet(3)] {
             let id = scene.reserve(demand).await;
@@ -78,7 +79,7 @@ async fn a_cancel_while_machines_come_up_ends_them_and_charges_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_while_an_answer_is_open_ends_what_the_order_made() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for provider in Provider::ALL {
             scene.break_next(provider, FaultKind::ReplyLostAfterCreate);
@@ -118,7 +119,7 @@ async fn a_cancel_that_arrives_while_the_order_is_on_its_way_is_not_lost() {
             }
         });
         let (worked, ()) = tokio::join!(fulfil::work_until_idle(scene.broker()), async {
-            scene.line.hangs().await;
+            in_time("a call that waits", scene.line.hangs()).await;
             cancel(&scene, id).await.expect("a wish");
             scene.line.go_on();
         });
@@ -132,7 +133,7 @@ async fn a_cancel_that_arrives_while_the_order_is_on_its_way_is_not_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_is_charged_to_the_moment_it_was_asked_for_and_not_to_when_we_come_to_it() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(training(8)).await;
         scene.pass_seconds(500);
@@ -166,7 +167,7 @@ async fn a_release_that_arrives_in_the_middle_of_a_look_is_charged_to_its_moment
             }
         });
         let (worked, ()) = tokio::join!(fulfil::work_until_idle(scene.broker()), async {
-            scene.line.hangs().await;
+            in_time("a call that waits", scene.line.hangs()).await;
             scene.release(id).await;
             scene.pass_seconds(100);
             scene.line.go_on();
@@ -190,7 +191,7 @@ const LOOK: Call = Call {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_is_confirmed_once_and_a_release_waits_for_the_hand_off() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve(training(8)).await;
         let confirm = || reserve::confirm(scene.broker(), scene.tenant, id, None);
@@ -242,7 +243,7 @@ async fn a_hold_that_lapses_frees_its_offer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_the_window_releases_by_itself_and_is_charged_to_exactly_then() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(for_hours(2)).await;
         let end = scene.reservation(id).await.window_end.expect("an end");
@@ -263,7 +264,7 @@ async fn the_end_of_the_window_releases_by_itself_and_is_charged_to_exactly_then
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_window_that_ends_in_the_middle_of_a_look_is_charged_to_exactly_then() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(for_hours(1)).await;
         let end = scene.reservation(id).await.window_end.expect("an end");
@@ -277,7 +278,7 @@ async fn a_window_that_ends_in_the_middle_of_a_look_is_charged_to_exactly_then()
             }
         });
         let (worked, ()) = tokio::join!(fulfil::work_until_idle(scene.broker()), async {
-            scene.line.hangs().await;
+            in_time("a call that waits", scene.line.hangs()).await;
             scene.pass_seconds(30);
             scene.line.go_on();
         });
@@ -293,7 +294,7 @@ async fn a_window_that_ends_in_the_middle_of_a_look_is_charged_to_exactly_then()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extended_window_ends_at_its_new_end() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(for_hours(1)).await;
         let end = scene.reservation(id).await.window_end.expect("an end");

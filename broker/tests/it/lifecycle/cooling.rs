@@ -14,7 +14,7 @@ use market::reservation::{CloseReason, ReservationState};
 use matcher::{OfferOutcome, ReasonCode};
 use simulator::{Fault, FaultKind, Provider};
 use store::attempts::Regions;
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 use store::leases::Lease;
 
 use super::scene::{Scene, fleet};
@@ -50,7 +50,7 @@ async fn fail(scene: &Scene, times: u32) -> ReservationId {
         if fell(&scene.leases(id).await) {
             break;
         }
-        scene.turn(5).await;
+        scene.turn(30).await;
     }
     assert!(fell(&scene.leases(id).await), "they fell");
     id
@@ -65,7 +65,7 @@ async fn cancel(scene: &Scene, id: ReservationId) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_offer_that_failed_a_tenant_three_times_rests_for_it_until_it_has_cooled_down() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let mut scene = Scene::open(store).await;
         // Three reservations and their ends take longer than half an hour.
         let patient = |config: &mut broker::config::Config| config.sales.cooldown_seconds = 7_200;

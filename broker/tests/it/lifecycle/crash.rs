@@ -14,7 +14,7 @@ use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
 use serde_json::Value;
 use simulator::Provider;
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 
 use super::scene::{Scene, fleet, training};
 use super::tap::{Fate, Op};
@@ -23,8 +23,24 @@ use super::tap::{Fate, Op};
 const CLAIM_RUNS_OUT_SECONDS: i64 = fulfil::CLAIM_SECONDS as i64 + 1;
 /// Between two scenarios: longer than an offer rests after it failed.
 const COOL_DOWN_SECONDS: i64 = 2_000;
-/// Each kind of life is killed at so many of its awaits.
-const KILLS: usize = 12;
+
+/// Where lives are killed: in part by default, everywhere with CRASH_POINTS=all, as `cargo xtask check --full`
+/// has it.
+struct Thoroughness {
+    /// Each kind of life is killed at so many of its awaits.
+    kills: usize,
+    /// Of its calls and saves, at one of so many; at another one for each kind of kill.
+    one_of: usize,
+}
+
+fn thoroughness() -> Thoroughness {
+    let all = std::env::var("CRASH_POINTS").is_ok_and(|points| points == "all");
+    let [kills, one_of] = if all { [12, 1] } else { [6, 3] };
+    Thoroughness { kills, one_of }
+}
+
+/// A life has fewer calls and saves than this.
+const MOST_POINTS: usize = 1_000;
 /// Multiples of this share of a life come close to no earlier one.
 const GOLDEN_PERMILLE: usize = 618;
 
@@ -213,11 +229,11 @@ async fn live(scene: &mut Scene, life: &Life, killer: &impl Killer) -> bool {
     killed
 }
 
-/// Kills the worker at each call to the provider in turn; says at how many.
-async fn kill_at_each_call(scene: &mut Scene, life: &Life) -> usize {
+/// Kills the worker at calls to the provider in turn; says how many calls there are to be killed at.
+async fn kill_at_calls(scene: &mut Scene, life: &Life, one_of: usize) -> usize {
     let mut points = 0;
-    for fate in [Fate::HangBefore, Fate::HangAfter] {
-        for number in 0.. {
+    for (first, fate) in [Fate::HangBefore, Fate::HangAfter].into_iter().enumerate() {
+        for number in (first % one_of..).step_by(one_of) {
             let mut met = 0;
             scene.line.hook(move |call| {
                 if call.op == Op::Catalog {
@@ -233,17 +249,22 @@ async fn kill_at_each_call(scene: &mut Scene, life: &Life) -> usize {
             if !live(scene, life, &AtCall).await {
                 break;
             }
-            points += 1;
+            points += one_of;
+            assert!(points < MOST_POINTS, "a life that never ends");
         }
     }
     points
 }
 
-async fn survives_a_kill_at_each_call(life: Life) {
-    for_each_database(async |store| {
+async fn survives_a_kill_at_any_call(life: Life) {
+    for_usual_database(async |store| {
         let mut scene = Scene::open_node_by_node(store).await;
-        let points = kill_at_each_call(&mut scene, &life).await;
-        eprintln!("killed at {points} calls to {}", life.provider);
+        let one_of = thoroughness().one_of;
+        let points = kill_at_calls(&mut scene, &life, one_of).await;
+        eprintln!(
+            "killed at one of {one_of} of {points} calls to {}",
+            life.provider
+        );
         assert!(points >= 10 * life.leases, "only {points}");
         scene.close().await;
     })
@@ -252,31 +273,36 @@ async fn survives_a_kill_at_each_call(life: Life) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_killed_before_or_after_any_call_for_a_gang_of_two_leases_leaves_one_each() {
-    survives_a_kill_at_each_call(gang(2)).await;
+    survives_a_kill_at_any_call(gang(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_killed_before_or_after_any_call_for_a_fleet_of_two_leaves_one_each() {
-    survives_a_kill_at_each_call(small(2)).await;
+    survives_a_kill_at_any_call(small(2)).await;
 }
 
-/// Kills the worker before each of its saves in turn; says at how many.
-async fn kill_before_each_save(scene: &mut Scene, life: &Life) -> usize {
+/// Kills the worker before saves in turn; says how many there are to be killed before.
+async fn kill_before_saves(scene: &mut Scene, life: &Life, one_of: usize) -> usize {
     let mut saves = 0;
     loop {
         scene.store().gate().close_after(saves);
         if !live(scene, life, &AtSave).await {
             return saves;
         }
-        saves += 1;
+        saves += one_of;
+        assert!(saves < MOST_POINTS, "a life that never ends");
     }
 }
 
-async fn survives_a_kill_before_each_save(life: Life) {
+async fn survives_a_kill_before_any_save(life: Life) {
     for_each_database(async |store| {
         let mut scene = Scene::open_node_by_node(store).await;
-        let saves = kill_before_each_save(&mut scene, &life).await;
-        eprintln!("killed before {saves} saves at {}", life.provider);
+        let one_of = thoroughness().one_of;
+        let saves = kill_before_saves(&mut scene, &life, one_of).await;
+        eprintln!(
+            "killed before one of {one_of} of {saves} saves at {}",
+            life.provider
+        );
         assert!(saves >= 8 * life.leases, "only {saves}");
         scene.close().await;
     })
@@ -285,22 +311,23 @@ async fn survives_a_kill_before_each_save(life: Life) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_killed_before_any_save_of_a_gang_leaves_one_machine_per_order() {
-    survives_a_kill_before_each_save(gang(1)).await;
+    survives_a_kill_before_any_save(gang(1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_killed_before_any_save_of_a_fleet_leaves_one_machine_per_order() {
-    survives_a_kill_before_each_save(small(1)).await;
+    survives_a_kill_before_any_save(small(1)).await;
 }
 
 async fn survives_a_kill_at_any_await(life: Life) {
-    for_each_database(async |store| {
+    let most = thoroughness().kills;
+    for_usual_database(async |store| {
         let mut scene = Scene::open_node_by_node(store).await;
         let never = AtAwait::after(usize::MAX);
         live(&mut scene, &life, &never).await;
         let mut awaits = never.seen.into_inner();
         let (mut lives, mut kills) = (0, 0);
-        while kills < KILLS && lives < 2 * KILLS {
+        while kills < most && lives < 2 * most {
             lives += 1;
             // Spread over the whole life, wherever the loop ends.
             let killer = AtAwait::after((lives * GOLDEN_PERMILLE % 1_000) * awaits / 1_000);
@@ -312,7 +339,7 @@ async fn survives_a_kill_at_any_await(life: Life) {
             }
         }
         eprintln!("killed at {kills} of about {awaits} awaits");
-        assert!(kills > KILLS - 3, "only {kills}");
+        assert!(kills + 3 > most, "only {kills}");
         scene.close().await;
     })
     .await;

@@ -9,7 +9,7 @@ use market::reservation::{CloseReason, ReservationState};
 use market::verification::Level;
 use serde_json::json;
 use simulator::{FaultKind, Provider};
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 
 use super::gang::documents;
 use super::scene::{Scene, fleet, training};
@@ -89,7 +89,7 @@ async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
 /// A seller without a record would else get by without what is demanded of such, once another's machine failed.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_stands_in_for_a_machine_is_of_sellers_of_whom_no_more_is_demanded() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let mut scene = Scene::open(store).await;
         let id = scene.reserve(training(8)).await;
         assert_eq!(scene.reservation(id).await.verification, Level::Standard);

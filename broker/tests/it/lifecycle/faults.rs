@@ -7,7 +7,7 @@ use market::ledger::Account;
 use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
 use simulator::{Fault, FaultKind, Operation, Provider};
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 
 use super::scene::{Scene, anything_at, training};
 
@@ -82,7 +82,7 @@ async fn an_order_whose_reply_was_lost_is_found_by_its_mark_and_not_sent_again()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_was_lost_on_its_way_is_replaced_once_the_provider_had_time_to_list_it() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for (provider, kind) in [
             (Provider::Voltagepark, FaultKind::ReplyLostBeforeCreate),
@@ -112,7 +112,7 @@ async fn an_order_that_was_lost_on_its_way_is_replaced_once_the_provider_had_tim
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_is_never_answered_is_given_up_and_looked_up() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_impatient(store).await;
         scene.break_next(Provider::Voltagepark, FaultKind::Hang);
         let id = scene.reserve(training(8)).await;
@@ -129,7 +129,7 @@ async fn an_order_that_is_never_answered_is_given_up_and_looked_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_never_comes_up_is_ended_and_replaced_at_our_cost() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for provider in Provider::ALL {
             scene.break_next(provider, FaultKind::AcceptedThenFailed);
@@ -151,7 +151,7 @@ async fn a_machine_that_never_comes_up_is_ended_and_replaced_at_our_cost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_comes_too_soon_is_sent_again_when_the_provider_said_and_not_before() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for provider in Provider::ALL {
             let launches = || scene.simulator().call_counts()[&(provider, Operation::Launch)];
@@ -185,7 +185,7 @@ async fn an_order_that_comes_too_soon_is_sent_again_when_the_provider_said_and_n
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_of_a_provider_in_use_and_at_the_end_are_waited_out() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for provider in Provider::ALL {
             let id = scene.reserve_until_active(anything_at(provider)).await;
@@ -232,7 +232,7 @@ async fn errors_of_a_provider_in_use_and_at_the_end_are_waited_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_whose_reply_was_lost_is_given_again_without_harm() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for provider in Provider::ALL {
             let id = scene.reserve_until_active(anything_at(provider)).await;
@@ -253,7 +253,7 @@ async fn a_release_whose_reply_was_lost_is_given_again_without_harm() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rate_billed_is_the_rate_quoted_whatever_the_price_does_at_the_launch() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for (provider, price) in [(Provider::Lambda, 199), (Provider::Voltagepark, 321)] {
             let id = scene.hold(anything_at(provider)).await;
@@ -296,7 +296,7 @@ async fn the_rate_billed_is_the_rate_quoted_whatever_the_price_does_at_the_launc
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_is_not_what_was_sold_fails_its_verification_and_is_replaced() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let provider = Provider::Voltagepark;
         for kind in [
@@ -367,7 +367,7 @@ async fn a_rental_of_fewer_nodes_than_ordered_is_ended_before_it_is_up_and_repla
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_never_calls_home_is_given_up_at_its_deadline_and_replaced() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
         let id = scene.reserve(training(8)).await;
@@ -413,7 +413,7 @@ async fn supply(scene: &Scene, provider: Provider) -> (usize, Option<String>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_price_list_that_is_broken_empty_or_cut_short_delists_nothing_and_harms_no_other() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for (broken, other) in [
             (Provider::Lambda, Provider::Voltagepark),

@@ -6,7 +6,7 @@ use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
 use simulator::{Fault, FaultKind, Provider};
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 use store::leases::Lease;
 
 use super::scene::{Scene, fleet, training};
@@ -23,7 +23,7 @@ fn in_use(leases: &[Lease]) -> Vec<&Lease> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_whole_fleet_is_replaced_lease_by_lease() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let bad = Fault::new(Provider::Lambda, FaultKind::SlowMemory).times(3);
         scene
@@ -60,7 +60,7 @@ async fn a_whole_fleet_is_replaced_lease_by_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_bad_machine_of_a_fleet_leaves_its_siblings_as_they_are() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         scene.break_next(Provider::Lambda, FaultKind::AcceptedThenFailed);
         let id = scene.reserve_until_active(fleet(3)).await;
@@ -82,7 +82,7 @@ async fn one_bad_machine_of_a_fleet_leaves_its_siblings_as_they_are() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reservation_for_which_nothing_is_left_closes_and_charges_nothing() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for (provider, demand) in [
             (Provider::Voltagepark, training(8)),
@@ -175,7 +175,7 @@ async fn a_fleet_in_use_is_made_whole_again_and_pays_for_what_it_had() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_in_use_that_cannot_be_repaired_goes_on_smaller_and_is_left_in_peace() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(fleet(2)).await;
         let lost = scene.leases(id).await.remove(0);
@@ -218,7 +218,7 @@ async fn a_fleet_in_use_that_cannot_be_repaired_goes_on_smaller_and_is_left_in_p
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_that_is_repaired_in_part_gets_the_part() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(fleet(3)).await;
         let leases = scene.leases(id).await;
@@ -255,7 +255,7 @@ async fn a_fleet_that_is_repaired_in_part_gets_the_part() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_of_which_nothing_is_left_gets_what_can_be_had() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(fleet(2)).await;
         for lost in &scene.leases(id).await {
@@ -292,7 +292,7 @@ async fn a_fleet_of_which_nothing_is_left_gets_what_can_be_had() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_loses_its_machine_in_use_ends_and_pays_up_to_the_last_proof_of_life() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(training(8)).await;
         let from = scene.broker().now();
@@ -317,7 +317,7 @@ async fn a_gang_that_loses_its_machine_in_use_ends_and_pays_up_to_the_last_proof
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_dearer_than_the_ceiling_is_taken_in_place_of_what_fell() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let mut demand = training(8);
         demand["ceiling"] = serde_json::json!({ "usd_per_gpu_hour": "2.00" });
@@ -344,7 +344,7 @@ async fn nothing_dearer_than_the_ceiling_is_taken_in_place_of_what_fell() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_does_not_wait_for_ever_for_a_provider_that_went_silent() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         scene.break_next(Provider::Lambda, FaultKind::SlowMemory);
         let id = scene.reserve(fleet(2)).await;

@@ -12,7 +12,7 @@ use market::lease::{LeaseEvent, LeaseState};
 use market::verification::{GangAnswer, GangCall, Rail};
 use serde_json::json;
 use simulator::{FaultKind, Provider};
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 use store::leases::Lease;
 use verifier::address::Token;
 use verifier::agent::converse;
@@ -22,6 +22,7 @@ use verifier::reference::NodeDescription;
 
 use super::scene::{Scene, container, training};
 use super::spoken::{commit, fresh_key};
+use crate::eventually::{beside, in_time};
 
 /// The signed documents about a lease: per node in order, the last one after the earlier ones.
 pub(super) async fn documents(scene: &Scene, lease: &Lease) -> Vec<Attestation> {
@@ -52,7 +53,7 @@ pub(super) fn outcomes(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_nodes_of_a_rental_are_measured_together_and_their_documents_say_so() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(training(24)).await;
         let leases = scene.leases(id).await;
@@ -95,7 +96,7 @@ async fn the_nodes_of_a_rental_are_measured_together_and_their_documents_say_so(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rental_with_one_slow_link_falls_whole_with_the_pair_named_and_is_replaced() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         scene.break_next(Provider::Voltagepark, FaultKind::SlowLink);
         let id = scene.reserve_until_active(training(32)).await;
@@ -137,7 +138,7 @@ async fn a_rental_with_one_slow_link_falls_whole_with_the_pair_named_and_is_repl
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rental_of_which_one_node_is_another_one_again_falls_whole_and_is_replaced() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         scene.break_next(Provider::Voltagepark, FaultKind::SameNodeTwice);
         let id = scene.reserve_until_active(training(24)).await;
@@ -165,7 +166,7 @@ async fn a_rental_of_which_one_node_is_another_one_again_falls_whole_and_is_repl
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_sold_alone_is_not_measured_with_others() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for demand in [training(8), container()] {
             let id = scene.reserve_until_active(demand).await;
@@ -225,12 +226,13 @@ async fn a_node_that_never_comes_ends_the_measuring_as_timed_out_on_whichever_re
         let signer = Signer::from_seed(&rand::random());
         let key = signer.public_key().to_agent_key().expect("a key");
         let secret = token.expose().to_owned();
-        let alone = tokio::task::spawn_blocking(move || {
+        let alone = beside(move || {
             let patience = Duration::from_secs(60);
             let mut line = HttpBroker::new(url, verification, token, patience);
             converse(&mut node, verification, &signer, &mut line)
         });
-        let alone = alone.await.expect("no panic").expect("a conversation");
+        let alone = in_time("the end of the conversation", alone).await;
+        let alone = alone.expect("no panic").expect("a conversation");
         assert!(alone.verdict.is_pass() && alone.gang, "{alone:?}");
         let call = GangCall {
             agent_key: key,

@@ -12,7 +12,7 @@ use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::ReservationState;
 use market::verification::{GangAnswer, GangCall};
 use simulator::{FaultKind, Provider};
-use store::fixture::{for_each_database, statements_of};
+use store::fixture::{for_each_database, for_usual_database, statements_of};
 use store::leases::Lease;
 use verifier::agent::converse;
 use verifier::http::HttpBroker;
@@ -21,6 +21,7 @@ use verifier::jws::Signer;
 use super::gang::{access, documents, good_node, outcomes};
 use super::scene::{Scene, training};
 use super::tap::{Fate, Op};
+use crate::eventually::{beside, in_time};
 
 /// The leases of a reservation that another one stands for, and those that stand.
 pub(super) async fn fallen_and_standing(
@@ -31,6 +32,12 @@ pub(super) async fn fallen_and_standing(
     leases
         .into_iter()
         .partition(|lease| lease.replaced_by.is_some())
+}
+
+/// Which of these leases fell, and why: for a person who looks for what went wrong.
+pub(super) fn falls<'a>(leases: &'a [Lease]) -> Vec<(LeaseEvent, &'a str)> {
+    let fall = |lease: &'a Lease| Some((lease.fall_reason?, lease.fall_note.as_deref()?));
+    leases.iter().filter_map(fall).collect()
 }
 
 /// How many measurings of gangs were begun for these leases.
@@ -66,7 +73,7 @@ async fn the_nodes_of_several_orders_are_measured_together() {
         let scene = Scene::open_node_by_node(store).await;
         let id = scene.reserve_until_active(training(24)).await;
         let leases = scene.leases(id).await;
-        assert_eq!(leases.len(), 3);
+        assert_eq!(leases.len(), 3, "these fell: {:?}", falls(&leases));
         assert_measured_together(&scene, &leases).await;
         scene.assert_sound().await;
         scene.close().await;
@@ -76,14 +83,14 @@ async fn the_nodes_of_several_orders_are_measured_together() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_unlike_size_are_one_gang_whose_nodes_are_numbered_through() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_two_by_two(store).await;
         // Of the first order, whose second node sends slowly to node 1 of the gang: to itself, so to none.
         scene.break_next(Provider::Voltagepark, FaultKind::SlowLink);
         let id = scene.reserve_until_active(training(24)).await;
         let leases = scene.leases(id).await;
         let nodes: Vec<u32> = leases.iter().map(|lease| lease.nodes).collect();
-        assert_eq!(nodes, [2, 1], "nothing fell");
+        assert_eq!(nodes, [2, 1], "these fell: {:?}", falls(&leases));
         for lease in &leases {
             let documents = documents(&scene, lease).await;
             let pairs = outcomes(&documents, FindingCode::NetworkPairs);
@@ -102,7 +109,7 @@ async fn orders_of_unlike_size_are_one_gang_whose_nodes_are_numbered_through() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_link_between_two_orders_fails_these_and_no_other() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_node_by_node(store).await;
         // Of the first order, whose node sends slowly to the second.
         scene.break_next(Provider::Voltagepark, FaultKind::SlowLink);
@@ -110,7 +117,12 @@ async fn a_slow_link_between_two_orders_fails_these_and_no_other() {
         let (fallen, standing) = fallen_and_standing(&scene, id).await;
         let reasons: Vec<_> = fallen.iter().map(|lease| lease.fall_reason).collect();
         let (failed, unwanted) = (Some(LeaseEvent::Failed), Some(LeaseEvent::Unwanted));
-        assert_eq!(reasons, [failed, failed, unwanted, unwanted]);
+        assert_eq!(
+            reasons,
+            [failed, failed, unwanted, unwanted],
+            "{:?}",
+            falls(&fallen)
+        );
         for (lease, slow) in fallen.iter().zip([true, true, false, false]) {
             let last = documents(&scene, lease).await.pop().expect("a document");
             let verdict = match slow {
@@ -136,7 +148,7 @@ async fn a_slow_link_between_two_orders_fails_these_and_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_comes_late_is_waited_for_beyond_the_time_of_the_others() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_node_by_node(store).await;
         // The first order goes out more than half an hour after the others.
         let mut sent = 0;
@@ -168,11 +180,7 @@ async fn an_order_that_comes_late_is_waited_for_beyond_the_time_of_the_others() 
         assert_eq!(checks(&scene, &leases).await, 0, "nothing to measure yet");
         scene.until(id, ReservationState::Active).await;
         let leases = scene.leases(id).await;
-        let fell = leases.iter().filter(|lease| lease.fall_reason.is_some());
-        let fell: Vec<_> = fell
-            .map(|lease| (lease.fall_reason, &lease.fall_note))
-            .collect();
-        assert_eq!(leases.len(), 3, "these fell: {fell:?}");
+        assert_eq!(leases.len(), 3, "these fell: {:?}", falls(&leases));
         assert_measured_together(&scene, &leases).await;
         scene.assert_sound().await;
         scene.close().await;
@@ -186,14 +194,15 @@ async fn an_order_that_never_comes_takes_those_that_wait_for_it_along_and_alone_
         (FaultKind::NeverCallsHome, LeaseEvent::TimedOut),
         (FaultKind::AcceptedThenFailed, LeaseEvent::BootFailed),
     ] {
-        for_each_database(async |store| {
+        for_usual_database(async |store| {
             let scene = Scene::open_node_by_node(store).await;
             scene.break_next(Provider::Voltagepark, fault.clone());
             let id = scene.reserve_until_active(training(24)).await;
             let (fallen, standing) = fallen_and_standing(&scene, id).await;
             let reasons: Vec<_> = fallen.iter().map(|lease| lease.fall_reason).collect();
             let unwanted = Some(LeaseEvent::Unwanted);
-            assert_eq!(reasons, [Some(reason), unwanted, unwanted], "{fault:?}");
+            let expected = [Some(reason), unwanted, unwanted];
+            assert_eq!(reasons, expected, "{fault:?}: {:?}", falls(&fallen));
             assert_measured_together(&scene, &standing).await;
             scene.assert_sound().await;
             scene.close().await;
@@ -214,7 +223,7 @@ fn assert_light(read: &[String], statements: usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_at_an_order_reads_as_much_however_many_orders_its_gang_has() {
     for gpus in [16, 32] {
-        for_each_database(async |store| {
+        for_usual_database(async |store| {
             let scene = Scene::open_node_by_node(store).await;
             let id = scene.reserve_until_active(training(gpus)).await;
             for lease in scene.leases(id).await {
@@ -248,12 +257,13 @@ async fn a_node_that_waits_for_others_reads_as_much_however_many_orders_its_gang
             let agent_key = signer.public_key().to_agent_key().expect("a key");
             let (secret, url) = (token.expose().to_owned(), scene.base_url().parse());
             let (mut node, url) = (good_node(&lease, 0).node(), url.expect("an address"));
-            let alone = tokio::task::spawn_blocking(move || {
+            let alone = beside(move || {
                 let patience = Duration::from_secs(60);
                 let mut line = HttpBroker::new(url, verification, token, patience);
                 converse(&mut node, verification, &signer, &mut line)
             });
-            let alone = alone.await.expect("no panic").expect("a conversation");
+            let alone = in_time("the end of the conversation", alone).await;
+            let alone = alone.expect("no panic").expect("a conversation");
             assert!(alone.verdict.is_pass() && alone.gang, "{alone:?}");
             let call = GangCall {
                 agent_key,

@@ -7,7 +7,7 @@ use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use simulator::Provider;
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 
 use super::gang::documents;
 use super::scene::{Scene, container, training};
@@ -73,7 +73,7 @@ async fn a_training_gang_goes_through_its_states_and_every_cent_adds_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_knows_only_its_inner_address_is_verified_all_the_same() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(container()).await;
         let lease = scene.leases(id).await.remove(0);
@@ -108,7 +108,7 @@ async fn a_container_that_knows_only_its_inner_address_is_verified_all_the_same(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_serving_fleet_of_several_replicas_is_delivered_and_every_cent_adds_up() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve(serving()).await;
         scene.work().await;
@@ -184,7 +184,7 @@ async fn use_that_is_metered_in_slices_costs_what_it_costs_as_a_whole() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cost_before_the_hand_off_is_booked_and_is_not_the_tenants() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(training(8)).await;
         let lease = scene.leases(id).await.remove(0);

@@ -5,7 +5,7 @@ use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::{CloseReason, ReservationState};
 use serde_json::{Value, json};
 use simulator::{Fault, FaultKind, Provider};
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 use store::leases::Lease;
 
 use super::gang::documents;
@@ -30,7 +30,7 @@ async fn judged(scene: &Scene, lease: &Lease) -> (Outcome, String, Verdict) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gpu_that_another_lease_has_fails_at_its_provider_and_the_lease_that_has_it_stays() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let mine = scene.reserve_until_active(machine()).await;
         scene.break_next(Provider::Lambda, FaultKind::GpusOfBefore);
@@ -57,7 +57,7 @@ async fn a_gpu_that_another_lease_has_fails_at_its_provider_and_the_lease_that_h
 /// Whoever shows the ids of a competitor's GPUs would otherwise fail every machine of his.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gpu_that_a_lease_at_another_provider_has_is_told_and_handed_over() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let mine = scene.reserve_until_active(machine()).await;
         scene.break_next(Provider::Runpod, FaultKind::GpusOfBefore);
@@ -87,7 +87,7 @@ fn container_in(region: &str) -> Value {
 /// Whoever lists one machine would otherwise fail those of all others who sell at that provider.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gpu_that_a_machine_of_other_people_has_is_told_and_handed_over_at_its_provider_too() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for (has, shows) in [("community", "EU-RO-1"), ("EU-RO-1", "community")] {
             let first = scene.reserve_until_active(container_in(has)).await;
@@ -119,7 +119,7 @@ async fn a_gpu_that_a_machine_of_other_people_has_is_told_and_handed_over_at_its
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_failed_on_a_machine_of_other_people_condemns_none_of_its_provider() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let fault = Fault::new(Provider::Runpod, FaultKind::SlowMemory).times(2);
         let broken = scene.simulator().break_next(fault);
@@ -199,7 +199,7 @@ async fn gpus_whose_node_failed_fail_again_at_its_provider_though_they_are_good_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gpu_that_was_bought_before_as_another_offer_is_told_with_both_and_handed_over() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let before = scene.reserve_until_active(machine()).await;
         scene.release_and_close(before).await;

@@ -9,7 +9,7 @@ use market::money::Money;
 use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
 use simulator::Provider;
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 
 use super::scene::{Scene, fleet};
 
@@ -44,7 +44,7 @@ async fn pay_for(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_paid_for_costs_nothing_until_it_ends_and_the_books_balance() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let ends = scene.broker().now() + TimeDelta::seconds(2_000);
         pay_for(&scene, (1, None), ends).await;

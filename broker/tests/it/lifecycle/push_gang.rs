@@ -14,10 +14,10 @@ use market::ids::ReservationId;
 use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::ReservationState;
 use simulator::{FaultKind, Provider};
-use store::fixture::{execute_raw, for_each_database};
+use store::fixture::{execute_raw, for_usual_database};
 use store::leases::Lease;
 
-use super::gang_orders::{assert_measured_together, checks, fallen_and_standing};
+use super::gang_orders::{assert_measured_together, checks, fallen_and_standing, falls};
 use super::scene::{Scene, training};
 use super::tap::{Call, Fate, Op};
 
@@ -144,12 +144,12 @@ fn notes(leases: &[Lease]) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_nodes_of_several_orders_are_pushed_to_measured_together_and_left() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_pushed_node_by_node(store).await;
         let id = scene.reserve_until_active(training(24)).await;
         assert_eq!(scene.line.scripts(), [""; 3], "they are sent no script");
         let leases = scene.leases(id).await;
-        assert_eq!(leases.len(), 3, "at the first try: {:?}", notes(&leases));
+        assert_eq!(leases.len(), 3, "these fell: {:?}", falls(&leases));
         assert_handed_over_clean(&scene, &leases).await;
         scene.release_and_close(id).await;
         scene.assert_settled().await;
@@ -160,7 +160,7 @@ async fn the_nodes_of_several_orders_are_pushed_to_measured_together_and_left() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_that_were_pushed_wait_for_an_order_that_comes_up_much_later() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_pushed_node_by_node(store).await;
         hold_first_order_back(&scene);
         let id = scene.reserve(training(24)).await;
@@ -192,7 +192,7 @@ async fn agents_that_were_pushed_wait_for_an_order_that_comes_up_much_later() {
         }
         scene.until(id, ReservationState::Active).await;
         let leases = scene.leases(id).await;
-        assert_eq!(leases.len(), 3, "nothing fell");
+        assert_eq!(leases.len(), 3, "these fell: {:?}", falls(&leases));
         assert_handed_over_clean(&scene, &leases).await;
         scene.assert_sound().await;
         scene.close().await;
@@ -202,11 +202,11 @@ async fn agents_that_were_pushed_wait_for_an_order_that_comes_up_much_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_nodes_of_one_order_are_all_pushed_to_before_any_of_them_is_proved() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_pushed(store).await;
         let id = scene.reserve_until_active(training(24)).await;
         let leases = scene.leases(id).await;
-        assert_eq!(leases.len(), 1, "at the first try: {:?}", notes(&leases));
+        assert_eq!(leases.len(), 1, "these fell: {:?}", falls(&leases));
         assert_eq!(leases[0].nodes, 3);
         scene.assert_sound().await;
         scene.close().await;
@@ -255,7 +255,7 @@ async fn assert_falls_and_is_left(store: &store::Store, fault: FaultKind, why: (
 async fn an_order_that_never_comes_up_takes_the_others_along_and_their_nodes_are_left_first() {
     let timed_out = (LeaseEvent::TimedOut, UNREACHED);
     let never = FaultKind::NeverCallsHome;
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         assert_falls_and_is_left(store, never.clone(), timed_out).await;
     })
     .await;
@@ -264,7 +264,7 @@ async fn an_order_that_never_comes_up_takes_the_others_along_and_their_nodes_are
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_cannot_be_pushed_to_is_named_when_its_own_time_is_over_though_others_have_more()
  {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_pushed_node_by_node(store).await;
         // Of the orders that go out at once the first, which is the second of all.
         scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
@@ -289,7 +289,7 @@ async fn an_order_that_cannot_be_pushed_to_is_named_when_its_own_time_is_over_th
 async fn an_order_that_fails_at_its_provider_takes_the_others_along_and_their_nodes_are_left_first()
 {
     let failed = (LeaseEvent::BootFailed, "the provider says `Failed`");
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         assert_falls_and_is_left(store, FaultKind::AcceptedThenFailed, failed).await;
     })
     .await;
@@ -297,7 +297,7 @@ async fn an_order_that_fails_at_its_provider_takes_the_others_along_and_their_no
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_pair_of_nodes_that_were_pushed_to_falls_with_both_orders_named() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_pushed_node_by_node(store).await;
         // Of the first order, whose node sends slowly to the second.
         scene.break_next(Provider::Voltagepark, FaultKind::SlowLink);
@@ -332,7 +332,7 @@ fn kill_all_on(home: &Path) {
 
 /// Does what is due, without waiting for the nodes, until their measuring together has begun.
 async fn until_measured(scene: &Scene, leases: &[Lease]) {
-    for _ in 0..600 {
+    for _ in 0..3_000 {
         let broker = scene.broker();
         fulfil::work_until_idle(broker).await.expect("an answer");
         let all = scene.store().verifications().across_tenants();
@@ -352,7 +352,7 @@ async fn until_measured(scene: &Scene, leases: &[Lease]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_keep_the_others_waiting_are_to_blame_though_nothing_can_be_pushed_any_more() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open_pushed_node_by_node(store).await;
         let id = reserve_with_one_to_come(&scene).await;
         let leases = scene.leases(id).await;

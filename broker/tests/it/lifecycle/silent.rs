@@ -9,7 +9,7 @@ use market::reservation::ReservationState;
 use market::verification::Step;
 use serde_json::json;
 use simulator::{FaultKind, Provider};
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 use store::leases::Lease;
 use store::sightings::NewSighting;
 use verifier::agent::{Transport, TransportError, converse};
@@ -19,6 +19,7 @@ use verifier::reference::NodeDescription;
 
 use super::gang::{access, documents};
 use super::scene::{Scene, fleet};
+use crate::eventually::{beside, in_time};
 
 /// A line that falls silent after a step.
 struct Cut {
@@ -60,13 +61,14 @@ async fn silent_after(scene: &Scene, after: Step, gpu: (&str, u32, u32)) -> Leas
     });
     let description = NodeDescription::parse(&description.to_string()).expect("a description");
     let url = scene.base_url().parse().expect("an address");
-    let talked = tokio::task::spawn_blocking(move || {
+    let talked = beside(move || {
         let line = HttpBroker::new(url, verification, token, Duration::from_secs(60));
         let signer = Signer::from_seed(&rand::random());
         let mut node = description.node();
         converse(&mut node, verification, &signer, &mut Cut { line, after })
     });
-    let talked = talked.await.expect("no panic");
+    let talked = in_time("the end of the conversation", talked).await;
+    let talked = talked.expect("no panic");
     assert!(talked.is_err(), "{talked:?}");
     scene.work().await;
     assert_eq!(scene.leases(id).await[0].state, LeaseState::Verifying);
@@ -130,7 +132,7 @@ async fn a_node_that_falls_silent_is_timed_out_in_that_step_and_what_it_proved_s
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_falls_silent_after_it_was_caught_has_failed() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let fallen = silent_after(&scene, Step::Roots, ("T4", 15_360, 1)).await;
         assert_eq!(fallen.fall_reason, Some(LeaseEvent::Failed));
@@ -155,7 +157,7 @@ async fn a_node_that_falls_silent_after_it_was_caught_has_failed() {
 /// Else whoever lists one GPU could speak of all that his competitors have.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_node_that_shows_more_gpus_than_were_leased_no_more_are_known() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let fallen = silent_after(&scene, Step::Roots, ("A10", 23_028, 3)).await;
         assert_eq!(fallen.fall_reason, Some(LeaseEvent::Failed));

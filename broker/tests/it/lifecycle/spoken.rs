@@ -1,5 +1,6 @@
 //! What a node says to the service, message by message, by the script that its order came with.
 
+use std::sync::LazyLock;
 use std::time::Instant;
 
 use broker::app::Broker;
@@ -12,6 +13,7 @@ use verifier::jws::Signer;
 
 use super::gang::access;
 use super::scene::Scene;
+use crate::eventually::in_time;
 
 /// What the service answered.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,16 +37,27 @@ impl Heard {
     }
 }
 
+/// The client of all who speak here: to make one takes long, for it reads every certificate of the machine.
+///
+/// No connection of it outlives its call, and so none is that of a test that is over.
+pub(super) fn client() -> &'static reqwest::Client {
+    static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| {
+        let client = reqwest::Client::builder().no_proxy();
+        let client = client.pool_max_idle_per_host(0).build();
+        client.expect("a client")
+    });
+    &CLIENT
+}
+
 /// Says something to the service.
 pub(super) async fn say(scene: &Scene, script: &str, step: Step, body: &Value) -> Heard {
     let (verification, token) = access(script);
     let number = step.number();
     let path = format!("/v1/verifications/{verification}/steps/{number}");
-    let http = reqwest::Client::builder().no_proxy().build();
-    let call = http.expect("a client");
-    let call = call.post(format!("{}{path}", scene.base_url()));
+    let call = client().post(format!("{}{path}", scene.base_url()));
     let call = call.bearer_auth(token.expose()).json(body);
-    let answer = call.send().await.expect("an answer");
+    let answer = in_time("an answer", call.send()).await;
+    let answer = answer.expect("an answer");
     let retry_after = answer.headers().get("retry-after");
     let retry_after = retry_after.map(|value| value.to_str().expect("text").to_owned());
     Heard {

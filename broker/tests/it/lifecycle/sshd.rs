@@ -8,17 +8,16 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::tap::ServerPlace;
+use crate::eventually::PATIENCE;
 
 /// Where Debian keeps it, which no user's path has.
 const PLACES: [&str; 3] = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd"];
-/// How long it may take to listen, in tries.
-const TRIES: u32 = 500;
 
 /// A running server. It ends with the value, and every connection with it.
 pub(crate) struct Sshd {
@@ -151,7 +150,8 @@ impl Sshd {
             .stderr(log);
         let server = command.spawn().expect("it starts");
         *self.server.lock().expect("not poisoned") = Some(server);
-        for _ in 0..TRIES {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
             if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok() {
                 return;
             }

@@ -8,12 +8,12 @@ use chrono::{DateTime, TimeDelta, Utc};
 use market::ids::ReservationId;
 use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::ReservationState as S;
-use store::fixture::{execute_raw, for_each_database};
+use store::fixture::{execute_raw, for_each_database, for_usual_database};
 use store::work::ClaimToken;
 
 use super::scene::{Scene, fleet, training};
 use super::tap::{Fate, Op};
-use crate::eventually::eventually;
+use crate::eventually::{eventually, in_time};
 
 /// The worker of a replica, alone.
 fn worker(broker: &Broker) -> Background {
@@ -39,13 +39,13 @@ async fn at_work(scene: &Scene, op: Op, fate: Fate) -> (ReservationId, Backgroun
     });
     let id = scene.reserve(fleet(1)).await;
     let work = worker(scene.broker());
-    scene.line.hangs().await;
+    in_time("a call that waits", scene.line.hangs()).await;
     (id, work)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_round_that_fails_is_given_back_with_its_reason_and_done_a_minute_later() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve(fleet(1)).await;
         execute_raw(store, "ALTER TABLE attempts RENAME TO attempts_elsewhere")
@@ -74,7 +74,7 @@ async fn a_round_that_fails_is_given_back_with_its_reason_and_done_a_minute_late
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_round_that_panics_is_given_back_too() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         scene.line.hook(|call| match call.op {
             Op::Request => Fate::Panic,
@@ -99,7 +99,7 @@ async fn a_round_that_panics_is_given_back_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_told_to_stop_claims_nothing_more_and_lets_its_rounds_end() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let (id, work) = at_work(&scene, Op::Request, Fate::Wait).await;
         let mut stopping = std::pin::pin!(work.stop());
@@ -148,7 +148,7 @@ async fn a_round_that_outlasts_the_drain_is_given_back_for_another_replica_at_on
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_whose_reading_panics_is_read_again() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let mut burst = false;
         scene.line.hook(move |call| {
@@ -180,7 +180,7 @@ async fn a_provider_whose_reading_panics_is_read_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_of_a_provider_taken_out_of_the_configuration_is_told_of_every_five_minutes() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let mut scene = Scene::open(store).await;
         let id = scene.reserve_until_active(fleet(1)).await;
         scene
@@ -207,7 +207,7 @@ async fn a_lease_of_a_provider_taken_out_of_the_configuration_is_told_of_every_f
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_never_went_to_a_provider_taken_out_is_given_up_in_time() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let mut scene = Scene::open(store).await;
         let id = scene.reserve(fleet(1)).await;
         scene

@@ -6,7 +6,7 @@ use market::lease::{LeaseEvent, LeaseState};
 use market::order::{ClientToken, LeaseOrder};
 use market::reservation::{CloseReason, ReservationState as S};
 use simulator::Provider;
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 use store::leases::Lease;
 
 use super::scene::{Scene, fleet, training};
@@ -83,7 +83,7 @@ async fn a_machine_of_a_lease_that_is_over_and_a_second_one_under_a_mark_are_end
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_no_row_of_ours_knows_is_never_touched() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(fleet(1)).await;
         let lease = scene.leases(id).await.remove(0);
@@ -117,7 +117,7 @@ async fn a_machine_that_no_row_of_ours_knows_is_never_touched() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_vanished_is_noticed_by_the_sweep_at_once() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(fleet(2)).await;
         let from = scene.broker().now();
@@ -155,7 +155,7 @@ async fn a_machine_that_vanished_is_noticed_by_the_sweep_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_cannot_be_listed_proves_nothing_about_its_machines() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(fleet(1)).await;
         let fail = |call: &super::tap::Call| match (call.provider, call.op) {
@@ -183,7 +183,7 @@ async fn a_provider_that_cannot_be_listed_proves_nothing_about_its_machines() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_took_the_word_and_runs_on_is_told_again() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(training(8)).await;
         scene.release(id).await;

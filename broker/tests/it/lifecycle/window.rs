@@ -6,9 +6,10 @@ use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use simulator::Provider;
-use store::fixture::for_each_database;
+use store::fixture::{for_each_database, for_usual_database};
 
 use super::scene::Scene;
+use crate::eventually::in_time;
 
 /// One node at voltagepark, which takes a quarter of an hour to come up.
 fn one_node(window: Value) -> Value {
@@ -20,7 +21,7 @@ fn one_node(window: Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_duration_is_had_in_full_whatever_it_took_to_boot_and_to_verify() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let id = scene.hold(one_node(json!({ "duration_hours": 1 }))).await;
         let held_at = scene.broker().now();
@@ -80,7 +81,7 @@ async fn what_is_not_handed_off_by_its_latest_start_is_given_up_for_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_latest_start_that_was_met_bounds_nothing_any_more() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let latest = scene.broker().now() + TimeDelta::hours(1);
         let window = json!({ "start_latest": latest });
@@ -104,7 +105,7 @@ async fn a_latest_start_that_was_met_bounds_nothing_any_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_passes_after_its_latest_start_is_not_handed_off_any_more() {
-    for_each_database(async |store| {
+    for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let latest = scene.broker().now() + TimeDelta::minutes(20);
         let id = scene
@@ -118,7 +119,7 @@ async fn what_passes_after_its_latest_start_is_not_handed_off_any_more() {
         // It has passed; while that is saved, the latest start goes by.
         store.gate().close_after(0);
         let (worked, ()) = tokio::join!(work(), async {
-            store.gate().hangs().await;
+            in_time("a save that waits", store.gate().hangs()).await;
             scene.pass_seconds(30);
             store.gate().go_on();
         });

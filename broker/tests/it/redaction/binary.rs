@@ -10,10 +10,8 @@ use tempfile::TempDir;
 
 use super::{Canaries, FORMS, canary};
 use crate::echo::Echo;
+use crate::eventually::{PATIENCE, output_of};
 use crate::service::install_tls;
-
-/// How long anything here may take before it has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The command in a directory, with nothing in its environment but what is named here.
 fn command(dir: &Path, form: &str, args: &[&str]) -> Command {
@@ -143,7 +141,7 @@ fn a_configuration_that_is_refused_is_not_shown() {
             let mut command = command(dir.path(), "text", args);
             command.envs(environment.iter().map(|(key, value)| (key, value)));
             if args[0] == "serve" {
-                let done = command.output().expect("it runs");
+                let done = output_of(&mut command);
                 let said = String::from_utf8_lossy(&done.stderr).into_owned();
                 canaries.assert_absent(&format!("`serve` with {name}"), &said);
                 assert_eq!(done.status.code(), Some(2), "{name}: {said}");
@@ -151,7 +149,7 @@ fn a_configuration_that_is_refused_is_not_shown() {
                 continue;
             }
             // It may succeed: the mistake may lie in what it does not use.
-            let done = command.output().expect("it runs");
+            let done = output_of(&mut command);
             for printed in [done.stdout, done.stderr] {
                 let printed = String::from_utf8_lossy(&printed).into_owned();
                 canaries.assert_absent(&format!("`keys` with {name}"), &printed);
@@ -201,7 +199,14 @@ impl Serving {
         let kill = format!("kill -TERM {}", self.child.id());
         let sent = Command::new("sh").args(["-c", &kill]).status();
         assert!(sent.expect("a shell").success());
-        self.child.wait().expect("it ends").code()
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status.code();
+            }
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        panic!("it did not end: {}", self.printed());
     }
 }
 
@@ -219,9 +224,7 @@ async fn a_running_service_prints_no_secret_in_either_form_of_its_log() {
     for form in FORMS {
         let dir = tempfile::tempdir().expect("a directory");
         let create = ["token", "create", "--tenant", "acme", "--role", "admin"];
-        let made = command(dir.path(), form, &create)
-            .output()
-            .expect("it runs");
+        let made = output_of(&mut command(dir.path(), form, &create));
         let key = String::from_utf8(made.stdout)
             .expect("text")
             .trim_end()
@@ -251,7 +254,8 @@ async fn a_running_service_prints_no_secret_in_either_form_of_its_log() {
 
 /// Calls with keys and tokens, good and bad.
 async fn call(url: &str, key: &str, canaries: &mut Canaries) {
-    let client = reqwest::Client::builder().no_proxy().build();
+    let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE);
+    let client = client.build();
     let client = client.expect("a client");
     let post = async |path: &str, body: Value| -> Value {
         let asked = client

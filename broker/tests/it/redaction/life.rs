@@ -27,6 +27,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::{Canaries, FORMS, canary};
+use crate::eventually::in_time;
 use crate::oidc::issuer::{Issuer, Kind, Signer};
 use crate::service::{Answer, Caller, Key, SSH_LINE, Service};
 use crate::webhooks::receiver::Receiver;
@@ -431,7 +432,7 @@ impl Life {
             ingest::read_all(&broker).await;
             stop.cancelled().await;
         });
-        self.road.drowned().await;
+        in_time("the panic", self.road.drowned()).await;
         work.stop().await;
         self.road.end_in_a_river(false);
         self.service.world.read_providers().await;

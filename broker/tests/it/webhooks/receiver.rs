@@ -1,7 +1,6 @@
 //! A receiver of webhooks on this machine, and how one computes a signature without us.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,6 +9,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+
+use crate::eventually::in_time;
 
 /// A message as it came.
 #[derive(Debug, Clone)]
@@ -96,9 +97,7 @@ impl Receiver {
                 self.came.notified().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), enough)
-            .await
-            .expect("a message in time");
+        in_time("the next message", enough).await;
     }
 }
 
