@@ -7,7 +7,7 @@ mod fit;
 mod load;
 mod named;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -25,11 +25,17 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Habit {
-    /// Formatting, lints with warnings denied, documentation and tests.
+    /// Checks formatting, lints and documentation with warnings denied, then runs the tests.
     ///
-    /// The tests compare the generated OpenAPI document, the state grids and the arrows between
-    /// the crates with what is committed.
-    Check,
+    /// What fails soonest runs first, and the first failure ends it. The tests compare the generated
+    /// OpenAPI document, the state grids and the arrows between the crates with what is committed.
+    Check {
+        /// Also runs what `.ci/run` leaves out or skips: every life-cycle test on PostgreSQL, longer random
+        /// tests, the feature `milp`, the GPU kernels, the agent as nodes get it and the generated clients.
+        /// Then records in .ci/passed what they ran on.
+        #[arg(long)]
+        full: bool,
+    },
     /// Rewrites what is generated: openapi/broker.json, the state grids, and the tables of
     /// docs/identity.md, docs/metrics.md and docs/settings.md.
     Generate,
@@ -93,7 +99,8 @@ enum Habit {
 
 fn main() -> Result<()> {
     match Args::parse().habit {
-        Habit::Check => check(),
+        Habit::Check { full: false } => check(&[]),
+        Habit::Check { full: true } => check_all(),
         Habit::Generate => generate(),
         Habit::VerificationTable => verification_table(),
         Habit::CrossTenant { calls, seed } => cross_tenant(calls, seed),
@@ -110,36 +117,36 @@ fn main() -> Result<()> {
     }
 }
 
-fn check() -> Result<()> {
+/// What `.ci/run` does with what is installed.
+fn check(environment: &[(&str, &str)]) -> Result<()> {
     cargo(&["fmt", "--all", "--check"], &[])?;
-    cargo(
-        &[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--locked",
-            "--",
-            "-D",
-            "warnings",
-        ],
-        &[],
-    )?;
-    // The features that the usual build leaves out.
-    let features = ["--workspace", "--features", "broker/otel,matcher/milp"];
-    let lint = [
-        &["clippy", "--all-targets", "--locked"],
-        &features[..],
-        &["--", "-D", "warnings"],
-    ]
-    .concat();
-    cargo(&lint, &[])?;
-    let spans = ["test", "--lib", "--locked"];
-    cargo(&[&spans, &features[..], &["traced"]].concat(), &[])?;
-    cargo(
-        &["doc", "--workspace", "--no-deps", "--locked"],
-        &[("RUSTDOCFLAGS", "-D warnings")],
-    )?;
-    cargo(&["test", "--workspace", "--locked"], &[])
+    let lints = ["clippy", "--workspace", "--locked"];
+    // As it ships, and then with all targets, for which tests turn on features.
+    cargo(&[&lints[..], &DENIED].concat(), &[])?;
+    cargo(&[&lints[..], &["--all-targets"], &DENIED].concat(), &[])?;
+    let denied = [("RUSTDOCFLAGS", "-D warnings")];
+    cargo(&["doc", "--workspace", "--no-deps", "--locked"], &denied)?;
+    cargo(&["test", "--workspace", "--locked"], environment)
+}
+
+/// Lints fail instead of warning.
+const DENIED: [&str; 3] = ["--", "-D", "warnings"];
+
+fn check_all() -> Result<()> {
+    check(&[
+        ("EVERY_DATABASE", "1"),
+        ("REQUIRE_SERVICES", "1"),
+        ("CHAOS_KILLS", "30"),
+        ("CRASH_POINTS", "all"),
+        ("CROSS_TENANT_CALLS", "20000"),
+    ])?;
+    let milp = ["clippy", "-p", "matcher", "--features", "milp"];
+    let all = ["--all-targets", "--locked"];
+    cargo(&[&milp[..], &all, &DENIED].concat(), &[])?;
+    script("verifier/kernels/check.sh", &[])?;
+    script("verifier/build-agent.sh", &[])?;
+    script("openapi/clients/check.sh", &[])?;
+    script(".ci/unchanged", &["--record"])
 }
 
 fn generate() -> Result<()> {
@@ -203,16 +210,27 @@ fn integration_test(test: &Named, flags: &[&str], environment: &[(&str, &str)]) 
 }
 
 fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
-    let shown = arguments.join(" ");
-    eprintln!("cargo {shown}");
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(program)
-        .args(arguments)
-        .envs(environment.iter().copied())
+    let mut cargo = Command::new(program);
+    cargo.args(arguments).envs(environment.iter().copied());
+    run(&format!("cargo {}", arguments.join(" ")), cargo)
+}
+
+/// Runs a script of the repository.
+fn script(path: &str, arguments: &[&str]) -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut script = Command::new(root.join(path));
+    script.args(arguments);
+    run(&format!("{path} {}", arguments.join(" ")), script)
+}
+
+fn run(shown: &str, mut command: Command) -> Result<()> {
+    eprintln!("{shown}");
+    let status = command
         .status()
-        .with_context(|| format!("cargo {shown} could not be started"))?;
+        .with_context(|| format!("{shown} could not be started"))?;
     if !status.success() {
-        bail!("cargo {shown} failed");
+        bail!("{shown} failed");
     }
     Ok(())
 }
