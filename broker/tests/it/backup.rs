@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::chaos::replica::{Replica, Setting};
 use crate::eventually::{PATIENCE, output_of};
 use crate::lifecycle::scene::fleet;
-use crate::service::{Key, Service, hold, quote, ssh_key};
+use crate::service::{Key, Service, hold, quote, ssh_key, usual_world};
 
 /// The environment in which the real binary works on a database.
 type Environment = Vec<(&'static str, String)>;
@@ -71,7 +71,7 @@ fn named(url: &str) -> (String, &str) {
 async fn start(store: Option<store::Store>) -> (Service, Key) {
     let service = Service::start_as(WorldOptions {
         store,
-        ..WorldOptions::new(Path::new(""))
+        ..usual_world()
     })
     .await;
     let key = service.key("acme", Role::Member).await;

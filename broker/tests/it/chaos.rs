@@ -41,7 +41,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::eventually::{eventually, output_of};
 use crate::hot::server::RedisServer;
-use crate::service::{Key, Service, agent, ssh_key};
+use crate::service::{Key, NODE_DEADLINE, Service, agent, ssh_key, usual_world};
 use crate::webhooks::receiver::Receiver;
 use balancer::Balancer;
 use buyer::{Acknowledged, Api, PATIENCE, Wish, buy};
@@ -128,10 +128,9 @@ impl Scene {
             configure_market: Box::new(|market| {
                 market.lambda_boot_seconds = 60;
                 market.voltagepark_boot_seconds = 60;
-                // By real time; a node waits long for replicas that are killed, on a busy machine.
-                market.node_deadline = Duration::from_secs(600);
+                market.node_deadline = NODE_DEADLINE;
             }),
-            ..WorldOptions::new(Path::new(""))
+            ..usual_world()
         });
         let service = Arc::new(service.await);
         let simulator = service.world.simulator();

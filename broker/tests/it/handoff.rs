@@ -1,6 +1,5 @@
 //! From the hand-off on, through the API alone: access, nodes, proof, extension, release, cost.
 
-use std::path::Path;
 
 use broker::simulation::WorldOptions;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -15,7 +14,7 @@ use verifier::attest::verify_attestation;
 use verifier::jws::PublicKey;
 
 use crate::access::{fleet, until_active};
-use crate::service::{Key, Service, orderable_demand, ssh_key};
+use crate::service::{Key, Service, orderable_demand, ssh_key, usual_world};
 
 /// Turns the clock until the reservation is in `state`.
 async fn until(service: &Service, key: &Key, path: &str, state: &str) -> Value {
@@ -138,7 +137,7 @@ async fn what_was_handed_off_is_reached_proved_extended_released_and_paid() {
 async fn what_was_promised_of_storage_is_asked_of_a_node() {
     let promised = json!({ "storage": [{ "read_mb_per_s": 5_000 }] });
     let facts: ProviderFacts = serde_json::from_value(promised).expect("facts");
-    let usual = WorldOptions::new(Path::new(""));
+    let usual = usual_world();
     let configure = usual.configure;
     let service = Service::start_as(WorldOptions {
         configure: Box::new(move |config| {
@@ -148,7 +147,7 @@ async fn what_was_promised_of_storage_is_asked_of_a_node() {
                 config.providers.entry(id).or_default().storage = facts.storage.clone();
             }
         }),
-        ..WorldOptions::new(Path::new(""))
+        ..usual_world()
     })
     .await;
     let key = service.key("acme", Role::Member).await;

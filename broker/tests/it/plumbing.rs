@@ -1,6 +1,5 @@
 //! Health, readiness, providers, keys, and the headers of every answer.
 
-use std::path::Path;
 use std::time::Duration;
 
 use broker::background::Background;
@@ -13,7 +12,7 @@ use simulator::NodeRunner;
 
 use crate::eventually::eventually;
 use crate::hot::server::RedisServer;
-use crate::service::Service;
+use crate::service::{Service, usual_world};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_is_the_truth_and_health_is_only_life() {
@@ -125,7 +124,7 @@ async fn a_replica_that_lost_its_redis_is_ready_and_says_so() {
             config.limits.enabled = false;
             config.redis.url = Some(url.clone());
         }),
-        ..WorldOptions::new(Path::new(""))
+        ..usual_world()
     })
     .await;
     let stands = async |status: &str| {

@@ -5,7 +5,6 @@ mod credentials;
 mod production;
 mod quarantine;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,14 +20,14 @@ use store::settings::DatabaseMode;
 
 use crate::eventually::eventually;
 use crate::lifecycle::scene::anything_at;
-use crate::service::{Key, Service, ssh_key};
+use crate::service::{Key, Service, ssh_key, usual_world};
 
 /// A service to which this provider is not connected yet.
 async fn without(provider: Provider) -> Service {
     Service::start_as(WorldOptions {
         nodes: NodeRunner::Off,
         unconnected: vec![provider],
-        ..WorldOptions::new(Path::new(""))
+        ..usual_world()
     })
     .await
 }

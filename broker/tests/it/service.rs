@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
+use std::time::Duration;
 
 use broker::config::Config;
 use broker::data_dir;
@@ -99,6 +100,18 @@ pub(crate) fn agent() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_pretend-node"))
 }
 
+/// How long a node may run, in real time: some wait for others through many turns of the clock, and a busy
+/// machine is no fault of theirs.
+pub(crate) const NODE_DEADLINE: Duration = Duration::from_secs(600);
+
+/// A world, but for where it lies and the program of its nodes.
+pub(crate) fn usual_world() -> WorldOptions {
+    WorldOptions {
+        configure_market: Box::new(|market| market.node_deadline = NODE_DEADLINE),
+        ..WorldOptions::new(Path::new(""))
+    }
+}
+
 /// Calls the service with or without a key.
 pub(crate) struct Caller<'a> {
     service: &'a Service,
@@ -121,17 +134,16 @@ impl Service {
     pub(crate) async fn start_configured(
         configure: impl Fn(&mut Config) + Send + Sync + 'static,
     ) -> Self {
-        let usual = WorldOptions::new(Path::new(""));
         Self::start_as(WorldOptions {
             nodes: NodeRunner::Off,
             configure: Box::new(configure),
-            ..usual
+            ..usual_world()
         })
         .await
     }
 
     async fn start_with(nodes: NodeRunner) -> Self {
-        let usual = WorldOptions::new(Path::new(""));
+        let usual = usual_world();
         Self::start_as(WorldOptions { nodes, ..usual }).await
     }
 

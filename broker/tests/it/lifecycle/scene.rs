@@ -30,14 +30,10 @@ use store::ssh_keys::NewSshKey;
 use tempfile::TempDir;
 
 use super::tap::{Line, Tap};
-use crate::service::{agent, install_tls};
+use crate::service::{NODE_DEADLINE, agent, install_tls};
 
 /// How long a call to a provider may take in a scene, in real time.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long a node of a scene may run, in real time: some wait for others through many turns of the clock, and a
-/// busy machine is no fault of theirs.
-const NODE_DEADLINE: Duration = Duration::from_secs(600);
 
 /// Puts a tap before an adapter.
 type MakeTap = fn(&'static dyn Adapter, Arc<Line>) -> &'static dyn Adapter;

@@ -29,7 +29,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use super::{Canaries, FORMS, canary};
 use crate::eventually::in_time;
 use crate::oidc::issuer::{Issuer, Kind, Signer};
-use crate::service::{Answer, Caller, Key, SSH_LINE, Service};
+use crate::service::{Answer, Caller, Key, SSH_LINE, Service, usual_world};
 use crate::webhooks::receiver::Receiver;
 use detour::{Detour, Echo, Reply, Road};
 
@@ -141,7 +141,7 @@ async fn live(dir: &Path) {
         wrap: Box::new(wrap),
         unconnected: vec![LATER],
         call_timeout: Duration::from_secs(5),
-        ..WorldOptions::new(Path::new(""))
+        ..usual_world()
     })
     .await;
     for provider in Provider::ALL {
