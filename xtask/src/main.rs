@@ -140,7 +140,7 @@ fn check_all() -> Result<()> {
         ("CRASH_POINTS", "all"),
         ("CROSS_TENANT_CALLS", "20000"),
     ])?;
-    let milp = ["clippy", "-p", "matcher", "--features", "milp"];
+    let milp = ["clippy", "--workspace", "--features", "matcher/milp"];
     let all = ["--all-targets", "--locked"];
     cargo(&[&milp[..], &all, &DENIED].concat(), &[])?;
     script("verifier/kernels/check.sh", &[])?;
