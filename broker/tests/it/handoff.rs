@@ -1,6 +1,5 @@
 //! From the hand-off on, through the API alone: access, nodes, proof, extension, release, cost.
 
-
 use broker::simulation::WorldOptions;
 use chrono::{DateTime, TimeDelta, Utc};
 use market::identity::Role;
