@@ -1,4 +1,4 @@
-// What memory is filled with, as ../src/memory.rs says: four words at a time.
+// What memory is filled with, as ../proof/src/memory.rs says: four words at a time.
 #pragma once
 #include "philox.cuh"
 

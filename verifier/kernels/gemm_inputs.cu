@@ -1,4 +1,4 @@
-// The inputs of the exact product, as ../src/gemm.rs derives them: entries in [-8, 8].
+// The inputs of the exact product, as ../proof/src/gemm.rs derives them: entries in [-8, 8].
 // A is written row by row, n x k; B, which is k x n, is written as its transpose, n x k. Rows have
 // `pitch` bytes, a multiple of 16; the bytes beyond k are zero before this runs.
 #include "philox.cuh"

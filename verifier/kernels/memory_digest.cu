@@ -1,4 +1,4 @@
-// The digest of each block of memory under a fresh key, as ../src/memory.rs defines it: the block's
+// The digest of each block of memory under a fresh key, as ../proof/src/memory.rs defines it: the block's
 // words as coefficients of a polynomial at `point`, led by a one, modulo 2^61 - 1.
 // It begins with the last block where `down`.
 // Shape: one thread block of THREADS threads a memory block of `vectors` 16-byte vectors at a time.

@@ -1,4 +1,4 @@
-// The finaliser of SplitMix64, by which an entry of a product is mixed with its index (../src/gemm.rs).
+// The finaliser of SplitMix64, by which an entry of a product is mixed with its index (../proof/src/gemm.rs).
 // Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014).
 #pragma once
 #include "philox.cuh"

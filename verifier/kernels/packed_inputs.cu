@@ -1,4 +1,4 @@
-// The inputs of the tensor products: integers, as ../src/gemm.rs derives them, in the order of
+// The inputs of the tensor products: integers, as ../proof/src/gemm.rs derives them, in the order of
 // packed.cuh. A is n x k; B, which is k x n, is written as its transpose.
 // Shape: `depth` is the bytes of a row, k entries and zeros; all bytes are zero before this runs.
 // `most` is the largest entry: at most 4 as FP8 (e4m3); as BF16 at most 8 where the product must be exact,

@@ -1,4 +1,4 @@
-// The pseudo-random function of ../src/prf.rs, bit for bit: Philox4x32-10 in counter mode.
+// The pseudo-random function of ../proof/src/prf.rs, bit for bit: Philox4x32-10 in counter mode.
 // Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
 #pragma once
 

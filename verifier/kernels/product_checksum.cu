@@ -1,4 +1,4 @@
-// The order-independent checksum of C, as ../src/gemm.rs defines it: the wrapping sum of every
+// The order-independent checksum of C, as ../proof/src/gemm.rs defines it: the wrapping sum of every
 // entry mixed with its index. It is added to `sum`.
 #include "mix.cuh"
 

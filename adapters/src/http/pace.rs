@@ -95,6 +95,18 @@ mod tests {
         assert_eq!(pace.take_turn(now, 60 * SECOND), Ok(turn));
     }
 
+    // In real time: that somebody waits at all.
+    #[tokio::test]
+    async fn whoever_has_a_later_turn_waits_for_it() {
+        let spacing = Duration::from_millis(30);
+        let (pace, began) = (Pace::new(spacing), Instant::now());
+        pace.hold(spacing);
+        for _ in 0..2 {
+            pace.turn(60 * SECOND).await.expect("a turn");
+        }
+        assert!(began.elapsed() >= 2 * spacing, "{:?}", began.elapsed());
+    }
+
     #[test]
     fn without_a_spacing_nothing_is_held() {
         let (pace, now) = (Pace::new(Duration::ZERO), Instant::now());

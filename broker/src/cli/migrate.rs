@@ -24,7 +24,7 @@ pub(super) struct MigrateArgs {
 enum Direction {
     /// Applies every change that the database does not have yet.
     Up,
-    /// Takes back the last changes. What was kept in them is lost.
+    /// Takes back the last changes and deletes what was kept in them, such as the whole audit log.
     Down {
         /// How many changes.
         #[arg(long, default_value_t = 1, value_name = "N")]

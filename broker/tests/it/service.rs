@@ -21,6 +21,8 @@ use store::api_keys::NewApiKey;
 use store::fixture::write_migrated_sqlite;
 use tempfile::TempDir;
 
+use crate::eventually::{PATIENCE, in_time};
+
 static TLS: Once = Once::new();
 
 pub(crate) struct Service {
@@ -168,6 +170,7 @@ impl Service {
         assert!(failures.is_empty(), "{failures:?}");
         let client = reqwest::Client::builder()
             .no_proxy()
+            .timeout(PATIENCE)
             .build()
             .expect("a client");
         Self {
@@ -269,7 +272,7 @@ impl Service {
 
     /// Stops everything.
     pub(crate) async fn stop(self) {
-        self.world.close().await;
+        in_time("the end of the service", self.world.close()).await;
     }
 }
 

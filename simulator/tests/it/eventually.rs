@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 /// How long anything may take before a test gives it up: far longer than on a busy machine, so that a test
 /// fails by it only where something never comes.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Asks in real time until it is so.
 pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -7,6 +7,8 @@ use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 use simulator::{Clock, Config, NodeRunner, Provider, Simulator};
 
+use crate::eventually::PATIENCE;
+
 /// A location of the bundled market with 8 free nodes on InfiniBand and 6 on Ethernet.
 pub const LOCATION: &str = "3f0c7b9e-52d4-4a86-9c1e-7d2b8a6f4e10";
 pub const INFINIBAND: &str = "h100-sxm5-80gb-infiniband";
@@ -57,6 +59,7 @@ impl Stage {
             clock,
             client: Client::builder()
                 .no_proxy()
+                .timeout(PATIENCE)
                 .redirect(reqwest::redirect::Policy::none())
                 .build()
                 .unwrap(),

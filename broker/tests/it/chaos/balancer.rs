@@ -11,6 +11,7 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
 use reqwest::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 
 use super::replica::{Address, Replica};
+use crate::eventually::PATIENCE;
 
 /// Where nodes prove themselves.
 pub(super) const STEPS: &str = "/v1/verifications/";
@@ -51,7 +52,10 @@ impl Balancer {
     pub(super) fn start() -> Self {
         let shared = Arc::<Mutex<Shared>>::default();
         let data = web::Data::from(Arc::clone(&shared));
-        let client = reqwest::Client::builder().no_proxy().build();
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(PATIENCE)
+            .build();
         let client = web::Data::new(client.expect("a client"));
         let server = HttpServer::new(move || {
             App::new()

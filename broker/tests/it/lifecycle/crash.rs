@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use broker::{fulfil, sweep};
+use chrono::Datelike as _;
 use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
 use serde_json::Value;
@@ -29,14 +30,21 @@ const COOL_DOWN_SECONDS: i64 = 2_000;
 struct Thoroughness {
     /// Each kind of life is killed at so many of its awaits.
     kills: usize,
-    /// Of its calls and saves, at one of so many; at another one for each kind of kill.
+    /// Of its calls and saves, at one of so many.
     one_of: usize,
+    /// At which one first: another one every day.
+    first: usize,
 }
 
 fn thoroughness() -> Thoroughness {
     let all = std::env::var("CRASH_POINTS").is_ok_and(|points| points == "all");
     let [kills, one_of] = if all { [12, 1] } else { [6, 3] };
-    Thoroughness { kills, one_of }
+    let first = chrono::Utc::now().ordinal() as usize % one_of;
+    Thoroughness {
+        kills,
+        one_of,
+        first,
+    }
 }
 
 /// A life has fewer calls and saves than this.
@@ -230,10 +238,10 @@ async fn live(scene: &mut Scene, life: &Life, killer: &impl Killer) -> bool {
 }
 
 /// Kills the worker at calls to the provider in turn; says how many calls there are to be killed at.
-async fn kill_at_calls(scene: &mut Scene, life: &Life, one_of: usize) -> usize {
+async fn kill_at_calls(scene: &mut Scene, life: &Life, parts: &Thoroughness) -> usize {
     let mut points = 0;
-    for (first, fate) in [Fate::HangBefore, Fate::HangAfter].into_iter().enumerate() {
-        for number in (first % one_of..).step_by(one_of) {
+    for fate in [Fate::HangBefore, Fate::HangAfter] {
+        for number in (parts.first..).step_by(parts.one_of) {
             let mut met = 0;
             scene.line.hook(move |call| {
                 if call.op == Op::Catalog {
@@ -249,7 +257,7 @@ async fn kill_at_calls(scene: &mut Scene, life: &Life, one_of: usize) -> usize {
             if !live(scene, life, &AtCall).await {
                 break;
             }
-            points += one_of;
+            points += parts.one_of;
             assert!(points < MOST_POINTS, "a life that never ends");
         }
     }
@@ -259,12 +267,11 @@ async fn kill_at_calls(scene: &mut Scene, life: &Life, one_of: usize) -> usize {
 async fn survives_a_kill_at_any_call(life: Life) {
     for_usual_database(async |store| {
         let mut scene = Scene::open_node_by_node(store).await;
-        let one_of = thoroughness().one_of;
-        let points = kill_at_calls(&mut scene, &life, one_of).await;
-        eprintln!(
-            "killed at one of {one_of} of {points} calls to {}",
-            life.provider
-        );
+        let parts = thoroughness();
+        let points = kill_at_calls(&mut scene, &life, &parts).await;
+        let Thoroughness { first, one_of, .. } = parts;
+        let at = life.provider;
+        eprintln!("killed at call {first} and each {one_of} further of {points} to {at}");
         assert!(points >= 10 * life.leases, "only {points}");
         scene.close().await;
     })
@@ -282,14 +289,14 @@ async fn a_worker_killed_before_or_after_any_call_for_a_fleet_of_two_leaves_one_
 }
 
 /// Kills the worker before saves in turn; says how many there are to be killed before.
-async fn kill_before_saves(scene: &mut Scene, life: &Life, one_of: usize) -> usize {
-    let mut saves = 0;
+async fn kill_before_saves(scene: &mut Scene, life: &Life, parts: &Thoroughness) -> usize {
+    let mut saves = parts.first;
     loop {
         scene.store().gate().close_after(saves);
         if !live(scene, life, &AtSave).await {
             return saves;
         }
-        saves += one_of;
+        saves += parts.one_of;
         assert!(saves < MOST_POINTS, "a life that never ends");
     }
 }
@@ -297,12 +304,11 @@ async fn kill_before_saves(scene: &mut Scene, life: &Life, one_of: usize) -> usi
 async fn survives_a_kill_before_any_save(life: Life) {
     for_each_database(async |store| {
         let mut scene = Scene::open_node_by_node(store).await;
-        let one_of = thoroughness().one_of;
-        let saves = kill_before_saves(&mut scene, &life, one_of).await;
-        eprintln!(
-            "killed before one of {one_of} of {saves} saves at {}",
-            life.provider
-        );
+        let parts = thoroughness();
+        let saves = kill_before_saves(&mut scene, &life, &parts).await;
+        let Thoroughness { first, one_of, .. } = parts;
+        let at = life.provider;
+        eprintln!("killed before save {first} and each {one_of} further of {saves} at {at}");
         assert!(saves >= 8 * life.leases, "only {saves}");
         scene.close().await;
     })

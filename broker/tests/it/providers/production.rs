@@ -17,6 +17,7 @@ use store::audit::NewAuditEntry;
 use store::providers::{Cause, ProviderChange};
 use store::settings::DatabaseMode;
 
+use crate::eventually::PATIENCE;
 use crate::service::install_tls;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +77,10 @@ async fn a_kept_credential_goes_to_no_other_address_in_production() {
     let server = http::serve(broker.clone(), listener).expect("a server");
     let handle = server.handle();
     tokio::spawn(server);
-    let client = reqwest::Client::builder().no_proxy().build();
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(PATIENCE)
+        .build();
     let client = client.expect("a client");
     // An address of documentation, at which nobody is.
     for asked in [
