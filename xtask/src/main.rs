@@ -120,12 +120,12 @@ fn main() -> Result<()> {
 /// What `.ci/run` does with what is installed.
 fn check(environment: &[(&str, &str)]) -> Result<()> {
     cargo(&["fmt", "--all", "--check"], &[])?;
+    let denied = [("RUSTDOCFLAGS", "-D warnings")];
+    cargo(&["doc", "--workspace", "--no-deps", "--locked"], &denied)?;
     let lints = ["clippy", "--workspace", "--locked"];
     // As it ships, and then with all targets, for which tests turn on features.
     cargo(&[&lints[..], &DENIED].concat(), &[])?;
     cargo(&[&lints[..], &["--all-targets"], &DENIED].concat(), &[])?;
-    let denied = [("RUSTDOCFLAGS", "-D warnings")];
-    cargo(&["doc", "--workspace", "--no-deps", "--locked"], &denied)?;
     cargo(&["test", "--workspace", "--locked"], environment)
 }
 
