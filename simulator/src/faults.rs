@@ -192,6 +192,11 @@ impl FaultQueue {
         Ok(())
     }
 
+    /// Drops the faults of a provider that no call has met yet.
+    pub(crate) fn drop_waiting(&mut self, provider: Provider) {
+        self.waiting.retain(|(of, _), _| *of != provider);
+    }
+
     /// The fault that this call meets, used up once.
     pub(crate) fn take(
         &mut self,

@@ -161,6 +161,11 @@ impl Simulator {
         self.state.world().faults.add(fault)
     }
 
+    /// Drops the faults of a provider that no call has met yet.
+    pub fn drop_waiting_faults(&self, provider: Provider) {
+        self.state.world().faults.drop_waiting(provider);
+    }
+
     /// Puts a machine into the account that someone else launched: listed, billed, never ours.
     /// Returns its id.
     ///
