@@ -142,7 +142,7 @@ fn passed_alone(backend: DbBackend) -> String {
         DbBackend::Postgres => format!(
             "CREATE FUNCTION let_go_rechecks_are_passed() RETURNS trigger LANGUAGE plpgsql AS $$
              BEGIN
-               IF NOT ({IS_PASSED}) THEN RAISE EXCEPTION 'only what was passed is let go'; END IF;
+               IF NOT ({IS_PASSED}) THEN RAISE EXCEPTION 'only a re-check that passed may be deleted'; END IF;
                RETURN NEW;
              END $$;
              CREATE TRIGGER let_go_rechecks_are_passed BEFORE INSERT ON let_go_rechecks
@@ -151,7 +151,7 @@ fn passed_alone(backend: DbBackend) -> String {
         _ => format!(
             "CREATE TRIGGER let_go_rechecks_are_passed BEFORE INSERT ON let_go_rechecks
              WHEN NOT ({IS_PASSED})
-             BEGIN SELECT RAISE(ABORT, 'only what was passed is let go'); END;"
+             BEGIN SELECT RAISE(ABORT, 'only a re-check that passed may be deleted'); END;"
         ),
     }
 }
