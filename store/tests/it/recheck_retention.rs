@@ -124,7 +124,7 @@ async fn the_database_itself_lets_go_of_no_other_look_and_of_no_document() {
                  checked_at, checked_at FROM node_rechecks LIMIT 1"
             );
             let refusal = execute_raw(store, &say).await.expect_err(why);
-            assert!(refusal.contains("only what was passed"), "{why}: {refusal}");
+            assert!(refusal.contains("only a re-check that passed"), "{why}: {refusal}");
         }
         for statement in [
             "DELETE FROM attestations",
