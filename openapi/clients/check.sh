@@ -29,6 +29,8 @@ export BROKER__LIMITS__ENABLED=false
 cd "$work"
 key=$("$broker" token create --data-dir data --tenant walkers)
 admin=$("$broker" token create --data-dir data --tenant walkers --role admin)
+# It is read before the server has come so far as to open it.
+: >serve.log
 "$broker" serve --data-dir data --simulate --listen 127.0.0.1:0 2>serve.log &
 server=$!
 for _ in $(seq 60); do
