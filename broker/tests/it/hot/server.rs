@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use secrecy::SecretString;
 
 /// Does as it is told on its input, and takes the server and its folder away when that ends: however
-/// the test ends, the server ends too.
+/// the test ends, the server ends too. It has started when it says so: its socket is there before it listens.
 const KEEPER: &str = r#"
 dir=$(mktemp -d /tmp/broker-test-redis.XXXXXX)
 server=
@@ -21,7 +21,7 @@ while read -r word; do
              --appendonly no >"$dir/log" 2>&1 </dev/null &
            server=$!
            tries=0
-           until [ -S "$dir/redis.sock" ]; do
+           until grep -q 'ready to accept connections' "$dir/log"; do
              kill -0 "$server" 2>/dev/null && [ $tries -lt 6000 ] || { cat "$dir/log" >&2; exit 1; }
              tries=$((tries + 1))
              sleep 0.01
