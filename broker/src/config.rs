@@ -295,6 +295,12 @@ pub struct OidcConfig {
     pub role_claim: String,
     /// Words of that claim, and the roles that they stand for.
     pub role_map: BTreeMap<String, Role>,
+    /// The claim that names the provider of those with the role `provider`.
+    #[serde(default)]
+    pub provider_claim: Option<String>,
+    /// Words of that claim, and the ids of the providers that they stand for.
+    #[serde(default)]
+    pub provider_map: BTreeMap<String, ProviderId>,
     /// Whether its `role_map` may make administrators of the whole service, who reach every tenant.
     #[serde(default)]
     pub may_administer: bool,
