@@ -3,6 +3,7 @@
 //! Environment variables are `BROKER__SECTION__KEY`; `DATABASE_URL` stands for
 //! `BROKER__DATABASE__URL` and `REDIS_URL` for `BROKER__REDIS__URL`. Secrets are types whose `Debug` is stars.
 
+mod check;
 mod error;
 mod provider;
 
@@ -333,7 +334,7 @@ impl VerifierConfig {
     /// Whether machines can be verified by it.
     ///
     /// Errors: [`ConfigError::Levels`].
-    pub fn check(&self) -> Result<(), ConfigError> {
+    fn check(&self) -> Result<(), ConfigError> {
         let (least, most) = (self.least_level, self.most_level);
         match least > most {
             true => Err(ConfigError::Levels { least, most }),

@@ -58,6 +58,9 @@ pub(super) struct CreateArgs {
     /// The profile to keep it in, with --login; the one logged in last, when nothing is said.
     #[arg(long, value_name = "NAME", value_parser = parse_name, requires = "login")]
     profile: Option<String>,
+    /// With --login: forgets the key that the profile holds, and keeps this one in its place.
+    #[arg(long, requires = "login")]
+    force: bool,
     /// One JSON object, for programs.
     #[arg(long)]
     json: bool,
@@ -94,7 +97,7 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
         check_name("a project's name", project.trim())?;
     }
     let profile = args.login.as_deref();
-    let profile = profile.map(|server| NewProfile::of(server, args.profile.as_deref()));
+    let profile = profile.map(|server| NewProfile::of(server, args.profile.as_deref(), args.force));
     let profile = profile.transpose()?;
     let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
     block_on(async {

@@ -312,6 +312,23 @@ async fn a_new_key_of_the_issuer_is_asked_for_and_not_more_than_once_a_minute() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_its_issuer_withdrew_is_unknown_five_minutes_later() {
+    let (kept, stolen) = (
+        Signer::new(Kind::EdDsa, "kept"),
+        Signer::new(Kind::EdDsa, "stolen"),
+    );
+    let issuer = Issuer::start(&[kept.clone(), stolen.clone()]).await;
+    let service = service(&issuer).await;
+    let by = async |signer: &Signer| ask(&service, &signer.sign(&claims(&service, &issuer))).await;
+    by(&stolen).await.expect(200);
+    issuer.put(std::slice::from_ref(&kept));
+    service.world.clock().advance(TimeDelta::minutes(5));
+    by(&stolen).await.refused(401, "invalid_token");
+    by(&kept).await.expect(200);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_issuer_that_does_not_answer_lets_nobody_new_in_and_keeps_those_it_vouched_for() {
     let signer = Signer::new(Kind::EdDsa, "ed");
     let issuer = Issuer::start(std::slice::from_ref(&signer)).await;
