@@ -3,6 +3,7 @@
 //! Environment variables are `BROKER__SECTION__KEY`; `DATABASE_URL` stands for
 //! `BROKER__DATABASE__URL` and `REDIS_URL` for `BROKER__REDIS__URL`. Secrets are types whose `Debug` is stars.
 
+mod check;
 mod error;
 mod provider;
 
@@ -295,6 +296,12 @@ pub struct OidcConfig {
     pub role_claim: String,
     /// Words of that claim, and the roles that they stand for.
     pub role_map: BTreeMap<String, Role>,
+    /// The claim that names the provider of those with the role `provider`.
+    #[serde(default)]
+    pub provider_claim: Option<String>,
+    /// Words of that claim, and the ids of the providers that they stand for.
+    #[serde(default)]
+    pub provider_map: BTreeMap<String, ProviderId>,
     /// Whether its `role_map` may make administrators of the whole service, who reach every tenant.
     #[serde(default)]
     pub may_administer: bool,
@@ -327,7 +334,7 @@ impl VerifierConfig {
     /// Whether machines can be verified by it.
     ///
     /// Errors: [`ConfigError::Levels`].
-    pub fn check(&self) -> Result<(), ConfigError> {
+    fn check(&self) -> Result<(), ConfigError> {
         let (least, most) = (self.least_level, self.most_level);
         match least > most {
             true => Err(ConfigError::Levels { least, most }),

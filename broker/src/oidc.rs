@@ -8,10 +8,12 @@
 mod claims;
 mod jwks;
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use jsonwebtoken::{Algorithm, Validation};
 use market::identity::Role;
-use market::ids::PrincipalId;
+use market::ids::{PrincipalId, ProviderId};
 use serde_json::{Map, Value};
 use store::settings::DatabaseMode;
 use uuid::Uuid;
@@ -44,6 +46,8 @@ pub(crate) struct Login {
     pub(crate) tenant: String,
     /// What they are there to do.
     pub(crate) role: Role,
+    /// The one provider that they look after, with the role `provider`.
+    pub(crate) provider: Option<ProviderId>,
 }
 
 impl Login {
@@ -134,6 +138,13 @@ fn check(config: &OidcConfig) -> Result<(), &'static str> {
              map to `member` or `finance`, or say `may_administer = true`",
         );
     }
+    let is_bound = config.provider_claim.is_some() && !config.provider_map.is_empty();
+    if config.role_map.values().any(|role| *role == Role::Provider) && !is_bound {
+        return Err(
+            "`role_map` names the role `provider`, which is for one provider; \
+             give `provider_claim` with a `provider_map`, or map to another role",
+        );
+    }
     if config.algorithms.is_empty() {
         return Err("`algorithms` is empty; leave it out for all of RS256, ES256 and EdDSA");
     }
@@ -156,11 +167,15 @@ impl Issuer {
         let subject = subject
             .filter(|subject| (1..=MAX_SUBJECT).contains(&subject.len()))
             .ok_or(LoginRefusal::Invalid)?;
+        let role = self.role(&claims)?;
         Ok(Login {
             issuer: self.config.issuer.clone(),
             subject: subject.to_owned(),
             tenant: self.tenant(&claims)?,
-            role: self.role(&claims)?,
+            role,
+            provider: (role == Role::Provider)
+                .then(|| self.provider(&claims))
+                .transpose()?,
         })
     }
 
@@ -208,15 +223,24 @@ impl Issuer {
         if let Some(tenant) = &self.config.tenant {
             return Ok(tenant.clone());
         }
-        let claim = self.config.tenant_claim.as_deref().unwrap_or_default();
-        let mut mapped = words(claims, claim)
-            .into_iter()
-            .filter_map(|word| self.config.tenant_map.get(word));
-        match (mapped.next(), mapped.next()) {
-            (Some(tenant), None) => Ok(tenant.clone()),
-            (None, _) => Err(LoginRefusal::Nobody("no tenant here is named by the token")),
-            (Some(_), Some(_)) => Err(LoginRefusal::Nobody("the token names several tenants")),
-        }
+        one_of(claims, &self.config.tenant_claim, &self.config.tenant_map).map_err(|named| {
+            match named {
+                Named::None => LoginRefusal::Nobody("no tenant here is named by the token"),
+                Named::Several => LoginRefusal::Nobody("the token names several tenants"),
+            }
+        })
+    }
+
+    fn provider(&self, claims: &Map<String, Value>) -> Result<ProviderId, LoginRefusal> {
+        one_of(
+            claims,
+            &self.config.provider_claim,
+            &self.config.provider_map,
+        )
+        .map_err(|named| match named {
+            Named::None => LoginRefusal::Nobody("no provider here is named by the token"),
+            Named::Several => LoginRefusal::Nobody("the token names several providers"),
+        })
     }
 
     fn role(&self, claims: &Map<String, Value>) -> Result<Role, LoginRefusal> {
@@ -226,6 +250,29 @@ impl Issuer {
             .collect();
         let first = ROLE_ORDER.into_iter().find(|role| named.contains(role));
         first.ok_or(LoginRefusal::Nobody("no role here is named by the token"))
+    }
+}
+
+/// How many of the words that count a token names, where that is not one.
+enum Named {
+    None,
+    Several,
+}
+
+/// What the one word of a claim that is in the map stands for.
+fn one_of<T: Clone>(
+    claims: &Map<String, Value>,
+    claim: &Option<String>,
+    map: &BTreeMap<String, T>,
+) -> Result<T, Named> {
+    let claim = claim.as_deref().unwrap_or_default();
+    let mut mapped = words(claims, claim)
+        .into_iter()
+        .filter_map(|word| map.get(word));
+    match (mapped.next(), mapped.next()) {
+        (Some(one), None) => Ok(one.clone()),
+        (None, _) => Err(Named::None),
+        (Some(_), Some(_)) => Err(Named::Several),
     }
 }
 
@@ -264,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_issuer_makes_administrators_only_where_that_is_said_of_it() {
+    fn an_issuer_makes_administrators_and_providers_only_where_that_is_said_of_it() {
         let config = |more: Value| {
             let mut config = serde_json::json!({
                 "issuer": "https://id.acme.example", "audience": "broker", "tenant": "acme",
@@ -282,5 +329,24 @@ mod tests {
         );
         let member = serde_json::json!({ "role_map": { "leads": "member" } });
         assert_eq!(check(&config(member)), Ok(()));
+        // A provider is one of several, and only a claim can say which.
+        let bound = |more: Value| {
+            let mut bound = serde_json::json!({ "role_map": { "sellers": "provider" } });
+            let more = more.as_object().expect("an object").clone();
+            bound.as_object_mut().expect("an object").extend(more);
+            check(&config(bound))
+        };
+        for half in [
+            serde_json::json!({}),
+            serde_json::json!({ "provider_claim": "seller" }),
+            serde_json::json!({ "provider_map": { "lambda-labs": "lambda" } }),
+        ] {
+            let refused = bound(half).expect_err("which provider is not said");
+            assert!(refused.contains("provider_claim"), "{refused}");
+        }
+        let whole = serde_json::json!({
+            "provider_claim": "seller", "provider_map": { "lambda-labs": "lambda" },
+        });
+        assert_eq!(bound(whole), Ok(()));
     }
 }

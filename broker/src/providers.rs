@@ -17,9 +17,9 @@ use adapters::{Adapter, Http, HttpConfig, registry};
 use chrono::{DateTime, Utc};
 use market::ids::ProviderId;
 use secrecy::{ExposeSecret as _, SecretString};
-use store::StoreError;
 use store::providers::{Provider, ProviderStanding, SealedCredential};
 use store::settings::DatabaseMode;
+use store::{Store, StoreError};
 use tracing::{info, warn};
 
 pub use acceptance::acceptance_of_all;
@@ -74,6 +74,13 @@ pub fn adapter_of(id: &str) -> Result<&'static dyn Adapter, LinkError> {
     known
         .and_then(|id| registry::by_id(&id))
         .ok_or_else(|| LinkError::UnknownProvider(id.chars().take(80).collect()))
+}
+
+/// Whether there is such a provider: an adapter speaks for it, or its offers were read.
+///
+/// Errors: those of the store.
+pub async fn is_known(store: &Store, id: &ProviderId) -> Result<bool, StoreError> {
+    Ok(registry::by_id(id).is_some() || store.providers().find(id).await?.is_some())
 }
 
 /// Connects a provider; nothing is sent yet.

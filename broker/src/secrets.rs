@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rand::RngCore as _;
@@ -39,8 +39,9 @@ impl SealingKey {
 
     /// The key in a file.
     ///
-    /// Errors: [`ConfigError::SealingKey`].
+    /// Errors: [`ConfigError::SealingKey`]; [`ConfigError::Writable`] for one that others can write.
     pub fn of_file(file: &Path) -> Result<Self, ConfigError> {
+        refuse_writable(file)?;
         Self::parse(&read(file)?)
     }
 
@@ -106,6 +107,23 @@ impl SealingKey {
             .open_in_place(nonce, Aad::from(purpose.as_bytes()), &mut rest)
             .map_err(|_| CannotOpen)?;
         Ok(secret.to_vec())
+    }
+}
+
+/// Refuses a file or directory that others on this machine can write; one that is not there is
+/// nobody's. A group that has the number of the owner is the owner's own, as most systems make it.
+///
+/// Errors: [`ConfigError::Writable`].
+pub(crate) fn refuse_writable(path: &Path) -> Result<(), ConfigError> {
+    let Ok(found) = fs::metadata(path) else {
+        return Ok(());
+    };
+    let by_group = found.mode() & 0o020 != 0 && found.gid() != found.uid();
+    match by_group || found.mode() & 0o002 != 0 {
+        true => Err(ConfigError::Writable {
+            path: path.to_owned(),
+        }),
+        false => Ok(()),
     }
 }
 

@@ -71,6 +71,17 @@ pub enum StartError {
         /// The directory.
         dir: PathBuf,
     },
+    /// The embedded database is not what was written.
+    #[error(
+        "the database {} {what}: a new one would lack what is in it; put it back from a backup, or move it and secret.key aside to begin with a new one",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// A file or directory cannot be used.
     #[error("{what} cannot be used")]
     File {
@@ -84,12 +95,13 @@ pub enum StartError {
 
 /// Opens the configured database and brings its schema up.
 ///
-/// Errors: [`StartError::Store`], [`StartError::File`].
+/// Errors: [`StartError::Store`], [`StartError::File`], [`StartError::Damaged`], [`StartError::Config`].
 pub async fn open_store(config: &Config) -> Result<Store, StartError> {
     let database = match &config.database.url {
         Some(url) => Database::Url(url.expose_secret().to_owned()),
         None => {
             data_dir::make(&config.data_dir)?;
+            data_dir::check(&config.data_dir)?;
             Database::Sqlite {
                 path: data_dir::database(&config.data_dir),
             }

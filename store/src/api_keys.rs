@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use market::identity::{Projects, Role, Scopes};
-use market::ids::{ApiKeyId, PrincipalId, TenantId};
+use market::ids::{ApiKeyId, PrincipalId, ProviderId, TenantId};
 use sea_orm::sea_query::{Expr, Func};
 use sea_orm::{
     ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
@@ -30,6 +30,8 @@ pub struct NewApiKey {
     pub scopes: Scopes,
     /// In which of the tenant's projects it works.
     pub projects: Projects,
+    /// The one provider that its bearer looks after, for the role `provider`.
+    pub provider: Option<ProviderId>,
     /// The beginning of the key, by which a person recognises it.
     pub prefix: String,
     /// The BLAKE3 hash of the whole key, in hexadecimal digits.
@@ -74,6 +76,9 @@ pub struct ApiKey {
     pub scopes: Scopes,
     /// In which of the tenant's projects it works.
     pub projects: Projects,
+    /// The one provider that its bearer looks after; `None` for other roles, and for a key of the role
+    /// `provider` from before keys were bound.
+    pub provider: Option<ProviderId>,
     /// The beginning of the key, by which a person recognises it.
     pub prefix: String,
     /// When it was made.
@@ -118,6 +123,7 @@ impl From<api_keys::Model> for ApiKey {
             revoked_at: row.revoked_at.map(Moment::at),
             replaced_by: row.replaced_by.map(|id| id.0),
             made_by: row.made_by.map(|id| id.0),
+            provider: row.provider_id.map(|id| id.0),
         }
     }
 }
@@ -193,6 +199,7 @@ impl TenantApiKeys<'_> {
             replaced_by: None,
             projects: key.projects.named().cloned().map(Json),
             made_by: key.made_by.map(Text),
+            provider_id: key.provider.map(Text),
         };
         transaction!(self.store, |tx| {
             make_room(tx, self.tenant, row.created_at).await?;

@@ -117,6 +117,7 @@ async fn key(broker: &Broker) -> anyhow::Result<NewSecret> {
         role: Role::Member,
         scopes: default_scopes(Role::Member),
         projects: Projects::All,
+        provider: None,
         prefix: secret.prefix(),
         hash: secret.hash(),
         expires_at: None,

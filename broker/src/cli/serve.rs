@@ -52,7 +52,7 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Ending> {
 async fn configure_and_serve(args: ServeArgs) -> Result<(), Ending> {
     let mut config =
         Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
-    config.verifier.check().map_err(Ending::wrong_input)?;
+    config.check().map_err(Ending::wrong_input)?;
     if let Some(listen) = args.listen {
         config.server.listen = listen;
     }

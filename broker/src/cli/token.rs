@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use chrono::TimeDelta;
 use clap::{Args, Subcommand, ValueEnum};
 use market::identity::{Projects, Role};
-use market::ids::{ApiKeyId, ProjectId, TenantId};
+use market::ids::{ApiKeyId, ProjectId, ProviderId, TenantId};
 use serde_json::json;
 use store::Store;
 use store::audit::{AuditNote, NewAuditEntry};
@@ -19,6 +19,7 @@ use super::{DatabaseArgs, Ending, block_on};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
 use crate::http::api_keys::{NewSecret, default_scopes};
+use crate::providers::is_known;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
@@ -41,6 +42,9 @@ pub(super) struct CreateArgs {
     /// it were another tenant's. One of a new name is made. In all of them, when none is named.
     #[arg(long = "project", value_name = "NAME|ID")]
     projects: Vec<String>,
+    /// With --role provider, which needs it: the one provider that it reads.
+    #[arg(long, value_name = "PROVIDER", required_if_eq("role", "provider"))]
+    provider: Option<String>,
     /// A name to know it by.
     #[arg(long, default_value = "command line")]
     name: String,
@@ -54,6 +58,9 @@ pub(super) struct CreateArgs {
     /// The profile to keep it in, with --login; the one logged in last, when nothing is said.
     #[arg(long, value_name = "NAME", value_parser = parse_name, requires = "login")]
     profile: Option<String>,
+    /// With --login: forgets the key that the profile holds, and keeps this one in its place.
+    #[arg(long, requires = "login")]
+    force: bool,
     /// One JSON object, for programs.
     #[arg(long)]
     json: bool,
@@ -90,7 +97,7 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
         check_name("a project's name", project.trim())?;
     }
     let profile = args.login.as_deref();
-    let profile = profile.map(|server| NewProfile::of(server, args.profile.as_deref()));
+    let profile = profile.map(|server| NewProfile::of(server, args.profile.as_deref(), args.force));
     let profile = profile.transpose()?;
     let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
     block_on(async {
@@ -107,6 +114,7 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
             .await?;
         let role = args.role.into();
         let projects = projects(&store, tenant.id, role, &args.projects).await?;
+        let provider = provider(&store, role, args.provider.as_deref()).await?;
         let secret = NewSecret::generate();
         let key = store::api_keys::NewApiKey {
             id: ApiKeyId::from_uuid(uuid::Uuid::now_v7()),
@@ -114,6 +122,7 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
             role,
             scopes: default_scopes(role),
             projects,
+            provider,
             prefix: secret.prefix(),
             hash: secret.hash(),
             expires_at: args
@@ -155,6 +164,27 @@ fn check_name(whose: &str, name: &str) -> Result<(), Ending> {
         return Err(Ending::WrongInput(said));
     }
     Ok(())
+}
+
+/// The provider that the key is to be bound to.
+async fn provider(
+    store: &Store,
+    role: Role,
+    named: Option<&str>,
+) -> Result<Option<ProviderId>, Ending> {
+    let Some(named) = named else { return Ok(None) };
+    if role != Role::Provider {
+        return Err(Ending::wrong_input(
+            "`--provider` is for --role provider alone; leave it out",
+        ));
+    }
+    let id = ProviderId::parse(named).ok();
+    match id {
+        Some(id) if is_known(store, &id).await? => Ok(Some(id)),
+        _ => Err(Ending::wrong_input(format!(
+            "there is no provider `{named}` here; `broker providers list` shows those there are"
+        ))),
+    }
 }
 
 /// The projects that the key is to work in; those of a new name are made.

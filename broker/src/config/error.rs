@@ -1,5 +1,7 @@
 //! Why a configuration was refused, in words that hold no secret.
 
+use std::path::PathBuf;
+
 use figment::error::Kind;
 use market::verification::Level;
 
@@ -15,6 +17,25 @@ pub enum ConfigError {
         "the sealing key cannot be used: {0}; give 64 hexadecimal digits in BROKER__SECRETS__KEY or in the file named by BROKER__SECRETS__KEY_FILE"
     )]
     SealingKey(String),
+    /// Others on this machine could put theirs in the place of what is kept.
+    #[error(
+        "{} can be written by others on this machine, who could put theirs in its place: look whether it is still yours, and take that away with `chmod go-w {}`",
+        path.display(), path.display()
+    )]
+    Writable {
+        /// The file or directory.
+        path: PathBuf,
+    },
+    /// A value with which the service would not do what it is there for.
+    #[error("`{key}` is {is}; {instead}")]
+    Unfit {
+        /// The key.
+        key: &'static str,
+        /// What it is.
+        is: String,
+        /// Why that does not do, and what does.
+        instead: &'static str,
+    },
     /// Nothing fits between the least and the most depth of a verification.
     #[error(
         "`verifier.least_level` is `{}` and `verifier.most_level` `{}`: the least may not be more than the most",

@@ -142,6 +142,7 @@ async fn make_key(world: &World) -> Result<String> {
         role: Role::Member,
         scopes: default_scopes(Role::Member),
         projects: Projects::All,
+        provider: None,
         prefix: secret.prefix(),
         hash: secret.hash(),
         expires_at: None,

@@ -1,9 +1,12 @@
 //! Who may do what: one table of roles and resource families, and the one function that asks it.
 //!
 //! Nothing is allowed that the table does not name. The scopes of a key narrow its role and never
-//! widen it, and so do its projects. Whether a credential is genuine is settled in `auth`.
+//! widen it, and so do its projects. A key of the role `provider` is bound to one provider, and reads
+//! nothing of the others. Whether a credential is genuine is settled in `auth`.
 
 use market::identity::{Projects, ResourceFamily, Role, Scope, Scopes};
+use market::ids::ProviderId;
+use store::api_keys::ApiKey;
 
 use super::error::ApiError;
 
@@ -49,7 +52,7 @@ pub fn default_scopes(role: Role) -> Scopes {
         .collect()
 }
 
-/// What a credential is allowed: its role, narrowed by its scopes and its projects.
+/// What a credential is allowed: its role, narrowed by its scopes, its projects and its provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// What its bearer is there to do.
@@ -58,6 +61,19 @@ pub struct Grant {
     pub scopes: Scopes,
     /// In which of its tenant's projects it works.
     pub projects: Projects,
+    /// The one provider that it reads; `None` for every role but `provider`.
+    pub provider: Option<ProviderId>,
+}
+
+impl From<&ApiKey> for Grant {
+    fn from(key: &ApiKey) -> Self {
+        Self {
+            role: key.role,
+            scopes: key.scopes.clone(),
+            projects: key.projects.clone(),
+            provider: key.provider.clone(),
+        }
+    }
 }
 
 impl Grant {
@@ -71,14 +87,23 @@ impl Grant {
     /// Whether all that `other` allows is allowed by this grant as well.
     ///
     /// Only an administrator can make an administrator: the role sees every tenant, which no
-    /// scope says.
+    /// scope says. What is bound to a provider is for administrators to make, and for what is bound to
+    /// the same one.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         (self.role == Role::Admin || other.role != Role::Admin)
+            && (self.role == Role::Admin || self.provider == other.provider)
             && self.projects.covers(&other.projects)
             && ResourceFamily::ALL
                 .into_iter()
                 .all(|family| other.reaches(family) <= self.reaches(family))
+    }
+
+    /// Whether what is the provider's own may be shown.
+    #[must_use]
+    pub fn sees_provider(&self, provider: &ProviderId) -> bool {
+        let own = self.provider.as_ref();
+        own.map_or(self.role != Role::Provider, |own| own == provider)
     }
 }
 
@@ -86,6 +111,7 @@ impl Grant {
 ///
 /// Errors: `access_denied`, naming the family and what is missing.
 pub(crate) fn allow(grant: &Grant, family: ResourceFamily, wanted: Scope) -> Result<(), ApiError> {
+    check_bound(grant)?;
     if wanted > Scope::None && grant.reaches(family) >= wanted {
         return Ok(());
     }
@@ -94,6 +120,18 @@ pub(crate) fn allow(grant: &Grant, family: ResourceFamily, wanted: Scope) -> Res
         "this needs `{wanted}` on `{family}`, which the role `{}` or the scopes of the key do not give; use another key",
         grant.role.as_str()
     )))
+}
+
+/// Refuses what has the role `provider` and is bound to none: keys from before they were bound.
+///
+/// Errors: `access_denied`.
+pub(crate) fn check_bound(grant: &Grant) -> Result<(), ApiError> {
+    if grant.role == Role::Provider && grant.provider.is_none() {
+        return Err(ApiError::access_denied(
+            "the role `provider` is for one provider, and this key is bound to none; ask an administrator for another, made with `broker token create --role provider --provider NAME` or with `provider_id` in POST /v1/api-keys",
+        ));
+    }
+    Ok(())
 }
 
 /// The word on the wire of a unit variant.
@@ -162,7 +200,12 @@ mod tests {
             role,
             scopes: default_scopes(role),
             projects: Projects::All,
+            provider: (role == Role::Provider).then(|| provider("lambda")),
         }
+    }
+
+    fn provider(id: &str) -> ProviderId {
+        ProviderId::parse(id).expect("a provider")
     }
 
     #[test]
@@ -199,6 +242,7 @@ mod tests {
             role: Role::Admin,
             scopes: [(ResourceFamily::Plans, Scope::Read)].into(),
             projects: Projects::All,
+            provider: None,
         };
         assert_eq!(narrow.reaches(ResourceFamily::Plans), Scope::Read);
         assert_eq!(narrow.reaches(ResourceFamily::Reservations), Scope::None);
@@ -215,6 +259,7 @@ mod tests {
             role: Role::Admin,
             scopes: Scopes::new(),
             projects: Projects::All,
+            provider: None,
         };
         assert!(!grant(Role::Member).covers(&nothing));
         assert!(grant(Role::Admin).covers(&grant(Role::Member)));
@@ -233,6 +278,44 @@ mod tests {
         assert!(!of(&[1]).covers(&of(&[2])) && !of(&[1]).covers(&grant(Role::Viewer)));
     }
 
+    #[test]
+    fn a_key_of_a_provider_is_made_by_an_administrator_or_by_its_like() {
+        let of = |id: Option<&str>| Grant {
+            provider: id.map(provider),
+            ..grant(Role::Provider)
+        };
+        let (lambda, runpod, unbound) = (of(Some("lambda")), of(Some("runpod")), of(None));
+        for (maker, made, covers) in [
+            (&grant(Role::Admin), &lambda, true),
+            (&grant(Role::Admin), &unbound, true),
+            (&lambda, &lambda, true),
+            (&lambda, &runpod, false),
+            (&lambda, &unbound, false),
+            (&unbound, &lambda, false),
+            // A member reads what a provider does, and of every provider.
+            (&grant(Role::Member), &lambda, false),
+            (&grant(Role::Viewer), &lambda, false),
+        ] {
+            assert_eq!(maker.covers(made), covers, "{maker:?} and {made:?}");
+        }
+    }
+
+    #[test]
+    fn a_provider_sees_itself_alone_and_nothing_until_it_is_bound() {
+        let (lambda, runpod) = (provider("lambda"), provider("runpod"));
+        let bound = grant(Role::Provider);
+        assert!(bound.sees_provider(&lambda) && !bound.sees_provider(&runpod));
+        assert!(grant(Role::Viewer).sees_provider(&runpod));
+        let unbound = Grant {
+            provider: None,
+            ..bound
+        };
+        assert!(!unbound.sees_provider(&lambda));
+        let refusal = allow(&unbound, ResourceFamily::Providers, Scope::Read);
+        let refusal = refusal.expect_err("refused").to_string();
+        assert!(refusal.contains("--provider NAME"), "{refusal}");
+    }
+
     fn any_grant() -> impl Strategy<Value = Grant> {
         let scope = prop::sample::select(vec![Scope::None, Scope::Read, Scope::Write]);
         let scopes = prop::collection::btree_map(
@@ -241,9 +324,8 @@ mod tests {
             0..ResourceFamily::ALL.len(),
         );
         (prop::sample::select(Role::ALL.to_vec()), scopes).prop_map(|(role, scopes)| Grant {
-            role,
             scopes,
-            projects: Projects::All,
+            ..grant(role)
         })
     }
 

@@ -6,7 +6,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use chrono::{DateTime, TimeDelta, Utc};
 use market::identity::{Projects, ResourceFamily, Role, Scope, Scopes};
-use market::ids::{ApiKeyId, PrincipalId, ProjectId, TenantId};
+use market::ids::{ApiKeyId, PrincipalId, ProjectId, ProviderId, TenantId};
 use serde::{Deserialize, Serialize};
 use store::api_keys::{ApiKey, NewApiKey, SuccessorKey};
 
@@ -19,6 +19,7 @@ use super::names::check_name;
 use super::page::{Cursors, Page, WhichPage};
 use super::query::Query;
 use crate::app::Broker;
+use crate::providers;
 
 pub use super::access::default_scopes;
 pub use super::credential::NewSecret;
@@ -42,6 +43,8 @@ pub(crate) struct ApiKeyView {
     scopes: Scopes,
     /// In which projects it works; `null` for all, and what is of the tenant as a whole.
     projects: Option<BTreeSet<ProjectId>>,
+    /// The one provider that it reads, for the role `provider`; else `null`.
+    provider_id: Option<ProviderId>,
     /// When it was made.
     created_at: DateTime<Utc>,
     /// When it stops working; `null` for never.
@@ -64,6 +67,7 @@ impl From<ApiKey> for ApiKeyView {
             role: key.role,
             scopes: key.scopes,
             projects: key.projects.named().cloned(),
+            provider_id: key.provider,
             created_at: key.created_at,
             expires_at: key.expires_at,
             last_used_at: key.last_used_at,
@@ -102,6 +106,9 @@ pub(crate) struct MakeApiKey {
     #[serde(default)]
     #[schema(min_items = 1, max_items = 100)]
     projects: Option<BTreeSet<ProjectId>>,
+    /// For the role `provider`, which needs it: the one provider that it reads.
+    #[serde(default)]
+    provider_id: Option<ProviderId>,
     /// When it stops working; never, when nothing is said.
     #[serde(default)]
     expires_at: Option<DateTime<Utc>>,
@@ -153,10 +160,12 @@ pub(crate) async fn make_api_key(
         Some(named) => known_projects(&broker, who.tenant, asked.role, named).await?,
         None => Projects::All,
     };
+    let provider = bound_to(&broker, asked.role, asked.provider_id).await?;
     let grant = Grant {
         role: asked.role,
         scopes,
         projects,
+        provider,
     };
     check_grant(&who, &grant, asked.expires_at, broker.now())?;
     let secret = NewSecret::generate();
@@ -169,6 +178,7 @@ pub(crate) async fn make_api_key(
             role: grant.role,
             scopes: grant.scopes,
             projects: grant.projects,
+            provider: grant.provider,
             prefix: secret.prefix(),
             hash: secret.hash(),
             expires_at: asked.expires_at,
@@ -216,6 +226,29 @@ async fn known_projects(
     }
 }
 
+/// The provider that a key of this role is to be bound to.
+///
+/// Errors: `invalid_body` for one that another role names, or the role `provider` does not;
+/// `unknown_reference` for one that is not there.
+async fn bound_to(
+    broker: &Broker,
+    role: Role,
+    named: Option<ProviderId>,
+) -> Result<Option<ProviderId>, ApiError> {
+    match (role == Role::Provider, &named) {
+        (true, None) => Err(ApiError::invalid_body(
+            "`provider_id` is missing: a key of the role `provider` is for one provider; name it",
+        )),
+        (false, Some(_)) => Err(ApiError::invalid_body(
+            "`provider_id` is for the role `provider` alone; leave it out",
+        )),
+        (true, Some(id)) if !providers::is_known(broker.store(), id).await? => Err(
+            ApiError::unknown_reference(format!("there is no provider {id} here")),
+        ),
+        _ => Ok(named),
+    }
+}
+
 fn made(key: &ApiKey, secret: Option<&NewSecret>) -> store::idempotency::Answer {
     let secret = secret.map(|secret| secret.reveal().to_owned());
     answer(
@@ -240,7 +273,7 @@ fn check_grant(
     }
     if !maker.grant.covers(grant) {
         return Err(ApiError::grant_exceeds_own(
-            "the role, scopes or projects of the new key reach further than those of the key it is made with; narrow them",
+            "the role, scopes, projects or provider of the new key reach further than those of the key it is made with; narrow them",
         ));
     }
     if maker
@@ -295,12 +328,7 @@ async fn find_covered(broker: &Broker, who: &Principal, id: ApiKeyId) -> Result<
         .await?
         .filter(|key| key.tenant_id == who.tenant && who.grant.projects.covers(&key.projects))
         .ok_or_else(|| ApiError::not_found(format!("there is no API key {id} here")))?;
-    let grant = Grant {
-        role: key.role,
-        scopes: key.scopes.clone(),
-        projects: key.projects.clone(),
-    };
-    if who.grant.covers(&grant) {
+    if who.grant.covers(&Grant::from(&key)) {
         Ok(key)
     } else {
         Err(ApiError::access_denied(
@@ -364,11 +392,7 @@ pub(crate) async fn rotate_api_key(
     who.may_change(Some(old.principal))?;
     let now = broker.now();
     let expires_at = expires_at.or(old.expires_at);
-    let grant = Grant {
-        role: old.role,
-        scopes: old.scopes,
-        projects: old.projects,
-    };
+    let grant = Grant::from(&old);
     let usable = old.revoked_at.is_none() && old.expires_at.is_none_or(|end| now < end);
     if usable {
         check_grant(&who, &grant, expires_at, now)?;

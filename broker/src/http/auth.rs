@@ -23,13 +23,13 @@ use store::api_keys::ApiKey;
 use store::audit::{Actor, CredentialKind};
 use tracing::{info, warn};
 
-use super::access::{Grant, default_scopes};
+use super::access::{Grant, check_bound, default_scopes};
 use super::credential::{API_KEY_PREFIX, TokenRefusal, hash_api_key, read_token, token_kid};
 use super::error::ApiError;
 use crate::app::Broker;
 use crate::oidc::{Issuer, LoginRefusal};
 
-pub(crate) use may::{InProjects, May};
+pub(crate) use may::{InProjects, May, OfProviders};
 
 /// How exactly the last use of a key is noted.
 const TOUCH_EVERY: TimeDelta = TimeDelta::minutes(1);
@@ -213,7 +213,11 @@ impl FromRequest for Principal {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let request = request.clone();
-        Box::pin(async move { Ok((*identify(&request).await?).clone()) })
+        Box::pin(async move {
+            let who = identify(&request).await?;
+            check_bound(&who.grant)?;
+            Ok((*who).clone())
+        })
     }
 }
 
@@ -338,11 +342,7 @@ async fn of_key(broker: &Broker, key: &ApiKey, by_token: bool) -> Result<Princip
         tenant: key.tenant_id,
         own_tenant: key.tenant_id,
         tenant_named: false,
-        grant: Grant {
-            role: key.role,
-            scopes: key.scopes.clone(),
-            projects: key.projects.clone(),
-        },
+        grant: Grant::from(key),
         shown: Shown::Key {
             id: key.id,
             prefix: key.prefix.clone(),
@@ -401,6 +401,7 @@ async fn of_login(broker: &Broker, issuer: &Issuer, token: &str) -> Result<Princ
             role: login.role,
             scopes: default_scopes(login.role),
             projects: Projects::All,
+            provider: login.provider,
         },
         shown: Shown::Login {
             issuer: login.issuer,

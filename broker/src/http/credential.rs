@@ -9,10 +9,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, TimeDelta, Utc};
 use jsonwebtoken::{Algorithm, Header, Validation};
 use market::identity::{Role, Scopes};
-use market::ids::{ApiKeyId, TenantId};
+use market::ids::{ApiKeyId, ProviderId, TenantId};
 use rand::RngCore as _;
 use serde::{Deserialize, Serialize};
 
+use super::access::Grant;
 use crate::keys::KeyPair;
 
 /// What every API key begins with.
@@ -80,6 +81,8 @@ pub(crate) struct Claims {
     pub(crate) tenant: TenantId,
     pub(crate) role: Role,
     pub(crate) scopes: Scopes,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) provider: Option<ProviderId>,
     iat: i64,
     exp: i64,
 }
@@ -100,8 +103,7 @@ pub(crate) fn sign_token(
     pair: &KeyPair,
     key: ApiKeyId,
     tenant: TenantId,
-    role: Role,
-    scopes: Scopes,
+    grant: Grant,
     now: DateTime<Utc>,
 ) -> Result<(String, DateTime<Utc>), jsonwebtoken::errors::Error> {
     let expires_at = now + TOKEN_LIFETIME;
@@ -110,8 +112,9 @@ pub(crate) fn sign_token(
         aud: AUDIENCE.to_owned(),
         sub: key,
         tenant,
-        role,
-        scopes,
+        role: grant.role,
+        scopes: grant.scopes,
+        provider: grant.provider,
         iat: now.timestamp(),
         exp: expires_at.timestamp(),
     };
@@ -163,6 +166,7 @@ pub(crate) fn read_token(
 
 #[cfg(test)]
 mod tests {
+    use market::identity::Projects;
     use uuid::Uuid;
 
     use super::*;
@@ -178,7 +182,13 @@ mod tests {
     fn token(signer: &KeyPair) -> String {
         let key = ApiKeyId::from_uuid(Uuid::from_u128(1));
         let tenant = TenantId::from_uuid(Uuid::from_u128(2));
-        sign_token(signer, key, tenant, Role::Member, Scopes::new(), now())
+        let grant = Grant {
+            role: Role::Member,
+            scopes: Scopes::new(),
+            projects: Projects::All,
+            provider: None,
+        };
+        sign_token(signer, key, tenant, grant, now())
             .expect("signed")
             .0
     }

@@ -3,16 +3,17 @@
 //! A key has a quota for reads and one for writes and plans, and so have all of its tenant together,
 //! or a tenant would have as much as it makes keys; whoever shows no valid credential has one by
 //! address. Nodes that prove themselves and those who watch our health are not counted: one
-//! address may stand for a whole fleet.
+//! address may stand for a whole fleet. Whoever shows no token of a node there, or a wrong one, is
+//! counted by address as well; a right one is let through all the same.
 //!
 //! Every counted answer says where the caller stands, in the three fields that clients read
 //! (draft-ietf-httpapi-ratelimit-headers-06; later drafts fold them into one structured field).
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use actix_web::dev::ServiceRequest;
-use actix_web::http::Method;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, web};
 use ipnet::IpNet;
 
@@ -70,6 +71,19 @@ pub(super) async fn count(request: &ServiceRequest) -> Option<Counted> {
         of_tenant,
     } = caller(broker, request).await;
     let check = check(broker, own, of_tenant).await;
+    Some(Counted { check, family })
+}
+
+/// Counts a call whose credential a route refused that is else not counted; `None` for any other.
+pub(super) async fn count_stranger<B>(response: &ServiceResponse<B>) -> Option<Counted> {
+    let request = response.request();
+    let broker = request.app_data::<web::Data<Broker>>()?;
+    let is_stranger = response.status() == StatusCode::UNAUTHORIZED;
+    if !is_stranger || !broker.config().limits.enabled || counts(&request::route_of(request)) {
+        return None;
+    }
+    let Caller { family, own, .. } = by_address(broker, request);
+    let check = check(broker, own, None).await;
     Some(Counted { check, family })
 }
 
@@ -138,17 +152,19 @@ async fn caller(broker: &Broker, request: &ServiceRequest) -> Caller {
             }
         }
         // A credential that is not good is none: whoever tries many is counted by address.
-        Err(_) => {
-            let address = address(request.request(), &broker.config().server.trusted_proxies);
-            let name =
-                address.map_or_else(|| "unknown".to_owned(), |ip| neighbourhood(ip).to_string());
-            let family = "anonymous";
-            Caller {
-                family,
-                own: (format!("{family}:{name}"), quota(limits.anonymous)),
-                of_tenant: None,
-            }
-        }
+        Err(_) => by_address(broker, request.request()),
+    }
+}
+
+fn by_address(broker: &Broker, request: &HttpRequest) -> Caller {
+    let config = broker.config();
+    let address = address(request, &config.server.trusted_proxies);
+    let name = address.map_or_else(|| "unknown".to_owned(), |ip| neighbourhood(ip).to_string());
+    let family = "anonymous";
+    Caller {
+        family,
+        own: (format!("{family}:{name}"), quota(config.limits.anonymous)),
+        of_tenant: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
 use market::identity::Role;
-use market::ids::PrincipalId;
+use market::ids::{PrincipalId, ProviderId};
 use serde::Serialize;
 use store::api_keys::ApiKey;
 
@@ -26,6 +26,8 @@ pub(crate) struct Member {
     name: String,
     /// What it is there to do.
     role: Role,
+    /// The one provider that it reads, for the role `provider`; else `null`.
+    provider_id: Option<ProviderId>,
     /// Keys of its that work now: more than one while one follows another.
     #[schema(minimum = 0)]
     usable_keys: u32,
@@ -66,6 +68,7 @@ fn members(keys: Vec<ApiKey>, now: DateTime<Utc>) -> BTreeMap<PrincipalId, Membe
             principal_id: key.principal,
             name: key.name,
             role: key.role,
+            provider_id: key.provider,
             usable_keys: 0,
             since: key.created_at,
             last_used_at: None,

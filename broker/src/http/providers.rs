@@ -1,7 +1,7 @@
 //! `/v1/providers`: whose supply is read, how fresh it is, and how it is connected.
 //!
-//! Everyone who plans may look; an administrator changes. A credential goes in and never comes out:
-//! an administrator sees its last four characters and when it was entered.
+//! Everyone who plans may look, and a provider at itself; an administrator changes. A credential goes in
+//! and never comes out: an administrator sees its last four characters and when it was entered.
 
 mod change;
 mod check;
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use store::providers::{Provider, Quarantine, SealedCredential};
 
 use super::access::ReadProviders;
-use super::auth::{InProjects, May, Principal};
+use super::auth::{May, OfProviders, Principal};
 use super::error::ApiError;
 use super::page::{Cursors, Page, limit};
 use crate::app::Broker;
@@ -206,10 +206,12 @@ fn unknown(id: &ProviderId) -> ApiError {
     ApiError::not_found(format!("there is no provider {id} here"))
 }
 
-/// A provider that must be there.
-async fn find(broker: &Broker, id: &ProviderId) -> Result<Provider, ApiError> {
+/// A provider that must be there, and that the caller may see.
+async fn find(broker: &Broker, who: &Principal, id: &ProviderId) -> Result<Provider, ApiError> {
     let found = broker.store().providers().find(id).await?;
-    found.ok_or_else(|| unknown(id))
+    found
+        .filter(|provider| who.grant.sees_provider(&provider.id))
+        .ok_or_else(|| unknown(id))
 }
 
 impl From<LinkError> for ApiError {
@@ -237,7 +239,7 @@ pub(crate) struct ListProviders {
     limit: Option<u32>,
 }
 
-/// Lists the providers by id.
+/// Lists the providers by id; a key that is bound to one lists that one alone.
 #[utoipa::path(
     tag = "providers",
     params(ListProviders),
@@ -246,7 +248,7 @@ pub(crate) struct ListProviders {
 #[get("/v1/providers")]
 pub(crate) async fn list_providers(
     broker: web::Data<Broker>,
-    who: May<ReadProviders, InProjects>,
+    who: May<ReadProviders, OfProviders>,
     query: web::Query<ListProviders>,
 ) -> Result<web::Json<Page<ProviderItem>>, ApiError> {
     let limit = limit(query.limit)?;
@@ -258,7 +260,10 @@ pub(crate) async fn list_providers(
         .transpose()?;
     let providers = broker.store().providers().list().await?;
     let follows = |provider: &Provider| after.as_ref().is_none_or(|after| provider.id > *after);
-    let rest = providers.into_iter().filter(follows);
+    let seen = |provider: &Provider| who.grant.sees_provider(&provider.id);
+    let rest = providers
+        .into_iter()
+        .filter(|one| seen(one) && follows(one));
     let items: Vec<_> = rest.take(limit + 1).collect();
     let page = cursors.page(items, limit, |provider: &Provider| provider.id.clone());
     let shown = Shown::to(&broker, &who);
@@ -274,10 +279,10 @@ pub(crate) async fn list_providers(
 #[get("/v1/providers/{id}")]
 pub(crate) async fn show_provider(
     broker: web::Data<Broker>,
-    who: May<ReadProviders, InProjects>,
+    who: May<ReadProviders, OfProviders>,
     id: web::Path<ProviderId>,
 ) -> Result<web::Json<ProviderItem>, ApiError> {
-    let provider = find(&broker, &id).await?;
+    let provider = find(&broker, &who, &id).await?;
     Ok(web::Json(Shown::to(&broker, &who).item(provider)))
 }
 

@@ -152,13 +152,20 @@ async fn within_quota<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
-    let counted = limits::count(&request).await;
+    let mut counted = limits::count(&request).await;
     let mut response = match counted.as_ref().and_then(limits::Counted::refusal) {
         Some(refusal) => request.error_response(refusal).map_into_right_body(),
         None => {
             let response = next.call(request).await?;
             audit::watch(&response).await;
-            response.map_into_left_body()
+            let stranger = limits::count_stranger(&response).await;
+            match stranger.as_ref().and_then(limits::Counted::refusal) {
+                Some(refusal) => {
+                    counted = stranger;
+                    response.error_response(refusal).map_into_right_body()
+                }
+                None => response.map_into_left_body(),
+            }
         }
     };
     if let Some(counted) = counted {

@@ -38,16 +38,9 @@ pub(crate) async fn trade_token(
     _: NoBody,
 ) -> Result<HttpResponse, ApiError> {
     let key = who.shown_api_key()?;
-    let (role, scopes) = (who.grant.role, who.grant.scopes);
-    let (access_token, expires_at) = sign_token(
-        &broker.keys().token(),
-        key,
-        who.own_tenant,
-        role,
-        scopes,
-        broker.now(),
-    )
-    .map_err(|error| ApiError::broken(&error))?;
+    let pair = broker.keys().token();
+    let signed = sign_token(&pair, key, who.own_tenant, who.grant, broker.now());
+    let (access_token, expires_at) = signed.map_err(|error| ApiError::broken(&error))?;
     let token = Token {
         access_token,
         token_type: "Bearer".to_owned(),

@@ -1,10 +1,12 @@
-//! The public keys of an issuer: read over HTTPS, kept for an hour, read again for a key that is
-//! not known, and never more often than once a minute.
+//! The public keys of an issuer: read over HTTPS, believed for five minutes, read again for a key that
+//! is not known, and never more often than once a minute.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, TimeDelta, Utc};
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
@@ -16,8 +18,9 @@ use tracing::warn;
 
 use crate::config::OidcConfig;
 
-/// How long the keys are believed without asking again.
-const READ_EVERY: TimeDelta = TimeDelta::hours(1);
+/// How long the keys are believed without asking again: for so long a key still opens that its issuer
+/// has withdrawn.
+const READ_EVERY: TimeDelta = TimeDelta::minutes(5);
 /// How often an unknown key may have them read again.
 const READ_AGAIN: TimeDelta = TimeDelta::seconds(60);
 /// How often they are asked for while none is known.
@@ -28,6 +31,10 @@ const SERVE_ON: TimeDelta = TimeDelta::hours(24);
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest answer. Units: bytes.
 const MOST_BYTES: usize = 256 << 10;
+/// The shortest modulus of an RSA key. Units: bits.
+///
+/// Source: RFC 7518, 3.3.
+const LEAST_RSA_BITS: usize = 2_048;
 /// The most keys of an issuer.
 const MOST_KEYS: usize = 100;
 
@@ -225,7 +232,9 @@ fn usable(value: Value) -> Option<(String, PublicKey)> {
         return None;
     }
     let (algorithm, named) = match &jwk.algorithm {
-        AlgorithmParameters::RSA(_) => (Algorithm::RS256, KeyAlgorithm::RS256),
+        AlgorithmParameters::RSA(rsa) if bits(&rsa.n)? >= LEAST_RSA_BITS => {
+            (Algorithm::RS256, KeyAlgorithm::RS256)
+        }
         AlgorithmParameters::EllipticCurve(curve) if curve.curve == EllipticCurve::P256 => {
             (Algorithm::ES256, KeyAlgorithm::ES256)
         }
@@ -239,6 +248,14 @@ fn usable(value: Value) -> Option<(String, PublicKey)> {
     }
     let key = DecodingKey::from_jwk(&jwk).ok()?;
     Some((kid, PublicKey { algorithm, key }))
+}
+
+/// How many bits a number has that is written in base64url; `None` for one that is not.
+fn bits(number: &str) -> Option<usize> {
+    let bytes = URL_SAFE_NO_PAD.decode(number).ok()?;
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    let first = bytes.get(zeros)?;
+    Some((bytes.len() - zeros) * 8 - first.leading_zeros() as usize)
 }
 
 /// An address that may be asked: `https`, or `http` on this machine where that is allowed.
@@ -301,5 +318,20 @@ mod tests {
             assert!(usable(odd).is_none(), "{field}");
         }
         assert!(usable(json!({ "kty": "oct", "kid": "a", "k": "c2VjcmV0" })).is_none());
+    }
+
+    #[test]
+    fn an_rsa_key_below_2048_bits_is_left_out() {
+        let key = |first: u8, bytes: usize| {
+            let mut modulus = vec![0xff; bytes];
+            modulus[0] = first;
+            let n = URL_SAFE_NO_PAD.encode(&modulus);
+            usable(json!({ "kty": "RSA", "kid": "a", "n": n, "e": "AQAB" }))
+        };
+        assert!(key(0xff, 256).is_some() && key(0xff, 512).is_some());
+        // A byte more than the number needs makes it no longer.
+        for (first, bytes) in [(0x7f, 256), (0xff, 128), (0, 256), (0x01, 256)] {
+            assert!(key(first, bytes).is_none(), "{first} {bytes}");
+        }
     }
 }

@@ -23,14 +23,10 @@ pub enum Refused {
     /// It cannot be used as it is written.
     #[error("the URL {0}")]
     Url(&'static str),
-    /// It leads to an address that is not public.
-    #[error("the URL leads to {address}, {kind}; only public addresses are called")]
-    Address {
-        /// The address.
-        address: IpAddr,
-        /// What kind of address that is.
-        kind: &'static str,
-    },
+    /// It leads to an address that is not public, which is not named: a name of our own network may
+    /// have led there, and its address is not for those outside to learn.
+    #[error("the URL leads to an address that is not public; only public addresses are called")]
+    NotPublic,
 }
 
 /// Reads the URL of an endpoint and refuses what must not be called.
@@ -76,56 +72,54 @@ pub fn check_url(text: &str, simulation: bool) -> Result<Url, Refused> {
 
 /// Refuses an address that is not public.
 ///
-/// Errors: [`Refused::Address`].
+/// Errors: [`Refused::NotPublic`].
 pub fn check_address(address: IpAddr, simulation: bool) -> Result<(), Refused> {
-    if simulation && address.is_loopback() {
-        return Ok(());
-    }
-    let kind = match address {
-        IpAddr::V4(address) => special_v4(address),
-        IpAddr::V6(address) => special_v6(address),
+    let special = match address {
+        IpAddr::V4(address) => is_special_v4(address),
+        IpAddr::V6(address) => is_special_v6(address),
     };
-    match kind {
-        None => Ok(()),
-        Some(kind) => Err(Refused::Address { address, kind }),
+    if special && !(simulation && address.is_loopback()) {
+        return Err(Refused::NotPublic);
     }
+    Ok(())
 }
 
-/// What an IPv4 address is that is not public.
+/// Whether an IPv4 address is not public.
 ///
 /// Source: IANA IPv4 Special-Purpose Address Registry, all that is not globally reachable.
-fn special_v4(address: Ipv4Addr) -> Option<&'static str> {
+fn is_special_v4(address: Ipv4Addr) -> bool {
     match address.octets() {
-        [0, ..] => Some("which is of this network"),
-        [127, ..] => Some("which is this machine"),
-        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Some("which is private"),
-        [100, 64..=127, ..] => Some("which is shared by a carrier's customers"),
-        [169, 254, ..] => Some("which is link-local"),
-        [192, 0, 0, _] | [192, 88, 99, _] => Some("which is reserved for protocols"),
-        [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => Some("which is an example"),
-        [198, 18..=19, ..] => Some("which is for benchmarks"),
-        [224..=239, ..] => Some("which is multicast"),
-        [240..=255, ..] => Some("which is reserved"),
-        _ => None,
+        // This network, this machine.
+        [0 | 127, ..] => true,
+        // Private.
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => true,
+        // Shared by a carrier's customers.
+        [100, 64..=127, ..] => true,
+        // Link-local.
+        [169, 254, ..] => true,
+        // For protocols.
+        [192, 0, 0, _] | [192, 88, 99, _] => true,
+        // Examples, benchmarks.
+        [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] | [198, 18..=19, ..] => true,
+        // Multicast, reserved.
+        [224..=255, ..] => true,
+        _ => false,
     }
 }
 
-/// What an IPv6 address is that is not public: all but global unicast, and of that what leads
-/// elsewhere.
+/// Whether an IPv6 address is not public: all but global unicast, and of that what leads elsewhere.
 ///
 /// Source: IANA IPv6 Special-Purpose Address Registry.
-fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
+fn is_special_v6(address: Ipv6Addr) -> bool {
     match address.segments() {
-        [0, 0, 0, 0, 0, 0xffff, ..] => Some("which is an IPv4 address in disguise"),
-        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => Some("which is this machine"),
-        [0xfc00..=0xfdff, ..] => Some("which is private"),
-        [0xfe80..=0xfebf, ..] => Some("which is link-local"),
-        [0xff00..=0xffff, ..] => Some("which is multicast"),
-        [0x2001, 0..=0x01ff, ..] => Some("which is reserved for protocols"),
-        [0x2001, 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Some("which is an example"),
-        [0x2002, ..] => Some("which is an IPv4 address in disguise"),
-        [0x2000..=0x3fff, ..] => None,
-        _ => Some("which is not public"),
+        // For protocols.
+        [0x2001, 0..=0x01ff, ..] => true,
+        // Examples.
+        [0x2001, 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => true,
+        // An IPv4 address in disguise.
+        [0x2002, ..] => true,
+        [0x2000..=0x3fff, ..] => false,
+        _ => true,
     }
 }
 

@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::json;
 
-use crate::service::{Service, hold};
+use crate::service::{Key, Service, hold};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_credential_that_is_not_good_gets_the_same_answer() {
@@ -194,6 +194,55 @@ async fn a_key_made_twice_under_one_idempotency_key_is_one_key_and_shown_once() 
         (&first["id"], &json!(null))
     );
     assert!(first["secret"].is_string());
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_a_provider_is_made_by_an_administrator_and_names_the_provider() {
+    let service = Service::start().await;
+    let admin = service.key("acme", Role::Admin).await;
+    let make = async |key: &Key, role: &str, provider: Option<&str>| {
+        let mut ask = json!({ "name": "supply", "role": role });
+        if let Some(provider) = provider {
+            ask["provider_id"] = json!(provider);
+        }
+        service.with(key).post("/v1/api-keys", &ask).await
+    };
+    let unnamed = make(&admin, "provider", None).await;
+    let why = unnamed.refused(422, "invalid_body");
+    assert!(why.contains("provider_id"), "{why}");
+    let of_another_role = make(&admin, "viewer", Some("lambda")).await;
+    of_another_role.refused(422, "invalid_body");
+    let unknown = make(&admin, "provider", Some("nobody")).await;
+    unknown.refused(422, "unknown_reference");
+    // A member reads of every provider, and still speaks for none.
+    let member = service.key("acme", Role::Member).await;
+    let by_member = make(&member, "provider", Some("lambda")).await;
+    by_member.refused(403, "grant_exceeds_own");
+    let made = make(&admin, "provider", Some("runpod")).await.expect(201);
+    assert_eq!(made["provider_id"], "runpod");
+    let id = made["id"].as_str().expect("an id");
+    let rotated = service
+        .with(&admin)
+        .post(&format!("/v1/api-keys/{id}/rotate"), &json!({}));
+    let rotated = rotated.await.expect(201);
+    assert_eq!(rotated["provider_id"], "runpod");
+    let seller = service.bearer(rotated["secret"].as_str().expect("a key"));
+    seller.get("/v1/providers/runpod").await.expect(200);
+    seller
+        .get("/v1/providers/lambda")
+        .await
+        .refused(404, "not_found");
+    let members = service.with(&admin).get("/v1/members").await.expect(200);
+    let members = members["items"].as_array().expect("items");
+    let bound: Vec<_> = members
+        .iter()
+        .filter(|one| one["role"] == "provider")
+        .collect();
+    assert_eq!(
+        (bound.len(), &bound[0]["provider_id"]),
+        (1, &json!("runpod"))
+    );
     service.stop().await;
 }
 

@@ -135,15 +135,22 @@ async fn whoever_shows_no_valid_credential_is_counted_by_address_as_proxies_of_o
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_prove_themselves_and_those_who_watch_our_health_are_not_counted() {
     let service = strict().await;
-    let node = service.bearer("one-time-token");
-    let step = "/v1/verifications/ver_00000000000000000000000000000000/steps/1";
     let agent = format!("/v1/agents/{}", "0".repeat(64));
+    // A wrong token of a node is counted by address, however it is spelt.
+    let verification = "/v1/verifications/ver_00000000000000000000000000000000";
+    for (path, node) in [
+        ("steps/1", service.bearer("one-time-token")),
+        ("gang", service.bearer("another-token")),
+        ("steps/1", service.anyone()),
+    ] {
+        let path = format!("{verification}/{path}");
+        until_refused(async || node.post(&path, &json!({})).await).await;
+    }
     for _ in 0..5 {
         let answers = [
             service.anyone().get("/healthz").await,
             service.anyone().get("/readyz").await,
             service.anyone().get(&agent).await,
-            node.post(step, &json!({})).await,
         ];
         for answer in answers {
             assert_ne!(answer.status, 429, "{}", answer.text);

@@ -4,6 +4,8 @@
 //! is added without a row here fails the test. The walk has an effect by nearly every route that
 //! writes, so it also sees that each effect is noted in the audit log.
 
+mod of_provider;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use market::identity::Role;

@@ -12,7 +12,7 @@ use broker::http::api_keys::{NewSecret, default_scopes};
 use broker::simulation::{World, WorldOptions};
 use chrono::TimeDelta;
 use market::identity::{Projects, Role, Scopes};
-use market::ids::{ApiKeyId, ProjectId, TenantId};
+use market::ids::{ApiKeyId, ProjectId, ProviderId, TenantId};
 use reqwest::header::{HeaderMap, HeaderName};
 use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
@@ -188,23 +188,25 @@ impl Service {
     /// Makes a key that works in one project of the tenant only.
     pub(crate) async fn key_in(&self, tenant: &str, role: Role, project: &str) -> Key {
         let project = project.parse().expect("the id of a project");
-        let projects = Projects::Only([project].into());
-        self.key_within(tenant, role, default_scopes(role), projects)
-            .await
+        let narrow = |key: &mut NewApiKey| key.projects = Projects::Only([project].into());
+        self.key_as(tenant, role, narrow).await
+    }
+
+    /// Makes a key of the role `provider` that is bound to this one, or to none as before keys were.
+    pub(crate) async fn key_of_provider(&self, tenant: &str, provider: Option<&str>) -> Key {
+        let provider = provider.map(|id| ProviderId::parse(id).expect("a provider"));
+        let bind = |key: &mut NewApiKey| key.provider = provider;
+        self.key_as(tenant, Role::Provider, bind).await
     }
 
     /// Makes a key with these scopes. A second passes, so that the next one is newer.
     pub(crate) async fn key_with(&self, tenant: &str, role: Role, scopes: Scopes) -> Key {
-        self.key_within(tenant, role, scopes, Projects::All).await
+        let narrow = |key: &mut NewApiKey| key.scopes = scopes;
+        self.key_as(tenant, role, narrow).await
     }
 
-    async fn key_within(
-        &self,
-        tenant: &str,
-        role: Role,
-        scopes: Scopes,
-        projects: Projects,
-    ) -> Key {
+    /// Makes a key of this role but for what is changed of it; one of a provider is bound to `lambda`.
+    async fn key_as(&self, tenant: &str, role: Role, change: impl FnOnce(&mut NewApiKey)) -> Key {
         self.world.clock().advance(TimeDelta::seconds(1));
         let broker = self.world.broker();
         let ids = (
@@ -222,18 +224,21 @@ impl Service {
             NewSecret::generate(),
             ApiKeyId::from_uuid(broker.new_uuid()),
         );
-        let new = NewApiKey {
+        let lambda = || ProviderId::parse("lambda").expect("a provider");
+        let mut new = NewApiKey {
             id,
             name: "test".into(),
             role,
-            scopes,
-            projects,
+            scopes: default_scopes(role),
+            projects: Projects::All,
+            provider: (role == Role::Provider).then(lambda),
             prefix: secret.prefix(),
             hash: secret.hash(),
             expires_at: None,
             created_at: broker.now(),
             made_by: None,
         };
+        change(&mut new);
         broker
             .store()
             .api_keys()

@@ -332,6 +332,10 @@ async fn a_name_is_looked_up_anew_for_every_attempt_and_called_only_where_it_may
         if attempt.status.is_none() {
             let said = attempt.error.expect("words");
             assert!(said.contains("only public addresses are called"), "{said}");
+            assert!(
+                !said.contains("10.0.0.1") && !said.contains("private"),
+                "{said}"
+            );
         }
         statuses.push(attempt.status);
     }

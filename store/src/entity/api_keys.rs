@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use market::identity::{Role, Scopes};
-use market::ids::{ApiKeyId, PrincipalId, ProjectId, TenantId};
+use market::ids::{ApiKeyId, PrincipalId, ProjectId, ProviderId, TenantId};
 use sea_orm::entity::prelude::{
     ActiveModelBehavior, DeriveEntityModel, DerivePrimaryKey, DeriveRelation, EntityTrait,
     EnumIter, PrimaryKeyTrait,
@@ -30,6 +30,7 @@ pub struct Model {
     pub replaced_by: Option<Text<ApiKeyId>>,
     pub projects: Option<Json<BTreeSet<ProjectId>>>,
     pub made_by: Option<Text<PrincipalId>>,
+    pub provider_id: Option<Text<ProviderId>>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

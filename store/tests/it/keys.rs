@@ -18,6 +18,7 @@ fn api_key(hash: &str) -> NewApiKey {
         prefix: "gpb_abcd".to_owned(),
         hash: hash.to_owned(),
         projects: Projects::All,
+        provider: None,
         expires_at: Some(at(100)),
         created_at: at(0),
         made_by: None,

@@ -107,14 +107,26 @@ impl NewProfile {
     /// A profile for the service at this address; the one that is used where none is named, when
     /// nothing is said.
     ///
-    /// Errors: wrong input, for an address that keys may not travel to, or profiles that cannot be
-    /// read.
-    pub(in crate::cli) fn of(server: &str, name: Option<&str>) -> Result<Self, Ending> {
+    /// Errors: wrong input, for an address that keys may not travel to, profiles that cannot be read,
+    /// and one that holds a key already, unless it is to be forgotten by `force`.
+    pub(in crate::cli) fn of(
+        server: &str,
+        name: Option<&str>,
+        force: bool,
+    ) -> Result<Self, Ending> {
         let file = profile::file()?;
         let profiles = Profiles::read(&file)?;
         let server = Address::parse(server)?;
         server.check_encryption(false)?;
         let name = name.or(profiles.default.as_deref()).unwrap_or("default");
+        if let Some(held) = profiles.profiles.get(name).filter(|_| !force) {
+            return Err(Ending::wrong_input(format!(
+                "profile {name} holds a key already, for {} at {}; keep this one beside it with \
+                 --profile NAME, or put it in its place with --force",
+                held.whose(),
+                held.server
+            )));
+        }
         Ok(Self {
             name: name.to_owned(),
             file,

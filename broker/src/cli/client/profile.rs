@@ -31,6 +31,14 @@ pub(super) struct Profile {
 }
 
 impl Profile {
+    /// Whose key it holds, in words.
+    pub(super) fn whose(&self) -> String {
+        match &self.tenant {
+            Some(id) => format!("tenant {id}"),
+            None => "a tenant that was not noted".to_owned(),
+        }
+    }
+
     /// Whether it is for the same tenant at the same service.
     fn is_of(&self, other: &Self) -> bool {
         self.server == other.server && self.tenant.is_some() && self.tenant == other.tenant
@@ -89,13 +97,10 @@ impl Profiles {
         if old.is_of(new) || old.key.expose_secret() == new.key.expose_secret() {
             return None;
         }
-        let tenant = match &old.tenant {
-            Some(id) => format!("tenant {id}"),
-            None => "a tenant that was not noted".to_owned(),
-        };
         Some(format!(
-            "profile {name} held another key, for {tenant} at {}; it is forgotten here, and stays \
+            "profile {name} held another key, for {} at {}; it is forgotten here, and stays \
              good there (--profile NAME keeps keys beside each other)",
+            old.whose(),
             old.server
         ))
     }

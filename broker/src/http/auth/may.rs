@@ -1,5 +1,5 @@
 //! What a handler asks of its caller, by the type of its argument: a right, and whether a key will do
-//! that works in some projects only.
+//! that works in some projects only, or is bound to one provider.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -15,14 +15,16 @@ use super::{Principal, identify};
 use crate::http::access::{Right, allow};
 use crate::http::error::ApiError;
 
-/// What a handler has to do with projects.
+/// What a handler has to do with projects and with a single provider.
 pub(crate) trait Breadth: 'static {
     /// Whether a key may call that works in some projects only.
     const IN_PROJECTS: bool;
+    /// Whether a key may call that is bound to one provider.
+    const OF_PROVIDER: bool;
 }
 
-/// The handler is about the tenant as a whole: a key that works in some projects only is refused,
-/// also where nobody thought of it.
+/// The handler is about the tenant as a whole: a key that works in some projects only, or is bound to
+/// one provider, is refused, also where nobody thought of it.
 #[derive(Debug)]
 pub(crate) enum WholeTenant {}
 
@@ -30,12 +32,24 @@ pub(crate) enum WholeTenant {}
 #[derive(Debug)]
 pub(crate) enum InProjects {}
 
+/// The handler is about providers, which are in no project, and shows a key that is bound to one
+/// nothing of the others ([`Principal::grant`]).
+#[derive(Debug)]
+pub(crate) enum OfProviders {}
+
 impl Breadth for WholeTenant {
     const IN_PROJECTS: bool = false;
+    const OF_PROVIDER: bool = false;
 }
 
 impl Breadth for InProjects {
     const IN_PROJECTS: bool = true;
+    const OF_PROVIDER: bool = false;
+}
+
+impl Breadth for OfProviders {
+    const IN_PROJECTS: bool = true;
+    const OF_PROVIDER: bool = true;
 }
 
 /// A caller who has the right `R`, to be used as broadly as `B` says.
@@ -65,6 +79,11 @@ impl<R: Right, B: Breadth> FromRequest for May<R, B> {
             if !B::IN_PROJECTS && principal.grant.projects != Projects::All {
                 return Err(ApiError::access_denied(
                     "this is of the tenant as a whole, and the key works in some of its projects only; use another key",
+                ));
+            }
+            if !B::OF_PROVIDER && principal.grant.provider.is_some() {
+                return Err(ApiError::access_denied(
+                    "the key is bound to one provider, and this is not of it alone; use another key",
                 ));
             }
             Ok(Self {

@@ -157,7 +157,7 @@ pub(crate) async fn change_provider(
     let shown = Shown::to(&broker, &who);
     let render = |row: &Provider| answer(StatusCode::OK, &shown.item(row.clone()));
     idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
-        let row = find(&broker, &id).await?;
+        let row = find(&broker, &who, &id).await?;
         if reconnects {
             not_configured(&broker, &id)?;
             if let Some(link) = reconnected(&broker, row, asked)? {

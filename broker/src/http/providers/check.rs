@@ -41,7 +41,7 @@ pub(crate) struct CheckProvider {
 #[post("/v1/providers/{id}/check")]
 pub(crate) async fn check_provider(
     broker: web::Data<Broker>,
-    _who: May<WriteProviders>,
+    who: May<WriteProviders>,
     id: web::Path<ProviderId>,
     body: Body<CheckProvider>,
 ) -> Result<web::Json<CheckedProvider>, ApiError> {
@@ -59,7 +59,7 @@ pub(crate) async fn check_provider(
                 "`base_url` goes with a `credential`; give both, or none",
             ));
         }
-        find(&broker, &id).await?;
+        find(&broker, &who, &id).await?;
         let link = broker.provider(&id).ok_or_else(|| {
             ApiError::provider_not_connected(format!(
                 "there is no connection to {id}; send a `credential` to try, or add it with POST /v1/providers"

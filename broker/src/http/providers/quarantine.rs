@@ -14,7 +14,7 @@ use super::{ProviderItem, QuarantineView, Shown, find};
 use crate::app::Broker;
 use crate::hot::Topic;
 use crate::http::access::{ReadProviders, WriteProviders};
-use crate::http::auth::{InProjects, May, Principal};
+use crate::http::auth::{May, OfProviders, Principal};
 use crate::http::body::Body;
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
@@ -51,10 +51,10 @@ pub(crate) struct BeginQuarantine {
 #[get("/v1/providers/{id}/quarantine")]
 pub(crate) async fn show_quarantine(
     broker: web::Data<Broker>,
-    _who: May<ReadProviders, InProjects>,
+    who: May<ReadProviders, OfProviders>,
     id: web::Path<ProviderId>,
 ) -> Result<web::Json<ProviderQuarantine>, ApiError> {
-    let provider = find(&broker, &id).await?;
+    let provider = find(&broker, &who, &id).await?;
     Ok(web::Json(ProviderQuarantine {
         whole: provider
             .quarantine_at(broker.now())
@@ -111,7 +111,7 @@ async fn change(
     let shown = Shown::to(broker, who);
     let render = |row: &Provider| answer(StatusCode::OK, &shown.item(row.clone()));
     idempotency::once(broker, who, request, body, async |effect| {
-        let row = find(broker, id).await?;
+        let row = find(broker, who, id).await?;
         let begun = asked
             .map(|asked| quarantine(&row, &asked.reason, asked.until, broker.now()))
             .transpose()

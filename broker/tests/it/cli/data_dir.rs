@@ -95,14 +95,36 @@ fn only_its_owner_reads_what_a_service_keeps_in_a_directory_that_others_may_ente
 
 #[tokio::test]
 async fn a_database_from_before_the_schema_was_rewritten_is_refused_and_not_changed() {
+    let older = "UPDATE seaql_migrations SET version = 'm20261121_000001_settings'
+                 WHERE version = 'm20261128_000001_settings'";
+    let words = [
+        "m20261121_000001_settings",
+        "nothing was changed",
+        "new data directory",
+    ];
+    is_refused_and_not_changed(older, &words).await;
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_release_is_called_that_and_not_changed() {
+    let newer =
+        "INSERT INTO seaql_migrations (version, applied_at) VALUES ('m20991231_000001_later', 0)";
+    let words = [
+        "m20991231_000001_later",
+        "nothing was changed",
+        "upgraded by a newer version",
+        "use that version",
+    ];
+    is_refused_and_not_changed(newer, &words).await;
+}
+
+async fn is_refused_and_not_changed(statement: &str, expected: &[&str]) {
     let place = Place::new();
     create(&place, "db");
     let path = place.path().join("db/broker.db");
     let store = Store::connect(Database::Sqlite { path: path.clone() }).await;
     let store = store.expect("it opens");
-    let before = "UPDATE seaql_migrations SET version = 'm20261121_000001_settings'
-                  WHERE version = 'm20261128_000001_settings'";
-    execute_raw(&store, before).await.expect("written");
+    execute_raw(&store, statement).await.expect("written");
     store.close().await.expect("closes");
     let kept = fs::read(&path).expect("the file");
     let mut said = BTreeSet::new();
@@ -120,11 +142,7 @@ async fn a_database_from_before_the_schema_was_rewritten_is_refused_and_not_chan
     }
     let only = said.first().expect("a sentence");
     assert_eq!(said.len(), 1, "{said:?}");
-    for words in [
-        "m20261121_000001_settings",
-        "nothing was changed",
-        "new data directory",
-    ] {
+    for words in expected {
         assert!(only.contains(words), "{words}: {only}");
     }
     assert!(fs::read(&path).expect("the file") == kept, "it was written");
@@ -132,6 +150,99 @@ async fn a_database_from_before_the_schema_was_rewritten_is_refused_and_not_chan
         !path.with_file_name("broker.db-wal").exists(),
         "it was written"
     );
+}
+
+#[test]
+fn what_others_can_write_is_refused_with_how_to_take_that_away() {
+    let place = Place::new();
+    create(&place, "db");
+    assert_eq!(
+        place.broker(["keys", "rotate", "--data-dir", "db"]).status,
+        Some(0)
+    );
+    let serve = [
+        "serve",
+        "--simulate",
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        "db",
+    ];
+    let list = ["keys", "list", "--data-dir", "db"];
+    for name in ["db", "db/broker.db", "db/secret.key"] {
+        let path = place.path().join(name);
+        let usual = fs::metadata(&path).expect("it is there").permissions();
+        fs::set_permissions(&path, Permissions::from_mode(usual.mode() | 0o002)).expect("changed");
+        for args in [&serve[..], &list[..]] {
+            let refused = place.broker(args);
+            let why = refused.refused();
+            assert!(
+                why.contains(&format!("chmod go-w {name}`")),
+                "{name}: {why}"
+            );
+        }
+        let left = fs::metadata(&path).expect("it is there").permissions();
+        assert_ne!(
+            left.mode() & 0o002,
+            0,
+            "{name}: that it was so stays to be seen"
+        );
+        fs::set_permissions(&path, usual).expect("changed");
+    }
+    assert_eq!(place.broker(list).status, Some(0));
+    // A key that lies elsewhere.
+    let key = place.write("elsewhere.key", &"7".repeat(64));
+    fs::set_permissions(&key, Permissions::from_mode(0o666)).expect("changed");
+    let mut rotate = place.command(["keys", "rotate", "--data-dir", "new"]);
+    let refused = Ended::of(output_of(rotate.env("BROKER__SECRETS__KEY_FILE", &key)));
+    assert!(
+        refused.stderr.contains("new/broker.db"),
+        "nothing is there yet: {refused:?}"
+    );
+    let mut serve = place.command(["serve", "--listen", "127.0.0.1:0", "--data-dir", "new"]);
+    let refused = Ended::of(output_of(serve.env("BROKER__SECRETS__KEY_FILE", &key)));
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("elsewhere.key`"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn an_empty_or_cut_database_beside_its_key_is_refused_and_left_as_it_is() {
+    let place = Place::new();
+    create(&place, "db");
+    assert_eq!(
+        place.broker(["keys", "rotate", "--data-dir", "db"]).status,
+        Some(0)
+    );
+    let path = place.path().join("db/broker.db");
+    // What is still in its log goes into the file.
+    let store = Store::connect(Database::Sqlite { path: path.clone() }).await;
+    store.expect("it opens").close().await.expect("closes");
+    let whole = fs::read(&path).expect("the file");
+    for length in [0, 40, 4_096, whole.len() / 2, whole.len() - 1] {
+        fs::write(&path, &whole[..length]).expect("cut");
+        for args in [
+            &["serve", "--simulate", "--listen", "127.0.0.1:0"][..],
+            &["token", "create", "--tenant", "acme"],
+            &["ledger", "check"],
+        ] {
+            let refused = place.broker(args.iter().chain(&["--data-dir", "db"]));
+            let why = refused.refused();
+            for said in ["broker.db", "backup", "secret.key"] {
+                assert!(why.contains(said), "{length}: {why}");
+            }
+        }
+        let left = fs::metadata(&path).expect("the file").len();
+        assert_eq!(left, length as u64, "it was written");
+    }
+    fs::write(&path, &whole).expect("put back");
+    assert_eq!(
+        place.broker(["ledger", "check", "--data-dir", "db"]).status,
+        Some(0)
+    );
+    // Without a key nothing was kept yet: a first start that ended at once.
+    fs::create_dir(place.path().join("new")).expect("a directory");
+    place.write("new/broker.db", "");
+    create(&place, "new");
 }
 
 #[test]

@@ -121,6 +121,47 @@ fn a_sealing_key_of_the_environment_is_replaced_where_it_stands() {
 }
 
 #[tokio::test]
+async fn a_key_of_a_provider_names_it_and_no_other_key_does() {
+    let place = Place::new();
+    let create = |more: &[&str]| {
+        let args = ["token", "create", "--tenant", "acme", "--data-dir", "d"];
+        place.broker([&args[..], more].concat())
+    };
+    for (more, said) in [
+        (&["--role", "provider"][..], "--provider <PROVIDER>"),
+        (
+            &["--role", "provider", "--provider", "nobody"],
+            "broker providers list",
+        ),
+        (
+            &["--role", "viewer", "--provider", "lambda"],
+            "--role provider",
+        ),
+    ] {
+        let refused = create(more);
+        assert_eq!(refused.status, Some(2), "{more:?}: {refused:?}");
+        assert!(refused.stderr.contains(said), "{more:?}: {refused:?}");
+    }
+    let made = create(&["--role", "provider", "--provider", "lambda"]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    let path = place.path().join("d/broker.db");
+    let store = store::Store::connect(store::Database::Sqlite { path }).await;
+    let store = store.expect("it opens");
+    let acme = store.tenants().find_named("acme").await.expect("reads");
+    let keys = store
+        .api_keys()
+        .of(acme.expect("the tenant").id)
+        .list()
+        .await;
+    let bound: Vec<_> = keys
+        .expect("reads")
+        .into_iter()
+        .map(|key| key.provider)
+        .collect();
+    assert_eq!(bound, [Some("lambda".parse().expect("a provider"))]);
+}
+
+#[tokio::test]
 async fn a_key_is_made_for_projects_by_name_or_id() {
     let place = Place::new();
     let create = |more: &[&str]| {

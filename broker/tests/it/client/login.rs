@@ -90,7 +90,7 @@ async fn a_key_may_be_kept_where_it_is_made_before_the_service_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_profile_that_gives_way_to_another_tenants_is_told_and_one_of_another_name_stands_beside_it()
+async fn a_profile_gives_way_to_another_key_by_force_alone_and_one_of_another_name_stands_beside_it()
  {
     let shell = Shell::new();
     let make = |tenant: &str, more: &str| {
@@ -107,11 +107,29 @@ async fn a_profile_that_gives_way_to_another_tenants_is_told_and_one_of_another_
     let acme = kept();
     let tenant = acme.split('"').find(|word| word.starts_with("ten_"));
     let tenant = tenant.expect("its tenant is kept");
-    assert_eq!(made("acme", "").await, "", "the same tenant's");
+    for more in ["", "--profile default"] {
+        let refused = shell.run(&make("other", more)).await;
+        let why = refused.sentence(2);
+        for said in [
+            "profile default",
+            "http://127.0.0.1:9",
+            tenant,
+            "--profile NAME",
+            "--force",
+        ] {
+            assert!(why.contains(said), "{said}: {why}");
+        }
+        assert_eq!(kept(), acme, "and no key was made");
+    }
+    assert_eq!(made("acme", "--force").await, "", "the same tenant's");
     assert_eq!(made("other", "--profile other").await, "", "beside it");
     assert!(kept().contains(tenant), "{}", kept());
-    assert_eq!(made("acme", "--profile default").await, "", "as before");
-    let told = made("other", "").await;
+    assert_eq!(
+        made("acme", "--profile default --force").await,
+        "",
+        "as before"
+    );
+    let told = made("other", "--force").await;
     for said in ["profile default", "http://127.0.0.1:9", tenant, "--profile"] {
         assert!(told.contains(said), "{said}: {told}");
     }

@@ -215,7 +215,21 @@ impl Issuer {
                 word("other-corp", "nobody made this one"),
             ]),
             role_claim: "realm_access.roles".to_owned(),
-            role_map: BTreeMap::from([("gpu-user".to_owned(), Role::Member)]),
+            role_map: BTreeMap::from([
+                ("gpu-user".to_owned(), Role::Member),
+                ("gpu-seller".to_owned(), Role::Provider),
+            ]),
+            provider_claim: Some("seller".to_owned()),
+            provider_map: BTreeMap::from([
+                (
+                    "lambda-labs".to_owned(),
+                    "lambda".parse().expect("a provider"),
+                ),
+                (
+                    "runpod-inc".to_owned(),
+                    "runpod".parse().expect("a provider"),
+                ),
+            ]),
             may_administer: false,
             algorithms: vec![
                 OidcAlgorithm::Rs256,

@@ -99,6 +99,22 @@ async fn a_first_login_is_nobody_unless_the_configuration_says_otherwise() {
             .refused(403, "not_a_member");
         assert!(detail.contains("API key"), "{claim}: {detail}");
     }
+    // A provider, and which one is not said, or is said twice.
+    for seller in [
+        json!(null),
+        json!("lambda"),
+        json!(["lambda-labs", "runpod-inc"]),
+    ] {
+        let mut odd = usual.clone();
+        odd["realm_access"] = json!({ "roles": ["gpu-seller"] });
+        odd["seller"] = seller.clone();
+        let detail = service
+            .bearer(&signer.sign(&odd))
+            .get("/v1/providers")
+            .await;
+        let detail = detail.refused(403, "not_a_member");
+        assert!(detail.contains("provider"), "{seller}: {detail}");
+    }
     let admin = service.key("operators", Role::Admin).await;
     let noted = service.with(&admin).get("/v1/audit?outcome=refused").await;
     let noted = noted.expect(200)["items"].clone();
@@ -120,6 +136,28 @@ async fn a_first_login_is_nobody_unless_the_configuration_says_otherwise() {
         .send("POST", "/v1/tokens", None)
         .await
         .refused(403, "access_denied");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_of_a_provider_reads_the_provider_that_its_claim_names() {
+    let signer = Signer::new(Kind::EdDsa, "ed");
+    let issuer = Issuer::start(std::slice::from_ref(&signer)).await;
+    let service = service(&issuer).await;
+    let mut seller = claims(&service, &issuer);
+    seller["realm_access"] = json!({ "roles": ["gpu-seller"] });
+    seller["seller"] = json!("lambda-labs");
+    let seller = service.bearer(&signer.sign(&seller));
+    let seen = seller.get("/v1/providers").await.expect(200);
+    let ids: Vec<_> = seen["items"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| &one["id"])
+        .collect();
+    assert_eq!(ids, ["lambda"]);
+    let other = seller.get("/v1/providers/runpod/quarantine").await;
+    other.refused(404, "not_found");
     service.stop().await;
 }
 
@@ -270,6 +308,23 @@ async fn a_new_key_of_the_issuer_is_asked_for_and_not_more_than_once_a_minute() 
     ask(&service, &old.sign(&claims(&service, &issuer)))
         .await
         .refused(401, "invalid_token");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_its_issuer_withdrew_is_unknown_five_minutes_later() {
+    let (kept, stolen) = (
+        Signer::new(Kind::EdDsa, "kept"),
+        Signer::new(Kind::EdDsa, "stolen"),
+    );
+    let issuer = Issuer::start(&[kept.clone(), stolen.clone()]).await;
+    let service = service(&issuer).await;
+    let by = async |signer: &Signer| ask(&service, &signer.sign(&claims(&service, &issuer))).await;
+    by(&stolen).await.expect(200);
+    issuer.put(std::slice::from_ref(&kept));
+    service.world.clock().advance(TimeDelta::minutes(5));
+    by(&stolen).await.refused(401, "invalid_token");
+    by(&kept).await.expect(200);
     service.stop().await;
 }
 

@@ -65,6 +65,7 @@ async fn a_kept_credential_goes_to_no_other_address_in_production() {
         role: Role::Admin,
         scopes: api_keys::default_scopes(Role::Admin),
         projects: Projects::All,
+        provider: None,
         prefix: secret.prefix(),
         hash: secret.hash(),
         expires_at: None,
