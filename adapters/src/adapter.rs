@@ -129,8 +129,9 @@ pub trait Adapter: Send + Sync {
 
     /// Reads everything that the provider sells. The main price answer is asked for first.
     ///
-    /// `now` is stamped on the offers. A reading that is empty, cut short or partly unreadable
-    /// says so (`complete` is false), so that nothing is withdrawn on its word.
+    /// `now` is stamped on the offers. What could not be read is named (`unread`), and each record of it
+    /// stands among the skipped with why: what was read is used all the same, and nothing is withdrawn
+    /// that may be among it.
     /// Errors: when not even a part could be read.
     async fn read_catalog(
         &self,

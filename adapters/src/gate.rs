@@ -39,6 +39,12 @@ impl Rejection {
         }
     }
 
+    /// The entry of a catalogue for a part of the listing that could not be read, whatever is in it.
+    pub(crate) fn of_part(what: &str, why: impl std::fmt::Display) -> Skipped {
+        let why = format!("{what} could not be read: {why}");
+        Self::new(SkipReason::Unreadable, why).of_record(None, 0)
+    }
+
     /// The error for a whole listing, the answer of this method at `path`, that was rejected.
     pub(crate) fn of_listing(self, method: &'static str, path: &str) -> AdapterError {
         AdapterError::Unreadable {

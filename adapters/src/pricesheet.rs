@@ -14,10 +14,12 @@
 //! say, not of where they stand, so that the order of files and rows changes no id; only
 //! where equals differ in price alone can a new price pass one id to its neighbour.
 
+mod contradictions;
 mod date;
 mod dialect;
 mod fabric;
 mod facts;
+mod memory;
 mod number;
 mod offer_rows;
 mod row;
@@ -25,7 +27,7 @@ mod skypilot;
 mod two_prices;
 mod word;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -159,14 +161,23 @@ fn read_sheet(sheet: &PriceSheet, reader: &mut Reader, dates: Dates) -> SheetRea
             return found;
         }
     };
-    for (row, record) in (1..).zip(records) {
-        found.rows = row;
-        let fields = Fields::of(&columns, &record, seller.as_ref());
-        let parsed = fields.and_then(|fields| (columns.dialect.parse)(&fields));
+    let records: Vec<ByteRecord> = records.collect();
+    found.rows = records.len() as u64;
+    let read = |record| {
+        let fields = Fields::of(&columns, record, seller.as_ref())?;
+        (columns.dialect.parse)(&fields).map(Some)
+    };
+    let mut rows: Vec<_> = records.iter().map(read).collect();
+    (columns.dialect.join)(&mut rows);
+    memory::settle(&mut rows, reader);
+    for (row, (parsed, record)) in (1..).zip(rows.into_iter().zip(&records)) {
+        let Some(parsed) = parsed.transpose() else {
+            continue;
+        };
         let of_row = reader.read(parsed, dates);
         // A row that gave nothing is counted once, by its first reason.
         let mut uncounted = u64::from(of_row.drafts.is_empty());
-        let sku = sku_of(&columns, &record);
+        let sku = sku_of(&columns, record);
         for rejection in of_row.rejections {
             let skipped = rejection.of_record(sku.as_deref(), std::mem::take(&mut uncounted));
             found.skipped.push(entry(sheet, Some(row), skipped));
@@ -174,10 +185,27 @@ fn read_sheet(sheet: &PriceSheet, reader: &mut Reader, dates: Dates) -> SheetRea
         let drafts = of_row.drafts.into_iter().map(|draft| (row, draft));
         found.drafts.extend(drafts);
     }
+    set_aside(sheet, &mut found);
     if columns.dialect.prices_apart {
         drop_dear_spot(sheet, &mut found);
     }
     found
+}
+
+/// Takes out the rows that the rest of the list contradicts.
+fn set_aside(sheet: &PriceSheet, found: &mut SheetRead) {
+    let mut contradicted = contradictions::find(&found.drafts);
+    let skipped = &mut found.skipped;
+    let mut gone = BTreeSet::new();
+    found.drafts.retain(|(row, draft)| {
+        if let Some(rejection) = contradicted.remove(row) {
+            let record = rejection.of_record(Some(&draft.offer.sku), 1);
+            skipped.push(entry(sheet, Some(*row), record));
+            gone.insert(*row);
+        }
+        !gone.contains(row)
+    });
+    skipped.sort_by_key(|skipped| skipped.row);
 }
 
 /// The columns of a file, and its seller where no column names one.

@@ -1,8 +1,9 @@
 //! Supply comes in: a provider is read, the reading passes the gate, what changed is appended to
 //! the ledger of prices and availability, and the snapshot moves on.
 //!
-//! A reading that is empty or cut short changes nothing and marks its provider stale. A provider
-//! that fails, lies or hangs affects only its own offers. The next stage is [`crate::plan`].
+//! A record that cannot be read keeps back its own offers and no other: what was read is applied, and
+//! what may be among the unread grows old as it was. A reading without an offer changes nothing and
+//! marks its provider stale. A provider that fails, lies or hangs affects only its own offers. The next stage is [`crate::plan`].
 
 pub mod diff;
 mod doubt;
@@ -14,7 +15,7 @@ mod tail;
 use std::collections::{HashMap, HashSet};
 
 use adapters::AdapterError;
-use market::catalog::{CatalogReading, OfferDiff};
+use market::catalog::{CatalogReading, OfferDiff, Skipped};
 use market::ids::ProviderId;
 use market::offer::Offer;
 use matcher::{ProviderView, Quarantine};
@@ -48,7 +49,7 @@ pub enum IngestError {
         #[source]
         source: AdapterError,
     },
-    /// The answer was empty, cut short, or shrank beyond belief.
+    /// The answer held nothing to sell, or shrank beyond belief.
     #[error("{provider} answered with {what}; what was known of it stays")]
     Incomplete {
         /// The provider.
@@ -91,15 +92,11 @@ async fn read_and_apply(broker: &Broker, link: &ProviderLink) -> Result<(), Inge
 /// marked stale.
 pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), IngestError> {
     let provider = reading.provider.clone();
-    let what = if !reading.complete {
-        Some("a listing that was cut short")
-    } else if reading.offers.is_empty() {
-        Some("an empty listing")
-    } else {
-        None
-    };
-    if let Some(what) = what {
-        mark_stale(broker, &provider, what).await?;
+    if reading.offers.is_empty() {
+        let what = "an empty listing";
+        let unread = reading.unread_records().next();
+        let reason = unread.map_or(what.to_owned(), |one| format!("{what}: {}", in_words(one)));
+        mark_stale(broker, &provider, &reason).await?;
         return Err(IngestError::Incomplete { provider, what });
     }
     let mut reading = gate::admit(reading);
@@ -113,7 +110,7 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
     }
     let catalog = broker.store().catalog();
     let known = catalog.known_offers(&provider).await?;
-    let diff = diff::diff(&known.offers, &reading);
+    let diff = diff::diff(&known.offers, known.read_at, &reading);
     // What a price list said of it before it was connected gives way at once.
     let was_live = |offer: &&Offer| offer.orderable;
     let live: HashSet<_> = known
@@ -159,7 +156,19 @@ async fn keep(
         withdrawn = diff.withdrawn.len(), skipped = reading.skipped.len(),
         "Read the catalogue of {provider}"
     );
+    if let Some(first) = reading.unread_records().next() {
+        warn!(
+            provider.id = %provider, records = reading.unread_records().count(),
+            "Not all of the catalogue of {provider} could be read; first {}", in_words(first)
+        );
+    }
     Ok(())
+}
+
+/// A record that could not be read, and why.
+fn in_words(unread: &Skipped) -> String {
+    let sku = unread.sku.as_deref().unwrap_or("a record without a SKU");
+    format!("{sku}: {}", unread.why)
 }
 
 /// Whether a reading withdraws so much that it may have been cut short without saying so: a whole

@@ -54,7 +54,7 @@ pub(crate) fn reading(offers: Vec<Offer>) -> CatalogReading {
         read_at: DateTime::UNIX_EPOCH,
         offers,
         skipped: Vec::new(),
-        complete: true,
+        unread: market::catalog::Unread::Nothing,
     }
 }
 

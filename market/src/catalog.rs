@@ -1,5 +1,6 @@
 //! What one reading of a provider's catalogue gives, and how it differs from the one before.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use chrono::{DateTime, Utc};
@@ -20,8 +21,60 @@ pub struct CatalogReading {
     pub offers: Vec<Offer>,
     /// What was in the answer and is no offer, each with a reason.
     pub skipped: Vec<Skipped>,
-    /// Whether the whole listing was read. Only then does absence mean that an offer is gone.
-    pub complete: bool,
+    /// What was listed and could not be read.
+    pub unread: Unread,
+}
+
+impl CatalogReading {
+    /// Whether everything was read that the provider lists; a list that holds nothing to sell is not
+    /// believed to be whole.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.unread == Unread::Nothing && !self.offers.is_empty()
+    }
+
+    /// The records that could not be read, each with why.
+    pub fn unread_records(&self) -> impl Iterator<Item = &Skipped> {
+        self.skipped.iter().filter(|one| one.is_unread())
+    }
+}
+
+/// What a reading could not read. An offer that it lacks is gone only where it is none of this.
+///
+/// Each record behind it stands among the skipped as [`SkipReason::Unreadable`], with why.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unread {
+    /// Everything was read.
+    #[default]
+    Nothing,
+    /// Records of these SKUs.
+    Skus(BTreeSet<String>),
+    /// Records without a readable SKU, or an unknown part of the list: it may be any offer.
+    Rest,
+}
+
+impl Unread {
+    /// Notes a record that could not be read; without a SKU it may be any.
+    pub fn note(&mut self, sku: Option<String>) {
+        match (&mut *self, sku) {
+            (Self::Rest, _) => {}
+            (_, None) => *self = Self::Rest,
+            (Self::Skus(skus), Some(sku)) => {
+                skus.insert(sku);
+            }
+            (Self::Nothing, Some(sku)) => *self = Self::Skus([sku].into()),
+        }
+    }
+
+    /// Whether an offer of this SKU may be among what could not be read.
+    #[must_use]
+    pub fn may_hold(&self, sku: &str) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Skus(skus) => skus.contains(sku),
+            Self::Rest => true,
+        }
+    }
 }
 
 /// Why a record became no offer: the codes that are counted.
@@ -54,6 +107,10 @@ pub enum SkipReason {
     ImpossibleCount,
     /// The record cannot be read.
     Unreadable,
+    /// No place lists it: nothing says where it could be ordered.
+    NoPlace,
+    /// A count or a price that the rest of its own list, or its SKU, contradicts.
+    ContradictsList,
     /// A file whose columns are not those of a known price list.
     UnknownHeader,
     /// A machine without a GPU.
@@ -72,6 +129,8 @@ impl SkipReason {
             Self::SpotAboveOnDemand => "spot_above_on_demand",
             Self::ImpossibleCount => "impossible_count",
             Self::Unreadable => "unreadable",
+            Self::NoPlace => "no_place",
+            Self::ContradictsList => "contradicts_list",
             Self::UnknownHeader => "unknown_header",
             Self::NoGpu => "no_gpu",
         }
@@ -112,14 +171,23 @@ pub struct Skipped {
     pub why: String,
 }
 
+impl Skipped {
+    /// Whether it may be an offer that was known before: nobody could read what it is.
+    #[must_use]
+    pub fn is_unread(&self) -> bool {
+        self.reason == SkipReason::Unreadable
+    }
+}
+
 /// How a reading differs from what was known.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OfferDiff {
     /// Offers not known before, or known and withdrawn.
     pub added: Vec<Offer>,
-    /// Offers whose price, availability or description changed, as they are now.
+    /// Offers whose price, availability or description changed, or which are dated otherwise than by
+    /// their provider's last reading from now on; as they are now.
     pub changed: Vec<Offer>,
-    /// Offers that a complete reading no longer holds.
+    /// Offers that a reading no longer holds, and that are none of what it could not read.
     pub withdrawn: Vec<OfferId>,
 }
 

@@ -203,6 +203,21 @@ impl GpuIdentity {
         }
     }
 
+    /// The GPUs that it may be, in the order of the catalogue.
+    pub fn forms(&self) -> impl Iterator<Item = Gpu> + '_ {
+        Gpu::all().filter(move |gpu| match self {
+            Self::Known(known) => gpu == known,
+            Self::FamilyOnly(family) => gpu.family() == family.name(),
+        })
+    }
+
+    /// Whether a GPU that it may be has this memory, within what sellers round. Units: MiB.
+    #[must_use]
+    pub fn may_have_memory(&self, mib: u64) -> bool {
+        self.forms()
+            .any(|gpu| names::memory_matches(gpu.spec().memory_gb, mib))
+    }
+
     /// The name of the family, which is always known.
     #[must_use]
     pub fn family(&self) -> &'static str {

@@ -1,7 +1,7 @@
 //! Places: the country, region and zone of an offer, and how sellers' words for them are read.
 //!
 //! The words of known regions are data (`data/regions.csv`); other words are read as free text
-//! where they end in a country. What is left stays as the seller wrote it, in no known country.
+//! where they end in a country, or as a code that begins with one (`gb-london-1`, `eu-de`). What is left stays as the seller wrote it, in no known country.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -100,6 +100,11 @@ impl Place {
             .flatten()
             .find_map(|word| listed(seller, word))
             .or_else(|| region.and_then(|words| read_free_text(seller, words)))
+            .or_else(|| {
+                region
+                    .and_then(read_code)
+                    .map(|country| (Some(country), None))
+            })
             .unwrap_or_default();
         Self {
             region: region.map(str::to_owned),
@@ -283,6 +288,42 @@ fn read_free_text(seller: &str, text: &str) -> Option<Located> {
     let names_a_metro =
         !metro.is_empty() && COUNTRIES.by_name.get(&metro.to_lowercase()) != Some(&country);
     Some((Some(country), names_a_metro.then_some(metro)))
+}
+
+/// What codes of regions begin with that is no country, though some are codes of one.
+const NO_COUNTRIES: [&str; 8] = ["af", "ap", "as", "eu", "la", "me", "na", "sa"];
+
+/// Points of the compass that are codes of countries.
+const DIRECTIONS: [&str; 2] = ["ne", "se"];
+
+/// Codes of states as well that regions are seen to begin with for the country.
+const COUNTRIES_BEFORE_STATES: [&str; 5] = ["CA", "DE", "IL", "IN", "NL"];
+
+/// Reads a code of several words that begins with a country, or with a continent and then a country:
+/// `gb-london-1`, `us_east`, `eu-de`.
+///
+/// Sources: the regions of cudo and ibm in SkyPilot's catalogue (v5), of scaleway (`fr-par-1`).
+fn read_code(region: &str) -> Option<Country> {
+    let mut words = region.split(['-', '_']);
+    let (first, second) = (words.next()?.to_ascii_lowercase(), words.next()?);
+    let is_continent = |word: &str| NO_COUNTRIES.contains(&word);
+    if !is_continent(&first) {
+        return country_word(&first).filter(|country| {
+            let code = country.code();
+            COUNTRIES_BEFORE_STATES.contains(&code) || !STATES_LIKE_COUNTRIES.contains(&code)
+        });
+    }
+    let second = second.to_ascii_lowercase();
+    country_word(&second)
+        .filter(|_| !is_continent(&second) && !DIRECTIONS.contains(&second.as_str()))
+}
+
+/// The country of a word of two letters.
+fn country_word(word: &str) -> Option<Country> {
+    match word {
+        "uk" => Country::parse("GB").ok(),
+        _ => Country::parse(word).ok(),
+    }
 }
 
 #[cfg(test)]

@@ -81,6 +81,11 @@ pub(crate) fn reasons(
         }
         _ => Vec::new(),
     };
+    if let Some(spec) = row.spec.filter(|_| offer.gpu.known().is_none())
+        && !matches!(query, Query::Gpus(_))
+    {
+        reasons.push(planned_as(offer, &spec.canonical));
+    }
     reasons.push(price(offer, fit.nodes, rate, Some(cost_per_hour)));
     reasons.extend(own::book_reason(filter, offer));
     reasons.push(stock(filter, offer));
@@ -109,6 +114,15 @@ fn measured(what: &str, calibration: &Calibration, nearness: Nearness) -> String
         "A measured {what} of {measured:.0} tokens/s on {gpus} x {gpu}, {predicted:.0} predicted, \
          multiplies all rates by {:.3}: {near}",
         calibration.factor(),
+    )
+}
+
+/// As what a GPU is planned whose form is open.
+fn planned_as(offer: &Offer, least: &str) -> String {
+    format!(
+        "`{}` leaves open which {} it is: planned as {least}, than which it is no less",
+        offer.raw_gpu_name,
+        offer.gpu.family()
     )
 }
 

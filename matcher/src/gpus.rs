@@ -47,8 +47,8 @@ impl<'a> GpusQuery<'a> {
                 ReasonCode::Gpu
             });
         }
-        // A form left open is matched only where the demand names the family.
-        if *wanted == GpuWanted::Any && offered.known().is_none() {
+        // What no GPU of the catalogue may be is not anything at all.
+        if *wanted == GpuWanted::Any && key.spec().is_none() {
             return Err(ReasonCode::GpuFormUnknown);
         }
         match key.gpus.as_whole() {

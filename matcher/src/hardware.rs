@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use market::gpu::GpuSpec;
+use market::gpu::{Gpu, GpuIdentity, GpuSpec};
 use market::offer::Tenancy;
 use serde::Deserialize;
 
@@ -77,6 +77,44 @@ pub(crate) fn tensor_domain_gpus(spec: &GpuSpec, gpus_per_node: u32) -> u32 {
     }
 }
 
+/// The GPU, or of those that an open form of this memory may be the one that is in nothing better than
+/// any: what it does, each of them does. `None` where there is no such one. Units: MiB.
+pub(crate) fn least_form(gpu: &GpuIdentity, memory_mib: Option<u64>) -> Option<Gpu> {
+    if let Some(known) = gpu.known() {
+        return Some(known);
+    }
+    let may_be =
+        |form: &Gpu| memory_mib.is_none_or(|mib| GpuIdentity::Known(*form).may_have_memory(mib));
+    let forms: Vec<Gpu> = gpu.forms().filter(may_be).collect();
+    let is_least = |one: &&Gpu| {
+        forms
+            .iter()
+            .all(|other| is_no_better(one.spec(), other.spec()))
+    };
+    forms.iter().find(is_least).copied()
+}
+
+/// Whether a GPU is in nothing better than another one of its family. What is not published is none.
+fn is_no_better(one: &GpuSpec, other: &GpuSpec) -> bool {
+    let figures = |spec: &GpuSpec| {
+        let rates = [
+            spec.fp16_tflops_dense,
+            spec.bf16_tflops_dense,
+            spec.fp8_tflops_dense,
+            spec.fp4_tflops_dense,
+            spec.int8_tops_dense,
+            spec.nvlink_gbps_bidirectional,
+        ];
+        let known = [spec.memory_gb, spec.memory_bandwidth_gbps];
+        known
+            .into_iter()
+            .chain(rates.map(Option::unwrap_or_default))
+    };
+    one.arch == other.arch
+        && joined_all_to_all(one) <= joined_all_to_all(other)
+        && figures(one).zip(figures(other)).all(|(a, b)| a <= b)
+}
+
 /// The kind of machine that a training run stands on, the better the smaller. It decides only among
 /// runs that cost nearly the same, where a prediction's error is larger than the difference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,8 +174,6 @@ pub(crate) fn is_training_class(spec: &GpuSpec, gpus: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use market::gpu::Gpu;
-
     use super::*;
     use crate::perf::chip::Chip;
 
@@ -193,6 +229,25 @@ mod tests {
         }
         let ada = Chip::of_spec(spec("L40S")).expect("a chip").architecture;
         assert_eq!(link_floor(ada), None);
+    }
+
+    #[test]
+    fn an_open_form_is_the_least_that_it_may_be() {
+        for (family, gib, least) in [
+            ("A100", Some(80), Some("A100-PCIe-80")),
+            ("A100", None, Some("A100-PCIe-40")),
+            ("H100", Some(80), Some("H100-PCIe")),
+            ("H100", Some(94), Some("H100-NVL")),
+            ("V100", Some(32), Some("V100-PCIe-32")),
+            ("H100", Some(40), None),
+            ("GPU-A", None, None),
+        ] {
+            let open = GpuIdentity::parse(family).expect("a family");
+            let found = least_form(&open, gib.map(|gib| gib * 1_024));
+            assert_eq!(found.map(Gpu::name), least, "{family} {gib:?}");
+        }
+        let known = Gpu::parse("H100-SXM").expect("a GPU");
+        assert_eq!(least_form(&GpuIdentity::Known(known), None), Some(known));
     }
 
     #[test]

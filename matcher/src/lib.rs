@@ -43,8 +43,8 @@ pub use hybrid::{
 pub use launch::{EngineConfig, EngineLaunch};
 pub use own::{at_own_prices, price_for};
 pub use plan::{
-    Alternative, Candidate, CandidateLine, CandidateView, CoveredLine, Facts, OfferWithReasons,
-    Placed, Plan, PlanView, Refused, Rejections, RunLayout, RunStrategy,
+    AlsoAt, Alternative, Candidate, CandidateLine, CandidateView, CoveredLine, Facts,
+    OfferWithReasons, Placed, Plan, PlanView, Refused, Rejections, RunLayout, RunStrategy,
 };
 pub use reason::ReasonCode;
 pub use search::{Cooling, Held, SearchOptions, search, search_within};

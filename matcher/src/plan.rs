@@ -10,6 +10,7 @@ use market::demand::{DemandKind, Half, Precision};
 use market::ids::{OfferId, ProviderId};
 use market::money::{Money, MoneyError, Rate};
 use market::offer::{Offer, OfferView};
+use market::place::Place;
 use serde::{Deserialize, Serialize};
 
 use crate::hybrid::HybridPlan;
@@ -63,6 +64,19 @@ pub struct Candidate {
     /// How the engine of a fleet is started, for each line.
     #[serde(default)]
     pub launch: Vec<EngineLaunch>,
+    /// Offers that can only be compared and differ from this one in their place alone; they are
+    /// candidates of their own nowhere.
+    #[serde(default)]
+    pub also_at: Vec<AlsoAt>,
+}
+
+/// Another place at which the same is sold at the same price.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct AlsoAt {
+    /// The offer there.
+    pub offer_id: OfferId,
+    /// The place.
+    pub place: Place,
 }
 
 /// What the best candidate would cost with weights of another precision, where that is less. It is
@@ -268,6 +282,7 @@ impl Candidate {
             facts: self.facts,
             reasons: self.reasons.clone(),
             launch: self.launch.clone(),
+            also_at: self.also_at.clone(),
         })
     }
 
@@ -287,6 +302,7 @@ impl Candidate {
                     launch: self.launch.iter().find(of_line).cloned(),
                     facts: self.facts,
                     reasons: self.reasons.clone(),
+                    also_at: self.also_at.clone(),
                 })
             })
             .collect()
@@ -340,6 +356,9 @@ pub struct CandidateView {
     /// How the engine of a fleet is started, for each line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub launch: Vec<EngineLaunch>,
+    /// Other places of the same thing at the same price, where it can only be compared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also_at: Vec<AlsoAt>,
 }
 
 /// A line of a candidate: the one offer JSON, with what is said of the candidate beside its fields.
@@ -364,4 +383,7 @@ pub struct OfferWithReasons {
     pub facts: Facts,
     /// Why it satisfies the demand and stands where it stands.
     pub reasons: Vec<String>,
+    /// Other places of the same thing at the same price, where it can only be compared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also_at: Vec<AlsoAt>,
 }

@@ -8,6 +8,7 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use crate::filter::Filter;
+use crate::plan::AlsoAt;
 use crate::search::{Fit, Key, Query};
 use crate::snapshot::OfferRef;
 use crate::ties::{Precedence, Standing, is_tie};
@@ -21,9 +22,22 @@ pub(crate) struct Ranked<'s> {
     /// The place of its group's fit among the ranking's.
     fit: usize,
     offer: OfferRef<'s>,
+    /// What differs from it in its place alone and comes after it.
+    also: Vec<OfferRef<'s>>,
 }
 
 impl Ranked<'_> {
+    /// The other places of the same thing at the same price, in their order.
+    pub(crate) fn also_at(&self) -> Vec<AlsoAt> {
+        let mut also = self.also.clone();
+        also.sort_unstable_by(|one, other| one.tie_order(*other));
+        let at = |offer: OfferRef<'_>| AlsoAt {
+            offer_id: offer.offer_id(),
+            place: offer.place(),
+        };
+        also.into_iter().map(at).collect()
+    }
+
     pub(crate) const fn standing(&self) -> Standing {
         Standing {
             cost: self.key.cost,
@@ -85,6 +99,30 @@ pub(crate) struct Ranking<'s> {
     fits: Vec<Fit>,
     /// How many offers were looked at for their rank.
     scored: usize,
+}
+
+/// Puts one to the kept one that differs from it in its place alone; gives it back where there is none.
+fn with_its_like<'s>(heap: &mut BinaryHeap<Ranked<'s>>, ranked: Ranked<'s>) -> Option<Ranked<'s>> {
+    let is_like = |kept: &Ranked<'s>| {
+        kept.key == ranked.key && kept.offer.differs_in_place_alone(ranked.offer)
+    };
+    if !heap.iter().any(is_like) {
+        return Some(ranked);
+    }
+    let mut all = std::mem::take(heap).into_vec();
+    let mut first = ranked;
+    if let Some(kept) = all
+        .iter_mut()
+        .find(|kept| kept.key == first.key && kept.offer.differs_in_place_alone(first.offer))
+    {
+        if first < *kept {
+            std::mem::swap(kept, &mut first);
+            kept.also.append(&mut first.also);
+        }
+        kept.also.push(first.offer);
+    }
+    *heap = all.into();
+    None
 }
 
 impl<'s> Ranking<'s> {
@@ -178,6 +216,7 @@ impl<'s> Ranking<'s> {
             precedence,
             fit,
             offer: filter.snapshot.offer_in(group.group, at.at().row),
+            also: Vec::new(),
         };
         self.least = Some(self.least.map_or(key.cost, |least| least.min(key.cost)));
         let heap = match self
@@ -192,6 +231,17 @@ impl<'s> Ranking<'s> {
                 let last = self.best.len() - 1;
                 &mut self.best[last].heap
             }
+        };
+        // What can be ordered keeps a candidate for each place: where one fails the next is taken. So do
+        // the halves of a hybrid demand, whose cost together depends on the places.
+        let apart = group.group.orderable() || !filter.options.ties;
+        let new = match apart {
+            true => Some(ranked),
+            false => with_its_like(heap, ranked),
+        };
+        let Some(ranked) = new else {
+            self.fits.resize(fit + 1, group.fit);
+            return Kept::In;
         };
         if heap.len() < self.limit {
             heap.push(ranked);

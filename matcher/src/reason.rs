@@ -166,7 +166,8 @@ impl ReasonCode {
             Self::NoPrice => "The price is zero, missing or absurd: unknown, never the cheapest.",
             Self::Gpu => "It is another GPU than the demand names.",
             Self::GpuFormUnknown => {
-                "The seller leaves open which GPU of its family it is; name the family to take it."
+                "The seller leaves open which GPU of its family it is, and not each would do; name the \
+                 family to take it."
             }
             Self::Slice => "It is a slice of a GPU; only whole GPUs are matched.",
             Self::GpusPerNode => "Its nodes have another number of GPUs than the demand asks for.",
@@ -183,9 +184,7 @@ impl ReasonCode {
             }
             Self::Quarantined => "Its provider is in quarantine: nothing new is taken there.",
             Self::Place => "It stands elsewhere than the demand allows.",
-            Self::PlaceUnknown => {
-                "The demand names places and the seller does not say where it is."
-            }
+            Self::PlaceUnknown => "The demand names places, and where it stands is not known.",
             Self::Tenancy => "It is another kind of machine than the demand allows.",
             Self::Stale => "It was last read longer ago than its provider's freshness limit.",
             Self::SoldOut => "It is sold out.",

@@ -28,7 +28,7 @@ use crate::fleet_search::search_fleets;
 use crate::gpus::GpusQuery;
 use crate::hardware::TrainingClass;
 use crate::hybrid::{HybridSearch, search_hybrid};
-use crate::plan::Plan;
+use crate::plan::{Candidate, Plan};
 use crate::ranking::Ranking;
 use crate::reason::ReasonCode;
 use crate::serve::{ServeFit, ServeQuery};
@@ -194,11 +194,17 @@ pub(crate) fn answer(query: &Query<'_>, filter: &Filter<'_>) -> Plan {
         best[0].0.standing().before(&cheapest.standing(), &name)
     });
     best.truncate(filter.options.limit);
-    let best = best.into_iter();
-    let best = best.map(|(ranked, fit)| Eligible::at(filter, ranked.at, fit));
     let mut candidates: Vec<_> = (1..)
         .zip(best)
-        .filter_map(|(rank, best)| best?.into_candidate(rank, query, filter))
+        .filter_map(|(rank, (ranked, fit))| {
+            let best = Eligible::at(filter, ranked.at, fit)?;
+            let candidate = best.into_candidate(rank, query, filter)?;
+            let also_at = ranked.also_at();
+            Some(Candidate {
+                also_at,
+                ..candidate
+            })
+        })
         .collect();
     if let (Some(first), Some(told)) = (candidates.first_mut(), told) {
         first.reasons.insert(0, told);

@@ -2,7 +2,8 @@
 //!
 //! A reading writes one row of its own and the provider's row, and beyond that only what changed:
 //! the offer as it now is, and the change appended to its history. Offers that did not change are
-//! as old as their provider's last complete reading, so they need no write to stay fresh.
+//! as old as their provider's last reading, so they need no write to stay fresh. One that a reading may
+//! have held and could not read is changed to keep the date at which it was seen last.
 //!
 //! Generations are the order in which readings were committed, without gaps: whoever has seen
 //! generation n has seen everything before it.
@@ -20,12 +21,12 @@ use sea_orm::{
     QueryOrder, QuerySelect,
 };
 
+use crate::StoreError;
 use crate::entity::column::{Json, Moment, Text, Word};
 use crate::entity::{offer_history, offers, providers, readings};
 use crate::offers::OfferChange;
 use crate::scope::service_wide;
 use crate::tx::{queue_writers, transaction};
-use crate::{Conflict, StoreError};
 
 /// Rows written by one statement; the databases bound how many values a statement may carry.
 const CHUNK: usize = 500;
@@ -59,7 +60,7 @@ impl Generation {
 service_wide!(Catalog, catalog, "catalogues of all providers, as read");
 
 impl Catalog<'_> {
-    /// Applies a complete reading. `diff` says how it differs from what [`Catalog::known_offers`]
+    /// Applies what was read. `diff` says how it differs from what [`Catalog::known_offers`]
     /// gave, and `base` is the generation that came with those.
     ///
     /// An added or changed offer whose `observed_at` is the reading's time is dated by its
@@ -67,7 +68,6 @@ impl Catalog<'_> {
     ///
     /// Errors: [`StoreError::Stale`] when another reading was applied since `base`, or a later one
     /// before: read again. [`StoreError::NotFound`] for a provider that is not known.
-    /// [`Conflict::PartialReading`] for a reading that is not complete.
     pub async fn apply_reading(
         &self,
         reading: &CatalogReading,
@@ -75,9 +75,6 @@ impl Catalog<'_> {
         base: Option<Generation>,
         now: DateTime<Utc>,
     ) -> Result<Generation, StoreError> {
-        if !reading.complete {
-            return Err(Conflict::PartialReading.into());
-        }
         transaction!(self.store, |tx| apply(tx, reading, diff, base, now).await)
     }
 }
@@ -128,7 +125,7 @@ async fn check_base(
         .ok_or(StoreError::NotFound { what: "provider" })?;
     let moved_on = provider.last_generation != base.map(Generation::number).transpose()?;
     let late = provider
-        .last_complete_at
+        .last_read_at
         .is_some_and(|at| at >= Moment::from(reading.read_at));
     if moved_on || late {
         Err(StoreError::Stale)
@@ -313,13 +310,18 @@ async fn update_provider(
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     use providers::Column;
-    let kept: Vec<_> = reading.skipped.iter().take(KEPT_SKIPPED).cloned().collect();
-    providers::Entity::update_many()
+    // Those first that keep offers from being read anew.
+    let readable = reading.skipped.iter().filter(|one| !one.is_unread());
+    let kept = reading.unread_records().chain(readable);
+    let kept: Vec<_> = kept.take(KEPT_SKIPPED).cloned().collect();
+    let read_at = Moment::from(reading.read_at);
+    let mut update = providers::Entity::update_many();
+    if reading.is_whole() {
+        update = update.col_expr(Column::LastCompleteAt, Expr::value(read_at));
+    }
+    update
         .col_expr(Column::LastAttemptAt, Expr::value(Moment::from(now)))
-        .col_expr(
-            Column::LastCompleteAt,
-            Expr::value(Moment::from(reading.read_at)),
-        )
+        .col_expr(Column::LastReadAt, Expr::value(read_at))
         .col_expr(Column::StaleReason, Expr::value(Option::<String>::None))
         .col_expr(Column::LastGeneration, Expr::value(generation))
         .col_expr(Column::LiveOffers, Expr::value(count(reading.offers.len())))
@@ -339,6 +341,8 @@ fn count(rows: usize) -> i32 {
 pub struct KnownOffers {
     /// The last reading that was applied; `None` before the first.
     pub generation: Option<Generation>,
+    /// When that reading was made.
+    pub read_at: Option<DateTime<Utc>>,
     /// The offers that are not withdrawn, by id.
     pub offers: Vec<Offer>,
 }
@@ -361,9 +365,13 @@ impl Catalog<'_> {
             .await?;
         let offers = rows
             .into_iter()
-            .map(|offer| offer.dated(row.last_complete_at))
+            .map(|offer| offer.dated(row.last_read_at))
             .collect();
         let generation = row.last_generation.map(Generation::try_from).transpose()?;
-        Ok(KnownOffers { generation, offers })
+        Ok(KnownOffers {
+            generation,
+            read_at: row.last_read_at.map(Moment::at),
+            offers,
+        })
     }
 }

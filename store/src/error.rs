@@ -49,9 +49,6 @@ pub enum Conflict {
     /// The verification is over.
     #[error("the verification is over")]
     VerificationClosed,
-    /// The reading is not of the whole catalogue, so absence in it means nothing.
-    #[error("a partial reading of a catalogue cannot be applied")]
-    PartialReading,
     /// Something may still run for the reservation, so it cannot be closed.
     #[error("the reservation has leases that are not gone")]
     LiveLeases,

@@ -24,9 +24,9 @@ const CHUNK: usize = 500;
 pub enum OfferChange {
     /// It was not known, or was withdrawn.
     Added,
-    /// Its price, availability or description changed.
+    /// Its price, availability or description changed, or by what it is dated.
     Changed,
-    /// A complete reading no longer held it.
+    /// A reading no longer held it.
     Withdrawn,
 }
 
@@ -45,7 +45,7 @@ pub struct LiveOffers {
 pub struct KnownOffer {
     /// The offer, dated by when it was last seen.
     pub offer: Offer,
-    /// Whether the last complete reading no longer held it.
+    /// Whether a reading no longer held it.
     pub withdrawn: bool,
 }
 
@@ -79,9 +79,9 @@ pub struct HistoryFilter {
 
 impl offers::Model {
     /// The offer, dated by when it was last seen.
-    pub(crate) fn dated(self, last_complete_at: Option<Moment>) -> Offer {
+    pub(crate) fn dated(self, last_read_at: Option<Moment>) -> Offer {
         let mut offer = self.body.0;
-        if let Some(seen_at) = self.dated_at.or(last_complete_at) {
+        if let Some(seen_at) = self.dated_at.or(last_read_at) {
             offer.observed_at = seen_at.at();
         }
         offer
@@ -103,7 +103,7 @@ impl Catalog<'_> {
             .all(&tx)
             .await?
             .into_iter()
-            .map(|provider| (provider.id.0, provider.last_complete_at))
+            .map(|provider| (provider.id.0, provider.last_read_at))
             .collect();
         let rows = offers::Entity::find()
             .filter(offers::Column::Withdrawn.eq(false))
@@ -190,9 +190,9 @@ impl Catalog<'_> {
             .one(&tx)
             .await?;
         let withdrawn = row.withdrawn;
-        let last_complete_at = provider.and_then(|provider| provider.last_complete_at);
+        let last_read_at = provider.and_then(|provider| provider.last_read_at);
         Ok(Some(KnownOffer {
-            offer: row.dated(last_complete_at),
+            offer: row.dated(last_read_at),
             withdrawn,
         }))
     }

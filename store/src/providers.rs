@@ -76,15 +76,17 @@ pub struct Provider {
     pub created_at: DateTime<Utc>,
     /// When its catalogue was last asked for.
     pub last_attempt_at: Option<DateTime<Utc>>,
-    /// When its catalogue was last read as a whole: its offers are as old as this.
+    /// When its catalogue was last read: offers that this reading held are as old as this.
+    pub last_read_at: Option<DateTime<Utc>>,
+    /// When its catalogue was last read as a whole.
     pub last_complete_at: Option<DateTime<Utc>>,
     /// Why the last attempt gave nothing; `None` when it did.
     pub stale_reason: Option<String>,
     /// The last reading that was applied.
     pub last_generation: Option<Generation>,
-    /// Offers that its last complete reading held.
+    /// Offers that its last reading held.
     pub live_offers: u32,
-    /// What the last complete reading held that is no offer (the first 500).
+    /// What the last reading held that is no offer (500 at most, what could not be read first).
     pub skipped: Vec<Skipped>,
     /// The credential that was entered at run time; `None` for one of the configuration, and for
     /// providers that only stand in price lists.
@@ -163,6 +165,7 @@ impl TryFrom<Model> for Provider {
             base_url: row.base_url,
             created_at: row.created_at.at(),
             last_attempt_at: row.last_attempt_at.map(Moment::at),
+            last_read_at: row.last_read_at.map(Moment::at),
             last_complete_at: row.last_complete_at.map(Moment::at),
             stale_reason: row.stale_reason,
             last_generation: row.last_generation.map(Generation::try_from).transpose()?,
@@ -302,7 +305,7 @@ impl Providers<'_> {
         })
     }
 
-    /// Notes that the catalogue could not be read as a whole. Its offers stay as they were, and
+    /// Notes that of the catalogue nothing could be read. Its offers stay as they were, and
     /// grow old.
     ///
     /// Errors: [`StoreError::NotFound`].
@@ -333,6 +336,7 @@ fn unread(id: &ProviderId, now: DateTime<Utc>) -> Model {
         base_url: None,
         created_at: now.into(),
         last_attempt_at: None,
+        last_read_at: None,
         last_complete_at: None,
         stale_reason: None,
         last_generation: None,

@@ -127,7 +127,7 @@ async fn counted_at(
     let provider = providers::Entity::find_by_id(offer.provider_id.clone())
         .one(tx)
         .await?;
-    Ok(provider.and_then(|provider| provider.last_complete_at))
+    Ok(provider.and_then(|provider| provider.last_read_at))
 }
 
 /// How many other reservations have a live hold or lease on the offer.
@@ -173,7 +173,17 @@ impl Catalog<'_> {
             .all(&tx)
             .await?
             .into_iter()
-            .map(|provider| (provider.id.0, provider.last_complete_at))
+            .map(|provider| (provider.id.0, provider.last_read_at))
+            .collect();
+        let dated: HashMap<OfferId, Moment> = offers::Entity::find()
+            .select_only()
+            .columns([offers::Column::Id, offers::Column::DatedAt])
+            .filter(offers::Column::DatedAt.is_not_null())
+            .into_tuple::<(Text<OfferId>, Moment)>()
+            .all(&tx)
+            .await?
+            .into_iter()
+            .map(|(id, at)| (id.0, at))
             .collect();
         let mut nodes: HashMap<OfferId, u32> = HashMap::new();
         let mut add = |offer: OfferId, more: i32| -> Result<(), StoreError> {
@@ -189,7 +199,8 @@ impl Catalog<'_> {
         }
         let live = leases::Column::State.ne(Word(LeaseState::Gone));
         for lease in leases::Entity::find().filter(live).all(&tx).await? {
-            let counted_at = counted.get(&lease.provider_id.0).copied().flatten();
+            let of_provider = || counted.get(&lease.provider_id.0).copied().flatten();
+            let counted_at = dated.get(&lease.offer_id.0).copied().or_else(of_provider);
             let counts = lease.offer.0.availability.nodes.is_some();
             if !counts || lease.accepted_at.is_none() || lease.accepted_at >= counted_at {
                 add(lease.offer_id.0, lease.nodes)?;

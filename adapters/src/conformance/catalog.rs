@@ -24,11 +24,11 @@ pub(super) async fn is_read_whole(bench: &Bench<'_>) -> Verdict {
     if reading.provider.as_str() != bench.adapter.profile().id {
         return broken(format!("the reading is of {}", reading.provider));
     }
-    if !reading.complete {
-        return broken("the reading is not complete");
-    }
     if reading.offers.is_empty() {
-        return broken("a complete reading holds no offer");
+        return broken("the reading holds no offer");
+    }
+    if !reading.is_whole() {
+        return broken("the reading is not whole");
     }
     if reading.read_at != now {
         return broken("the reading is not stamped with the time it was given");

@@ -7,7 +7,7 @@ use csv::ByteRecord;
 use market::catalog::SkipReason;
 use market::ids::ProviderId;
 
-use super::row::Row;
+use super::row::{Row, RowRead};
 use super::{offer_rows, skypilot, two_prices};
 use crate::gate::{Rejection, shown};
 
@@ -40,6 +40,8 @@ pub(super) struct Dialect {
     pub(super) prices_apart: bool,
     /// Reads the words and numbers of a row.
     pub(super) parse: for<'r> fn(&Fields<'r>) -> Result<Row<'r>, Rejection>,
+    /// Puts together what stands in several rows, once all are read.
+    pub(super) join: fn(&mut [RowRead<'_>]),
 }
 
 impl Dialect {
@@ -64,6 +66,14 @@ pub(super) struct Columns {
     pub(super) dialect: &'static Dialect,
     at: Vec<(&'static str, usize)>,
     width: usize,
+}
+
+/// Whether a record of so many cells can be read: all that are named are there, and those too many
+/// stand where nothing is read any more.
+fn has_its_cells(columns: &Columns, cells: usize) -> bool {
+    let last_read = columns.at.iter().map(|(_, at)| *at).max();
+    let reads_all = last_read.is_none_or(|last| last + 1 == columns.width);
+    cells == columns.width || (cells > columns.width && !reads_all)
 }
 
 impl Columns {
@@ -151,7 +161,7 @@ impl<'r> Fields<'r> {
         seller_of_file: Option<&'r ProviderId>,
     ) -> Result<Self, Rejection> {
         let unreadable = |why: String| Rejection::new(SkipReason::Unreadable, why);
-        if record.len() != columns.width {
+        if !has_its_cells(columns, record.len()) {
             return Err(unreadable(format!(
                 "it has {} fields instead of {}",
                 record.len(),

@@ -3,11 +3,58 @@
 use market::fabric::Internode;
 use market::offer::Tenancy;
 
-/// Sellers whose sheets give the memory of all GPUs of a row together.
+/// Sellers whose rows are other people's machines, each at a price of its own.
 ///
-/// Sources: the note on the columns of the public lists that came with `vast` (May 2026);
-/// `primeintellect/vms.csv` of SkyPilot's catalogue v8 (655,360 MiB for 8 x A100-80GB).
-const MEMORY_IS_A_SUM: [&str; 2] = ["vast", "primeintellect"];
+/// Source: notes on each seller's documentation, collected 2026-11.
+const MARKETPLACES: [&str; 1] = ["vast"];
+
+/// Machine types whose GPUs are published with them: seller, SKU, accelerator, count.
+///
+/// Sources: cloud.google.com/compute/docs/gpus and aws.amazon.com/ec2/instance-types, collected 2026-11;
+/// names of accelerators as in SkyPilot's catalogue.
+const MACHINES: [(&str, &str, &str, u32); 36] = [
+    ("gcp", "a2-highgpu-1g", "A100", 1),
+    ("gcp", "a2-highgpu-2g", "A100", 2),
+    ("gcp", "a2-highgpu-4g", "A100", 4),
+    ("gcp", "a2-highgpu-8g", "A100", 8),
+    ("gcp", "a2-megagpu-16g", "A100", 16),
+    ("gcp", "a2-ultragpu-1g", "A100-80GB", 1),
+    ("gcp", "a2-ultragpu-2g", "A100-80GB", 2),
+    ("gcp", "a2-ultragpu-4g", "A100-80GB", 4),
+    ("gcp", "a2-ultragpu-8g", "A100-80GB", 8),
+    ("gcp", "a3-highgpu-1g", "H100", 1),
+    ("gcp", "a3-highgpu-2g", "H100", 2),
+    ("gcp", "a3-highgpu-4g", "H100", 4),
+    ("gcp", "a3-highgpu-8g", "H100", 8),
+    ("gcp", "a3-megagpu-8g", "H100-MEGA", 8),
+    ("gcp", "a3-ultragpu-8g", "H200", 8),
+    ("gcp", "a4-highgpu-8g", "B200", 8),
+    ("gcp", "g2-standard-4", "L4", 1),
+    ("gcp", "g2-standard-8", "L4", 1),
+    ("gcp", "g2-standard-12", "L4", 1),
+    ("gcp", "g2-standard-16", "L4", 1),
+    ("gcp", "g2-standard-24", "L4", 2),
+    ("gcp", "g2-standard-32", "L4", 1),
+    ("gcp", "g2-standard-48", "L4", 4),
+    ("gcp", "g2-standard-96", "L4", 8),
+    ("aws", "p3.2xlarge", "V100", 1),
+    ("aws", "p3.8xlarge", "V100", 4),
+    ("aws", "p3.16xlarge", "V100", 8),
+    ("aws", "p3dn.24xlarge", "V100-32GB", 8),
+    ("aws", "p4d.24xlarge", "A100", 8),
+    ("aws", "p4de.24xlarge", "A100-80GB", 8),
+    ("aws", "p5.48xlarge", "H100", 8),
+    ("aws", "g4dn.12xlarge", "T4", 4),
+    ("aws", "g4dn.metal", "T4", 8),
+    ("aws", "g5.48xlarge", "A10G", 8),
+    ("aws", "g6.48xlarge", "L4", 8),
+    ("aws", "g6e.48xlarge", "L40S", 8),
+];
+
+/// Machine types to which GPUs are attached in any number: seller, beginning of the SKU.
+///
+/// Source: cloud.google.com/compute/docs/gpus, collected 2026-11.
+const HOSTS: [(&str, &str); 1] = [("gcp", "n1-")];
 
 /// Sellers of something else than virtual machines.
 ///
@@ -57,9 +104,35 @@ const INTERNODES: [(&str, &str, &str, Internode); 9] = [
     ("vast", "", "", Internode::None),
 ];
 
-/// Whether the memory column is the sum over the GPUs of a row.
-pub(super) fn memory_is_a_sum(seller: &str) -> bool {
-    MEMORY_IS_A_SUM.contains(&seller)
+/// Whether the rows of a seller are other people's machines.
+pub(super) fn is_marketplace(seller: &str) -> bool {
+    MARKETPLACES.contains(&seller)
+}
+
+/// The accelerator of a machine type and how many of it there are, where that is published.
+pub(super) fn accelerator_of(seller: &str, sku: &str) -> Option<(&'static str, u32)> {
+    let mut machines = MACHINES.iter();
+    let found = machines.find(|(of, machine, ..)| *of == seller && *machine == sku);
+    found.map(|(.., accelerator, count)| (*accelerator, *count))
+}
+
+/// How many GPUs a SKU has, where that is published or stands in it: `gpu_8x_a100`, `8x_L4_SECURE`.
+pub(super) fn gpus_of(seller: &str, sku: &str) -> Option<u32> {
+    let published = accelerator_of(seller, sku).map(|(_, count)| count);
+    let written = || {
+        let (count, _) = sku.strip_prefix("gpu_").unwrap_or(sku).split_once('x')?;
+        let rest = &sku[sku.find('x')? + 1..];
+        rest.starts_with(['_', '-', ' '])
+            .then(|| count.parse().ok())?
+    };
+    published.or_else(written)
+}
+
+/// Whether GPUs are attached to this machine type in any number.
+pub(super) fn is_host(seller: &str, sku: &str) -> bool {
+    HOSTS
+        .iter()
+        .any(|(of, begin)| *of == seller && sku.starts_with(begin))
 }
 
 /// What kind of machine a seller sells.
@@ -99,6 +172,22 @@ mod tests {
             Internode::Unknown
         );
         assert_eq!(internode("gcp", "a3-megagpu-8g"), Internode::Proprietary);
+    }
+
+    #[test]
+    fn the_count_of_a_sku_is_the_published_one_or_the_one_that_stands_in_it() {
+        for (seller, sku, gpus) in [
+            ("gcp", "a2-megagpu-16g", Some(16)),
+            ("aws", "p4d.24xlarge", Some(8)),
+            ("lambda", "gpu_8x_a100_80gb_sxm4", Some(8)),
+            ("runpod", "2x_A100-80GB-SXM4_SECURE", Some(2)),
+            ("vast", "1x-RTX_5090-32-65536", Some(1)),
+            ("aws", "g5.xlarge", None),
+            ("gcp", "n1-standard-8", None),
+            ("acme", "box", None),
+        ] {
+            assert_eq!(gpus_of(seller, sku), gpus, "{sku}");
+        }
     }
 
     #[test]

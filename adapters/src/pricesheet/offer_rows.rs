@@ -51,6 +51,7 @@ pub(super) const DIALECT: Dialect = Dialect {
     seller_of_file: None,
     prices_apart: true,
     parse,
+    join: |_| {},
 };
 
 /// The words of `kind`.
@@ -86,6 +87,7 @@ fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
         gpu_memory_mib: of_one_gpu
             .and_then(|mib| mib.to_u64())
             .filter(|mib| *mib > 0),
+        memory_if_sum_mib: None,
         prices: price.map(|price| (terms, price)).into_iter().collect(),
         region: fields.text("region"),
         zone: "",

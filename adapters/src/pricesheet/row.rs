@@ -11,10 +11,9 @@ use market::money::Money;
 use market::offer::{Availability, Offer, Tenancy, Terms};
 use market::place::{Country, Place};
 use market::quantity::GpuCount;
-use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
+use rust_decimal::{Decimal, RoundingStrategy};
 
-use super::facts;
 use crate::gate::{self, Rejection};
 
 /// An offer that still lacks its ordinal among equals.
@@ -117,9 +116,9 @@ impl Reader {
 
     /// What the first name means, or the second where it tells the form that the first leaves open.
     fn resolve(&mut self, row: &Row<'_>) -> Result<(GpuIdentity, Option<GpuCount>), Rejection> {
-        let first = self.hardware(row, row.gpu_name)?;
+        let first = self.hardware(row, row.gpu_name, row.gpu_memory_mib)?;
         if let (GpuIdentity::FamilyOnly(family), Some(name)) = (&first.0, row.other_gpu_name)
-            && let Ok(second) = self.hardware(row, name)
+            && let Ok(second) = self.hardware(row, name, row.gpu_memory_mib)
             && matches!(second.0, GpuIdentity::Known(_))
             && second.0.family() == family.name()
         {
@@ -128,23 +127,30 @@ impl Reader {
         Ok(first)
     }
 
+    /// Whether a row can be meant whose GPUs have this memory each. Units: MiB.
+    pub(super) fn may_have(&mut self, row: &Row<'_>, memory_mib: u64) -> bool {
+        let found = self.hardware(row, row.gpu_name, Some(memory_mib));
+        found.is_ok_and(|(gpu, _)| gpu.may_have_memory(memory_mib))
+    }
+
     fn hardware(
         &mut self,
         row: &Row<'_>,
         name: &str,
+        memory_mib: Option<u64>,
     ) -> Result<(GpuIdentity, Option<GpuCount>), Rejection> {
         let words = (
             row.seller.to_string(),
             row.sku.to_owned(),
             name.to_owned(),
-            row.gpu_memory_mib,
+            memory_mib,
         );
         let known = self.hardware.entry(words).or_insert_with(|| {
             gate::hardware(
                 row.seller.as_str(),
                 row.sku,
                 Some(name).filter(|name| !name.is_empty()),
-                row.gpu_memory_mib,
+                memory_mib,
             )
         });
         known.clone()
@@ -165,6 +171,13 @@ fn price(row: &Row<'_>, gpu: &GpuIdentity, gpus: GpuCount, observed_at: DateTime
         };
         match terms {
             Terms::OnDemand => on_demand = Some(price),
+            Terms::Spot if on_demand.is_some_and(|whole| is_rounded(amount, whole)) => {
+                // What is above the price on demand by its rounding alone is that price.
+                let price = on_demand.unwrap_or(price);
+                let draft = row.draft(gpu, gpus, terms, price, observed_at);
+                found.drafts.push(draft);
+                continue;
+            }
             Terms::Spot => {
                 let above = on_demand.and_then(|whole| spot_above_on_demand(price, whole));
                 if let Some(why) = above {
@@ -187,8 +200,23 @@ fn price(row: &Row<'_>, gpu: &GpuIdentity, gpus: GpuCount, observed_at: DateTime
     found
 }
 
+/// The fewest decimal places of a price that was rounded and not made up: cents.
+const FEWEST_DIGITS: u32 = 2;
+
+/// Whether a spot price is the price on demand, rounded up to the digits that it is given with.
+fn is_rounded(spot: Decimal, on_demand: Money) -> bool {
+    let on_demand = on_demand.to_decimal();
+    let digits = spot.scale();
+    let nearest = RoundingStrategy::MidpointAwayFromZero;
+    let rounded = on_demand.round_dp_with_strategy(digits, nearest);
+    digits >= FEWEST_DIGITS && spot > on_demand && spot == rounded
+}
+
+/// A row as it was read: `None` where it is a part of another row's offers.
+pub(super) type RowRead<'r> = Result<Option<Row<'r>>, Rejection>;
+
 /// A row whose words and numbers could be read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Row<'r> {
     pub(super) seller: ProviderId,
     pub(super) sku: &'r str,
@@ -198,8 +226,10 @@ pub(super) struct Row<'r> {
     pub(super) gpu_count: Option<Decimal>,
     pub(super) vcpus: Option<u32>,
     pub(super) memory_gib: Option<u32>,
-    /// Of one GPU.
+    /// Of one GPU, as far as the list says whether its column holds that.
     pub(super) gpu_memory_mib: Option<u64>,
+    /// The same if the column holds the sum over the GPUs of a row; `None` where both are the same.
+    pub(super) memory_if_sum_mib: Option<u64>,
     /// US dollars for the whole node, on demand before spot.
     pub(super) prices: Vec<(Terms, Decimal)>,
     pub(super) region: &'r str,
@@ -213,16 +243,17 @@ pub(super) struct Row<'r> {
     pub(super) as_of: Option<DateTime<Utc>>,
 }
 
-/// The memory of one GPU in MiB, where the column holds that or the sum over those of a row.
-pub(super) fn of_one_gpu(
-    seller: &ProviderId,
-    memory_mib: Option<Decimal>,
+/// The memory of one GPU in MiB, if the column holds that, and if it holds the sum over those of a row.
+pub(super) fn memory_of(
+    column_mib: Option<Decimal>,
     gpu_count: Option<Decimal>,
-) -> Option<u64> {
-    let is_sum = facts::memory_is_a_sum(seller.as_str());
-    let sharing = gpu_count.filter(|count| is_sum && *count > Decimal::ONE);
-    let of_one = memory_mib? / sharing.unwrap_or(Decimal::ONE);
-    of_one.to_u64().filter(|memory| *memory > 0)
+) -> (Option<u64>, Option<u64>) {
+    let whole = |mib: Decimal| mib.to_u64().filter(|mib| *mib > 0);
+    let sharing = gpu_count.filter(|count| *count > Decimal::ONE);
+    let if_sum = column_mib
+        .zip(sharing)
+        .and_then(|(mib, count)| whole(mib / count));
+    (column_mib.and_then(whole), if_sum)
 }
 
 impl Row<'_> {

@@ -6,17 +6,18 @@
 //!
 //! `GpuInfo` is the text of a Python dictionary, JSON, or a bare name, by cloud.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use market::catalog::SkipReason;
 use market::ids::ProviderId;
-use market::offer::Availability;
+use market::offer::{Availability, Terms};
 use rust_decimal::Decimal;
 
 use super::dialect::{Dialect, Fields};
 use super::facts;
 use super::number::{number, whole};
-use super::row::{Row, of_one_gpu};
+use super::row::{Row, RowRead, memory_of};
 use super::two_prices::both_prices;
 use crate::gate::{Rejection, shown};
 
@@ -39,6 +40,7 @@ pub(super) const DIALECT: Dialect = Dialect {
     seller_of_file: Some(seller),
     prices_apart: false,
     parse,
+    join,
 };
 
 /// Below so many MiB no data-centre GPU is made: the figure is in GiB, as runpod's file has it.
@@ -68,7 +70,6 @@ fn seller(file: &str) -> Result<ProviderId, String> {
 fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
     let seller = fields.seller("")?;
     let (sku, name) = (fields.text("InstanceType"), fields.text("AcceleratorName"));
-    check_kind(sku, name)?;
     let read = |column: &'static str| number(column, fields.text(column));
     let gpu_count = read("AcceleratorCount")?;
     let info = fields.text("GpuInfo");
@@ -81,10 +82,12 @@ fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
                 size
             }
         });
+    let (gpu_memory_mib, memory_if_sum_mib) = memory_of(memory, gpu_count);
     Ok(Row {
         tenancy: facts::tenancy(seller.as_str()),
         internode: facts::internode(seller.as_str(), sku),
-        gpu_memory_mib: of_one_gpu(&seller, memory, gpu_count),
+        gpu_memory_mib,
+        memory_if_sum_mib,
         seller,
         sku,
         gpu_name: name,
@@ -99,6 +102,73 @@ fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
         availability: Availability::UNKNOWN,
         as_of: None,
     })
+}
+
+/// What an accelerator without a machine is found by: its name and count, its region and zone.
+type Accelerator<'r> = (&'r str, Option<Decimal>, &'r str, &'r str);
+
+/// Joins machines and their accelerators that are priced in rows of their own, as `gcp` has them, where
+/// the seller publishes which go together; refuses what is no machine with a GPU then.
+fn join(rows: &mut [RowRead<'_>]) {
+    let mut accelerators: HashMap<Accelerator<'_>, usize> = HashMap::new();
+    for (at, row) in rows.iter().enumerate() {
+        if let Ok(Some(row)) = row
+            && row.sku.is_empty()
+        {
+            let key = (row.gpu_name, row.gpu_count, row.region, row.zone);
+            accelerators.entry(key).or_insert(at);
+        }
+    }
+    let mut joined: Vec<usize> = Vec::new();
+    for at in 0..rows.len() {
+        let Ok(Some(host)) = &rows[at] else { continue };
+        if !host.gpu_name.is_empty() {
+            continue;
+        }
+        let found =
+            facts::accelerator_of(host.seller.as_str(), host.sku).and_then(|(name, count)| {
+                let key = (name, Some(Decimal::from(count)), host.region, host.zone);
+                accelerators.get(&key).copied()
+            });
+        let Some(of) = found else { continue };
+        let Ok(Some(accelerator)) = &rows[of] else {
+            continue;
+        };
+        let prices = sums(&host.prices, &accelerator.prices);
+        if prices.is_empty() {
+            continue;
+        }
+        let whole = Row {
+            gpu_name: accelerator.gpu_name,
+            other_gpu_name: accelerator.other_gpu_name,
+            gpu_count: accelerator.gpu_count,
+            gpu_memory_mib: accelerator.gpu_memory_mib,
+            memory_if_sum_mib: accelerator.memory_if_sum_mib,
+            prices,
+            ..host.clone()
+        };
+        rows[at] = Ok(Some(whole));
+        joined.push(of);
+    }
+    for at in joined {
+        rows[at] = Ok(None);
+    }
+    for row in rows {
+        if let Ok(Some(read)) = row
+            && let Err(rejection) = check_kind(read.sku, read.gpu_name)
+        {
+            *row = Err(rejection);
+        }
+    }
+}
+
+/// What both cost together, on the terms on which both are sold.
+fn sums(one: &[(Terms, Decimal)], other: &[(Terms, Decimal)]) -> Vec<(Terms, Decimal)> {
+    let sum = |(terms, price): &(Terms, Decimal)| {
+        let (_, more) = other.iter().find(|(same, _)| same == terms)?;
+        Some((*terms, price.checked_add(*more)?))
+    };
+    one.iter().filter_map(sum).collect()
 }
 
 /// Refuses rows that sell no machine with a GPU.

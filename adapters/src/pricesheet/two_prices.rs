@@ -10,7 +10,7 @@ use super::dialect::{Dialect, Fields};
 use super::fabric::internode;
 use super::facts;
 use super::number::{number, whole};
-use super::row::{Row, of_one_gpu};
+use super::row::{Row, memory_of};
 use crate::gate::Rejection;
 
 pub(super) const DIALECT: Dialect = Dialect {
@@ -34,6 +34,7 @@ pub(super) const DIALECT: Dialect = Dialect {
     seller_of_file: None,
     prices_apart: false,
     parse,
+    join: |_| {},
 };
 
 fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
@@ -47,7 +48,7 @@ fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
     }
     let read = |column: &'static str| number(column, fields.text(column));
     let gpu_count = read("gpu_count")?;
-    let memory = of_one_gpu(&seller, read("gpu_memory_mib")?, gpu_count);
+    let (gpu_memory_mib, memory_if_sum_mib) = memory_of(read("gpu_memory_mib")?, gpu_count);
     Ok(Row {
         tenancy: facts::tenancy(seller.as_str()),
         internode: internode(fields, &seller, sku)?,
@@ -58,7 +59,8 @@ fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
         gpu_count,
         vcpus: whole("vcpus", fields.text("vcpus"))?,
         memory_gib: whole("memory_gib", fields.text("memory_gib"))?,
-        gpu_memory_mib: memory,
+        gpu_memory_mib,
+        memory_if_sum_mib,
         prices: both_prices(read("price_usd_hour")?, read("spot_usd_hour")?),
         region: fields.text("region"),
         zone: fields.text("zone"),

@@ -6,8 +6,8 @@
 //! and of the price answer itself. A type-region pair then has the same id whether it is to be
 //! had or not, and a region that drops out of the price answer withdraws nothing. Where the
 //! interface has no such list (404, or a recording of the price answer alone) the regions of the
-//! price answer must do. While none at all is known a type stands in an unknown place, and the
-//! reading is not complete.
+//! price answer must do. While none at all is known a type stands in an unknown place, and any offer
+//! may be among what was not read.
 //!
 //! A type that is missing altogether cannot be told from one that was cut out of the answer:
 //! there is no count to compare with. Whoever compares readings has to doubt a large loss.
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use market::catalog::{CatalogReading, SkipReason, Skipped};
+use market::catalog::{CatalogReading, SkipReason, Skipped, Unread};
 use market::fabric::Internode;
 use market::ids::OfferId;
 use market::offer::{Availability, Offer, Tenancy, Terms};
@@ -104,9 +104,13 @@ impl Adapter for Lambda {
             .into_iter()
             .map(|(sku, record)| (sku, read_type(record)))
             .collect();
-        let of_account = read_regions(http).await;
-        let regions_read = of_account.is_ok();
-        let mut regions = of_account.unwrap_or_default();
+        let mut skipped: Vec<Skipped> = Vec::new();
+        let mut unread = Unread::Nothing;
+        let mut regions = read_regions(http).await.unwrap_or_else(|error| {
+            unread.note(None);
+            skipped.push(Rejection::of_part("the list of regions", error));
+            BTreeSet::new()
+        });
         for listed in types.iter().filter_map(|(_, record)| record.as_ref().ok()) {
             regions.extend(
                 listed
@@ -121,25 +125,30 @@ impl Adapter for Lambda {
         }
         let pairs = types.len() * regions.len();
         gate::count("offers", pairs, gate::MOST_OFFERS).map_err(unbelieved)?;
+        if regions.is_empty() && unread == Unread::Nothing {
+            unread.note(None);
+            let why = "it is empty, and no type names one";
+            skipped.push(Rejection::of_part("the list of regions", why));
+        }
         let mut offers = Vec::new();
-        let mut skipped: Vec<Skipped> = Vec::new();
         for (sku, record) in types {
             match record.and_then(|record| convert_type(&sku, &record, &regions, now)) {
                 Ok(converted) => offers.extend(converted),
-                Err(rejection) => skipped.push(rejection.of_record(Some(&sku), 1)),
+                Err(rejection) => {
+                    let record = rejection.of_record(Some(&sku), 1);
+                    if record.is_unread() {
+                        unread.note(Some(sku));
+                    }
+                    skipped.push(record);
+                }
             }
         }
-        // What could not be read may be one of the offers known before.
-        let all_readable = skipped
-            .iter()
-            .all(|skip| skip.reason != SkipReason::Unreadable);
-        let complete = regions_read && all_readable && !offers.is_empty() && !regions.is_empty();
         Ok(CatalogReading {
             provider: PROFILE.provider_id(),
             read_at: now,
             offers,
             skipped,
-            complete,
+            unread,
         })
     }
 

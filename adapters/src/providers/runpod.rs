@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use market::catalog::{CatalogReading, SkipReason, Skipped};
+use market::catalog::{CatalogReading, Skipped, Unread};
 use market::order::{LeaseOrder, ProviderLease, ProviderLeaseId};
 
 use self::places::Places;
@@ -96,26 +96,32 @@ impl Adapter for RunPod {
         now: DateTime<Utc>,
     ) -> Result<CatalogReading, AdapterError> {
         let listing = graphql::read_listing(http).await?;
+        let mut skipped: Vec<Skipped> = listing.missing.into_iter().collect();
         let places = Places::of(listing.data_centres);
+        skipped.extend(places.unreadable.iter().cloned());
+        let mut unread = Unread::Nothing;
+        if !skipped.is_empty() {
+            unread.note(None);
+        }
         let mut offers = Vec::new();
-        let mut skipped: Vec<Skipped> = Vec::new();
         for record in listing.gpu_types {
+            let id = record["id"].as_str().map(str::to_owned);
             let (converted, rejected) = offers::convert_type(record, &places, now);
             offers.extend(converted);
+            if rejected.iter().any(Skipped::is_unread) {
+                for count in COUNTS {
+                    unread.note(id.as_deref().map(|id| sku(count, id)));
+                }
+            }
             skipped.extend(rejected);
             gate::count("offers", offers.len(), gate::MOST_OFFERS).map_err(graphql::unbelieved)?;
         }
-        // What could not be read may be one of the offers known before.
-        let all_readable = skipped
-            .iter()
-            .all(|skip| skip.reason != SkipReason::Unreadable);
-        let complete = listing.whole && places.all_readable && all_readable && !offers.is_empty();
         Ok(CatalogReading {
             provider: PROFILE.provider_id(),
             read_at: now,
             offers,
             skipped,
-            complete,
+            unread,
         })
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use market::catalog::{CatalogReading, SkipReason, Skipped};
+use market::catalog::{CatalogReading, SkipReason, Skipped, Unread};
 use market::fabric::Internode;
 use market::ids::OfferId;
 use market::money::Money;
@@ -77,22 +77,25 @@ impl Adapter for VoltagePark {
         let listing = pages::read(http, "/bare-metal/locations").await?;
         let mut offers = Vec::new();
         let mut skipped: Vec<Skipped> = Vec::new();
+        let mut unread = Unread::Nothing;
+        if let Some(trouble) = listing.trouble {
+            unread.note(None);
+            skipped.push(Rejection::of_part("the rest of the list", trouble));
+        }
         for record in listing.records {
-            let (converted, rejected) = convert_location(record, now);
+            let (converted, rejected) = convert_location(&record, now);
             offers.extend(converted);
+            if rejected.iter().any(Skipped::is_unread) {
+                note_skus(&record, &mut unread);
+            }
             skipped.extend(rejected);
         }
-        // What could not be read may be one of the offers known before.
-        let all_readable = skipped
-            .iter()
-            .all(|skip| skip.reason != SkipReason::Unreadable);
-        let complete = listing.trouble.is_none() && all_readable && !offers.is_empty();
         Ok(CatalogReading {
             provider: PROFILE.provider_id(),
             read_at: now,
             offers,
             skipped,
-            complete,
+            unread,
         })
     }
 
@@ -152,9 +155,17 @@ fn sku(gpu_model: &str, network: &str) -> String {
     format!("{gpu_model}-{network}")
 }
 
+/// Notes what a location sells that could not be read, as far as it says which GPU it has.
+fn note_skus(record: &Value, unread: &mut Unread) {
+    let model = record["specs_per_node"]["gpu_model"].as_str();
+    for network in Network::ALL {
+        unread.note(model.map(|model| sku(model, network.word())));
+    }
+}
+
 /// The offers of one location, and why it gave fewer than two.
-fn convert_location(record: Value, now: DateTime<Utc>) -> (Vec<Offer>, Vec<Skipped>) {
-    let location = match Location::deserialize(&record) {
+fn convert_location(record: &Value, now: DateTime<Utc>) -> (Vec<Offer>, Vec<Skipped>) {
+    let location = match Location::deserialize(record) {
         Ok(location) => location,
         Err(error) => {
             let why = format!(

@@ -10,7 +10,7 @@ use adapters::{
 };
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use market::catalog::CatalogReading;
+use market::catalog::{CatalogReading, Unread};
 use market::ids::OfferId;
 use market::money::Money;
 use market::offer::{Availability, Offer, Terms};
@@ -223,7 +223,10 @@ impl Adapter for Account {
             read_at: now,
             offers: vec![offer("one"), offer("two")],
             skipped: Vec::new(),
-            complete: self.defect != Defect::CutShort,
+            unread: match self.defect {
+                Defect::CutShort => Unread::Rest,
+                _ => Unread::Nothing,
+            },
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use adapters::providers::lambda::Lambda;
 use adapters::{Adapter, AdapterError, Disposition, Http};
-use market::catalog::{CatalogReading, SkipReason};
+use market::catalog::{CatalogReading, SkipReason, Unread};
 use market::offer::{AvailabilityLevel, Offer};
 use market::order::{ProviderLeaseId, ProviderLeaseState as State};
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ async fn an_offer(sku: &str) -> Offer {
 #[tokio::test]
 async fn the_recorded_catalogue_gives_the_golden_offers() {
     let reading = read(&recorded("lambda", "catalog")).await;
-    assert!(reading.complete);
+    assert!(reading.is_whole());
     assert_golden("lambda", &reading);
 }
 
@@ -78,7 +78,7 @@ async fn an_offer_keeps_its_id_when_it_sells_out() {
         let http = made_up(&[("GET", "/instance-types", 200, listed), regions.clone()]);
         async move {
             let reading = read(&http).await;
-            assert!(reading.complete);
+            assert!(reading.is_whole());
             reading
                 .offers
                 .iter()
@@ -110,20 +110,21 @@ async fn a_listing_that_is_empty_broken_or_partly_unreadable_is_not_complete() {
     assert!(
         read(&types(json!({"gpu_1x_a10": kind(&["us-east-1"])})))
             .await
-            .complete
+            .is_whole()
     );
-    assert!(!read(&types(json!({}))).await.complete);
+    assert!(!read(&types(json!({}))).await.is_whole());
     // Nothing says where anything stands.
     let nowhere = read(&types(json!({"gpu_1x_a10": kind(&[])}))).await;
-    assert!(!nowhere.complete && nowhere.offers.len() == 1 && nowhere.offers[0].place.is_unknown());
+    assert!(
+        !nowhere.is_whole() && nowhere.offers.len() == 1 && nowhere.offers[0].place.is_unknown()
+    );
     let unreadable =
         json!({"gpu_1x_a10": kind(&["us-east-1"]), "gpu_8x_odd": {"instance_type": "gpu_8x_odd"}});
     let reading = read(&types(unreadable)).await;
-    assert!(!reading.complete);
-    assert_eq!(
-        (reading.offers.len(), reading.skipped[0].reason),
-        (1, SkipReason::Unreadable)
-    );
+    assert!(!reading.is_whole());
+    let odd = Unread::Skus(["gpu_8x_odd".to_owned()].into());
+    assert_eq!((reading.offers.len(), &reading.unread), (1, &odd));
+    assert_eq!(reading.skipped[0].reason, SkipReason::Unreadable);
     assert_eq!(reading.skipped[0].sku.as_deref(), Some("gpu_8x_odd"));
     let no_regions = made_up(&[
         (
@@ -135,7 +136,8 @@ async fn a_listing_that_is_empty_broken_or_partly_unreadable_is_not_complete() {
         ("GET", "/regions", 500, json!({})),
     ]);
     let reading = read(&no_regions).await;
-    assert!(!reading.complete && reading.offers.len() == 1);
+    assert_eq!((reading.offers.len(), &reading.unread), (1, &Unread::Rest));
+    assert!(reading.skipped[0].why.contains("the list of regions"));
     let cut_short = made_up(&[(
         "GET",
         "/instance-types",
@@ -390,7 +392,7 @@ async fn a_small_answer_cannot_multiply_into_more_offers_than_are_believed() {
         assert!(error.to_string().contains(why), "{error}");
     }
     let most = read(&listed(250, &names(200))).await;
-    assert_eq!((most.offers.len(), most.complete), (50_000, true));
+    assert_eq!((most.offers.len(), most.is_whole()), (50_000, true));
 }
 
 #[tokio::test]
@@ -402,7 +404,7 @@ async fn a_name_that_is_too_long_to_be_one_is_not_repeated_in_every_region() {
         "gpu_1x_a10": kind(&["us-east-1"]), format!("gpu_1x_a10_{long}"): kind(&[]), "gpu_1x_odd": labelled,
     }));
     let reading = read(&listed).await;
-    assert_eq!((reading.offers.len(), reading.complete), (1, false));
+    assert_eq!((reading.offers.len(), reading.is_whole()), (1, false));
     assert!(
         reading
             .skipped

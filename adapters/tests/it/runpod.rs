@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use adapters::providers::runpod::RunPod;
 use adapters::{Adapter, AdapterError, Disposition, Http};
-use market::catalog::{CatalogReading, SkipReason};
+use market::catalog::{CatalogReading, SkipReason, Unread};
 use market::offer::{AvailabilityLevel, Offer, Tenancy, Terms};
 use market::order::ProviderLeaseState as State;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ async fn an_offer(gpus: u32, region: &str, terms: Terms) -> Offer {
 #[tokio::test]
 async fn the_recorded_catalogue_gives_the_golden_offers() {
     let reading = recorded_offers().await;
-    assert!(reading.complete);
+    assert!(reading.is_whole());
     assert_golden("runpod", &reading);
 }
 
@@ -125,7 +125,7 @@ async fn a_placeholder_never_becomes_a_price_and_is_told() {
         let body = json!({"data": {"gpuTypes": [listed_type(H100, price.clone()), listed_type("NVIDIA H100 PCIe", json!(3.99))],
             "dataCenters": [centre("US-KS-2", &[H100, "NVIDIA H100 PCIe"])]}});
         let reading = read_body(body).await.expect("a reading");
-        assert!(reading.complete, "{price}");
+        assert!(reading.is_whole(), "{price}");
         assert!(
             reading
                 .offers
@@ -146,7 +146,7 @@ async fn a_listing_with_errors_or_holes_is_not_complete() {
     let types = || json!([listed_type(H100, json!(2.99))]);
     let centres = || json!([centre("US-KS-2", &[H100])]);
     let whole = json!({"data": {"gpuTypes": types(), "dataCenters": centres()}});
-    assert!(read_body(whole).await.expect("a reading").complete);
+    assert!(read_body(whole).await.expect("a reading").is_whole());
     let mut cut = centre("EU-RO-1", &[H100]);
     cut["gpus2"] = json!("none");
     for (why, body) in [
@@ -175,8 +175,19 @@ async fn a_listing_with_errors_or_holes_is_not_complete() {
             json!({"data": {"gpuTypes": [listed_type(H100, json!(2.99)), {"id": 7}], "dataCenters": centres()}}),
         ),
     ] {
-        assert!(!read_body(body).await.expect("a reading").complete, "{why}");
+        assert!(
+            !read_body(body).await.expect("a reading").is_whole(),
+            "{why}"
+        );
     }
+    let mut odd = listed_type("NVIDIA H100 PCIe", json!(3.99));
+    odd["memoryInGb"] = json!("many");
+    let types = [listed_type(H100, json!(2.99)), odd];
+    let body = json!({"data": {"gpuTypes": types, "dataCenters": centres()}});
+    let reading = read_body(body).await.expect("a reading");
+    let skus = [1, 2, 4, 8].map(|count| format!("{count}x NVIDIA H100 PCIe"));
+    assert!(!reading.offers.is_empty());
+    assert_eq!(reading.unread, Unread::Skus(skus.into()));
     let failed = json!({"data": null, "errors": [{"message": "Something went wrong"}]});
     let error = read_body(failed).await.expect_err("no data");
     assert!(

@@ -2,7 +2,7 @@
 
 use adapters::providers::voltagepark::VoltagePark;
 use adapters::{Adapter, AdapterError, Disposition};
-use market::catalog::{CatalogReading, SkipReason};
+use market::catalog::{CatalogReading, SkipReason, Unread};
 use market::fabric::Internode;
 use market::offer::{Offer, Tenancy};
 use market::order::ProviderLeaseState as State;
@@ -50,7 +50,7 @@ async fn the_recorded_catalogue_gives_the_golden_offers() {
         .read_catalog(&recorded("voltagepark", "catalog"), now())
         .await
         .expect("a reading");
-    assert!(reading.complete);
+    assert!(reading.is_whole());
     assert_golden("voltagepark", &reading);
 }
 
@@ -138,7 +138,7 @@ async fn a_listing_that_is_empty_cut_short_or_moving_is_not_complete() {
     ])
     .await;
     assert_eq!(
-        whole.as_ref().map(|r| (r.complete, r.offers.len())).ok(),
+        whole.as_ref().map(|r| (r.is_whole(), r.offers.len())).ok(),
         Some((true, 4))
     );
     for (why, pages) in [
@@ -200,8 +200,20 @@ async fn a_listing_that_is_empty_cut_short_or_moving_is_not_complete() {
         ),
     ] {
         let reading = read_pages(&pages).await.expect("a reading");
-        assert!(!reading.complete, "{why}");
+        assert!(!reading.is_whole(), "{why}");
+        let named = reading.unread_records().next().is_some();
+        assert!(named || why == "empty", "{why}");
     }
+    let mut odd = two();
+    odd["specs_per_node"]["gpu_count"] = json!("eight");
+    let reading = read_pages(&[(FIRST_PAGE, 200, page(&[one(), odd], 2, false))]).await;
+    let model = one()["specs_per_node"]["gpu_model"]
+        .as_str()
+        .expect("a model")
+        .to_owned();
+    let skus = ["ethernet", "infiniband"].map(|network| format!("{model}-{network}"));
+    let unread = reading.expect("a reading").unread;
+    assert_eq!(unread, Unread::Skus(skus.into()));
     assert!(read_pages(&[(FIRST_PAGE, 500, json!({}))]).await.is_err());
     assert!(read_pages(&[(FIRST_PAGE, 200, json!([]))]).await.is_err());
 }
@@ -441,7 +453,7 @@ async fn a_page_with_more_records_than_were_asked_for_is_refused() {
             .collect::<Vec<_>>()
     };
     let whole = read_pages(&[(FIRST_PAGE, 200, page(&many(50), 50, false))]).await;
-    assert!(whole.is_ok_and(|reading| reading.complete && reading.offers.len() == 100));
+    assert!(whole.is_ok_and(|reading| reading.is_whole() && reading.offers.len() == 100));
     let error = read_pages(&[(FIRST_PAGE, 200, page(&many(51), 51, false))])
         .await
         .expect_err("a page of 51");
@@ -457,7 +469,7 @@ async fn a_page_with_more_records_than_were_asked_for_is_refused() {
     ])
     .await
     .expect("a reading of the first page");
-    assert_eq!((later.offers.len(), later.complete), (2, false));
+    assert_eq!((later.offers.len(), later.is_whole()), (2, false));
 }
 
 #[tokio::test]
@@ -476,7 +488,7 @@ async fn a_walk_ends_when_its_pages_are_too_large_together() {
     ])
     .await
     .expect("a reading");
-    assert_eq!((reading.offers.len(), reading.complete), (2, false));
+    assert_eq!((reading.offers.len(), reading.is_whole()), (2, false));
 }
 
 #[tokio::test]
@@ -485,7 +497,7 @@ async fn a_location_whose_name_is_too_long_to_be_one_is_skipped() {
     let reading = read_pages(&[(FIRST_PAGE, 200, page(&[long], 1, false))])
         .await
         .expect("a reading");
-    assert_eq!((reading.offers.len(), reading.complete), (0, false));
+    assert_eq!((reading.offers.len(), reading.is_whole()), (0, false));
     assert_eq!(reading.skipped[0].reason, SkipReason::Unreadable);
 }
 

@@ -1,5 +1,6 @@
 //! The table of the candidates of `broker match`.
 
+use market::offer::Offer;
 use matcher::Candidate;
 
 use super::plan_lines::COST;
@@ -37,6 +38,15 @@ pub(super) fn candidate_table(shown: &[&Candidate]) -> String {
     table(&headings, rows)
 }
 
+/// The region, and at how many other places the same is sold at the same price.
+fn region(candidate: &Candidate, offer: &Offer) -> String {
+    let region = offer.place.region.as_deref().unwrap_or("unknown");
+    match candidate.also_at.len() {
+        0 => region.to_owned(),
+        more => format!("{region} +{more}"),
+    }
+}
+
 fn rows_of(candidate: &Candidate, more: More) -> impl Iterator<Item = Vec<String>> {
     candidate
         .lines
@@ -69,11 +79,7 @@ fn rows_of(candidate: &Candidate, more: More) -> impl Iterator<Item = Vec<String
                 offer.sku.clone(),
                 format!("{} x {}", offer.gpus, offer.gpu),
                 line.nodes.to_string(),
-                offer
-                    .place
-                    .region
-                    .clone()
-                    .unwrap_or_else(|| "unknown".into()),
+                region(candidate, offer),
                 price,
                 rate,
             ];

@@ -239,6 +239,7 @@ impl Desk {
             "acceptance": acceptance,
             "quarantine": quarantine,
             "last_attempt_at": provider.last_attempt_at,
+            "last_read_at": provider.last_read_at,
             "last_complete_at": provider.last_complete_at,
             "stale_reason": provider.stale_reason,
             "live_offers": provider.live_offers,

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
 use market::acceptance::{AcceptanceRecord, Reliability};
+use market::catalog::Skipped;
 use market::identity::{ResourceFamily, Scope};
 use market::ids::ProviderId;
 use market::provider_facts::{Certification, Operator, ProviderFacts, StorageOnRecord};
@@ -81,6 +82,24 @@ impl From<&Quarantine> for QuarantineView {
     }
 }
 
+/// A record of a catalogue that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(crate) struct UnreadRecord {
+    /// The provider's own name for the thing; `null` where that could not be read either.
+    sku: Option<String>,
+    /// Why it could not be read.
+    why: String,
+}
+
+impl From<&Skipped> for UnreadRecord {
+    fn from(record: &Skipped) -> Self {
+        Self {
+            sku: record.sku.clone(),
+            why: record.why.clone(),
+        }
+    }
+}
+
 /// A provider, and how far its supply is read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct ProviderItem {
@@ -109,7 +128,7 @@ pub(crate) struct ProviderItem {
     acceptance: Option<AcceptanceRecord>,
     /// Why nothing new is sold there just now; `null` while it is.
     quarantine: Option<QuarantineView>,
-    /// Whether its last complete reading is within its freshness limit. What was read to be ordered is
+    /// Whether its last reading is within its freshness limit. What was read to be ordered is
     /// not fresh once the provider is not connected any more.
     fresh: bool,
     /// Past this age its offers are not matched; `null` for price lists, which have no limit.
@@ -118,11 +137,17 @@ pub(crate) struct ProviderItem {
     freshness_limit_seconds: Option<u64>,
     /// When its catalogue was last asked for.
     last_attempt_at: Option<DateTime<Utc>>,
+    /// When its catalogue was last read. Offers that were not among what could be read are older.
+    last_read_at: Option<DateTime<Utc>>,
     /// When its catalogue was last read as a whole.
     last_complete_at: Option<DateTime<Utc>>,
     /// Why the last attempt changed nothing; `null` when it did.
     stale_reason: Option<String>,
-    /// Offers that its last complete reading held.
+    /// Records that its last reading could not read, each with why (500 at most). Offers that may be
+    /// among them stay as they were, and grow old.
+    #[schema(max_items = 500)]
+    unread: Vec<UnreadRecord>,
+    /// Offers that its last reading held.
     #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
     live_offers: u32,
     /// Records of that reading that are no offer, by reason (of the first 500).
@@ -189,7 +214,12 @@ impl<'a> Shown<'a> {
             id: provider.id,
             enabled: provider.enabled,
             last_attempt_at: provider.last_attempt_at,
+            last_read_at: provider.last_read_at,
             last_complete_at: provider.last_complete_at,
+            unread: (provider.skipped.iter())
+                .filter(|record| record.is_unread())
+                .map(UnreadRecord::from)
+                .collect(),
             stale_reason: provider.stale_reason,
             live_offers: provider.live_offers,
             skipped_by_reason,
@@ -293,7 +323,7 @@ fn could_be_ordered(snapshot: &Snapshot, id: &ProviderId) -> bool {
     offers.any(|offer| offer.orderable() && offer.provider() == id)
 }
 
-/// Whether the last complete reading of a provider is within its freshness limit, if it has one.
+/// Whether the last reading of a provider is within its freshness limit, if it has one.
 pub(super) fn is_fresh(snapshot: &Snapshot, provider: &Provider, now: DateTime<Utc>) -> bool {
     let limit = snapshot
         .provider(&provider.id)
@@ -302,7 +332,7 @@ pub(super) fn is_fresh(snapshot: &Snapshot, provider: &Provider, now: DateTime<U
         return false;
     }
     let age = provider
-        .last_complete_at
+        .last_read_at
         .and_then(|at| u64::try_from((now - at).num_seconds().max(0)).ok());
     let is_within = |(limit, age): (Option<u64>, u64)| limit.is_none_or(|limit| age <= limit);
     provider.enabled && limit.zip(age).is_some_and(is_within)

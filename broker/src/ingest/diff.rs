@@ -2,31 +2,43 @@
 
 use std::collections::HashMap;
 
+use chrono::{DateTime, Utc};
 use market::catalog::{CatalogReading, OfferDiff};
 use market::ids::OfferId;
 use market::offer::Offer;
 
-/// Compares a complete reading with the offers known before it.
+/// Compares a reading with the offers known before it, whose last reading was made at `known_at`.
 ///
-/// The time of observation alone is no change. Only call it for a reading that is complete:
-/// absence from anything else says nothing.
+/// Being seen again is no change, nor is it for an offer to be missing that may be among what could not
+/// be read. But such an offer is dated by itself from then on, until it is seen again: either is a change.
 #[must_use]
-pub fn diff(known: &[Offer], reading: &CatalogReading) -> OfferDiff {
+pub fn diff(
+    known: &[Offer],
+    known_at: Option<DateTime<Utc>>,
+    reading: &CatalogReading,
+) -> OfferDiff {
+    let is_dated_by_itself = |offer: &Offer| Some(offer.observed_at) != known_at;
     let mut gone: HashMap<OfferId, &Offer> = known.iter().map(|o| (o.offer_id, o)).collect();
     let mut diff = OfferDiff::default();
     for offer in &reading.offers {
         match gone.remove(&offer.offer_id) {
             None => diff.added.push(offer.clone()),
-            Some(before) if !same_but_for_time(before, offer) => diff.changed.push(offer.clone()),
-            Some(_) => {}
+            Some(before) => {
+                let seen_again = is_dated_by_itself(before) && offer.observed_at == reading.read_at;
+                if seen_again || !same_but_for_time(before, offer) {
+                    diff.changed.push(offer.clone());
+                }
+            }
         }
     }
     // In the order in which they were known, so that the same readings give the same history.
-    diff.withdrawn = known
-        .iter()
-        .map(|o| o.offer_id)
-        .filter(|id| gone.contains_key(id))
-        .collect();
+    for offer in known.iter().filter(|one| gone.contains_key(&one.offer_id)) {
+        if !reading.unread.may_hold(&offer.sku) {
+            diff.withdrawn.push(offer.offer_id);
+        } else if !is_dated_by_itself(offer) {
+            diff.changed.push(offer.clone());
+        }
+    }
     diff
 }
 
@@ -66,7 +78,55 @@ mod tests {
         let before = samples::offer("a");
         let mut now = before.clone();
         now.observed_at += TimeDelta::hours(1);
-        assert!(diff(&[before], &samples::reading(vec![now])).is_empty());
+        let known_at = Some(before.observed_at);
+        let mut reading = samples::reading(vec![now.clone()]);
+        reading.read_at = now.observed_at;
+        assert!(diff(&[before], known_at, &reading).is_empty());
+    }
+
+    #[test]
+    fn what_may_be_among_the_unread_keeps_its_date_until_it_is_seen_again() {
+        let known = ["a", "b", "c"].map(samples::offer);
+        let known_at = Some(known[0].observed_at);
+        let later = known[0].observed_at + TimeDelta::hours(1);
+        let read = |unread: Option<Option<&str>>| {
+            let mut reading = samples::reading(vec![Offer {
+                observed_at: later,
+                ..known[0].clone()
+            }]);
+            reading.read_at = later;
+            if let Some(sku) = unread {
+                reading.unread.note(sku.map(str::to_owned));
+            }
+            diff(&known, known_at, &reading)
+        };
+        let [_, b, c] = known.each_ref().map(|offer| offer.offer_id);
+        let of = |unread| {
+            let found = read(unread);
+            let kept: Vec<_> = found
+                .changed
+                .iter()
+                .map(|o| (o.offer_id, o.observed_at))
+                .collect();
+            (kept, found.withdrawn)
+        };
+        let at = known[0].observed_at;
+        assert_eq!(of(None), (vec![], vec![b, c]));
+        assert_eq!(of(Some(Some("b"))), (vec![(b, at)], vec![c]));
+        assert_eq!(of(Some(None)), (vec![(b, at), (c, at)], vec![]));
+
+        // Read at another time than its provider's last reading, it is dated by itself.
+        let mut whole = samples::reading(vec![Offer {
+            observed_at: later,
+            ..known[1].clone()
+        }]);
+        whole.read_at = later;
+        let again = diff(&known[1..2], Some(later - TimeDelta::minutes(1)), &whole);
+        assert_eq!(again.changed, whole.offers);
+        whole.unread.note(None);
+        whole.offers.clear();
+        let still = diff(&known[1..2], Some(later - TimeDelta::minutes(1)), &whole);
+        assert!(still.is_empty(), "it is kept without a further change");
     }
 
     proptest! {
@@ -79,7 +139,8 @@ mod tests {
                 from.iter().map(|(name, price)| samples::priced(&name.to_string(), *price)).collect()
             };
             let (known, mut read) = (offers(&known), offers(&read));
-            let found = diff(&known, &samples::reading(read.clone()));
+            let reading = samples::reading(read.clone());
+            let found = diff(&known, Some(reading.read_at), &reading);
             read.sort_by_key(|offer| offer.offer_id);
             prop_assert_eq!(apply(&known, &found), read);
         }

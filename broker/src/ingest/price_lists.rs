@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use adapters::pricesheet::PriceSheets;
-use market::catalog::{CatalogReading, OfferDiff};
+use market::catalog::{CatalogReading, OfferDiff, Unread};
 use market::ids::{OfferId, ProviderId};
 use market::offer::Offer;
 use tracing::{info, warn};
@@ -81,14 +81,14 @@ async fn apply(
         read_at: broker.now(),
         offers,
         skipped: Vec::new(),
-        complete: true,
+        unread: Unread::Nothing,
     });
     let known = broker
         .store()
         .catalog()
         .known_offers(&reading.provider)
         .await?;
-    let mut diff = diff::diff(&known.offers, &reading);
+    let mut diff = diff::diff(&known.offers, known.read_at, &reading);
     let redated = redated(&known.offers, &reading, &diff);
     diff.changed.extend(redated);
     if reading.offers.is_empty() && diff.is_empty() {

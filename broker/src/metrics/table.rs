@@ -73,15 +73,15 @@ macro_rules! metrics {
 metrics! {
     // Supply.
     READINGS = Counter "broker_readings_total" ["provider", "outcome"]
-        "Catalogues asked for: ok, partial (empty, cut short or doubted), failed, not_kept";
+        "Catalogues asked for: ok, partial (empty or doubted), failed, not_kept";
     READING_AGE = Gauge "broker_provider_reading_age_seconds" ["provider"]
-        "Age of the last complete reading of a provider";
+        "Age of the last reading in which everything of a provider could be read";
     FRESHNESS_LIMIT = Gauge "broker_provider_freshness_limit_seconds" ["provider"]
         "Age past which a provider's offers are not matched; absent for price lists";
     LIVE_OFFERS = Gauge "broker_provider_offers" ["provider"]
-        "Offers that the last complete reading of a provider held";
+        "Offers that the last reading of a provider held";
     SKIPPED = Gauge "broker_provider_skipped_records" ["provider", "reason"]
-        "Records of the last complete reading that are no offer, by why";
+        "Records of the last reading that are no offer, by why";
     SNAPSHOT_BEHIND = Gauge "broker_snapshot_behind_readings" []
         "Readings in the database that this replica's snapshot does not hold yet";
     SNAPSHOT_LAG = Gauge "broker_snapshot_lag_seconds" []

@@ -31,7 +31,7 @@ pub enum CheckTrouble {
     Unreachable,
     /// It answered what its interface does not promise.
     Unreadable,
-    /// Its catalogue was cut short.
+    /// Some of its catalogue could not be read.
     Incomplete,
     /// Its catalogue holds nothing that can be sold.
     Empty,
@@ -124,8 +124,13 @@ impl CheckedProvider {
             let reason = record.reason.as_str().to_owned();
             *self.skipped_by_reason.entry(reason).or_default() += record.rows;
         }
-        if !reading.complete {
-            return self.amiss(CheckTrouble::Incomplete, "the catalogue was cut short");
+        if let Some(first) = reading.unread_records().next() {
+            let sku = first.sku.as_deref().unwrap_or("a record without a SKU");
+            let detail = format!(
+                "not all of the catalogue could be read; first {sku}: {}",
+                first.why
+            );
+            return self.amiss(CheckTrouble::Incomplete, detail);
         }
         if offers.is_empty() {
             let nothing = "the catalogue holds nothing that can be sold";
@@ -156,9 +161,11 @@ const fn trouble_of(error: &AdapterError) -> CheckTrouble {
 
 #[cfg(test)]
 mod tests {
+    use market::catalog::{SkipReason, Skipped, Unread};
+
     use super::*;
 
-    fn checked(complete: bool) -> CheckedProvider {
+    fn checked(skipped: Vec<Skipped>) -> CheckedProvider {
         let provider = ProviderId::parse("lambda").expect("an id");
         let blank = CheckedProvider {
             id: provider.clone(),
@@ -175,20 +182,32 @@ mod tests {
             provider,
             read_at: DateTime::UNIX_EPOCH,
             offers: Vec::new(),
-            skipped: Vec::new(),
-            complete,
+            skipped,
+            unread: Unread::Nothing,
         })
     }
 
     #[test]
-    fn a_catalogue_that_is_empty_or_cut_short_is_not_well() {
-        for (complete, trouble) in [
-            (true, CheckTrouble::Empty),
-            (false, CheckTrouble::Incomplete),
+    fn a_catalogue_that_is_empty_or_not_readable_is_not_well() {
+        let unreadable = Skipped {
+            file: None,
+            row: None,
+            rows: 1,
+            sku: Some("gpu_8x_odd".into()),
+            reason: SkipReason::Unreadable,
+            why: "no price".into(),
+        };
+        for (skipped, trouble, words) in [
+            (vec![], CheckTrouble::Empty, "nothing that can be sold"),
+            (
+                vec![unreadable],
+                CheckTrouble::Incomplete,
+                "gpu_8x_odd: no price",
+            ),
         ] {
-            let found = checked(complete);
+            let found = checked(skipped);
             assert_eq!((found.ok, found.trouble), (false, Some(trouble)));
-            assert!(found.detail.is_some());
+            assert!(found.detail.is_some_and(|detail| detail.contains(words)));
         }
     }
 }

@@ -166,7 +166,7 @@ async fn the_first_live_reading_replaces_what_a_list_said_before() {
         read_at: broker.now(),
         offers,
         skipped: Vec::new(),
-        complete: true,
+        unread: market::catalog::Unread::Nothing,
     };
     ingest::apply(broker, reading(vec![live.clone()]))
         .await

@@ -117,6 +117,8 @@ struct Rule {
     row: RuleRow,
     squeezed_name: Option<String>,
     answer: Answer,
+    /// Whether all rules of its provider that speak of its name give the same answer.
+    agreed: bool,
 }
 
 impl Rule {
@@ -126,8 +128,9 @@ impl Rule {
         let memory_fits = match (self.row.memory_gib, memory_mib) {
             (None, _) => true,
             (Some(gib), Some(mib)) => memory_matches(gib, mib),
-            // A provider's SKU says enough by itself; a bare name without its memory does not.
-            (Some(_), None) => self.row.provider != EVERY_SELLER,
+            // A provider's SKU says enough by itself; a bare name does where no memory makes another
+            // card of it.
+            (Some(_), None) => self.row.provider != EVERY_SELLER || self.agreed,
         };
         name_fits && memory_fits
     }
@@ -162,7 +165,7 @@ impl Rule {
 }
 
 /// Whether a published memory size is this one: the same within 8 %.
-fn memory_matches(gib: f64, mib: u64) -> bool {
+pub(super) fn memory_matches(gib: f64, mib: u64) -> bool {
     // Exact: no memory size comes near 2^53 MiB.
     let published_gib = mib as f64 / 1024.0;
     (published_gib - gib).abs() <= gib * 0.08
@@ -175,7 +178,18 @@ struct ProviderRules {
 }
 
 impl ProviderRules {
-    fn new(rules: Vec<Rule>) -> Self {
+    fn new(mut rules: Vec<Rule>) -> Self {
+        let mut answers: HashMap<String, Vec<String>> = HashMap::new();
+        for rule in &rules {
+            let named = rule.squeezed_name.clone().unwrap_or_default();
+            let canonical = rule.row.canonical.clone();
+            answers.entry(named).or_default().push(canonical);
+        }
+        for rule in &mut rules {
+            let named = rule.squeezed_name.as_deref().unwrap_or_default();
+            let all = answers.get(named).into_iter().flatten();
+            rule.agreed = all.into_iter().all(|answer| *answer == rule.row.canonical);
+        }
         let patterns = RegexSetBuilder::new(rules.iter().map(|rule| &rule.row.sku_pattern))
             .case_insensitive(true)
             .build()
@@ -205,6 +219,7 @@ static BY_PROVIDER: LazyLock<HashMap<String, ProviderRules>> = LazyLock::new(|| 
                 row,
                 squeezed_name,
                 answer,
+                agreed: false,
             });
     }
     by_provider
@@ -285,19 +300,36 @@ pub fn resolve(
 ) -> Resolution {
     let name = gpu_name.map(squeeze).filter(|name| !name.is_empty());
     let name = name.as_deref();
-    let rules = [seller, EVERY_SELLER]
-        .into_iter()
-        .filter_map(|provider| BY_PROVIDER.get(provider));
-    for provider_rules in rules {
-        if let Some(rule) = provider_rules.first_match(sku, name, memory_mib_per_gpu) {
-            return rule.resolution();
-        }
+    let by_rule = |provider: &str| {
+        let rules = BY_PROVIDER.get(provider)?;
+        rules.first_match(sku, name, memory_mib_per_gpu)
+    };
+    if let Some(rule) = by_rule(seller) {
+        return rule.resolution();
+    }
+    // Written as the catalogue has it, a name means that card also where sellers drop its dashes for
+    // another one as well.
+    if memory_mib_per_gpu.is_none()
+        && let Some(gpu) = gpu_name.and_then(|name| Gpu::parse(name.trim()).ok())
+        && let Some(known) = KNOWN_NAMES.get(&squeeze(gpu.name()))
+    {
+        return known.resolution();
+    }
+    if let Some(rule) = by_rule(EVERY_SELLER) {
+        return rule.resolution();
     }
     let known = name.and_then(|name| by_known_name(name, memory_mib_per_gpu));
     known
         .or_else(|| spelling::of_seller(gpu_name?, memory_mib_per_gpu))
         .unwrap_or_else(|| {
             let what = gpu_name.unwrap_or(sku).chars().take(80).collect::<String>();
+            if let Some(several) = name
+                .filter(|_| memory_mib_per_gpu.is_none())
+                .and_then(of_several)
+            {
+                let why = format!("`{what}` is {several}, by its memory, and no memory is given");
+                return Resolution::Unknown { why };
+            }
             let memory = memory_mib_per_gpu.map_or(String::new(), |mib| format!(" with {mib} MiB"));
             let nearest = gpu_name.map_or(String::new(), |name| UnknownGpu::new(name).hint());
             Resolution::Unknown {
@@ -306,6 +338,14 @@ pub fn resolve(
                 ),
             }
         })
+}
+
+/// The cards that the rules for every seller tell apart by memory under one name, in words.
+fn of_several(squeezed: &str) -> Option<String> {
+    let rules = BY_PROVIDER.get(EVERY_SELLER)?.rules.iter();
+    let named = rules.filter(|rule| rule.squeezed_name.as_deref() == Some(squeezed));
+    let cards: Vec<&str> = named.map(|rule| rule.row.canonical.as_str()).collect();
+    (cards.len() > 1).then(|| cards.join(" or "))
 }
 
 /// A canonical or product name, unless a rule for every seller speaks of it: such a name means

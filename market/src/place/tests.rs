@@ -121,11 +121,27 @@ fn a_word_that_may_be_a_state_is_not_taken_for_a_country() {
         Some("US"),
         "Delaware"
     );
-    assert_eq!(
-        country("anyone", "us-east-1"),
-        None,
-        "each seller means its own"
-    );
+    assert_eq!(country("anyone", "ca-montreal").as_deref(), Some("CA"));
+    assert_eq!(country("anyone", "va-ashburn"), None);
+}
+
+#[test]
+fn a_code_names_the_country_that_it_begins_with_and_no_city() {
+    let place = Place::resolve("anyone", "us-east-1", "");
+    let code = place.country.map(|country| country.to_string());
+    assert_eq!((code.as_deref(), place.metro), (Some("US"), None));
+    for (region, code) in [
+        ("gb-london-1", Some("GB")),
+        ("uk_south", Some("GB")),
+        ("eu-de", Some("DE")),
+        ("eu-central-1", None),
+        ("me-south-1", None),
+        ("ap-ne-2", None),
+        ("na", None),
+        ("de1", None),
+    ] {
+        assert_eq!(country("anyone", region).as_deref(), code, "{region}");
+    }
 }
 
 #[test]

@@ -121,7 +121,11 @@ fn figures(
         }
         ReasonCode::Ceiling => of_ceiling(query, filter, row, none),
         ReasonCode::CeilingUnproved => of_all_fleets(none?),
-        ReasonCode::NotOrderable | ReasonCode::PlaceUnknown | ReasonCode::SoldOut => None,
+        ReasonCode::PlaceUnknown => {
+            let region = offer.place.region.as_ref();
+            region.map(|region| format!("Which country `{region}` is in is not known here"))
+        }
+        ReasonCode::NotOrderable | ReasonCode::SoldOut => None,
     }
 }
 

@@ -110,6 +110,9 @@ pub(super) fn candidates(
         if let Some(told) = first_told.take() {
             candidate.reasons.insert(0, told);
         }
+        if let Found::OfOne((ranked, _)) = fleet {
+            candidate.also_at = ranked.also_at();
+        }
         all.push(candidate);
     }
     (1..)
@@ -247,6 +250,7 @@ impl Mix<'_> {
             facts: explain::fleet_facts(serve, &self.lines),
             reasons: explain::fleet_reasons(serve, filter, self),
             launch: launches(serve, &self.lines),
+            also_at: Vec::new(),
         })
     }
 }

@@ -83,6 +83,7 @@ impl Eligible {
             facts,
             reasons,
             launch,
+            also_at: Vec::new(),
         })
     }
 

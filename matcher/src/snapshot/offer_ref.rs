@@ -8,7 +8,7 @@ use market::gpu::GpuIdentity;
 use market::ids::{OfferId, ProviderId};
 use market::money::{Money, MoneyError, Rate};
 use market::offer::{Availability, Offer, Tenancy, Terms, node_rate};
-use market::place::Country;
+use market::place::{Country, Place};
 use market::quantity::GpuCount;
 
 use super::Snapshot;
@@ -181,6 +181,29 @@ impl<'s> OfferRef<'s> {
             && self.tenancy() == offer.tenancy
             && self.internode() == offer.internode
             && self.orderable() == offer.orderable
+    }
+
+    /// Where it stands.
+    pub(crate) fn place(self) -> Place {
+        self.group.place()
+    }
+
+    /// Whether another one is the same thing on the same terms at the same price, elsewhere or listed
+    /// again.
+    pub(crate) fn differs_in_place_alone(self, other: Self) -> bool {
+        let (one, two) = (self.partition(), other.partition());
+        let listing = |partition: &Partition, row| {
+            let listing = partition.listing(row);
+            (listing.gpu_memory_mib, listing.vcpus, listing.memory_gib)
+        };
+        self.provider() == other.provider()
+            && self.sku() == other.sku()
+            && one.key() == two.key()
+            && self.price_per_node_hour() == other.price_per_node_hour()
+            && self.tenancy() == other.tenancy()
+            && self.internode() == other.internode()
+            && self.orderable() == other.orderable()
+            && listing(one, self.row) == listing(two, other.row)
     }
 
     /// The order of offers that are equally good: total, and the same on every run.

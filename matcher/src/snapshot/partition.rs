@@ -16,12 +16,16 @@ use market::place::{Country, Place};
 use market::quantity::GpuCount;
 use pricing::rate::per_gpu_hour;
 
+use crate::hardware::least_form;
+
 /// What all offers of a partition have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PartitionKey {
     /// Whether their prices can be meant: above zero, and small enough to be charged.
     pub(crate) priced: bool,
     pub(crate) gpu: GpuIdentity,
+    /// Memory of one GPU as published, where the form is open: it narrows what the GPU may be. Units: MiB.
+    pub(crate) open_memory_mib: Option<u64>,
     pub(crate) gpus: GpuCount,
     pub(crate) terms: Terms,
 }
@@ -31,6 +35,7 @@ impl PartitionKey {
         let key = Self {
             priced: true,
             gpu: offer.gpu.clone(),
+            open_memory_mib: offer.gpu_memory_mib.filter(|_| offer.gpu.known().is_none()),
             gpus: offer.gpus,
             terms: offer.terms,
         };
@@ -38,9 +43,10 @@ impl PartitionKey {
         Self { priced, ..key }
     }
 
-    /// What is published of the GPU; `None` while its form is unknown.
+    /// What is published of the GPU, or where its form is open of the least that it may be; `None` where
+    /// that is not known.
     pub(crate) fn spec(&self) -> Option<&'static GpuSpec> {
-        self.gpu.known().map(Gpu::spec)
+        least_form(&self.gpu, self.open_memory_mib).map(Gpu::spec)
     }
 
     /// The rate at which a node of this price is charged; `None` where the price cannot be meant.

@@ -18,6 +18,7 @@ pub struct Model {
     pub base_url: Option<String>,
     pub created_at: Moment,
     pub last_attempt_at: Option<Moment>,
+    pub last_read_at: Option<Moment>,
     pub last_complete_at: Option<Moment>,
     pub stale_reason: Option<String>,
     pub last_generation: Option<i64>,

@@ -1,4 +1,4 @@
-//! Complete readings of catalogues; the generation is their order of commit.
+//! Readings of catalogues; the generation is their order of commit.
 
 use market::catalog::SkipReason;
 use market::ids::ProviderId;

@@ -1,13 +1,13 @@
-use market::catalog::{CatalogReading, OfferDiff};
+use market::catalog::{CatalogReading, OfferDiff, SkipReason};
 use market::ids::ProviderId;
 use market::money::{Currency, Money};
 use market::offer::{Availability, Offer};
+use store::StoreError;
 use store::audit::NewAuditEntry;
 use store::catalog::Generation;
 use store::fixture::{count_rows, for_each_database};
 use store::offers::{HistoryFilter, OfferChange};
 use store::providers::{Cause, ProviderChange};
-use store::{Conflict, StoreError};
 
 use crate::support::{at, offer, provider, reading, sell};
 
@@ -275,16 +275,66 @@ async fn a_reading_made_against_an_older_state_or_in_part_is_refused() {
                 .await;
             assert!(matches!(stale, Err(StoreError::Stale)), "{stale:?}");
         }
-        let mut partial = reading(&offers, at(120));
-        partial.complete = false;
-        let partial = catalog
-            .apply_reading(&partial, &none, Some(second), at(120))
-            .await;
-        assert!(matches!(
-            partial,
-            Err(StoreError::Conflict(Conflict::PartialReading))
-        ));
         assert_eq!(count_rows(store, "readings").await, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_offer_that_was_not_read_keeps_its_date_and_is_dated_again_once_it_is() {
+    for_each_database(async |store| {
+        let [read, unread] = ["a", "b"].map(|sku| offer(sku, Availability::exactly(2)));
+        let offers = [read.clone(), unread.clone()];
+        let first = sell(store, &offers, at(0)).await;
+        let catalog = store.catalog();
+        let dates = async |at_generation: Option<Generation>| {
+            let offers = match at_generation {
+                Some(one) => catalog.offers_at(one, &[provider()].into()).await,
+                None => catalog.live_offers().await.map(|live| live.offers),
+            };
+            let offers = offers.expect("reads");
+            [&read, &unread].map(|of| {
+                let mut same = offers.iter().filter(|one| one.offer_id == of.offer_id);
+                same.next().expect("on sale").observed_at
+            })
+        };
+        let mut partial = reading(std::slice::from_ref(&read), at(60));
+        partial.unread.note(Some("b".to_owned()));
+        let mut odd = partial.skipped[0].clone();
+        odd.reason = SkipReason::Unreadable;
+        partial.skipped.push(odd.clone());
+        let kept = OfferDiff {
+            changed: vec![unread.clone()],
+            ..OfferDiff::default()
+        };
+        let second = catalog
+            .apply_reading(&partial, &kept, Some(first), at(60))
+            .await
+            .expect("applied");
+        assert_eq!(dates(None).await, [at(60), at(0)]);
+        let known = store.providers().find(&provider()).await;
+        let known = known.expect("reads").expect("known");
+        assert_eq!(
+            (
+                known.last_read_at,
+                known.last_complete_at,
+                &known.skipped[0]
+            ),
+            (Some(at(60)), Some(at(0)), &odd),
+            "what could not be read is named first"
+        );
+        let whole = reading(&offers, at(120));
+        let again = OfferDiff {
+            changed: whole.offers[1..].to_vec(),
+            ..OfferDiff::default()
+        };
+        catalog
+            .apply_reading(&whole, &again, Some(second), at(120))
+            .await
+            .expect("applied");
+        assert_eq!(dates(None).await, [at(120), at(120)]);
+        assert_eq!(dates(Some(first)).await, [at(0), at(0)]);
+        assert_eq!(dates(Some(second)).await, [at(60), at(0)]);
     })
     .await;
 }

@@ -239,14 +239,32 @@ async fn a_lease_counts_against_the_stock_until_the_provider_has_counted_it() {
             matches!(refusal, Err(StoreError::OutOfStock { free: 1, .. })),
             "{refusal:?}"
         );
-        // Counted anew, two are free beside ours.
-        let none = OfferDiff::default();
+        // A later reading of the provider that could not read this offer counted nothing of it.
+        let mut without = reading(&[], at(30));
+        without.unread.note(None);
+        let kept = OfferDiff {
+            changed: vec![two.clone()],
+            ..OfferDiff::default()
+        };
+        let apply = async |reading, diff, base, now| {
+            let catalog = store.catalog();
+            let applied = catalog.apply_reading(reading, diff, Some(base), now).await;
+            applied.expect("read")
+        };
+        let second = apply(&without, &kept, first, at(30)).await;
+        assert_eq!(spoken_for().await, [(two.offer_id, 1)].into());
+        let refusal = hold(store, whose, &two, 2, at(31)).await;
+        assert!(
+            matches!(refusal, Err(StoreError::OutOfStock { free: 1, .. })),
+            "{refusal:?}"
+        );
+        // Counted again, two are free beside ours.
         let again = reading(std::slice::from_ref(&two), at(60));
-        store
-            .catalog()
-            .apply_reading(&again, &none, Some(first), at(60))
-            .await
-            .expect("read");
+        let seen = OfferDiff {
+            changed: again.offers.clone(),
+            ..OfferDiff::default()
+        };
+        apply(&again, &seen, second, at(60)).await;
         assert_eq!(spoken_for().await, [].into());
         hold(store, whose, &two, 2, at(61))
             .await

@@ -76,7 +76,7 @@ pub fn reading(offers: &[Offer], read_at: DateTime<Utc>) -> CatalogReading {
             reason: SkipReason::UnknownGpu,
             why: "no GPU is called abacus".to_owned(),
         }],
-        complete: true,
+        unread: market::catalog::Unread::Nothing,
     }
 }
 

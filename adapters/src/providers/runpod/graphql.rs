@@ -2,6 +2,7 @@
 //!
 //! An answer with status 200 may hold errors; they are always looked at.
 
+use market::catalog::Skipped;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -17,8 +18,8 @@ const PATH: &str = "/graphql";
 pub(super) struct Listing {
     pub(super) gpu_types: Vec<Value>,
     pub(super) data_centres: Vec<Value>,
-    /// Whether the answer holds everything that was asked for.
-    pub(super) whole: bool,
+    /// What of the answer is missing, in words; `None` where it holds everything that was asked for.
+    pub(super) missing: Option<Skipped>,
 }
 
 /// Reads prices and stock of all types in all data centres.
@@ -26,7 +27,7 @@ pub(super) async fn read_listing(http: &Http) -> Result<Listing, AdapterError> {
     let query = json!({ "query": listing_query() });
     let answer = http.post(Purpose::Read, PATH, &query).await?;
     let envelope: Envelope<Data> = answer.read(|answer| Refusal::from_status(answer.status()))?;
-    let whole = envelope.errors.is_empty();
+    let words = (!envelope.errors.is_empty()).then(|| envelope.words());
     let Some(data) = envelope.data else {
         return Err(answer.unreadable(format!("no data, but {}", envelope.words())));
     };
@@ -34,8 +35,16 @@ pub(super) async fn read_listing(http: &Http) -> Result<Listing, AdapterError> {
     gate::count("types", types.len(), MOST_TYPES).map_err(unbelieved)?;
     let listed = centres.as_ref().map_or(0, Vec::len);
     gate::count("data centres", listed, MOST_DATA_CENTRES).map_err(unbelieved)?;
+    let missing = match words {
+        Some(words) => Some(Rejection::of_part("a part of the answer", words)),
+        None if listed == 0 => {
+            let why = "the answer lists none";
+            Some(Rejection::of_part("the list of data centres", why))
+        }
+        None => None,
+    };
     Ok(Listing {
-        whole: whole && centres.as_ref().is_some_and(|centres| !centres.is_empty()),
+        missing,
         gpu_types: types,
         data_centres: centres.unwrap_or_default(),
     })

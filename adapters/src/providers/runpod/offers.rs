@@ -42,7 +42,7 @@ pub(super) fn convert_type(
                 rejections.extend(rejected);
             }
             if offers.is_empty() && rejections.is_empty() {
-                let why = "no cloud rents it and no data centre lists it";
+                let why = "no cloud rents it at a price";
                 rejections.push((id, Rejection::new(SkipReason::NoPrice, why)));
             }
         }
@@ -86,10 +86,15 @@ type Rejected = Vec<(Option<String>, Rejection)>;
 impl Typed<'_> {
     fn convert_cloud(&self, cloud: Cloud, places: &Places) -> (Vec<Offer>, Rejected) {
         let (mut offers, mut rejected) = (Vec::new(), Vec::new());
-        if !self.kind.is_on(cloud) {
+        if !self.kind.may_be_on(cloud) {
             return (offers, rejected);
         }
         let name = format!("{} ({})", self.kind.id, cloud.prefix());
+        if cloud == Cloud::Secure && places.lack(&self.kind.id) {
+            let why = "no data centre lists it, so nothing says where it could be ordered";
+            let rejection = Rejection::new(SkipReason::NoPlace, why);
+            return (offers, vec![(Some(name), rejection)]);
+        }
         let list_price = match read_price(self.kind.price(cloud)) {
             Ok(price) => price,
             Err(rejection) => return (offers, vec![(Some(name), rejection)]),
@@ -201,12 +206,13 @@ struct GpuType {
 }
 
 impl GpuType {
-    fn is_on(&self, cloud: Cloud) -> bool {
+    /// Whether a cloud may have it: it does where it says so, and where it says nothing but a price.
+    fn may_be_on(&self, cloud: Cloud) -> bool {
         let said = match cloud {
             Cloud::Secure => self.secure_cloud,
             Cloud::Community => self.community_cloud,
         };
-        said.unwrap_or(false)
+        said.unwrap_or_else(|| !self.price(cloud).is_null())
     }
 
     const fn price(&self, cloud: Cloud) -> &Value {

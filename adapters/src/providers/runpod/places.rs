@@ -2,25 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use market::catalog::Skipped;
 use market::offer::{Availability, AvailabilityLevel};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::COUNTS;
-use crate::gate;
+use crate::gate::{self, Rejection};
 
 /// Which data centre lists which type, and its stock for each count.
 pub(super) struct Places {
     /// By data centre, then by type; the stock in the order of [`COUNTS`].
     stock: BTreeMap<String, BTreeMap<String, [Availability; COUNTS.len()]>>,
-    /// Whether every data centre could be read.
-    pub(super) all_readable: bool,
+    /// The data centres that could not be read.
+    pub(super) unreadable: Vec<Skipped>,
 }
 
 impl Places {
     pub(super) fn of(records: Vec<Value>) -> Self {
         let mut stock = BTreeMap::new();
-        let mut all_readable = true;
+        let mut unreadable = Vec::new();
         for mut record in records {
             let lists = COUNTS.map(|count| {
                 let list = record.get_mut(format!("gpus{count}"));
@@ -30,7 +31,9 @@ impl Places {
             let centre = DataCentre::deserialize(&record).ok();
             let centre = centre.filter(|centre| gate::name("the data centre", &centre.id).is_ok());
             let Some(centre) = centre.filter(|_| lists.iter().all(Result::is_ok)) else {
-                all_readable = false;
+                let name = gate::shown(record["id"].as_str().unwrap_or("without an id"));
+                let what = format!("the data centre {name}");
+                unreadable.push(Rejection::of_part(&what, "it is not as published"));
                 continue;
             };
             if !centre.listed.unwrap_or(true) {
@@ -47,10 +50,12 @@ impl Places {
                 }
             }
         }
-        Self {
-            stock,
-            all_readable,
-        }
+        Self { stock, unreadable }
+    }
+
+    /// Whether no data centre lists a type.
+    pub(super) fn lack(&self, type_id: &str) -> bool {
+        !self.stock.values().any(|types| types.contains_key(type_id))
     }
 
     /// The data centres that list a type, with the stock of the count at this place of [`COUNTS`].

@@ -139,9 +139,10 @@ impl Request {
         };
         let gpu = offer.gpu.known();
         let open = gpu.is_none()
-            && self
-                .gpu
-                .is_none_or(|gpu| gpu.family() == offer.gpu.family());
+            && match self.gpu {
+                Some(gpu) => gpu.family() == offer.gpu.family(),
+                None => offer.gpu.forms().next().is_none(),
+            };
         let country = offer.place.country;
         let placed = !self.countries.is_empty();
         let rules = [

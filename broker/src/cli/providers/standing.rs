@@ -3,7 +3,7 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use market::acceptance::AcceptanceRecord;
 use serde_json::json;
-use store::providers::ProviderChange;
+use store::providers::{Provider, ProviderChange};
 
 use super::{Desk, FormArgs, OneArgs, QuarantineArgs};
 use crate::cli::Ending;
@@ -33,13 +33,14 @@ pub(super) async fn list(form: &FormArgs) -> Result<(), Ending> {
         };
         let note = quarantine
             .map(|held| format!("until {}: {}", time(held.until), held.reason))
-            .or_else(|| provider.stale_reason.clone());
+            .or_else(|| provider.stale_reason.clone())
+            .or_else(|| unread(provider));
         vec![
             provider.id.to_string(),
             sold.to_owned(),
             desk.connected_by(provider).to_owned(),
             provider.live_offers.to_string(),
-            provider.last_complete_at.map_or("never".to_owned(), time),
+            provider.last_read_at.map_or("never".to_owned(), time),
             passed(&accepted(&provider.id)),
             note.unwrap_or_default(),
         ]
@@ -54,6 +55,17 @@ pub(super) async fn list(form: &FormArgs) -> Result<(), Ending> {
         "note",
     ];
     Ok(print_line(&table(&headings, rows))?)
+}
+
+/// What of its last reading could not be read: how much, and the first record with why.
+fn unread(provider: &Provider) -> Option<String> {
+    let mut records = provider.skipped.iter().filter(|one| one.is_unread());
+    let first = records.next()?;
+    let sku = first.sku.as_deref().unwrap_or("a record without a SKU");
+    Some(match records.count() {
+        0 => format!("unread: {sku}: {}", first.why),
+        more => format!("unread: {sku}: {}, and {more} more", first.why),
+    })
 }
 
 /// How many of the orders of the last 30 days came to a machine that passed its checks.

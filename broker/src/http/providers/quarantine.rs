@@ -25,7 +25,7 @@ use crate::providers::quarantine;
 pub(crate) struct ProviderQuarantine {
     /// Why nothing new is sold there at all; `null` while it is.
     whole: Option<QuarantineView>,
-    /// Records of its last complete reading that are no offer, each with why (the first 500).
+    /// Records of its last reading that are no offer, each with why (the first 500).
     #[schema(max_items = 500)]
     records: Vec<Skipped>,
 }

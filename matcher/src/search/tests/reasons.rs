@@ -227,6 +227,7 @@ fn kind_cases() -> Vec<Case> {
         ..eight()
     };
     let family = || offer("sku", "H100", 8, "23.92");
+    let unheard_of = || offer("sku", "GPU-A", 8, "23.92");
     let tenancy = |tenancy| Offer {
         tenancy,
         ..metal("sku", "H100-SXM", "23.92")
@@ -249,12 +250,22 @@ fn kind_cases() -> Vec<Case> {
         ),
         case(
             R::GpuFormUnknown,
-            "family H100",
+            "family GPU-A",
             demand("gpus", json!({"gpu": "any", "count": 8})),
-            family(),
+            unheard_of(),
         ),
-        case(R::GpuFormUnknown, "family H100", chat(json!({})), family()),
-        case(R::GpuFormUnknown, "family H100", gang(json!({})), family()),
+        case(
+            R::GpuFormUnknown,
+            "family GPU-A",
+            chat(json!({})),
+            unheard_of(),
+        ),
+        case(
+            R::GpuFormUnknown,
+            "family GPU-A",
+            gang(json!({})),
+            unheard_of(),
+        ),
         case(R::Slice, "0.5", one_h100(json!({})), slice.clone()),
         // S45: no gang and no fleet on slices.
         case(R::Slice, "0.5", gang(json!({})), slice.clone()),

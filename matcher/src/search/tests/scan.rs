@@ -9,6 +9,7 @@ use ::market::provider_facts::FactsLack;
 use super::*;
 use crate::filter::Among;
 use crate::filter::check_stock;
+use crate::plan::AlsoAt;
 use crate::ties::Standing;
 
 /// The demand of one offer a candidate, made ready.
@@ -59,7 +60,31 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
         (!ties, ties.then_some((listed, fit.class, age)))
     };
     eligible.sort_by_key(|(fit, row, _)| place(fit, &row.offer));
-    let best = eligible.iter().take(options.limit);
+    // What can only be compared stands once for all its places.
+    let mut grouped: Vec<(&(Fit, Row, RowId), Vec<AlsoAt>)> = Vec::new();
+    for one in &eligible {
+        let is_like = |(kept, _): &&mut (&(Fit, Row, RowId), Vec<AlsoAt>)| {
+            let (kept, other) = (&kept.1.offer, &one.1.offer);
+            !other.orderable
+                && sureness(kept) == sureness(other)
+                && *kept
+                    == Offer {
+                        offer_id: kept.offer_id,
+                        place: kept.place.clone(),
+                        observed_at: kept.observed_at,
+                        availability: kept.availability,
+                        ..other.clone()
+                    }
+        };
+        match grouped.iter_mut().find(is_like) {
+            Some((_, also_at)) => also_at.push(AlsoAt {
+                offer_id: one.1.offer.offer_id,
+                place: one.1.offer.place.clone(),
+            }),
+            None => grouped.push((one, Vec::new())),
+        }
+    }
+    let best = grouped.into_iter().take(options.limit);
     // Only what the walk lets in can be made a candidate.
     let mut allowed = HashMap::new();
     let held_rows = HeldRows::of(&filter);
@@ -82,7 +107,7 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
         eligible: eligible.len(),
         candidates: (1..)
             .zip(best)
-            .map(|(rank, (fit, _, at)): (usize, _)| {
+            .map(|(rank, ((fit, _, at), also_at)): (usize, _)| {
                 let best = Eligible::at(&filter, allowed[at], *fit).expect("a price");
                 let candidate = best.into_candidate(rank, &query, &filter);
                 let mut candidate = candidate.expect("a cost");
@@ -105,6 +130,7 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
                     let told = own.before(&of(least, offer), &name);
                     candidate.reasons.insert(0, told);
                 }
+                candidate.also_at = also_at;
                 candidate
             })
             .collect(),
@@ -129,6 +155,7 @@ pub fn test(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Result<Fit, Re
     let key = PartitionKey {
         priced: true,
         gpu: row.offer.gpu.clone(),
+        open_memory_mib: row.offer.gpu_memory_mib,
         gpus: row.offer.gpus,
         terms: row.offer.terms,
     };

@@ -101,6 +101,10 @@ impl Reader<'_> {
             return within(seconds(age), is)
                 && within(seconds(limit), self.limit(offer).expect("one"));
         }
+        if line.contains(" leaves open which H100 it is: ") {
+            return matches!(offer.gpu, GpuIdentity::FamilyOnly(_))
+                && line.ends_with("planned as H100-PCIe, than which it is no less");
+        }
         if line.starts_with("It cannot be ordered here") {
             return !offer.orderable;
         }
@@ -205,7 +209,13 @@ impl Reader<'_> {
         let seller = offer.provider.to_string();
         Some(match code {
             R::NoPrice => offer.price_per_node_hour.units() <= 0,
-            R::GpuFormUnknown => matches!(offer.gpu, GpuIdentity::FamilyOnly(_)),
+            // Of an H100 each form is known, and only a demand for one of them asks which it is.
+            R::GpuFormUnknown => {
+                let exact = self.demand["gpu"]
+                    .as_str()
+                    .is_some_and(|gpu| gpu.contains('-'));
+                exact && matches!(offer.gpu, GpuIdentity::FamilyOnly(_))
+            }
             R::Slice => offer.gpus.as_whole().is_none(),
             R::ProviderPolicy => {
                 let allowed = self.listed("policy", "allow_providers");
@@ -374,8 +384,7 @@ proptest! {
                 );
                 let of_models = (ReasonCode::Precision..=ReasonCode::Spread).contains(&code)
                     || code == ReasonCode::CeilingUnproved;
-                let form_known = code == ReasonCode::GpuFormUnknown && wanted == "H100";
-                let of_gpus = !(other || of_models || form_known);
+                let of_gpus = !(other || of_models);
                 let offer = &candidate.lines[0].offer;
                 prop_assert!(!of_gpus || !reader.keeps_out(code, offer), "{code}: {offer:?}");
             }

@@ -5,7 +5,8 @@ mod serve;
 mod train;
 
 use market::ids::ProviderId;
-use market::offer::AvailabilityLevel;
+use market::offer::{Availability, AvailabilityLevel};
+use market::place::Place;
 
 use super::super::scan::sureness;
 use super::super::*;
@@ -229,6 +230,21 @@ impl Twin<'_> {
             let (listed, past) = sure.expect("a line");
             (cost, (listed, 0, past), taken(fleet))
         });
+        // What can only be compared stands once for all its places.
+        let mut seen = Vec::new();
+        good.retain(|((rank, names), nodes, first)| {
+            let at = self.snapshot.find(&names.3).expect("an offer");
+            let offer = self.snapshot.row(at).offer;
+            let mut thing = offer.clone();
+            thing.offer_id = OfferId::of_identity(&[]);
+            thing.place = Place::unknown();
+            thing.availability = Availability::UNKNOWN;
+            thing.observed_at = now();
+            let like = (*rank, thing, *nodes, *first);
+            let is_new = offer.orderable || !seen.contains(&like);
+            seen.push(like);
+            is_new
+        });
         let of_one = good.into_iter().map(|(((cost, _), names), nodes, first)| {
             let taken = vec![(names.3, nodes)];
             (cost, first, taken)
@@ -331,8 +347,9 @@ pub fn gpus_rules(
 ) -> Result<(i64, u32), ReasonCode> {
     let name = offer.gpu.to_string();
     let open = offer.gpu.known().is_none();
+    // An H100 of which the form is open is an H100, whichever it is.
     let right = match wanted {
-        "any" => !open,
+        "any" => true,
         "H100" => name.starts_with("H100"),
         exact => name == exact,
     };
@@ -340,7 +357,7 @@ pub fn gpus_rules(
         return Err(ReasonCode::NoPrice);
     }
     if !right {
-        let same = wanted == "any" || wanted.starts_with(offer.gpu.family());
+        let same = wanted.starts_with(offer.gpu.family());
         return Err(if same && open {
             ReasonCode::GpuFormUnknown
         } else {

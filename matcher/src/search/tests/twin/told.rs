@@ -6,7 +6,7 @@ mod fleets;
 mod refused;
 mod runs;
 
-use market::gpu::GpuSpec;
+use market::gpu::{Gpu, GpuSpec};
 use market::math::pow;
 
 use super::super::*;
@@ -42,7 +42,9 @@ fn near(a: f64, b: f64, within: f64) -> bool {
 }
 
 fn spec(offer: &Offer) -> &'static GpuSpec {
-    offer.gpu.known().expect("a GPU").spec()
+    // Where the form is open, the least H100 is the one of the PCIe form.
+    let least = || Gpu::parse("H100-PCIe").expect("a GPU");
+    offer.gpu.known().unwrap_or_else(least).spec()
 }
 
 fn gpus(offer: &Offer) -> u32 {

