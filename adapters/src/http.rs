@@ -15,6 +15,7 @@ mod segment;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use secrecy::SecretString;
 use serde::Serialize;
 
@@ -147,6 +148,16 @@ impl Http {
         Ok(Self {
             transport: Transport::Replay(replay),
         })
+    }
+
+    /// What the provider's clock shows now, by the header `Date` of its last answer; `None` where there was
+    /// none within a quarter of an hour, and of a recording.
+    #[must_use]
+    pub fn shown_time(&self) -> Option<DateTime<Utc>> {
+        match &self.transport {
+            Transport::Live(live) => live.shown_time(),
+            Transport::Replay(_) => None,
+        }
     }
 
     /// Asks for what stands at `path` (below the base URL, beginning with a slash).

@@ -195,6 +195,11 @@ impl Broker {
         }))
     }
 
+    /// The clock.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.0.parts.clock
+    }
+
     /// The time now.
     #[must_use]
     pub fn now(&self) -> DateTime<Utc> {

@@ -19,7 +19,9 @@ use tracing::{error, warn};
 
 use crate::app::Broker;
 use crate::pulse::Pulses;
-use crate::{feed, fulfil, ingest, metrics, reach, retention, spending, sweep, webhooks};
+use crate::{
+    feed, fulfil, ingest, metrics, reach, retention, spending, sweep, time_check, webhooks,
+};
 
 /// How a task learns that it is to end.
 ///
@@ -48,6 +50,7 @@ pub fn start(broker: &Broker) -> Background {
     work.add("prune", retention::keep_pruning);
     work.add("streams", feed::close_when_stopped);
     work.add("metrics", metrics::keep_folding);
+    work.add("clock", time_check::keep_checking);
     work
 }
 

@@ -3,6 +3,8 @@
 //! Deadlines of the verification conversation do not use it: they run on the machine's real
 //! monotonic clock.
 
+mod watched;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +13,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use tokio::task::AbortHandle;
 use tracing::{info, warn};
+
+pub use watched::{BOUND, WatchedClock};
 
 /// How often a followed clock is read: a turned one is seen so much later.
 const READ_EVERY: Duration = Duration::from_millis(50);
@@ -21,6 +25,38 @@ const READING_TIMEOUT: Duration = Duration::from_secs(2);
 pub trait Clock: Send + Sync + 'static {
     /// The time now, in whole microseconds, as every database keeps it.
     fn now(&self) -> DateTime<Utc>;
+
+    /// Says once, at the start, which is the newest time in the database: it is later now.
+    fn begin_after(&self, newest: DateTime<Utc>) {
+        let _ = newest;
+    }
+
+    /// Says once, at the start, what a clock shows that is believed more than this machine's.
+    fn begin_at(&self, other: DateTime<Utc>) {
+        let _ = other;
+    }
+
+    /// Why the machine's clock is not believed just now; nothing where it is, and of a clock that is no
+    /// machine's.
+    fn doubt(&self) -> Option<Doubt> {
+        None
+    }
+
+    /// Believes the machine's clock after all, unless it jumped again since `doubt`.
+    fn accept(&self, doubt: &Doubt) {
+        let _ = doubt;
+    }
+}
+
+/// A clock of a machine that is not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Doubt {
+    /// What it shows.
+    pub shows: DateTime<Utc>,
+    /// By what the broker goes on.
+    pub believed: DateTime<Utc>,
+    /// For how long it has been like that.
+    pub stands_for: TimeDelta,
 }
 
 /// The machine's clock.

@@ -185,8 +185,13 @@ pub struct SpendingConfig {
     pub usd_per_hour: Option<Money>,
     /// Holds that are not confirmed.
     pub open_holds: Option<u32>,
+    /// Nodes of holds that are not confirmed.
+    pub held_nodes: Option<u32>,
     /// Reservations that are not closed.
     pub reservations: Option<u32>,
+    /// Orders that may be cancelled before their hand-off within 24 hours; beyond it nothing more is
+    /// confirmed.
+    pub cancelled_orders: Option<u32>,
 }
 
 impl SpendingConfig {
@@ -197,7 +202,9 @@ impl SpendingConfig {
             gpus: self.gpus,
             usd_per_hour: self.usd_per_hour,
             open_holds: self.open_holds,
+            held_nodes: self.held_nodes,
             reservations: self.reservations,
+            cancelled_orders: self.cancelled_orders,
         }
     }
 }
@@ -409,7 +416,9 @@ pub fn defaults() -> serde_json::Value {
             "leases_per_reservation": 64,
             "cooldown_seconds": 1800,
         },
-        "spending": { "gpus": 4_096, "open_holds": 500, "reservations": 2_000 },
+        "spending": {
+            "gpus": 4_096, "open_holds": 5, "held_nodes": 64, "reservations": 2_000, "cancelled_orders": 5,
+        },
         "verifier": {
             "boot_seconds": 2700, "verify_seconds": 600, "level": "standard", "least_level": "quick",
             "most_level": "deep",

@@ -12,6 +12,7 @@ mod auth;
 mod balance;
 mod body;
 mod budgets;
+mod cancelled_orders;
 mod commitments;
 mod credential;
 mod credits;

@@ -48,6 +48,7 @@ mod spans;
 pub mod spending;
 pub mod start;
 pub mod sweep;
+mod time_check;
 mod turns;
 pub mod verify;
 pub mod webhooks;

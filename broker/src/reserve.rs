@@ -192,6 +192,8 @@ pub struct Particulars {
     pub ceiling: Option<Ceiling>,
     /// Who places it: from then on theirs to change.
     pub created_by: Option<PrincipalId>,
+    /// Whether it is confirmed in the same call.
+    pub auto_confirm: bool,
 }
 
 /// Takes a quote and sets its capacity aside.
@@ -285,12 +287,14 @@ async fn take(
         tags,
         attribution: particulars.attribution,
         window_end,
+        confirmed_at_once: particulars.auto_confirm,
         hold_expires_at: now + TimeDelta::seconds(broker.config().sales.hold_seconds.into()),
         demand,
     };
     let mine = broker.store().reservations().of(whose.tenant);
     let placed = mine.place_hold(new, now, completion).await;
     if placed.is_ok() {
+        broker.nudge();
         broker.ring_events();
         plan::holds_changed(broker, whose.tenant).await;
     }

@@ -17,6 +17,8 @@ use crate::hot::turn::keep_turns;
 
 /// How often what is old is looked for.
 const INTERVAL: Duration = Duration::from_secs(2 * 60);
+/// How long the mark of a transaction stands: its outcome is asked for within seconds.
+const MARKS: TimeDelta = TimeDelta::hours(1);
 /// Rows that one transaction lets go.
 const BATCH: u64 = 500;
 /// How long a quote is kept after it lapsed.
@@ -39,6 +41,8 @@ pub struct Pruned {
     pub deliveries: u64,
     /// Idempotency keys.
     pub idempotency_keys: u64,
+    /// Marks of transactions, by which the outcome of a lost COMMIT is known.
+    pub commit_marks: u64,
     /// Quotes.
     pub quotes: u64,
     /// Plans.
@@ -62,6 +66,7 @@ pub async fn keep_pruning(broker: Broker, stop: Stop) {
                 events = pruned.events,
                 deliveries = pruned.deliveries,
                 idempotency_keys = pruned.idempotency_keys,
+                commit_marks = pruned.commit_marks,
                 quotes = pruned.quotes,
                 plans = pruned.plans,
                 rechecks = pruned.rechecks,
@@ -85,6 +90,10 @@ pub async fn prune(broker: &Broker) -> Pruned {
     let mut failures = 0;
     let idempotency_keys = every_batch(&mut failures, "idempotency keys", None, || {
         store.prune_idempotency_keys(now, BATCH)
+    })
+    .await;
+    let commit_marks = every_batch(&mut failures, "commit marks", None, || {
+        store.prune_commit_marks(now - MARKS, BATCH)
     })
     .await;
     let (lapsed, made) = (before(QUOTE_DAYS), before(PLAN_DAYS));
@@ -135,6 +144,7 @@ pub async fn prune(broker: &Broker) -> Pruned {
         events,
         deliveries,
         idempotency_keys,
+        commit_marks,
         quotes,
         plans,
         failures,

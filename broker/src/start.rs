@@ -27,6 +27,7 @@ use crate::keys::{KeyError, Keys};
 use crate::oidc::Oidc;
 use crate::providers;
 use crate::secrets::SealingKey;
+use crate::time_check;
 
 /// Why the broker could not be put together.
 #[derive(Debug, thiserror::Error)]
@@ -170,6 +171,7 @@ pub async fn with_store(
         nodes_without_count: config.sales.soft_nodes_per_hold,
     });
     let store = store.with_default_limits(config.spending.limits());
+    time_check::begin(&*clock, &store).await?;
     store.settings().settle_mode(mode, clock.now()).await?;
     let oidc = Oidc::new(&config.oidc, mode)?;
     let sealing = Arc::new(sealing_key(&config, &store).await?);

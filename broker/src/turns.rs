@@ -1,14 +1,16 @@
 //! Whose turn it is to do what takes long: so many work at once, some more wait, and whoever comes
-//! beyond is told to come again. The last quarter of the places is for tenants that have few, so that one
-//! that asks without end keeps nobody else out.
+//! beyond is told to come again.
+//!
+//! No tenant has all places to work, and those who wait are served tenant by tenant in a circle: one that
+//! asks without end waits for itself. The last quarter of the places to wait is for tenants that have few.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
 use market::ids::TenantId;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 
 /// Those who wait for each core.
 const WAITING_PER_CORE: usize = 16;
@@ -22,37 +24,43 @@ pub struct TooMany;
 
 /// The turns of one process.
 #[derive(Debug)]
-pub(crate) struct Turns {
-    places: Arc<Places>,
-    /// Those who work.
-    running: Arc<Semaphore>,
-}
+pub(crate) struct Turns(Arc<Places>);
 
-/// Who works or waits.
 #[derive(Debug)]
 struct Places {
+    /// How many work at once, and how many of those for one tenant.
+    running: usize,
+    running_for_one: usize,
+    /// How many work or wait.
     all: usize,
-    share: usize,
-    /// `None` stands for the service as a whole.
-    taken: Mutex<HashMap<Option<TenantId>, usize>>,
+    state: Mutex<State>,
 }
 
-/// A place that is taken until this is dropped.
-#[derive(Debug)]
-struct Place {
-    places: Arc<Places>,
-    tenant: Option<TenantId>,
+/// Whoever works or waits. `None` stands for the service as a whole.
+#[derive(Debug, Default)]
+struct State {
+    running: usize,
+    of: HashMap<Option<TenantId>, Own>,
+    /// Those of whom somebody waits, whose turn is next at the front.
+    circle: VecDeque<Option<TenantId>>,
+}
+
+/// What one tenant has of it.
+#[derive(Debug, Default)]
+struct Own {
+    running: usize,
+    waiting: VecDeque<oneshot::Sender<Turn>>,
 }
 
 /// A turn; the next one comes when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    _place: Place,
-    _running: OwnedSemaphorePermit,
+    places: Arc<Places>,
+    tenant: Option<TenantId>,
 }
 
 impl Turns {
-    /// As many at once as there are cores.
+    /// As many at once as there are cores, and for one tenant all but one of them.
     pub(crate) fn by_core() -> Self {
         let cores = available_parallelism().map_or(1, NonZeroUsize::get);
         Self::of(cores, cores * WAITING_PER_CORE)
@@ -60,64 +68,115 @@ impl Turns {
 
     /// So many at once, and so many that wait.
     pub(crate) fn of(running: usize, waiting: usize) -> Self {
-        let all = running + waiting;
-        let places = Places {
-            all,
-            share: all / SHARE,
-            taken: Mutex::default(),
-        };
-        Self {
-            places: Arc::new(places),
-            running: Arc::new(Semaphore::new(running)),
-        }
+        Self(Arc::new(Places {
+            running,
+            running_for_one: running.saturating_sub(1).max(1),
+            all: running + waiting,
+            state: Mutex::default(),
+        }))
     }
 
-    /// Waits for a turn, in the order of coming. `None` is the service as a whole.
+    /// Waits for a turn. `None` is the service as a whole.
     ///
     /// Errors: [`TooMany`] at once where too many wait.
     pub(crate) async fn take(&self, tenant: Option<TenantId>) -> Result<Turn, TooMany> {
-        let place = Places::take(&self.places, tenant).ok_or(TooMany)?;
-        let running = Arc::clone(&self.running).acquire_owned().await;
-        Ok(Turn {
-            _place: place,
-            // Turns are never closed.
-            _running: running.map_err(|_| TooMany)?,
-        })
+        let comes = {
+            let mut state = self.0.state();
+            state.forget_gone();
+            if !self.0.has_place(&state, tenant) {
+                return Err(TooMany);
+            }
+            let (sender, comes) = oneshot::channel();
+            let own = state.of.entry(tenant).or_default();
+            own.waiting.push_back(sender);
+            if own.waiting.len() == 1 {
+                state.circle.push_back(tenant);
+            }
+            comes
+        };
+        self.0.serve();
+        // Nobody who waits is ever dropped unserved.
+        comes.await.map_err(|_| TooMany)
+    }
+}
+
+impl State {
+    /// Whoever waits no more has no place.
+    fn forget_gone(&mut self) {
+        for own in self.of.values_mut() {
+            own.waiting.retain(|sender| !sender.is_closed());
+        }
+        self.of
+            .retain(|_, own| own.running > 0 || !own.waiting.is_empty());
+        let of = &self.of;
+        let waits = |tenant: &Option<TenantId>| {
+            let own = of.get(tenant);
+            own.is_some_and(|own| !own.waiting.is_empty())
+        };
+        self.circle.retain(waits);
     }
 }
 
 impl Places {
-    fn take(places: &Arc<Self>, tenant: Option<TenantId>) -> Option<Place> {
-        let mut taken = places.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: usize = taken.values().sum();
-        let own = taken.get(&tenant).copied().unwrap_or_default();
-        // Whoever has its share already leaves as many to the others.
-        let kept = if own > 0 && own >= places.share {
-            places.share
-        } else {
-            0
-        };
-        if all + kept >= places.all {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whoever has its share already leaves as many places to the others.
+    fn has_place(&self, state: &State, tenant: Option<TenantId>) -> bool {
+        let places = |own: &Own| own.running + own.waiting.len();
+        let all: usize = state.of.values().map(places).sum();
+        let own = state.of.get(&tenant).map_or(0, places);
+        let share = self.all / SHARE;
+        let kept = if own > 0 && own >= share { share } else { 0 };
+        all + kept < self.all
+    }
+
+    /// Gives turns to those who wait, for as long as there are any to give.
+    fn serve(self: &Arc<Self>) {
+        while let Some((sender, turn)) = self.next() {
+            // Whoever waits no more gives it back here.
+            let _ = sender.send(turn);
+        }
+    }
+
+    /// The next one of the first tenant in the circle that may have one more.
+    fn next(self: &Arc<Self>) -> Option<(oneshot::Sender<Turn>, Turn)> {
+        let mut state = self.state();
+        if state.running >= self.running {
             return None;
         }
-        taken.insert(tenant, own + 1);
-        Some(Place {
-            places: Arc::clone(places),
-            tenant,
-        })
+        let may = |tenant: &Option<TenantId>| {
+            let own = state.of.get(tenant);
+            own.is_some_and(|own| own.running < self.running_for_one)
+        };
+        let place = state.circle.iter().position(may)?;
+        let tenant = state.circle.remove(place)?;
+        let own = state.of.get_mut(&tenant)?;
+        let sender = own.waiting.pop_front()?;
+        own.running += 1;
+        let others_wait = !own.waiting.is_empty();
+        state.running += 1;
+        if others_wait {
+            state.circle.push_back(tenant);
+        }
+        let places = Arc::clone(self);
+        Some((sender, Turn { places, tenant }))
     }
 }
 
-impl Drop for Place {
+impl Drop for Turn {
     fn drop(&mut self) {
-        let taken = self.places.taken.lock();
-        let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = taken.get_mut(&self.tenant) {
-            *own -= 1;
-            if *own == 0 {
-                taken.remove(&self.tenant);
+        let mut state = self.places.state();
+        state.running -= 1;
+        if let Some(own) = state.of.get_mut(&self.tenant) {
+            own.running -= 1;
+            if own.running == 0 && own.waiting.is_empty() {
+                state.of.remove(&self.tenant);
             }
         }
+        drop(state);
+        self.places.serve();
     }
 }
 
@@ -166,6 +225,38 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn those_who_wait_are_served_tenant_by_tenant_and_none_works_in_all_places() {
+        let turns = Turns::of(2, 30);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut asked: Vec<_> = [1, 1, 1, 1, 2, 2, 3]
+            .into_iter()
+            .map(|number| (number, Box::pin(turns.take(tenant(number)))))
+            .collect();
+        let mut served = Vec::new();
+        let mut working: VecDeque<Turn> = VecDeque::new();
+        loop {
+            // Whoever waits asks for it once.
+            asked.retain_mut(|(number, comes)| match comes.as_mut().poll(&mut context) {
+                Poll::Ready(turn) => {
+                    working.push_back(turn.expect("a turn"));
+                    served.push(*number);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            let mut whose: Vec<_> = working.iter().map(|turn| turn.tenant).collect();
+            whose.dedup();
+            assert_eq!(whose.len(), working.len(), "one works in all places");
+            // The first to come is the first to end.
+            if working.pop_front().is_none() {
+                break;
+            }
+        }
+        assert_eq!(served, [1, 2, 1, 2, 3, 1, 1]);
+        assert!(asked.is_empty());
+    }
+
+    #[tokio::test]
     async fn a_tenant_that_asks_without_end_leaves_places_to_the_others() {
         let turns = Turns::of(8, 0);
         let mut own = Vec::new();
@@ -188,6 +279,6 @@ mod tests {
         );
         assert!(turns.take(tenant(3)).await.is_ok());
         drop((own, others));
-        assert!(turns.places.taken.lock().expect("sound").is_empty());
+        assert!(turns.0.state().of.is_empty());
     }
 }

@@ -18,6 +18,7 @@ pub mod demand;
 pub mod event;
 pub mod fabric;
 pub mod gpu;
+pub mod hold_rules;
 pub mod identity;
 pub mod ids;
 pub mod lease;

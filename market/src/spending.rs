@@ -294,8 +294,13 @@ pub struct SpendingLimits {
     pub usd_per_hour: Option<Money>,
     /// Holds that are not confirmed.
     pub open_holds: Option<u32>,
+    /// Nodes of holds that are not confirmed.
+    pub held_nodes: Option<u32>,
     /// Reservations that are not closed.
     pub reservations: Option<u32>,
+    /// Orders that may be cancelled before their hand-off within 24 hours; beyond it nothing more is
+    /// confirmed. Of a tenant as a whole.
+    pub cancelled_orders: Option<u32>,
 }
 
 /// How much of everything is in use.
@@ -307,6 +312,8 @@ pub struct InUse {
     pub units_per_hour: i128,
     /// Holds that are not confirmed.
     pub open_holds: u64,
+    /// Their nodes.
+    pub held_nodes: u64,
     /// Reservations that are not closed.
     pub reservations: u64,
 }
@@ -316,6 +323,7 @@ impl std::ops::AddAssign for InUse {
         self.gpus += more.gpus;
         self.units_per_hour += more.units_per_hour;
         self.open_holds += more.open_holds;
+        self.held_nodes += more.held_nodes;
         self.reservations += more.reservations;
     }
 }
@@ -370,6 +378,12 @@ impl SpendingLimits {
                 asked.open_holds,
             ),
             (
+                "held_nodes",
+                self.held_nodes,
+                used.held_nodes,
+                asked.held_nodes,
+            ),
+            (
                 "reservations",
                 self.reservations,
                 used.reservations,
@@ -377,7 +391,8 @@ impl SpendingLimits {
             ),
         ];
         for (limit, most, used, asked) in counts {
-            if let Some(most) = most.filter(|most| used + asked > u64::from(*most)) {
+            let passes = |most: &u32| asked > 0 && used + asked > u64::from(*most);
+            if let Some(most) = most.filter(passes) {
                 return Err(Box::new(LimitExceeded {
                     limit,
                     project,

@@ -26,8 +26,10 @@ mod m20261128_000013_events;
 mod m20261128_000014_webhooks;
 mod m20261128_000015_idempotency;
 mod m20261128_000016_audit;
+mod m20261128_000017_commit_marks;
 mod m20261128_000019_unread_records;
 mod m20261128_000021_provider_binding;
+mod m20261128_000022_unused_limits;
 mod tables;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
@@ -54,8 +56,10 @@ impl MigratorTrait for Migrator {
             Box::new(m20261128_000014_webhooks::Migration),
             Box::new(m20261128_000015_idempotency::Migration),
             Box::new(m20261128_000016_audit::Migration),
+            Box::new(m20261128_000017_commit_marks::Migration),
             Box::new(m20261128_000019_unread_records::Migration),
             Box::new(m20261128_000021_provider_binding::Migration),
+            Box::new(m20261128_000022_unused_limits::Migration),
         ]
     }
 }

@@ -348,6 +348,17 @@ pub struct KnownOffers {
 }
 
 impl Catalog<'_> {
+    /// When the newest reading became known; `None` before the first.
+    ///
+    /// Errors: [`StoreError::Unavailable`], [`StoreError::Database`].
+    pub async fn newest_reading(&self) -> Result<Option<DateTime<Utc>>, StoreError> {
+        let newest = readings::Entity::find()
+            .order_by_desc(readings::Column::Generation)
+            .one(&self.store.read)
+            .await?;
+        Ok(newest.map(|row| row.known_at.at()))
+    }
+
     /// A provider's offers that are not withdrawn, to compare the next reading with.
     ///
     /// Errors: [`StoreError::NotFound`] for a provider that is not known.

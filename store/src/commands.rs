@@ -88,7 +88,7 @@ impl TenantReservations<'_> {
                 Command::Move(to) => {
                     let from = row.state()?;
                     if to == ReservationState::Confirmed {
-                        spending::check_confirm(tx, &row, now).await?;
+                        spending::check_confirm(tx, store.limits, &row, now).await?;
                     }
                     move_to(tx, &mut row, to, now).await?;
                     Some(events::reservation_moved(tx, &row, Some(from)).await?)

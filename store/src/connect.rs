@@ -107,13 +107,6 @@ impl Store {
         self.write.close().await?;
         Ok(())
     }
-
-    /// Whether the database answers.
-    ///
-    /// Errors: [`StoreError::Database`] when it does not.
-    pub async fn ping(&self) -> Result<(), StoreError> {
-        Ok(self.read.ping().await?)
-    }
 }
 
 /// Why a database could not be opened, once: each layer repeats what the one below it says.

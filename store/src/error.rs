@@ -1,10 +1,13 @@
 //! What can go wrong, said so that a caller knows what to do next.
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use market::hold_rules::REFUSED_AFTER;
 use market::ids::{CommitmentId, OfferId, ProviderId};
 use market::spending::{BudgetExceeded, LimitExceeded};
 use sea_orm::{DbErr, RuntimeErr, SqlErr, SqlxError};
 
+use crate::cancelled::WITHIN_HOURS;
+use crate::failure;
 use crate::settings::DatabaseMode;
 
 /// A write that meets something already there.
@@ -82,6 +85,32 @@ pub enum Conflict {
         /// When there is room for another. Units: seconds from now.
         again_in_seconds: u64,
     },
+    /// Too many holds of the tenant went unused within the last hour.
+    #[error(
+        "{} holds of the tenant lapsed or were cancelled within an hour, and none is placed before {}; reserve with `auto_confirm`, which this does not bind, or confirm what you hold",
+        REFUSED_AFTER, again_at.to_rfc3339_opts(SecondsFormat::Secs, true)
+    )]
+    TooManyUnused {
+        /// When one may be placed again.
+        again_at: DateTime<Utc>,
+        /// How long that is from now. Units: seconds.
+        again_in_seconds: u64,
+    },
+    /// The tenant cancelled too many orders before their hand-off.
+    #[error(
+        "the tenant cancelled {cancelled} orders before their hand-off within {} hours, which cost the operator their machines, and {most} are let through; confirm again after {}, or have the limit `cancelled_orders` raised",
+        WITHIN_HOURS, again_at.to_rfc3339_opts(SecondsFormat::Secs, true)
+    )]
+    TooManyCancelled {
+        /// How many were.
+        cancelled: usize,
+        /// How many may be.
+        most: u32,
+        /// When one may be confirmed again.
+        again_at: DateTime<Utc>,
+        /// How long that is from now. Units: seconds.
+        again_in_seconds: u64,
+    },
     /// The tenant has as many budgets as it may.
     #[error("a tenant may have {most} budgets; delete one first")]
     TooManyBudgets {
@@ -135,7 +164,7 @@ pub enum Conflict {
     },
 }
 
-/// Why the store did not do as asked. Nothing was written.
+/// Why the store did not do as asked. Nothing was written, but where it is [`StoreError::OutcomeUnknown`].
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Someone else went on with it meanwhile: read it again, or drop the result.
@@ -209,7 +238,22 @@ pub enum StoreError {
         /// Why, and what to look at.
         why: String,
     },
-    /// The database refused or could not be reached.
+    /// The database cannot take or answer anything just now: it is lost, stopping, full or busy.
+    /// The same may well succeed later.
+    #[error("the database cannot do it just now")]
+    Unavailable {
+        /// What the database said.
+        #[source]
+        source: DbErr,
+    },
+    /// The answer to a COMMIT was lost: everything was written, or nothing was.
+    #[error("the answer to a commit was lost, so that nobody knows whether it was written")]
+    OutcomeUnknown {
+        /// What became of the connection.
+        #[source]
+        source: DbErr,
+    },
+    /// The database refused.
     #[error("the database could not do it")]
     Database {
         /// What the database said.
@@ -227,6 +271,7 @@ impl From<DbErr> for StoreError {
             {
                 Self::corrupt(cause)
             }
+            source if failure::is_passing(&source) => Self::Unavailable { source },
             source => Self::Database { source },
         }
     }
@@ -251,24 +296,8 @@ impl StoreError {
         }
     }
 
-    /// Whether the same transaction may well succeed when it is begun anew: a serialisation
-    /// failure or deadlock on PostgreSQL (40001, 40P01), a busy or locked SQLite (5, 6, 261, 517).
+    /// Whether the same transaction may well succeed when it is begun anew.
     pub(crate) fn is_transient(&self) -> bool {
-        let Self::Database {
-            source: DbErr::Exec(cause) | DbErr::Query(cause) | DbErr::Conn(cause),
-        } = self
-        else {
-            return false;
-        };
-        let RuntimeErr::SqlxError(cause) = cause else {
-            return false;
-        };
-        let SqlxError::Database(refusal) = cause.as_ref() else {
-            return false;
-        };
-        matches!(
-            refusal.code().as_deref(),
-            Some("40001" | "40P01" | "5" | "6" | "261" | "517")
-        )
+        matches!(self, Self::Unavailable { source } if failure::is_transient(source))
     }
 }

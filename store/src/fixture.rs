@@ -9,6 +9,8 @@
 mod gate;
 mod postgres;
 mod statements;
+mod trouble;
+mod wire;
 
 use std::env;
 use std::fs::OpenOptions;
@@ -26,6 +28,8 @@ use tokio::sync::OnceCell;
 pub use gate::Gate;
 pub(crate) use statements::heard;
 pub use statements::statements_of;
+pub use trouble::{interrupt_after, leave_pages};
+pub use wire::{Cut, Wire};
 
 use crate::entity::column::Text;
 use crate::entity::reservations::Column;

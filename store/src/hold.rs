@@ -2,24 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Ceiling, Demand};
+use market::hold_rules::{self, HoldLength};
 use market::ids::{
     OfferId, PlanId, PrincipalId, ProjectId, ProviderId, QuoteId, ReservationId, TenantId,
 };
 use market::quote::QuoteLine;
-use market::reservation::ReservationState;
+use market::reservation::{ReservationEvent, ReservationState};
 use market::tags::{Attribution, Tags};
 use market::verification::Level;
 use sea_orm::sea_query::Expr;
-use sea_orm::{ColumnTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter};
+use sea_orm::{
+    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter,
+    QuerySelect,
+};
 
 use crate::entity::column::{Json, Moment, Text, Word};
 use crate::entity::{holds, projects, reservations};
 use crate::idempotency::{self, Completion};
 use crate::reservations::{Reservation, TenantReservations, Wish};
 use crate::tx::transaction;
-use crate::{StoreError, coverage, events, providers, quotes, spending, stock};
+use crate::{Conflict, StoreError, commands, coverage, events, providers, quotes, spending, stock};
 
 /// A reservation about to be placed. What it holds are the nodes of its lines.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,12 +58,15 @@ pub struct NewReservation {
     pub attribution: Attribution,
     /// Until when it is waited for; `None`: as long as it takes. The hand-off settles its end.
     pub window_end: Option<DateTime<Utc>>,
-    /// When the hold lapses unless it is confirmed.
+    /// When the hold lapses unless it is confirmed; sooner where [`hold_rules`] say so.
     pub hold_expires_at: DateTime<Utc>,
+    /// Whether it is confirmed in the same call: no rule about holds that wait is for it.
+    pub confirmed_at_once: bool,
 }
 
 impl TenantReservations<'_> {
-    /// Takes the quote and sets the stock aside.
+    /// Takes the quote and sets the stock aside; what is confirmed at once is confirmed with it, or not
+    /// placed at all.
     ///
     /// Errors: [`StoreError::LimitExceeded`] and [`StoreError::BudgetExceeded`], which are checked
     /// against all that the tenant has, also when several holds are placed at once;
@@ -70,6 +77,8 @@ impl TenantReservations<'_> {
     /// quote or project that is not the tenant's;
     /// [`Conflict::ProviderDisabled`](crate::Conflict::ProviderDisabled) and
     /// [`Conflict::ProviderQuarantined`](crate::Conflict::ProviderQuarantined);
+    /// [`Conflict::TooManyUnused`](crate::Conflict::TooManyUnused), or, where it is confirmed at once,
+    /// [`Conflict::TooManyCancelled`](crate::Conflict::TooManyCancelled);
     /// [`StoreError::Stale`] when `completion` was taken over.
     pub async fn place_hold(
         &self,
@@ -82,13 +91,30 @@ impl TenantReservations<'_> {
         let sellers = new.lines.iter().map(|line| line.offer.provider.clone());
         let sellers: BTreeSet<ProviderId> = sellers.collect();
         let held = hold_rows(new.id, &new.lines)?;
-        let row = new.into_row(tenant, now);
+        let waits = !new.confirmed_at_once;
+        let nodes = if waits { needs.values().sum() } else { 0 };
+        let placed = new.into_row(tenant, now);
         transaction!(store, |tx| {
+            let mut row = placed.clone();
             own_project(tx, tenant, row.project_id.0).await?;
             quotes::take(tx, tenant, row.quote_id.0, row.id.0, now).await?;
             providers::check_open(tx, &sellers, now).await?;
-            spending::check_hold(tx, store.limits, &row, now).await?;
+            spending::check_hold(tx, store.limits, &row, waits.then_some(nodes), now).await?;
+            if !waits {
+                spending::check_confirm(tx, store.limits, &row, now).await?;
+            }
             stock::check(tx, store.stock, row.id.0, &needs).await?;
+            if waits {
+                shorten(tx, &mut row, &needs, now).await?;
+            }
+            let mut told = vec![events::reservation_moved(tx, &row, None).await?];
+            if !waits {
+                let from = row.state()?;
+                let to = from.next(ReservationEvent::Confirm);
+                commands::move_to(tx, &mut row, to.map_err(StoreError::corrupt)?, now).await?;
+                row.version += 1;
+                told.push(events::reservation_moved(tx, &row, Some(from)).await?);
+            }
             reservations::Entity::insert(row.clone().into_active_model())
                 .exec_without_returning(tx)
                 .await?;
@@ -99,11 +125,70 @@ impl TenantReservations<'_> {
             coverage::take(tx, tenant, row.id.0, &row.lines.0, now).await?;
             let reservation = Reservation::try_from(row.clone())?;
             idempotency::complete(tx, tenant, completion.as_ref(), &reservation).await?;
-            let told = events::reservation_moved(tx, &row, None).await?;
-            events::append(tx, tenant, &[told], now).await?;
+            events::append(tx, tenant, &told, now).await?;
             Ok(reservation)
         })
     }
+}
+
+/// Lets a hold that waits to be confirmed stand for as long as the rules say, or refuses it.
+///
+/// Errors: [`Conflict::TooManyUnused`].
+async fn shorten(
+    tx: &DatabaseTransaction,
+    row: &mut reservations::Model,
+    needs: &BTreeMap<OfferId, u32>,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let tenant = row.tenant_id.0;
+    let is_short = match hold_rules::length(unused(tx, tenant, now).await?, now) {
+        HoldLength::RefusedUntil(again_at) => {
+            let again_in_seconds = hold_rules::seconds_until(again_at, now);
+            return Err(Conflict::TooManyUnused {
+                again_at,
+                again_in_seconds,
+            }
+            .into());
+        }
+        HoldLength::Short => true,
+        HoldLength::Usual => stock::takes_much(tx, tenant, needs).await?,
+    };
+    if is_short {
+        let short = now + TimeDelta::seconds(hold_rules::SHORT_SECONDS);
+        row.hold_expires_at = row.hold_expires_at.min(short.into());
+        row.due_at = Some(row.hold_expires_at);
+    }
+    Ok(())
+}
+
+/// When holds of a tenant lapsed or were cancelled unconfirmed, as far as that is remembered.
+async fn unused(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    now: DateTime<Utc>,
+) -> Result<Vec<DateTime<Utc>>, StoreError> {
+    use reservations::Column;
+    let since = Moment::from(now - TimeDelta::seconds(hold_rules::REMEMBERED_SECONDS));
+    let lapsed = Condition::all()
+        .add(Column::State.eq(ReservationState::Held.as_str()))
+        .add(Column::HoldExpiresAt.lte(Moment::from(now)));
+    let rows: Vec<(Moment, Option<Moment>)> = reservations::Entity::find()
+        .select_only()
+        .columns([Column::HoldExpiresAt, Column::ClosedAt])
+        .filter(Column::TenantId.eq(Text(tenant)))
+        .filter(Column::ConfirmedAt.is_null())
+        // What a budget ended is no doing of the tenant's.
+        .filter(Column::StoppedBy.is_null())
+        // None was closed in the last hour that would have lapsed before.
+        .filter(Column::HoldExpiresAt.gt(since))
+        .filter(Condition::any().add(Column::State.eq("closed")).add(lapsed))
+        .into_tuple()
+        .all(tx)
+        .await?;
+    let ended = |(lapses, closed): (Moment, Option<Moment>)| {
+        closed.map_or(lapses, |closed| closed.min(lapses)).at()
+    };
+    Ok(rows.into_iter().map(ended).collect())
 }
 
 /// Nodes wanted of each offer; two lines may name the same one.

@@ -15,11 +15,13 @@
 
 #![forbid(unsafe_code)]
 
+mod answers;
 pub mod api_keys;
 pub mod attempts;
 pub mod audit;
 pub mod backup;
 pub mod budgets;
+pub mod cancelled;
 pub mod catalog;
 pub mod change;
 pub mod charges;
@@ -31,6 +33,7 @@ pub mod credits;
 mod entity;
 mod error;
 pub mod events;
+mod failure;
 #[cfg(feature = "fixture")]
 pub mod fixture;
 pub mod hold;

@@ -36,8 +36,12 @@ pub struct LimitsChange {
     pub usd_per_hour: Option<Option<Money>>,
     /// Holds that are not confirmed.
     pub open_holds: Option<Option<u32>>,
+    /// Nodes of holds that are not confirmed.
+    pub held_nodes: Option<Option<u32>>,
     /// Reservations that are not closed.
     pub reservations: Option<Option<u32>>,
+    /// Orders that may be cancelled before their hand-off within 24 hours.
+    pub cancelled_orders: Option<Option<u32>>,
 }
 
 impl LimitsChange {
@@ -48,7 +52,9 @@ impl LimitsChange {
             gpus: self.gpus.unwrap_or(old.gpus),
             usd_per_hour: self.usd_per_hour.unwrap_or(old.usd_per_hour),
             open_holds: self.open_holds.unwrap_or(old.open_holds),
+            held_nodes: self.held_nodes.unwrap_or(old.held_nodes),
             reservations: self.reservations.unwrap_or(old.reservations),
+            cancelled_orders: self.cancelled_orders.unwrap_or(old.cancelled_orders),
         }
     }
 }
@@ -68,7 +74,9 @@ impl TryFrom<Model> for ScopeLimits {
                 gpus: whole(row.gpus)?,
                 usd_per_hour: row.units_per_hour.map(Money::usd_units),
                 open_holds: whole(row.open_holds)?,
+                held_nodes: whole(row.held_nodes)?,
                 reservations: whole(row.reservations)?,
+                cancelled_orders: whole(row.cancelled_orders)?,
             },
             changed_at: Some(row.changed_at.at()),
         })
@@ -131,7 +139,9 @@ impl TenantLimits<'_> {
                 Column::Gpus,
                 Column::UnitsPerHour,
                 Column::OpenHolds,
+                Column::HeldNodes,
                 Column::Reservations,
+                Column::CancelledOrders,
                 Column::ChangedAt,
             ];
             Entity::insert(row.clone().into_active_model())
@@ -166,7 +176,9 @@ fn row(
         gpus: limits.gpus.map(i64::from),
         units_per_hour: limits.usd_per_hour.map(Money::units),
         open_holds: limits.open_holds.map(i64::from),
+        held_nodes: limits.held_nodes.map(i64::from),
         reservations: limits.reservations.map(i64::from),
+        cancelled_orders: limits.cancelled_orders.map(i64::from),
         changed_at: now.into(),
     }
 }

@@ -18,7 +18,8 @@ use sea_orm::{
 use crate::StoreError;
 use crate::entity::column::{Moment, Text, Word};
 use crate::entity::{
-    event_counters, events, idempotency_keys, plans, quotes, webhook_attempts, webhook_deliveries,
+    commit_marks, event_counters, events, idempotency_keys, plans, quotes, webhook_attempts,
+    webhook_deliveries,
 };
 use crate::quotes::OPEN;
 use crate::scope::service_wide;
@@ -126,6 +127,29 @@ impl Retention<'_> {
             .all(&self.store.read)
             .await?;
         Ok(ids.into_iter().map(|id| id.0).collect())
+    }
+
+    /// Lets go up to `limit` marks of transactions that were left before `before`; says how many.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn prune_commit_marks(
+        &self,
+        before: DateTime<Utc>,
+        limit: u64,
+    ) -> Result<u64, StoreError> {
+        use commit_marks::{Column, Entity};
+        let old = Entity::find()
+            .select_only()
+            .column(Column::Id)
+            .filter(Column::At.lt(Moment::from(before)))
+            .order_by_asc(Column::At)
+            .limit(limit)
+            .into_query();
+        let gone = Entity::delete_many()
+            .filter(Column::Id.in_subquery(old))
+            .exec(&self.store.write)
+            .await?;
+        Ok(gone.rows_affected)
     }
 
     /// Lets up to `limit` quotes go that lapsed before `before`; says how many. One that a

@@ -24,7 +24,7 @@ use sea_orm::{
 
 use crate::StoreError;
 use crate::entity::column::{Moment, Text};
-use crate::entity::{leases, reservations, spent_days, spent_rates};
+use crate::entity::{holds, leases, reservations, spent_days, spent_rates};
 use crate::reservations::Wish;
 use crate::scope::tenant_scoped;
 
@@ -226,8 +226,37 @@ async fn in_use<C: ConnectionTrait>(
         gpus: whole(gpus)?,
         units_per_hour: i128::from(units_per_hour),
         open_holds: whole(open_holds)?,
+        held_nodes: held_nodes(db, tenant, project, now).await?,
         reservations: whole(all)?,
     })
+}
+
+/// Nodes of holds that are not confirmed and have not lapsed.
+async fn held_nodes<C: ConnectionTrait>(
+    db: &C,
+    tenant: TenantId,
+    project: Option<ProjectId>,
+    now: DateTime<Utc>,
+) -> Result<u64, StoreError> {
+    use reservations::Column;
+    let waiting = reservations::Entity::find()
+        .select_only()
+        .column(Column::Id)
+        .filter(Column::TenantId.eq(Text(tenant)))
+        .filter(Column::State.eq(ReservationState::Held.as_str()))
+        .filter(Column::HoldExpiresAt.gt(Moment::from(now)))
+        .apply_if(project, |query, project| {
+            query.filter(Column::ProjectId.eq(Text(project)))
+        });
+    let sum: Option<Option<i64>> = holds::Entity::find()
+        .select_only()
+        .column_as(holds::Column::Nodes.sum(), "nodes")
+        .filter(holds::Column::Live.eq(true))
+        .filter(holds::Column::ReservationId.in_subquery(waiting.into_query()))
+        .into_tuple()
+        .one(db)
+        .await?;
+    u64::try_from(sum.flatten().unwrap_or(0)).map_err(StoreError::corrupt)
 }
 
 /// GPUs of these lines, without what was given up, and what they cost (units: USD 1e-8 per hour);
@@ -305,6 +334,12 @@ fn open_reservation(
             gpus,
             units_per_hour,
             open_holds: u64::from(state == ReservationState::Held),
+            held_nodes: match state {
+                ReservationState::Held => {
+                    row.lines.0.iter().map(|line| u64::from(line.nodes)).sum()
+                }
+                _ => 0,
+            },
             reservations: 1,
         },
         burns,

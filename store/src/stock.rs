@@ -12,15 +12,19 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use market::ids::{OfferId, ReservationId};
+use market::hold_rules;
+use market::ids::{OfferId, ReservationId, TenantId};
 use market::lease::LeaseState;
 use market::offer::AvailabilityLevel;
-use sea_orm::{ColumnTrait, Condition, DatabaseTransaction, EntityTrait, QueryFilter, QuerySelect};
+use market::reservation::ReservationState;
+use sea_orm::{
+    ColumnTrait, Condition, DatabaseTransaction, EntityTrait, QueryFilter, QuerySelect, QueryTrait,
+};
 
 use crate::StoreError;
 use crate::catalog::Catalog;
 use crate::entity::column::{Moment, Text, Word};
-use crate::entity::{holds, leases, offers, providers};
+use crate::entity::{holds, leases, offers, providers, reservations};
 
 /// How much is sold where the provider does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +87,51 @@ pub(crate) async fn check(
         }
     }
     Ok(())
+}
+
+/// Whether what a tenant has on hold of one of these offers is much of it, these nodes among it: see
+/// [`hold_rules::takes_much`]. A count that is a lower bound leaves enough for others.
+pub(crate) async fn takes_much(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    needs: &BTreeMap<OfferId, u32>,
+) -> Result<bool, StoreError> {
+    for (&offer, &wanted) in needs {
+        let row = offers::Entity::find_by_id(Text(offer)).one(tx).await?;
+        let Some(row) = row.filter(|row| !row.at_least) else {
+            continue;
+        };
+        let counted = row.nodes.map(u32::try_from).transpose();
+        let counted = counted.map_err(StoreError::corrupt)?;
+        let mine = u32::try_from(held_by(tx, tenant, offer).await?).unwrap_or(u32::MAX);
+        if hold_rules::takes_much(wanted.saturating_add(mine), counted) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Nodes in live holds of a tenant that are not confirmed.
+async fn held_by(
+    tx: &DatabaseTransaction,
+    tenant: TenantId,
+    offer: OfferId,
+) -> Result<i64, StoreError> {
+    let unconfirmed = reservations::Entity::find()
+        .select_only()
+        .column(reservations::Column::Id)
+        .filter(reservations::Column::TenantId.eq(Text(tenant)))
+        .filter(reservations::Column::State.eq(ReservationState::Held.as_str()));
+    let sum: Option<Option<i64>> = holds::Entity::find()
+        .select_only()
+        .column_as(holds::Column::Nodes.sum(), "nodes")
+        .filter(holds::Column::OfferId.eq(Text(offer)))
+        .filter(holds::Column::Live.eq(true))
+        .filter(holds::Column::ReservationId.in_subquery(unconfirmed.into_query()))
+        .into_tuple()
+        .one(tx)
+        .await?;
+    Ok(sum.flatten().unwrap_or(0))
 }
 
 /// Nodes in live holds.

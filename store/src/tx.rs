@@ -3,14 +3,21 @@
 use std::time::Duration;
 
 use sea_orm::{
-    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, IsolationLevel,
-    SqliteTransactionMode, TransactionOptions, TransactionTrait,
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, EntityTrait as _,
+    IsolationLevel, SqliteTransactionMode, Statement, TransactionOptions, TransactionTrait,
 };
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
+use crate::entity::commit_marks;
+use crate::failure::{hides_outcome, is_passing};
 use crate::{Store, StoreError};
 
 /// How often a transaction is begun anew before the refusal goes to the caller.
 const ATTEMPTS: u32 = 8;
+/// How long, and how often, the database is asked what became of a COMMIT whose answer was lost.
+const INQUIRY: Duration = Duration::from_secs(5);
+const INQUIRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs a body in one write transaction: committed when it succeeds, else rolled back.
 ///
@@ -26,7 +33,7 @@ macro_rules! transaction {
                 let tx = $store.begin_write().await?;
                 let $tx = &tx;
                 let outcome = async { $body }.await;
-                crate::tx::end(tx, outcome).await
+                crate::tx::end($store, tx, outcome).await
             };
             let outcome = attempt.await;
             if !retry.pause_after(&outcome).await {
@@ -52,7 +59,7 @@ impl Retry {
             return false;
         }
         let pause_ms = rand::random_range(0..=(5_u64 << self.attempts));
-        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        sleep(Duration::from_millis(pause_ms)).await;
         self.attempts += 1;
         true
     }
@@ -86,22 +93,92 @@ impl Store {
 }
 
 /// Commits what succeeded and rolls back what did not.
+///
+/// Errors: that of the outcome; [`StoreError::OutcomeUnknown`] when the answer to the COMMIT was lost and
+/// the database does not say what became of it either.
 pub(crate) async fn end<T>(
+    store: &Store,
     tx: DatabaseTransaction,
     outcome: Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    match outcome {
-        Ok(value) => {
-            tx.commit().await?;
-            Ok(value)
-        }
+    let value = match outcome {
+        Ok(value) => value,
         Err(refusal) => {
-            // The refusal is what the caller needs; a failed rollback ends the connection, which
+            // The refusal is what the caller needs. A connection whose rollback failed is closed, which
             // rolls back too.
             let _ = tx.rollback().await;
-            Err(refusal)
+            return Err(refusal);
         }
+    };
+    let backend = tx.get_database_backend();
+    let mark = match backend {
+        DbBackend::Postgres => leave_mark(&tx).await?,
+        _ => None,
+    };
+    match tx.commit().await {
+        Ok(()) => Ok(value),
+        Err(error) if hides_outcome(&error, backend) => match was_committed(store, mark).await {
+            Some(true) => Ok(value),
+            Some(false) => Err(StoreError::Unavailable { source: error }),
+            None => Err(StoreError::OutcomeUnknown { source: error }),
+        },
+        Err(error) => Err(error.into()),
     }
+}
+
+/// By what a transaction is known again once its connection is lost.
+struct Mark {
+    /// Its row in `commit_marks`.
+    id: String,
+    /// The number that the server gave it. After a crash another may get the same.
+    number: String,
+}
+
+/// Leaves a mark in a transaction that wrote something. One that failed and does not know it fails here:
+/// PostgreSQL would answer its COMMIT with a rollback, and no error.
+async fn leave_mark(tx: &DatabaseTransaction) -> Result<Option<Mark>, StoreError> {
+    let id = Uuid::now_v7().simple().to_string();
+    let sql = "INSERT INTO commit_marks (id, at) SELECT $1, now() \
+               WHERE pg_current_xact_id_if_assigned() IS NOT NULL \
+               RETURNING pg_current_xact_id()::text AS number";
+    let left = Statement::from_sql_and_values(DbBackend::Postgres, sql, [id.clone().into()]);
+    let Some(row) = tx.query_one_raw(left).await? else {
+        return Ok(None);
+    };
+    let number = row.try_get("", "number")?;
+    Ok(Some(Mark { id, number }))
+}
+
+/// Whether the mark of a transaction stands once it is over; `None` when nobody can say so for a while.
+/// What left no mark wrote nothing, and is as good as committed.
+async fn was_committed(store: &Store, mark: Option<Mark>) -> Option<bool> {
+    if store.write.get_database_backend() != DbBackend::Postgres {
+        return None;
+    }
+    let Some(mark) = mark else {
+        return Some(true);
+    };
+    let sql = "SELECT pg_xact_status($1::text::xid8) AS status";
+    let status = Statement::from_sql_and_values(DbBackend::Postgres, sql, [mark.number.into()]);
+    let inquiry = async {
+        loop {
+            let is_over = match store.write.query_one_raw(status.clone()).await {
+                Ok(row) => row
+                    .and_then(|row| row.try_get::<Option<String>>("", "status").ok().flatten())
+                    .is_none_or(|status| status != "in progress"),
+                // A number that the server has not given out: it crashed before it kept the first one.
+                Err(refusal) => !is_passing(&refusal),
+            };
+            let found = commit_marks::Entity::find_by_id(mark.id.clone());
+            match found.one(&store.write).await {
+                Ok(Some(_)) => return true,
+                Ok(None) if is_over => return false,
+                // It may be under way, or the server away.
+                _ => sleep(INQUIRY_PAUSE).await,
+            }
+        }
+    };
+    timeout(INQUIRY, inquiry).await.ok()
 }
 
 /// Makes writers of `table` queue up until the end of the transaction.

@@ -51,6 +51,13 @@ enum Habit {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Random schedules of holds, confirms, cancels and lapses by eight tenants: nothing is oversold, and
+    /// nobody is above the rules.
+    Holds {
+        /// How many.
+        #[arg(long, default_value_t = 100_000)]
+        schedules: u32,
+    },
     /// Compares the fleets that the product finds with those of a general solver.
     Fleets {
         /// How many.
@@ -109,6 +116,13 @@ fn main() -> Result<()> {
             offers,
             seconds,
         } => fleets(count, offers, seconds),
+        Habit::Holds { schedules } => {
+            let drawn = [("HOLD_SCHEDULES", schedules.to_string())];
+            let drawn = drawn
+                .each_ref()
+                .map(|(name, value)| (*name, value.as_str()));
+            integration_test(&named::HOLDS, &["--release", "--locked"], &drawn)
+        }
         Habit::Policy { plans } => policy(plans),
         Habit::Fit { tables } => fit::fit(&tables),
         Habit::Accuracy { tables } => fit::accuracy(&tables),

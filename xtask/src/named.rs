@@ -23,6 +23,11 @@ pub(crate) const CROSS_TENANT: Named = named(
     "broker",
     "random_calls_read_and_touch_nothing_of_another_tenant",
 );
+/// Schedules of holds, confirms, cancels and lapses.
+pub(crate) const HOLDS: Named = named(
+    "store",
+    "no_schedule_of_holds_confirms_cancels_and_lapses_oversells_or_passes_the_rules",
+);
 /// Fleets beside those of a general solver.
 pub(crate) const FLEETS: Named = named("matcher", "fleet::milp");
 /// Plans beside their policy.
@@ -88,6 +93,7 @@ mod tests {
         let one_each = [
             CHAOS,
             CROSS_TENANT,
+            HOLDS,
             FLEETS,
             POLICY,
             VERIFICATION_TABLE,

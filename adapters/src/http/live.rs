@@ -1,10 +1,10 @@
 //! Talks to a provider: pace, retries of reads, limits on time and size, recording.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use chrono::DateTime;
+use chrono::{DateTime, Utc};
 use rand::Rng;
 use reqwest::header::{ACCEPT, DATE, HeaderMap, RETRY_AFTER};
 use secrecy::ExposeSecret;
@@ -21,6 +21,9 @@ use crate::error::AdapterError;
 /// The longest wait that a provider's `Retry-After` is believed.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 
+/// How long what a provider's clock showed is carried on.
+const LONGEST_SHOWN: Duration = Duration::from_secs(900);
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A live connection.
@@ -32,6 +35,8 @@ pub(super) struct Live {
     calls: Pace,
     orders: Pace,
     recorded: AtomicU64,
+    /// What the provider's clock showed with its last answer, and when that was.
+    shown: Mutex<Option<(DateTime<Utc>, Instant)>>,
 }
 
 impl Live {
@@ -60,8 +65,17 @@ impl Live {
             calls: Pace::new(config.call_spacing),
             orders: Pace::new(config.order_spacing),
             recorded: AtomicU64::new(1),
+            shown: Mutex::default(),
             config,
         })
+    }
+
+    /// What the provider's clock shows now, by its last answer; nothing where that is long ago.
+    pub(super) fn shown_time(&self) -> Option<DateTime<Utc>> {
+        let shown = *self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, seen) = shown?;
+        let since = seen.elapsed();
+        (since <= LONGEST_SHOWN).then_some(at + since)
     }
 
     /// Sends a call; a read is tried again while there is hope.
@@ -156,6 +170,10 @@ impl Live {
         let status = response.status().as_u16();
         Span::current().record("http.status", status);
         let retry_after = retry_after(response.headers());
+        if let Some(at) = date(response.headers()) {
+            let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+            *shown = Some((at, Instant::now()));
+        }
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| lost(call, error))? {
             if body.len() + chunk.len() > MAX_BODY_BYTES {
@@ -236,10 +254,18 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         seconds
     } else {
         let until = DateTime::parse_from_rfc2822(text).ok()?;
-        let from = DateTime::parse_from_rfc2822(headers.get(DATE)?.to_str().ok()?).ok()?;
-        u64::try_from((until - from).num_seconds()).unwrap_or(0)
+        let from = date(headers)?;
+        u64::try_from((until.to_utc() - from).num_seconds()).unwrap_or(0)
     };
     Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
+}
+
+/// When the answer was sent, by the provider's clock.
+fn date(headers: &HeaderMap) -> Option<DateTime<Utc>> {
+    let text = headers.get(DATE)?.to_str().ok()?;
+    DateTime::parse_from_rfc2822(text)
+        .ok()
+        .map(|at| at.to_utc())
 }
 
 /// Between half and all of a wait, so that many callers do not come back at once.

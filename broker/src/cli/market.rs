@@ -9,7 +9,7 @@ use store::settings::DatabaseMode;
 use super::Ending;
 use crate::app::ProviderLink;
 use crate::background::{Stop, pause};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, WatchedClock};
 use crate::config::SimulationConfig;
 use crate::simulation::{CALL_TIMEOUT, SharedMarket, simulated_links};
 
@@ -52,9 +52,12 @@ impl Market {
         }
     }
 
-    pub(super) fn clock(&self) -> Arc<dyn Clock> {
+    /// The clock; `is_trusted` says to believe the machine's whatever other clocks show.
+    pub(super) fn clock(&self, is_trusted: bool) -> Arc<dyn Clock> {
+        let machines = WatchedClock::of_machine();
         match self {
-            Self::Real | Self::Own(_) => Arc::new(SystemClock),
+            Self::Real | Self::Own(_) if is_trusted => Arc::new(machines.trusted()),
+            Self::Real | Self::Own(_) => Arc::new(machines),
             Self::Shared(market) => Arc::clone(&market.clock) as Arc<dyn Clock>,
         }
     }

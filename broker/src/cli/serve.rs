@@ -33,6 +33,10 @@ pub(super) struct ServeArgs {
     /// BROKER__SIMULATION__CREDENTIAL.
     #[arg(long, value_name = "URL", conflicts_with = "simulate")]
     market: Option<String>,
+    /// Believe this machine's clock, also where the database holds a later time or its server shows
+    /// another: after a start with a wrong clock, once it is right.
+    #[arg(long)]
+    trust_clock: bool,
     /// Price lists to compare with; nothing is ordered from them.
     #[arg(long, num_args = 1.., value_name = "FILE.csv")]
     pricesheets: Vec<PathBuf>,
@@ -58,10 +62,10 @@ async fn configure_and_serve(args: ServeArgs) -> Result<(), Ending> {
     }
     config.simulation.market_url = args.market.or(config.simulation.market_url);
     config.pricesheets.extend(args.pricesheets);
-    serve(config, args.simulate).await
+    serve(config, args.simulate, args.trust_clock).await
 }
 
-async fn serve(config: Config, simulate: bool) -> Result<(), Ending> {
+async fn serve(config: Config, simulate: bool, trust_clock: bool) -> Result<(), Ending> {
     let sheets = read_sheets(&config.pricesheets)?;
     let mut stopped = Stopped::listen()?;
     let listener = listen_at(&config.server.listen)?;
@@ -78,7 +82,11 @@ async fn serve(config: Config, simulate: bool) -> Result<(), Ending> {
         .unwrap_or_else(|| format!("http://{address}"));
     let key_hint = key_hint(&config);
     let mut market = Market::open(&config.simulation, simulate).await?;
-    let (mode, clock, links) = (market.mode(), market.clock(), market.take_links()?);
+    let (mode, clock, links) = (
+        market.mode(),
+        market.clock(trust_clock),
+        market.take_links()?,
+    );
     if links.is_empty() && !config.providers.values().any(|provider| provider.enabled) {
         warn!(
             "No provider is configured (providers.<id>.enabled and .credential): nothing can be sold"

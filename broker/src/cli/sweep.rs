@@ -49,7 +49,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
                  BROKER__SIMULATION__MARKET_URL and BROKER__SIMULATION__CREDENTIAL",
             ));
         }
-        let (mode, clock, links) = (market.mode(), market.clock(), market.take_links()?);
+        let (mode, clock, links) = (market.mode(), market.clock(false), market.take_links()?);
         let nowhere = String::new();
         let broker = start::with_store(store, config, mode, clock, links, nowhere)
             .await

@@ -14,6 +14,9 @@ use utoipa::openapi::{RefOr, Schema};
 
 use super::masked::masked;
 
+/// When to call again after the database could not do it.
+const DATABASE_RETRY_SECONDS: u64 = 5;
+
 /// The media type of a problem document.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
@@ -126,13 +129,17 @@ codes! {
     too_many_leases, 422, "The reservation takes too many orders";
     unknown_reference, 422, "The body names something that is not there";
     rate_limited, 429, "These were too many calls";
+    too_many_cancelled, 429, "Too many orders were cancelled before their hand-off";
+    too_many_unused_holds, 429, "Too many holds went unused";
     too_many_reports, 429, "Nodes of the reservation were reported as often as they may be";
     too_many_rechecks, 429, "The node was looked at not long ago";
     too_many_streams, 429, "The tenant has as many streams open as it may";
     internal, 500, "Something broke on our side";
     busy, 503, "The service has too much to do just now";
+    database_unavailable, 503, "The database cannot do it just now";
     issuer_unavailable, 503, "The issuer of the login does not answer";
     not_ready, 503, "The service is not ready";
+    outcome_unknown, 503, "The outcome is unknown";
     step_raced, 503, "Another message for this step was faster";
 }
 
@@ -167,8 +174,7 @@ impl ApiError {
 
     /// A failure of ours: the causes go to the log, once, and not to the caller.
     pub(crate) fn broken(error: &(dyn std::error::Error + 'static)) -> Self {
-        let causes = crate::chain(error);
-        tracing::error!(error = %causes, "A request failed: {causes}");
+        log(error);
         Self::internal(
             "the request could not be done; try again, and name the request id when you report it",
         )
@@ -258,6 +264,18 @@ impl From<store::StoreError> for ApiError {
             ) => {
                 Self::too_many_reports(conflict.to_string()).retry_after_seconds(*again_in_seconds)
             }
+            E::Conflict(
+                conflict @ store::Conflict::TooManyUnused {
+                    again_in_seconds, ..
+                },
+            ) => Self::too_many_unused_holds(conflict.to_string())
+                .retry_after_seconds(*again_in_seconds),
+            E::Conflict(
+                conflict @ store::Conflict::TooManyCancelled {
+                    again_in_seconds, ..
+                },
+            ) => Self::too_many_cancelled(conflict.to_string())
+                .retry_after_seconds(*again_in_seconds),
             E::Conflict(conflict @ store::Conflict::EndpointDisabled) => {
                 Self::endpoint_disabled(conflict.to_string())
             }
@@ -281,9 +299,29 @@ impl From<store::StoreError> for ApiError {
             E::Conflict(store::Conflict::KeyNotActive) => Self::key_not_active(
                 "the key was revoked, has expired or was rotated already; rotate the one that follows it, or make another",
             ),
+            E::Unavailable { .. } => {
+                log(&error);
+                Self::database_unavailable(
+                    "the database cannot be reached, is full or is too busy, and what was asked for was not done; try again in a moment",
+                )
+                .retry_after_seconds(DATABASE_RETRY_SECONDS)
+            }
+            E::OutcomeUnknown { .. } => {
+                log(&error);
+                Self::outcome_unknown(
+                    "the connection to the database was lost at the last moment, so that it was done either whole or not at all; send the same again under the same `Idempotency-Key`, or, without one, look first whether it is there",
+                )
+                .retry_after_seconds(DATABASE_RETRY_SECONDS)
+            }
             _ => Self::broken(&error),
         }
     }
+}
+
+/// What the caller is not told goes to the log, once.
+fn log(error: &(dyn std::error::Error + 'static)) {
+    let causes = crate::chain(error);
+    tracing::error!(error = %causes, "A request failed: {causes}");
 }
 
 /// A problem document (RFC 9457).

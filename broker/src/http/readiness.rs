@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 
 use super::providers::is_fresh;
 use crate::app::Broker;
+use crate::clock::Doubt;
 use crate::ingest::POLL;
 use crate::pulse::Life;
 
@@ -23,6 +24,8 @@ use crate::pulse::Life;
 const SNAPSHOT_LIMIT: TimeDelta = TimeDelta::seconds(30);
 /// How long the database may take to answer: whoever asks waits only so long.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a write may wait for those before it.
+const WRITE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long what the database said is believed.
 const BELIEVED: TimeDelta = TimeDelta::seconds(1);
 
@@ -41,7 +44,7 @@ pub(crate) enum Standing {
 /// One part of what the work needs.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub(crate) struct Part {
-    /// `process`, `database`, `migrations`, `snapshot`, `providers`, `background` or `hot_state`.
+    /// `process`, `database`, `migrations`, `snapshot`, `providers`, `background`, `clock` or `hot_state`.
     name: &'static str,
     /// How it stands.
     status: Standing,
@@ -102,6 +105,7 @@ impl Readiness {
             Err(_) => parts.push(lost_database()),
         }
         parts.push(background(&broker.pulses().lives()));
+        parts.push(clock(broker.clock().doubt()));
         parts.push(match broker.hot().is_lost() {
             false => Part::ok("hot_state"),
             true => Part::of(
@@ -158,7 +162,7 @@ async fn stored(broker: &Broker) -> Vec<Part> {
     if store.ping().await.is_err() {
         return vec![lost_database()];
     }
-    let mut parts = vec![Part::ok("database")];
+    let mut parts = Vec::new();
     let migrated = store.migration_status().await;
     let detail = match migrated {
         Ok(changes) if changes.iter().all(|change| change.applied) => None,
@@ -168,9 +172,26 @@ async fn stored(broker: &Broker) -> Vec<Part> {
         _ => Some("the schema is not up to date; run `broker migrate up`".to_owned()),
     };
     if let Some(detail) = detail {
+        parts.push(Part::ok("database"));
         parts.push(Part::of("migrations", Standing::Failed, detail));
         return parts;
     }
+    let proved = tokio::time::timeout(WRITE_PATIENCE, store.prove_writes()).await;
+    parts.push(match proved {
+        Ok(Ok(())) => Part::ok("database"),
+        // One writer after the other: all others wait as long, on every replica.
+        Err(_) => Part::of(
+            "database",
+            Standing::Degraded,
+            "it answers, and a write waits for longer than 2 seconds; see what keeps it busy",
+        ),
+        Ok(Err(error)) => {
+            let causes = crate::chain(&error);
+            tracing::error!(error = %causes, "The database takes no writes: {causes}");
+            let detail = "it takes no writes; see whether its disk is full, and the log for why";
+            Part::of("database", Standing::Failed, detail)
+        }
+    });
     parts.push(Part::ok("migrations"));
     let snapshot = broker.snapshot();
     let measures = store.measures();
@@ -216,6 +237,19 @@ fn background(lives: &[(String, Life)]) -> Part {
     }
     let detail = format!("{}; the log says why", detail.join(", "));
     Part::of("background", status, detail)
+}
+
+/// A clock that is not believed stops nothing: the work goes on by the time that it had.
+fn clock(doubt: Option<Doubt>) -> Part {
+    let Some(doubt) = doubt else {
+        return Part::ok("clock");
+    };
+    let off_by = (doubt.shows - doubt.believed).num_seconds();
+    let stands_for = doubt.stands_for.num_seconds();
+    let detail = format!(
+        "the machine's clock is off by {off_by} s for {stands_for} s, and is not followed; set it right, or restart the service if it is right"
+    );
+    Part::of("clock", Standing::Degraded, detail)
 }
 
 #[cfg(test)]

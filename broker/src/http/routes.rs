@@ -6,10 +6,10 @@ use utoipa_actix_web::OpenApiFactory;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
-    agents, api_keys, attestations, audit, balance, budgets, commitments, credits, docs, events,
-    gpus, members, metrics, offers, plans, plumbing, projects, provider_accounts, providers,
-    quotes, reports, required_tags, reservations, spending_limits, ssh_keys, tokens, verifications,
-    webhook_endpoints,
+    agents, api_keys, attestations, audit, balance, budgets, cancelled_orders, commitments,
+    credits, docs, events, gpus, members, metrics, offers, plans, plumbing, projects,
+    provider_accounts, providers, quotes, reports, required_tags, reservations, spending_limits,
+    ssh_keys, tokens, verifications, webhook_endpoints,
 };
 
 /// Puts the table in place. The router tries one route after the other, a path that is written out by
@@ -113,6 +113,7 @@ fn table(part: &mut Part<'_, '_>) {
         .service(agents::agent_file)
         // Money.
         .service(reports::cost_report)
+        .service(cancelled_orders::cancelled_orders)
         .service(credits::list_credits)
         .service(credits::grant_credit)
         .service(balance::show_balance)

@@ -31,8 +31,13 @@ pub(crate) struct LimitsView {
     usd_per_hour: Option<Money>,
     /// Holds that may wait to be confirmed.
     open_holds: Option<u32>,
+    /// Nodes of holds that may wait to be confirmed.
+    held_nodes: Option<u32>,
     /// Reservations that may be open.
     reservations: Option<u32>,
+    /// Orders that may be cancelled before their hand-off within 24 hours; beyond it nothing more is
+    /// confirmed. Of a tenant as a whole.
+    cancelled_orders: Option<u32>,
     /// When they were set; `null` while they are those that every tenant begins with.
     changed_at: Option<DateTime<Utc>>,
 }
@@ -44,7 +49,9 @@ impl From<&ScopeLimits> for LimitsView {
             gpus: row.limits.gpus,
             usd_per_hour: row.limits.usd_per_hour,
             open_holds: row.limits.open_holds,
+            held_nodes: row.limits.held_nodes,
             reservations: row.limits.reservations,
+            cancelled_orders: row.limits.cancelled_orders,
             changed_at: row.changed_at,
         }
     }
@@ -59,6 +66,8 @@ pub(crate) struct InUseView {
     usd_per_hour: Money,
     /// Holds that wait to be confirmed.
     open_holds: u64,
+    /// Their nodes.
+    held_nodes: u64,
     /// Reservations that are open.
     reservations: u64,
 }
@@ -69,6 +78,7 @@ impl From<InUse> for InUseView {
             gpus: in_use.gpus,
             usd_per_hour: money(in_use.units_per_hour),
             open_holds: in_use.open_holds,
+            held_nodes: in_use.held_nodes,
             reservations: in_use.reservations,
         }
     }
@@ -99,10 +109,18 @@ pub(crate) struct ChangeLimits {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<u32>, maximum = 1_000_000_000)]
     open_holds: Option<Option<u32>>,
+    /// Nodes of holds that may wait to be confirmed.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<u32>, maximum = 1_000_000_000)]
+    held_nodes: Option<Option<u32>>,
     /// Reservations that may be open.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<u32>, maximum = 1_000_000_000)]
     reservations: Option<Option<u32>>,
+    /// Orders that may be cancelled before their hand-off within 24 hours; of a tenant as a whole.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<u32>, maximum = 1_000_000_000)]
+    cancelled_orders: Option<Option<u32>>,
 }
 
 /// Whose limits.
@@ -172,18 +190,31 @@ pub(crate) async fn change_limits(
         gpus: asked.gpus,
         usd_per_hour: asked.usd_per_hour,
         open_holds: asked.open_holds,
+        held_nodes: asked.held_nodes,
         reservations: asked.reservations,
+        cancelled_orders: asked.cancelled_orders,
     };
     if change == LimitsChange::default() {
         return Err(ApiError::invalid_body(
-            "give `gpus`, `usd_per_hour`, `open_holds`, `reservations`, or several; `null` takes a limit away",
+            "give `gpus`, `usd_per_hour`, `open_holds`, `held_nodes`, `reservations`, `cancelled_orders`, or several; `null` takes a limit away",
+        ));
+    }
+    if query.project_id.is_some() && change.cancelled_orders.is_some() {
+        return Err(ApiError::invalid_body(
+            "`cancelled_orders` is a limit of the tenant as a whole; leave `project_id` out",
         ));
     }
     let limits = change.of(SpendingLimits::default());
     limits
         .check()
         .map_err(|refusal| ApiError::invalid_body(refusal.to_string()))?;
-    let counts = [limits.gpus, limits.open_holds, limits.reservations];
+    let counts = [
+        limits.gpus,
+        limits.open_holds,
+        limits.held_nodes,
+        limits.reservations,
+        limits.cancelled_orders,
+    ];
     if counts.into_iter().flatten().any(|count| count > MOST) {
         return Err(ApiError::invalid_body(format!(
             "a limit is at most {MOST}; `null` is no limit"

@@ -139,12 +139,12 @@ impl From<StepRefusal> for ApiError {
     fn from(refusal: StepRefusal) -> Self {
         use StepRefusal as R;
         let said = refusal.to_string();
-        match &refusal {
+        match refusal {
             R::Token => Self::invalid_token(said),
             R::NoSuchStep => Self::not_found(said),
             R::NotReady => Self::lease_not_ready(said),
             R::SiblingsNotReady => Self::siblings_not_ready(said).retry_after_seconds(1),
-            R::Lately(seconds) => Self::too_many_rechecks(said).retry_after_seconds(*seconds),
+            R::Lately(seconds) => Self::too_many_rechecks(said).retry_after_seconds(seconds),
             R::UnknownHost(_) | R::OtherNode(_) | R::Unverifiable(_) | R::InterruptedTooOften => {
                 Self::node_refused(said)
             }
@@ -156,7 +156,7 @@ impl From<StepRefusal> for ApiError {
             R::Interrupted => Self::verification_interrupted(said),
             R::Body { .. } => Self::invalid_body(said),
             R::Raced => Self::step_raced(said),
-            R::Step(error) => match error {
+            R::Step(ref error) => match error {
                 StepError::Protocol(_) | StepError::SimulatedDevice => Self::node_refused(said),
                 StepError::Malformed(_) | StepError::Canonical(_) => Self::invalid_body(said),
                 StepError::OutOfOrder { .. }
@@ -165,7 +165,8 @@ impl From<StepRefusal> for ApiError {
                 | StepError::WrongKey => Self::step_out_of_order(said),
                 StepError::Order(_) | StepError::Stored(_) => Self::broken(&refusal),
             },
-            R::Signing(_) | R::Store(_) => Self::broken(&refusal),
+            R::Signing(_) => Self::broken(&refusal),
+            R::Store(error) => error.into(),
         }
     }
 }

@@ -166,6 +166,8 @@ impl Scene {
             // By this clock a node that waits for a busy machine is slow; it is not lost.
             ("BROKER__VERIFIER__BOOT_SECONDS", "7200".to_owned()),
             ("BROKER__VERIFIER__VERIFY_SECONDS", "3600".to_owned()),
+            // Buyers think better of it all the time.
+            ("BROKER__SPENDING__CANCELLED_ORDERS", "1000".to_owned()),
             // lambda states no counts: by default two tenants would take all that there is.
             ("BROKER__SALES__SOFT_HOLDS_PER_OFFER", "20".to_owned()),
         ];

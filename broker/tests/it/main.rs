@@ -63,5 +63,6 @@ mod shared_market;
 mod ssh_keys;
 mod start;
 mod tenants;
+mod trouble;
 mod verifications;
 mod webhooks;

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
+/// The numbers of rows that were retired or folded into others.
+const GONE: [u32; 12] = [26, 37, 42, 52, 59, 72, 95, 102, 103, 105, 107, 116];
+
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
@@ -93,7 +96,8 @@ fn rows() -> Vec<(String, String, String)> {
 fn every_row_of_the_requirements_stands_on_the_page_once_and_is_counted() {
     let rows = rows();
     let ids: Vec<_> = rows.iter().map(|(id, ..)| id.as_str()).collect();
-    let expected: Vec<_> = (1..=116).map(|n| format!("S{n:02}")).collect();
+    let stands = (1..=124).filter(|n| !GONE.contains(n));
+    let expected: Vec<_> = stands.map(|n| format!("S{n:02}")).collect();
     assert_eq!(ids, expected);
     let mut counts = BTreeMap::new();
     for (_, state, _) in &rows {

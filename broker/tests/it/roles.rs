@@ -184,6 +184,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("GET /v1/agents", "++++++", "++++++", "++"),
     ("GET /v1/agents/{sha256}", "......", "......", ".."),
     ("GET /v1/reports/costs", "+x+++x", "+.....", "++"),
+    ("GET /v1/reports/cancelled-orders", "+xxxxx", "+.....", "xx"),
     ("GET /v1/credits", "+x+++x", "+.....", "xx"),
     ("POST /v1/credits", "+xxxxx", "+.....", "xx"),
     ("GET /v1/balance", "+x+++x", "+.....", "xx"),

@@ -139,12 +139,15 @@ fn a_limit_lets_through_what_fits_and_names_what_does_not() {
         gpus: Some(8),
         usd_per_hour: Some(Money::usd_units(1_000)),
         open_holds: Some(1),
+        held_nodes: Some(4),
         reservations: Some(2),
+        cancelled_orders: None,
     };
     let one = InUse {
         gpus: 8,
         units_per_hour: 1_000,
         open_holds: 1,
+        held_nodes: 4,
         reservations: 1,
     };
     limits
@@ -166,6 +169,13 @@ fn a_limit_lets_through_what_fits_and_names_what_does_not() {
             ..nothing
         }),
         "open_holds"
+    );
+    assert_eq!(
+        beside(InUse {
+            held_nodes: 1,
+            ..nothing
+        }),
+        "held_nodes"
     );
     assert_eq!(
         beside(InUse {

@@ -6,8 +6,10 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sea_orm::sqlx::sqlite::{SqliteJournalMode, SqliteSynchronous};
-use sea_orm::{ConnectOptions, DatabaseConnection, DbErr};
+use sea_orm::sqlx::Connection as _;
+use sea_orm::sqlx::pool::PoolOptions;
+use sea_orm::sqlx::sqlite::{Sqlite, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
+use sea_orm::{ConnectOptions, DatabaseConnection, DbErr, SqlxError};
 
 use super::why;
 use crate::StoreError;
@@ -96,6 +98,26 @@ fn options(path: PathBuf, reader: bool) -> ConnectOptions {
             } else {
                 sqlite
             }
-        });
+        })
+        .map_sqlx_sqlite_pool_opts(closing_what_is_open);
     options
+}
+
+/// A connection on which a transaction is open when it comes back is closed, and another takes its place.
+///
+/// SQLite rolls back by itself when the disk is full, and after some other failures
+/// (<https://www.sqlite.org/lang_transaction.html>, section 3). Our ROLLBACK fails then, and the driver
+/// (sqlx 0.9) goes on counting the transaction as open: the next BEGIN would become a savepoint, and no
+/// commit would reach the file again.
+fn closing_what_is_open(options: PoolOptions<Sqlite>) -> PoolOptions<Sqlite> {
+    options.after_release(|connection, _| Box::pin(is_at_rest(connection)))
+}
+
+/// Whether the driver counts no transaction as open.
+async fn is_at_rest(connection: &mut SqliteConnection) -> Result<bool, SqlxError> {
+    if connection.is_in_transaction() {
+        // What was dropped is rolled back before this is answered.
+        connection.ping().await?;
+    }
+    Ok(!connection.is_in_transaction())
 }

@@ -18,7 +18,9 @@ pub struct Model {
     pub gpus: Option<i64>,
     pub units_per_hour: Option<i64>,
     pub open_holds: Option<i64>,
+    pub held_nodes: Option<i64>,
     pub reservations: Option<i64>,
+    pub cancelled_orders: Option<i64>,
     pub changed_at: Moment,
 }
 

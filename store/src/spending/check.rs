@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
+use market::hold_rules;
 use market::ids::{ProjectId, TenantId};
 use market::spending::{Budget, OpenLine, SpendingLimits};
 use sea_orm::sea_query::LockType;
@@ -16,7 +17,7 @@ use sea_orm::{ColumnTrait, DatabaseTransaction, EntityTrait, QueryFilter, QueryS
 use super::{Spending, in_use, open_reservation, read};
 use crate::entity::column::Text;
 use crate::entity::{leases, reservations, tenants};
-use crate::{Conflict, StoreError, budgets, limits};
+use crate::{Conflict, StoreError, budgets, cancelled, limits};
 
 /// Makes whoever sells to a tenant queue up until the end of the transaction.
 ///
@@ -31,18 +32,22 @@ pub(crate) async fn lock(tx: &DatabaseTransaction, tenant: TenantId) -> Result<(
 }
 
 /// Lets a reservation be held, or refuses it: limits of the tenant and of the project, then every
-/// blocking budget over them.
+/// blocking budget over them. `waiting` are its nodes where it waits to be confirmed: limits on holds
+/// are for those alone.
 ///
 /// Errors: [`StoreError::LimitExceeded`], [`StoreError::BudgetExceeded`].
 pub(crate) async fn check_hold(
     tx: &DatabaseTransaction,
     defaults: SpendingLimits,
     row: &reservations::Model,
+    waiting: Option<u32>,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let (tenant, project) = (row.tenant_id.0, row.project_id.0);
     lock(tx, tenant).await?;
-    let asked = open_reservation(row, &[], &HashMap::new(), now)?;
+    let mut asked = open_reservation(row, &[], &HashMap::new(), now)?;
+    asked.in_use.held_nodes = waiting.unwrap_or(0).into();
+    asked.in_use.open_holds = waiting.is_some().into();
     for scope in [None, Some(project)] {
         let limits = limits::effective(tx, tenant, scope, defaults).await?;
         limits.admit(scope, in_use(tx, tenant, scope, now).await?, asked.in_use)?;
@@ -61,14 +66,17 @@ pub(crate) async fn check_hold(
 /// One that lapsed while it waited here was counted no more by a hold that was placed after that, and
 /// is confirmed no more.
 ///
-/// Errors: [`StoreError::BudgetExceeded`]; [`Conflict::HoldLapsed`] for one that lapsed meanwhile.
+/// Errors: [`StoreError::BudgetExceeded`]; [`Conflict::HoldLapsed`] for one that lapsed meanwhile;
+/// [`Conflict::TooManyCancelled`].
 pub(crate) async fn check_confirm(
     tx: &DatabaseTransaction,
+    defaults: SpendingLimits,
     held: &reservations::Model,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let (tenant, project) = (held.tenant_id.0, held.project_id.0);
     lock(tx, tenant).await?;
+    check_cancelled(tx, defaults, tenant, now).await?;
     let placed_after = reservations::Entity::find()
         .filter(reservations::Column::TenantId.eq(Text(tenant)))
         .filter(reservations::Column::CreatedAt.gte(held.hold_expires_at))
@@ -83,6 +91,33 @@ pub(crate) async fn check_confirm(
     spending.open.retain(|open| open.in_use.open_holds == 0);
     let asked = open_reservation(held, &[], &HashMap::new(), now)?;
     check_budgets(tx, &spending, (tenant, project), &[], &asked.lines, now).await
+}
+
+/// Refuses to order more for a tenant that cancelled too many orders before their hand-off within a day.
+///
+/// Errors: [`Conflict::TooManyCancelled`].
+async fn check_cancelled(
+    tx: &DatabaseTransaction,
+    defaults: SpendingLimits,
+    tenant: TenantId,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let limits = limits::effective(tx, tenant, None, defaults).await?;
+    let Some(most) = limits.cancelled_orders else {
+        return Ok(());
+    };
+    let times = cancelled::lately(tx, tenant, now).await?;
+    let Some(again_at) = hold_rules::confirms_again_at(&times, most, cancelled::WITHIN_HOURS)
+    else {
+        return Ok(());
+    };
+    Err(Conflict::TooManyCancelled {
+        cancelled: times.len(),
+        most,
+        again_at,
+        again_in_seconds: hold_rules::seconds_until(again_at, now),
+    }
+    .into())
 }
 
 /// Lets a reservation go on for longer, or refuses it.

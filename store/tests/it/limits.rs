@@ -90,6 +90,7 @@ async fn each_limit_refuses_what_passes_it_and_an_end_makes_room() {
                 "gpus" => change.gpus = Some(Some(8)),
                 "usd_per_hour" => change.usd_per_hour = Some(Some(Money::usd_units(2_392_000_000))),
                 "open_holds" => change.open_holds = Some(Some(1)),
+                "held_nodes" => change.held_nodes = Some(Some(1)),
                 _ => change.reservations = Some(Some(1)),
             }
             change
@@ -98,9 +99,17 @@ async fn each_limit_refuses_what_passes_it_and_an_end_makes_room() {
             gpus: Some(None),
             usd_per_hour: Some(None),
             open_holds: Some(None),
+            held_nodes: Some(None),
             reservations: Some(None),
+            cancelled_orders: Some(None),
         };
-        for (round, word) in (0..).zip(["gpus", "usd_per_hour", "open_holds", "reservations"]) {
+        for (round, word) in (0..).zip([
+            "gpus",
+            "usd_per_hour",
+            "open_holds",
+            "held_nodes",
+            "reservations",
+        ]) {
             let now = at(10 * round + 1);
             limit(store, whose.0, None, none).await;
             limit(store, whose.0, None, change(word)).await;

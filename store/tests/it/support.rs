@@ -204,6 +204,7 @@ pub fn new_reservation(project_id: ProjectId, quote: &Quote) -> NewReservation {
             ..Attribution::default()
         },
         window_end: None,
+        confirmed_at_once: false,
         hold_expires_at: at(300),
     }
 }

@@ -16,6 +16,8 @@ use super::service::Service;
 
 /// Of so many visits of a visitor, one takes what it holds.
 const VISITS_A_LIFE: u64 = 50;
+/// How many holds a visitor cancels: after some more within an hour none is placed for it.
+const CANCELS: u64 = 18;
 /// Nodes of its offer that a visitor needs.
 const NODES_EACH: u64 = 2;
 /// How long a machine may take to be handed off, and to be given back.
@@ -72,6 +74,7 @@ pub(super) struct Visitor {
     number: u32,
     calls: u64,
     visits: u64,
+    cancels: u64,
 }
 
 /// The calls of one visit that are under way.
@@ -106,6 +109,7 @@ impl Visitor {
             calls: 0,
             // Visitors do not take machines in step.
             visits: u64::from(number) * 7,
+            cancels: 0,
         };
         let ssh = json!({ "name": "laptop", "public_key": SSH_KEY });
         visitor.ask("POST", "/v1/ssh-keys", Some(&ssh))?;
@@ -214,7 +218,15 @@ impl Visit<'_> {
         for limit in [50, 20, 100] {
             self.look_around(limit)?;
         }
-        let path = self.hold()?;
+        let quote = self.quote()?;
+        // The rest only looks: who cancels more within an hour holds nothing for a while.
+        if !takes {
+            self.of.cancels += 1;
+            if self.of.cancels > CANCELS {
+                return Some(());
+            }
+        }
+        let path = self.hold(&quote)?;
         self.get("GET reservation", &path)?;
         self.get("GET reservations", "/v1/reservations")?;
         self.get("GET balance", "/v1/balance")?;
@@ -237,8 +249,8 @@ impl Visit<'_> {
         Some(())
     }
 
-    /// From a plan to a hold; gives the path of the reservation.
-    fn hold(&mut self) -> Option<String> {
+    /// From a plan to a quote; gives its id.
+    fn quote(&mut self) -> Option<Value> {
         let demand = self.of.demand.clone();
         let plan = self.post("POST plans", "/v1/plans", &demand)?;
         let plan_path = format!("/v1/plans/{}", plan["id"].as_str()?);
@@ -258,7 +270,12 @@ impl Visit<'_> {
         let quote = self.post("POST quotes", "/v1/quotes", &ask)?;
         let quote_path = format!("/v1/quotes/{}", quote["id"].as_str()?);
         self.get("GET quote", &quote_path)?;
-        let ask = json!({ "quote_id": quote["id"] });
+        Some(quote["id"].clone())
+    }
+
+    /// Holds what was quoted; gives the path of the reservation.
+    fn hold(&mut self, quote: &Value) -> Option<String> {
+        let ask = json!({ "quote_id": quote });
         let held = self.post("POST reservations", "/v1/reservations", &ask)?;
         Some(format!("/v1/reservations/{}", held["id"].as_str()?))
     }

@@ -19,6 +19,8 @@ use crate::cli::table::print_line;
 pub(in crate::cli) enum ReportCommand {
     /// Sums up what was charged, at the frozen rates.
     Costs(CostsArgs),
+    /// Lists what tenants cancelled before the hand-off, and what that cost: for an administrator.
+    CancelledOrders(CancelledArgs),
     /// Reports a node in use that fails, so that it is replaced.
     Node(node::NodeArgs),
 }
@@ -46,9 +48,24 @@ pub(in crate::cli) struct CostsArgs {
     service: ServiceArgs,
 }
 
+/// Lists what tenants cancelled before the hand-off, and what that cost: for an administrator.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CancelledArgs {
+    /// Only what was cancelled after this time, such as 2026-11-01T00:00:00Z; from the first of this month
+    /// on, when nothing is said.
+    #[arg(long, value_name = "TIME")]
+    from: Option<DateTime<Utc>>,
+    /// Only what was cancelled before this time.
+    #[arg(long, value_name = "TIME")]
+    to: Option<DateTime<Utc>>,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
 pub(super) async fn run(command: ReportCommand) -> Result<(), Ending> {
     match command {
         ReportCommand::Costs(args) => costs(args).await,
+        ReportCommand::CancelledOrders(args) => cancelled_orders(args).await,
         ReportCommand::Node(args) => node::run(args).await,
     }
 }
@@ -99,6 +116,29 @@ fn print_costs(report: &Value, dimensions: &[String]) -> Result<(), Ending> {
         cells
     });
     print_table(&headings, rows.chain(total))
+}
+
+async fn cancelled_orders(args: CancelledArgs) -> Result<(), Ending> {
+    let session = Session::open(&args.service)?;
+    let call = Call::from(Route::CancelledOrders.all()).query([
+        ("from", args.from.map(|time| time.to_rfc3339())),
+        ("to", args.to.map(|time| time.to_rfc3339())),
+    ]);
+    let report = session.api.send(call).await?;
+    session.show(&report, |report| {
+        let rows = items(report, "items");
+        if rows.is_empty() {
+            return Ok(print_line("Nothing was cancelled before its hand-off.")?);
+        }
+        let row = |row: &Value| {
+            vec![
+                cell(row, "/tenant"),
+                cell(row, "/orders"),
+                sum(row, "/cost_usd"),
+            ]
+        };
+        print_table(&["tenant", "orders", "USD"], rows.iter().map(row))
+    })
 }
 
 fn gpu_hours(gpu_seconds: &Value) -> String {

@@ -52,6 +52,7 @@ routes! {
     ReservationAccess, "GET", "/v1/reservations/{id}/access";
     ReservationEvents, "GET", "/v1/reservations/{id}/events";
     CostReport, "GET", "/v1/reports/costs";
+    CancelledOrders, "GET", "/v1/reports/cancelled-orders";
     ListSshKeys, "GET", "/v1/ssh-keys";
     AddSshKey, "POST", "/v1/ssh-keys";
     DeleteSshKey, "DELETE", "/v1/ssh-keys/{id}";

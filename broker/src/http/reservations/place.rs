@@ -90,6 +90,7 @@ impl PlaceReservation {
             attribution: self.attribution,
             ceiling: self.ceiling,
             created_by: None,
+            auto_confirm: self.auto_confirm,
         };
         Ok((wanted, particulars))
     }
@@ -170,17 +171,12 @@ pub(crate) async fn place_reservation(
     request: HttpRequest,
     body: Body<PlaceReservation>,
 ) -> Result<HttpResponse, ApiError> {
-    let auto_confirm = body.value.auto_confirm;
     let (wanted, mut particulars) = body.value.split()?;
     particulars.created_by = Some(who.id);
     let render = |row: &Reservation| answer(StatusCode::CREATED, &ReservationView::from(row));
     idempotency::once(&broker, &who, &request, &body.bytes, async |mark| {
         let completion = completion(mark, &render);
-        let placed = if auto_confirm {
-            place_and_confirm(&broker, &who.reach(), wanted, particulars, completion).await?
-        } else {
-            place(&broker, &who.reach(), wanted, particulars, completion).await?
-        };
+        let placed = place(&broker, &who.reach(), wanted, particulars, completion).await?;
         Ok(render(&placed))
     })
     .await
@@ -199,35 +195,4 @@ async fn place(
             reserve::in_one_call(broker, whose, *demand, particulars, completion).await
         }
     }
-}
-
-/// The answer is kept with the confirmation, which is what spends. A hold that was not confirmed
-/// is given back, or lapses by itself.
-async fn place_and_confirm(
-    broker: &Broker,
-    whose: &Reach,
-    wanted: Wanted,
-    particulars: Particulars,
-    completion: Option<Completion<'_, Reservation>>,
-) -> Result<Reservation, ReserveError> {
-    let held = place(broker, whose, wanted, particulars, None).await?;
-    let refused = match reserve::confirm(broker, whose.tenant, held.id, completion).await {
-        Ok(confirmed) => return Ok(confirmed),
-        Err(refused) => refused,
-    };
-    let reservations = broker.store().reservations();
-    let given_back = match reservations.of(whose.tenant).find(held.id).await {
-        // It took effect although the database's answer to it was lost.
-        Ok(Some(stands)) if stands.confirmed_at.is_some() => return Ok(stands),
-        Ok(_) => reserve::cancel(broker, whose.tenant, held.id, None).await,
-        // What became of it is not known: nothing is taken back.
-        Err(unknown) => Err(unknown.into()),
-    };
-    if let Err(error) = given_back {
-        tracing::warn!(
-            reservation.id = %held.id, error = %error,
-            "Could not give an unconfirmed hold back; {} lapses by itself", held.id
-        );
-    }
-    Err(refused)
 }

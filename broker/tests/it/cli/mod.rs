@@ -9,6 +9,7 @@ mod commands;
 mod data_dir;
 mod demo;
 mod facts;
+mod full_disk;
 mod hybrid;
 mod keys;
 mod lists;

@@ -63,6 +63,11 @@ impl Running {
         panic!("it did not tell {before:?} in time: {}", self.stderr());
     }
 
+    /// The number of its process.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(super) fn stderr(&self) -> String {
         self.stderr.lock().expect("nobody panics with it").clone()
     }

@@ -15,7 +15,7 @@ use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
 use serde_json::Value;
 use simulator::Provider;
-use store::fixture::{for_each_database, for_usual_database};
+use store::fixture::{TestDatabase, for_each_database, for_usual_database, interrupt_after};
 
 use super::scene::{Scene, fleet, training};
 use super::tap::{Fate, Op};
@@ -122,6 +122,23 @@ impl Killer for AtAwait {
             })
         })
         .await
+    }
+}
+
+/// Interrupts a write of the worker's after so many steps of the embedded database's machine, which rolls
+/// back by itself then.
+struct AtWrite {
+    steps: usize,
+}
+
+impl Killer for AtWrite {
+    async fn work(&self, scene: &Scene) -> Option<()> {
+        let has_struck = interrupt_after(scene.store(), self.steps).await;
+        // What fails is worked on anew.
+        let _ = fulfil::work_until_idle(scene.broker()).await;
+        // Nothing else is interrupted.
+        interrupt_after(scene.store(), usize::MAX).await;
+        (!has_struck.load(Ordering::Relaxed)).then_some(())
     }
 }
 
@@ -359,4 +376,24 @@ async fn a_worker_killed_at_any_await_for_a_gang_of_two_leases_leaves_one_machin
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_killed_at_any_await_for_a_fleet_of_two_leaves_one_machine_per_order() {
     survives_a_kill_at_any_await(small(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_writes_are_interrupted_leaves_one_machine_per_order() {
+    let test = TestDatabase::sqlite().await;
+    let mut scene = Scene::open_node_by_node(&test.store).await;
+    let Thoroughness { kills, .. } = thoroughness();
+    for life in [gang(1), small(2)] {
+        let mut struck = 0;
+        for number in 0..kills {
+            // Ever later in what is written: from the first claim to the last charge.
+            let killer = AtWrite {
+                steps: number * number * 20,
+            };
+            struck += usize::from(live(&mut scene, &life, &killer).await);
+        }
+        assert!(struck >= kills - 1, "only {struck}");
+    }
+    scene.close().await;
+    test.remove().await;
 }

@@ -1,0 +1,134 @@
+//! `broker serve` on the embedded database while its files cannot grow: what it answers is true, it says
+//! that it is not ready, and it goes on by itself once there is room.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Stdio};
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::Place;
+use super::serve::{Running, ask_until};
+use crate::eventually::{PATIENCE, output_of};
+use crate::service::install_tls;
+
+/// What the files may still grow by. Units: bytes.
+const ROOM: u64 = 64 * 1024;
+/// More projects than there is room for.
+const MOST: usize = 1_000;
+
+/// `broker serve`, which goes on where it may not write, as on a full disk, instead of being ended.
+fn serve(place: &Place) -> Running {
+    let serve = [
+        "-c",
+        "trap '' XFSZ; exec \"$0\" \"$@\"",
+        env!("CARGO_BIN_EXE_broker"),
+        "serve",
+        "--simulate",
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        "db",
+    ];
+    let mut command = Command::new("sh");
+    command
+        .args(serve)
+        .current_dir(place.path())
+        .env_clear()
+        .stdin(Stdio::null());
+    Running::start(command)
+}
+
+/// Sets how large a file of a process may be.
+fn limit(serving: &Running, size: &str) {
+    let mut command = Command::new("prlimit");
+    command.args([
+        format!("--pid={}", serving.id()),
+        format!("--fsize={size}:"),
+    ]);
+    let set = output_of(&mut command);
+    assert!(set.status.success(), "{set:?}");
+}
+
+struct Caller {
+    client: reqwest::Client,
+    key: String,
+}
+
+impl Caller {
+    /// Adds a project: whether it was, or that the database cannot do it just now.
+    async fn adds(&self, url: &str, name: &str) -> bool {
+        let ask = self.client.post(format!("{url}/v1/projects"));
+        let ask = ask.bearer_auth(&self.key).json(&json!({ "name": name }));
+        let answer = ask.send().await.expect("an answer");
+        let (status, text) = (answer.status(), answer.text().await.expect("a body"));
+        if status == StatusCode::CREATED {
+            return true;
+        }
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{text}");
+        assert!(text.contains("database_unavailable"), "{text}");
+        false
+    }
+
+    async fn projects(&self, url: &str) -> BTreeSet<String> {
+        let list = self.client.get(format!("{url}/v1/projects?limit=200"));
+        let answer = list.bearer_auth(&self.key).send().await.expect("an answer");
+        let body: Value = answer.json().await.expect("JSON");
+        assert_eq!(body["next_cursor"], Value::Null);
+        let items = body["items"].as_array().expect("items").iter();
+        let name = |item: &Value| item["name"].as_str().expect("a name").to_owned();
+        items.map(name).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_answered_while_the_disk_is_full_is_what_is_there_after_a_kill() {
+    install_tls();
+    let place = Place::new();
+    let made = place.broker(["token", "create", "--tenant", "acme", "--data-dir", "db"]);
+    let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE);
+    let caller = Caller {
+        client: client.build().expect("a client"),
+        key: made.stdout.trim_end().to_owned(),
+    };
+    let serving = serve(&place);
+    let url = serving.told("Serving at ");
+    let ready = format!("{url}/readyz");
+    ask_until(&ready, None, |status, _| status == 200).await;
+
+    let log = place.path().join("db/broker.db-wal");
+    let full = fs::metadata(&log).expect("the write-ahead log").len() + ROOM;
+    let mut answered = caller.projects(&url).await;
+    for round in ["first", "second"] {
+        limit(&serving, &full.to_string());
+        let mut refused = 0;
+        for number in 0..MOST {
+            let name = format!("{round} {number}");
+            match caller.adds(&url, &name).await {
+                true => _ = answered.insert(name),
+                false => refused += 1,
+            }
+            if refused == 10 {
+                break;
+            }
+        }
+        assert_eq!(refused, 10);
+        assert_eq!(caller.projects(&url).await, answered);
+        let told = ask_until(&ready, None, |status, _| status == 503).await;
+        assert!(told.to_string().contains("takes no writes"), "{told}");
+        if round == "first" {
+            limit(&serving, "unlimited");
+            ask_until(&ready, None, |status, _| status == 200).await;
+            let name = "with room again";
+            assert!(caller.adds(&url, name).await);
+            answered.insert(name.to_owned());
+        }
+    }
+    assert_eq!(serving.end_by("KILL").status, None);
+
+    let serving = serve(&place);
+    let url = serving.told("Serving at ");
+    assert_eq!(caller.projects(&url).await, answered);
+    assert_eq!(serving.end_by("TERM").status, Some(0));
+}
