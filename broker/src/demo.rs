@@ -2,8 +2,8 @@
 //!
 //! Simulated providers and a price list are read; a training run and a serving fleet are planned,
 //! quoted, reserved and verified (one node fails and is replaced), handed off, metered over days
-//! that the clock is turned through, released and billed. The story goes to stderr; with `--json`
-//! one object goes to stdout as the last line.
+//! that the clock is turned through, released and billed. The story goes to stdout; with `--json`
+//! one object goes there as the last line, and the story to stderr.
 
 mod client;
 mod show;
@@ -26,7 +26,7 @@ pub use summary::{ReservationSummary, Summary, VerificationSummary};
 ///
 /// Reads three simulated providers and a price list, plans a training run and a serving fleet,
 /// reserves both, verifies every node (one fails and is replaced), hands off, lets days pass,
-/// releases, and prints the cost report. The story goes to stderr. Nothing is kept.
+/// releases, and prints the cost report. Nothing is kept.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// End after the story instead of serving on until Ctrl-C.
@@ -52,6 +52,9 @@ pub(crate) fn run(args: DemoArgs) -> Result<(), Ending> {
     all_readable(&pricesheet::read_price_sheets(&sheets, SystemClock.now()))?;
     drop(listen_at(&args.listen)?);
     block_on(async {
+        if args.json {
+            tell::leave_stdout();
+        }
         let told = story::tell(&args).await?;
         if args.json {
             print_line(&serde_json::to_string(&told.summary)?)?;

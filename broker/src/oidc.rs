@@ -223,18 +223,21 @@ impl Issuer {
         if let Some(tenant) = &self.config.tenant {
             return Ok(tenant.clone());
         }
-        one_of(claims, &self.config.tenant_claim, &self.config.tenant_map).map_err(|named| {
-            match named {
-                Named::None => LoginRefusal::Nobody("no tenant here is named by the token"),
-                Named::Several => LoginRefusal::Nobody("the token names several tenants"),
-            }
+        one_of(
+            claims,
+            self.config.tenant_claim.as_deref(),
+            &self.config.tenant_map,
+        )
+        .map_err(|named| match named {
+            Named::None => LoginRefusal::Nobody("no tenant here is named by the token"),
+            Named::Several => LoginRefusal::Nobody("the token names several tenants"),
         })
     }
 
     fn provider(&self, claims: &Map<String, Value>) -> Result<ProviderId, LoginRefusal> {
         one_of(
             claims,
-            &self.config.provider_claim,
+            self.config.provider_claim.as_deref(),
             &self.config.provider_map,
         )
         .map_err(|named| match named {
@@ -262,11 +265,10 @@ enum Named {
 /// What the one word of a claim that is in the map stands for.
 fn one_of<T: Clone>(
     claims: &Map<String, Value>,
-    claim: &Option<String>,
+    claim: Option<&str>,
     map: &BTreeMap<String, T>,
 ) -> Result<T, Named> {
-    let claim = claim.as_deref().unwrap_or_default();
-    let mut mapped = words(claims, claim)
+    let mut mapped = words(claims, claim.unwrap_or_default())
         .into_iter()
         .filter_map(|word| map.get(word));
     match (mapped.next(), mapped.next()) {

@@ -12,7 +12,7 @@ use verifier::attest::verify_attestation;
 use verifier::jws::{JwsError, PublicKey};
 
 use super::Ending;
-use super::table::{clean, hanging, print_line};
+use super::table::{clean, hanging, print_line, print_text, table};
 
 /// A file with more than this is none of ours. Units: bytes.
 const LARGEST_FILE: u64 = 4 << 20;
@@ -108,7 +108,7 @@ pub(super) fn run(command: AttestationCommand) -> Result<(), Ending> {
         print_line(&line.to_string())?;
     } else if let Ok(attestation) = &attestation {
         print_line("The signature holds.")?;
-        print_line(&in_words(attestation))?;
+        print_text(&in_words(attestation))?;
     }
     told.map_err(Ending::No)
 }
@@ -202,23 +202,49 @@ fn judged(attestation: &Attestation, args: &VerifyArgs) -> Result<(), String> {
     Ok(())
 }
 
+/// The word on the wire of a unit variant.
+fn word(value: impl serde::Serialize) -> String {
+    let value = serde_json::to_value(value).ok();
+    let word = value.and_then(|value| Some(value.as_str()?.to_owned()));
+    word.unwrap_or_default()
+}
+
+/// What was measured, beside what is accepted and what a good node shows; empty where nothing was.
+fn figures(findings: &[Finding]) -> String {
+    let rows: Vec<_> = findings
+        .iter()
+        .filter(|found| found.measured.is_some())
+        .map(|found| {
+            let figure =
+                |figure: Option<i64>| figure.map_or("-".to_owned(), |figure| figure.to_string());
+            vec![
+                found.code.to_string(),
+                figure(found.measured),
+                figure(found.floor),
+                figure(found.expected),
+                found.unit.map(word).unwrap_or_default(),
+                word(found.outcome),
+            ]
+        })
+        .collect();
+    match rows.is_empty() {
+        true => String::new(),
+        false => {
+            table(
+                &["check", "measured", "floor", "expected", "unit", "outcome"],
+                rows,
+            ) + "\n"
+        }
+    }
+}
+
 /// What was found, whether it counts, what helps, and the figures.
 fn finding_in_words(found: &Finding) -> String {
-    let word = |value: serde_json::Result<serde_json::Value>| {
-        let word = value
-            .ok()
-            .and_then(|value| Some(value.as_str()?.to_owned()));
-        word.unwrap_or_default()
-    };
-    let mut words = vec![word(serde_json::to_value(found.outcome))];
+    let mut words = vec![word(found.outcome)];
     if found.weight == Weight::Shadow {
         words.push("tried out, decides nothing".to_owned());
     }
-    words.extend(
-        found
-            .remedy
-            .map(|remedy| word(serde_json::to_value(remedy))),
-    );
+    words.extend(found.remedy.map(word));
     let figures = [
         ("measured", found.measured),
         ("floor", found.floor),
@@ -232,14 +258,14 @@ fn finding_in_words(found: &Finding) -> String {
         (true, _) => String::new(),
         (false, None) => format!(" ({})", figures.join(", ")),
         (false, Some(unit)) => {
-            let unit = word(serde_json::to_value(unit));
+            let unit = word(unit);
             format!(" ({}; {unit})", figures.join(", "))
         }
     };
     format!("{}. {}{figures}", words.join(", "), found.note)
 }
 
-/// What a result says, for people. Much of it was told by the machine, which may be anybody's.
+/// What a result says, for people: what was measured first, what is not proved last. Much of it was told by the machine, which may be anybody's.
 pub(super) fn in_words(attestation: &Attestation) -> String {
     let expected = &attestation.expected;
     let host = attestation.host.as_deref();
@@ -262,6 +288,7 @@ pub(super) fn in_words(attestation: &Attestation) -> String {
     if attestation.recheck {
         text.push_str("A LIGHT LOOK at a node in use: it proves neither memory nor rates.\n");
     }
+    text.push_str(&figures(&attestation.findings));
     let met = |outcome: Outcome| matches!(outcome, Outcome::Met | Outcome::Noted);
     for found in attestation
         .findings

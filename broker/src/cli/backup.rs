@@ -7,7 +7,7 @@ use serde_json::json;
 use store::backup::BackupError;
 
 use super::database::open;
-use super::table::print_line;
+use super::table::{print_line, print_text};
 use super::{DatabaseArgs, Ending, block_on};
 use crate::config::Config;
 
@@ -55,7 +55,7 @@ pub(super) fn run(args: &BackupArgs) -> Result<(), Ending> {
         let said = json!({ "file": args.to, "size_bytes": bytes, "sealing_key": key });
         return Ok(print_line(&said.to_string())?);
     }
-    Ok(print_line(&format!(
+    Ok(print_text(&format!(
         "Copied the database to {copy} ({bytes} bytes). Its secrets are sealed with {key}: keep \
          that too, apart from the copy. Without it they cannot be opened again."
     ))?)

@@ -10,7 +10,7 @@ use store::audit::NewAuditEntry;
 use store::sealed::ResealError;
 use store::signing_keys::KeyPurpose;
 
-use super::table::{print_line, table};
+use super::table::{print_line, print_text, table};
 use super::{DatabaseArgs, Ending, block_on};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
@@ -230,6 +230,6 @@ fn reseal(args: &ResealArgs) -> Result<(), Ending> {
                 file.display()
             ),
         };
-        Ok(print_line(&format!("Sealed {count} secrets anew. {next}"))?)
+        Ok(print_text(&format!("Sealed {count} secrets anew. {next}"))?)
     })
 }

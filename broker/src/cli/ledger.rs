@@ -7,7 +7,7 @@ use serde_json::json;
 use store::ledger::Books;
 
 use super::database::open;
-use super::table::{print_line, table};
+use super::table::{print_line, print_text, table};
 use super::{DatabaseArgs, Ending, block_on};
 use crate::books::{self, Difference, MovedPrice};
 use crate::config::Config;
@@ -106,7 +106,7 @@ fn print_for_people(
                 price.billed_usd.to_string(),
             ]
         });
-        print_line("\nBilled at another price than was quoted, for one node and hour:")?;
+        print_text("\nBilled at another price than was quoted, for one node and hour:")?;
         print_line(&table(&["lease", "provider", "quoted", "billed"], rows))?;
     }
     if !differences.is_empty() {
@@ -121,7 +121,7 @@ fn print_for_people(
     } else {
         "the books are wrong"
     };
-    print_line(&format!(
+    print_text(&format!(
         "\n{} transactions, {} charges, {} credits: {verdict}",
         books.check.transactions,
         books.charges.len(),

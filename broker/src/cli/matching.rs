@@ -20,7 +20,7 @@ use super::hybrid::told;
 use super::input::read_json;
 use super::own::read_own;
 use super::record::{replay, write_record};
-use super::table::{hanging, print_line};
+use super::table::{hanging, print_text};
 use super::{Ending, all_readable, plan_lines, read_sheets, why_unread};
 use crate::clock::{Clock as _, SystemClock};
 use crate::decision::DecisionRecord;
@@ -155,7 +155,7 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     } else {
         as_text(&read, &plan, &shown, &asked)
     };
-    print_line(&answer)?;
+    print_text(&answer)?;
     if !plan.is_met() {
         let what = match plan.hybrid {
             None => "no offer satisfies the demand",

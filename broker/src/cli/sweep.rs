@@ -7,7 +7,7 @@ use store::settings::DatabaseMode;
 
 use super::database::open;
 use super::market::Market;
-use super::table::print_line;
+use super::table::print_text;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::config::Config;
 use crate::start;
@@ -68,7 +68,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
             swept.ended, swept.unknown, swept.foreign, swept.missing, swept.unreadable
         ),
     };
-    print_line(&said)?;
+    print_text(&said)?;
     match (swept.unknown, swept.unreadable) {
         (0, 0) => Ok(()),
         (0, _) => Err(Ending::No(

@@ -1,9 +1,18 @@
-//! How the story looks on a terminal: headings, one line a fact, tables. Nobody may be listening:
-//! what cannot be written is left out.
+//! How the story looks on a terminal: headings, one line a fact, tables. It goes to stdout, or to
+//! stderr where stdout is for programs. Nobody may be listening: what cannot be written is left out.
 
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cli::table::{hanging, table as draw};
+
+/// Whether stdout is for programs.
+static ON_STDERR: AtomicBool = AtomicBool::new(false);
+
+/// Leaves stdout to programs from here on.
+pub(super) fn leave_stdout() {
+    ON_STDERR.store(true, Ordering::Relaxed);
+}
 
 /// Begins a chapter, and says what it shows.
 pub(super) fn chapter(title: &str, shows: &str) {
@@ -41,5 +50,8 @@ pub(super) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String
 }
 
 fn write_line(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = match ON_STDERR.load(Ordering::Relaxed) {
+        true => writeln!(std::io::stderr(), "{line}"),
+        false => writeln!(std::io::stdout(), "{line}"),
+    };
 }

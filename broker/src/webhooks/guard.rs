@@ -88,23 +88,23 @@ pub fn check_address(address: IpAddr, simulation: bool) -> Result<(), Refused> {
 ///
 /// Source: IANA IPv4 Special-Purpose Address Registry, all that is not globally reachable.
 fn is_special_v4(address: Ipv4Addr) -> bool {
-    match address.octets() {
+    matches!(
+        address.octets(),
         // This network, this machine.
-        [0 | 127, ..] => true,
-        // Private.
-        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => true,
-        // Shared by a carrier's customers.
-        [100, 64..=127, ..] => true,
-        // Link-local.
-        [169, 254, ..] => true,
-        // For protocols.
-        [192, 0, 0, _] | [192, 88, 99, _] => true,
-        // Examples, benchmarks.
-        [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] | [198, 18..=19, ..] => true,
-        // Multicast, reserved.
-        [224..=255, ..] => true,
-        _ => false,
-    }
+        [0 | 127, ..]
+            // Private.
+            | [10, ..] | [172, 16..=31, ..] | [192, 168, ..]
+            // Shared by a carrier's customers.
+            | [100, 64..=127, ..]
+            // Link-local.
+            | [169, 254, ..]
+            // For protocols.
+            | [192, 0, 0, _] | [192, 88, 99, _]
+            // Examples, benchmarks.
+            | [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] | [198, 18..=19, ..]
+            // Multicast, reserved.
+            | [224..=255, ..]
+    )
 }
 
 /// Whether an IPv6 address is not public: all but global unicast, and of that what leads elsewhere.

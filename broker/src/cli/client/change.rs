@@ -13,7 +13,7 @@ use super::route::Route;
 use super::sheet::{print_sheet, text, time};
 use super::{Session, hours, show, watch};
 use crate::cli::Ending;
-use crate::cli::table::print_line;
+use crate::cli::table::print_text;
 
 /// Which reservation, and how it is spoken about.
 #[derive(Debug, Args)]
@@ -123,7 +123,7 @@ fn shown(
     session.show(changed, |reservation| {
         print_sheet(&show::summary(reservation))?;
         if let Some(next) = next(reservation, &text(reservation, "/id")) {
-            print_line(&next)?;
+            print_text(&next)?;
         }
         Ok(())
     })

@@ -14,7 +14,7 @@ use super::connection::ServiceArgs;
 use super::route::Route;
 use super::sheet::{cell, items, print_sheet, print_table, text};
 use crate::cli::Ending;
-use crate::cli::table::print_line;
+use crate::cli::table::{print_line, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum CommitmentsCommand {
@@ -205,5 +205,5 @@ async fn remove(args: RemoveArgs) -> Result<(), Ending> {
             args.id
         )
     };
-    Ok(print_line(&told)?)
+    Ok(print_text(&told)?)
 }

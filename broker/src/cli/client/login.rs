@@ -18,7 +18,7 @@ use super::connection::{
 use super::profile::{self, Profile, Profiles, parse_name};
 use super::route::Route;
 use super::sheet::{print_sheet, text};
-use crate::cli::table::print_line;
+use crate::cli::table::{print_line, print_text};
 use crate::cli::{Ending, note};
 
 /// Checks an API key against a service, and keeps both as a profile.
@@ -86,7 +86,7 @@ pub(super) async fn login(args: LoginArgs) -> Result<(), Ending> {
     if args.json {
         return Ok(print_line(&who.to_string())?);
     }
-    Ok(print_line(&format!(
+    Ok(print_text(&format!(
         "Logged in to {} as {} of {}. Kept as profile {name} in {}.",
         connection.server,
         text(&who, "/role"),

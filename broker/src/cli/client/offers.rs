@@ -18,7 +18,7 @@ use super::sheet::{
 };
 use super::{Session, word};
 use crate::cli::Ending;
-use crate::cli::table::print_line;
+use crate::cli::table::{SPOT, print_text};
 use crate::clock::{Clock as _, SystemClock};
 
 /// Lists what is sold right now, the cheapest GPU-hour first. Needs no login.
@@ -111,11 +111,11 @@ fn print_offers(page: &Value) -> Result<(), Ending> {
     let now = SystemClock.now();
     let headings = [
         "provider",
-        "SKU",
         "GPUs",
-        "place",
         "terms",
         "fabric",
+        "place",
+        "SKU",
         "machine",
         "free",
         "USD/GPU-h",
@@ -123,13 +123,12 @@ fn print_offers(page: &Value) -> Result<(), Ending> {
         "read",
         "id",
     ];
-    let spare = [
-        "id", "USD/h", "machine", "read", "fabric", "SKU", "terms", "place",
-    ];
+    // Terms, fabric and place change the price, so they stay.
+    let spare = ["id", "USD/h", "machine", "read", "SKU"];
     let rows = offers.iter().map(|offer| row(offer, now));
     print_table_without(&headings, rows, &spare)?;
     if page["next_cursor"].is_string() {
-        print_line(&format!(
+        print_text(&format!(
             "The first {}; --all shows all of them.",
             offers.len()
         ))?;
@@ -141,15 +140,15 @@ fn row(offer: &Value, now: DateTime<Utc>) -> Vec<String> {
     let read = age(time(offer, "/observed_at"), now);
     vec![
         cell(offer, "/provider"),
-        cell(offer, "/sku"),
         gpus(offer),
-        place(offer),
         words(offer, "/terms"),
         words(offer, "/internode"),
+        place(offer),
+        cell(offer, "/sku"),
         words(offer, "/tenancy"),
         free(offer),
-        price(offer, "/price_usd_gpu_hour"),
-        price(offer, "/price_usd_hour"),
+        marked(offer, "/price_usd_gpu_hour"),
+        marked(offer, "/price_usd_hour"),
         if offer["stale"] == true {
             format!("{read}, stale")
         } else {
@@ -157,6 +156,15 @@ fn row(offer: &Value, now: DateTime<Utc>) -> Vec<String> {
         },
         cell(offer, "/offer_id"),
     ]
+}
+
+/// A price, marked where the provider may take back what it is for.
+fn marked(offer: &Value, pointer: &str) -> String {
+    let price = price(offer, pointer);
+    match offer["terms"] == "spot" {
+        true => format!("{SPOT}{price}"),
+        false => price,
+    }
 }
 
 /// The GPUs of one node of an offer.

@@ -16,7 +16,7 @@ use super::{Session, word};
 use crate::cli::Ending;
 use crate::cli::hybrid::told;
 use crate::cli::plan_lines;
-use crate::cli::table::{clean, hanging, print_line};
+use crate::cli::table::{clean, hanging, print_line, print_text};
 
 /// Finds what satisfies a demand, best first, and says why the rest does not.
 ///
@@ -79,7 +79,7 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
         let spare = ["fabric", "place", "SKU"];
         print_table_within(&more.headings(), rows, &spare)?;
         for best in told_why(plan, best) {
-            print_line(&match best["half"].as_str() {
+            print_text(&match best["half"].as_str() {
                 None => "Why the first:".to_owned(),
                 Some(half) => format!("Why {} to {}:", text(best, "/rank"), clean(half)),
             })?;
@@ -99,7 +99,7 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
             let contents = launch["config"]["contents"].as_str().unwrap_or_default();
             let contents: Vec<_> = contents.lines().map(clean).collect();
             let contents = contents.join("\n");
-            print_line(&plan_lines::launch(&plan_lines::Launch {
+            print_text(&plan_lines::launch(&plan_lines::Launch {
                 on: on.as_deref(),
                 engine: &engine,
                 ports: &ports,
@@ -113,7 +113,7 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
             let tokens = ["asked_usd_per_million_tokens", "usd_per_million_tokens"];
             let known = tokens.iter().all(|field| other[field].is_string());
             let [asked, with] = tokens.map(|field| price(other, &format!("/{field}")));
-            print_line(&plan_lines::alternative(
+            print_text(&plan_lines::alternative(
                 &words(other, "/weights"),
                 &price(other, "/price_usd_hour"),
                 &price(other, "/saves_usd_hour"),
@@ -127,7 +127,7 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
             Some(format!("{rank} {}", text(candidate, "/lines/0/sku")))
         };
         for line in told(&hybrid, sku) {
-            print_line(&line)?;
+            print_text(&line)?;
         }
     }
     print_rejected(plan)?;
@@ -140,7 +140,7 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
             .flatten()
         {
             let rank = text(best, "/rank");
-            print_line(&format!("Next: broker quote {id} --candidate {rank}"))?;
+            print_text(&format!("Next: broker quote {id} --candidate {rank}"))?;
         }
     }
     Ok(())
@@ -180,7 +180,7 @@ fn told_why<'a>(plan: &'a Value, first: &'a Value) -> Vec<&'a Value> {
 fn print_rejected(plan: &Value) -> Result<(), Ending> {
     let total = plan["rejected"]["total"].as_u64().unwrap_or(0);
     let eligible = plan["eligible"].as_u64().unwrap_or(0);
-    print_line(&plan_lines::verdict(eligible, total))?;
+    print_text(&plan_lines::verdict(eligible, total))?;
     let counts = plan["rejected"]["by_reason"].as_object();
     for (reason, count) in counts.into_iter().flatten() {
         let meaning = word::<ReasonCode>(reason).map_or("", ReasonCode::meaning);

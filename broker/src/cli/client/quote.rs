@@ -17,7 +17,7 @@ use super::sheet::{
 };
 use super::{Session, plan};
 use crate::cli::Ending;
-use crate::cli::table::print_line;
+use crate::cli::table::print_text;
 use crate::clock::{Clock as _, SystemClock};
 
 /// Freezes the price of a plan's candidate until the quote lapses. Costs nothing.
@@ -67,7 +67,7 @@ pub(super) async fn run(args: QuoteArgs) -> Result<(), Ending> {
     session.show(&quote, |quote| {
         print_quote(quote)?;
         let next = format!("Next: broker reserve --quote {}", text(quote, "/id"));
-        Ok(print_line(&next)?)
+        Ok(print_text(&next)?)
     })
 }
 

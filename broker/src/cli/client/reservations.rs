@@ -11,7 +11,7 @@ use super::quote::{in_words, usd_per_hour};
 use super::route::Route;
 use super::sheet::{NOTHING, age, cell, items, print_table_without, text, time};
 use crate::cli::Ending;
-use crate::cli::table::print_line;
+use crate::cli::table::print_text;
 use crate::clock::{Clock as _, SystemClock};
 
 /// The fewest digits of an id that are looked for.
@@ -58,7 +58,7 @@ pub(super) async fn run(args: ReservationsArgs) -> Result<(), Ending> {
 fn print_reservations(page: &Value) -> Result<(), Ending> {
     let found = items(page, "items");
     if found.is_empty() {
-        return Ok(print_line("There are none. `broker reserve` makes one.")?);
+        return Ok(print_text("There are none. `broker reserve` makes one.")?);
     }
     let now = SystemClock.now();
     let rows = found.iter().map(|reservation| {
@@ -79,7 +79,7 @@ fn print_reservations(page: &Value) -> Result<(), Ending> {
     let headings = ["id", "name", "state", "what", "USD/h", "placed"];
     print_table_without(&headings, rows, &["placed", "USD/h", "name"])?;
     if page["next_cursor"].is_string() {
-        print_line(&format!(
+        print_text(&format!(
             "The newest {}; --all shows all of them.",
             found.len()
         ))?;

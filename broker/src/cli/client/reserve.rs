@@ -12,7 +12,7 @@ use super::route::Route;
 use super::sheet::{print_sheet, text};
 use super::{Session, show, watch};
 use crate::cli::Ending;
-use crate::cli::table::print_line;
+use crate::cli::table::{print_line, print_text};
 
 /// Sets capacity aside: from a quote, or in one call from a demand.
 ///
@@ -164,7 +164,7 @@ fn print_placed(placed: &Value) -> Result<(), Ending> {
     } else {
         format!("Next: broker watch {id}")
     };
-    Ok(print_line(&next)?)
+    Ok(print_text(&next)?)
 }
 
 #[cfg(test)]

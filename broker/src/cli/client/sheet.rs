@@ -3,23 +3,15 @@
 //! Texts of the service pass through [`clean`], so that none of them can steer a terminal.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use console::{Term, measure_text_width};
+use console::measure_text_width;
 use rust_decimal::Decimal;
 use serde_json::Value;
 
 use crate::cli::Ending;
-use crate::cli::table::{clean, fitted, print_line, table};
+use crate::cli::table::{clean, columns, fitted, hanging, print_line, table};
 
 /// What stands where nothing is said.
 pub(super) const NOTHING: &str = "-";
-
-/// How wide the terminal is; `None` where stdout is none, and lines may be as long as they like.
-pub(super) fn columns() -> Option<u16> {
-    let terminal = Term::stdout();
-    terminal
-        .is_term()
-        .then(|| terminal.size_checked().map_or(80, |(_, columns)| columns))
-}
 
 /// Prints rows under their headings; numbers stand flush right.
 pub(super) fn print_table(
@@ -95,7 +87,11 @@ pub(super) fn print_sheet(lines: &[(&str, String)]) -> Result<(), Ending> {
         .unwrap_or(0)
         + 2;
     for (label, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
-        print_line(&format!("{label:<margin$}{value}"))?;
+        let label = format!("{label:<margin$}");
+        print_line(&match columns() {
+            Some(_) => hanging(&label, value),
+            None => label + value,
+        })?;
     }
     Ok(())
 }

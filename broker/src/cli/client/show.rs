@@ -19,7 +19,7 @@ use super::sheet::{NOTHING, age, cell, items, moment, print_table_without, text,
 use super::{Session, quote, sheet};
 use crate::cli::Ending;
 use crate::cli::attestation::in_words;
-use crate::cli::table::{clean, print_line};
+use crate::cli::table::{clean, print_line, print_text};
 use crate::clock::{Clock as _, SystemClock};
 
 /// Shows a reservation, quote, plan, offer, or the signed result of a node.
@@ -104,7 +104,7 @@ pub(super) async fn run(args: ShowArgs) -> Result<(), Ending> {
 
 fn print_attestation(kept: &Value) -> Result<(), Ending> {
     let document = Attestation::deserialize(&kept["document"])?;
-    Ok(print_line(&in_words(&document))?)
+    Ok(print_text(&in_words(&document))?)
 }
 
 /// What a reservation is, line by line.

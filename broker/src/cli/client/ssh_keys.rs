@@ -13,7 +13,7 @@ use super::route::Route;
 use super::sheet::{age, cell, items, print_sheet, print_table, text, time};
 use crate::cli::Ending;
 use crate::cli::input::read_text;
-use crate::cli::table::print_line;
+use crate::cli::table::{print_line, print_text};
 use crate::clock::{Clock as _, SystemClock};
 
 #[derive(Debug, Subcommand)]
@@ -123,7 +123,7 @@ async fn delete(args: DeleteArgs) -> Result<(), Ending> {
             args.id
         )
     };
-    Ok(print_line(&told)?)
+    Ok(print_text(&told)?)
 }
 
 /// Reads a public key. A private one stays where it is: it is refused before anything is sent.

@@ -18,7 +18,7 @@ use super::sheet::{items, print_sheet, span, sum, text, time, words};
 use super::stream::Nudges;
 use super::{Session, show};
 use crate::cli::Ending;
-use crate::cli::table::{clean, print_line};
+use crate::cli::table::{clean, print_line, print_text};
 
 /// How often the charges are asked for.
 const CHARGES_EVERY: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ pub(super) async fn follow(
         lines.push(("charged", charged));
         print_sheet(&lines)?;
         if ended.is_ok() && reservation["state"] == "active" {
-            print_line(&format!("Next: broker access {id}"))?;
+            print_text(&format!("Next: broker access {id}"))?;
         }
         Ok(())
     })?;

@@ -13,7 +13,7 @@ use super::{AddArgs, CheckArgs, Desk, OneArgs, RotateArgs, cause, refused, unkno
 use crate::app::ProviderLink;
 use crate::cli::Ending;
 use crate::cli::input::read_text;
-use crate::cli::table::print_line;
+use crate::cli::table::{print_line, print_text};
 use crate::clock::{Clock as _, SystemClock};
 use crate::providers::{
     self, CheckedProvider, LinkError, adapter_of, check, connect_entered, connect_row,
@@ -96,12 +96,12 @@ pub(super) async fn check_one(args: &CheckArgs) -> Result<(), Ending> {
     if desk.json {
         print_line(&serde_json::to_string(&checked)?)?;
     } else if checked.ok {
-        print_line(&format!("{id} answers. {}", found(&checked)))?;
+        print_text(&format!("{id} answers. {}", found(&checked)))?;
         let skipped = checked.skipped_by_reason.iter();
         for (reason, records) in skipped.filter(|(_, records)| **records > 0) {
             let verb = if *records == 1 { "is" } else { "are" };
             let records = counted(*records, "record");
-            print_line(&format!("{records} {verb} no offer: {reason}"))?;
+            print_text(&format!("{records} {verb} no offer: {reason}"))?;
         }
     }
     match checked.detail {

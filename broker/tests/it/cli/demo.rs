@@ -176,6 +176,7 @@ async fn the_demo_sells_verifies_replaces_bills_and_leaks_nothing() {
         !ended.stderr.contains("gpb_"),
         "a key that nobody can use is not shown"
     );
+    assert_eq!(ended.stdout.lines().count(), 1, "the rest is for programs");
     let wide = ended.stderr.lines().find(|line| line.chars().count() > 100);
     assert_eq!(wide, None, "a terminal of 100 columns holds it");
     let left = std::fs::read_dir(place.path())
@@ -208,6 +209,14 @@ async fn the_demo_sells_verifies_replaces_bills_and_leaks_nothing() {
         but_for_ids_and_market(with_list),
         but_for_ids_and_market(summary)
     );
+}
+
+#[test]
+fn the_story_goes_to_stdout_where_no_program_reads_it() {
+    let place = Place::new();
+    let telling = Running::telling_on_stdout(place.command(["demo", "--listen", "127.0.0.1:0"]));
+    telling.told("== ");
+    telling.told("Shows: ");
 }
 
 #[test]

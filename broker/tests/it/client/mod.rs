@@ -9,6 +9,7 @@ mod login;
 mod recheck;
 mod report;
 mod walk;
+mod width;
 
 use std::path::PathBuf;
 use std::process::Stdio;

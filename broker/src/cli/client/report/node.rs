@@ -13,7 +13,7 @@ use crate::cli::client::reservations::{find, parse_reservation};
 use crate::cli::client::route::Route;
 use crate::cli::client::sheet::{cell, items, print_sheet, text};
 use crate::cli::input::read_text;
-use crate::cli::table::print_line;
+use crate::cli::table::print_text;
 
 /// Reports a node in use. A result that fails has its machine replaced.
 #[derive(Debug, Args)]
@@ -80,7 +80,7 @@ pub(super) async fn run(args: NodeArgs) -> Result<(), Ending> {
         ])?;
         let follows = text(report, "/follows");
         let said = in_words(&follows, &id.to_string(), args.file.is_some());
-        Ok(print_line(&said)?)
+        Ok(print_text(&said)?)
     })
 }
 
