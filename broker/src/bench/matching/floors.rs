@@ -34,7 +34,11 @@ pub(super) struct Codes {
     countries: HashMap<Country, u8>,
 }
 
-/// A form unknown, or a place.
+/// A GPU of which no form is known.
+const NO_GPU: u16 = 0;
+/// One of several forms of a GPU.
+const OPEN_FORM: u16 = u16::MAX - 1;
+/// A place that is not known.
 const UNKNOWN: u8 = 0;
 /// GPUs of a node that are no whole number of at most 255.
 const NO_SIZE: u8 = 0;
@@ -69,9 +73,11 @@ impl Columns {
             let open = !snapshot.is_stale(&offer, now) && !stock.is_sold_out();
             let steps = offer.price_per_node_hour.units() / PRICE_STEP;
             columns.price.push(u32::try_from(steps).unwrap_or(u32::MAX));
-            columns
-                .gpu
-                .push(offer.gpu.known().map_or(0, |gpu| codes.gpu(gpu)));
+            columns.gpu.push(match offer.gpu.known() {
+                Some(gpu) => codes.gpu(gpu),
+                None if offer.gpu.forms().next().is_some() => OPEN_FORM,
+                None => NO_GPU,
+            });
             columns.stock.push(u16::try_from(most).unwrap_or(u16::MAX));
             let size = offer
                 .gpus
@@ -91,7 +97,7 @@ impl Columns {
         found.clear();
         match scan.gpu {
             Some(gpu) => self.scan_where(scan, found, |at| self.gpu[at] == gpu),
-            None => self.scan_where(scan, found, |at| self.gpu[at] != 0),
+            None => self.scan_where(scan, found, |at| self.gpu[at] != NO_GPU),
         }
         let eligible = found.len();
         if eligible > TOP {

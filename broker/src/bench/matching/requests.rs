@@ -8,11 +8,12 @@ use market::money::Money;
 use market::offer::{Offer, Terms};
 use market::place::{Country, Place};
 use market::tags::Tags;
-use matcher::{Plan, ReasonCode, Snapshot};
+use matcher::{Candidate, Plan, ReasonCode, Snapshot};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use std::collections::BTreeMap;
+use std::iter;
 
 use super::market::{Market, PRICE_STEP};
 
@@ -196,6 +197,13 @@ pub(super) struct Expected {
 
 type Rank = (i64, ProviderId, String, Place, OfferId);
 
+/// Where an offer at this place ranks.
+fn rank(offer: &Offer, place: &Place, id: OfferId) -> Rank {
+    let price = offer.price_per_node_hour.units();
+    let (provider, sku) = (offer.provider.clone(), offer.sku.clone());
+    (price, provider, sku, place.clone(), id)
+}
+
 impl Expected {
     /// The answers to requests, found by looking at each offer of a market by itself.
     pub(super) fn of<'a>(
@@ -225,13 +233,7 @@ impl Expected {
         if worst.is_some_and(|worst| price > worst.0) {
             return;
         }
-        let rank = (
-            price,
-            offer.provider.clone(),
-            offer.sku.clone(),
-            offer.place.clone(),
-            offer.offer_id,
-        );
+        let rank = rank(offer, &offer.place, offer.offer_id);
         let at = self.best.partition_point(|known| *known < rank);
         self.best.insert(at, rank);
         self.best.truncate(TOP);
@@ -242,15 +244,20 @@ impl Expected {
         self.best.iter().map(|rank| rank.0)
     }
 
-    /// Whether a plan says just this.
+    /// Whether a plan says just this. What differs in its place alone stands in one candidate there.
     pub(super) fn is(&self, plan: &Plan) -> bool {
-        let found = plan
-            .candidates
-            .iter()
-            .flat_map(|candidate| &candidate.lines);
-        let wanted = self.best.iter().map(|rank| rank.4);
+        let places = |candidate: &Candidate| {
+            let offer = &candidate.lines[0].offer;
+            let also = candidate.also_at.iter();
+            let also = also.map(|one| rank(offer, &one.place, one.offer_id));
+            let own = rank(offer, &offer.place, offer.offer_id);
+            iter::once(own).chain(also).collect::<Vec<_>>()
+        };
+        let mut found: Vec<Rank> = plan.candidates.iter().flat_map(places).collect();
+        found.sort_unstable();
+        found.truncate(self.best.len());
         plan.eligible == self.eligible
             && plan.rejected.by_reason == self.rejected
-            && found.map(|line| line.offer.offer_id).eq(wanted)
+            && found == self.best
     }
 }
