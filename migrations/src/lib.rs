@@ -26,6 +26,7 @@ mod m20261128_000013_events;
 mod m20261128_000014_webhooks;
 mod m20261128_000015_idempotency;
 mod m20261128_000016_audit;
+mod m20261128_000018_missing_leases;
 mod tables;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
@@ -52,6 +53,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261128_000014_webhooks::Migration),
             Box::new(m20261128_000015_idempotency::Migration),
             Box::new(m20261128_000016_audit::Migration),
+            Box::new(m20261128_000018_missing_leases::Migration),
         ]
     }
 }
