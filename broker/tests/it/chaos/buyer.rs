@@ -196,6 +196,14 @@ pub(super) async fn buy(
     bought
 }
 
+/// Reserves something and waits until the tenant has it.
+pub(super) async fn keep(api: &Api, name: &str, demand: Value) -> ReservationId {
+    let id = place(api, name, demand, || false).await;
+    let id = id.expect("nobody tells it to stop");
+    fulfil_wish(api, name, id, Wish::Keep, Duration::ZERO).await;
+    id
+}
+
 /// Places a hold, under a new key for each try that was refused; `None` when told to stop before.
 async fn place(
     api: &Api,
