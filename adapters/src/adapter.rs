@@ -95,9 +95,15 @@ pub struct Profile {
     pub call_spacing: Duration,
     /// The least time between two orders.
     pub order_spacing: Duration,
+    /// How long its lists may lag behind what it did: a list proves nothing about what is younger, and
+    /// what is missing must be so on two lists that are at least so far apart.
+    pub listing_lag: Duration,
 }
 
 impl Profile {
+    /// The listing lag of a provider about which nothing better is known.
+    pub const LISTING_LAG: Duration = Duration::from_secs(120);
+
     /// The provider id.
     #[must_use]
     #[allow(clippy::missing_panics_doc)] // A test reads the id of every registered profile.
@@ -119,6 +125,15 @@ impl Profile {
     pub fn is_of_peers(&self, region: Option<&str>) -> bool {
         region.is_some_and(|region| self.peer_regions.contains(&region))
     }
+}
+
+/// What a provider said when it was told to end a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// It took the word, and bills no further.
+    Accepted,
+    /// It does not show the lease. That proves nothing: the lease may run all the same.
+    NotShown,
 }
 
 /// Our code for one provider.
@@ -152,6 +167,7 @@ pub trait Adapter: Send + Sync {
 
     /// Everything in the account that the provider still shows, ours or not.
     ///
+    /// Two such lists that lack a lease are what proves that it is gone, so this must be all of it.
     /// Errors: whenever the list could not be read to its end: part of it is no list.
     async fn list_leases(&self, http: &Http) -> Result<Vec<ProviderLease>, AdapterError>;
 
@@ -166,16 +182,23 @@ pub trait Adapter: Send + Sync {
         Ok(leases.min_by_key(|lease| lease.state == ProviderLeaseState::Gone))
     }
 
-    /// One lease by the provider's id; `None` when the provider does not know it (any more).
+    /// One lease by the provider's id; `None` when the provider does not show it, which proves
+    /// nothing: a broken front and a read that lags behind say the same. A record in a final state
+    /// proves that the lease is gone.
+    ///
+    /// Errors: whenever the answer is not the provider's own ([`Answer::is_not_shown`](crate::http::Answer::is_not_shown)).
     async fn read_lease(
         &self,
         http: &Http,
         id: &ProviderLeaseId,
     ) -> Result<Option<ProviderLease>, AdapterError>;
 
-    /// Tells the provider to end a lease. Releasing what is absent succeeds.
+    /// Tells the provider to end a lease. Releasing what is not shown succeeds.
     ///
-    /// Success means that the provider took the word, not that the lease is gone: read it until
-    /// it is.
-    async fn release_lease(&self, http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError>;
+    /// Success does not mean that the lease is gone: read it until it is.
+    async fn release_lease(
+        &self,
+        http: &Http,
+        id: &ProviderLeaseId,
+    ) -> Result<Release, AdapterError>;
 }

@@ -37,12 +37,35 @@ pub trait ConformanceWorld: Send + Sync {
         false
     }
 
+    /// Puts something in front of the provider that answers in its place, or takes it away.
+    ///
+    /// `false` when the world cannot do that.
+    async fn put_front(&self, _front: Option<BrokenFront>) -> bool {
+        false
+    }
+
     /// Makes the provider show a status word for this lease that nobody has seen before.
     ///
     /// `false` when the world cannot do that.
     async fn show_unknown_status(&self, _id: &ProviderLeaseId) -> bool {
         false
     }
+}
+
+/// What may answer in the place of a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BrokenFront {
+    /// A gateway that answers 404 with a page in HTML.
+    NotFoundPage,
+    /// A gateway that answers 410.
+    Gone,
+    /// A gateway that refuses the credential.
+    CredentialRefused,
+}
+
+impl BrokenFront {
+    /// Each of them.
+    pub const ALL: [Self; 3] = [Self::NotFoundPage, Self::Gone, Self::CredentialRefused];
 }
 
 /// How a check ended.
@@ -173,6 +196,10 @@ pub async fn run(
     note(
         "a_lost_reply_is_unknown_and_found_by_its_mark",
         lease::lost_reply_is_found(&bench).await,
+    );
+    note(
+        "what_a_broken_front_says_of_a_lease_is_an_error",
+        lease::broken_fronts_say_nothing(&bench).await,
     );
     note(
         "an_unknown_status_means_pending",

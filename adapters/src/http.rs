@@ -160,6 +160,16 @@ impl Http {
         }
     }
 
+    /// A word by which the credential is known again and that does not open anything; empty where
+    /// there is none. Lists that were read with different credentials may be of different accounts.
+    #[must_use]
+    pub fn credential_mark(&self) -> String {
+        match &self.transport {
+            Transport::Live(live) => live.credential_mark(),
+            Transport::Replay(_) => String::new(),
+        }
+    }
+
     /// Asks for what stands at `path` (below the base URL, beginning with a slash).
     ///
     /// Errors: as [`Http::post`], but no outcome is ever unknown.

@@ -17,6 +17,6 @@ pub mod pricesheet;
 pub mod providers;
 pub mod registry;
 
-pub use adapter::{Adapter, Capability, Delivery, NodesPerLease, Profile};
+pub use adapter::{Adapter, Capability, Delivery, NodesPerLease, Profile, Release};
 pub use error::{AdapterError, Disposition, Refusal};
 pub use http::{Http, HttpConfig};

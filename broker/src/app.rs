@@ -17,6 +17,7 @@ use store::settings::DatabaseMode;
 use tokio::sync::Mutex as AsyncMutex;
 use uuid::{ContextV7, Timestamp, Uuid};
 
+use crate::absence::Lists;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::feed::Feed;
@@ -105,6 +106,7 @@ struct Inner {
     step_clock: StepClock,
     gang_clock: GangClock,
     doubts: Doubts,
+    lists: Lists,
     feed: Feed,
     post: Post,
     pulses: Arc<Pulses>,
@@ -188,6 +190,7 @@ impl Broker {
             step_clock: StepClock::default(),
             gang_clock: GangClock::default(),
             doubts: Doubts::default(),
+            lists: Lists::default(),
             feed: Feed::default(),
             post,
             pulses: Arc::default(),
@@ -357,6 +360,11 @@ impl Broker {
     /// Readings that are not believed at once.
     pub(crate) fn doubts(&self) -> &Doubts {
         &self.0.doubts
+    }
+
+    /// The last lists of machines that the providers gave.
+    pub(crate) fn lists(&self) -> &Lists {
+        &self.0.lists
     }
 
     /// The streams of events of this process.

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod absence;
 pub mod app;
 pub mod background;
 pub mod bench;

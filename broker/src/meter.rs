@@ -122,10 +122,15 @@ pub(crate) fn provider_cost(
         return Ok(Vec::new());
     };
     // The provider bills until it took our word that the lease is over; one that ended it by
-    // itself billed at most until we saw that it was gone.
+    // itself billed at most until we saw that it was gone, or none of its lists showed it any more.
+    // What was used all the same was there.
+    let used_until = lease.metered_to.max(facts.metered_to);
+    let missing_since = lease.missing.map(|missing| missing.since);
+    let vanished_at = missing_since.map(|since| used_until.map_or(since, |used| used.max(since)));
     let gone_at = facts
         .release_accepted_at
         .or(lease.release_accepted_at)
+        .or(vanished_at)
         .or(facts.gone_at)
         .unwrap_or_else(|| broker.now())
         .max(started_at);

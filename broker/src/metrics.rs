@@ -278,6 +278,7 @@ const fn word(event: LeaseEvent) -> &'static str {
         E::NodesUp => "nodes_up",
         E::BootFailed => "boot_failed",
         E::Lost => "lost",
+        E::Vanished => "vanished",
         E::Passed => "passed",
         E::Failed => "failed",
         E::TimedOut => "timed_out",

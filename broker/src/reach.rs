@@ -16,7 +16,7 @@ mod probe;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use market::event::EventType;
@@ -137,6 +137,63 @@ async fn probe_within(broker: &Broker, spread: Duration) -> Result<Round, StoreE
         note(broker, &target, &probe).await?;
     }
     Ok(round)
+}
+
+/// Whether a node of a lease shows its host key now. One of which no key is known proves nothing: anybody
+/// may answer there.
+///
+/// Errors: the database's.
+pub(crate) async fn answers(broker: &Broker, lease: &Lease) -> Result<bool, StoreError> {
+    let known = known_nodes(broker, lease).await?;
+    let nodes = (0..).zip(known).filter(|(_, node)| !node.keys.is_empty());
+    let looks = nodes.map(|(index, known)| async move {
+        let lease = lease.clone();
+        let target = Target {
+            lease,
+            index,
+            known,
+        };
+        let probe = look(broker, &target).await;
+        (target, probe)
+    });
+    let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
+    let mut answers = false;
+    while let Some((target, probe)) = looks.next().await {
+        let Some(probe) = probe else { continue };
+        note(broker, &target, &probe).await?;
+        answers |= matches!(probe, Probe::Reached { .. });
+    }
+    Ok(answers)
+}
+
+/// When a node of a lease last showed its host key, as the prober saw it.
+///
+/// Errors: the database's.
+pub(crate) async fn last_seen(
+    broker: &Broker,
+    lease: &Lease,
+) -> Result<Option<DateTime<Utc>>, StoreError> {
+    let nodes = broker.store().reach().across_tenants();
+    let nodes = nodes.of_lease(lease.id).await?;
+    Ok(nodes.iter().filter_map(|node| node.last_reachable_at).max())
+}
+
+/// Up to when every node of a lease has shown its host key; `None` where one never did.
+///
+/// Errors: the database's.
+pub(crate) async fn seen_until(
+    broker: &Broker,
+    lease: &Lease,
+) -> Result<Option<DateTime<Utc>>, StoreError> {
+    let nodes = broker.store().reach().across_tenants();
+    let nodes = nodes.of_lease(lease.id).await?;
+    if nodes.len() < lease.provider_nodes.len() {
+        return Ok(None);
+    }
+    let mut seen = nodes.iter().map(|node| node.last_reachable_at);
+    Ok(seen
+        .try_fold(DateTime::<Utc>::MAX_UTC, |all, one| Some(all.min(one?)))
+        .filter(|_| !nodes.is_empty()))
 }
 
 /// Looks at one node; `None` where the provider names none.

@@ -99,5 +99,8 @@ pub(crate) fn lease(id: LeaseId, node_base: u32, nodes: u32) -> Lease {
         replaces: None,
         replaced_by: None,
         given_up: false,
+        missing: None,
+        seen_credential: None,
+        returned_at: None,
     }
 }

@@ -1,15 +1,16 @@
 //! The sweep: what runs at each provider, held against the lease rows, both ways.
 //!
 //! A machine whose mark names a lease of ours that is over is ended, and so is a second machine
-//! under one mark. A machine whose mark names no lease of this database is another broker's, for
-//! a row is written before every call: it is reported, and left alone. A machine without a mark is
-//! somebody else's and never touched. A living lease that the provider does not list is looked
-//! at by [`crate::fulfil`] at once. Idempotent; runs on a timer, and the next run is the retry.
+//! under one mark. One that was in its tenant's hands and was given up because nothing showed it has
+//! *returned*: its tenant may be at work there, so it waits for a person's word. A machine whose mark
+//! names no lease of this database is another broker's, for a row is written before every call: it is
+//! reported, and left alone. A machine without a mark is somebody else's and never touched. A living
+//! lease that the provider does not list is looked at by [`crate::fulfil`] at once; whether it is gone
+//! is decided in `absence`. Idempotent; runs on a timer, and the next run is the retry.
 
 use std::time::Duration;
 
-use adapters::AdapterError;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use futures_util::future::join_all;
 use market::ids::{LeaseId, ProviderId};
 use market::lease::LeaseState;
@@ -19,14 +20,13 @@ use store::leases::Lease;
 use tokio::time::sleep;
 use tracing::{error, warn};
 
+use crate::absence;
 use crate::app::{Broker, ProviderLink};
 use crate::background::Stop;
 use crate::hot::turn::keep_turns;
 
 /// How often the providers are swept.
 const INTERVAL: Duration = Duration::from_secs(300);
-/// A lease so young may not be listed yet, and its answer may still be on its way.
-const TOO_YOUNG: TimeDelta = TimeDelta::seconds(60);
 
 /// What becomes of a machine whose mark names a lease that this database does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,23 @@ impl Unknown {
     }
 }
 
+/// A person's word on what a sweep leaves alone by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Orders<'a> {
+    /// What becomes of machines whose marks name unknown leases.
+    pub unknown: Unknown,
+    /// Leases whose machines have returned and are to be ended.
+    pub end_returned: &'a [LeaseId],
+}
+
+impl Orders<'_> {
+    /// No word: what is not plainly ours to end is reported.
+    pub const NONE: Self = Self {
+        unknown: Unknown::Report,
+        end_returned: &[],
+    };
+}
+
 /// When a lease was made, which its id says in whole milliseconds.
 fn made_at(lease: LeaseId) -> Option<DateTime<Utc>> {
     let (seconds, nanos) = lease.uuid().get_timestamp()?.to_unix();
@@ -61,6 +78,9 @@ pub struct Swept {
     pub ended: usize,
     /// Machines with the mark of a lease that this database does not know: reported.
     pub unknown: usize,
+    /// Machines of leases that were given up as gone, in their tenants' hands before: left alone until
+    /// a person says what becomes of them.
+    pub returned: usize,
     /// Machines of others: left alone.
     pub foreign: usize,
     /// Living leases that the provider does not list: looked at again at once.
@@ -73,20 +93,21 @@ pub struct Swept {
 ///
 /// Errors: the database's.
 pub async fn sweep(broker: &Broker) -> Result<Swept, StoreError> {
-    sweep_with(broker, Unknown::Report).await
+    sweep_with(broker, Orders::NONE).await
 }
 
-/// As [`sweep`], with a word on what carries a mark and no row.
+/// As [`sweep`], with a person's word.
 ///
 /// Errors: the database's.
-pub async fn sweep_with(broker: &Broker, unknown: Unknown) -> Result<Swept, StoreError> {
+pub async fn sweep_with(broker: &Broker, orders: Orders<'_>) -> Result<Swept, StoreError> {
     let links = broker.providers();
-    let sweeps = links.iter().map(|link| sweep_one(broker, link, unknown));
+    let sweeps = links.iter().map(|link| sweep_one(broker, link, orders));
     let mut total = Swept::default();
     for swept in join_all(sweeps).await {
         let swept = swept?;
         total.ended += swept.ended;
         total.unknown += swept.unknown;
+        total.returned += swept.returned;
         total.foreign += swept.foreign;
         total.missing += swept.missing;
         total.unreadable += swept.unreadable;
@@ -109,11 +130,11 @@ pub async fn keep_sweeping(broker: Broker, stop: Stop) {
 async fn sweep_one(
     broker: &Broker,
     link: &ProviderLink,
-    unknown: Unknown,
+    orders: Orders<'_>,
 ) -> Result<Swept, StoreError> {
     let mut swept = Swept::default();
     let provider = link.adapter.profile().provider_id();
-    let listed = match link.adapter.list_leases(&link.http).await {
+    let listed = match broker.lists().new_round(broker, link).await {
         Ok(listed) => listed,
         Err(failure) => {
             warn!(
@@ -125,27 +146,46 @@ async fn sweep_one(
         }
     };
     let all = broker.store().leases().across_tenants();
-    for machine in listed.iter().filter(|machine| runs(machine)) {
+    let mut returned = Vec::new();
+    for machine in listed.machines.iter().filter(|machine| runs(machine)) {
         let Some(token) = machine.client_token() else {
             swept.foreign += 1;
             continue;
         };
         match all.find(token.lease_id()).await? {
             Some(lease) if stands_behind(&lease, machine) => {}
+            Some(lease)
+                if absence::has_returned(&lease, machine)
+                    && !orders.end_returned.contains(&lease.id) =>
+            {
+                returned.push(lease.id);
+            }
             Some(_) => end(link, machine, "its lease is over", &mut swept).await,
-            None if unknown.ends(token.lease_id()) => {
+            None if orders.unknown.ends(token.lease_id()) => {
                 let why = "no row knows it, and it was made since the given time";
                 end(link, machine, why, &mut swept).await;
             }
             None => report_unknown(&provider, machine, &mut swept),
         }
     }
+    swept.returned = returned.len();
+    for lease in all
+        .note_returned(&provider, &returned, broker.now())
+        .await?
+    {
+        error!(
+            provider.id = %provider, lease.id = %lease,
+            "The machine of lease {lease} at {provider}, which was given up as gone, runs: its tenant may \
+             be at work there; a person must look, and end it with `broker sweep --end-returned {lease}`"
+        );
+    }
     for lease in all.live_at(&provider).await? {
-        let is_listed = listed.iter().any(|machine| {
+        let is_listed = listed.machines.iter().any(|machine| {
             runs(machine) && machine.client_token().as_ref() == Some(&lease.client_token)
         });
-        let young = broker.now() - lease.requested_at < TOO_YOUNG;
-        if !is_listed && !young && lease.accepted_at.is_some() {
+        let lag = absence::listing_lag(link);
+        let is_due = lease.accepted_at.is_some_and(|at| broker.now() - at >= lag);
+        if !is_listed && is_due {
             swept.missing += 1;
             broker
                 .store()
@@ -186,9 +226,9 @@ fn stands_behind(lease: &Lease, machine: &ProviderLease) -> bool {
 
 async fn end(link: &ProviderLink, machine: &ProviderLease, why: &str, swept: &mut Swept) {
     let provider = link.adapter.profile().id;
-    let ended: Result<(), AdapterError> = link.adapter.release_lease(&link.http, &machine.id).await;
-    match ended {
-        Ok(()) => {
+    match link.adapter.release_lease(&link.http, &machine.id).await {
+        // Not shown: it ended between the list and now, or the next sweep finds it again.
+        Ok(_) => {
             swept.ended += 1;
             error!(
                 provider.id = provider, machine.id = %machine.id,

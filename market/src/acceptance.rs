@@ -72,7 +72,7 @@ impl AcceptanceRecord {
             E::BootFailed => &mut self.boot_failed,
             E::Failed => &mut self.failed,
             E::TimedOut => &mut self.timed_out,
-            E::Lost => &mut self.lost,
+            E::Lost | E::Vanished => &mut self.lost,
             E::Accepted
             | E::Unwanted
             | E::Unknown

@@ -97,6 +97,11 @@ event_types! {
     LeaseBootFailed = "lease.boot_failed",
     /// It vanished or was taken back.
     LeaseLost = "lease.lost",
+    /// The provider does not show it. Whether it is gone has still to be proved; until then it is
+    /// charged by what is seen of it, and not replaced.
+    LeaseMissing = "lease.missing",
+    /// The provider shows it again.
+    LeaseShown = "lease.shown",
     /// A node failed verification.
     LeaseFailedVerification = "lease.failed_verification",
     /// Verification came to no result: a node did not finish it in time, or what it showed neither
@@ -151,7 +156,7 @@ impl EventType {
             Some(E::Refused | E::NotFound) => return Self::LeaseRefused,
             Some(E::Mismatched) => return Self::LeaseMismatched,
             Some(E::BootFailed) => return Self::LeaseBootFailed,
-            Some(E::Lost) => return Self::LeaseLost,
+            Some(E::Lost | E::Vanished) => return Self::LeaseLost,
             Some(E::Failed) => return Self::LeaseFailedVerification,
             Some(E::TimedOut) => return Self::LeaseVerificationTimedOut,
             _ => {}

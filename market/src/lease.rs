@@ -35,7 +35,7 @@ pub enum LeaseState {
     HandedOff,
     /// The provider is being told to end it.
     Releasing,
-    /// The provider says that it is no more.
+    /// It is proved that it is no more.
     Gone,
 }
 
@@ -59,8 +59,10 @@ pub enum LeaseEvent {
     NodesUp,
     /// It was accepted and did not come up.
     BootFailed,
-    /// It vanished or was taken back.
+    /// The provider says that it ended it, or its nodes are silent for longer than is allowed.
     Lost,
+    /// It is proved that the provider has it no more, though nobody ended it.
+    Vanished,
     /// Every node passed verification.
     Passed,
     /// A node failed verification.
@@ -72,7 +74,7 @@ pub enum LeaseEvent {
     HandedOff,
     /// The tenant asked for the end, or the window ended.
     ReleaseRequested,
-    /// The provider says that it is no more.
+    /// Its end is proved.
     ProviderSaysGone,
 }
 
@@ -121,7 +123,8 @@ impl LeaseState {
             (S::HandedOff, E::ReleaseRequested | E::Failed | E::Lost | E::Unwanted) => {
                 Ok(S::Releasing)
             }
-            (S::Releasing, E::ProviderSaysGone) => Ok(S::Gone),
+            (S::Booting | S::Verifying | S::Passed | S::HandedOff, E::Vanished)
+            | (S::Releasing, E::ProviderSaysGone) => Ok(S::Gone),
             (state, event) => Err(IllegalLeaseTransition { state, event }),
         }
     }
@@ -130,6 +133,12 @@ impl LeaseState {
     #[must_use]
     pub const fn is_live(self) -> bool {
         !matches!(self, Self::Gone)
+    }
+
+    /// Whether the provider made it and nobody wants its end: it must be there.
+    #[must_use]
+    pub const fn is_accepted(self) -> bool {
+        self.is_standing() && !matches!(self, Self::Requested)
     }
 
     /// Whether the lease still counts towards its reservation: neither fallen nor ending.
@@ -159,7 +168,7 @@ impl LeaseState {
 
 impl LeaseEvent {
     /// Every event.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Accepted,
         Self::Refused,
         Self::NotFound,
@@ -169,6 +178,7 @@ impl LeaseEvent {
         Self::NodesUp,
         Self::BootFailed,
         Self::Lost,
+        Self::Vanished,
         Self::Passed,
         Self::Failed,
         Self::TimedOut,
@@ -188,6 +198,7 @@ impl LeaseEvent {
                 | Self::Mismatched
                 | Self::BootFailed
                 | Self::Lost
+                | Self::Vanished
                 | Self::Failed
                 | Self::TimedOut
         )

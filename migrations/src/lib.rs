@@ -27,6 +27,7 @@ mod m20261128_000014_webhooks;
 mod m20261128_000015_idempotency;
 mod m20261128_000016_audit;
 mod m20261128_000017_commit_marks;
+mod m20261128_000018_missing_leases;
 mod m20261128_000019_unread_records;
 mod m20261128_000021_provider_binding;
 mod m20261128_000022_unused_limits;
@@ -57,6 +58,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261128_000015_idempotency::Migration),
             Box::new(m20261128_000016_audit::Migration),
             Box::new(m20261128_000017_commit_marks::Migration),
+            Box::new(m20261128_000018_missing_leases::Migration),
             Box::new(m20261128_000019_unread_records::Migration),
             Box::new(m20261128_000021_provider_binding::Migration),
             Box::new(m20261128_000022_unused_limits::Migration),

@@ -6,13 +6,14 @@ use std::time::Duration;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
+use crate::machine::{Phase, Record};
 use crate::server::cut;
 use crate::state::{Caller, State};
 use crate::world::World;
-use crate::{FaultKind, Operation, Provider};
+use crate::{FaultKind, Front, Operation, Provider};
 
 /// The longest that a call hangs.
 const LONGEST_HANG: Duration = Duration::from_secs(60);
@@ -77,6 +78,32 @@ pub(crate) struct Call<'a> {
     pub(crate) now: DateTime<Utc>,
     pub(crate) foreign: bool,
     pub(crate) fault: Option<FaultKind>,
+    front: Option<Front>,
+}
+
+impl Call<'_> {
+    /// The machines that are listed, in the order in which they were made.
+    pub(crate) fn listed(&self, provider: Provider) -> Vec<&Record> {
+        let made = self.world.records(provider);
+        let mut listed: Vec<_> = made
+            .filter(|record| record.created_at <= self.now)
+            .filter(|record| record.phase(self.now) != Phase::Gone)
+            .collect();
+        match self.front {
+            Some(Front::EmptyList) => listed.clear(),
+            Some(Front::CutList) => listed.truncate(listed.len() / 2),
+            _ => {}
+        }
+        listed
+    }
+
+    /// The machine of this id, where it is known: one that is gone may be.
+    pub(crate) fn known(&self, provider: Provider, id: &str) -> Option<&Record> {
+        let listed = self.listed(provider);
+        let record = self.world.record(provider, id)?;
+        let is_listed = listed.iter().any(|listed| listed.id == id);
+        (is_listed || record.phase(self.now) == Phase::Gone).then_some(record)
+    }
 }
 
 /// What kind of call it is.
@@ -101,6 +128,7 @@ impl Kind<'_> {
 
 enum Outcome {
     Answer(Reply),
+    Page(u16, &'static str),
     Truncated(Reply),
     Silence,
     Hang,
@@ -117,6 +145,7 @@ pub(crate) async fn exchange(
     state.advance();
     match carry_out(dialect, request, state, kind, act) {
         Outcome::Answer(reply) => reply.write(true),
+        Outcome::Page(status, body) => page(status, body),
         Outcome::Truncated(reply) => reply.write(false),
         Outcome::Silence => silence(request),
         Outcome::Hang => {
@@ -142,7 +171,12 @@ fn carry_out(
         .entry((dialect.provider, kind.operation))
         .or_default() += 1;
     let caller = state.caller(dialect.provider, request.headers());
-    if caller == Caller::Stranger && !kind.public {
+    let front = world.fronts.get(&dialect.provider).copied();
+    if let Some((status, body)) = front.and_then(|front| front.page(kind.operation)) {
+        return Outcome::Page(status, body);
+    }
+    let refused = front == Some(Front::CredentialRefused);
+    if (caller == Caller::Stranger || refused) && !kind.public {
         return Outcome::Answer((dialect.unauthorized)());
     }
     let fault = world
@@ -163,9 +197,10 @@ fn carry_out(
     let mut call = Call {
         world: &mut world,
         state,
-        now: state.now(),
+        now: state.now() - front.map_or_else(TimeDelta::zero, |front| front.lag(kind.operation)),
         foreign,
         fault,
+        front,
     };
     let reply = act(&mut call);
     match call.fault {
@@ -173,6 +208,14 @@ fn carry_out(
         Some(FaultKind::TruncatedJson) => Outcome::Truncated(reply),
         _ => Outcome::Answer(reply),
     }
+}
+
+/// What a gateway says by itself, in words that are no provider's.
+fn page(status: u16, body: &'static str) -> HttpResponse {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::NOT_FOUND);
+    HttpResponse::build(status)
+        .insert_header((CONTENT_TYPE, "text/html"))
+        .body(body)
 }
 
 /// Closes the connection; the answer that the server wants all the same goes nowhere.

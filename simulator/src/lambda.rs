@@ -18,7 +18,7 @@ pub(crate) use self::keys::SshKeys;
 use self::wire::{Error, InstanceView, LaunchBody, TerminateBody};
 use crate::cloud_init::keys_in;
 use crate::exchange::{Call, Dialect, Kind, Reply, exchange};
-use crate::machine::{Order, Phase, Record};
+use crate::machine::{Order, Phase};
 use crate::state::State;
 use crate::world::Refusal;
 use crate::{FaultKind, Operation, Provider};
@@ -111,13 +111,9 @@ async fn instances(request: HttpRequest, state: Data<State>) -> HttpResponse {
         &state,
         Kind::of(Operation::List),
         |call| {
-            let listed = |record: &&Record| record.phase(call.now) != Phase::Gone;
-            let views = call.world.records(Provider::Lambda).filter(listed);
-            data(
-                views
-                    .map(|record| InstanceView::of(record, call.now).into_json())
-                    .collect(),
-            )
+            let listed = call.listed(Provider::Lambda).into_iter();
+            let view = |record| InstanceView::of(record, call.now).into_json();
+            data(listed.map(view).collect())
         },
     )
     .await
@@ -129,7 +125,7 @@ async fn instance(request: HttpRequest, state: Data<State>, id: Path<String>) ->
         &request,
         &state,
         Kind::of(Operation::Read),
-        |call| match call.world.record(Provider::Lambda, &id) {
+        |call| match call.known(Provider::Lambda, &id) {
             Some(record) => data(InstanceView::of(record, call.now).into_json()),
             None => Error::NO_SUCH_INSTANCE.reply(),
         },
@@ -207,8 +203,7 @@ async fn terminate(request: HttpRequest, state: Data<State>, body: Bytes) -> Htt
             };
             let now = call.now;
             let alive = |id: &String| {
-                call.world
-                    .record(Provider::Lambda, id)
+                call.known(Provider::Lambda, id)
                     .is_some_and(|record| record.phase(now) != Phase::Gone)
             };
             if instance_ids.is_empty() || !instance_ids.iter().all(alive) {

@@ -121,7 +121,8 @@ pub(crate) struct Host {
 
 impl Record {
     pub(crate) fn phase(&self, now: DateTime<Utc>) -> Phase {
-        match self.ended_at {
+        // Who reads the past sees nothing of what came after it.
+        match self.ended_at.filter(|ended_at| *ended_at <= now) {
             Some(ended_at) if now < ended_at + self.ending => Phase::Ending,
             Some(_) => Phase::Gone,
             None if now < self.created_at + self.boot => Phase::Booting,

@@ -18,7 +18,7 @@ use serde_json::json;
 use self::graphql::Asked;
 use self::wire::PodBody;
 use crate::exchange::{Call, Dialect, Kind, Reply, exchange};
-use crate::machine::{Order, Phase, Record};
+use crate::machine::{Order, Phase};
 use crate::market::COMMUNITY;
 use crate::state::State;
 use crate::world::Refusal;
@@ -74,9 +74,8 @@ fn no_such_pod() -> Reply {
 async fn pods(request: HttpRequest, state: Data<State>) -> HttpResponse {
     let kind = Kind::of(Operation::List);
     exchange(&REST, &request, &state, kind, |call| {
-        let listed = |record: &&Record| record.phase(call.now) != Phase::Gone;
-        let records = call.world.records(Provider::Runpod).filter(listed);
-        let views = records.map(|record| wire::pod(record, call.now));
+        let listed = call.listed(Provider::Runpod).into_iter();
+        let views = listed.map(|record| wire::pod(record, call.now));
         Reply::ok(json!({ "pods": views.collect::<Vec<_>>() }))
     })
     .await
@@ -85,7 +84,7 @@ async fn pods(request: HttpRequest, state: Data<State>) -> HttpResponse {
 async fn pod(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
     let kind = Kind::of(Operation::Read);
     exchange(&REST, &request, &state, kind, |call| {
-        let record = call.world.record(Provider::Runpod, &id);
+        let record = call.known(Provider::Runpod, &id);
         match record.filter(|record| record.phase(call.now) != Phase::Gone) {
             Some(record) => Reply::ok(wire::pod(record, call.now)),
             None => no_such_pod(),
@@ -97,7 +96,8 @@ async fn pod(request: HttpRequest, state: Data<State>, id: Path<String>) -> Http
 async fn end(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
     let kind = Kind::of(Operation::Release);
     exchange(&REST, &request, &state, kind, |call| {
-        if !call.world.end(Provider::Runpod, &id, call.now) {
+        let is_known = call.known(Provider::Runpod, &id).is_some();
+        if !is_known || !call.world.end(Provider::Runpod, &id, call.now) {
             return no_such_pod();
         }
         call.state.nodes.stop_machine(&id);

@@ -15,8 +15,8 @@ use crate::ssh::SshServer;
 use crate::state::State;
 use crate::world::{Durations, Refusal, World};
 use crate::{
-    Bill, Clock, Fault, Launch, Machine, Market, NodeOutput, Operation, Provider, SimulatorError,
-    control, lambda, runpod, voltagepark,
+    Bill, Clock, Fault, Front, Launch, Machine, Market, NodeOutput, Operation, Provider,
+    SimulatorError, control, lambda, runpod, voltagepark,
 };
 
 /// Whether pretend nodes run the start-up scripts of their orders.
@@ -164,6 +164,11 @@ impl Simulator {
     /// Drops the faults of a provider that no call has met yet.
     pub fn drop_waiting_faults(&self, provider: Provider) {
         self.state.world().faults.drop_waiting(provider);
+    }
+
+    /// Lets something answer in the place of a provider, or nothing any more.
+    pub fn put_front(&self, provider: Provider, front: Option<Front>) {
+        self.state.world().put_front(provider, front);
     }
 
     /// Puts a machine into the account that someone else launched: listed, billed, never ours.

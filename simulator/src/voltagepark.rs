@@ -18,7 +18,7 @@ use serde_json::json;
 
 use self::wire::{Paging, RentalBody};
 use crate::exchange::{Call, Dialect, Kind, Reply, exchange};
-use crate::machine::{Order, Phase, Record};
+use crate::machine::{Order, Phase};
 use crate::market::Row;
 use crate::state::State;
 use crate::world::Refusal;
@@ -125,15 +125,9 @@ async fn rentals(request: HttpRequest, state: Data<State>, paging: Query<Paging>
         &state,
         Kind::of(Operation::List),
         |call| {
-            let listed = |record: &&Record| record.phase(call.now) != Phase::Gone;
-            let records = call.world.records(Provider::Voltagepark).filter(listed);
-            Reply::ok(
-                paging.page(
-                    records
-                        .map(|record| wire::rental(record, call.now))
-                        .collect(),
-                ),
-            )
+            let listed = call.listed(Provider::Voltagepark).into_iter();
+            let views = listed.map(|record| wire::rental(record, call.now));
+            Reply::ok(paging.page(views.collect()))
         },
     )
     .await
@@ -146,7 +140,7 @@ async fn rental(request: HttpRequest, state: Data<State>, id: Path<String>) -> H
         &state,
         Kind::of(Operation::Read),
         |call| {
-            let record = call.world.record(Provider::Voltagepark, &id);
+            let record = call.known(Provider::Voltagepark, &id);
             match record.filter(|record| record.phase(call.now) != Phase::Gone) {
                 Some(record) => Reply::ok(wire::rental(record, call.now)),
                 None => no_such_rental(),
@@ -213,7 +207,8 @@ async fn end(request: HttpRequest, state: Data<State>, id: Path<String>) -> Http
         &state,
         Kind::of(Operation::Release),
         |call| {
-            if !call.world.end(Provider::Voltagepark, &id, call.now) {
+            let is_known = call.known(Provider::Voltagepark, &id).is_some();
+            if !is_known || !call.world.end(Provider::Voltagepark, &id, call.now) {
                 return no_such_rental();
             }
             call.state.nodes.stop_machine(&id);

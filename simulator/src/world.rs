@@ -13,7 +13,7 @@ use crate::faults::FaultQueue;
 use crate::lambda::SshKeys;
 use crate::machine::{Host, Order, Phase, Record};
 use crate::market::{Row, publishable};
-use crate::{FaultKind, Market, Operation, Provider, SimulatorError};
+use crate::{FaultKind, Front, Market, Operation, Provider, SimulatorError};
 
 /// Why a launch is refused, before the wire format words it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,7 @@ pub(crate) struct World {
     hosts_made: u32,
     ssh_port: u16,
     pub(crate) faults: FaultQueue,
+    pub(crate) fronts: BTreeMap<Provider, Front>,
     pub(crate) calls: BTreeMap<(Provider, Operation), u64>,
     pub(crate) ssh_keys: SshKeys,
     last_launch_at: BTreeMap<Provider, DateTime<Utc>>,
@@ -60,11 +61,19 @@ impl World {
             hosts_made: 0,
             ssh_port,
             faults: FaultQueue::default(),
+            fronts: BTreeMap::new(),
             calls: BTreeMap::new(),
             ssh_keys: SshKeys::default(),
             last_launch_at: BTreeMap::new(),
             later_pages_fail: false,
         }
+    }
+
+    pub(crate) fn put_front(&mut self, provider: Provider, front: Option<Front>) {
+        match front {
+            Some(front) => self.fronts.insert(provider, front),
+            None => self.fronts.remove(&provider),
+        };
     }
 
     pub(crate) fn rows(&self, provider: Provider) -> impl Iterator<Item = &Row> {

@@ -11,6 +11,7 @@ use market::order::{ProviderLeaseId, ProviderNode};
 use market::reservation::ReservationState;
 use market::usage::Charge;
 
+use crate::leases::Missing;
 use crate::verifications::{NewVerification, VerificationState};
 
 /// What a worker's round leads to. The default changes nothing and gives the claim back.
@@ -113,6 +114,10 @@ pub struct LeaseFacts {
     pub fall_note: Option<String>,
     /// Whether its fleet goes on without it from now on.
     pub given_up: bool,
+    /// What the provider's lists say of one that it does not show; `Some(None)` when it shows it.
+    pub missing: Option<Option<Missing>>,
+    /// The credential with which it was shown, as a mark.
+    pub seen_credential: Option<String>,
 }
 
 /// A lease to save in `Requested`, before its order is sent.

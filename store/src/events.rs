@@ -28,7 +28,9 @@ use crate::scope::tenant_scoped;
 use crate::tx::transaction;
 use crate::{StoreError, webhooks};
 
-pub(crate) use moves::{lease_moves, leases_requested, reservation_moved, reservation_said};
+pub(crate) use moves::{
+    lease_moves, lease_sightings, leases_requested, reservation_moved, reservation_said,
+};
 
 /// Something that just happened. Its id and number are given when it is appended.
 #[derive(Debug, Clone, PartialEq)]

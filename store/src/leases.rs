@@ -8,6 +8,7 @@ use market::lease::{LeaseEvent, LeaseState};
 use market::money::Money;
 use market::offer::Offer;
 use market::order::{ClientToken, ProviderLeaseId, ProviderNode};
+use sea_orm::sea_query::Expr;
 use sea_orm::{
     ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait, PaginatorTrait,
     QueryFilter, QueryOrder, QuerySelect,
@@ -17,8 +18,18 @@ use crate::StoreError;
 use crate::entity::column::{Moment, Text, Word};
 use crate::entity::leases::{Column, Entity, Model};
 use crate::scope::tenant_scoped;
+use crate::tx::transaction;
 
 pub(crate) use write::{insert, update};
+
+/// What the lists of a provider say of a lease that it does not show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missing {
+    /// When the first of the lists in a row that lack it was asked for.
+    pub since: DateTime<Utc>,
+    /// When the first of these was asked for that was neither empty nor halved.
+    pub lacked_since: Option<DateTime<Utc>>,
+}
 
 /// A lease.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,6 +91,12 @@ pub struct Lease {
     pub replaced_by: Option<LeaseId>,
     /// Whether its fleet goes on without it.
     pub given_up: bool,
+    /// What its provider's lists say, while it is not shown.
+    pub missing: Option<Missing>,
+    /// The credential with which it was last shown, as a mark.
+    pub seen_credential: Option<String>,
+    /// Since when its machine runs though the lease is gone: it waits for a person.
+    pub returned_at: Option<DateTime<Utc>>,
 }
 
 impl TryFrom<Model> for Lease {
@@ -119,6 +136,12 @@ impl TryFrom<Model> for Lease {
             replaces: row.replaces.map(|lease| lease.0),
             replaced_by: row.replaced_by.map(|lease| lease.0),
             given_up: row.given_up,
+            missing: row.missing_since.map(|since| Missing {
+                since: since.at(),
+                lacked_since: row.lacked_since.map(Moment::at),
+            }),
+            seen_credential: row.seen_credential,
+            returned_at: row.returned_at.map(Moment::at),
         })
     }
 }
@@ -196,6 +219,71 @@ impl AllLeases<'_> {
             .add(Column::ProviderId.eq(Text(provider.clone())))
             .add(Column::State.ne(Word(LeaseState::Gone)));
         find_all(&self.store.read, wanted).await
+    }
+
+    /// Every accepted lease that its provider does not show, of those that somebody counts on, in the
+    /// order of their making.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn missing(&self) -> Result<Vec<Lease>, StoreError> {
+        let counted_on = LeaseState::ALL
+            .into_iter()
+            .filter(|state| state.is_accepted());
+        let wanted = Condition::all()
+            .add(Column::State.is_in(counted_on.map(Word)))
+            .add(Column::MissingSince.is_not_null());
+        find_all(&self.store.read, wanted).await
+    }
+
+    /// Every lease whose machine runs though the lease is gone, in the order of their making.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn returned(&self) -> Result<Vec<Lease>, StoreError> {
+        let wanted = Condition::all().add(Column::ReturnedAt.is_not_null());
+        find_all(&self.store.read, wanted).await
+    }
+
+    /// Notes that of the leases at a provider that are gone just these have a machine that runs;
+    /// gives those of which that was not known.
+    ///
+    /// Errors: [`StoreError::Database`].
+    pub async fn note_returned(
+        &self,
+        provider: &ProviderId,
+        leases: &[LeaseId],
+        now: DateTime<Utc>,
+    ) -> Result<Vec<LeaseId>, StoreError> {
+        transaction!(self.store, |tx| {
+            let its = Column::ProviderId.eq(Text(provider.clone()));
+            let known: Vec<LeaseId> = Entity::find()
+                .select_only()
+                .column(Column::Id)
+                .filter(its.clone())
+                .filter(Column::ReturnedAt.is_not_null())
+                .into_tuple::<Text<LeaseId>>()
+                .all(tx)
+                .await?
+                .into_iter()
+                .map(|id| id.0)
+                .collect();
+            let lacks = |these: &[LeaseId], those: &[LeaseId]| -> Vec<LeaseId> {
+                let new = these.iter().filter(|id| !those.contains(id));
+                new.copied().collect()
+            };
+            let (came, left) = (lacks(leases, &known), lacks(&known, leases));
+            for (ids, at) in [(&came, Some(Moment::from(now))), (&left, None)] {
+                if !ids.is_empty() {
+                    Entity::update_many()
+                        .col_expr(Column::ReturnedAt, Expr::value(at))
+                        .filter(its.clone())
+                        .filter(Column::State.eq(Word(LeaseState::Gone)))
+                        .filter(Column::Id.is_in(ids.iter().copied().map(Text)))
+                        .exec(tx)
+                        .await?;
+                }
+            }
+            Ok(came)
+        })
     }
 
     /// Whether a lease at this provider has gone since then.

@@ -235,6 +235,7 @@ async fn apply(
     {
         return Err(StoreError::Stale);
     }
+    let mut told = events::lease_sightings(tx, &change.lease_updates).await?;
     for update in &change.lease_updates {
         leases::update(tx, row.id.0, update, now).await?;
     }
@@ -256,7 +257,7 @@ async fn apply(
     attempts::record(tx, &change.attempts).await?;
     charges::append(tx, &change.charges, now).await?;
     ledger::post(tx, &change.transactions, now).await?;
-    let mut told = events::lease_moves(tx, &change.lease_updates).await?;
+    told.extend(events::lease_moves(tx, &change.lease_updates).await?);
     match change.window_end {
         WindowEnd::AsIs => {}
         WindowEnd::At(end) => row.window_end = Some(end.into()),

@@ -8,8 +8,8 @@ use market::order::{
     ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State,
 };
 
-use super::{Bench, Flaw, Verdict, broken, catalog, not_applicable};
-use crate::adapter::NodesPerLease;
+use super::{Bench, BrokenFront, Flaw, Verdict, broken, catalog, not_applicable};
+use crate::adapter::{NodesPerLease, Release};
 
 /// How time passes while something comes up or goes down, and how often at most.
 const STEP: Duration = Duration::from_secs(60);
@@ -174,8 +174,10 @@ pub(super) async fn absent_is_absent(bench: &Bench<'_>) -> Verdict {
     if find(bench, &token).await?.is_some() {
         return broken("a lease that nobody made was found");
     }
-    bench.adapter.release_lease(bench.http, &id).await?;
-    Ok(())
+    match bench.adapter.release_lease(bench.http, &id).await? {
+        Release::NotShown => Ok(()),
+        Release::Accepted => broken("the end of a lease that nobody made was accepted"),
+    }
 }
 
 pub(super) async fn hopeless_order_is_refused(bench: &Bench<'_>) -> Verdict {
@@ -231,6 +233,41 @@ pub(super) async fn lost_reply_is_found(bench: &Bench<'_>) -> Verdict {
     };
     compare(&found, &order)?;
     release(bench, &found.id).await
+}
+
+pub(super) async fn broken_fronts_say_nothing(bench: &Bench<'_>) -> Verdict {
+    let offer = offer_with(bench, 1).await?;
+    let order = bench.order(&offer, 1);
+    let lease = bench.adapter.request_lease(bench.http, &order).await?;
+    let mut taken = None;
+    for front in BrokenFront::ALL {
+        if !bench.world.put_front(Some(front)).await {
+            release(bench, &lease.id).await?;
+            return not_applicable("nothing can be put in front of the provider in this world");
+        }
+        let answers = [
+            bench
+                .adapter
+                .read_lease(bench.http, &lease.id)
+                .await
+                .is_ok(),
+            bench.adapter.list_leases(bench.http).await.is_ok(),
+            bench
+                .adapter
+                .release_lease(bench.http, &lease.id)
+                .await
+                .is_ok(),
+        ];
+        if answers.contains(&true) {
+            taken = Some(front);
+        }
+    }
+    bench.world.put_front(None).await;
+    release(bench, &lease.id).await?;
+    match taken {
+        Some(front) => broken(format!("{front:?} is taken for an answer of the provider")),
+        None => Ok(()),
+    }
 }
 
 pub(super) async fn unknown_status_is_pending(bench: &Bench<'_>) -> Verdict {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use secrecy::SecretString;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::{Call, Purpose, Reply, redact};
 use crate::error::{AdapterError, Refusal};
@@ -54,10 +54,11 @@ impl Answer {
         self.body.len()
     }
 
-    /// Whether the provider does not know the thing.
+    /// Whether the provider itself says, in JSON, that it does not show the thing. It proves no more
+    /// than that.
     #[must_use]
-    pub const fn is_absent(&self) -> bool {
-        matches!(self.status, 404 | 410)
+    pub const fn is_not_shown(&self) -> bool {
+        self.status == 404
     }
 
     /// The body of a success.
@@ -134,6 +135,11 @@ pub(super) fn judge(
         429 => Err(AdapterError::RateLimited {
             after: reply.retry_after.unwrap_or(DEFAULT_RETRY_AFTER),
         }),
+        // An interface that was retired, and pages of a front that knows no such path. To an order
+        // both are a refusal: nobody took it.
+        404 | 410 if call.purpose != Purpose::Order && !is_own_not_found(&reply) => {
+            broken(format!("status {}: {}", reply.status, excerpt()), true)
+        }
         200..=299 | 400..=499 => Ok(Answer {
             purpose: call.purpose,
             method: call.method,
@@ -153,6 +159,11 @@ pub(super) fn judge(
             true,
         ),
     }
+}
+
+/// Whether the interface itself says that it knows no such thing: a 404 with a body in JSON.
+fn is_own_not_found(reply: &Reply) -> bool {
+    reply.status == 404 && serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok()
 }
 
 /// The error for a call without a clean answer. An order's outcome is then unknown.
@@ -223,6 +234,27 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn only_a_404_in_json_says_that_something_is_not_shown() {
+        let html = "<html><h1>404 Not Found</h1></html>";
+        for purpose in [Purpose::Read, Purpose::Release] {
+            for (status, body) in [(404, html), (404, ""), (410, html), (410, "{}")] {
+                let error = judged(purpose, status, body).expect_err("no answer of the provider's");
+                assert!(matches!(error, AdapterError::Unreadable { .. }), "{error}");
+            }
+            for (status, body, not_shown) in [
+                (404, r#"{"detail": "not found"}"#, true),
+                (403, html, false),
+                (200, html, false),
+            ] {
+                let answer = judged(purpose, status, body).expect("an answer");
+                assert_eq!(answer.is_not_shown(), not_shown, "{status} {body}");
+            }
+        }
+        let order = judged(Purpose::Order, 404, html).expect("a refusal");
+        assert!(!order.is_success());
     }
 
     #[test]

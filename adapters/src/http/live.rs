@@ -78,6 +78,17 @@ impl Live {
         (since <= LONGEST_SHOWN).then_some(at + since)
     }
 
+    /// As [`Http::credential_mark`](super::Http::credential_mark).
+    pub(super) fn credential_mark(&self) -> String {
+        let Some(credential) = &self.config.credential else {
+            return String::new();
+        };
+        let purpose = "gpu-broker 2026-11-28 mark of a provider's credential";
+        let key = blake3::derive_key(purpose, credential.expose_secret().as_bytes());
+        let head = key.iter().take(8).map(|byte| format!("{byte:02x}"));
+        head.collect()
+    }
+
     /// Sends a call; a read is tried again while there is hope.
     pub(super) async fn send(&self, call: &Call) -> Result<Answer, AdapterError> {
         let attempts = if call.purpose == Purpose::Read {

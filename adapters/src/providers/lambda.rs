@@ -32,7 +32,7 @@ use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::adapter::{Adapter, Capability, Delivery, NodesPerLease, Profile};
+use crate::adapter::{Adapter, Capability, Delivery, NodesPerLease, Profile, Release};
 use crate::error::{AdapterError, Refusal};
 use crate::gate::{self, Rejection};
 use crate::http::{Answer, Http};
@@ -72,6 +72,7 @@ const PROFILE: Profile = Profile {
     // About one request a second overall, one launch per 12 seconds.
     call_spacing: Duration::from_millis(1_100),
     order_spacing: Duration::from_secs(12),
+    listing_lag: Profile::LISTING_LAG,
 };
 
 /// More types or regions than these are no catalogue: some fifty types in some twenty regions were
@@ -172,7 +173,11 @@ impl Adapter for Lambda {
         lease::read(http, id).await
     }
 
-    async fn release_lease(&self, http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+    async fn release_lease(
+        &self,
+        http: &Http,
+        id: &ProviderLeaseId,
+    ) -> Result<Release, AdapterError> {
         lease::release(http, id).await
     }
 }
@@ -184,7 +189,7 @@ fn unbelieved(why: Rejection) -> AdapterError {
 /// The regions of the account; none where the interface does not list them.
 async fn read_regions(http: &Http) -> Result<BTreeSet<String>, AdapterError> {
     let answer = match http.get("/regions").await {
-        Ok(answer) if answer.is_absent() => return Ok(BTreeSet::new()),
+        Ok(answer) if answer.is_not_shown() => return Ok(BTreeSet::new()),
         Err(AdapterError::BadRecording(_)) => return Ok(BTreeSet::new()),
         answer => answer?,
     };

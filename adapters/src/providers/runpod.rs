@@ -36,7 +36,7 @@ use market::catalog::{CatalogReading, Skipped, Unread};
 use market::order::{LeaseOrder, ProviderLease, ProviderLeaseId};
 
 use self::places::Places;
-use crate::adapter::{Adapter, Capability, Delivery, NodesPerLease, Profile};
+use crate::adapter::{Adapter, Capability, Delivery, NodesPerLease, Profile, Release};
 use crate::error::AdapterError;
 use crate::gate;
 use crate::http::Http;
@@ -68,6 +68,7 @@ const PROFILE: Profile = Profile {
     // Limits are told in headers and differ by user: gentle until they are known.
     call_spacing: Duration::from_millis(500),
     order_spacing: Duration::from_secs(1),
+    listing_lag: Profile::LISTING_LAG,
 };
 
 /// The sizes of a pod that are offered, as far as a type allows them.
@@ -145,7 +146,11 @@ impl Adapter for RunPod {
         lease::read(http, id).await
     }
 
-    async fn release_lease(&self, http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+    async fn release_lease(
+        &self,
+        http: &Http,
+        id: &ProviderLeaseId,
+    ) -> Result<Release, AdapterError> {
         lease::release(http, id).await
     }
 }

@@ -28,7 +28,7 @@ use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::adapter::{Adapter, Capability, Delivery, NodesPerLease, Profile};
+use crate::adapter::{Adapter, Capability, Delivery, NodesPerLease, Profile, Release};
 use crate::error::{AdapterError, Refusal};
 use crate::gate::{self, Rejection};
 use crate::http::{Answer, Http};
@@ -54,6 +54,7 @@ const PROFILE: Profile = Profile {
     // No limit is published: gentle until one is known.
     call_spacing: Duration::from_millis(500),
     order_spacing: Duration::from_secs(2),
+    listing_lag: Profile::LISTING_LAG,
 };
 
 /// More free GPUs than this at one location is a slip, such as minus one without its sign.
@@ -119,7 +120,11 @@ impl Adapter for VoltagePark {
         lease::read(http, id).await
     }
 
-    async fn release_lease(&self, http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+    async fn release_lease(
+        &self,
+        http: &Http,
+        id: &ProviderLeaseId,
+    ) -> Result<Release, AdapterError> {
         lease::release(http, id).await
     }
 }

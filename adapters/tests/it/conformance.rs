@@ -3,10 +3,11 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use adapters::conformance::{CheckResult, ConformanceWorld, Outcome, run};
+use adapters::conformance::{BrokenFront, CheckResult, ConformanceWorld, Outcome, run};
 use adapters::providers::lambda::Lambda;
 use adapters::{
-    Adapter, AdapterError, Capability, Delivery, Http, NodesPerLease, Profile, Refusal, registry,
+    Adapter, AdapterError, Capability, Delivery, Http, NodesPerLease, Profile, Refusal, Release,
+    registry,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -75,6 +76,8 @@ enum Defect {
     CountsDespiteProfile,
     PeersElsewhere,
     ReleaseOfAbsentFails,
+    ReleaseOfAbsentIsAccepted,
+    BelievesFronts,
     NeverReleases,
     ForgetsTheMark,
     OtherModel,
@@ -98,6 +101,7 @@ struct Ledger {
     readings: u32,
     lose_reply: bool,
     strange_status: bool,
+    front: Option<BrokenFront>,
     leases: Vec<(ProviderLease, Duration)>,
 }
 
@@ -117,6 +121,7 @@ const PROFILE: Profile = Profile {
     poll_interval: Duration::from_secs(30),
     call_spacing: Duration::ZERO,
     order_spacing: Duration::ZERO,
+    listing_lag: Profile::LISTING_LAG,
 };
 
 /// As [`PROFILE`], with a region that no offer has.
@@ -140,6 +145,14 @@ impl Account {
             message: "no such thing".into(),
         }
     }
+
+    /// Fails while something stands in front, unless what it says is believed.
+    fn pass(&self) -> Result<(), AdapterError> {
+        match self.state.lock().expect("no panic").front {
+            Some(_) if self.defect != Defect::BelievesFronts => Err(Self::refused()),
+            _ => Ok(()),
+        }
+    }
 }
 
 #[async_trait]
@@ -158,6 +171,11 @@ impl ConformanceWorld for Account {
 
     async fn lose_next_reply(&self) -> bool {
         self.state.lock().expect("no panic").lose_reply = true;
+        true
+    }
+
+    async fn put_front(&self, front: Option<BrokenFront>) -> bool {
+        self.state.lock().expect("no panic").front = front;
         true
     }
 
@@ -283,6 +301,7 @@ impl Adapter for Account {
     }
 
     async fn list_leases(&self, _http: &Http) -> Result<Vec<ProviderLease>, AdapterError> {
+        self.pass()?;
         Ok(self
             .state
             .lock()
@@ -298,6 +317,7 @@ impl Adapter for Account {
         _http: &Http,
         id: &ProviderLeaseId,
     ) -> Result<Option<ProviderLease>, AdapterError> {
+        self.pass()?;
         let mut state = self.state.lock().expect("no panic");
         let (time, strange) = (state.time, state.strange_status);
         let Some((lease, ready)) = state.leases.iter_mut().find(|(lease, _)| lease.id == *id)
@@ -323,16 +343,23 @@ impl Adapter for Account {
         Ok(Some(lease.clone()))
     }
 
-    async fn release_lease(&self, _http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+    async fn release_lease(
+        &self,
+        _http: &Http,
+        id: &ProviderLeaseId,
+    ) -> Result<Release, AdapterError> {
+        self.pass()?;
         let mut state = self.state.lock().expect("no panic");
         match state.leases.iter().position(|(lease, _)| lease.id == *id) {
             Some(at) if self.defect != Defect::NeverReleases => {
                 state.leases.remove(at);
                 state.strange_status = false;
-                Ok(())
+                Ok(Release::Accepted)
             }
+            Some(_) => Ok(Release::Accepted),
             None if self.defect == Defect::ReleaseOfAbsentFails => Err(Self::refused()),
-            _ => Ok(()),
+            None if self.defect == Defect::ReleaseOfAbsentIsAccepted => Ok(Release::Accepted),
+            None => Ok(Release::NotShown),
         }
     }
 }
@@ -381,6 +408,14 @@ async fn every_broken_promise_is_seen_by_its_check() {
         (
             Defect::ReleaseOfAbsentFails,
             "what_is_absent_is_not_found_and_can_be_released",
+        ),
+        (
+            Defect::ReleaseOfAbsentIsAccepted,
+            "what_is_absent_is_not_found_and_can_be_released",
+        ),
+        (
+            Defect::BelievesFronts,
+            "what_a_broken_front_says_of_a_lease_is_an_error",
         ),
         (Defect::NeverReleases, "an_order_lives_from_request_to_gone"),
         (

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use clap::Args;
+use market::ids::LeaseId;
 use serde_json::json;
 use store::settings::DatabaseMode;
 
@@ -11,21 +12,26 @@ use super::table::print_text;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::config::Config;
 use crate::start;
-use crate::sweep::{Unknown, sweep_with};
+use crate::sweep::{Orders, Unknown, sweep_with};
 
 /// Holds what runs at the providers against the leases once, and ends what no living lease stands
 /// behind.
 ///
 /// The service does so by itself every five minutes. A machine that carries a broker's mark and has
 /// no row in this database is only reported: another broker may use the same accounts. After a
-/// restore such machines are those bought since the backup; --end-unknown-since ends them. Exit
-/// status 1 when something runs that is not known, or a provider could not be read.
+/// restore such machines are those bought since the backup; --end-unknown-since ends them. A machine that
+/// was in use, was given up because its provider did not show it, and runs again is only reported too:
+/// its tenant may be at work there; --end-returned ends it. Exit status 1 when something runs that is
+/// not known or has returned, or a provider could not be read.
 #[derive(Debug, Args)]
 pub(super) struct SweepArgs {
     /// Ends machines with a mark and without a row that were ordered at this time or later, such as
     /// 2026-11-21T14:00:00Z. Whoever has them loses them.
     #[arg(long, value_name = "TIME")]
     end_unknown_since: Option<DateTime<Utc>>,
+    /// Ends the machine of this lease, which has returned; may be given several times.
+    #[arg(long, value_name = "LEASE")]
+    end_returned: Vec<LeaseId>,
     /// Prints one JSON object.
     #[arg(long)]
     json: bool,
@@ -38,6 +44,10 @@ pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
     let unknown = args
         .end_unknown_since
         .map_or(Unknown::Report, Unknown::EndMadeSince);
+    let orders = Orders {
+        unknown,
+        end_returned: &args.end_returned,
+    };
     let swept = block_on(async {
         let store = open(&config).await?;
         let mut market = Market::open(&config.simulation, false).await?;
@@ -54,27 +64,36 @@ pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
         let broker = start::with_store(store, config, mode, clock, links, nowhere)
             .await
             .map_err(Ending::cannot_start)?;
-        Ok(sweep_with(&broker, unknown).await?)
+        Ok(sweep_with(&broker, orders).await?)
     })?;
     let said = match args.json {
         true => json!({
-            "ended": swept.ended, "unknown": swept.unknown, "foreign": swept.foreign,
-            "missing": swept.missing, "unreadable": swept.unreadable,
+            "ended": swept.ended, "unknown": swept.unknown, "returned": swept.returned,
+            "foreign": swept.foreign, "missing": swept.missing, "unreadable": swept.unreadable,
         })
         .to_string(),
         false => format!(
-            "{} ended, {} with a mark and no row, {} of others, {} leases without a machine, {} \
-             failures",
-            swept.ended, swept.unknown, swept.foreign, swept.missing, swept.unreadable
+            "{} ended, {} with a mark and no row, {} returned, {} of others, {} leases without a \
+             machine, {} failures",
+            swept.ended,
+            swept.unknown,
+            swept.returned,
+            swept.foreign,
+            swept.missing,
+            swept.unreadable
         ),
     };
     print_text(&said)?;
-    match (swept.unknown, swept.unreadable) {
-        (0, 0) => Ok(()),
-        (0, _) => Err(Ending::No(
+    match (swept.unknown, swept.returned, swept.unreadable) {
+        (0, 0, 0) => Ok(()),
+        (0, 0, _) => Err(Ending::No(
             "a provider could not be read, or did not end a machine; try again".into(),
         )),
-        (unknown, _) => Err(Ending::No(format!(
+        (0, returned, _) => Err(Ending::No(format!(
+            "{returned} machines run whose leases were given up as gone; `GET /v1/providers/ID` names \
+             these; once nobody is at work there, end them with --end-returned LEASE"
+        ))),
+        (unknown, ..) => Err(Ending::No(format!(
             "{unknown} machines carry a broker's mark and no row of this database; if no other \
              broker uses these accounts, end them with --end-unknown-since TIME"
         ))),

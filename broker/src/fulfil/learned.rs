@@ -5,6 +5,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use market::lease::LeaseEvent;
 use market::money::Money;
 use market::order::{ProviderLeaseId, ProviderNode};
+use store::leases::Missing;
+
+use crate::app::ProviderLink;
 
 /// What one look at a lease taught us.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +30,10 @@ pub(super) struct Learned {
     pub(super) alive: bool,
     /// Until when it was in use by what its own node showed, of one that falls.
     pub(super) used_until: Option<DateTime<Utc>>,
+    /// With which credential the provider showed it, as a mark.
+    pub(super) shown_with: Option<String>,
+    /// What the provider's lists say of one that it did not show.
+    pub(super) missing: Option<Missing>,
     /// Whether the order can be sent again as if it had never been.
     pub(super) not_sent: bool,
     /// Whether the provider gave no answer.
@@ -57,6 +64,14 @@ impl Learned {
         Self {
             event: Some(event),
             ..Self::default()
+        }
+    }
+
+    /// The provider showed it.
+    pub(super) fn shown_by(self, link: &ProviderLink) -> Self {
+        Self {
+            shown_with: Some(link.http.credential_mark()),
+            ..self
         }
     }
 

@@ -9,12 +9,10 @@ use store::leases::Lease;
 
 use super::compare::mismatch;
 use super::learned::{Learned, is_silence};
+use crate::absence::{self, Absence};
 use crate::app::{Broker, ProviderLink};
 use crate::metrics;
 
-/// How long a provider may take to list what it just made: only then does absence say that
-/// nothing was made.
-const LISTING_LAG: TimeDelta = TimeDelta::seconds(60);
 /// When to look again for an order whose outcome is unknown.
 pub(super) const LOOK_AFTER_SILENCE: TimeDelta = TimeDelta::seconds(10);
 
@@ -23,7 +21,7 @@ pub(super) async fn send(broker: &Broker, link: &ProviderLink, order: &LeaseOrde
     let answer = link.adapter.request_lease(&link.http, order).await;
     metrics::order_ended(&order.offer, &answer);
     match answer {
-        Ok(made) => accepted(order, &made, broker.now(), broker.now()),
+        Ok(made) => accepted(order, &made, broker.now(), broker.now()).shown_by(link),
         Err(error) => refused_or_unknown(&error),
     }
 }
@@ -52,39 +50,52 @@ fn refused_or_unknown(error: &AdapterError) -> Learned {
 /// Finds out by its mark what became of an order: sent by a process that is gone, answered by
 /// silence, or no longer wanted.
 pub(super) async fn find(broker: &Broker, link: &ProviderLink, lease: &Lease) -> Learned {
-    let unknown = || Learned {
-        event: Some(LeaseEvent::Unknown),
-        ..Learned::nothing(LOOK_AFTER_SILENCE)
-    };
     let unknown_because = |note: String| Learned {
+        event: Some(LeaseEvent::Unknown),
         note: Some(note),
-        ..unknown()
+        ..Learned::nothing(LOOK_AFTER_SILENCE)
     };
     let sent_at = match sent_at(broker, lease).await {
         Ok(sent_at) => sent_at,
         Err(error) => return unknown_because(error.to_string()),
     };
-    match link
-        .adapter
-        .find_lease(&link.http, &lease.client_token)
-        .await
-    {
-        Ok(Some(made)) if made.state == ProviderLeaseState::Gone => Learned {
+    let found = link.adapter.find_lease(&link.http, &lease.client_token);
+    let made = match found.await {
+        Ok(Some(made)) => made,
+        Ok(None) => match absence::judge(broker, link, lease, sent_at, false).await {
+            Ok(Absence::Listed(made)) => made,
+            Ok(Absence::Proved(words)) => {
+                let words = format!("the provider made nothing of the order: {words}");
+                return Learned::because(LeaseEvent::NotFound, words);
+            }
+            Ok(Absence::Open {
+                missing,
+                words,
+                silent,
+            }) => {
+                return Learned {
+                    missing,
+                    silent,
+                    ..unknown_because(words)
+                };
+            }
+            Err(error) => return unknown_because(error.to_string()),
+        },
+        Err(error) => {
+            return Learned {
+                silent: is_silence(&error),
+                ..unknown_because(error.to_string())
+            };
+        }
+    };
+    if made.state == ProviderLeaseState::Gone {
+        return Learned {
             started_at: Some(start_of(&made, sent_at, broker.now())),
             price_per_node_hour: made.price_per_node_hour,
             ..Learned::because(LeaseEvent::NotFound, "it was made and is gone again")
-        },
-        Ok(Some(made)) => accepted(&as_ordered(lease), &made, sent_at, broker.now()),
-        Ok(None) if broker.now() - sent_at < LISTING_LAG => unknown(),
-        Ok(None) => Learned::because(
-            LeaseEvent::NotFound,
-            "the provider made nothing of the order",
-        ),
-        Err(error) => Learned {
-            silent: is_silence(&error),
-            ..unknown_because(error.to_string())
-        },
+        };
     }
+    accepted(&as_ordered(lease), &made, sent_at, broker.now()).shown_by(link)
 }
 
 /// When the order of a lease was last sent: each sending opens a verification in the save before.

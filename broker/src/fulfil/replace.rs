@@ -1,14 +1,14 @@
 //! The next candidate for leases that fell: the same hardware elsewhere, under the ceiling that
 //! was given beforehand. What it costs us more is ours to pay; the tenant's rate is frozen.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::iter;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Ceiling, Demand, GpusDemand, Window};
 use market::gpu::GpuWanted;
-use market::ids::{LeaseId, OfferId};
+use market::ids::{LeaseId, OfferId, ProviderId};
 use market::lease::LeaseEvent;
 use market::money::{Money, Rate};
 use market::offer::{Offer, Terms};
@@ -25,7 +25,7 @@ use super::FulfilError;
 use super::round::Round;
 use crate::app::Broker;
 use crate::cooling::cooling_offers;
-use crate::{metrics, reserve, verify};
+use crate::{absence, metrics, reserve, verify};
 
 /// Without a ceiling, a replacement may cost us so much more than the tenant pays. Units: percent.
 const DEARER_BY_PERCENT: i64 = 50;
@@ -56,13 +56,14 @@ pub(super) async fn replace(
         fallen.into_iter().map(|lease| vec![lease]).collect()
     };
     let last = groups.len();
+    let troubled = absence::troubled(round.broker).await?;
     for (number, group) in (1..).zip(&groups) {
         // The reservation takes its step with the last group: only then nothing is missing.
         let step = (number == last).then_some(ReservationEvent::NextTaken);
-        if replace_group(round, group, step).await? {
+        if replace_group(round, group, step, &troubled).await? {
             continue;
         }
-        if may_hear_more(round, group) {
+        if may_hear_more(round, group, &troubled) {
             round.look_in(LOOK_FOR_NEWS);
             return Ok(false);
         }
@@ -73,9 +74,9 @@ pub(super) async fn replace(
     Ok(true)
 }
 
-/// Whether a provider has not been read for longer than its offers are good for: then nothing
-/// found does not mean that there is nothing. Waited for only so long after the fall.
-fn may_hear_more(round: &Round<'_>, group: &[Lease]) -> bool {
+/// Whether a provider has not been read for longer than its offers are good for, or is in trouble: then
+/// nothing found does not mean that there is nothing. Waited for only so long after the fall.
+fn may_hear_more(round: &Round<'_>, group: &[Lease], troubled: &BTreeSet<ProviderId>) -> bool {
     let (broker, now) = (round.broker, round.now());
     let cooldown = TimeDelta::seconds(broker.config().sales.cooldown_seconds.into());
     // A provider that is out of reach never says that its lease is gone: the fall counts.
@@ -89,7 +90,8 @@ fn may_hear_more(round: &Round<'_>, group: &[Lease]) -> bool {
     fell_lately
         && snapshot
             .offers()
-            .any(|offer| offer.orderable() && offer.is_stale(now))
+            .filter(|offer| offer.orderable())
+            .any(|offer| offer.is_stale(now) || troubled.contains(offer.provider()))
 }
 
 /// Saves new leases for a group of fallen ones; says whether a candidate was found.
@@ -97,6 +99,7 @@ async fn replace_group(
     round: &mut Round<'_>,
     group: &[Lease],
     step: Option<ReservationEvent>,
+    troubled: &BTreeSet<ProviderId>,
 ) -> Result<bool, FulfilError> {
     let Some(line) = group.first().and_then(|lease| {
         round
@@ -110,8 +113,9 @@ async fn replace_group(
     };
     let nodes: u32 = group.iter().map(|lease| lease.nodes).sum();
     for offer in next_offers(round, &line, group).await? {
-        // Nothing could be ordered there.
-        if round.broker.provider(&offer.provider).is_none() {
+        // Nothing could be ordered there, or nothing should.
+        let provider = &offer.provider;
+        if round.broker.provider(provider).is_none() || troubled.contains(provider) {
             continue;
         }
         let new_leases = stand_ins(round.broker, group, &offer);

@@ -1,5 +1,6 @@
 //! Leases that the provider accepted: coming up, proving themselves, in use, and being ended.
 
+use adapters::{AdapterError, Release};
 use chrono::{DateTime, TimeDelta, Utc};
 use market::lease::LeaseEvent;
 use market::order::{ProviderLease, ProviderLeaseId, ProviderLeaseState};
@@ -10,40 +11,83 @@ use tracing::warn;
 use super::compare::mismatch;
 use super::learned::{Learned, is_silence};
 use super::order::as_ordered;
+use crate::absence::{self, Absence};
 use crate::app::{Broker, ProviderLink};
+use crate::reach;
 use crate::verify::push::is_pushed;
 use crate::verify::{self, LeaseVerdict, StepRefusal};
 
 /// When to look again at a machine that is coming up or going away.
 const LOOK_AT_CHANGE: TimeDelta = TimeDelta::seconds(15);
+/// When to look again at a machine that the provider does not show, and at a provider in trouble.
+pub(super) const LOOK_AT_MISSING: TimeDelta = TimeDelta::seconds(30);
 /// When to look again at nodes that are proving themselves; each finished report nudges as well.
 const LOOK_AT_PROOF: TimeDelta = TimeDelta::seconds(15);
 /// When to look again at a machine in use: how much use goes uncharged when it is lost.
 const LOOK_AT_USE: TimeDelta = TimeDelta::minutes(5);
 
-/// What the provider says of a lease it accepted: `Err` is what was learnt instead.
-async fn read(link: &ProviderLink, id: &ProviderLeaseId) -> Result<ProviderLease, Learned> {
-    match link.adapter.read_lease(&link.http, id).await {
-        Ok(Some(seen)) => match seen.state {
-            ProviderLeaseState::Ending | ProviderLeaseState::Gone => {
-                let note = format!("the provider ended it: {}", seen.raw_status);
-                Err(Learned {
-                    price_per_node_hour: seen.price_per_node_hour,
-                    ..Learned::because(LeaseEvent::Lost, note)
-                })
-            }
-            _ => Ok(seen),
-        },
-        Ok(None) => Err(Learned::because(
-            LeaseEvent::Lost,
-            "the provider knows it no more",
-        )),
-        Err(error) => Err(Learned {
-            silent: is_silence(&error),
-            note: Some(error.to_string()),
-            ..Learned::nothing(LOOK_AT_CHANGE)
-        }),
+/// What the provider shows of a lease it accepted: `Err` is what was learnt instead.
+async fn read(
+    broker: &Broker,
+    link: &ProviderLink,
+    lease: &Lease,
+    id: &ProviderLeaseId,
+) -> Result<ProviderLease, Learned> {
+    let seen = match link.adapter.read_lease(&link.http, id).await {
+        Ok(Some(seen)) => seen,
+        Ok(None) => miss(broker, link, lease).await?,
+        Err(error) => {
+            return Err(Learned {
+                silent: is_silence(&error),
+                note: Some(error.to_string()),
+                ..Learned::nothing(LOOK_AT_CHANGE)
+            });
+        }
+    };
+    match seen.state {
+        ProviderLeaseState::Ending | ProviderLeaseState::Gone => {
+            let note = format!("the provider ended it: {}", seen.raw_status);
+            Err(Learned {
+                price_per_node_hour: seen.price_per_node_hour,
+                ..Learned::because(LeaseEvent::Lost, note)
+            })
+        }
+        _ => Ok(seen),
     }
+}
+
+/// A lease that the provider did not show by its id: what its list shows, or what was learnt instead. Its
+/// use is proved by its nodes alone meanwhile.
+async fn miss(
+    broker: &Broker,
+    link: &ProviderLink,
+    lease: &Lease,
+) -> Result<ProviderLease, Learned> {
+    let known_since = lease.accepted_at.unwrap_or(lease.requested_at);
+    let judged = absence::judge(broker, link, lease, known_since, false).await;
+    let used_until = reach::seen_until(broker, lease).await;
+    let (judged, used_until) = match (judged, used_until) {
+        (Ok(judged), Ok(used_until)) => (judged, used_until),
+        (Err(error), _) | (_, Err(error)) => return Err(unread(&error)),
+    };
+    let learned = match judged {
+        Absence::Listed(machine) => return Ok(machine),
+        Absence::Proved(words) => Learned::because(LeaseEvent::Vanished, words),
+        Absence::Open {
+            missing,
+            words,
+            silent,
+        } => Learned {
+            missing,
+            silent,
+            note: Some(words),
+            ..Learned::nothing(LOOK_AT_MISSING)
+        },
+    };
+    Err(Learned {
+        used_until,
+        ..learned
+    })
 }
 
 /// A machine that is coming up.
@@ -58,7 +102,7 @@ pub(super) async fn booting(
         lease.accepted_at,
         broker.config().verifier.boot_seconds,
     );
-    let seen = match read(link, id).await {
+    let seen = match read(broker, link, lease, id).await {
         Ok(seen) => seen,
         // A provider that cannot be read does not hold a reservation up for ever.
         Err(learned) if learned.event.is_none() && overdue => {
@@ -70,6 +114,7 @@ pub(super) async fn booting(
         price_per_node_hour: seen.price_per_node_hour,
         ..coming_up(lease, seen, overdue)
     }
+    .shown_by(link)
 }
 
 /// What follows from how a machine that is coming up was seen.
@@ -120,12 +165,12 @@ pub(super) async fn verifying(
         Ok(false) => {}
         Err(error) => return unread(&error),
     }
-    match read(link, id).await {
+    match read(broker, link, lease, id).await {
         Ok(seen) if seen.state == ProviderLeaseState::Failed => Learned::because(
             LeaseEvent::Lost,
             format!("the provider says `{}`", seen.raw_status),
         ),
-        Ok(_) => Learned::nothing(LOOK_AT_PROOF),
+        Ok(_) => Learned::nothing(LOOK_AT_PROOF).shown_by(link),
         Err(learned) => learned,
     }
 }
@@ -191,60 +236,104 @@ pub(super) async fn out_of_time(broker: &Broker, lease: &Lease, note: String) ->
 }
 
 /// Machines that passed, or are in the tenant's hands: they must still be there.
-pub(super) async fn standing(link: &ProviderLink, id: &ProviderLeaseId) -> Learned {
-    match read(link, id).await {
+pub(super) async fn standing(
+    broker: &Broker,
+    link: &ProviderLink,
+    lease: &Lease,
+    id: &ProviderLeaseId,
+) -> Learned {
+    match read(broker, link, lease, id).await {
         Ok(seen) if seen.state == ProviderLeaseState::Failed => Learned::because(
             LeaseEvent::Lost,
             format!("the provider says `{}`", seen.raw_status),
         ),
         Ok(_) => Learned {
             alive: true,
-            ..Learned::nothing(LOOK_AT_USE)
+            ..Learned::nothing(LOOK_AT_USE).shown_by(link)
         },
         Err(learned) => learned,
     }
 }
 
-/// A machine that is being ended: told to, again if need be, and watched until it is no more.
+/// A machine that is being ended: told to, again if need be, and watched until it is proved that it is no
+/// more.
 pub(super) async fn releasing(
     broker: &Broker,
     link: &ProviderLink,
     lease: &Lease,
     id: &ProviderLeaseId,
 ) -> Learned {
+    let was_accepted = lease.release_accepted_at.is_some();
     let mut learned = Learned::nothing(LOOK_AT_CHANGE);
-    if lease.release_accepted_at.is_none() {
-        if let Err(error) = link.adapter.release_lease(&link.http, id).await {
-            return Learned {
-                silent: is_silence(&error),
-                note: Some(error.to_string()),
-                ..learned
-            };
-        }
-        learned.release_accepted_at = Some(broker.now());
+    if !was_accepted && let Err(error) = tell_to_end(broker, link, id, &mut learned).await {
+        return Learned {
+            silent: is_silence(&error),
+            note: Some(error.to_string()),
+            ..learned
+        };
     }
-    match link.adapter.read_lease(&link.http, id).await {
-        Ok(None) => learned.event = Some(LeaseEvent::ProviderSaysGone),
-        Ok(Some(seen)) => {
-            learned.price_per_node_hour = seen.price_per_node_hour;
-            match seen.state {
-                ProviderLeaseState::Gone => learned.event = Some(LeaseEvent::ProviderSaysGone),
-                ProviderLeaseState::Ending => {}
-                // A provider that took the word just now and still runs it is told again next time...
-                _ if learned.release_accepted_at.is_some() => learned.release_accepted_at = None,
-                // ...and one that took it long ago is told again at once.
-                _ => match link.adapter.release_lease(&link.http, id).await {
-                    Ok(()) => learned.release_accepted_at = Some(broker.now()),
-                    Err(error) => learned.note = Some(error.to_string()),
-                },
+    let ended = was_accepted || learned.release_accepted_at.is_some();
+    let seen = match link.adapter.read_lease(&link.http, id).await {
+        Ok(Some(seen)) => seen,
+        Ok(None) => {
+            let known_since = lease.accepted_at.unwrap_or(lease.requested_at);
+            match absence::judge(broker, link, lease, known_since, ended).await {
+                Ok(Absence::Listed(machine)) => machine,
+                Ok(Absence::Proved(_)) => {
+                    learned.event = Some(LeaseEvent::ProviderSaysGone);
+                    return learned;
+                }
+                Ok(Absence::Open {
+                    missing,
+                    words,
+                    silent,
+                }) => {
+                    return Learned {
+                        missing,
+                        silent,
+                        // An end that was accepted takes its time.
+                        note: (!ended).then_some(words),
+                        ..learned
+                    };
+                }
+                Err(error) => {
+                    learned.note = Some(error.to_string());
+                    return learned;
+                }
             }
         }
         Err(error) => {
             learned.silent = is_silence(&error);
             learned.note = Some(error.to_string());
+            return learned;
         }
+    };
+    learned.price_per_node_hour = seen.price_per_node_hour;
+    match seen.state {
+        ProviderLeaseState::Gone => learned.event = Some(LeaseEvent::ProviderSaysGone),
+        ProviderLeaseState::Ending => {}
+        // One that took the word before and runs it all the same is told again.
+        _ if was_accepted => {
+            if let Err(error) = tell_to_end(broker, link, id, &mut learned).await {
+                learned.note = Some(error.to_string());
+            }
+        }
+        _ => {}
     }
-    learned
+    learned.shown_by(link)
+}
+
+/// Tells the provider to end a machine; it bills no further from when it accepts that.
+async fn tell_to_end(
+    broker: &Broker,
+    link: &ProviderLink,
+    id: &ProviderLeaseId,
+    learned: &mut Learned,
+) -> Result<(), AdapterError> {
+    if link.adapter.release_lease(&link.http, id).await? == Release::Accepted {
+        learned.release_accepted_at = Some(broker.now());
+    }
+    Ok(())
 }
 
 fn has_passed(broker: &Broker, since: Option<DateTime<Utc>>, seconds: u32) -> bool {

@@ -14,10 +14,11 @@ use chrono::{DateTime, Utc};
 use market::acceptance::{AcceptanceRecord, Reliability};
 use market::catalog::Skipped;
 use market::identity::{ResourceFamily, Scope};
-use market::ids::ProviderId;
+use market::ids::{LeaseId, ProviderId};
 use market::provider_facts::{Certification, Operator, ProviderFacts, StorageOnRecord};
 use matcher::Snapshot;
 use serde::{Deserialize, Serialize};
+use store::leases::Lease;
 use store::providers::{Provider, Quarantine, SealedCredential};
 
 use super::access::ReadProviders;
@@ -100,6 +101,15 @@ impl From<&Skipped> for UnreadRecord {
     }
 }
 
+/// A machine that runs though its lease is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(crate) struct ReturnedMachine {
+    /// The lease, which was given up because its provider did not show it.
+    lease_id: LeaseId,
+    /// Since when it is known to run.
+    since: DateTime<Utc>,
+}
+
 /// A provider, and how far its supply is read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct ProviderItem {
@@ -128,6 +138,9 @@ pub(crate) struct ProviderItem {
     acceptance: Option<AcceptanceRecord>,
     /// Why nothing new is sold there just now; `null` while it is.
     quarantine: Option<QuarantineView>,
+    /// For an administrator: machines that were in tenants' hands, were given up because the provider did
+    /// not show them, and run again. Each waits for `broker sweep --end-returned LEASE`; else `null`.
+    returned: Option<Vec<ReturnedMachine>>,
     /// Whether its last reading is within its freshness limit. What was read to be ordered is
     /// not fresh once the provider is not connected any more.
     fresh: bool,
@@ -159,15 +172,35 @@ pub(crate) struct ProviderItem {
 struct Shown<'a> {
     broker: &'a Broker,
     to_admin: bool,
+    /// Leases whose machines have returned, for an administrator.
+    returned: Vec<Lease>,
 }
 
 impl<'a> Shown<'a> {
-    fn to(broker: &'a Broker, who: &Principal) -> Self {
-        let reaches = who.grant.reaches(ResourceFamily::Providers);
-        Self {
+    async fn to(broker: &'a Broker, who: &Principal) -> Result<Self, ApiError> {
+        let to_admin = who.grant.reaches(ResourceFamily::Providers) == Scope::Write;
+        let leases = broker.store().leases().across_tenants();
+        let returned = match to_admin {
+            true => leases.returned().await?,
+            false => Vec::new(),
+        };
+        Ok(Self {
             broker,
-            to_admin: reaches == Scope::Write,
-        }
+            to_admin,
+            returned,
+        })
+    }
+
+    fn returned_to(&self, provider: &ProviderId) -> Vec<ReturnedMachine> {
+        let machine = |lease: &Lease| {
+            Some(ReturnedMachine {
+                lease_id: lease.id,
+                since: lease.returned_at?,
+            })
+        };
+        let leases = self.returned.iter();
+        let its = leases.filter(|lease| lease.offer.provider == *provider);
+        its.filter_map(machine).collect()
     }
 
     fn item(&self, provider: Provider) -> ProviderItem {
@@ -199,6 +232,7 @@ impl<'a> Shown<'a> {
                 .provider(&provider.id)
                 .and_then(|view| view.freshness_limit_seconds),
             quarantine: provider.quarantine_at(now).map(QuarantineView::from),
+            returned: Some(self.returned_to(&provider.id)).filter(|_| self.to_admin),
             orderable: connected_by != ConnectedBy::Nothing,
             connected_by,
             credential: provider
@@ -296,7 +330,7 @@ pub(crate) async fn list_providers(
         .filter(|one| seen(one) && follows(one));
     let items: Vec<_> = rest.take(limit + 1).collect();
     let page = cursors.page(items, limit, |provider: &Provider| provider.id.clone());
-    let shown = Shown::to(&broker, &who);
+    let shown = Shown::to(&broker, &who).await?;
     Ok(web::Json(page.map(|provider| shown.item(provider))))
 }
 
@@ -313,7 +347,7 @@ pub(crate) async fn show_provider(
     id: web::Path<ProviderId>,
 ) -> Result<web::Json<ProviderItem>, ApiError> {
     let provider = find(&broker, &who, &id).await?;
-    Ok(web::Json(Shown::to(&broker, &who).item(provider)))
+    Ok(web::Json(Shown::to(&broker, &who).await?.item(provider)))
 }
 
 /// Whether a provider has offers that were read to be ordered, not only listed. Once it is not

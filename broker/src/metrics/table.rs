@@ -98,7 +98,7 @@ metrics! {
     LEASES_REPLACED = Counter "broker_leases_replaced_total" ["provider", "reason"]
         "Fallen leases in whose place others were taken, by the provider and the reason of the fall";
     VERIFICATIONS = Counter "broker_verifications_total" ["provider", "outcome"]
-        "Leases whose verification ended: passed, failed, timed_out, lost";
+        "Leases whose verification ended: passed, failed, timed_out, lost, vanished";
     VERIFICATION_DURATION = Histogram "broker_verification_duration_seconds" ["outcome"]
         "Time from the nodes' being up to the end of their verification";
     GPUS_SEEN_BEFORE = Counter "broker_gpus_seen_before_total" ["provider", "outcome"]

@@ -1,7 +1,7 @@
 //! Real processes, really killed: two replicas of the binary on one PostgreSQL and one Redis, behind
 //! a load balancer, while tenants buy. Each kill strikes a replica, or Redis, at a moment drawn from
-//! a seed, and the killed one is started again. Meanwhile machines fail, orders stay unanswered and the
-//! receiver of webhooks refuses some. In the end one replica and Redis are killed for good, and the other
+//! a seed, and the killed one is started again. Meanwhile machines fail, orders stay unanswered, something
+//! stands in front of a provider and the receiver of webhooks refuses some. In the end one replica and Redis are killed for good, and the other
 //! finishes what is under way and repairs what a provider takes away. What must come out is always the
 //! same.
 //!
@@ -11,6 +11,7 @@
 
 mod balancer;
 mod buyer;
+mod fronts;
 pub(crate) mod replica;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +33,7 @@ use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng as _, SeedableRng as _};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
-use simulator::{Fault, FaultKind, Provider};
+use simulator::{Fault, FaultKind, Front, Provider};
 use store::events::EventFilter;
 use store::fixture::{self, TestDatabase};
 use store::leases::Lease;
@@ -68,6 +69,14 @@ const FAULTS: [FaultKind; 4] = [
     FaultKind::ReplyLostAfterCreate,
 ];
 const FAULT_EVERY: usize = 4;
+/// What stands in front of a provider from every fifth kill to the next one.
+const FRONTS: [Front; 4] = [
+    Front::NotFoundPage,
+    Front::Gone,
+    Front::EmptyList,
+    Front::CutList,
+];
+const FRONT_EVERY: usize = 5;
 /// How many messages the receiver refuses at first.
 const REFUSED_MESSAGES: usize = 5;
 
@@ -229,14 +238,22 @@ impl Scene {
                 }
             }
             eprintln!("kill {}: {victim:?}", number + 1);
+            let simulator = self.service.world.simulator();
+            let stands = number % FRONT_EVERY == FRONT_EVERY - 1;
+            let front = stands.then(|| *FRONTS.choose(random).expect("some"));
+            if let Some(front) = front {
+                eprintln!("in front of lambda: {front:?}");
+            }
+            simulator.put_front(Provider::Lambda, front);
             if number % FAULT_EVERY == FAULT_EVERY - 1 {
                 let fault = FAULTS.choose(random).expect("some").clone();
                 eprintln!("the next launch: {fault:?}");
-                let simulator = self.service.world.simulator();
                 let fault = Fault::new(Provider::Lambda, fault);
                 simulator.break_next(fault).expect("a fault that fits");
             }
         }
+        let simulator = self.service.world.simulator();
+        simulator.put_front(Provider::Lambda, None);
         struck
     }
 

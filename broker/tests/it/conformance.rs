@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use adapters::conformance::{ConformanceWorld, Outcome, run};
+use adapters::conformance::{BrokenFront, ConformanceWorld, Outcome, run};
 use adapters::{Http, HttpConfig, registry};
 use async_trait::async_trait;
 use broker::clock::{Clock as _, ManualClock, SystemClock};
 use chrono::{DateTime, TimeDelta, Utc};
 use secrecy::SecretString;
-use simulator::{Config, Fault, FaultKind, NodeRunner, Operation, Provider, Simulator};
+use simulator::{Config, Fault, FaultKind, Front, NodeRunner, Operation, Provider, Simulator};
 
 struct Simulated<'a> {
     simulator: &'a Simulator,
@@ -37,6 +37,16 @@ impl ConformanceWorld for Simulated<'_> {
         let fault =
             Fault::new(self.provider, FaultKind::ReplyLostAfterCreate).on(Operation::Launch);
         self.simulator.break_next(fault).is_ok()
+    }
+
+    async fn put_front(&self, front: Option<BrokenFront>) -> bool {
+        let front = front.map(|front| match front {
+            BrokenFront::NotFoundPage => Front::NotFoundPage,
+            BrokenFront::Gone => Front::Gone,
+            BrokenFront::CredentialRefused => Front::CredentialRefused,
+        });
+        self.simulator.put_front(self.provider, front);
+        true
     }
 }
 
@@ -76,7 +86,7 @@ async fn check(provider: Provider) {
             Outcome::Failed(why) => panic!("{provider}: {}: {why}", result.check),
         }
     }
-    assert!(passed >= 9, "{provider}: only {passed} checks applied");
+    assert!(passed >= 10, "{provider}: only {passed} checks applied");
     assert!(
         simulator.running_machines().is_empty(),
         "{:?}",

@@ -2,6 +2,7 @@
 //! every database. The scene that the tests play in is `scene`, what stands between the broker and
 //! its providers is `tap`, the real SSH server of the nodes in `push` is `sshd`.
 
+mod absent;
 mod agent_keys;
 mod begin;
 mod budget;
@@ -13,6 +14,7 @@ mod crowded;
 mod depth;
 mod faults;
 mod fleet;
+mod fronts;
 pub(crate) mod gang;
 mod gang_orders;
 mod happy;

@@ -4,6 +4,7 @@
 mod credentials;
 mod production;
 mod quarantine;
+mod returned;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,6 +6,7 @@ mod bills;
 mod control;
 mod eventually;
 mod faults;
+mod fronts;
 mod lambda;
 mod nodes;
 mod runpod;

@@ -47,6 +47,10 @@ pub struct Model {
     pub given_up: bool,
     pub price_units: Option<i64>,
     pub price_currency: Option<Text<Currency>>,
+    pub missing_since: Option<Moment>,
+    pub lacked_since: Option<Moment>,
+    pub seen_credential: Option<String>,
+    pub returned_at: Option<Moment>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

@@ -78,6 +78,39 @@ pub(crate) async fn lease_moves(
     Ok(moved.iter().filter_map(of_step).collect())
 }
 
+/// Leases that somebody counts on are missing from now on, or are shown again; asked before the change
+/// is written.
+pub(crate) async fn lease_sightings(
+    tx: &DatabaseTransaction,
+    updates: &[LeaseUpdate],
+) -> Result<Vec<NewEvent>, StoreError> {
+    let is_seen_to = |update: &&LeaseUpdate| update.facts.missing.is_some();
+    let mut said = Vec::new();
+    for update in updates.iter().filter(is_seen_to) {
+        let missing = update.facts.missing.flatten();
+        let row = leases::Entity::find_by_id(Text(update.id)).one(tx).await?;
+        let changes = |row: &leases::Model| row.missing_since.is_some() != missing.is_some();
+        let Some(row) = row.filter(|row| row.state.0.is_accepted() && changes(row)) else {
+            continue;
+        };
+        said.push(NewEvent {
+            kind: match missing {
+                Some(_) => EventType::LeaseMissing,
+                None => EventType::LeaseShown,
+            },
+            reservation_id: Some(row.reservation_id.0),
+            data: json!({
+                "lease_id": update.id,
+                "provider": row.provider_id.0,
+                "nodes": row.nodes,
+                "state": row.state.0,
+                "missing_since": missing.map(|missing| missing.since),
+            }),
+        });
+    }
+    Ok(said)
+}
+
 /// Leases were saved, and their orders are about to be sent.
 pub(crate) fn leases_requested(row: &reservations::Model, new: &[NewLease]) -> Vec<NewEvent> {
     let of_lease = |lease: &NewLease| NewEvent {

@@ -54,6 +54,10 @@ pub(crate) async fn insert(
         given_up: false,
         price_units: None,
         price_currency: None,
+        missing_since: None,
+        lacked_since: None,
+        seen_credential: None,
+        returned_at: None,
     };
     Entity::insert(row.into_active_model())
         .exec_without_returning(tx)
@@ -138,6 +142,15 @@ fn facts(facts: &LeaseFacts) -> Result<ActiveModel, StoreError> {
     }
     if facts.given_up {
         row.given_up = Set(true);
+    }
+    if let Some(missing) = facts.missing {
+        row.missing_since = Set(missing.map(|missing| missing.since.into()));
+        row.lacked_since = Set(missing
+            .and_then(|missing| missing.lacked_since)
+            .map(Into::into));
+    }
+    if let Some(credential) = &facts.seen_credential {
+        row.seen_credential = Set(Some(credential.clone()));
     }
     Ok(row)
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Data, InstanceType, Region, code_of, convert_count, refusal_of};
+use crate::adapter::Release;
 use crate::error::AdapterError;
 use crate::gate;
 use crate::http::{Answer, Http, Purpose, is_id, segment};
@@ -89,22 +90,23 @@ pub(super) async fn read(
     id: &ProviderLeaseId,
 ) -> Result<Option<ProviderLease>, AdapterError> {
     let answer = http.get(&format!("/instances/{}", segment(&id.0)?)).await?;
-    if answer.is_absent() {
+    if answer.is_not_shown() {
         return Ok(None);
     }
     let instance: Data<Instance> = answer.read(refusal_of)?;
     Ok(Some(convert_instance(instance.data)))
 }
 
-pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<Release, AdapterError> {
     let body = json!({ "instance_ids": [id.0] });
     let answer = http
         .post(Purpose::Release, "/instance-operations/terminate", &body)
         .await?;
-    if answer.is_absent() {
-        return Ok(());
+    if answer.is_not_shown() {
+        return Ok(Release::NotShown);
     }
-    answer.accepted(refusal_of)
+    answer.accepted(refusal_of)?;
+    Ok(Release::Accepted)
 }
 
 /// Whether a refusal comes from behind the interface, where a machine may have been made all the

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::container::{DISK_GB, IMAGE, MIN_CUDA, NewPod, SSH_PORTS, START_COMMAND, cannot};
 use super::{COMMUNITY, graphql, sku};
+use crate::adapter::Release;
 use crate::error::{AdapterError, Refusal};
 use crate::gate;
 use crate::http::{Answer, Http, Purpose, is_id, segment};
@@ -124,7 +125,7 @@ pub(super) async fn read(
     id: &ProviderLeaseId,
 ) -> Result<Option<ProviderLease>, AdapterError> {
     let answer = http.get(&format!("{PODS}/{}", segment(&id.0)?)).await?;
-    if answer.is_absent() {
+    if answer.is_not_shown() {
         return Ok(None);
     }
     let pod: Pod = answer.read(refusal_of)?;
@@ -132,12 +133,13 @@ pub(super) async fn read(
     Ok(Some(lease))
 }
 
-pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<Release, AdapterError> {
     let answer = http.delete(&format!("{PODS}/{}", segment(&id.0)?)).await?;
-    if answer.is_absent() {
-        return Ok(());
+    if answer.is_not_shown() {
+        return Ok(Release::NotShown);
     }
-    answer.accepted(refusal_of)
+    answer.accepted(refusal_of)?;
+    Ok(Release::Accepted)
 }
 
 /// What a refusal of an order means. No capacity has no code of its own, only words; the service

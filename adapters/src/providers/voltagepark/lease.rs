@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Network, PROFILE, digits_of, pages, refusal_of, sku};
+use crate::adapter::Release;
 use crate::error::AdapterError;
 use crate::gate;
 use crate::http::{Http, Purpose, is_id, segment};
@@ -90,7 +91,7 @@ pub(super) async fn read(
     let answer = http
         .get(&format!("/bare-metal/{}", segment(&id.0)?))
         .await?;
-    if answer.is_absent() {
+    if answer.is_not_shown() {
         return Ok(None);
     }
     let rental: Rental = answer.read(refusal_of)?;
@@ -99,14 +100,15 @@ pub(super) async fn read(
     Ok(Some(lease))
 }
 
-pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<Release, AdapterError> {
     let answer = http
         .delete(&format!("/bare-metal/{}", segment(&id.0)?))
         .await?;
-    if answer.is_absent() {
-        return Ok(());
+    if answer.is_not_shown() {
+        return Ok(Release::NotShown);
     }
-    answer.accepted(refusal_of)
+    answer.accepted(refusal_of)?;
+    Ok(Release::Accepted)
 }
 
 /// The rental in our words; `None` when it has no id.

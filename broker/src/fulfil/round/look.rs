@@ -5,9 +5,9 @@ use market::ids::{LeaseId, ProviderId, VerificationId};
 use market::lease::{LeaseEvent, LeaseState};
 use market::order::{LeaseOrder, ProviderLeaseId};
 use store::change::{Change, LeaseFacts, LeaseUpdate, NewAttempt};
-use store::leases::Lease;
+use store::leases::{Lease, Missing};
 use store::verifications::VerificationState;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{LOOK_AGAIN, MOST_STEPS, ORDERS_OF_A_ROUND, Round, SILENCES_OF_A_ROUND};
 use crate::app::{Broker, ProviderLink};
@@ -15,7 +15,7 @@ use crate::fulfil::learned::Learned;
 use crate::fulfil::order::LOOK_AFTER_SILENCE;
 use crate::fulfil::{FulfilError, order, reported, stated, unreachable, watch};
 use crate::verify::{self, Enrolment, Orders, gang_seconds};
-use crate::{meter, metrics, providers};
+use crate::{absence, meter, metrics, providers};
 
 impl Round<'_> {
     /// Looks at one lease, saves what was learnt, and looks on while that leads further.
@@ -45,6 +45,19 @@ impl Round<'_> {
                 }
                 Some(_) if order::is_fresh(&lease) && self.orders_sent >= ORDERS_OF_A_ROUND => {
                     self.look_in(TimeDelta::zero());
+                    return Ok(());
+                }
+                Some(_)
+                    if order::is_fresh(&lease)
+                        && absence::troubled(broker)
+                            .await?
+                            .contains(&lease.offer.provider) =>
+                {
+                    let provider = &lease.offer.provider;
+                    self.trouble = Some(format!(
+                        "{provider} does not show machines that it should; nothing is ordered there"
+                    ));
+                    self.look_in(watch::LOOK_AT_MISSING);
                     return Ok(());
                 }
                 Some(_) if order::is_fresh(&lease) => {
@@ -121,6 +134,7 @@ impl Round<'_> {
             to: lease.state,
             facts: LeaseFacts {
                 attempts: Some(lease.attempts + 1),
+                seen_credential: Some(link.http.credential_mark()),
                 ..LeaseFacts::default()
             },
         };
@@ -205,6 +219,9 @@ impl Round<'_> {
             change.closed_verifications = self.open_verifications(id, to, learned.event).await?;
         }
         let moved = to != lease.state;
+        if let Some(missing) = facts.missing {
+            tell_of_sighting(&lease, missing, learned.note.as_deref());
+        }
         if moved || facts.price_per_node_hour.is_some() {
             stated::tell(&lease, &learned);
         }
@@ -286,6 +303,15 @@ impl Round<'_> {
             gone_at: (to == LeaseState::Gone).then_some(now),
             fall_reason: fell,
             fall_note: fell.and(learned.note.clone()),
+            missing: match (learned.missing, &learned.shown_with) {
+                (Some(missing), _) => {
+                    Some(Some(missing)).filter(|_| lease.missing != Some(missing))
+                }
+                (None, Some(_)) => lease.missing.map(|_| None),
+                (None, None) => None,
+            },
+            seen_credential: (learned.shown_with.clone())
+                .filter(|mark| lease.seen_credential.as_ref() != Some(mark)),
             ..LeaseFacts::default()
         }
     }
@@ -320,10 +346,31 @@ async fn look(broker: &Broker, link: &ProviderLink, lease: &Lease) -> Learned {
         }
         (LeaseState::Booting, Some(id)) => watch::booting(broker, link, lease, id).await,
         (LeaseState::Verifying, Some(id)) => watch::verifying(broker, link, lease, id).await,
-        (LeaseState::Passed | LeaseState::HandedOff, Some(id)) => watch::standing(link, id).await,
+        (LeaseState::Passed | LeaseState::HandedOff, Some(id)) => {
+            watch::standing(broker, link, lease, id).await
+        }
         (LeaseState::Releasing, Some(id)) => watch::releasing(broker, link, lease, id).await,
         // Every state after `requested` is entered with the provider's id in the same save.
         _ => Learned::nothing(LOOK_AGAIN),
+    }
+}
+
+/// Tells the log, once each time, that a machine which somebody counts on is missing, and that it is shown
+/// again.
+fn tell_of_sighting(lease: &Lease, missing: Option<Missing>, words: Option<&str>) {
+    let (id, provider) = (lease.id, &lease.offer.provider);
+    match (lease.missing, missing) {
+        _ if !lease.state.is_accepted() => {}
+        (None, Some(_)) => error!(
+            lease.id = %id, provider.id = %provider,
+            "{provider} does not show the machine of lease {id}: {}; a person should look",
+            words.unwrap_or("no reason is known")
+        ),
+        (Some(_), None) => info!(
+            lease.id = %id, provider.id = %provider,
+            "{provider} shows the machine of lease {id} again"
+        ),
+        _ => {}
     }
 }
 

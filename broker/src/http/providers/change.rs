@@ -97,7 +97,7 @@ pub(crate) async fn add_provider(
         base_url,
         broker.mode(),
     )?;
-    let shown = Shown::to(&broker, &who);
+    let shown = Shown::to(&broker, &who).await?;
     let render = |row: &Provider| answer(StatusCode::CREATED, &shown.item(row.clone()));
     idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         not_configured(&broker, id)?;
@@ -154,7 +154,7 @@ pub(crate) async fn change_provider(
     // Before the credential that is kept goes anywhere.
     let base_url = asked.base_url.as_ref().and_then(Option::as_deref);
     check_base_url(base_url, broker.mode())?;
-    let shown = Shown::to(&broker, &who);
+    let shown = Shown::to(&broker, &who).await?;
     let render = |row: &Provider| answer(StatusCode::OK, &shown.item(row.clone()));
     idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         let row = find(&broker, &who, &id).await?;

@@ -108,7 +108,7 @@ async fn change(
     body: &[u8],
     asked: Option<&BeginQuarantine>,
 ) -> Result<HttpResponse, ApiError> {
-    let shown = Shown::to(broker, who);
+    let shown = Shown::to(broker, who).await?;
     let render = |row: &Provider| answer(StatusCode::OK, &shown.item(row.clone()));
     idempotency::once(broker, who, request, body, async |effect| {
         let row = find(broker, who, id).await?;

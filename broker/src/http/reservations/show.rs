@@ -45,6 +45,9 @@ pub(crate) struct LeaseView {
     metered_to: Option<DateTime<Utc>>,
     /// When the provider said that it is no more.
     gone_at: Option<DateTime<Utc>>,
+    /// Since when its provider does not show it, though nothing proves that it is gone: it is charged by
+    /// what is seen of it, and not replaced.
+    missing_since: Option<DateTime<Utc>>,
     /// The event by which it fell.
     #[schema(value_type = Option<String>)]
     fall_reason: Option<LeaseEvent>,
@@ -74,6 +77,8 @@ impl LeaseView {
             handed_off_at: lease.handed_off_at,
             metered_to: lease.metered_to,
             gone_at: lease.gone_at,
+            missing_since: (lease.missing.map(|missing| missing.since))
+                .filter(|_| lease.state.is_accepted()),
             fall_reason: lease.fall_reason,
             fall_note: lease
                 .fall_reason
@@ -94,6 +99,7 @@ fn fall_words(event: LeaseEvent, note: Option<String>) -> Option<String> {
         E::NotFound => "the provider knows nothing of the order",
         E::BootFailed => "it did not come up at the provider",
         E::Lost => "the provider ended it or lost it",
+        E::Vanished => "the provider has it no more",
         E::Accepted
         | E::Unknown
         | E::NodesUp
@@ -204,6 +210,7 @@ mod tests {
             LeaseEvent::NotFound,
             LeaseEvent::BootFailed,
             LeaseEvent::Lost,
+            LeaseEvent::Vanished,
         ] {
             let words = told(event).expect("words");
             assert!(!words.contains("canary") && !words.is_empty(), "{words}");

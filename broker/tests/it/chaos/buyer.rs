@@ -198,6 +198,14 @@ pub(super) async fn buy(
     bought
 }
 
+/// Reserves something and waits until the tenant has it.
+pub(super) async fn keep(api: &Api, name: &str, demand: Value) -> ReservationId {
+    let id = place(api, name, demand, Wish::Keep, || false).await;
+    let id = id.expect("nobody tells it to stop");
+    fulfil_wish(api, name, id, Wish::Keep, Duration::ZERO).await;
+    id
+}
+
 /// Places a hold, and confirms it in the same call unless it is to be cancelled: a hold on lambda, which
 /// states no counts, may lapse before a replica serves again. Under a new key for each try that was
 /// refused; `None` when told to stop before.

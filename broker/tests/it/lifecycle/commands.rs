@@ -143,7 +143,7 @@ async fn a_release_is_charged_to_the_moment_it_was_asked_for_and_not_to_when_we_
         scene.release(id).await;
         scene.pass_seconds(60);
         scene.work().await;
-        assert_eq!(scene.state(id).await, S::Closed(CloseReason::Released));
+        scene.until(id, S::Closed(CloseReason::Released)).await;
         assert_eq!(scene.charged(id).await.0, 8 * 500);
         let again = reserve::release(scene.broker(), scene.tenant, id, None).await;
         assert!(matches!(again, Err(ReserveError::Illegal { .. })));
@@ -254,7 +254,7 @@ async fn the_end_of_the_window_releases_by_itself_and_is_charged_to_exactly_then
         assert_eq!(scene.state(id).await, S::Active);
         // We come to it late.
         scene.turn(500).await;
-        assert_eq!(scene.state(id).await, S::Closed(CloseReason::WindowEnded));
+        scene.until(id, S::Closed(CloseReason::WindowEnded)).await;
         assert_eq!(scene.charged(id).await.0, 8 * (end - from).num_seconds());
         scene.assert_settled().await;
         scene.close().await;
@@ -313,7 +313,7 @@ async fn an_extended_window_ends_at_its_new_end() {
         scene
             .turn((new_end - scene.broker().now()).num_seconds())
             .await;
-        assert_eq!(scene.state(id).await, S::Closed(CloseReason::WindowEnded));
+        scene.until(id, S::Closed(CloseReason::WindowEnded)).await;
         assert!(matches!(
             extend(new_end + TimeDelta::hours(1)).await,
             Err(ReserveError::Illegal { .. })

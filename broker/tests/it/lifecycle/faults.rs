@@ -91,13 +91,17 @@ async fn an_order_that_was_lost_on_its_way_is_replaced_once_the_provider_had_tim
             scene.break_next(provider, kind);
             let id = scene.reserve(anything_at(provider)).await;
             scene.work().await;
-            scene.turn(30).await;
-            assert_eq!(
-                scene.leases(id).await[0].state,
-                LeaseState::Requested,
-                "it may be listed yet"
-            );
-            scene.turn(31).await;
+            // Lists that are empty prove something when they are so for ten minutes.
+            for (seconds, why) in [
+                (30, "it may be listed yet"),
+                (90, "one list"),
+                (590, "empty"),
+            ] {
+                scene.turn(seconds).await;
+                let state = scene.leases(id).await[0].state;
+                assert_eq!(state, LeaseState::Requested, "{why}");
+            }
+            scene.turn(10).await;
             assert_eq!(scene.leases(id).await[0].state, LeaseState::Gone);
             scene.until(id, S::Active).await;
             assert_eq!(scene.made_at(provider), 1);
@@ -346,7 +350,7 @@ async fn a_rental_of_fewer_nodes_than_ordered_is_ended_before_it_is_up_and_repla
         let id = scene.reserve(training(16)).await;
         scene.work().await;
         scene.turn(30).await;
-        assert_eq!(scene.leases(id).await[0].state, LeaseState::Gone);
+        assert_eq!(scene.leases(id).await[0].state, LeaseState::Releasing);
         scene.until(id, S::Active).await;
         use_for_an_hour(&scene, id).await;
         // The answer to the order does not say how many there are; the first look at it does.
@@ -381,7 +385,7 @@ async fn a_node_that_never_calls_home_is_given_up_at_its_deadline_and_replaced()
             "until its deadline"
         );
         scene.turn(15).await;
-        assert_eq!(scene.leases(id).await[0].state, LeaseState::Gone);
+        assert_eq!(scene.leases(id).await[0].state, LeaseState::Releasing);
         scene.until(id, S::Active).await;
         use_for_an_hour(&scene, id).await;
         assert_replaced(&scene, id, LeaseEvent::TimedOut).await;

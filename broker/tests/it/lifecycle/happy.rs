@@ -54,7 +54,7 @@ async fn a_training_gang_goes_through_its_states_and_every_cent_adds_up() {
         scene.pass_seconds(11);
         scene.release(id).await;
         scene.work().await;
-        assert_eq!(scene.state(id).await, S::Closed(CloseReason::Released));
+        scene.until(id, S::Closed(CloseReason::Released)).await;
         scene.turn(3_600).await;
         let (seconds, usd) = scene.charged(id).await;
         assert_eq!(
@@ -176,6 +176,9 @@ async fn use_that_is_metered_in_slices_costs_what_it_costs_as_a_whole() {
         assert!(scene.charges(slices).await.len() > 5 * scene.charges(whole).await.len());
         assert_eq!(scene.charged(slices).await, scene.charged(whole).await);
         assert_eq!(scene.charged(whole).await.0, 8 * 292);
+        for id in [slices, whole] {
+            scene.until(id, S::Closed(CloseReason::Released)).await;
+        }
         scene.assert_settled().await;
         scene.close().await;
     })

@@ -197,7 +197,8 @@ async fn a_provider_that_took_the_word_and_runs_on_is_told_again() {
         assert_eq!(scene.leases(id).await[0].state, LeaseState::Releasing);
         assert_eq!(running(&scene).len(), 1);
         scene.line.unhook();
-        for _ in 0..3 {
+        // Then two lists prove that it is gone.
+        for _ in 0..4 {
             scene.turn(60).await;
         }
         assert_eq!(scene.state(id).await, S::Closed(CloseReason::Released));

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use adapters::{Adapter, AdapterError, Delivery, Http, NodesPerLease, Profile, Refusal};
+use adapters::{Adapter, AdapterError, Delivery, Http, NodesPerLease, Profile, Refusal, Release};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use market::catalog::CatalogReading;
@@ -317,10 +317,14 @@ impl Adapter for Tap {
         Ok(lease.map(|lease| self.stand_in(lease)))
     }
 
-    async fn release_lease(&self, http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+    async fn release_lease(
+        &self,
+        http: &Http,
+        id: &ProviderLeaseId,
+    ) -> Result<Release, AdapterError> {
         let fate = self.line.meet(self.inner.profile().id, Op::Release);
         match fate {
-            Fate::Swallow => Ok(()),
+            Fate::Swallow => Ok(Release::Accepted),
             fate => {
                 self.meet_fate(fate, self.inner.release_lease(http, id))
                     .await
@@ -343,5 +347,6 @@ const fn copy(profile: &Profile) -> Profile {
         poll_interval: profile.poll_interval,
         call_spacing: profile.call_spacing,
         order_spacing: profile.order_spacing,
+        listing_lag: profile.listing_lag,
     }
 }

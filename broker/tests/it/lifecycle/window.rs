@@ -39,7 +39,7 @@ async fn a_duration_is_had_in_full_whatever_it_took_to_boot_and_to_verify() {
         scene.turn(3_500).await;
         assert_eq!(scene.state(id).await, S::Active);
         scene.turn(3_600).await;
-        assert_eq!(scene.state(id).await, S::Closed(CloseReason::WindowEnded));
+        scene.until(id, S::Closed(CloseReason::WindowEnded)).await;
         assert_eq!(scene.charged(id).await.0, 8 * 3_600);
         scene.assert_settled().await;
         scene.close().await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
-use adapters::{Adapter, AdapterError, Http, HttpConfig, Profile};
+use adapters::{Adapter, AdapterError, Http, HttpConfig, Profile, Release};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use market::catalog::CatalogReading;
@@ -250,7 +250,11 @@ impl Adapter for Detour {
         self.inner.read_lease(self.way(http), id).await
     }
 
-    async fn release_lease(&self, http: &Http, id: &ProviderLeaseId) -> Result<(), AdapterError> {
+    async fn release_lease(
+        &self,
+        http: &Http,
+        id: &ProviderLeaseId,
+    ) -> Result<Release, AdapterError> {
         self.inner.release_lease(self.way(http), id).await
     }
 }

@@ -1,0 +1,56 @@
+//! What may stand in front of a provider and answer in its place, for as long as it is there: a broken
+//! gateway, a database of which a part is missing, copies that lag behind.
+
+use chrono::TimeDelta;
+
+use crate::Operation;
+
+/// What answers in the place of a provider. Launches go through, except with
+/// [`Front::CredentialRefused`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Front {
+    /// 404 with an HTML page, for every call about machines that exist.
+    NotFoundPage,
+    /// 410, for every call about machines that exist.
+    Gone,
+    /// A list of no machine, and each machine unknown by its id.
+    EmptyList,
+    /// A list of the older half of the machines, and the others unknown by their ids.
+    CutList,
+    /// 401 for every call that needs a credential.
+    CredentialRefused,
+    /// Lists and machines as they were a while ago.
+    LateReads {
+        /// How long ago.
+        seconds: u32,
+    },
+}
+
+impl Front {
+    /// The status and body that every call of this kind gets, where the front answers by itself.
+    pub(crate) fn page(self, operation: Operation) -> Option<(u16, &'static str)> {
+        let of_machines = matches!(
+            operation,
+            Operation::List | Operation::Read | Operation::Release
+        );
+        match self {
+            Self::NotFoundPage if of_machines => {
+                Some((404, "<html><body><h1>404 Not Found</h1></body></html>"))
+            }
+            Self::Gone if of_machines => Some((410, "{\"message\":\"Gone\"}")),
+            _ => None,
+        }
+    }
+
+    /// By how much what this kind of call reads lags behind.
+    pub(crate) fn lag(self, operation: Operation) -> TimeDelta {
+        match self {
+            Self::LateReads { seconds }
+                if matches!(operation, Operation::List | Operation::Read) =>
+            {
+                TimeDelta::seconds(seconds.into())
+            }
+            _ => TimeDelta::zero(),
+        }
+    }
+}
