@@ -20,6 +20,9 @@ pub fn query(demand: &Demand) -> Query<'_> {
     }
 }
 
+/// An offer that is eligible: how it is taken, and where it stands.
+type Taken = (Fit, Row, RowId);
+
 /// What a scan of the offers gives for a demand of one offer a candidate.
 pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchOptions) -> Plan {
     let query = query(demand);
@@ -61,9 +64,9 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
     };
     eligible.sort_by_key(|(fit, row, _)| place(fit, &row.offer));
     // What can only be compared stands once for all its places.
-    let mut grouped: Vec<(&(Fit, Row, RowId), Vec<AlsoAt>)> = Vec::new();
+    let mut grouped: Vec<(&Taken, Vec<AlsoAt>)> = Vec::new();
     for one in &eligible {
-        let is_like = |(kept, _): &&mut (&(Fit, Row, RowId), Vec<AlsoAt>)| {
+        let is_like = |(kept, _): &&mut (&Taken, Vec<AlsoAt>)| {
             let (kept, other) = (&kept.1.offer, &one.1.offer);
             !other.orderable
                 && sureness(kept) == sureness(other)
