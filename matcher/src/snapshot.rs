@@ -377,7 +377,11 @@ fn index(partitions: &[Arc<Partition>]) -> IdIndex {
     )
 }
 
-/// Whether an offer that was read then is past what its provider may have.
+/// How far in the future an offer may have been read: by a clock that was ahead, and is wrong beyond this.
+/// Units: seconds.
+const MOST_AHEAD_SECONDS: i64 = 60;
+
+/// Whether an offer that was read then is past what its provider may have, or was not read yet.
 pub(crate) fn is_past_limit(
     view: Option<&ProviderView>,
     orderable: bool,
@@ -385,7 +389,10 @@ pub(crate) fn is_past_limit(
     now: DateTime<Utc>,
 ) -> bool {
     match view.map(|view| view.freshness_limit_seconds) {
-        Some(Some(limit)) => age_seconds(observed_at, now) > limit,
+        Some(Some(limit)) => {
+            let ahead = (observed_at - now).num_seconds() > MOST_AHEAD_SECONDS;
+            ahead || age_seconds(observed_at, now) > limit
+        }
         Some(None) => orderable,
         None => true,
     }

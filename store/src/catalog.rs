@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use market::catalog::{CatalogReading, OfferDiff};
 use market::ids::{OfferId, ProviderId};
 use market::offer::Offer;
@@ -59,6 +59,9 @@ impl Generation {
 
 service_wide!(Catalog, catalog, "catalogues of all providers, as read");
 
+/// How far the clock of a replica may be ahead of another's.
+const MOST_AHEAD: TimeDelta = TimeDelta::seconds(60);
+
 impl Catalog<'_> {
     /// Applies what was read. `diff` says how it differs from what [`Catalog::known_offers`]
     /// gave, and `base` is the generation that came with those.
@@ -87,7 +90,7 @@ async fn apply(
     now: DateTime<Utc>,
 ) -> Result<Generation, StoreError> {
     queue_writers(tx, "readings").await?;
-    check_base(tx, reading, base).await?;
+    check_base(tx, reading, base, now).await?;
     let last = readings::Entity::find()
         .order_by_desc(readings::Column::Generation)
         .one(tx)
@@ -117,6 +120,7 @@ async fn check_base(
     tx: &DatabaseTransaction,
     reading: &CatalogReading,
     base: Option<Generation>,
+    now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let provider = providers::Entity::find_by_id(Text(reading.provider.clone()))
         .lock_exclusive()
@@ -124,9 +128,11 @@ async fn check_base(
         .await?
         .ok_or(StoreError::NotFound { what: "provider" })?;
     let moved_on = provider.last_generation != base.map(Generation::number).transpose()?;
+    // One that was read by a clock that ran ahead holds up none that follows.
+    let ahead = Moment::from(now + MOST_AHEAD);
     let late = provider
         .last_read_at
-        .is_some_and(|at| at >= Moment::from(reading.read_at));
+        .is_some_and(|at| at >= Moment::from(reading.read_at) && at <= ahead);
     if moved_on || late {
         Err(StoreError::Stale)
     } else {

@@ -357,6 +357,9 @@ fn could_be_ordered(snapshot: &Snapshot, id: &ProviderId) -> bool {
     offers.any(|offer| offer.orderable() && offer.provider() == id)
 }
 
+/// How far in the future a reading may seem to be and still be fresh. Units: seconds.
+const MOST_AHEAD_SECONDS: i64 = 60;
+
 /// Whether the last reading of a provider is within its freshness limit, if it has one.
 pub(super) fn is_fresh(snapshot: &Snapshot, provider: &Provider, now: DateTime<Utc>) -> bool {
     let limit = snapshot
@@ -367,6 +370,8 @@ pub(super) fn is_fresh(snapshot: &Snapshot, provider: &Provider, now: DateTime<U
     }
     let age = provider
         .last_read_at
+        // Of another replica's clock it may be ahead by a little.
+        .filter(|at| (*at - now).num_seconds() <= MOST_AHEAD_SECONDS)
         .and_then(|at| u64::try_from((now - at).num_seconds().max(0)).ok());
     let is_within = |(limit, age): (Option<u64>, u64)| limit.is_none_or(|limit| age <= limit);
     provider.enabled && limit.zip(age).is_some_and(is_within)

@@ -281,6 +281,22 @@ async fn a_reading_made_against_an_older_state_or_in_part_is_refused() {
 }
 
 #[tokio::test]
+async fn a_reading_by_a_clock_that_ran_ahead_holds_up_none_that_follows() {
+    for_each_database(async |store| {
+        let offers = [offer("a", Availability::exactly(4))];
+        let ahead = sell(store, &offers, at(3 * 86_400)).await;
+        let none = OfferDiff::default();
+        let next = reading(&offers, at(60));
+        let applied = store
+            .catalog()
+            .apply_reading(&next, &none, Some(ahead), at(60))
+            .await;
+        applied.expect("the clock is right again");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_offer_that_was_not_read_keeps_its_date_and_is_dated_again_once_it_is() {
     for_each_database(async |store| {
         let [read, unread] = ["a", "b"].map(|sku| offer(sku, Availability::exactly(2)));
