@@ -84,10 +84,15 @@ pub(crate) async fn judge(
     let evidence = proof::Evidence {
         asked_at: list.asked_at,
         seen_at: match ended {
-            true => None,
+            // What lists lacked before its end was accepted does not count.
+            true => lease.release_accepted_at.or(Some(list.asked_at)),
             false => reach::last_seen(broker, lease).await?,
         },
-        same_credential: lease.seen_credential.as_ref() == Some(&list.credential),
+        // A lease that no list has shown yet is looked for in whichever there is.
+        same_credential: lease
+            .seen_credential
+            .as_ref()
+            .is_none_or(|seen| *seen == list.credential),
         doubtful: list.is_doubtful() || others.are_halved(lease),
         together: others.are_missing_with(lease, list.asked_at),
         stands: lease.state.is_accepted(),
@@ -113,6 +118,9 @@ pub(crate) async fn judge(
     Ok(Absence::Proved(found.words))
 }
 
+/// For how long leases that are missing keep new orders from their provider.
+const TROUBLE: TimeDelta = proof::REPEATED;
+
 /// The listing lag of a provider.
 pub(crate) fn listing_lag(link: &ProviderLink) -> TimeDelta {
     TimeDelta::from_std(link.adapter.profile().listing_lag).unwrap_or(TimeDelta::MAX)
@@ -124,9 +132,12 @@ pub(crate) fn listing_lag(link: &ProviderLink) -> TimeDelta {
 pub(crate) async fn troubled(broker: &Broker) -> Result<BTreeSet<ProviderId>, StoreError> {
     let leases = broker.store().leases().across_tenants();
     let mut since: BTreeMap<ProviderId, Vec<DateTime<Utc>>> = BTreeMap::new();
+    let now = broker.now();
     for lease in leases.missing().await? {
         let times = since.entry(lease.offer.provider).or_default();
-        times.extend(lease.missing.map(|missing| missing.since));
+        // Longer, and each is judged by itself: its provider is not closed for one that stays open.
+        let lately = |since: &DateTime<Utc>| now - *since <= TROUBLE;
+        times.extend(lease.missing.map(|missing| missing.since).filter(lately));
     }
     let mut troubled = BTreeSet::new();
     for (provider, times) in since {

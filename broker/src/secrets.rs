@@ -111,14 +111,16 @@ impl SealingKey {
 }
 
 /// Refuses a file or directory that others on this machine can write; one that is not there is
-/// nobody's. A group that has the number of the owner is the owner's own, as most systems make it.
+/// nobody's. A group that has the number of the owner is the owner's own, as most systems make it, and one
+/// with our number is ours.
 ///
 /// Errors: [`ConfigError::Writable`].
 pub(crate) fn refuse_writable(path: &Path) -> Result<(), ConfigError> {
     let Ok(found) = fs::metadata(path) else {
         return Ok(());
     };
-    let by_group = found.mode() & 0o020 != 0 && found.gid() != found.uid();
+    let own = [found.uid(), rustix::process::geteuid().as_raw()];
+    let by_group = found.mode() & 0o020 != 0 && !own.contains(&found.gid());
     match by_group || found.mode() & 0o002 != 0 {
         true => Err(ConfigError::Writable {
             path: path.to_owned(),

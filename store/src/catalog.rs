@@ -60,7 +60,7 @@ impl Generation {
 service_wide!(Catalog, catalog, "catalogues of all providers, as read");
 
 /// How far the clock of a replica may be ahead of another's.
-const MOST_AHEAD: TimeDelta = TimeDelta::seconds(60);
+pub(crate) const MOST_AHEAD: TimeDelta = TimeDelta::seconds(60);
 
 impl Catalog<'_> {
     /// Applies what was read. `diff` says how it differs from what [`Catalog::known_offers`]

@@ -28,13 +28,14 @@ pub(crate) fn is_passing(error: &DbErr) -> bool {
 /// Whether nobody can tell from this answer to a COMMIT what became of it.
 ///
 /// SQLite gives a code at once; with an I/O error (10) what was written of the transaction may be found
-/// whole in the write-ahead log by whoever opens the file next.
+/// whole in the write-ahead log by whoever opens the file next, and an interruption (9) may come when all is
+/// done.
 pub(crate) fn hides_outcome(error: &DbErr, backend: DbBackend) -> bool {
     let code = code(error);
     is_lost(error)
         || code.is_some_and(|code| match backend {
             DbBackend::Postgres => is_going_down(&code),
-            _ => sqlite_primary(&code) == Some(10),
+            _ => matches!(sqlite_primary(&code), Some(9 | 10)),
         })
 }
 

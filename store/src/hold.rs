@@ -71,14 +71,14 @@ impl TenantReservations<'_> {
     /// Errors: [`StoreError::LimitExceeded`] and [`StoreError::BudgetExceeded`], which are checked
     /// against all that the tenant has, also when several holds are placed at once;
     /// [`StoreError::OutOfStock`] when an offer has not so many nodes left;
-    /// [`Conflict::CommitmentUsed`](crate::Conflict::CommitmentUsed) when a commitment has not;
-    /// [`Conflict::QuoteTaken`](crate::Conflict::QuoteTaken) and
-    /// [`Conflict::QuoteLapsed`](crate::Conflict::QuoteLapsed); [`StoreError::NotFound`] for a
+    /// [`Conflict::CommitmentUsed`] when a commitment has not;
+    /// [`Conflict::QuoteTaken`] and
+    /// [`Conflict::QuoteLapsed`]; [`StoreError::NotFound`] for a
     /// quote or project that is not the tenant's;
-    /// [`Conflict::ProviderDisabled`](crate::Conflict::ProviderDisabled) and
-    /// [`Conflict::ProviderQuarantined`](crate::Conflict::ProviderQuarantined);
-    /// [`Conflict::TooManyUnused`](crate::Conflict::TooManyUnused), or, where it is confirmed at once,
-    /// [`Conflict::TooManyCancelled`](crate::Conflict::TooManyCancelled);
+    /// [`Conflict::ProviderDisabled`] and
+    /// [`Conflict::ProviderQuarantined`];
+    /// [`Conflict::TooManyUnused`], or, where it is confirmed at once,
+    /// [`Conflict::TooManyCancelled`];
     /// [`StoreError::Stale`] when `completion` was taken over.
     pub async fn place_hold(
         &self,
@@ -103,7 +103,7 @@ impl TenantReservations<'_> {
             if !waits {
                 spending::check_confirm(tx, store.limits, &row, now).await?;
             }
-            stock::check(tx, store.stock, row.id.0, &needs).await?;
+            stock::check(tx, store.stock, row.id.0, &needs, now).await?;
             if waits {
                 shorten(tx, &mut row, &needs, now).await?;
             }

@@ -29,7 +29,7 @@ impl Store {
     /// Several processes may do so at once; one does it, the others wait and find it done.
     /// Errors: [`StoreError::OlderSchema`], [`StoreError::NewerSchema`], [`StoreError::Database`].
     pub async fn migrate_up(&self) -> Result<(), StoreError> {
-        transaction!(self, |tx| {
+        transaction!(unmarked self, |tx| {
             alone(tx).await?;
             refuse_unknown(tx).await?;
             Ok(Migrator::up(tx, None).await?)
@@ -40,7 +40,7 @@ impl Store {
     ///
     /// Errors: as [`Store::migrate_up`].
     pub async fn migrate_down(&self, steps: u32) -> Result<(), StoreError> {
-        transaction!(self, |tx| {
+        transaction!(unmarked self, |tx| {
             alone(tx).await?;
             refuse_unknown(tx).await?;
             Ok(Migrator::down(tx, Some(steps)).await?)

@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use chrono::{DateTime, Utc};
 use market::hold_rules;
 use market::ids::{OfferId, ReservationId, TenantId};
 use market::lease::LeaseState;
@@ -22,7 +23,7 @@ use sea_orm::{
 };
 
 use crate::StoreError;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, MOST_AHEAD};
 use crate::entity::column::{Moment, Text, Word};
 use crate::entity::{holds, leases, offers, providers, reservations};
 
@@ -53,6 +54,7 @@ pub(crate) async fn check(
     policy: StockPolicy,
     reservation: ReservationId,
     needs: &BTreeMap<OfferId, u32>,
+    now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     // In the order of ids, so that two reservations never wait for each other in a circle.
     for (&offer, &wanted) in needs {
@@ -80,7 +82,7 @@ pub(crate) async fn check(
         if row.at_least {
             continue;
         }
-        let taken = held(tx, offer).await? + leased(tx, &row).await?;
+        let taken = held(tx, offer).await? + leased(tx, &row, now).await?;
         let free = u32::try_from(i64::from(counted) - taken).unwrap_or(0);
         if free < wanted {
             return Err(refuse(free));
@@ -148,9 +150,17 @@ async fn held(tx: &DatabaseTransaction, offer: OfferId) -> Result<i64, StoreErro
 }
 
 /// Nodes in live leases that the provider's count does not know yet.
-async fn leased(tx: &DatabaseTransaction, offer: &offers::Model) -> Result<i64, StoreError> {
+async fn leased(
+    tx: &DatabaseTransaction,
+    offer: &offers::Model,
+    now: DateTime<Utc>,
+) -> Result<i64, StoreError> {
     let mut uncounted = Condition::any().add(leases::Column::AcceptedAt.is_null());
-    if let Some(counted_at) = counted_at(tx, offer).await? {
+    if let Some(mut counted_at) = counted_at(tx, offer).await? {
+        // By a clock that ran ahead: what was accepted shortly before may not be in the count.
+        if counted_at.at() > now {
+            counted_at = (now - MOST_AHEAD).into();
+        }
         uncounted = uncounted.add(leases::Column::AcceptedAt.gte(counted_at));
     }
     let sum: Option<Option<i64>> = leases::Entity::find()

@@ -25,15 +25,24 @@ const INQUIRY_PAUSE: Duration = Duration::from_millis(100);
 /// in the body end the body. A serialisation failure, a deadlock or a busy database runs it again
 /// from the start. It is a macro because the future of an async closure that borrows cannot be
 /// shown to be `Send`.
+///
+/// `transaction!(unmarked store, |tx| body)` leaves no mark by which its outcome could be asked for: for what
+/// changes the schema, and the table of marks with it.
 macro_rules! transaction {
-    ($store:expr, |$tx:ident| $body:expr) => {{
+    ($store:expr, |$tx:ident| $body:expr) => {
+        transaction!(@ $store, true, |$tx| $body)
+    };
+    (unmarked $store:expr, |$tx:ident| $body:expr) => {
+        transaction!(@ $store, false, |$tx| $body)
+    };
+    (@ $store:expr, $is_marked:literal, |$tx:ident| $body:expr) => {{
         let mut retry = crate::tx::Retry::default();
         loop {
             let attempt = async {
                 let tx = $store.begin_write().await?;
                 let $tx = &tx;
                 let outcome = async { $body }.await;
-                crate::tx::end($store, tx, outcome).await
+                crate::tx::end($store, tx, outcome, $is_marked).await
             };
             let outcome = attempt.await;
             if !retry.pause_after(&outcome).await {
@@ -88,7 +97,13 @@ impl Store {
             sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };
-        begin(&self.write, options).await
+        let begun = begin(&self.write, options).await;
+        if begun.is_err() && self.write.get_database_backend() == DbBackend::Sqlite {
+            // A BEGIN that was interrupted may have begun, and the driver does not know. There is one
+            // connection, and it says so where nothing is open.
+            let _ = self.write.execute_unprepared("ROLLBACK").await;
+        }
+        begun
     }
 }
 
@@ -100,6 +115,7 @@ pub(crate) async fn end<T>(
     store: &Store,
     tx: DatabaseTransaction,
     outcome: Result<T, StoreError>,
+    is_marked: bool,
 ) -> Result<T, StoreError> {
     let value = match outcome {
         Ok(value) => value,
@@ -111,12 +127,15 @@ pub(crate) async fn end<T>(
         }
     };
     let backend = tx.get_database_backend();
-    let mark = match backend {
-        DbBackend::Postgres => leave_mark(&tx).await?,
+    let mark = match (backend, is_marked) {
+        (DbBackend::Postgres, true) => leave_mark(&tx).await?,
         _ => None,
     };
     match tx.commit().await {
         Ok(()) => Ok(value),
+        Err(error) if hides_outcome(&error, backend) && !is_marked => {
+            Err(StoreError::OutcomeUnknown { source: error })
+        }
         Err(error) if hides_outcome(&error, backend) => match was_committed(store, mark).await {
             Some(true) => Ok(value),
             Some(false) => Err(StoreError::Unavailable { source: error }),

@@ -248,7 +248,7 @@ async fn apply(
     };
     let needs = beyond(&change.new_leases, &released);
     providers::check_orders(tx, &change.new_leases, &needs, now).await?;
-    stock::check(tx, store.stock, row.id.0, &needs).await?;
+    stock::check(tx, store.stock, row.id.0, &needs, now).await?;
     for lease in &change.new_leases {
         leases::insert(tx, &row, lease, now).await?;
     }

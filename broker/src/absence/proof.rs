@@ -46,8 +46,12 @@ pub(super) struct Found {
 pub(super) fn weigh(evidence: &Evidence, before: Option<Missing>) -> Found {
     let Evidence { asked_at, lag, .. } = *evidence;
     if evidence.stands && !evidence.same_credential {
+        let since = before.map_or(asked_at, |missing| missing.since);
         return Found {
-            missing: before,
+            missing: Some(Missing {
+                since,
+                lacked_since: None,
+            }),
             proved: false,
             words: "the list was read with another credential than it was last shown with, which may be \
                     of another account"

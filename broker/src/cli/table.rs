@@ -32,11 +32,21 @@ pub(crate) fn columns() -> Option<u16> {
     })
 }
 
-/// Draws rows under their headings, as wide as the terminal; columns of numbers stand flush right, long
+/// Draws rows under their headings, as wide as the terminal. Where there is none, in lines of [`LINE`]
+/// columns, and in longer ones where words need them: programs read row by row. Columns of numbers stand flush right, long
 /// cells are broken between words.
 pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let limit = columns().map_or(LINE, usize::from) - MARGIN;
-    fitted(u16::try_from(limit).ok(), headings, rows)
+    let rows: Vec<_> = rows.into_iter().collect();
+    let usual = LINE - MARGIN;
+    let limit = match columns() {
+        Some(columns) => Some(usize::from(columns) - MARGIN),
+        None => widths(usual, headings, &rows).map(|_| usual),
+    };
+    fitted(
+        limit.and_then(|limit| u16::try_from(limit).ok()),
+        headings,
+        rows,
+    )
 }
 
 /// As [`table`], within so many columns: where its words are wider, each row stands as labelled lines.
@@ -258,11 +268,9 @@ mod tests {
             vec!["a".to_owned(), "1.5".to_owned()],
             vec![long, "12.5".to_owned()],
         ];
-        let drawn = table(&["what", "USD"], rows);
+        let drawn = fitted(Some(97), &["what", "USD"], rows);
         assert!(
-            drawn
-                .lines()
-                .all(|line| line.chars().count() <= LINE - MARGIN),
+            drawn.lines().all(|line| line.chars().count() <= 97),
             "{drawn}"
         );
         assert!(drawn.lines().any(|line| line.ends_with(" 1.5")), "{drawn}");

@@ -20,7 +20,7 @@ use self::push::PARTING;
 use super::{CLAIM_SECONDS, FulfilError};
 use crate::app::Broker;
 use crate::hot::Topic;
-use crate::{meter, reserve};
+use crate::{meter, reach, reserve};
 
 /// When to look again at a reservation whose leases say nothing sooner.
 const LOOK_AGAIN: TimeDelta = TimeDelta::minutes(5);
@@ -254,16 +254,17 @@ impl Round<'_> {
                 _ => LeaseEvent::Unwanted,
             };
             let mut facts = LeaseFacts::default();
-            if lease.state == LeaseState::HandedOff {
-                meter::charge(
-                    self.broker,
-                    &self.reservation,
-                    lease,
-                    used_until,
-                    change,
-                    &mut facts,
-                )
-                .await?;
+            // One that its provider does not show is charged for as long as its nodes were seen.
+            let used_until = match &lease.missing {
+                None => Some(used_until),
+                Some(_) => {
+                    let seen = reach::seen_until(self.broker, lease).await?;
+                    seen.map(|seen| seen.min(used_until))
+                }
+            };
+            if let (LeaseState::HandedOff, Some(until)) = (lease.state, used_until) {
+                let (broker, sold) = (self.broker, &self.reservation);
+                meter::charge(broker, sold, lease, until, change, &mut facts).await?;
             }
             change.lease_updates.push(LeaseUpdate {
                 id: lease.id,

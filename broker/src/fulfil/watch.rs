@@ -35,7 +35,8 @@ async fn read(
 ) -> Result<ProviderLease, Learned> {
     let seen = match link.adapter.read_lease(&link.http, id).await {
         Ok(Some(seen)) => seen,
-        Ok(None) => miss(broker, link, lease).await?,
+        // What cannot be read proves nothing either, and what its list says counts all the same.
+        Ok(None) | Err(AdapterError::Unreadable { .. }) => miss(broker, link, lease).await?,
         Err(error) => {
             return Err(Learned {
                 silent: is_silence(&error),
@@ -275,7 +276,7 @@ pub(super) async fn releasing(
     let ended = was_accepted || learned.release_accepted_at.is_some();
     let seen = match link.adapter.read_lease(&link.http, id).await {
         Ok(Some(seen)) => seen,
-        Ok(None) => {
+        Ok(None) | Err(AdapterError::Unreadable { .. }) => {
             let known_since = lease.accepted_at.unwrap_or(lease.requested_at);
             match absence::judge(broker, link, lease, known_since, ended).await {
                 Ok(Absence::Listed(machine)) => machine,

@@ -91,8 +91,9 @@ impl Grant {
     /// the same one.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
-        (self.role == Role::Admin || other.role != Role::Admin)
-            && (self.role == Role::Admin || self.provider == other.provider)
+        let may_make = self.role == Role::Admin
+            || other.role != Role::Admin && self.provider == other.provider;
+        may_make
             && self.projects.covers(&other.projects)
             && ResourceFamily::ALL
                 .into_iter()

@@ -28,6 +28,7 @@ async fn readiness_is_the_truth_and_health_is_only_life() {
         "snapshot",
         "providers",
         "background",
+        "clock",
         "hot_state",
     ];
     assert_eq!(named, all.map(Some));

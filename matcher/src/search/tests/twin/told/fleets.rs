@@ -279,17 +279,21 @@ impl Reader<'_> {
                     Some(_) => number(line, "batches of ", " on "),
                     None => number(line, "writes about ", " tokens/s"),
                 };
-                let writes = each * copies;
                 let rate = one.offer.rate().expect("a rate").money_per_gpu_hour();
-                (one, writes, rate.units() * i64::from(gpus(&one.offer)))
+                let price = rate.units() * i64::from(gpus(&one.offer));
+                (one, (each, copies), price)
             })
             .collect();
-        let carries = |left: &[u32], slack: f64| {
+        // Rates are told in whole tokens; places are whole.
+        let rounded = if in_flight.is_some() { 0.0 } else { 0.5 };
+        let carries = |left: &[u32], slack: f64, off: f64| {
             let written = |lost: Option<&str>| -> f64 {
                 let standing = parts.iter().zip(left);
                 standing
                     .filter(|((one, ..), _)| Some(one.offer.provider.as_str()) != lost)
-                    .map(|((_, writes, _), nodes)| writes * f64::from(*nodes))
+                    .map(|((_, (each, copies), _), nodes)| {
+                        (each + off) * copies * f64::from(*nodes)
+                    })
                     .sum()
             };
             let mut lost = parts
@@ -310,9 +314,8 @@ impl Reader<'_> {
                 (out, each * i64::from(out))
             });
             let (out, saved) = out.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-            // Rates are told in whole tokens.
-            possible |= out == nodes && saved == price && carries(&left, 0.999);
-            if saved > dearest && carries(&left, 1.001) {
+            possible |= out == nodes && saved == price && carries(&left, 0.999, rounded);
+            if saved > dearest && carries(&left, 1.001, -rounded) {
                 dearest = saved;
             }
             let Some(at) = (0..left.len()).find(|at| left[*at] < parts[*at].0.nodes) else {
