@@ -21,6 +21,7 @@ from broker_client.models.demand_gpus import DemandGpus
 from broker_client.models.demand_gpus_kind import DemandGpusKind
 from broker_client.models.make_quote import MakeQuote
 from broker_client.models.place_reservation import PlaceReservation
+from broker_client.models.policy import Policy
 
 PUBLIC_KEY = (
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINdamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CGmj3B1Ea walk"
@@ -47,7 +48,9 @@ def until(client, reservation_id, state):
 def main(url, key):
     client = AuthenticatedClient(base_url=url, token=key)
     good(add_ssh_key.sync(client=client, body=AddSshKey(name="walk", public_key=PUBLIC_KEY)))
-    demand = DemandGpus(kind=DemandGpusKind.GPUS, gpu="H100-SXM", count=8)
+    # It shows at once that a machine has ended; others prove it by two lists, minutes apart.
+    policy = Policy(allow_providers=["lambda"])
+    demand = DemandGpus(kind=DemandGpusKind.GPUS, gpu="H100-SXM", count=8, policy=policy)
     plan = good(make_plan.sync(client=client, body=demand))
     best = plan.candidates[0]
     quote = good(make_quote.sync(client=client, body=MakeQuote(plan_id=plan.id, candidate=best.rank)))

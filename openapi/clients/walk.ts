@@ -28,7 +28,9 @@ async function until(id: string, state: Reservation["state"]): Promise<void> {
   throw new Error(`${id} is not ${state} after two minutes`);
 }
 
-const demand: components["schemas"]["Demand"] = { kind: "gpus", gpu: "H100-SXM", count: 8 };
+// It shows at once that a machine has ended; others prove it by two lists, minutes apart.
+const policy = { allow_providers: ["lambda"] };
+const demand: components["schemas"]["Demand"] = { kind: "gpus", gpu: "H100-SXM", count: 8, policy };
 const plan = good(await api.POST("/v1/plans", { body: demand }));
 const quote = good(
   await api.POST("/v1/quotes", { body: { plan_id: plan.id, candidate: plan.candidates[0].rank } }),
