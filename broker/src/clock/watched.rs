@@ -3,7 +3,7 @@
 //! Somebody sets a clock, or a machine starts with a wrong one: what was metered, ended or called fresh by
 //! it stays so for good. So the wall clock is compared with the time since the machine started, which
 //! nobody can set, and after a start with the newest time in the database. While it is off by more than
-//! [`BOUND`] the broker goes on by the time that it had, and a person is told. Which jump is accepted after
+//! [`BOUND`] the broker goes on by the time that it had, and logs an error. Which jump is accepted after
 //! all is decided in [`crate::time_check`].
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

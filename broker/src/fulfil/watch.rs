@@ -313,7 +313,7 @@ pub(super) async fn releasing(
     match seen.state {
         ProviderLeaseState::Gone => learned.event = Some(LeaseEvent::ProviderSaysGone),
         ProviderLeaseState::Ending => {}
-        // One that took the word before and runs it all the same is told again.
+        // The provider accepted the end and runs the machine all the same: ask again.
         _ if was_accepted => {
             if let Err(error) = tell_to_end(broker, link, id, &mut learned).await {
                 learned.note = Some(error.to_string());

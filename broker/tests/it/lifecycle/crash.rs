@@ -134,7 +134,7 @@ struct AtWrite {
 impl Killer for AtWrite {
     async fn work(&self, scene: &Scene) -> Option<()> {
         let has_struck = interrupt_after(scene.store(), self.steps).await;
-        // What fails is worked on anew.
+        // A round that failed runs again.
         let _ = fulfil::work_until_idle(scene.broker()).await;
         // Nothing else is interrupted.
         interrupt_after(scene.store(), usize::MAX).await;
