@@ -1,7 +1,7 @@
 //! Price lists come in: each provider in them as one whole reading.
 //!
-//! A file is whole by itself, so nothing in it is doubted; what no list names any more is
-//! withdrawn. A list that cannot be kept holds up no other. Its offers are as old as the file: one
+//! A file is whole by itself, so nothing in it is doubted; what no list names any more, and what is none
+//! of what could not be read, is withdrawn. A list that cannot be kept holds up no other. Its offers are as old as the file: one
 //! that was written anew says its prices anew, also those that are the same.
 
 use std::collections::{BTreeMap, HashMap};
@@ -44,8 +44,9 @@ pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(
         );
     }
     let mut outcome = Ok(());
+    let unread = unread(sheets);
     for (provider, offers) in by_provider {
-        if let Err(error) = apply(broker, provider.clone(), offers).await {
+        if let Err(error) = apply(broker, provider.clone(), offers, &unread).await {
             warn!(provider.id = %provider, error = %crate::chain(&error), "A price list was not kept");
             outcome = Err(error);
         }
@@ -66,28 +67,43 @@ pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(
     outcome
 }
 
+/// What could not be read, of whichever seller it is: rows by their SKU, and a file that cannot be read at
+/// all may hold any offer. A row without a SKU is taken for none: many a list ends in a sum.
+fn unread(sheets: &PriceSheets) -> Unread {
+    let mut unread = Unread::Nothing;
+    for skipped in &sheets.skipped {
+        let sku = skipped.sku.as_deref().map(|sku| sku.trim().to_owned());
+        if skipped.row.is_none() || (skipped.is_unread() && sku.is_some()) {
+            unread.note(sku);
+        }
+    }
+    unread
+}
+
 async fn apply(
     broker: &Broker,
     provider: ProviderId,
     offers: Vec<Offer>,
+    unread: &Unread,
 ) -> Result<(), IngestError> {
     broker
         .store()
         .providers()
         .ensure(&provider, broker.now())
         .await?;
+    let known = broker.store().catalog().known_offers(&provider).await?;
+    // What was read of a provider that is no longer connected stands in no list.
+    let is_listed = !known.offers.iter().any(|offer| offer.orderable);
     let reading = gate::admit(CatalogReading {
         provider,
         read_at: broker.now(),
         offers,
         skipped: Vec::new(),
-        unread: Unread::Nothing,
+        unread: match is_listed {
+            true => unread.clone(),
+            false => Unread::Nothing,
+        },
     });
-    let known = broker
-        .store()
-        .catalog()
-        .known_offers(&reading.provider)
-        .await?;
     let mut diff = diff::diff(&known.offers, known.read_at, &reading);
     let redated = redated(&known.offers, &reading, &diff);
     diff.changed.extend(redated);

@@ -71,6 +71,45 @@ async fn an_old_list_shows_its_date_and_is_still_planned_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_offer_is_withdrawn_where_no_list_names_it_and_not_where_its_row_cannot_be_read() {
+    let (service, folder) = (
+        Service::start().await,
+        tempfile::tempdir().expect("a folder"),
+    );
+    let world = &service.world;
+    let other = "acme,t4-box,T4,1,28,58,16384,0.10,,CANADA-1,";
+    let unreadable = ROW
+        .replace(",1,28,", ",one,28,")
+        .replace("l40-box", " l40-box ");
+    let without_a_name = unreadable.replace(" l40-box ", "");
+    for (rows, stays) in [
+        (ROW.to_owned(), true),
+        (format!("{other}\n{unreadable}"), true),
+        (format!("{other}\n{without_a_name}"), false),
+        (ROW.to_owned(), true),
+        (other.to_owned(), false),
+    ] {
+        let files = list(&folder, &rows, "2019-03-04T05:06:07Z");
+        world.clock().advance(chrono::TimeDelta::seconds(60));
+        world.read_price_lists(&files).await.expect("kept");
+        let path = "/v1/offers?provider=acme&gpu=L40";
+        let page = service.anyone().get(path).await.expect(200);
+        let found = page["items"].as_array().expect("items").len();
+        assert_eq!(found == 1, stays, "{rows}: {page}");
+    }
+    std::fs::write(folder.path().join("list.csv"), "no,list\n").expect("written");
+    let files = vec![folder.path().join("list.csv")];
+    world.read_price_lists(&files).await.expect("kept");
+    let page = service
+        .anyone()
+        .get("/v1/offers?provider=acme")
+        .await
+        .expect(200);
+    assert_eq!(page["items"].as_array().expect("items").len(), 1, "{page}");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_is_written_anew_is_as_old_as_the_new_file() {
     let (service, folder) = (
         Service::start().await,
