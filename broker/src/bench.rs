@@ -1,5 +1,5 @@
 //! Self-measurement: what a route or a match costs beside the least that it could cost, in one
-//! process. Matches are in `matching`.
+//! process. Matches are in `matching`, what one tenant takes of another in `neighbours`.
 //!
 //! Of a route, the service and its floor each have one worker, so a rate is that of one core; both answer over
 //! loopback to the same load, in turns, so that whatever else the machine does falls on both alike.
@@ -9,6 +9,7 @@
 mod floor;
 mod load;
 mod matching;
+mod neighbours;
 mod scene;
 
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use serde::Serialize;
 
 use load::{Load, Measured};
 pub use matching::{MatchFigures, Repriced, measure_match, measure_reprice};
+pub use neighbours::{NeighbourFigures, measure_neighbours};
 pub use scene::Scene;
 
 /// In how many turns each route is measured.

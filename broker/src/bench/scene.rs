@@ -23,6 +23,7 @@ const DEMAND: &str = r#"{"kind":"gpus","gpu":"H100","count":8}"#;
 /// A running service to be measured.
 pub struct Scene {
     address: SocketAddr,
+    broker: Broker,
     server: ServerHandle,
     secret: NewSecret,
     offers: usize,
@@ -35,22 +36,39 @@ impl Scene {
     ///
     /// Errors: in words, whatever could not be started.
     pub async fn open(offers: NonZeroUsize) -> anyhow::Result<Self> {
+        Self::with(offers, NonZeroUsize::MIN, false).await
+    }
+
+    /// The same with a worker for each core, and with the limits that a service has.
+    ///
+    /// Errors: in words, whatever could not be started.
+    pub async fn as_served(offers: NonZeroUsize) -> anyhow::Result<Self> {
+        let cores = std::thread::available_parallelism()?;
+        Self::with(offers, cores, true).await
+    }
+
+    async fn with(
+        offers: NonZeroUsize,
+        workers: NonZeroUsize,
+        limited: bool,
+    ) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
         let mut config = Config::embedded(dir.path())?;
-        config.limits.enabled = false;
+        config.limits.enabled = limited;
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let (mode, clock) = (DatabaseMode::Simulation, Arc::new(SystemClock));
         let url = format!("http://{address}");
         let broker = start::start(config, mode, clock, Vec::new(), url).await?;
         ingest::read_price_lists(&broker, &synthetic(offers, &broker)).await?;
-        let secret = key(&broker).await?;
+        let secret = key(&broker, "bench").await?;
         let offers = broker.snapshot().len();
-        let server = http::serve_with_workers(broker, listener, NonZeroUsize::MIN)?;
+        let server = http::serve_with_workers(broker.clone(), listener, workers)?;
         let handle = server.handle();
         tokio::spawn(server);
         Ok(Self {
             address,
+            broker,
             server: handle,
             secret,
             offers,
@@ -62,6 +80,15 @@ impl Scene {
     #[must_use]
     pub fn offers(&self) -> usize {
         self.offers
+    }
+
+    /// So many keys of a tenant more.
+    pub(super) async fn keys(&self, name: &str, count: usize) -> anyhow::Result<Vec<String>> {
+        let mut keys = Vec::new();
+        for _ in 0..count {
+            keys.push(key(&self.broker, name).await?.reveal().to_owned());
+        }
+        Ok(keys)
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -103,13 +130,14 @@ fn synthetic(count: NonZeroUsize, broker: &Broker) -> PriceSheets {
     sheets
 }
 
-async fn key(broker: &Broker) -> anyhow::Result<NewSecret> {
+/// A key of a tenant, which is there from then on.
+async fn key(broker: &Broker, name: &str) -> anyhow::Result<NewSecret> {
     let ids = (
         TenantId::from_uuid(broker.new_uuid()),
         ProjectId::from_uuid(broker.new_uuid()),
     );
     let tenants = broker.store().tenants();
-    let tenant = tenants.ensure("bench", ids.0, ids.1, broker.now()).await?;
+    let tenant = tenants.ensure(name, ids.0, ids.1, broker.now()).await?;
     let secret = NewSecret::generate();
     let key = NewApiKey {
         id: ApiKeyId::from_uuid(broker.new_uuid()),

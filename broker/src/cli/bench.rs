@@ -21,6 +21,8 @@ pub(super) enum BenchCommand {
     Http(HttpArgs),
     /// Measures searches among so many offers, beside a scan and PostgreSQL.
     Match(MatchArgs),
+    /// Measures a tenant's plans while another plans as often as it may.
+    Neighbours(NeighboursArgs),
 }
 
 /// Measures searches among so many offers, beside a compiled scan by the same rules and an indexed
@@ -68,6 +70,23 @@ pub(super) struct HttpArgs {
     json: bool,
 }
 
+/// Measures a tenant's plans while another plans as often as it may, beside the same without it.
+///
+/// The service has a worker for each core and its usual limits, over a database in a directory that goes
+/// away; all is in this process. No two plans are for the same demand. Docs: docs/performance.md.
+#[derive(Debug, Args)]
+pub(super) struct NeighboursArgs {
+    /// For how many seconds plans are measured, without the neighbour and with it each.
+    #[arg(long, default_value = "60", value_name = "N", value_parser = number::<NonZeroU32>)]
+    seconds: NonZeroU32,
+    /// How many synthetic offers are sold.
+    #[arg(long, default_value = "1000", value_name = "N", value_parser = number::<NonZeroUsize>)]
+    offers: NonZeroUsize,
+    /// One JSON object on one line instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
 /// Reads how many there are of a thing of which there must be some.
 fn number<N: FromStr>(text: &str) -> Result<N, String> {
     let refuse = |_| "must be a whole number from 1".to_owned();
@@ -79,6 +98,7 @@ pub(super) fn run(command: BenchCommand) -> Result<(), Ending> {
     match command {
         BenchCommand::Http(args) => run_http(&args),
         BenchCommand::Match(args) => run_match(&args),
+        BenchCommand::Neighbours(args) => run_neighbours(&args),
     }
 }
 
@@ -129,6 +149,17 @@ fn as_list(figures: &Value) -> String {
         vec![name.clone(), value]
     });
     table(&["figure", "measured"], rows)
+}
+
+fn run_neighbours(args: &NeighboursArgs) -> Result<(), Ending> {
+    let each = Duration::from_secs(u64::from(args.seconds.get()));
+    let measured = block_on(async {
+        let scene = Scene::as_served(args.offers).await?;
+        let measured = bench::measure_neighbours(&scene, each).await;
+        scene.close().await;
+        Ok(measured?)
+    })?;
+    show(&measured, args.json)
 }
 
 fn run_http(args: &HttpArgs) -> Result<(), Ending> {

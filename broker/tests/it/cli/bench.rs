@@ -28,6 +28,26 @@ fn bench_http_measures_offers_and_plans_beside_their_floors() {
     }
 }
 
+#[test]
+fn bench_neighbours_measures_a_tenants_plans_without_and_with_another_ones() {
+    let flags = ["--json", "--seconds", "1", "--offers", "70"];
+    let found = Place::new()
+        .broker(["bench", "neighbours"].iter().chain(&flags))
+        .json(0);
+    assert_eq!(found["offers"], 70);
+    for figure in [
+        "idle_p50_ms",
+        "idle_p99_ms",
+        "busy_p50_ms",
+        "busy_p99_ms",
+        "neighbour_plans_per_second",
+    ] {
+        let above_zero = found[figure].as_f64().is_some_and(|figure| figure > 0.0);
+        assert!(above_zero, "{figure} in {found}");
+    }
+    assert!(found["goal_ms"].as_f64() >= Some(50.0), "{found}");
+}
+
 /// The figures of a match, in the order in which they are named everywhere.
 const MATCH_FIGURES: [&str; 13] = [
     "offers",
