@@ -26,7 +26,7 @@ pub use stored::{StoredError, of_stored_plan};
 use crate::plan::Question;
 
 /// The form of the record that this program writes, and the only one that it reads.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// What was decided, and from what.
 #[derive(Debug, Serialize, Deserialize)]

@@ -8,12 +8,14 @@ mod on_record;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
+use market::fabric::FabricWanted;
 use market::identity::{Projects, Reach};
 use market::ids::{PrincipalId, ProjectId, ProviderId, QuoteId, ReservationId, SshKeyId, TenantId};
 use market::offer::Offer;
 use market::quote::{Quote, QuoteLine};
 use market::reservation::{IllegalReservationTransition, ReservationEvent, ReservationState};
 use market::tags::{Attribution, TagError, Tags, check_tags};
+use matcher::NearestCounts;
 use pricing::PriceError;
 use pricing::quote::check_ceiling;
 use store::hold::NewReservation;
@@ -67,11 +69,14 @@ pub enum ReserveError {
     },
     /// No candidate of the inline demand can be ordered under the ceiling.
     #[error(
-        "no offer that can be ordered satisfies the demand; {rejected} offers were refused, see POST /v1/plans for the reasons"
+        "no offer that can be ordered satisfies the demand; {rejected} offers were refused, see POST /v1/plans for the reasons{}",
+        nearest.map_or(String::new(), |counts| format!("; nobody sells nodes with so many of these GPUs, but nodes with {counts}"))
     )]
     NothingMatches {
         /// How many offers were refused.
         rejected: usize,
+        /// The nearest sizes of a node, where nobody sells the wanted one.
+        nearest: Option<NearestCounts>,
     },
     /// A hybrid demand is reserved by halves.
     #[error(
@@ -272,6 +277,7 @@ async fn take(
     let wanted = verify::level_of(broker, &demand)?;
     let offers = quote.lines.iter().map(|line| &line.offer);
     let verification = verify::level_at(broker, wanted, offers).await?;
+    let gang = falls_as_one(&demand, &quote.lines);
     let new = NewReservation {
         id: ReservationId::from_uuid(broker.new_uuid()),
         created_by: particulars.created_by,
@@ -280,7 +286,7 @@ async fn take(
         plan_id: quote.plan_id,
         quote_id,
         lines: quote.lines,
-        gang: falls_as_one(&demand),
+        gang,
         ceiling,
         verification,
         ssh_public_keys: ssh_keys(broker, whose.tenant, particulars.ssh_key_ids).await?,
@@ -327,6 +333,10 @@ pub async fn in_one_call(
     if let Demand::Hybrid(_) = demand {
         return Err(ReserveError::TwoReservations);
     }
+    let gpus = match &demand {
+        Demand::Gpus(gpus) => Some(gpus.clone()),
+        _ => None,
+    };
     let record = plan::make_plan(broker, whose, demand).await?;
     let mut taken_meanwhile = None;
     for candidate in &record.plan.candidates {
@@ -360,8 +370,12 @@ pub async fn in_one_call(
             held => return held,
         }
     }
-    let rejected = record.plan.rejected.total;
-    Err(taken_meanwhile.unwrap_or(ReserveError::NothingMatches { rejected }))
+    Err(
+        taken_meanwhile.unwrap_or_else(|| ReserveError::NothingMatches {
+            rejected: record.plan.rejected.total,
+            nearest: gpus.and_then(|gpus| NearestCounts::to(&gpus, &broker.snapshot())),
+        }),
+    )
 }
 
 /// Finds a reservation within reach.
@@ -422,9 +436,18 @@ fn demand_of(planned: Demand, quote: &Quote) -> Demand {
     }
 }
 
-/// Whether the nodes only make sense together: a training run is a gang, a fleet is not.
-fn falls_as_one(demand: &Demand) -> bool {
-    demand.kind() == DemandKind::Train
+/// Whether the nodes only make sense together: those of a training run do, and those for which a demand
+/// asks to be joined. A fleet's do not.
+fn falls_as_one(demand: &Demand, lines: &[QuoteLine]) -> bool {
+    let joined_by = |fabric: FabricWanted| {
+        let mut lines = lines.iter();
+        fabric != FabricWanted::Any && lines.all(|line| fabric.accepts(line.offer.internode))
+    };
+    match demand {
+        Demand::Train(_) => true,
+        Demand::Gpus(gpus) => joined_by(gpus.joined_by()),
+        Demand::ServeRealtime(_) | Demand::ServeBatch(_) | Demand::Hybrid(_) => false,
+    }
 }
 
 /// The name as it is kept; the kind of the demand, when nothing is said.

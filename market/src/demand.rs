@@ -5,6 +5,7 @@
 
 mod calibration;
 pub mod check;
+mod counts;
 mod hybrid;
 mod model;
 mod service;
@@ -14,12 +15,14 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 pub use calibration::{ServeCalibration, TrainCalibration};
+pub use counts::Counts;
 pub use hybrid::Half;
 pub use model::{Checkpointing, Model, ModelShape, Precision, TrainMethod};
 pub use service::{LatencyObjective, Survive, UserShare};
 pub use terms::{Ceiling, OnUnreachable, Places, Policy, Window};
 
-use crate::gpu::GpuWanted;
+use crate::fabric::FabricWanted;
+use crate::gpu::GpusWanted;
 use crate::offer::Tenancy;
 use crate::tags::Tags;
 use crate::verification::Level;
@@ -83,12 +86,27 @@ impl DemandKind {
 }
 
 macro_rules! demand {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident of $gpu:expr => { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }
+    ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
         #[serde(deny_unknown_fields)]
         pub struct $name {
             $($(#[$field_doc])* pub $field: $type,)*
+            /// Memory of each GPU, at least, as its maker states it: 80 takes an H100. Units: GB.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schema(minimum = 1, maximum = 10_000)]
+            pub gpu_memory_gib: Option<u32>,
+            /// Main memory of each node, at least; what a seller does not state is not enough.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schema(minimum = 1, maximum = 1_000_000)]
+            pub host_memory_gib: Option<u32>,
+            /// Virtual CPUs of each node, at least; what a seller does not state is not enough.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schema(minimum = 1, maximum = 100_000)]
+            pub vcpus: Option<u32>,
             /// When it is wanted.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub window: Option<Window>,
@@ -119,7 +137,12 @@ macro_rules! demand {
             /// The fields that every kind has.
             #[must_use]
             pub fn shared(&self) -> Shared<'_> {
+                let of: fn(&Self) -> Option<&GpusWanted> = $gpu;
                 Shared {
+                    gpu: of(self),
+                    gpu_memory_gib: self.gpu_memory_gib,
+                    host_memory_gib: self.host_memory_gib,
+                    vcpus: self.vcpus,
                     window: self.window.as_ref(),
                     ceiling: self.ceiling.as_ref(),
                     places: self.places.as_ref(),
@@ -136,6 +159,14 @@ macro_rules! demand {
 /// The fields that every kind of demand has.
 #[derive(Debug, Clone, Copy)]
 pub struct Shared<'a> {
+    /// The GPUs of which any will do; of all, where none is named.
+    pub gpu: Option<&'a GpusWanted>,
+    /// Memory of each GPU, at least, as its maker states it. Units: GB.
+    pub gpu_memory_gib: Option<u32>,
+    /// Main memory of each node, at least. Units: GiB.
+    pub host_memory_gib: Option<u32>,
+    /// Virtual CPUs of each node, at least.
+    pub vcpus: Option<u32>,
     /// When it is wanted.
     pub window: Option<&'a Window>,
     /// What must not be passed.
@@ -154,16 +185,20 @@ pub struct Shared<'a> {
 
 demand! {
     /// So many GPUs of one kind.
-    GpusDemand {
-        /// A canonical GPU (`H100-SXM`), a family (`H100`) or `any`.
-        gpu: GpuWanted,
-        /// GPUs in each node, exactly.
-        #[schema(minimum = 1, maximum = 1_024)]
-        count: u32,
+    GpusDemand of |demand| Some(&demand.gpu) => {
+        /// A canonical GPU (`H100-SXM`), a family (`H100`), what price lists write (`A100-80GB`), a least
+        /// memory (`40GB+`) or `any`; or a list of them, of which any will do.
+        gpu: GpusWanted,
+        /// GPUs in each node: a number, or the fewest and the most.
+        count: Counts,
         /// Nodes.
         #[serde(default = "one")]
         #[schema(minimum = 1, maximum = 10_000, default = 1)]
         nodes: u32,
+        /// What must join several nodes. With `rdma` and `infiniband` they are proved together, replaced
+        /// together before the hand-off, and end together when one of them is lost in use.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fabric: Option<FabricWanted>,
         /// Spot instead of on demand.
         #[serde(default)]
         spot: bool,
@@ -172,9 +207,15 @@ demand! {
 
 demand! {
     /// A training run.
-    TrainDemand {
+    TrainDemand of |demand| demand.gpu.as_ref() => {
         /// The model to train.
         model: Model,
+        /// Only on these GPUs, as in a demand of the kind `gpus`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gpu: Option<GpusWanted>,
+        /// What must join several nodes; `rdma`, when nothing is said. `any` takes plain Ethernet too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fabric: Option<FabricWanted>,
         /// Tokens to train on.
         #[schema(minimum = 1, maximum = 1_000_000_000_000_000_i64)]
         tokens: u64,
@@ -210,9 +251,12 @@ demand! {
 
 demand! {
     /// A fleet that answers requests as they come.
-    ServeRealtimeDemand {
+    ServeRealtimeDemand of |demand| demand.gpu.as_ref() => {
         /// The model to serve.
         model: Model,
+        /// Only on these GPUs, as in a demand of the kind `gpus`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gpu: Option<GpusWanted>,
         /// The precision of the weights.
         #[serde(default = "default_precision")]
         weights: Precision,
@@ -255,9 +299,12 @@ demand! {
 
 demand! {
     /// A pile of requests without a latency limit.
-    ServeBatchDemand {
+    ServeBatchDemand of |demand| demand.gpu.as_ref() => {
         /// The model to serve.
         model: Model,
+        /// Only on these GPUs, as in a demand of the kind `gpus`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gpu: Option<GpusWanted>,
         /// The precision of the weights.
         #[serde(default = "default_precision")]
         weights: Precision,
@@ -295,11 +342,54 @@ pub enum ServeHalf {
 demand! {
     /// A training run and the serving fleet that follows it. What it says beside its halves holds for
     /// both, and a half may only narrow it.
-    HybridDemand {
+    HybridDemand of |_| None => {
         /// The training run.
         train: TrainDemand,
         /// The fleet.
         serve: ServeHalf,
+    }
+}
+
+impl GpusDemand {
+    /// What must join its nodes; of one node nothing.
+    #[must_use]
+    pub fn joined_by(&self) -> FabricWanted {
+        let forbids = self
+            .policy
+            .as_ref()
+            .and_then(|policy| policy.allow_ethernet)
+            == Some(false);
+        match self.fabric {
+            _ if self.nodes <= 1 => FabricWanted::Any,
+            Some(fabric) => fabric,
+            None if forbids => FabricWanted::Rdma,
+            None => FabricWanted::Any,
+        }
+    }
+
+    /// Whether nothing is said of what must join its several nodes.
+    #[must_use]
+    pub fn leaves_fabric_open(&self) -> bool {
+        let policy = self.policy.as_ref();
+        self.nodes > 1
+            && self.fabric.is_none()
+            && policy.and_then(|policy| policy.allow_ethernet).is_none()
+    }
+}
+
+impl TrainDemand {
+    /// What must join its nodes, where there are several.
+    #[must_use]
+    pub fn joined_by(&self) -> FabricWanted {
+        let allows = self
+            .policy
+            .as_ref()
+            .and_then(|policy| policy.allow_ethernet)
+            == Some(true);
+        self.fabric.unwrap_or(match allows {
+            true => FabricWanted::Any,
+            false => FabricWanted::Rdma,
+        })
     }
 }
 

@@ -60,6 +60,15 @@ impl Internode {
         }
     }
 
+    /// Whether it is InfiniBand, of whatever rate.
+    #[must_use]
+    pub const fn is_infiniband(self) -> bool {
+        matches!(
+            self,
+            Self::InfinibandHdr200 | Self::InfinibandNdr400 | Self::InfinibandXdr800
+        )
+    }
+
     /// The wire rate per GPU where the word names one. Units: Gb/s, one direction.
     #[must_use]
     pub const fn gbps_per_gpu(self) -> Option<u32> {
@@ -85,6 +94,46 @@ impl Internode {
             Self::Proprietary => "proprietary",
             Self::Unknown => "unknown",
         }
+    }
+}
+
+/// What must join the nodes of one rental, at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FabricWanted {
+    /// Whatever it is; for a training run RDMA or Ethernet.
+    Any,
+    /// RDMA: InfiniBand, RoCE or a provider's own.
+    Rdma,
+    /// InfiniBand.
+    Infiniband,
+}
+
+impl FabricWanted {
+    /// Whether a fabric is it.
+    #[must_use]
+    pub const fn accepts(self, offered: Internode) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Rdma => offered.is_rdma(),
+            Self::Infiniband => offered.is_infiniband(),
+        }
+    }
+
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Rdma => "rdma",
+            Self::Infiniband => "infiniband",
+        }
+    }
+}
+
+impl fmt::Display for FabricWanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -1,12 +1,14 @@
 //! GPUs: the canonical GPU, its family, what an offer sells and what a demand names.
 //!
 //! What is published of each GPU is in `catalogue`; which GPU a seller means by a SKU or a name
-//! is in `names`. Whether a machine really has the GPU is the verifier's question.
+//! is in `names`, what a demand names in `wanted`. Whether a machine really has the GPU is the verifier's
+//! question.
 
 mod catalogue;
 mod names;
 #[cfg(test)]
 mod tests;
+mod wanted;
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,6 +20,7 @@ use crate::table::squeeze;
 use catalogue::CATALOGUE;
 pub use catalogue::{Certainty, GPU_TABLE, GpuSpec, GpuVendor};
 pub use names::{ProductName, Resolution, product_names, resolve, resolve_product_name};
+pub use wanted::{GpuFit, GpuWanted, GpusWanted};
 
 /// The ending by which a family is written where a canonical GPU has the very same name.
 const FORM_UNKNOWN: &str = "/form-unknown";
@@ -157,10 +160,13 @@ impl GpuFamily {
 
     /// Reads a family as it stands beside canonical names: see [`Self::write_beside_gpus`].
     fn parse_beside_gpus(name: &str) -> Result<Self, UnknownGpu> {
+        Self::find_beside_gpus(name).ok_or_else(|| UnknownGpu::new(name))
+    }
+
+    fn find_beside_gpus(name: &str) -> Option<Self> {
         CATALOGUE
             .family_position(name.strip_suffix(FORM_UNKNOWN).unwrap_or(name))
             .map(Self)
-            .ok_or_else(|| UnknownGpu::new(name))
     }
 
     /// Writes the family so that it cannot be read as a GPU: `H100`, but `L4/form-unknown`.
@@ -218,52 +224,21 @@ impl GpuIdentity {
             .any(|gpu| names::memory_matches(gpu.spec().memory_gb, mib))
     }
 
+    /// The GPUs that it may be, of which one is published to have so much memory, where it is. Units: MiB.
+    pub fn forms_of(&self, published_mib: Option<u64>) -> impl Iterator<Item = Gpu> + '_ {
+        let is_known = self.known().is_some();
+        self.forms().filter(move |gpu| {
+            is_known
+                || published_mib.is_none_or(|mib| names::memory_matches(gpu.spec().memory_gb, mib))
+        })
+    }
+
     /// The name of the family, which is always known.
     #[must_use]
     pub fn family(&self) -> &'static str {
         match self {
             Self::Known(gpu) => gpu.family(),
             Self::FamilyOnly(family) => family.name(),
-        }
-    }
-}
-
-/// What a demand names: any GPU, a family, or exactly one canonical GPU.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum GpuWanted {
-    /// Any GPU that does the work.
-    Any,
-    /// Any GPU of this family, also one whose form the seller leaves open.
-    Family(GpuFamily),
-    /// This GPU and no other.
-    Exactly(Gpu),
-}
-
-impl GpuWanted {
-    /// Reads `any`, a canonical name or a family, in any case, and what sellers write for one of
-    /// them: `NVIDIA H100 80GB SXM5`.
-    ///
-    /// A name that is both, such as `L40S`, means exactly that GPU.
-    /// Errors: [`UnknownGpu`] with the nearest names.
-    pub fn parse(name: &str) -> Result<Self, UnknownGpu> {
-        if name.eq_ignore_ascii_case("any") {
-            return Ok(Self::Any);
-        }
-        match CATALOGUE.position(name) {
-            Some(position) => Ok(Self::Exactly(Gpu(position))),
-            None => GpuFamily::parse_beside_gpus(name)
-                .map(Self::Family)
-                .or_else(|unknown| names::spelling::of_demand(name).ok_or(unknown)),
-        }
-    }
-
-    /// Whether an offer of this identity is what the demand names.
-    #[must_use]
-    pub fn accepts(&self, offered: &GpuIdentity) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Family(family) => family.name() == offered.family(),
-            Self::Exactly(gpu) => offered.known() == Some(*gpu),
         }
     }
 }
@@ -285,16 +260,6 @@ impl fmt::Display for GpuIdentity {
         match self {
             Self::Known(gpu) => gpu.fmt(f),
             Self::FamilyOnly(family) => family.write_beside_gpus(f),
-        }
-    }
-}
-
-impl fmt::Display for GpuWanted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Any => f.write_str("any"),
-            Self::Family(family) => family.write_beside_gpus(f),
-            Self::Exactly(gpu) => gpu.fmt(f),
         }
     }
 }
@@ -323,4 +288,4 @@ read_and_written_as_a_name!(Gpu, "^[A-Za-z0-9/-]{1,40}$", "H100-SXM");
 read_and_written_as_a_name!(GpuFamily, "^[A-Za-z0-9/-]{1,40}$", "H100");
 read_and_written_as_a_name!(GpuIdentity, "^[A-Za-z0-9/-]{1,40}$", "H100-SXM");
 // Sellers part the words of a name as they like.
-read_and_written_as_a_name!(GpuWanted, "^[A-Za-z0-9/ _.-]{1,40}$", "H100");
+read_and_written_as_a_name!(GpuWanted, "^[A-Za-z0-9/ _.+-]{1,40}$", "H100");

@@ -7,6 +7,8 @@ mod serving;
 mod training;
 
 use market::counted::counted;
+use market::demand::GpusDemand;
+use market::fabric::Internode;
 use market::money::{Money, Rate};
 use market::offer::Offer;
 use market::provider_facts::Operator;
@@ -79,6 +81,7 @@ pub(crate) fn reasons(
             };
             serving::reasons_of_one(query, &line)
         }
+        (Query::Gpus(query), _) => fabric(query.demand(), offer).into_iter().collect(),
         _ => Vec::new(),
     };
     if let Some(spec) = row.spec.filter(|_| offer.gpu.known().is_none())
@@ -123,6 +126,27 @@ fn planned_as(offer: &Offer, least: &str) -> String {
         "`{}` leaves open which {} it is: planned as {least}, than which it is no less",
         offer.raw_gpu_name,
         offer.gpu.family()
+    )
+}
+
+/// What joins several nodes, with a warning where that is no RDMA and the demand left it open.
+fn fabric(demand: &GpusDemand, offer: &Offer) -> Option<String> {
+    if demand.nodes <= 1 {
+        return None;
+    }
+    let joined_by = match offer.internode {
+        Internode::None => "Nothing that a job may count on joins its nodes".to_owned(),
+        Internode::Unknown => "Its seller does not state what joins its nodes".to_owned(),
+        Internode::Ethernet => "Plain Ethernet joins its nodes".to_owned(),
+        fabric => format!("What joins its nodes is `{fabric}`, with RDMA"),
+    };
+    Some(
+        match offer.internode.is_rdma() || !demand.leaves_fabric_open() {
+            true => joined_by,
+            false => {
+                format!("Warning: {joined_by}; for work that spans them ask for `fabric`: `rdma`")
+            }
+        },
     )
 }
 

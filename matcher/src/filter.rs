@@ -153,7 +153,16 @@ impl<'a> Filter<'a> {
         if !self.allows_tenancy(group.tenancy()) {
             return Err(ReasonCode::Tenancy);
         }
+        if !self.is_host_enough(group.vcpus(), group.memory_gib()) {
+            return Err(ReasonCode::Host);
+        }
         Ok(())
+    }
+
+    /// What a seller does not state is not enough.
+    fn is_host_enough(&self, vcpus: Option<u32>, memory_gib: Option<u32>) -> bool {
+        let enough = |has: Option<u32>, least: Option<u32>| least.is_none() || has >= least;
+        enough(vcpus, self.shared.vcpus) && enough(memory_gib, self.shared.host_memory_gib)
     }
 
     fn allows_provider(&self, id: &ProviderId) -> bool {

@@ -1,14 +1,17 @@
-//! Demands of the kind `gpus`: so many GPUs of one kind, cheapest first.
+//! Demands of the kind `gpus`: so many GPUs of one kind, cheapest node first.
+
+use std::collections::BTreeSet;
+use std::fmt;
 
 use market::demand::GpusDemand;
-use market::gpu::GpuWanted;
+use market::fabric::Internode;
 use market::money::Money;
 use market::offer::Terms;
 
 use crate::hardware::TrainingClass;
 use crate::reason::ReasonCode;
-use crate::search::{Figures, Fit, Key};
-use crate::snapshot::PartitionKey;
+use crate::search::{Figures, Fit, Key, check_gpu};
+use crate::snapshot::{PartitionKey, Snapshot};
 
 /// What a `gpus` demand asks of each offer.
 pub(crate) struct GpusQuery<'a> {
@@ -32,35 +35,21 @@ impl<'a> GpusQuery<'a> {
         self.demand
     }
 
-    /// Whether the offer sells the thing that is asked for.
-    pub(crate) fn check_shape(&self, key: &PartitionKey) -> Result<(), ReasonCode> {
-        let offered = &key.gpu;
-        let wanted = &self.demand.gpu;
-        if !wanted.accepts(offered) {
-            let same_family = || match wanted {
-                GpuWanted::Exactly(gpu) => gpu.family() == offered.family(),
-                GpuWanted::Any | GpuWanted::Family(_) => false,
-            };
-            return Err(if offered.known().is_none() && same_family() {
-                ReasonCode::GpuFormUnknown
-            } else {
-                ReasonCode::Gpu
-            });
-        }
-        // What no GPU of the catalogue may be is not anything at all.
-        if *wanted == GpuWanted::Any && key.spec().is_none() {
-            return Err(ReasonCode::GpuFormUnknown);
-        }
+    /// Whether a node of the offer has as many GPUs as are asked for.
+    pub(crate) fn check_count(&self, key: &PartitionKey) -> Result<(), ReasonCode> {
         match key.gpus.as_whole() {
             None => Err(ReasonCode::Slice),
-            Some(gpus) if gpus != self.demand.count => Err(ReasonCode::GpusPerNode),
+            Some(gpus) if !self.demand.count.accepts(gpus) => Err(ReasonCode::GpusPerNode),
             Some(_) => Ok(()),
         }
     }
 
-    /// How an offer at this price would be taken.
-    pub(crate) fn fit(&self, price: Money) -> Fit {
-        Fit {
+    /// How an offer at this price would be taken, whose nodes are joined so.
+    pub(crate) fn fit(&self, price: Money, joined_by: Internode) -> Result<Fit, ReasonCode> {
+        if !self.demand.joined_by().accepts(joined_by) {
+            return Err(ReasonCode::Fabric);
+        }
+        Ok(Fit {
             nodes: self.demand.nodes,
             key: Key {
                 cost: Self::cost(price),
@@ -68,11 +57,54 @@ impl<'a> GpusQuery<'a> {
             },
             class: TrainingClass::default(),
             figures: Figures::Gpus,
-        }
+        })
     }
 
-    /// Cheapest node first: all candidates are of one size.
+    /// Cheapest node first, of whatever size.
     pub(crate) fn cost(price: Money) -> i128 {
         i128::from(price.units())
+    }
+}
+
+/// The numbers of GPUs in a node that come nearest to one that nobody sells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NearestCounts {
+    /// The next smaller one.
+    pub fewer: Option<u32>,
+    /// The next larger one.
+    pub more: Option<u32>,
+}
+
+impl NearestCounts {
+    /// Of the GPUs that a demand names, on its terms, whoever sells them and wherever; `None` where a node
+    /// of the wanted size is sold, or none of any.
+    #[must_use]
+    pub fn to(demand: &GpusDemand, snapshot: &Snapshot) -> Option<Self> {
+        let query = GpusQuery::new(demand);
+        let shared = demand.shared();
+        let keys = snapshot.partitions().iter().map(|one| one.key());
+        let sold: BTreeSet<u32> = keys
+            .filter(|key| key.priced && key.terms == query.terms())
+            .filter(|key| check_gpu(key, shared).is_ok())
+            .filter_map(|key| key.gpus.as_whole())
+            .collect();
+        let wanted = demand.count;
+        let is_sold = sold.iter().any(|count| wanted.accepts(*count));
+        let nearest = Self {
+            fewer: sold.range(..wanted.min).next_back().copied(),
+            more: sold.range(wanted.max..).next().copied(),
+        };
+        (!is_sold && !sold.is_empty()).then_some(nearest)
+    }
+}
+
+/// Such as `2 and 4`.
+impl fmt::Display for NearestCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.fewer, self.more) {
+            (Some(fewer), Some(more)) => write!(f, "{fewer} and {more}"),
+            (Some(one), None) | (None, Some(one)) => one.fmt(f),
+            (None, None) => f.write_str("none"),
+        }
     }
 }

@@ -36,6 +36,7 @@ mod samples;
 
 use market::demand::Precision;
 
+pub use gpus::NearestCounts;
 pub use hybrid::{
     BaselineKind, BaselineWay, HybridBaseline, HybridBill, HybridPair, HybridPlan, HybridSearch,
     StagingLeg, search_hybrid,

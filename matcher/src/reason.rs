@@ -27,6 +27,8 @@ pub enum ReasonCode {
     Gpu,
     /// The seller leaves open which GPU of the family it is.
     GpuFormUnknown,
+    /// Less memory of each GPU than the demand asks for.
+    GpuMemory,
     /// A slice of a GPU.
     Slice,
     /// Another number of GPUs in one node.
@@ -49,6 +51,8 @@ pub enum ReasonCode {
     PlaceUnknown,
     /// Another kind of machine than the demand allows.
     Tenancy,
+    /// Less main memory or fewer virtual CPUs than the demand asks for, or not stated.
+    Host,
     /// Last read longer ago than its provider's freshness limit.
     Stale,
     /// Sold out.
@@ -65,7 +69,7 @@ pub enum ReasonCode {
     GangTenancy,
     /// Several training nodes must have four or more GPUs, joined all to all.
     GangNode,
-    /// Several training nodes must be joined by RDMA.
+    /// What joins several nodes is not what the demand asks for.
     Fabric,
     /// The run would not be done in time.
     Deadline,
@@ -87,10 +91,11 @@ pub enum ReasonCode {
 
 impl ReasonCode {
     /// Every code, in the order in which offers are tested.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::NoPrice,
         Self::Gpu,
         Self::GpuFormUnknown,
+        Self::GpuMemory,
         Self::Slice,
         Self::GpusPerNode,
         Self::Terms,
@@ -102,6 +107,7 @@ impl ReasonCode {
         Self::Place,
         Self::PlaceUnknown,
         Self::Tenancy,
+        Self::Host,
         Self::Stale,
         Self::SoldOut,
         Self::Precision,
@@ -128,6 +134,7 @@ impl ReasonCode {
             Self::NoPrice => "no_price",
             Self::Gpu => "gpu",
             Self::GpuFormUnknown => "gpu_form_unknown",
+            Self::GpuMemory => "gpu_memory",
             Self::Slice => "slice",
             Self::GpusPerNode => "gpus_per_node",
             Self::Terms => "terms",
@@ -139,6 +146,7 @@ impl ReasonCode {
             Self::Place => "place",
             Self::PlaceUnknown => "place_unknown",
             Self::Tenancy => "tenancy",
+            Self::Host => "host",
             Self::Stale => "stale",
             Self::SoldOut => "sold_out",
             Self::Precision => "precision",
@@ -166,9 +174,9 @@ impl ReasonCode {
             Self::NoPrice => "The price is zero, missing or absurd: unknown, never the cheapest.",
             Self::Gpu => "It is another GPU than the demand names.",
             Self::GpuFormUnknown => {
-                "The seller leaves open which GPU of its family it is, and not each would do; name the \
-                 family to take it."
+                "The seller leaves open which GPU of its family it is, and not each would do."
             }
+            Self::GpuMemory => "Its GPU has less memory than the demand asks for.",
             Self::Slice => "It is a slice of a GPU; only whole GPUs are matched.",
             Self::GpusPerNode => "Its nodes have another number of GPUs than the demand asks for.",
             Self::Terms => "It is sold on other terms (spot, reserved, a window, a bid floor).",
@@ -186,6 +194,10 @@ impl ReasonCode {
             Self::Place => "It stands elsewhere than the demand allows.",
             Self::PlaceUnknown => "The demand names places, and where it stands is not known.",
             Self::Tenancy => "It is another kind of machine than the demand allows.",
+            Self::Host => {
+                "Its nodes have less main memory or fewer virtual CPUs than the demand asks for, or its \
+                 seller does not state them."
+            }
             Self::Stale => "It was last read longer ago than its provider's freshness limit.",
             Self::SoldOut => "It is sold out.",
             Self::Precision => "Its GPU has no published rate at the wanted precision.",
@@ -199,8 +211,8 @@ impl ReasonCode {
                 "Several training nodes must each have four or more GPUs joined all to all."
             }
             Self::Fabric => {
-                "Several training nodes must be joined by RDMA, or by Ethernet where the policy \
-                 allows it."
+                "What joins its nodes is not what the demand asks for; several that train must be joined \
+                 by RDMA, or by Ethernet where `fabric` is `any`."
             }
             Self::Deadline => "The run would not be done in time.",
             Self::Latency => "Its answers would not come fast enough.",

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use market::capacity::OwnCapacity;
-use market::demand::{Demand, HybridDemand};
-use market::gpu::GpuSpec;
+use market::demand::{Demand, HybridDemand, Shared};
+use market::gpu::{GpuFit, GpuSpec, GpuWanted};
 use market::ids::OfferId;
 use market::money::{Money, Rate};
 use market::offer::Terms;
@@ -291,12 +291,17 @@ impl Query<'_> {
     }
 
     /// The first reason that refuses every offer of a partition.
-    pub(crate) fn check_partition(&self, key: &PartitionKey) -> Result<(), ReasonCode> {
+    pub(crate) fn check_partition(
+        &self,
+        key: &PartitionKey,
+        shared: Shared<'_>,
+    ) -> Result<(), ReasonCode> {
         if !key.priced {
             return Err(ReasonCode::NoPrice);
         }
+        check_gpu(key, shared)?;
         match self {
-            Self::Gpus(query) => query.check_shape(key),
+            Self::Gpus(query) => query.check_count(key),
             Self::Train(_) | Self::Serve(_) => known(key.spec(), key.gpus).map(|_| ()),
         }?;
         if self.takes(key.terms) {
@@ -315,7 +320,10 @@ impl Query<'_> {
         evidence_hours: Option<f64>,
     ) -> Result<Fit, ReasonCode> {
         match self {
-            Self::Gpus(query) => Ok(query.fit(snapshot.price_at(first))),
+            Self::Gpus(query) => {
+                let joined_by = snapshot.offer_at(first).internode();
+                query.fit(snapshot.price_at(first), joined_by)
+            }
             Self::Train(_) => self.fit(&snapshot.row(first), evidence_hours),
             Self::Serve(query) => {
                 let row = snapshot.row(first);
@@ -372,7 +380,7 @@ impl Query<'_> {
     /// [`Filter::evidence_hours`] of its seller.
     pub(crate) fn fit(&self, row: &Row, evidence_hours: Option<f64>) -> Result<Fit, ReasonCode> {
         match self {
-            Self::Gpus(query) => Ok(query.fit(row.offer.price_per_node_hour)),
+            Self::Gpus(query) => query.fit(row.offer.price_per_node_hour, row.offer.internode),
             Self::Train(query) => {
                 let (spec, gpus) = known_node(row)?;
                 query.fit(row, spec, gpus, evidence_hours)
@@ -382,6 +390,25 @@ impl Query<'_> {
                 query.fit(row, spec, gpus, evidence_hours)
             }
         }
+    }
+}
+
+/// Whether the GPUs of a partition are what the demand names, with memory enough.
+pub(crate) fn check_gpu(key: &PartitionKey, shared: Shared<'_>) -> Result<(), ReasonCode> {
+    let published = key.open_memory_mib;
+    let fit = shared.gpu.map(|gpu| gpu.fit(&key.gpu, published));
+    let least = shared.gpu_memory_gib.map(GpuWanted::WithMemory);
+    let memory = least.map(|least| least.fit(&key.gpu, published));
+    let reasons = [
+        (fit, GpuFit::No, ReasonCode::Gpu),
+        (fit, GpuFit::FormOpen, ReasonCode::GpuFormUnknown),
+        (memory, GpuFit::FormOpen, ReasonCode::GpuFormUnknown),
+        (memory, GpuFit::No, ReasonCode::GpuMemory),
+    ];
+    let mut reasons = reasons.into_iter();
+    match reasons.find(|(is, refused, _)| *is == Some(*refused)) {
+        Some((_, _, code)) => Err(code),
+        None => Ok(()),
     }
 }
 

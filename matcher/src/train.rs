@@ -19,7 +19,7 @@ use std::rc::Rc;
 use chrono::{DateTime, Utc};
 use market::demand::check::LONGEST_HOURS;
 use market::demand::{Precision, TrainDemand, TrainMethod};
-use market::fabric::Internode;
+use market::fabric::{FabricWanted, Internode};
 use market::gpu::GpuSpec;
 use market::money::{Rate, SECONDS_PER_HOUR};
 use market::offer::{Offer, Tenancy};
@@ -47,7 +47,7 @@ pub(crate) struct TrainQuery<'a> {
     pub(crate) hours_available: Option<f64>,
     /// The measured step, where there is one.
     pub(crate) calibration: Option<Calibration>,
-    allow_ethernet: bool,
+    joined_by: FabricWanted,
     /// What is predicted already; offers of one shape differ in price alone.
     runs: RefCell<HashMap<Shape, Option<Run>>>,
     /// The runs that are cheaper on ever more nodes.
@@ -172,10 +172,7 @@ impl<'a> TrainQuery<'a> {
             work,
             calibration: calibration.transpose()?,
             hours_available: until.map(|until| (until - start).num_seconds() as f64 / 3_600.0),
-            allow_ethernet: demand
-                .policy
-                .as_ref()
-                .is_some_and(|policy| policy.allow_ethernet),
+            joined_by: demand.joined_by(),
             runs: RefCell::default(),
             curves: RefCell::default(),
         })
@@ -348,8 +345,9 @@ impl<'a> TrainQuery<'a> {
         if gpus_per_node < GANG_NODE_GPUS || !joined_all_to_all(spec) {
             return Err(ReasonCode::GangNode);
         }
-        let joined = offer.internode.is_rdma()
-            || (self.allow_ethernet && offer.internode == Internode::Ethernet);
+        // What joins nothing, or nobody states, carries no gang.
+        let carries = offer.internode.is_rdma() || offer.internode == Internode::Ethernet;
+        let joined = carries && self.joined_by.accepts(offer.internode);
         if joined {
             Ok(())
         } else {

@@ -114,7 +114,7 @@ pub(crate) fn walk<'a>(
         if !filter.among.has_terms(columns.key().terms) {
             continue;
         }
-        if let Err(code) = query.check_partition(columns.key()) {
+        if let Err(code) = query.check_partition(columns.key(), filter.shared) {
             tally.count_all(code, RowId { partition, row: 0 }, columns.len());
             continue;
         }

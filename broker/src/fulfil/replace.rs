@@ -6,7 +6,8 @@ use std::iter;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use market::demand::{Ceiling, Demand, GpusDemand, Window};
+use market::demand::{Ceiling, Counts, Demand, GpusDemand, Policy, Window};
+use market::fabric::FabricWanted;
 use market::gpu::GpuWanted;
 use market::ids::{LeaseId, OfferId, ProviderId};
 use market::lease::LeaseEvent;
@@ -188,11 +189,18 @@ async fn next_offers(
         return Ok(Vec::new());
     };
     let shared = round.reservation.demand.shared();
+    let gang = round.reservation.gang;
+    let is_of_several = matches!(&round.reservation.demand, Demand::Gpus(gpus) if gpus.nodes > 1);
     let demand = Demand::Gpus(GpusDemand {
-        gpu: GpuWanted::Exactly(gpu),
-        count,
+        gpu: GpuWanted::Exactly(gpu).into(),
+        count: Counts::exactly(count),
         nodes,
+        // What stands in for a gang is joined just as that was: see `serves_a_gang`.
+        fabric: (gang && line.offer.internode.is_rdma()).then_some(FabricWanted::Rdma),
         spot: line.offer.terms == Terms::Spot,
+        gpu_memory_gib: shared.gpu_memory_gib,
+        host_memory_gib: shared.host_memory_gib,
+        vcpus: shared.vcpus,
         window: Some(Window {
             end: wanted_until(&round.reservation),
             ..Window::default()
@@ -200,15 +208,18 @@ async fn next_offers(
         ceiling: Some(ceiling(round, line, group)),
         places: shared.places.cloned(),
         tenancy: shared.tenancy.map(<[_]>::to_vec),
-        policy: shared.policy.cloned(),
+        policy: shared.policy.map(|policy| Policy {
+            allow_ethernet: None,
+            ..policy.clone()
+        }),
         verification: None,
         tags: std::collections::BTreeMap::new(),
     });
     let level = round.reservation.verification;
     let unproven = round.broker.config().verifier.unproven_level;
     let options = SearchOptions {
-        // The cheapest may all be of sellers of whom more is demanded.
-        limit: match unproven.is_some_and(|least| least > level) {
+        // The cheapest may all be of sellers of whom more is demanded, or at other sites.
+        limit: match is_of_several || unproven.is_some_and(|least| least > level) {
             true => usize::MAX,
             false => CANDIDATES,
         },
@@ -223,7 +234,6 @@ async fn next_offers(
         return Ok(Vec::new());
     };
     let failed = failed_here(round);
-    let gang = round.reservation.gang;
     let offers = plan
         .candidates
         .into_iter()
@@ -239,6 +249,18 @@ async fn next_offers(
         if verify::level_at(broker, level, iter::once(&offer)).await? <= level {
             proved.push(offer);
         }
+    }
+    // Several nodes were sold as those of one site: another one stands there too, where there is one.
+    if is_of_several {
+        let standing = round
+            .leases
+            .iter()
+            .filter(|lease| lease.state.is_standing());
+        let mut sites: Vec<&Offer> = standing.map(|lease| &lease.offer).collect();
+        if sites.is_empty() {
+            sites.push(&line.offer);
+        }
+        proved.sort_by_key(|offer| !sites.iter().any(|other| is_one_site(offer, other)));
     }
     proved.truncate(CANDIDATES);
     Ok(proved)
@@ -267,6 +289,14 @@ fn wanted_until(reservation: &Reservation) -> Option<DateTime<Utc>> {
         _ => (reservation.demand.shared().window)
             .and_then(|window| window.end_from(given_up_or_ends)),
     }
+}
+
+/// Whether two offers are known to stand at one place of one provider.
+fn is_one_site(offer: &Offer, sold: &Offer) -> bool {
+    let (place, other) = (&offer.place, &sold.place);
+    offer.provider == sold.provider
+        && place.region.is_some()
+        && (&place.region, &place.zone) == (&other.region, &other.zone)
 }
 
 /// Whether an offer joins its nodes as the one that fell did, in no more rentals than fell.

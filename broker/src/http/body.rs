@@ -284,7 +284,7 @@ impl<'de> Visitor<'de> for Strict {
 
 #[cfg(test)]
 mod tests {
-    use market::demand::Demand;
+    use market::demand::{Counts, Demand};
 
     use super::*;
 
@@ -320,7 +320,7 @@ mod tests {
         let Ok(Demand::Gpus(demand)) = parse(text) else {
             panic!("a demand for GPUs")
         };
-        assert_eq!(demand.count, 8);
+        assert_eq!(demand.count, Counts::exactly(8));
         assert_eq!(
             refusal(r#"{"kind":"gpus","gpu":"H100","count":8.5}"#).code(),
             "invalid_body"

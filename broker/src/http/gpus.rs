@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
-use market::gpu::{Gpu, GpuSpec, GpuWanted};
+use market::gpu::{Gpu, GpuFit, GpuSpec, GpuWanted};
 use market::ids::ProviderId;
 use market::money::{Money, Rate, divide_half_even};
 use market::offer::Terms;
@@ -101,9 +101,13 @@ pub(crate) async fn gpu_index(
 }
 
 fn price_index(snapshot: &Snapshot, wanted: &GpuWanted, now: DateTime<Utc>) -> PriceIndex {
+    let is_it = |offer: OfferRef<'_>| {
+        let fit = wanted.fit(offer.gpu(), offer.gpu_memory_mib());
+        *wanted == GpuWanted::Any || fit == GpuFit::Yes
+    };
     let mut live: Vec<(Terms, Rate, &ProviderId)> = snapshot
         .offers()
-        .filter(|offer| wanted.accepts(offer.gpu()) && counts(*offer, now))
+        .filter(|offer| counts(*offer, now) && is_it(*offer))
         .filter_map(|offer| Some((offer.terms(), offer.rate().ok()?, offer.provider())))
         .collect();
     live.sort_unstable();

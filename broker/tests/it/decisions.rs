@@ -184,11 +184,11 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
              replace(decided_from, '\"format\":{of}', '\"format\":{to}')"
         )
     };
-    execute_raw(store, &form(3, 1)).await.expect("runs");
+    execute_raw(store, &form(4, 1)).await.expect("runs");
     let ended = replay();
     assert_eq!(ended.status.code(), Some(2), "{ended:?}");
     assert!(String::from_utf8_lossy(&ended.stderr).contains("another release"));
-    execute_raw(store, &form(1, 3)).await.expect("runs");
+    execute_raw(store, &form(1, 4)).await.expect("runs");
 
     // Another record of what decided is found out.
     let forged = "UPDATE plans SET decided_from = replace(replace(decided_from, \

@@ -36,7 +36,10 @@ const TABLES: [(&str, &str); 17] = [
 ];
 
 /// The fields that every kind has: they are listed once.
-const SHARED: [&str; 7] = [
+const SHARED: [&str; 10] = [
+    "gpu_memory_gib",
+    "host_memory_gib",
+    "vcpus",
     "window",
     "ceiling",
     "places",
@@ -79,6 +82,12 @@ impl Schemas {
             return match TABLES.iter().find(|(schema, _)| *schema == name) {
                 _ if name == "Model" => "a name, or a shape (below)".to_owned(),
                 _ if name == "ServeHalf" => "a demand to serve (below)".to_owned(),
+                _ if name == "GpusWanted" => {
+                    "a text such as `H100`, or a list, 1 to 32 of them".to_owned()
+                }
+                _ if name == "Counts" => {
+                    "an integer, 1 to 1024, or such as `{\"min\": 4, \"max\": 8}`".to_owned()
+                }
                 Some(_) => "an object (below)".to_owned(),
                 None if schema["enum"].is_array() => words(&schema["enum"]),
                 None => self.kind(schema),

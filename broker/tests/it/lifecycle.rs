@@ -19,6 +19,7 @@ pub(crate) mod gang;
 mod gang_orders;
 mod happy;
 mod history;
+mod joined;
 mod on_record;
 mod paid;
 mod push;

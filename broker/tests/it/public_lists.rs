@@ -1,6 +1,9 @@
 //! Price lists as public catalogues and interfaces have them, written small: what each says, and what is
 //! the cheapest in it. Sources stand beside the rows.
 
+mod fits;
+mod wanted;
+
 use std::collections::HashMap;
 
 use adapters::pricesheet::{PriceSheet, PriceSheets, read_price_sheets};

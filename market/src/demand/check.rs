@@ -5,9 +5,10 @@ use std::ops::RangeInclusive;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
-    Demand, GpusDemand, Model, ModelShape, ServeBatchDemand, ServeCalibration, ServeHalf,
-    ServeRealtimeDemand, Shared, TrainCalibration, TrainDemand, Window,
+    Demand, GpusDemand, Model, ModelShape, Policy, ServeBatchDemand, ServeCalibration, ServeHalf,
+    ServeRealtimeDemand, Shared, TrainCalibration, TrainDemand, Window, counts,
 };
+use crate::fabric::FabricWanted;
 use crate::offer::Tenancy;
 use crate::tags::check_tags;
 
@@ -109,6 +110,15 @@ impl Faults {
     }
 
     fn shared(&mut self, prefix: &str, shared: Shared<'_>, now: DateTime<Utc>) {
+        for (field, least, most) in [
+            ("gpu_memory_gib", shared.gpu_memory_gib, 10_000.0),
+            ("host_memory_gib", shared.host_memory_gib, 1_000_000.0),
+            ("vcpus", shared.vcpus, 100_000.0),
+        ] {
+            if let Some(least) = least {
+                self.within(prefix, field, least.into(), 1.0..=most);
+            }
+        }
         if let Some(window) = shared.window {
             self.window(prefix, window, now);
         }
@@ -225,8 +235,34 @@ impl Faults {
     }
 
     fn gpus(&mut self, demand: &GpusDemand) {
-        self.within("", "count", demand.count.into(), 1.0..=1_024.0);
+        let (min, max) = (demand.count.min, demand.count.max);
+        let most = f64::from(counts::MOST);
+        if min == max {
+            self.within("", "count", min.into(), 1.0..=most);
+        } else {
+            self.within("", "count.min", min.into(), 1.0..=most);
+            self.within("", "count.max", max.into(), 1.0..=most);
+        }
+        if min > max {
+            let detail = format!("must be at least `min`, {min}, not {max}");
+            self.add("", "count.max", detail);
+        }
         self.within("", "nodes", demand.nodes.into(), 1.0..=10_000.0);
+        self.fabric("", demand.fabric, demand.policy.as_ref());
+    }
+
+    /// `fabric` and the older word for it.
+    fn fabric(&mut self, prefix: &str, fabric: Option<FabricWanted>, policy: Option<&Policy>) {
+        let older = policy.and_then(|policy| policy.allow_ethernet);
+        if let (Some(fabric), Some(allows)) = (fabric, older)
+            && (allows || fabric == FabricWanted::Any)
+        {
+            let same = if allows { "any" } else { "rdma" };
+            let detail = format!(
+                "is the older word for `fabric`: {allows} is `{same}`, and `fabric` is `{fabric}`; leave it out"
+            );
+            self.add(prefix, "policy.allow_ethernet", detail);
+        }
     }
 
     fn train(&mut self, prefix: &str, demand: &TrainDemand, now: DateTime<Utc>) {
@@ -245,6 +281,7 @@ impl Faults {
         if let Some(gpus) = demand.gpus {
             self.within(prefix, "gpus", gpus.into(), 1.0..=100_000.0);
         }
+        self.fabric(prefix, demand.fabric, demand.policy.as_ref());
         if let Some(checkpointing) = &demand.checkpointing {
             if let Some(minutes) = checkpointing.interval_minutes {
                 self.within(

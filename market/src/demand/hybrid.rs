@@ -1,7 +1,7 @@
 //! The two halves of a hybrid demand, each as a demand of its own.
 //!
-//! What the whole says holds for both halves, and a half may only narrow it: of ceilings the lower
-//! one, of places, kinds of machine and laws of operators those that both allow, of providers those
+//! What the whole says holds for both halves, and a half may only narrow it: of least sizes the larger
+//! one, of ceilings the lower one, of places, kinds of machine and laws of operators those that both allow, of providers those
 //! that neither denies, of certifications all, of verifications the deeper one. A half keeps its own window; the end of the whole ends the fleet.
 
 use super::check::DemandFault;
@@ -43,6 +43,9 @@ impl std::fmt::Display for Half {
 
 /// The shared fields of a half, narrowed by those of the whole.
 struct Narrowed {
+    gpu_memory_gib: Option<u32>,
+    host_memory_gib: Option<u32>,
+    vcpus: Option<u32>,
     ceiling: Option<Ceiling>,
     places: Option<Places>,
     tenancy: Option<Vec<Tenancy>>,
@@ -58,6 +61,9 @@ impl HybridDemand {
         let own = &self.train;
         let narrowed = Narrowed::of(self.shared(), own.shared());
         TrainDemand {
+            gpu_memory_gib: narrowed.gpu_memory_gib,
+            host_memory_gib: narrowed.host_memory_gib,
+            vcpus: narrowed.vcpus,
             window: own.window.clone().or_else(|| self.window.clone()),
             ceiling: narrowed.ceiling,
             places: narrowed.places,
@@ -77,6 +83,9 @@ impl HybridDemand {
         macro_rules! half {
             ($own:expr) => {{
                 let mut half = $own.clone();
+                half.gpu_memory_gib = narrowed.gpu_memory_gib;
+                half.host_memory_gib = narrowed.host_memory_gib;
+                half.vcpus = narrowed.vcpus;
                 half.window = window;
                 half.ceiling = narrowed.ceiling;
                 half.places = narrowed.places;
@@ -146,6 +155,19 @@ impl HybridDemand {
             if left.operator_countries.is_empty() && !said.operator_countries.is_empty() {
                 nothing_left("policy.operator_countries");
             }
+            let whole_allows = self
+                .policy
+                .as_ref()
+                .and_then(|policy| policy.allow_ethernet);
+            if (whole_allows, said.allow_ethernet) == (Some(false), Some(true)) {
+                nothing_left("policy.allow_ethernet");
+            }
+            if let (Half::Train, Some(_), Some(_)) = (half, self.train.fabric, whole_allows) {
+                faults.push(DemandFault {
+                    field: "policy.allow_ethernet".to_owned(),
+                    detail: "is the older word for `train.fabric`; leave it out".to_owned(),
+                });
+            }
         }
         faults
     }
@@ -176,6 +198,9 @@ impl Narrowed {
         let mut tags = whole.tags.clone();
         tags.extend(own.tags.clone());
         Self {
+            gpu_memory_gib: whole.gpu_memory_gib.max(own.gpu_memory_gib),
+            host_memory_gib: whole.host_memory_gib.max(own.host_memory_gib),
+            vcpus: whole.vcpus.max(own.vcpus),
             ceiling: both(whole.ceiling, own.ceiling, |whole, own| Ceiling {
                 usd_per_gpu_hour: lower(whole.usd_per_gpu_hour, own.usd_per_gpu_hour),
                 usd_per_hour: lower(whole.usd_per_hour, own.usd_per_hour),
@@ -216,7 +241,10 @@ fn policy_of_both(whole: &Policy, own: &Policy) -> Policy {
         ),
         certifications,
         // It allows something, so it holds where either says it.
-        allow_ethernet: whole.allow_ethernet || own.allow_ethernet,
+        allow_ethernet: match whole.allow_ethernet {
+            Some(false) => Some(false),
+            whole => own.allow_ethernet.or(whole),
+        },
         on_unreachable: own.on_unreachable.or(whole.on_unreachable),
     }
 }
@@ -305,6 +333,7 @@ mod tests {
                     "certifications": ["ISO 27001"],
                 },
                 "tags": {"team": "a", "stage": "x"}, "verification": "standard",
+                "gpu_memory_gib": 40, "vcpus": 64,
                 "window": {"end": "2026-06-01T00:00:00Z"},
             }),
             json!({
@@ -314,6 +343,7 @@ mod tests {
                     "certifications": ["c5"],
                 },
                 "tags": {"stage": "train"}, "verification": "quick",
+                "gpu_memory_gib": 80, "vcpus": 32, "host_memory_gib": 512,
             }),
             json!({
                 "places": {"countries": ["FR", "US"]}, "tenancy": ["vm"], "verification": "deep",
@@ -335,6 +365,11 @@ mod tests {
             })
         );
         assert_eq!(train["tags"], json!({"team": "a", "stage": "train"}));
+        let sizes = |half: &Value| {
+            let names = ["gpu_memory_gib", "vcpus", "host_memory_gib"];
+            names.map(|name| half[name].as_u64())
+        };
+        assert_eq!(sizes(&train), [Some(80), Some(64), Some(512)]);
         assert_eq!(train["window"]["end"], "2026-06-01T00:00:00Z");
         assert_eq!(
             train["verification"], "standard",
@@ -342,6 +377,7 @@ mod tests {
         );
         let serve = serde_json::to_value(demand.half(Half::Serve)).expect("json");
         assert_eq!(serve["kind"], "serve_batch");
+        assert_eq!(sizes(&serve), [Some(40), Some(64), None]);
         assert_eq!(serve["places"]["countries"], json!(["FR"]));
         assert_eq!(serve["tenancy"], json!(["vm"]));
         assert_eq!(serve["verification"], "deep");
@@ -354,9 +390,15 @@ mod tests {
         let nowhere = hybrid(
             json!({
                 "places": {"countries": ["DE"], "regions": ["eu-1"]}, "tenancy": ["bare_metal"],
-                "policy": {"allow_providers": ["lambda"], "operator_countries": ["DE"]},
+                "policy": {
+                    "allow_providers": ["lambda"], "operator_countries": ["DE"],
+                    "allow_ethernet": false,
+                },
             }),
-            json!({"places": {"countries": ["US"]}, "policy": {"operator_countries": ["US"]}}),
+            json!({
+                "places": {"countries": ["US"]},
+                "policy": {"operator_countries": ["US"], "allow_ethernet": true},
+            }),
             json!({
                 "places": {"regions": ["EU-1"]}, "tenancy": ["vm"],
                 "policy": {"allow_providers": ["runpod"]},
@@ -367,6 +409,7 @@ mod tests {
             [
                 "train.places",
                 "train.policy.operator_countries",
+                "train.policy.allow_ethernet",
                 "serve.tenancy",
                 "serve.policy.allow_providers"
             ]

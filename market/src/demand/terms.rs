@@ -123,9 +123,10 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 250)]
     pub certifications: Vec<CertificationName>,
-    /// Let several training nodes be joined by plain Ethernet.
-    #[serde(default)]
-    pub allow_ethernet: bool,
+    /// Whether several nodes may be joined by plain Ethernet: the older word for `fabric`. `true` is `any`,
+    /// `false` is `rdma`; where nothing is said, nodes that train must be joined by RDMA and others need not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_ethernet: Option<bool>,
     /// What becomes of a machine in use that cannot be reached for too long; as the service has
     /// it, when nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]

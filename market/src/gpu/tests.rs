@@ -80,31 +80,6 @@ proptest! {
     }
 }
 
-fn accepts(wanted: &str, offered: &str) -> bool {
-    let wanted: GpuWanted = wanted.parse().expect("known");
-    wanted.accepts(&offered.parse().expect("known"))
-}
-
-#[test]
-fn exactly_takes_only_the_known_gpu() {
-    assert!(accepts("H100-SXM", "H100-SXM"));
-    assert!(!accepts("H100-SXM", "H100-PCIe"));
-    assert!(!accepts("H100-SXM", "H100"));
-    // A 4090 or its cut sibling: nobody knows, so it is not a 4090.
-    assert!(!accepts("RTX-4090", "RTX-4090/form-unknown"));
-}
-
-#[test]
-fn a_family_takes_its_gpus_and_those_of_unknown_form() {
-    for offered in ["H100-SXM", "H100-PCIe", "H100-NVL", "H100"] {
-        assert!(accepts("h100", offered), "{offered}");
-    }
-    for offered in ["H200-SXM", "GH200-96", "H800-SXM", "A100"] {
-        assert!(!accepts("H100", offered), "{offered}");
-    }
-    assert!(accepts("any", "A100"));
-}
-
 #[test]
 fn a_name_that_is_both_means_the_gpu() {
     assert_eq!(

@@ -3,12 +3,14 @@
 use chrono::{SecondsFormat, TimeDelta};
 use market::counted::counted;
 use market::demand::check::LONGEST_HOURS;
+use market::fabric::FabricWanted;
 use market::money::Money;
 use market::offer::Terms;
 
 use super::gb;
 use crate::filter::Filter;
 use crate::fleet_search::NoFleet;
+use crate::gpus::NearestCounts;
 use crate::perf::chip::Chip;
 use crate::perf::memory::TRAINING_FRACTION;
 use crate::perf::run::Run;
@@ -43,9 +45,14 @@ fn figures(
             "{} USD per hour is no price that can be meant",
             offer.price_per_node_hour
         )),
-        ReasonCode::Gpu | ReasonCode::GpusPerNode => of_another_shape(query, row),
+        ReasonCode::Gpu | ReasonCode::GpusPerNode => of_another_shape(query, filter, row),
+        ReasonCode::GpuMemory => Some(format!(
+            "Each {} has {} GB; {} GB at least are wanted",
+            offer.gpu, row.spec?.memory_gb, filter.shared.gpu_memory_gib?
+        )),
+        ReasonCode::Host => Some(of_host(filter, row)),
         ReasonCode::GpuFormUnknown => Some(format!(
-            "`{}` leaves open which GPU of the family {} it is",
+            "`{}` leaves open which GPU of the family {} it is, and not each would do",
             offer.raw_gpu_name,
             offer.gpu.family()
         )),
@@ -100,10 +107,7 @@ fn figures(
             "A node of {} x {} works in no gang",
             offer.gpus, offer.gpu
         )),
-        ReasonCode::Fabric => Some(format!(
-            "What joins its nodes is `{}`, and several are needed",
-            offer.internode
-        )),
+        ReasonCode::Fabric => Some(of_fabric(query, row)),
         ReasonCode::Deadline => of_deadline(query, row),
         ReasonCode::Latency => of_latency(query, row),
         ReasonCode::Spread => Some(format!(
@@ -136,15 +140,55 @@ fn wanted_terms(query: &Query<'_>) -> String {
     words.join(" or ")
 }
 
-fn of_another_shape(query: &Query<'_>, row: &Row) -> Option<String> {
+fn of_another_shape(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<String> {
+    let (gpus, gpu) = (row.offer.gpus, &row.offer.gpu);
     let Query::Gpus(query) = query else {
-        return None;
+        let wanted = filter.shared.gpu?;
+        return Some(format!("It has {gpu}; {wanted} is wanted"));
     };
     let wanted = query.demand();
+    let (count, wanted_gpu) = (wanted.count, &wanted.gpu);
+    let nearest = NearestCounts::to(wanted, filter.snapshot).map_or(String::new(), |nearest| {
+        format!(", which nobody sells; the nearest sizes sold: {nearest}")
+    });
     Some(format!(
-        "It has {} x {} a node; {} x {} is wanted",
-        row.offer.gpus, row.offer.gpu, wanted.count, wanted.gpu
+        "It has {gpus} x {gpu} a node; {count} x {wanted_gpu} is wanted{nearest}"
     ))
+}
+
+fn of_fabric(query: &Query<'_>, row: &Row) -> String {
+    let wanted = match query {
+        Query::Gpus(query) => Some(query.demand().joined_by()),
+        Query::Train(query) => Some(query.demand.joined_by()),
+        Query::Serve(_) => None,
+    };
+    let wanted = match wanted {
+        // Of a run: where nothing joins its nodes, or nobody says what, none works on several.
+        Some(FabricWanted::Any) => "; RDMA or Ethernet is wanted".to_owned(),
+        Some(fabric) => format!("; `{fabric}` is wanted"),
+        None => String::new(),
+    };
+    let joined_by = row.offer.internode;
+    format!("What joins its nodes is `{joined_by}`, and several are needed{wanted}")
+}
+
+fn of_host(filter: &Filter<'_>, row: &Row) -> String {
+    let size = |has: Option<u32>, least: Option<u32>, what: &str| {
+        let least = least.filter(|least| has < Some(*least))?;
+        let has = has.map_or("not stated".to_owned(), |has| has.to_string());
+        Some(format!("{what}: {has}; {least} at least are wanted"))
+    };
+    let (offer, shared) = (&row.offer, &filter.shared);
+    let sizes = [
+        size(offer.vcpus, shared.vcpus, "Virtual CPUs of a node"),
+        size(
+            offer.memory_gib,
+            shared.host_memory_gib,
+            "GiB of main memory of a node",
+        ),
+    ];
+    let sizes: Vec<_> = sizes.into_iter().flatten().collect();
+    sizes.join(". ")
 }
 
 fn of_age(filter: &Filter<'_>, row: &Row) -> String {

@@ -96,7 +96,7 @@ fn joined(row: &Row, nodes: u32) -> String {
         format!("its nodes are joined by {} (RDMA)", offer.internode)
     } else {
         format!(
-            "its nodes are joined by {}, which the policy allows",
+            "its nodes are joined by {}, which the demand allows",
             offer.internode
         )
     };

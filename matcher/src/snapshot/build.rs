@@ -103,13 +103,13 @@ impl PartitionBuilder {
             internode: offer.internode,
             orderable: offer.orderable,
             sold_out: offer.availability.is_sold_out(),
+            vcpus: offer.vcpus,
+            memory_gib: offer.memory_gib,
         };
         let listing = Listing {
             sku: strings.number(&offer.sku),
             raw_gpu_name: strings.number(&offer.raw_gpu_name),
             gpu_memory_mib: offer.gpu_memory_mib,
-            vcpus: offer.vcpus,
-            memory_gib: offer.memory_gib,
         };
         self.rows.push(Row {
             id: offer.offer_id,

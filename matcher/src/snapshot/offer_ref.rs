@@ -46,6 +46,12 @@ impl<'s> OfferRef<'s> {
         self.partition().sku(self.row)
     }
 
+    /// Memory of one GPU as its seller states it. Units: MiB.
+    #[must_use]
+    pub fn gpu_memory_mib(self) -> Option<u64> {
+        self.partition().listing(self.row).gpu_memory_mib
+    }
+
     /// The GPU as we know it.
     #[must_use]
     pub fn gpu(self) -> &'s GpuIdentity {
@@ -140,8 +146,8 @@ impl<'s> OfferRef<'s> {
             gpu: key.gpu.clone(),
             gpus: key.gpus,
             gpu_memory_mib: listing.gpu_memory_mib,
-            vcpus: listing.vcpus,
-            memory_gib: listing.memory_gib,
+            vcpus: self.group.vcpus(),
+            memory_gib: self.group.memory_gib(),
             place: self.group.place(),
             tenancy: self.tenancy(),
             terms: key.terms,
@@ -169,8 +175,8 @@ impl<'s> OfferRef<'s> {
             && self.sku() == offer.sku
             && partition.string(listing.raw_gpu_name) == offer.raw_gpu_name
             && listing.gpu_memory_mib == offer.gpu_memory_mib
-            && listing.vcpus == offer.vcpus
-            && listing.memory_gib == offer.memory_gib
+            && self.group.vcpus() == offer.vcpus
+            && self.group.memory_gib() == offer.memory_gib
             && self.group.place_key()
                 == (
                     place.region.as_deref(),
@@ -192,10 +198,7 @@ impl<'s> OfferRef<'s> {
     /// again.
     pub(crate) fn differs_in_place_alone(self, other: Self) -> bool {
         let (one, two) = (self.partition(), other.partition());
-        let listing = |partition: &Partition, row| {
-            let listing = partition.listing(row);
-            (listing.gpu_memory_mib, listing.vcpus, listing.memory_gib)
-        };
+        let gpu_memory = |partition: &Partition, row| partition.listing(row).gpu_memory_mib;
         self.provider() == other.provider()
             && self.sku() == other.sku()
             && one.key() == two.key()
@@ -203,7 +206,9 @@ impl<'s> OfferRef<'s> {
             && self.tenancy() == other.tenancy()
             && self.internode() == other.internode()
             && self.orderable() == other.orderable()
-            && listing(one, self.row) == listing(two, other.row)
+            && self.group.vcpus() == other.group.vcpus()
+            && self.group.memory_gib() == other.group.memory_gib()
+            && gpu_memory(one, self.row) == gpu_memory(two, other.row)
     }
 
     /// The order of offers that are equally good: total, and the same on every run.

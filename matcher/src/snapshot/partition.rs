@@ -75,6 +75,8 @@ pub(super) struct Traits {
     pub(super) internode: Internode,
     pub(super) orderable: bool,
     pub(super) sold_out: bool,
+    pub(super) vcpus: Option<u32>,
+    pub(super) memory_gib: Option<u32>,
 }
 
 /// Offers next to each other that differ in name, price, age and stock alone, cheapest first; of
@@ -89,14 +91,12 @@ pub(super) struct Group {
     pub(super) stock: (u32, u32),
 }
 
-/// What an offer says of itself that no rule asks for.
+/// What an offer says of itself that no search asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Listing {
     pub(super) sku: u32,
     pub(super) raw_gpu_name: u32,
     pub(super) gpu_memory_mib: Option<u64>,
-    pub(super) vcpus: Option<u32>,
-    pub(super) memory_gib: Option<u32>,
 }
 
 /// What a provider says of the stock beside the count, in one byte.
@@ -279,6 +279,16 @@ impl<'s> GroupRef<'s> {
 
     pub(crate) const fn internode(self) -> Internode {
         self.group.traits.internode
+    }
+
+    /// Virtual CPUs of a node.
+    pub(crate) const fn vcpus(self) -> Option<u32> {
+        self.group.traits.vcpus
+    }
+
+    /// Main memory of a node. Units: GiB.
+    pub(crate) const fn memory_gib(self) -> Option<u32> {
+        self.group.traits.memory_gib
     }
 
     pub(crate) const fn orderable(self) -> bool {

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use market::catalog::{CatalogReading, OfferDiff, SkipReason, Skipped};
-use market::demand::{Demand, GpusDemand};
+use market::demand::{Counts, Demand, GpusDemand};
 use market::fabric::Internode;
 use market::gpu::{GpuIdentity, GpuWanted};
 use market::identity::Projects;
@@ -122,10 +122,14 @@ pub async fn tenant(store: &Store, name: &str) -> (TenantId, ProjectId) {
 
 pub fn demand() -> Demand {
     Demand::Gpus(GpusDemand {
-        gpu: GpuWanted::parse("H100-SXM").expect("a GPU"),
-        count: 8,
+        gpu: GpuWanted::parse("H100-SXM").expect("a GPU").into(),
+        count: Counts::exactly(8),
         nodes: 1,
+        fabric: None,
         spot: false,
+        gpu_memory_gib: None,
+        host_memory_gib: None,
+        vcpus: None,
         window: None,
         ceiling: None,
         places: None,

@@ -1,7 +1,7 @@
 //! What is asked of the market, and what the answer must be: each offer looked at by itself.
 
 use chrono::{DateTime, Utc};
-use market::demand::{Ceiling, Demand, GpusDemand, Places};
+use market::demand::{Ceiling, Counts, Demand, GpusDemand, Places};
 use market::gpu::{Gpu, GpuWanted};
 use market::ids::{OfferId, ProviderId};
 use market::money::Money;
@@ -110,10 +110,14 @@ impl Request {
     pub(super) fn demand(&self) -> Demand {
         let most = self.most_units.map(|units| units * i64::from(self.nodes));
         Demand::Gpus(GpusDemand {
-            gpu: self.gpu.map_or(GpuWanted::Any, GpuWanted::Exactly),
-            count: self.gpus,
+            gpu: self.gpu.map_or(GpuWanted::Any, GpuWanted::Exactly).into(),
+            count: Counts::exactly(self.gpus),
             nodes: self.nodes,
+            fabric: None,
             spot: self.spot,
+            gpu_memory_gib: None,
+            host_memory_gib: None,
+            vcpus: None,
             window: None,
             ceiling: most.map(|units| Ceiling {
                 usd_per_hour: Some(Money::usd_units(units)),
@@ -138,12 +142,16 @@ impl Request {
         } else {
             Terms::OnDemand
         };
-        let gpu = offer.gpu.known();
-        let open = gpu.is_none()
-            && match self.gpu {
-                Some(gpu) => gpu.family() == offer.gpu.family(),
-                None => offer.gpu.forms().next().is_none(),
-            };
+        let forms: Vec<Gpu> = offer.gpu.forms_of(offer.gpu_memory_mib).collect();
+        let (takes, open) = match (offer.gpu.known(), self.gpu) {
+            (Some(gpu), wanted) => (wanted.is_none_or(|wanted| wanted == gpu), false),
+            (None, None) => (true, forms.is_empty()),
+            (None, Some(gpu)) => {
+                // By its memory it is the one and no other of its family.
+                let is_it = forms == [gpu] && offer.gpu.forms().count() > 1;
+                (forms.contains(&gpu), !is_it)
+            }
+        };
         let country = offer.place.country;
         let placed = !self.countries.is_empty();
         let rules = [
@@ -151,10 +159,7 @@ impl Request {
                 !offer.price_per_node_hour.is_positive(),
                 ReasonCode::NoPrice,
             ),
-            (
-                gpu != self.gpu && self.gpu.is_some() && !open,
-                ReasonCode::Gpu,
-            ),
+            (!takes, ReasonCode::Gpu),
             (open, ReasonCode::GpuFormUnknown),
             (offer.gpus.as_whole().is_none(), ReasonCode::Slice),
             (

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Utc};
 use clap::Args;
 use market::certification::CertificationName;
-use market::demand::{Ceiling, Demand, GpusDemand, Places, Policy, Window};
-use market::gpu::GpuWanted;
+use market::demand::{Ceiling, Counts, Demand, GpusDemand, Places, Policy, Window};
+use market::fabric::FabricWanted;
+use market::gpu::{GpuWanted, GpusWanted};
 use market::ids::ProviderId;
 use market::money::{Money, Rate};
 use market::offer::Tenancy;
@@ -21,21 +22,35 @@ use crate::cli::Ending;
 use crate::cli::input::read_text;
 
 /// What is wanted: a demand in a file, or GPUs by short flags.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "What is wanted")]
 pub(super) struct DemandArgs {
     /// A demand of any kind as JSON; `-` reads it from standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "gpu")]
     demand: Option<PathBuf>,
-    /// A GPU (`H100-SXM`), a family (`H100`) or `any`.
-    #[arg(long, value_parser = word::<GpuWanted>)]
-    gpu: Option<GpuWanted>,
-    /// GPUs in each node, exactly.
-    #[arg(long, value_name = "N", requires = "gpu", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_024))]
-    count: u32,
+    /// A GPU (`H100-SXM`), a family (`H100`), a size of one (`A100-80GB`), a least memory (`40GB+`) or
+    /// `any`; several with commas between them, of which any will do.
+    #[arg(long, value_delimiter = ',', value_parser = word::<GpuWanted>)]
+    gpu: Vec<GpuWanted>,
+    /// GPUs in each node: `8`, or from `4` to `8` as `4-8`.
+    #[arg(long, value_name = "N", requires = "gpu", default_value = "1", value_parser = counts)]
+    count: Counts,
     /// Nodes.
     #[arg(long, value_name = "N", requires = "gpu", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     nodes: u32,
+    /// What must join several nodes: any, rdma, infiniband. With the last two they are proved together,
+    /// replaced together before the hand-off, and end together when one of them is lost in use.
+    #[arg(long, value_name = "FABRIC", requires = "gpu", value_parser = word::<FabricWanted>, conflicts_with = "allow_ethernet")]
+    fabric: Option<FabricWanted>,
+    /// Memory of each GPU, at least, as its maker states it (80 takes an H100).
+    #[arg(long, value_name = "GIB", requires = "gpu", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    gpu_memory_gib: Option<u32>,
+    /// Main memory of each node, at least.
+    #[arg(long, value_name = "GIB", requires = "gpu", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    host_memory_gib: Option<u32>,
+    /// Virtual CPUs of each node, at least.
+    #[arg(long, value_name = "N", requires = "gpu", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    vcpus: Option<u32>,
     /// Spot instead of on demand.
     #[arg(long, requires = "gpu")]
     spot: bool,
@@ -66,7 +81,7 @@ pub(super) struct DemandArgs {
     /// Only from providers with this certification, such as `iso27001`; may be repeated.
     #[arg(long, value_name = "NAME", requires = "gpu", value_parser = word::<CertificationName>)]
     certification: Vec<CertificationName>,
-    /// Lets several training nodes be joined by plain Ethernet.
+    /// Lets several nodes be joined by plain Ethernet: the older word for `--fabric any`.
     #[arg(long, requires = "gpu")]
     allow_ethernet: bool,
     /// How deeply its nodes prove themselves before the hand-off: quick, standard, deep.
@@ -94,13 +109,19 @@ impl DemandArgs {
     ///
     /// Errors: wrong input, where nothing is wanted or the file cannot be used.
     pub(super) fn read(&self) -> Result<Value, Ending> {
-        match (&self.demand, &self.gpu) {
-            (Some(file), _) => self.read_file(file),
-            (None, Some(gpu)) => Ok(serde_json::to_value(self.of_gpus(gpu.clone()))?),
-            (None, None) => Err(Ending::wrong_input(
-                "say what is wanted: --demand FILE, or --gpu H100-SXM --count 8",
-            )),
+        if let Some(file) = &self.demand {
+            return self.read_file(file);
         }
+        if self.gpu.is_empty() {
+            return Err(Ending::wrong_input(
+                "say what is wanted: --demand FILE, or --gpu H100-SXM --count 8",
+            ));
+        }
+        let gpu = GpusWanted::any_of(self.gpu.clone()).ok_or_else(|| {
+            let most = GpusWanted::MOST;
+            Ending::wrong_input(format!("--gpu takes at most {most} names"))
+        })?;
+        Ok(serde_json::to_value(self.of_gpus(gpu))?)
     }
 
     fn read_file(&self, file: &Path) -> Result<Value, Ending> {
@@ -121,7 +142,7 @@ impl DemandArgs {
         Ok(demand)
     }
 
-    fn of_gpus(&self, gpu: GpuWanted) -> Demand {
+    fn of_gpus(&self, gpu: GpusWanted) -> Demand {
         let window = Window {
             duration_hours: self.hours,
             end: self.until,
@@ -136,14 +157,18 @@ impl DemandArgs {
             deny_providers: self.not_provider.clone(),
             operator_countries: self.operator_country.clone(),
             certifications: self.certification.clone(),
-            allow_ethernet: self.allow_ethernet,
+            allow_ethernet: self.allow_ethernet.then_some(true),
             on_unreachable: None,
         };
         Demand::Gpus(GpusDemand {
             gpu,
             count: self.count,
             nodes: self.nodes,
+            fabric: self.fabric,
             spot: self.spot,
+            gpu_memory_gib: self.gpu_memory_gib,
+            host_memory_gib: self.host_memory_gib,
+            vcpus: self.vcpus,
             window: said(window),
             ceiling: self.ceiling(),
             places: said(places),
@@ -152,6 +177,19 @@ impl DemandArgs {
             verification: self.verification,
             tags: Tags::new(),
         })
+    }
+}
+
+/// Reads `8` or `4-8`.
+fn counts(text: &str) -> Result<Counts, String> {
+    let read = |number: &str| number.parse().ok().filter(|n| (1..=1_024).contains(n));
+    let (min, max) = text.split_once('-').unwrap_or((text, text));
+    match (read(min), read(max)) {
+        (Some(min), Some(max)) if min <= max => Ok(Counts { min, max }),
+        _ => Err(
+            "must be a number from 1 to 1024 such as 8, or the fewest and the most such as 4-8"
+                .to_owned(),
+        ),
     }
 }
 
@@ -202,8 +240,18 @@ mod tests {
                 "tenancy": ["bare_metal"], "verification": "deep",
                 "policy": {
                     "deny_providers": ["lambda"], "operator_countries": ["FR"],
-                    "certifications": ["iso27001"], "allow_ethernet": false,
+                    "certifications": ["iso27001"],
                 },
+            })
+        );
+        let more = "--gpu A100-80GB,40GB+ --count 4-8 --nodes 2 --fabric rdma --gpu-memory-gib 80 \
+                    --host-memory-gib 512 --vcpus 64";
+        assert_eq!(
+            parsed(more).expect("flags").read().expect("a demand"),
+            json!({
+                "kind": "gpus", "gpu": ["A100-80GB", "40GB+"], "count": { "min": 4, "max": 8 },
+                "nodes": 2, "fabric": "rdma", "spot": false, "gpu_memory_gib": 80,
+                "host_memory_gib": 512, "vcpus": 64,
             })
         );
         let least = parsed("--gpu any")
@@ -221,6 +269,12 @@ mod tests {
         for bad in [
             "--gpu X9000",
             "--gpu H100 --count 0",
+            "--gpu H100 --count 8-4",
+            "--gpu H100 --count 4-",
+            "--gpu H100,X9000",
+            "--gpu H100 --fabric ethernet",
+            "--gpu H100 --fabric rdma --allow-ethernet",
+            "--gpu H100 --vcpus 0",
             "--gpu H100 --nodes 10001",
             "--gpu H100 --hours 0",
             "--gpu H100 --hours 87601",

@@ -24,7 +24,7 @@ use crate::cli::table::{clean, hanging, print_line, print_text};
 /// Exit status: 0 something matches, 1 nothing does, 2 wrong input.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  broker plan --gpu H100-SXM --count 8 --hours 24\n  broker plan --demand train.json"
+    after_help = "Examples:\n  broker plan --gpu H100-SXM --count 8 --hours 24\n  broker plan --gpu A100-80GB,H100 --count 4-8 --nodes 2 --fabric rdma\n  broker plan --demand train.json"
 )]
 pub(in crate::cli) struct PlanArgs {
     #[command(flatten)]
@@ -189,6 +189,16 @@ fn print_rejected(plan: &Value) -> Result<(), Ending> {
             &format!("  {count:>6}  "),
             told.trim_end_matches(": "),
         ))?;
+        // Whoever finds nothing looks for what to change.
+        let examples = items(plan, "refused").iter();
+        let examples = examples.filter(|one| eligible == 0 && one["reason"] == **reason);
+        for one in examples {
+            let [provider, sku, why] = ["/provider", "/sku", "/why"].map(|field| text(one, field));
+            print_line(&hanging(
+                "          ",
+                &format!("such as {provider} {sku}: {why}"),
+            ))?;
+        }
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use clap::Args;
+use market::fabric::Internode;
 use market::ids::PlanId;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use super::route::Route;
 use super::sheet::{
     cell, dollars, items, moment, price, print_sheet, print_table_without, text, words,
 };
-use super::{Session, plan};
+use super::{Session, plan, word};
 use crate::cli::Ending;
 use crate::cli::table::print_text;
 use crate::clock::{Clock as _, SystemClock};
@@ -77,6 +78,7 @@ pub(super) fn print_quote(quote: &Value) -> Result<(), Ending> {
     print_sheet(&[
         ("quote", text(quote, "/id")),
         ("plan", text(quote, "/plan_id")),
+        ("fabric", fabric(quote)),
         ("USD/h", price(quote, "/price_usd_hour")),
         ("covered until", covered::first_end(quote, now)),
         ("made", moment(quote, "/created_at", now)),
@@ -144,6 +146,35 @@ pub(super) fn in_words(priced: &Value) -> String {
     lines.collect::<Vec<_>>().join(", ")
 }
 
+/// What joins the nodes of lines that have several, with a warning where it is no RDMA. Nodes that serve work
+/// each by itself.
+pub(super) fn fabric(priced: &Value) -> String {
+    let lines = items(priced, "lines").iter();
+    let several = lines.filter(|line| line["nodes"].as_u64() > Some(1) && line["half"] != "serve");
+    let warning = match priced["kind"].as_str() {
+        Some("gpus" | "train") => "warning: ",
+        _ => "",
+    };
+    let mut all: Vec<String> = several
+        .map(|line| {
+            let name = text(&line["offer"], "/internode");
+            match word::<Internode>(&name) {
+                Ok(fabric) if fabric.is_rdma() => format!("{}, with RDMA", name.replace('_', " ")),
+                Ok(Internode::Ethernet) => {
+                    format!("{warning}plain Ethernet between the nodes, no RDMA")
+                }
+                Ok(Internode::None) => {
+                    format!("{warning}nothing that a job may count on joins the nodes")
+                }
+                Ok(_) => format!("{warning}the seller does not state what joins the nodes"),
+                Err(_) => name,
+            }
+        })
+        .collect();
+    all.dedup();
+    all.join("; ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,6 +198,17 @@ mod tests {
             in_words(&priced),
             "2 nodes of 8 H100-SXM at lambda, 1 node of 8 H100-SXM at lambda"
         );
+        let over = |nodes: u64, internode: &str| {
+            fabric(
+                &json!({ "kind": "gpus", "lines": [{ "nodes": nodes, "offer": { "internode": internode } }] }),
+            )
+        };
+        assert_eq!(over(2, "infiniband_ndr400"), "infiniband ndr400, with RDMA");
+        assert_eq!(
+            over(2, "ethernet"),
+            "warning: plain Ethernet between the nodes, no RDMA"
+        );
+        assert_eq!(over(1, "ethernet"), "");
         assert_eq!(usd_per_hour(&json!({ "lines": [{}] }), now), "");
     }
 }

@@ -21,7 +21,7 @@ use crate::cli::table::{print_line, print_text};
 /// Exit status: 0 reserved, 1 not (nothing matches, taken meanwhile), 2 wrong input.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  broker reserve --quote quo_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker reserve --gpu H100-SXM --count 8 --nodes 2 --hours 24 --max-usd-per-gpu-hour 3.50 --yes --watch"
+    after_help = "Examples:\n  broker reserve --quote quo_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker reserve --gpu H100-SXM --count 8 --nodes 2 --fabric rdma --hours 24 --max-usd-per-gpu-hour 3.50 --yes --watch"
 )]
 pub(in crate::cli) struct ReserveArgs {
     /// The quote to take.

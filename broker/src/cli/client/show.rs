@@ -130,6 +130,7 @@ pub(super) fn summary(it: &Value) -> Vec<(&'static str, String)> {
         ("name", text(it, "/name")),
         ("state", state(it)),
         ("what", quote::in_words(it)),
+        ("fabric", quote::fabric(it)),
         ("USD/h", usd_per_hour(it, now)),
         ("covered until", covered_until),
         ("ended by budget", text(it, "/stopped_by")),

@@ -6,7 +6,7 @@ use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use market::fabric::Internode;
-use market::gpu::GpuWanted;
+use market::gpu::{GpuFit, GpuWanted};
 use market::ids::{OfferId, ProviderId};
 use market::money::{Money, Rate};
 use market::offer::{Tenancy, Terms};
@@ -179,8 +179,9 @@ impl ListOffers {
         fn is<T: PartialEq>(wanted: Option<&T>, actual: &T) -> bool {
             wanted.is_none_or(|wanted| wanted == actual)
         }
-        self.gpu.as_ref().is_none_or(|gpu| gpu.accepts(offer.gpu()))
-            && is(self.provider.as_ref(), offer.provider())
+        self.gpu.as_ref().is_none_or(|gpu| {
+            *gpu == GpuWanted::Any || gpu.fit(offer.gpu(), offer.gpu_memory_mib()) == GpuFit::Yes
+        }) && is(self.provider.as_ref(), offer.provider())
             && self
                 .country
                 .is_none_or(|country| offer.country() == Some(country))

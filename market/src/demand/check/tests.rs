@@ -252,3 +252,53 @@ fn heads_are_shared_evenly_by_those_that_keep_keys_and_no_wider_than_any_model_h
         ["model.heads: must be between 1 and 10000, not 0"]
     );
 }
+
+#[test]
+fn counts_and_fabrics_that_contradict_themselves_are_faults() {
+    let gpus = |more: &str| {
+        faults(&format!(
+            r#"{{"kind":"gpus","gpu":"H100","nodes":2,{more}}}"#
+        ))
+    };
+    let older = |allows: bool, same: &str, fabric: &str| {
+        vec![format!(
+            "policy.allow_ethernet: is the older word for `fabric`: {allows} is `{same}`, and `fabric` is `{fabric}`; leave it out"
+        )]
+    };
+    for (more, found) in [
+        (r#""count":{"min":4,"max":8}"#, vec![]),
+        (
+            r#""count":{"min":8,"max":4}"#,
+            vec!["count.max: must be at least `min`, 8, not 4".to_owned()],
+        ),
+        (
+            r#""count":{"min":0,"max":4}"#,
+            vec!["count.min: must be between 1 and 1024, not 0".to_owned()],
+        ),
+        (
+            r#""count":0"#,
+            vec!["count: must be between 1 and 1024, not 0".to_owned()],
+        ),
+        (
+            r#""count":8,"vcpus":0"#,
+            vec!["vcpus: must be between 1 and 100000, not 0".to_owned()],
+        ),
+        (
+            r#""count":8,"fabric":"rdma","policy":{"allow_ethernet":false}"#,
+            vec![],
+        ),
+        (
+            r#""count":8,"fabric":"rdma","policy":{"allow_ethernet":true}"#,
+            older(true, "any", "rdma"),
+        ),
+        (
+            r#""count":8,"fabric":"any","policy":{"allow_ethernet":false}"#,
+            older(false, "rdma", "any"),
+        ),
+    ] {
+        assert_eq!(gpus(more), found, "{more}");
+    }
+    let serve = r#"{"kind":"serve_batch","model":"Llama 3 8B","requests":10,"input_tokens":512,"output_tokens":128,"fabric":"rdma"}"#;
+    let refused = serde_json::from_str::<Demand>(serve).expect_err("no field of a fleet");
+    assert!(refused.to_string().contains("`fabric`"), "{refused}");
+}

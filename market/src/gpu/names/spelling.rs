@@ -13,6 +13,9 @@ const DECORATION: [&str; 8] = [
     "nvidia", "amd", "instinct", "tesla", "geforce", "tensor", "core", "gpu",
 ];
 
+/// How far a size may be off that alone tells one of several cards from another, as a part of it.
+const SAME_MEMORY: f64 = 0.02;
+
 /// How a card is joined to its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -131,7 +134,7 @@ impl Spelling {
         let has = |gpu: &Gpu, mib: u64| {
             let published = gpu.spec().memory_gb;
             match exactly {
-                true => (mib as f64 / 1_024.0 - published).abs() <= published * 0.02,
+                true => (mib as f64 / 1_024.0 - published).abs() <= published * SAME_MEMORY,
                 false => memory_matches(published, mib),
             }
         };
@@ -146,6 +149,17 @@ impl Spelling {
                     .is_none_or(|said| *said == memory_type)
         };
         cards.iter().filter(fits).copied().collect()
+    }
+
+    /// What these cards of a family are, where their memory is all that tells them from the others.
+    fn by_memory_alone(&self, candidates: &[Gpu]) -> Option<GpuWanted> {
+        let gb = self.memory_gb?;
+        let family = GpuFamily::parse(candidates.first()?.family()).ok()?;
+        let with_it = of_family(family).into_iter();
+        let with_it = with_it.filter(|gpu| has_just(*gpu, gb));
+        with_it
+            .eq(candidates.iter().copied())
+            .then_some(GpuWanted::FamilyWith(family, gb))
     }
 
     fn memory_mib(&self) -> Option<u64> {
@@ -239,11 +253,20 @@ pub(super) fn of_seller(name: &str, memory_mib: Option<u64>) -> Option<Resolutio
     })
 }
 
-/// What a demand means that spells a name in another way than the catalogue; `None` where two cards
-/// fit, or none does.
+/// What a demand means that spells a name in another way than the catalogue; `None` where no card fits, or
+/// several that more than their memory tells from the others.
 pub(in crate::gpu) fn of_demand(name: &str) -> Option<GpuWanted> {
     let spelling = Spelling::read(name);
     let mut cards = spelling.of_model();
+    if cards.is_empty() && spelling.model.starts_with(|c: char| c.is_ascii_digit()) {
+        // Whoever asks for a 4090 leaves out what all of its kind are called.
+        let model = format!("rtx{}", spelling.model);
+        cards = Spelling {
+            model,
+            ..Spelling::default()
+        }
+        .of_model();
+    }
     if cards.is_empty() {
         let (rule, _) = rules_of(&spelling, spelling.memory_mib());
         let rule = rule.filter(|rule| rule.row.certainty == Certainty::High);
@@ -252,19 +275,26 @@ pub(in crate::gpu) fn of_demand(name: &str) -> Option<GpuWanted> {
         }
     }
     let candidates = spelling.fitting(&cards, None);
+    let by_its_name = || match super::by_known_name(&squeeze(name), None)? {
+        Resolution::Gpu {
+            identity: GpuIdentity::Known(gpu),
+            ..
+        } => Some(GpuWanted::Exactly(gpu)),
+        _ => None,
+    };
     match candidates.as_slice() {
         [one] => Some(GpuWanted::Exactly(*one)),
         [first, ..] if candidates.len() == cards.len() => {
             GpuFamily::parse(first.family()).ok().map(GpuWanted::Family)
         }
-        _ => super::by_known_name(&squeeze(name), None).and_then(|known| match known {
-            Resolution::Gpu {
-                identity: GpuIdentity::Known(gpu),
-                ..
-            } => Some(GpuWanted::Exactly(gpu)),
-            _ => None,
-        }),
+        _ => spelling.by_memory_alone(&candidates).or_else(by_its_name),
     }
+}
+
+/// Whether a card has just so much memory, as far as one of several sizes is told from another. Units: GB.
+pub(in crate::gpu) fn has_just(gpu: Gpu, gb: u32) -> bool {
+    let published = gpu.spec().memory_gb;
+    (f64::from(gb) - published).abs() <= published * SAME_MEMORY
 }
 
 /// The cards of the model that a name speaks of: first those of which all is true that it says.
@@ -345,9 +375,11 @@ mod tests {
             sold("A100 SXM4", Some(40_960)).as_deref(),
             Some("A100-SXM-40")
         );
-        // A demand that says 80 GB is not met by the card of 94 GB, and two cards have 80.
-        let open = GpuWanted::parse("H100 80GB").expect_err("two cards");
-        assert_eq!(open.nearest, ["H100-SXM", "H100-PCIe", "H100-NVL"]);
+        // A demand that says 80 GB is not met by the card of 94 GB.
+        assert_eq!(wanted("NVIDIA H100 80GB").as_deref(), Some("H100-80GB"));
+        let open = GpuWanted::parse("A100 SXM").expect_err("two cards of two sizes");
+        assert_eq!(open.nearest[..2], ["A100-SXM-80", "A100-SXM-40"]);
+        assert_eq!(wanted("4090").as_deref(), Some("RTX-4090"));
         assert_eq!(wanted("NVIDIA H100").as_deref(), Some("H100"));
     }
 

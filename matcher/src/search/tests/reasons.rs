@@ -1,6 +1,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use market::fabric::Internode;
 use market::offer::{Availability, Tenancy};
 use market::place::Place;
 use market::quantity::GpuCount;
@@ -111,6 +112,58 @@ fn shared_cases() -> Vec<Case> {
             "on_demand",
             one_h100(json!({"spot": true})),
             eight(),
+        ),
+        case(
+            R::GpuMemory,
+            "Each H100-SXM has 80 GB; 81 GB at least are wanted",
+            one_h100(json!({"gpu_memory_gib": 81})),
+            eight(),
+        ),
+        case(
+            R::Host,
+            "Virtual CPUs of a node: 64; 65 at least are wanted",
+            one_h100(json!({"vcpus": 65, "host_memory_gib": 512})),
+            Offer {
+                vcpus: Some(64),
+                memory_gib: Some(512),
+                ..eight()
+            },
+        ),
+        case(
+            R::Host,
+            "GiB of main memory of a node: not stated; 1 at least are wanted",
+            one_h100(json!({"host_memory_gib": 1})),
+            eight(),
+        ),
+        case(
+            R::Fabric,
+            "`roce_200`, and several are needed; `infiniband` is wanted",
+            one_h100(json!({"nodes": 2, "fabric": "infiniband"})),
+            Offer {
+                internode: Internode::Roce200,
+                ..eight()
+            },
+        ),
+        case(
+            R::Fabric,
+            "`none`, and several are needed; `rdma` is wanted",
+            one_h100(json!({"nodes": 2, "policy": {"allow_ethernet": false}})),
+            eight(),
+        ),
+        case(
+            R::Gpu,
+            "It has H100-SXM; H200-SXM or 141GB+ is wanted",
+            gang(json!({"gpu": ["H200-SXM", "141GB+"]})),
+            metal("sku", "H100-SXM", "23.92"),
+        ),
+        case(
+            R::Fabric,
+            "`roce_200`, and several are needed; `infiniband` is wanted",
+            gang(json!({"fabric": "infiniband"})),
+            Offer {
+                internode: Internode::Roce200,
+                ..metal("sku", "H100-SXM", "23.92")
+            },
         ),
         Case {
             orderable_only: true,

@@ -162,8 +162,9 @@ pub fn test(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Result<Fit, Re
         gpus: row.offer.gpus,
         terms: row.offer.terms,
     };
+    check_gpu(&key, filter.shared)?;
     match query {
-        Query::Gpus(query) => query.check_shape(&key)?,
+        Query::Gpus(query) => query.check_count(&key)?,
         Query::Train(_) | Query::Serve(_) => drop(known_node(row)?),
     }
     if !query.takes(row.offer.terms) {
@@ -240,6 +241,13 @@ fn check_offer(filter: &Filter<'_>, row: &Row) -> Result<(), ReasonCode> {
     let allowed = filter.shared.tenancy;
     if allowed.is_some_and(|allowed| !allowed.contains(&offer.tenancy)) {
         return Err(ReasonCode::Tenancy);
+    }
+    let enough =
+        |has: Option<u32>, least: Option<u32>| least.is_none_or(|least| has >= Some(least));
+    if !enough(offer.vcpus, filter.shared.vcpus)
+        || !enough(offer.memory_gib, filter.shared.host_memory_gib)
+    {
+        return Err(ReasonCode::Host);
     }
     if snapshot.is_stale(offer, filter.now) {
         return Err(ReasonCode::Stale);

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use chrono::TimeDelta;
 use proptest::prelude::*;
 
-use self::market::any_rules;
 pub(super) use self::market::{any_commitments, any_market, any_offer, any_shared, mostly};
+use self::market::{any_gpus, any_rules};
 pub(super) use self::policy::audit_own;
 use self::rules::{Twin, gpus_rules, serve_rules, train_rules};
 use super::scan::{scan, test};
@@ -46,17 +46,13 @@ proptest! {
     fn gpus_are_ranked_and_refused_as_the_naive_twin_does(
         (snapshot, held) in any_market(),
         shared in any_shared(),
-        wanted in prop::sample::select(vec!["H100-SXM", "H100", "any"]),
-        count in mostly(vec![8_u32], vec![1, 2]),
-        nodes in 1_u32..4,
-        spot in prop::bool::weighted(0.1),
+        fields in any_gpus(),
         orderable_only in any::<bool>(),
     ) {
-        let fields = json!({"gpu": wanted, "count": count, "nodes": nodes, "spot": spot});
         let options = SearchOptions { orderable_only, ..SearchOptions::default() };
-        let plan = search(&snapshot, &demand("gpus", with(fields, shared.clone())), &held, now(), &options).expect("a plan");
+        let plan = search(&snapshot, &demand("gpus", with(fields.clone(), shared.clone())), &held, now(), &options).expect("a plan");
         let twin = Twin { shared, snapshot: &snapshot, held: &held, orderable_only };
-        twin.check(&plan, |offer| gpus_rules(&twin, wanted, count, nodes, spot, offer));
+        twin.check(&plan, |offer| gpus_rules(&twin, &fields, offer));
     }
 
     // S16
@@ -105,7 +101,7 @@ proptest! {
     fn the_columns_answer_as_a_scan_of_all_offers_does(
         (snapshot, held) in any_market(),
         shared in any_shared(),
-        (wanted, count, nodes) in (prop::sample::select(vec!["H100-SXM", "H100", "any"]), mostly(vec![8_u32], vec![1, 2]), 1_u32..4),
+        fields in any_gpus(),
         kind in 0..4_usize,
         orderable_only in prop::bool::weighted(0.2),
         limit in prop::sample::select(vec![0_usize, 1, 3, 10, 1_000]),
@@ -113,7 +109,7 @@ proptest! {
         rests in prop::collection::vec(prop::option::weighted(0.3, -1_i64..2), 64),
     ) {
         let demand = [
-            demand("gpus", with(json!({"gpu": wanted, "count": count, "nodes": nodes}), shared.clone())),
+            demand("gpus", with(fields, shared.clone())),
             demand("train", with(json!({"model": "Llama 3 8B", "tokens": 1_000_000_000_u64}), shared.clone())),
             demand("train", with(json!({"model": "Llama 3 70B", "tokens": 10_000_000_000_u64, "window": {"duration_hours": 200}}), shared.clone())),
             demand("serve_batch", with(json!({"model": "Llama 3 8B", "requests": 1_000_000, "input_tokens": 512, "output_tokens": 256}), shared)),

@@ -1,6 +1,7 @@
 //! A reader with a pencil: takes each line that a plan of GPUs says, and looks it up in the offer and in
 //! the demand. A line that it cannot read is as wrong as one that is not true.
 
+use market::fabric::Internode;
 use market::gpu::GpuIdentity;
 use market::offer::AvailabilityLevel;
 use market::provider_facts::ProviderFacts;
@@ -71,6 +72,18 @@ impl Reader<'_> {
                 && cost_per_hour.is_none_or(|cost| {
                     said == Some(&cost.to_string().as_str()) && cost.units() == rate * gpus
                 });
+        }
+        if line.contains("joins its nodes") {
+            let word = format!("`{}`, with RDMA", offer.internode);
+            let left_open = self.demand["fabric"].is_null()
+                && self.demand["policy"]["allow_ethernet"].is_null();
+            return nodes > 1
+                && match offer.internode {
+                    Internode::Ethernet => line.contains("Plain Ethernet"),
+                    Internode::None => line.contains("Nothing"),
+                    _ => line.contains(&word),
+                }
+                && line.starts_with("Warning: ") == (left_open && !line.contains(&word));
         }
         if line.starts_with("The provider counts") {
             let free = offer.availability.nodes.map(|free| free.to_string());
@@ -162,6 +175,10 @@ impl Reader<'_> {
     fn keeps_out(&self, code: ReasonCode, offer: &Offer) -> bool {
         use ReasonCode as R;
         let wanted = self.demand["gpu"].as_str().expect("a GPU");
+        let rdma = matches!(
+            offer.internode,
+            Internode::InfinibandNdr400 | Internode::Roce400
+        );
         let whole = offer.gpus.as_whole();
         let nodes = self.number("nodes") as u32;
         match code {
@@ -169,6 +186,7 @@ impl Reader<'_> {
                 wanted != "any" && offer.gpu.to_string() != wanted && offer.gpu.family() != wanted
             }
             R::GpusPerNode => whole.is_some_and(|gpus| u64::from(gpus) != self.number("count")),
+            R::Fabric => nodes > 1 && self.demand["fabric"] == "rdma" && !rdma,
             R::Terms => {
                 (offer.terms == Terms::Spot) != (self.demand["spot"] == true)
                     || offer.terms == Terms::Floor
@@ -214,7 +232,21 @@ impl Reader<'_> {
                 let exact = self.demand["gpu"]
                     .as_str()
                     .is_some_and(|gpu| gpu.contains('-'));
-                exact && matches!(offer.gpu, GpuIdentity::FamilyOnly(_))
+                // Of H100 the largest has more than is asked for, and the others less.
+                let sized = self.demand["gpu_memory_gib"] == 90;
+                (exact || sized) && matches!(offer.gpu, GpuIdentity::FamilyOnly(_))
+            }
+            R::GpuMemory => {
+                let least = self.demand["gpu_memory_gib"].as_f64();
+                let known = offer.gpu.known().map(|gpu| gpu.spec().memory_gb);
+                known.zip(least).is_some_and(|(has, least)| has < least)
+            }
+            R::Host => {
+                let less = |field: &str, has: Option<u32>| {
+                    let least = self.demand[field].as_u64();
+                    least.is_some_and(|least| has.is_none_or(|has| u64::from(has) < least))
+                };
+                less("vcpus", offer.vcpus) || less("host_memory_gib", offer.memory_gib)
             }
             R::Slice => offer.gpus.as_whole().is_none(),
             R::ProviderPolicy => {
@@ -264,6 +296,7 @@ impl Reader<'_> {
             R::NoPrice => offer.price_per_node_hour.to_string(),
             R::Gpu | R::GpusPerNode => format!("{} x {}", offer.gpus, offer.gpu),
             R::GpuFormUnknown => offer.gpu.family().to_owned(),
+            R::GpuMemory => offer.gpu.to_string(),
             R::Slice => offer.gpus.to_string(),
             R::Terms => offer.terms.to_string(),
             R::ProviderPolicy | R::Operator | R::Certification | R::Quarantined => {
@@ -362,9 +395,10 @@ proptest! {
         wanted in prop::sample::select(vec!["H100-SXM", "H100", "any"]),
         count in mostly(vec![8_u32], vec![1, 2]),
         nodes in 1_u32..4,
+        fabric in mostly(vec![Value::Null], vec![json!("rdma")]),
         spot in prop::bool::weighted(0.1),
     ) {
-        let fields = super::with(json!({"gpu": wanted, "count": count, "nodes": nodes, "spot": spot}), shared);
+        let fields = super::with(json!({"gpu": wanted, "count": count, "nodes": nodes, "fabric": fabric, "spot": spot}), shared);
         let options = SearchOptions { limit: 100, ..SearchOptions::default() };
         let plan = search(&snapshot, &demand("gpus", fields.clone()), &held, now(), &options).expect("a plan");
         let reader = Reader { snapshot: &snapshot, held: &held, demand: fields };
@@ -383,6 +417,7 @@ proptest! {
                     ReasonCode::NotOrderable | ReasonCode::PlaceUnknown | ReasonCode::Tenancy
                 );
                 let of_models = (ReasonCode::Precision..=ReasonCode::Spread).contains(&code)
+                    && code != ReasonCode::Fabric
                     || code == ReasonCode::CeilingUnproved;
                 let of_gpus = !(other || of_models);
                 let offer = &candidate.lines[0].offer;

@@ -49,6 +49,8 @@ pub fn any_offer() -> impl Strategy<Value = Offer> {
         mostly(vec![InfinibandNdr400, Roce400, Ethernet], vec![None]),
         any_availability(),
         prop::bool::weighted(0.8),
+        mostly(vec![Some(128_u32)], vec![Option::None, Some(32)]),
+        mostly(vec![Some(1_024_u32)], vec![Option::None, Some(256)]),
     );
     // Few prices, so that ties are common; zero among them.
     let price = mostly(
@@ -71,6 +73,8 @@ pub fn any_offer() -> impl Strategy<Value = Offer> {
                 offer.internode,
                 offer.availability,
                 offer.orderable,
+                offer.vcpus,
+                offer.memory_gib,
             ) = how;
             offer.price_per_node_hour = Money::usd_units(price * 35_000_000);
             offer.observed_at = now() - chrono::TimeDelta::seconds(age);
@@ -203,6 +207,37 @@ pub fn any_shared() -> impl Strategy<Value = Value> {
     prop::sample::select(rules())
 }
 
+/// What a demand of the kind `gpus` says beside the shared fields: names, counts and fabrics.
+pub fn any_gpus() -> impl Strategy<Value = Value> {
+    let gpu = prop::sample::select(vec![
+        json!("H100-SXM"),
+        json!("H100"),
+        json!("any"),
+        json!("H100-80GB"),
+        json!("90GB+"),
+        json!(["H100-SXM", "H200-SXM"]),
+        json!(["H100-NVL", "H100-PCIe", "H100-SXM"]),
+    ]);
+    let count = mostly(
+        vec![json!(8)],
+        vec![
+            json!(1),
+            json!(2),
+            json!({"min": 2, "max": 8}),
+            json!({"min": 4, "max": 8}),
+        ],
+    );
+    let fabric = mostly(
+        vec![Value::Null],
+        vec![json!("any"), json!("rdma"), json!("infiniband")],
+    );
+    (gpu, count, 1_u32..4, fabric, prop::bool::weighted(0.1)).prop_map(
+        |(gpu, count, nodes, fabric, spot)| {
+            json!({"gpu": gpu, "count": count, "nodes": nodes, "fabric": fabric, "spot": spot})
+        },
+    )
+}
+
 /// Any of them together: what one leaves another may forbid.
 pub fn any_rules() -> impl Strategy<Value = Value> {
     let rules = rules();
@@ -234,6 +269,8 @@ fn rules() -> Vec<Value> {
         json!({"policy": {"operator_countries": ["DE"]}}),
         json!({"policy": {"certifications": ["iso27001"]}}),
         json!({"policy": {"certifications": ["soc2_type2", "iso27001"], "operator_countries": ["US", "FR"]}}),
+        json!({"gpu_memory_gib": 90}),
+        json!({"vcpus": 64, "host_memory_gib": 512}),
         json!({"ceiling": {"usd_per_gpu_hour": "3.50"}}),
         json!({"ceiling": {"usd_per_hour": "28.00"}}),
     ]

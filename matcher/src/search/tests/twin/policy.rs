@@ -144,6 +144,14 @@ fn breach(
     let law = facts["operator"]["country"].as_str();
     let last = last_day(demand, work_hours);
     let certified = is_certified(snapshot, &offer.provider, &policy["certifications"], last);
+    let less = |field: &str, has: Option<u32>| {
+        let least = demand[field].as_u64();
+        least.is_some_and(|least| has.is_none_or(|has| u64::from(has) < least))
+    };
+    let small_gpu = demand["gpu_memory_gib"].as_f64().is_some_and(|least| {
+        let mut forms = offer.gpu.forms();
+        forms.any(|gpu| gpu.spec().memory_gb < least)
+    });
     let rules = [
         (!within(&policy["operator_countries"], law), "operator"),
         (!certified, "certification"),
@@ -161,6 +169,9 @@ fn breach(
         ),
         (!within(&demand["places"]["regions"], region), "region"),
         (!within(&demand["tenancy"], Some(tenancy)), "tenancy"),
+        (less("vcpus", offer.vcpus), "vcpus"),
+        (less("host_memory_gib", offer.memory_gib), "main memory"),
+        (small_gpu, "memory of a GPU"),
         (shut, "quarantine"),
         (stale, "age"),
         (above(&demand["ceiling"]["usd_per_gpu_hour"], rate), "rate"),

@@ -4,6 +4,8 @@
 mod serve;
 mod train;
 
+use market::fabric::Internode;
+use market::gpu::Gpu;
 use market::ids::ProviderId;
 use market::offer::{Availability, AvailabilityLevel};
 use market::place::Place;
@@ -76,6 +78,21 @@ impl Twin<'_> {
         Some(((midnight - now()).num_seconds() - 1) as f64 / 3_600.0)
     }
 
+    /// Whether each GPU that it may be has the memory that is asked for.
+    pub fn gpu_memory_reason(&self, offer: &Offer) -> Option<ReasonCode> {
+        let least = self.shared["gpu_memory_gib"].as_f64()?;
+        let forms = Gpu::all().filter(|gpu| match offer.gpu.known() {
+            Some(known) => *gpu == known,
+            None => gpu.family() == offer.gpu.family(),
+        });
+        let enough: Vec<bool> = forms.map(|gpu| gpu.spec().memory_gb >= least).collect();
+        match (enough.contains(&true), enough.contains(&false)) {
+            (true, false) => None,
+            (true, true) => Some(ReasonCode::GpuFormUnknown),
+            (false, _) => Some(ReasonCode::GpuMemory),
+        }
+    }
+
     pub fn shared_reason(&self, offer: &Offer) -> Option<ReasonCode> {
         let (deny, allow) = (
             self.words("policy", "deny_providers"),
@@ -101,6 +118,10 @@ impl Twin<'_> {
             })
         };
         let tenancies = self.shared["tenancy"].as_array().cloned();
+        let less = |field: &str, has: Option<u32>| {
+            let least = self.shared[field].as_u64();
+            least.is_some_and(|least| has.is_none_or(|has| u64::from(has) < least))
+        };
         let limit = self
             .snapshot
             .provider(&offer.provider)
@@ -140,6 +161,10 @@ impl Twin<'_> {
             (
                 tenancies.is_some_and(|all| !all.contains(&json!(offer.tenancy))),
                 ReasonCode::Tenancy,
+            ),
+            (
+                less("vcpus", offer.vcpus) || less("host_memory_gib", offer.memory_gib),
+                ReasonCode::Host,
             ),
             (
                 view.is_none() || limit.map_or(offer.orderable, |limit| limit < age),
@@ -337,44 +362,71 @@ impl Costs for (i128, u64) {
     }
 }
 
+/// What `gpus` demands say beside the shared fields, as JSON has it.
 pub fn gpus_rules(
     twin: &Twin<'_>,
-    wanted: &str,
-    count: u32,
-    nodes: u32,
-    spot: bool,
+    fields: &Value,
     offer: &Offer,
 ) -> Result<(i64, u32), ReasonCode> {
     let name = offer.gpu.to_string();
-    let open = offer.gpu.known().is_none();
-    // An H100 of which the form is open is an H100, whichever it is.
-    let right = match wanted {
-        "any" => true,
-        "H100" => name.starts_with("H100"),
-        exact => name == exact,
+    let nodes = fields["nodes"].as_u64().expect("nodes") as u32;
+    let wanted: Vec<&str> = match &fields["gpu"] {
+        Value::Array(names) => names
+            .iter()
+            .map(|name| name.as_str().expect("a name"))
+            .collect(),
+        one => vec![one.as_str().expect("a name")],
     };
+    // What it may be: of an H100 of which the form is open each of three.
+    let may_be = match name.as_str() {
+        "H100" => vec!["H100-SXM", "H100-PCIe", "H100-NVL"],
+        known => vec![known],
+    };
+    let memory = |gpu: &str| Gpu::parse(gpu).expect("a GPU").spec().memory_gb;
+    let takes = |gpu: &&str| {
+        wanted.iter().any(|wanted| match *wanted {
+            "any" => true,
+            "H100" => gpu.starts_with("H100"),
+            "H100-80GB" => ["H100-SXM", "H100-PCIe"].contains(gpu),
+            "90GB+" => memory(gpu) >= 90.0,
+            exact => exact == *gpu,
+        })
+    };
+    let will_do = may_be.iter().filter(|gpu| takes(gpu)).count();
     if !offer.price_per_node_hour.is_positive() {
         return Err(ReasonCode::NoPrice);
     }
-    if !right {
-        let same = wanted.starts_with(offer.gpu.family());
-        return Err(if same && open {
-            ReasonCode::GpuFormUnknown
-        } else {
-            ReasonCode::Gpu
+    if will_do < may_be.len() {
+        return Err(match will_do {
+            0 => ReasonCode::Gpu,
+            _ => ReasonCode::GpuFormUnknown,
         });
     }
-    if offer.gpus.as_whole().is_none() {
-        return Err(ReasonCode::Slice);
+    if let Some(code) = twin.gpu_memory_reason(offer) {
+        return Err(code);
     }
-    if offer.gpus.thousandths() != count * 1_000 {
+    let Some(gpus) = offer.gpus.as_whole() else {
+        return Err(ReasonCode::Slice);
+    };
+    let count = &fields["count"];
+    let bound = |field: &str| count.as_u64().or(count[field].as_u64()).expect("a count") as u32;
+    if !(bound("min")..=bound("max")).contains(&gpus) {
         return Err(ReasonCode::GpusPerNode);
     }
-    if (offer.terms == Terms::Spot) != spot || offer.terms == Terms::Floor {
+    if (offer.terms == Terms::Spot) != (fields["spot"] == true) || offer.terms == Terms::Floor {
         return Err(ReasonCode::Terms);
     }
+    let infiniband = offer.internode == Internode::InfinibandNdr400;
+    let rdma = infiniband || offer.internode == Internode::Roce400;
+    let is_joined = nodes == 1
+        || match fields["fabric"].as_str() {
+            Some("infiniband") => infiniband,
+            Some("rdma") => rdma,
+            _ => true,
+        };
     let reason = twin
         .shared_reason(offer)
+        .or_else(|| (!is_joined).then_some(ReasonCode::Fabric))
         .or_else(|| twin.stock_and_cost_reason(offer, nodes));
     reason.map_or(Ok((offer.price_per_node_hour.units(), nodes)), Err)
 }

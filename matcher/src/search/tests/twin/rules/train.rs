@@ -25,6 +25,9 @@ pub fn train_rules(
     if !offer.price_per_node_hour.is_positive() {
         return Err(ReasonCode::NoPrice);
     }
+    if let Some(code) = twin.gpu_memory_reason(offer) {
+        return Err(code);
+    }
     // The least H100 is the one of the PCIe form: what it does, each does.
     let open = || Gpu::parse("H100-PCIe").expect("a GPU");
     let gpu = offer.gpu.known().unwrap_or_else(open);

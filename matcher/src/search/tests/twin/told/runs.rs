@@ -33,7 +33,7 @@ impl Reader<'_> {
                 (1, _) => line.ends_with("one node, so no fabric is crossed"),
                 (_, true) => line.ends_with(&format!("{joined} (RDMA)")),
                 (_, false) => {
-                    line.ends_with(&format!("{joined}, which the policy allows"))
+                    line.ends_with(&format!("{joined}, which the demand allows"))
                         && self.demand["policy"]["allow_ethernet"] == true
                 }
             };
