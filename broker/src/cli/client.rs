@@ -41,7 +41,7 @@ use self::api::{Api, Document};
 use self::connection::ServiceArgs;
 pub(super) use self::login::NewProfile;
 pub(super) use self::profile::parse_name;
-use super::table::print_line;
+use super::text::print_line;
 use super::{Ending, block_on};
 
 /// The commands of the client.

@@ -12,7 +12,7 @@ use super::reservations::{find, parse_reservation};
 use super::route::Route;
 use super::sheet::{cell, items, print_table, text};
 use crate::cli::Ending;
-use crate::cli::table::{clean, print_line, print_text};
+use crate::cli::text::{clean, print_line, print_next};
 
 /// Shows how to reach the nodes of a reservation that was handed off.
 ///
@@ -152,7 +152,7 @@ fn write_ssh_dir(session: &Session, access: &Value, folder: &Path) -> Result<(),
         return Ok(print_line(&written.to_string())?);
     }
     let (config, first) = (config.display(), text(access, "/nodes/0/node"));
-    print_text(&format!("Next: ssh -F {config} {}-{first}", alias(access)))?;
+    print_next(&format!("ssh -F {config} {}-{first}", alias(access)))?;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use super::route::Route;
 use super::sheet::{age, cell, items, print_sheet, print_table, text, time};
 use crate::cli::Ending;
 use crate::cli::input::read_text;
-use crate::cli::table::{print_line, print_text};
+use crate::cli::text::{print_answer, print_text};
 use crate::clock::{Clock as _, SystemClock};
 
 #[derive(Debug, Subcommand)]
@@ -76,7 +76,7 @@ async fn list(args: ListArgs) -> Result<(), Ending> {
     session.show(&keys, |keys| {
         let keys = items(keys, "items");
         if keys.is_empty() {
-            return Ok(print_line(
+            return Ok(print_text(
                 "There are none. `broker ssh-keys add FILE.pub` adds one.",
             )?);
         }
@@ -123,7 +123,7 @@ async fn delete(args: DeleteArgs) -> Result<(), Ending> {
             args.id
         )
     };
-    Ok(print_text(&told)?)
+    Ok(print_answer(&told, session.json)?)
 }
 
 /// Reads a public key. A private one stays where it is: it is refused before anything is sent.

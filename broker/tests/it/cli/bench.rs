@@ -5,6 +5,7 @@ use store::Database;
 use store::fixture::TestDatabase;
 
 use super::{Ended, Place};
+use crate::client::width::faults;
 use crate::eventually::output_of;
 
 #[test]
@@ -25,6 +26,28 @@ fn bench_http_measures_offers_and_plans_beside_their_floors() {
         let ratio = route["rate_to_floor"].as_f64();
         assert!(ratio.is_some_and(|ratio| ratio > 0.0), "{route}");
         assert!(route["body_bytes"].as_u64() > Some(1_000), "{route}");
+    }
+}
+
+#[test]
+fn the_tables_of_bench_keep_to_the_terminal() {
+    let place = Place::new();
+    let http = [
+        "http",
+        "--seconds",
+        "1",
+        "--connections",
+        "2",
+        "--offers",
+        "70",
+    ];
+    let reprice = ["match", "--reprice", "--seconds", "1", "--offers", "500"];
+    for flags in [&http[..], &reprice[..]] {
+        let mut bench = place.command(["bench"].iter().chain(flags));
+        let ended = Ended::of(output_of(bench.env("COLUMNS", "60")));
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        assert!(ended.stdout.lines().count() > 4, "{ended:?}");
+        assert_eq!(faults("bench", 60, &ended.stdout), [""; 0]);
     }
 }
 

@@ -9,7 +9,7 @@ mod login;
 mod recheck;
 mod report;
 mod walk;
-mod width;
+pub(crate) mod width;
 
 use std::path::PathBuf;
 use std::process::Stdio;

@@ -87,6 +87,8 @@ async fn a_member_walks_from_login_to_the_cost_report_with_the_client_alone() {
     let mut on_a_terminal = shell.start_on_a_terminal(&format!("watch {id}"));
     if let Some(watch) = &mut on_a_terminal {
         until_drawn(watch, "[ ").await;
+        // It moves though nothing happens.
+        until_drawn(watch, "00:00:01").await;
     }
     turn_until(&service, &caller, &id, "active").await;
     if let Some(watch) = on_a_terminal {
