@@ -12,6 +12,7 @@ mod completions;
 mod connection;
 mod covered;
 mod demand;
+mod identity;
 mod login;
 mod offers;
 mod plan;

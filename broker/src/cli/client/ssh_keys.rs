@@ -6,11 +6,11 @@ use clap::{Args, Subcommand};
 use market::ids::SshKeyId;
 use serde_json::{Value, json};
 
-use super::Session;
 use super::api::{Call, OnceArgs};
 use super::connection::ServiceArgs;
 use super::route::Route;
 use super::sheet::{age, cell, items, print_sheet, print_table, text, time};
+use super::{Session, identity};
 use crate::cli::Ending;
 use crate::cli::input::read_text;
 use crate::cli::text::{print_answer, print_text};
@@ -101,6 +101,7 @@ async fn add(args: AddArgs) -> Result<(), Ending> {
         .body(json!({ "name": name, "public_key": line }))
         .once(args.once.key());
     let added = session.api.send(call).await?;
+    identity::remember(&args.file);
     session.show(&added, print_key)
 }
 

@@ -8,6 +8,7 @@ mod json;
 mod login;
 mod recheck;
 mod report;
+mod ssh;
 mod walk;
 pub(crate) mod width;
 
