@@ -4,6 +4,7 @@
 //! stderr: one sentence, and what to do next.
 
 mod adapters;
+mod aside;
 mod attestation;
 mod audit;
 mod backup;
@@ -11,7 +12,9 @@ mod bench;
 mod candidates;
 mod catalogue;
 mod client;
+pub(crate) mod colour;
 mod database;
+mod help;
 mod hybrid;
 mod input;
 mod keys;
@@ -29,10 +32,11 @@ mod serve;
 mod simulator;
 mod sweep;
 pub(crate) mod table;
+pub(crate) mod terminal;
+pub(crate) mod text;
 mod token;
 mod verifier;
 
-use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,6 +45,7 @@ use ::adapters::pricesheet::{PriceSheet, PriceSheets};
 use ::market::catalog::Skipped;
 use clap::{Args, Parser, Subcommand};
 
+use self::aside::complain;
 use crate::demo;
 use crate::start::StartError;
 
@@ -173,9 +178,16 @@ impl Ending {
     }
 }
 
-/// Runs the command and says how it ended.
+/// Reads the command line, runs the command, and says how it ended.
 #[must_use]
-pub fn run(cli: Cli) -> ExitCode {
+pub fn run() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => run_command(cli),
+        Err(error) => help::show(&error),
+    }
+}
+
+fn run_command(cli: Cli) -> ExitCode {
     let ended = match cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
@@ -214,16 +226,6 @@ pub fn run(cli: Cli) -> ExitCode {
             ExitCode::from(1)
         }
     }
-}
-
-/// Says on stderr why the exit status is what it is. Nobody may be listening there.
-fn complain(why: &str) {
-    let _ = writeln!(std::io::stderr(), "error: {why}");
-}
-
-/// Says on stderr what was done beside what was asked for. Nobody may be listening there.
-pub(crate) fn note(what: &str) {
-    let _ = writeln!(std::io::stderr(), "note: {what}");
 }
 
 /// Reads the files of price lists. What stood in two of them would count twice, so each is taken

@@ -16,7 +16,8 @@ use std::path::PathBuf;
 use adapters::pricesheet;
 use clap::Args;
 
-use crate::cli::table::print_line;
+use crate::cli::terminal::leave_stdout;
+use crate::cli::text::print_line;
 use crate::cli::{Ending, all_readable, block_on, listen_at, read_sheets};
 use crate::clock::{Clock as _, SystemClock};
 
@@ -53,7 +54,7 @@ pub(crate) fn run(args: DemoArgs) -> Result<(), Ending> {
     drop(listen_at(&args.listen)?);
     block_on(async {
         if args.json {
-            tell::leave_stdout();
+            leave_stdout();
         }
         let told = story::tell(&args).await?;
         if args.json {

@@ -4,7 +4,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use mimalloc::MiMalloc;
 
 /// In place of the C library's, which an answer spends a tenth of its time in.
@@ -20,5 +19,5 @@ fn main() -> ExitCode {
         eprintln!("error: another TLS provider is already in place");
         return ExitCode::FAILURE;
     }
-    broker::cli::run(broker::cli::Cli::parse())
+    broker::cli::run()
 }

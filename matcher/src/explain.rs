@@ -241,6 +241,11 @@ fn rounded(money: Money, places: u32) -> String {
     format!("{rounded:.*}", places as usize)
 }
 
+/// The 80 % interval of a rate: four of five measurements are expected within this factor of it.
+fn interval(rate: f64, factor: f64) -> String {
+    format!("80 % interval {:.0} to {:.0}", rate / factor, rate * factor)
+}
+
 fn gb(bytes: f64) -> f64 {
     bytes / 1e9
 }

@@ -8,7 +8,7 @@ use market::catalog::Skipped;
 use market::ids::ProviderId;
 use market::offer::Offer;
 
-use super::table::print_line;
+use super::text::print_line;
 use super::{Ending, block_on, read_sheets};
 use crate::clock::{Clock as _, SystemClock};
 

@@ -12,7 +12,9 @@ use verifier::attest::verify_attestation;
 use verifier::jws::{JwsError, PublicKey};
 
 use super::Ending;
-use super::table::{clean, hanging, print_line, print_text, table};
+use super::colour::Colours;
+use super::table::table;
+use super::text::{clean, hanging, print_line, print_text};
 
 /// A file with more than this is none of ours. Units: bytes.
 const LARGEST_FILE: u64 = 4 << 20;
@@ -270,10 +272,11 @@ pub(super) fn in_words(attestation: &Attestation) -> String {
     let expected = &attestation.expected;
     let host = attestation.host.as_deref();
     let host = host.unwrap_or("an address that was never told");
+    let colours = Colours::of_stdout();
     let mut text = format!(
         "{}: {} (level {}, {})\n{} x {} at {}, node {} of {}\n",
         attestation.id,
-        attestation.verdict,
+        colours.state(attestation.verdict.as_str()),
         attestation.level.as_str(),
         attestation.measured_at.to_rfc3339(),
         expected.gpus,
@@ -305,7 +308,8 @@ pub(super) fn in_words(attestation: &Attestation) -> String {
             )
         );
     }
-    text.push_str("It does not prove:\n");
+    text.push_str(&colours.heading("It does not prove:"));
+    text.push('\n');
     for limit in &attestation.what_this_does_not_prove {
         let _ = writeln!(text, "{}", hanging("- ", &clean(limit)));
     }

@@ -8,7 +8,8 @@ use market::ids::PlanId;
 
 use super::database::open;
 use super::record::{tell_replay, write_record};
-use super::table::{print_line, table};
+use super::table::table;
+use super::text::print_line;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::config::Config;
 use crate::decision::{StoredError, of_stored_plan};

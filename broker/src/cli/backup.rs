@@ -7,7 +7,7 @@ use serde_json::json;
 use store::backup::BackupError;
 
 use super::database::open;
-use super::table::{print_line, print_text};
+use super::text::{print_line, print_text};
 use super::{DatabaseArgs, Ending, block_on};
 use crate::config::Config;
 

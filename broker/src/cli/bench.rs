@@ -10,7 +10,9 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::table::{print_line, table};
+use super::aside::tell;
+use super::table::table;
+use super::text::{print_line, print_text};
 use super::{Ending, block_on, read_sheets};
 use crate::bench::{self, Effort, Figures, RouteFigures, Scene};
 use crate::clock::{Clock as _, SystemClock};
@@ -122,7 +124,7 @@ fn run_match(args: &MatchArgs) -> Result<(), Ending> {
             block_on(async { Ok(bench::measure_match(size, list, postgres.as_deref()).await?) })?;
         show(&measured, args.json)?;
         for note in &measured.notes {
-            eprintln!("{note}");
+            tell(note);
         }
     }
     Ok(())
@@ -187,7 +189,7 @@ fn run_http(args: &HttpArgs) -> Result<(), Ending> {
         } else {
             "release"
         };
-        Ok(print_line(&format!(
+        Ok(print_text(&format!(
             "{} cores, {}; SQLite, {offers} offers, {} connections, one worker, {kind} build",
             machine.cores, machine.cpu, args.connections
         ))?)

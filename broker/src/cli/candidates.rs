@@ -1,10 +1,10 @@
 //! The table of the candidates of `broker match`.
 
-use market::offer::Offer;
+use market::offer::{Offer, Terms};
 use matcher::Candidate;
 
 use super::plan_lines::COST;
-use super::table::table;
+use super::table::{SPOT, table_without};
 
 /// The columns that some plans have.
 #[derive(Debug, Clone, Copy)]
@@ -24,10 +24,12 @@ pub(super) fn candidate_table(shown: &[&Candidate]) -> String {
     let mut headings = vec![
         "#",
         "provider",
-        "SKU",
-        "GPUs",
         "nodes",
+        "GPUs",
+        "terms",
+        "fabric",
         "region",
+        "SKU",
         "USD/h",
         "USD/GPU-h",
     ];
@@ -35,7 +37,7 @@ pub(super) fn candidate_table(shown: &[&Candidate]) -> String {
     headings.extend(more.cost.then_some(COST));
     headings.push("as of");
     let rows = shown.iter().flat_map(|candidate| rows_of(candidate, more));
-    table(&headings, rows)
+    table_without(&headings, rows, &["as of", "USD/h", "SKU"])
 }
 
 /// The region, and at how many other places the same is sold at the same price.
@@ -44,6 +46,19 @@ fn region(candidate: &Candidate, offer: &Offer) -> String {
     match candidate.also_at.len() {
         0 => region.to_owned(),
         more => format!("{region} +{more}"),
+    }
+}
+
+/// A word of the API as people write it.
+fn words(word: impl std::fmt::Display) -> String {
+    word.to_string().replace('_', " ")
+}
+
+/// A price, marked where the provider may take back what it is for.
+fn marked(offer: &Offer, price: &str) -> String {
+    match offer.terms {
+        Terms::Spot => format!("{SPOT}{price}"),
+        _ => price.to_owned(),
     }
 }
 
@@ -76,12 +91,14 @@ fn rows_of(candidate: &Candidate, more: More) -> impl Iterator<Item = Vec<String
                     Some(half) => format!("{} {half}", candidate.rank),
                 },
                 offer.provider.to_string(),
-                offer.sku.clone(),
-                format!("{} x {}", offer.gpus, offer.gpu),
                 line.nodes.to_string(),
+                format!("{} x {}", offer.gpus, offer.gpu),
+                words(offer.terms),
+                words(offer.internode),
                 region(candidate, offer),
-                price,
-                rate,
+                offer.sku.clone(),
+                marked(offer, &price),
+                marked(offer, &rate),
             ];
             if more.covered {
                 let until = line.covered.map(|covered| covered.until);

@@ -7,7 +7,8 @@ use matcher::models::{self, ModelFigures};
 use serde_json::{Value, json};
 
 use super::Ending;
-use super::table::{print_line, table};
+use super::table::table;
+use super::text::print_line;
 
 /// Lists the GPUs that are known, with what is published of each; no server, no database.
 ///

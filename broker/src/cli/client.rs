@@ -12,6 +12,7 @@ mod completions;
 mod connection;
 mod covered;
 mod demand;
+mod identity;
 mod login;
 mod offers;
 mod plan;
@@ -41,7 +42,7 @@ use self::api::{Api, Document};
 use self::connection::ServiceArgs;
 pub(super) use self::login::NewProfile;
 pub(super) use self::profile::parse_name;
-use super::table::print_line;
+use super::text::print_line;
 use super::{Ending, block_on};
 
 /// The commands of the client.

@@ -4,7 +4,8 @@ use std::io::ErrorKind;
 
 use store::Store;
 
-use super::{Ending, note};
+use super::Ending;
+use super::aside::note;
 use crate::config::Config;
 use crate::{data_dir, start};
 

@@ -4,7 +4,8 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use market::money::Money;
 use matcher::{HybridBill, HybridPlan};
 
-use super::table::{hanging, table};
+use super::table::table;
+use super::text::hanging;
 
 /// The pairs and baselines of a hybrid plan, a line each; `named` names the candidate of a rank.
 pub(super) fn told(hybrid: &HybridPlan, named: impl Fn(usize) -> Option<String>) -> Vec<String> {

@@ -10,7 +10,8 @@ use store::audit::NewAuditEntry;
 use store::sealed::ResealError;
 use store::signing_keys::KeyPurpose;
 
-use super::table::{print_line, print_text, table};
+use super::table::table;
+use super::text::{print_line, print_text};
 use super::{DatabaseArgs, Ending, block_on};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;

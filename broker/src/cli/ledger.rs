@@ -6,8 +6,10 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use store::ledger::Books;
 
+use super::colour::Colours;
 use super::database::open;
-use super::table::{print_line, print_text, table};
+use super::table::table;
+use super::text::{print_line, print_text};
 use super::{DatabaseArgs, Ending, block_on};
 use crate::books::{self, Difference, MovedPrice};
 use crate::config::Config;
@@ -106,14 +108,17 @@ fn print_for_people(
                 price.billed_usd.to_string(),
             ]
         });
-        print_text("\nBilled at another price than was quoted, for one node and hour:")?;
+        let moved = "Billed at another price than was quoted, for one node and hour:";
+        print_line("")?;
+        print_text(&Colours::of_stdout().heading(moved))?;
         print_line(&table(&["lease", "provider", "quoted", "billed"], rows))?;
     }
     if !differences.is_empty() {
         let rows = differences
             .iter()
             .map(|one| vec![one.what.clone(), one.expected.clone(), one.found.clone()]);
-        print_line("\nWrong:")?;
+        print_line("")?;
+        print_line(&Colours::of_stdout().error("Wrong:"))?;
         print_line(&table(&["what", "expected", "found"], rows))?;
     }
     let verdict = if differences.is_empty() {

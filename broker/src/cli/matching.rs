@@ -15,12 +15,14 @@ use market::provider_facts::ProviderFacts;
 use matcher::{Candidate, Held, Plan, ProviderView, SearchOptions, Snapshot};
 use serde_json::{Value, json};
 
+use super::aside::warn;
 use super::candidates::candidate_table;
+use super::colour::Colours;
 use super::hybrid::told;
 use super::input::read_json;
 use super::own::read_own;
 use super::record::{replay, write_record};
-use super::table::{hanging, print_text};
+use super::text::{hanging, print_answer};
 use super::{Ending, all_readable, plan_lines, read_sheets, why_unread};
 use crate::clock::{Clock as _, SystemClock};
 use crate::decision::DecisionRecord;
@@ -155,7 +157,7 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     } else {
         as_text(&read, &plan, &shown, &asked)
     };
-    print_text(&answer)?;
+    print_answer(&answer, args.json)?;
     if !plan.is_met() {
         let what = match plan.hybrid {
             None => "no offer satisfies the demand",
@@ -180,11 +182,11 @@ fn warn_of_strangers<'a>(
         names.join(", ")
     };
     if !strangers.is_empty() {
-        eprintln!(
-            "warning: {file} names {}, and no offer of these lists is of that name; they are of {}",
+        warn(&format!(
+            "{file} names {}, and no offer of these lists is of that name; they are of {}",
             names(strangers.into_iter().collect()),
             names(sellers.keys().collect()),
-        );
+        ));
     }
 }
 
@@ -272,6 +274,7 @@ fn skipped_as_json(skipped: &Skipped) -> Value {
 }
 
 fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offer]) -> String {
+    let heading = |text: &str| Colours::of_stdout().heading(text);
     let mut lines = Vec::new();
     if let Some(best) = shown.first() {
         lines.push(candidate_table(shown));
@@ -279,10 +282,10 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
             lines.push(format!("The first in all: {} USD/h", best.cost_per_hour));
         }
         for best in told_why(plan) {
-            lines.push(match best.half {
+            lines.push(heading(&match best.half {
                 None => "Why the first:".to_owned(),
                 Some(half) => format!("Why {} to {half}:", best.rank),
-            });
+            }));
             lines.extend(best.reasons.iter().map(|reason| hanging("  - ", reason)));
         }
         for launch in told_why(plan).iter().flat_map(|best| &best.launch) {
@@ -322,7 +325,8 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
     }
     for offer in asked {
         let region = offer.place.region.as_deref().unwrap_or("an unknown region");
-        lines.push(format!("Of {} {} in {region}:", offer.provider, offer.sku));
+        let of = format!("Of {} {} in {region}:", offer.provider, offer.sku);
+        lines.push(heading(&of));
         lines.extend(plan.verdicts(offer.offer_id).iter().map(|told| {
             let half = told.half.map(|half| format!("to {half}: "));
             let reason = told.reason.map(|reason| format!("{reason}: "));

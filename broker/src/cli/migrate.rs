@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::database::{open_any, open_or_make};
-use super::table::print_line;
+use super::text::print_line;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::config::Config;
 

@@ -1,7 +1,7 @@
 //! `broker openapi`: prints the OpenAPI document.
 
 use super::Ending;
-use super::table::print_line;
+use super::text::print_line;
 use crate::http::Document;
 
 pub(super) fn run() -> Result<(), Ending> {

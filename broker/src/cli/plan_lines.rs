@@ -1,9 +1,10 @@
 //! What is said below the table of a plan, the same offline and by a service: how its engines are
 //! started, what other precisions would cost, and how many offers satisfy the demand.
 
+use console::measure_text_width;
 use market::counted::counted;
 
-use super::table::hanging;
+use super::text::{command_within, hanging, line};
 
 /// The heading over what the work of a candidate costs: a run, or a pile of requests. Of those it ranks.
 pub(super) const COST: &str = "cost USD";
@@ -28,13 +29,19 @@ pub(super) fn launch(launch: &Launch<'_>) -> String {
         "ports"
     };
     let told = format!(
-        "{}{}, {word} {}: {}",
+        "{}{}, {word} {}:",
         on.unwrap_or_default(),
         launch.engine,
         launch.ports.join(" "),
-        launch.command,
     );
-    let mut lines = vec![hanging("  start ", &told)];
+    let whole = format!("  start {told} {}", launch.command);
+    let mut lines = match measure_text_width(&whole) <= line() {
+        true => vec![whole],
+        false => vec![
+            hanging("  start ", &told),
+            command_within(line(), "    ", launch.command),
+        ],
+    };
     if let Some((file, contents)) = launch.config {
         lines.push(format!("  {file}:"));
         lines.extend(contents.lines().map(|line| format!("    {line}")));
@@ -119,6 +126,24 @@ mod tests {
             launch(&two),
             "  start on lambda gpu_8x: vLLM, ports 8000 8001: x"
         );
+    }
+
+    #[test]
+    fn a_long_command_goes_on_as_a_shell_reads_it() {
+        let command = format!("vllm serve {}--last 1", "--flag value ".repeat(12));
+        let told = launch(&Launch {
+            on: None,
+            engine: "vLLM",
+            ports: &["8000".to_owned()],
+            command: &command,
+            config: None,
+        });
+        let (what, lines) = told.split_once('\n').expect("several lines");
+        assert_eq!(what, "  start vLLM, port 8000:");
+        assert!(lines.lines().all(|line| line.len() <= 100), "{told}");
+        let joined = lines.replace(" \\\n", " ");
+        let words: Vec<_> = joined.split_whitespace().collect();
+        assert_eq!(words, command.split(' ').collect::<Vec<_>>());
     }
 
     #[test]

@@ -9,7 +9,10 @@ use matcher::perf::constants::Constants;
 use matcher::perf::rows::{Outcome, RowPrediction, Table, as_csv, predict};
 
 use super::Ending;
-use super::table::{hanging, print_line};
+use super::aside::tell;
+use super::table::table;
+use super::terminal::is_stdout_a_terminal;
+use super::text::{hanging, print_line};
 
 /// Which table is predicted.
 #[derive(Debug, Subcommand)]
@@ -29,7 +32,7 @@ pub(super) struct PredictArgs {
     /// never read.
     #[arg(long, value_name = "FILE.csv")]
     rows: PathBuf,
-    /// One JSON array on one line instead of CSV.
+    /// One JSON array on one line instead of CSV, or of the table that a terminal shows.
     #[arg(long)]
     json: bool,
 }
@@ -43,6 +46,8 @@ pub(super) fn run(command: &PredictCommand) -> Result<(), Ending> {
         .map_err(|error| unreadable(&args.rows, &error))?;
     if args.json {
         print_line(&serde_json::to_string(&predictions)?)?;
+    } else if is_stdout_a_terminal() {
+        print_line(&as_table(&predictions))?;
     } else {
         print_line(as_csv(&predictions)?.trim_end())?;
     }
@@ -56,9 +61,43 @@ pub(super) fn run(command: &PredictCommand) -> Result<(), Ending> {
         return Err(Ending::No(why.into()));
     }
     if refused > 0 {
-        eprintln!("{refused} of {all} rows cannot be predicted; each says why in its last column");
+        tell(&format!(
+            "{refused} of {all} rows cannot be predicted; each says why in its last column"
+        ));
     }
     Ok(())
+}
+
+/// The predictions as people read them.
+fn as_table(predictions: &[RowPrediction]) -> String {
+    let rows = predictions.iter().map(|RowPrediction { row, outcome }| {
+        let row = row.to_string();
+        match outcome {
+            Outcome::Predicted(found) => vec![
+                row,
+                figure(found.predicted),
+                found.unit.clone(),
+                format!("{} to {}", figure(found.low), figure(found.high)),
+                found.note.clone().unwrap_or_default(),
+            ],
+            Outcome::Refused { why } => {
+                let nothing = String::new;
+                vec![row, nothing(), nothing(), nothing(), why.clone()]
+            }
+        }
+    });
+    table(&["row", "predicted", "unit", "80 % interval", "note"], rows)
+}
+
+/// A figure to three digits at least.
+fn figure(value: f64) -> String {
+    let places = match value.abs() {
+        value if value >= 100.0 => 0,
+        value if value >= 10.0 => 1,
+        value if value >= 1.0 => 2,
+        _ => 4,
+    };
+    format!("{value:.places$}")
 }
 
 /// The columns of a table, for people.

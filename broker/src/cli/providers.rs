@@ -21,7 +21,7 @@ use store::settings::DatabaseMode;
 use store::{Conflict, Store, StoreError};
 
 use super::database::{open, open_or_make};
-use super::table::print_text;
+use super::text::print_answer;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
@@ -272,7 +272,7 @@ impl Desk {
             }
             false => format!("{people} A running service takes it up within a second."),
         };
-        Ok(print_text(&line)?)
+        Ok(print_answer(&line, self.json)?)
     }
 }
 

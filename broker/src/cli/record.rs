@@ -7,7 +7,7 @@ use chrono::SecondsFormat;
 use serde_json::json;
 
 use super::Ending;
-use super::table::print_line;
+use super::text::print_answer;
 use crate::decision::{DecisionRecord, ReplayError};
 
 /// Writes a decision record to a file.
@@ -35,7 +35,7 @@ pub(super) fn tell_replay(record: &DecisionRecord, json: bool) -> Result<(), End
     match record.replay() {
         Ok(plan) => {
             let decided_at = record.decided_at();
-            Ok(print_line(&if json {
+            let told = if json {
                 json!({
                     "same": true, "decided_at": decided_at, "candidates": plan.candidates.len(),
                 })
@@ -46,7 +46,8 @@ pub(super) fn tell_replay(record: &DecisionRecord, json: bool) -> Result<(), End
                     decided_at.to_rfc3339_opts(SecondsFormat::Secs, true),
                     plan.candidates.len()
                 )
-            })?)
+            };
+            Ok(print_answer(&told, json)?)
         }
         Err(error @ (ReplayError::Models { .. } | ReplayError::Differs(_))) => {
             Err(Ending::No(error.to_string()))

@@ -8,6 +8,7 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::warn;
 
+use super::aside::tell;
 use super::market::{Market, keep_turning};
 use super::{DatabaseArgs, Ending, block_on, listen_at, read_sheets};
 use crate::config::Config;
@@ -107,7 +108,9 @@ async fn serve(config: Config, simulate: bool, trust_clock: bool) -> Result<(), 
     }
     let server = http::serve(broker.clone(), listener)?;
     let handle = server.handle();
-    eprintln!("Serving at http://{address} (mode: {mode}) until Ctrl-C. {key_hint}");
+    tell(&format!(
+        "Serving at http://{address} (mode: {mode}) until Ctrl-C. {key_hint}"
+    ));
 
     let mut work = background::start(&broker);
     if let Market::Own(simulator) = &market {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::market::{keep_turning, start_quick};
 use super::serve::Stopped;
-use super::table::print_line;
+use super::text::print_line;
 use super::{Ending, block_on};
 use crate::background::Stop;
 

@@ -8,7 +8,7 @@ use store::settings::DatabaseMode;
 
 use super::database::open;
 use super::market::Market;
-use super::table::print_text;
+use super::text::print_answer;
 use super::{DatabaseArgs, Ending, block_on};
 use crate::config::Config;
 use crate::start;
@@ -83,7 +83,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
             swept.unreadable
         ),
     };
-    print_text(&said)?;
+    print_answer(&said, args.json)?;
     match (swept.unknown, swept.returned, swept.unreadable) {
         (0, 0, 0) => Ok(()),
         (0, 0, _) => Err(Ending::No(

@@ -1,52 +1,92 @@
-//! Tables for people, and lines for programs.
+//! Tables for people.
 
-use std::io::{ErrorKind, Write as _};
 use std::iter::zip;
 
 use comfy_table::{
     CellAlignment, ColumnConstraint, ContentArrangement, Table, TableComponent, Width, presets,
 };
-use console::{Term, measure_text_width};
-use verifier::plain::is_plain;
+use console::measure_text_width;
 
-/// How wide a line is where nobody says how wide the terminal is, and how wide a text is at most.
-const LINE: usize = 100;
+use super::colour::Colours;
+use super::terminal::columns;
+use super::text::{LINE, hanging_within};
+
 /// What a table leaves of a line: the margin of the demo's story.
-const MARGIN: usize = 3;
-/// The narrowest terminal that is believed.
-const NARROWEST: u16 = 20;
+pub(crate) const MARGIN: usize = 3;
 
 /// A cell of so many columns or fewer stands on one line.
 const SHORT: usize = 16;
 /// What stands between the texts of two columns. Units: columns.
 const GAP: usize = 3;
 
-/// How wide what is printed may be: what `COLUMNS` says, else the terminal; `None` where stdout is
-/// none, and lines may be as long as they like.
-pub(crate) fn columns() -> Option<u16> {
-    let said = std::env::var("COLUMNS").ok();
-    let said = said.and_then(|columns| columns.parse().ok());
-    said.filter(|columns| *columns >= NARROWEST).or_else(|| {
-        let terminal = Term::stdout();
-        (terminal.is_term()).then(|| terminal.size_checked().map_or(80, |(_, columns)| columns))
-    })
-}
-
 /// Draws rows under their headings, as wide as the terminal. Where there is none, in lines of [`LINE`]
 /// columns, and in longer ones where words need them: programs read row by row. Columns of numbers stand flush right, long
 /// cells are broken between words.
 pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    table_without(headings, rows, &[])
+}
+
+/// As [`table`]; a terminal that is too narrow does without the columns named, as [`fitted_without`] says.
+pub(super) fn table_without(
+    headings: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    spare: &[&str],
+) -> String {
     let rows: Vec<_> = rows.into_iter().collect();
     let usual = LINE - MARGIN;
     let limit = match columns() {
         Some(columns) => Some(usize::from(columns) - MARGIN),
         None => widths(usual, headings, &rows).map(|_| usual),
     };
-    fitted(
-        limit.and_then(|limit| u16::try_from(limit).ok()),
-        headings,
-        rows,
-    )
+    let limit = limit.and_then(|limit| u16::try_from(limit).ok());
+    match columns() {
+        Some(_) => fitted_without(limit, headings, rows, spare),
+        None => fitted(limit, headings, rows),
+    }
+}
+
+/// As [`fitted`], without the columns named where that makes room, the first first, as far as it must. What
+/// is too narrow for the others as well shows all of them, as labelled lines.
+pub(crate) fn fitted_without(
+    columns: Option<u16>,
+    headings: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    spare: &[&str],
+) -> String {
+    let rows: Vec<_> = rows.into_iter().collect();
+    if let Some(limit) = columns.map(usize::from) {
+        let (mut fewer, mut left) = (headings.to_vec(), rows.clone());
+        drop_columns(limit, &mut fewer, &mut left, spare);
+        if widths(limit, &fewer, &left).is_some() {
+            return fitted(columns, &fewer, left);
+        }
+    }
+    fitted(columns, headings, rows)
+}
+
+fn drop_columns(limit: usize, headings: &mut Vec<&str>, rows: &mut [Vec<String>], spare: &[&str]) {
+    for name in spare {
+        if natural_width(headings, rows) <= limit {
+            return;
+        }
+        if let Some(at) = headings.iter().position(|heading| heading == name) {
+            headings.remove(at);
+            rows.iter_mut().for_each(|row| {
+                row.remove(at);
+            });
+        }
+    }
+}
+
+/// How wide a table is with no cell broken.
+fn natural_width(headings: &[&str], rows: &[Vec<String>]) -> usize {
+    let column = |at: usize, heading: &str| {
+        let cells = rows.iter().filter_map(|row| row.get(at));
+        let cells = cells.map(|cell| measure_text_width(cell));
+        cells.max().unwrap_or(0).max(measure_text_width(heading)) + GAP
+    };
+    let columns = headings.iter().enumerate();
+    columns.map(|(at, heading)| column(at, heading)).sum()
 }
 
 /// As [`table`], within so many columns: where its words are wider, each row stands as labelled lines.
@@ -56,11 +96,21 @@ pub(crate) fn fitted(
     headings: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> String {
+    painted(Colours::of_stdout(), columns, headings, rows)
+}
+
+/// As [`fitted`], with headings and states in these colours.
+fn painted(
+    colours: Colours,
+    columns: Option<u16>,
+    headings: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
     let rows: Vec<_> = rows.into_iter().collect();
     let widths = match columns.map(usize::from) {
         None => None,
         Some(limit) => match widths(limit, headings, &rows) {
-            None => return stacked(limit, headings, &rows),
+            None => return stacked(colours, limit, headings, &rows),
             fitting => fitting,
         },
     };
@@ -91,12 +141,70 @@ pub(crate) fn fitted(
         .lines()
         .map(|line| line.trim_end().to_owned())
         .collect();
+    let lines = match colours.are_shown() {
+        true => {
+            let drawn = table.column_max_content_widths().into_iter();
+            let widths = widths.unwrap_or_else(|| drawn.map(usize::from).collect());
+            paint(colours, lines, headings, &widths)
+        }
+        false => lines,
+    };
     lines.join("\n")
+}
+
+/// Whether states and verdicts stand under this heading.
+pub(super) fn holds_states(heading: &str) -> bool {
+    matches!(heading, "state" | "verdict" | "outcome")
+}
+
+/// The lines of a table with its headings and states in colours.
+fn paint(
+    colours: Colours,
+    mut lines: Vec<String>,
+    headings: &[&str],
+    widths: &[usize],
+) -> Vec<String> {
+    let rule = lines.iter().position(|line| line.starts_with('═'));
+    let rule = rule.unwrap_or(0);
+    for heading in lines.iter_mut().take(rule).skip(1) {
+        *heading = colours.heading(heading);
+    }
+    let mut starts = Vec::new();
+    let mut start = 1;
+    for width in widths {
+        starts.push(start);
+        start += width + GAP;
+    }
+    let columns = zip(headings, zip(starts, widths)).filter(|(heading, _)| holds_states(heading));
+    // From the last on, for colours move what stands behind them.
+    let columns: Vec<_> = columns.map(|(_, place)| place).rev().collect();
+    for line in lines.iter_mut().skip(rule + 1) {
+        for (start, width) in &columns {
+            let (before, rest) = line.split_at(at_column(line, *start));
+            let (cell, after) = rest.split_at(at_column(rest, **width));
+            let state = cell.trim_end();
+            let gap = &cell[state.len()..];
+            *line = [before, &colours.state(state), gap, after].concat();
+        }
+    }
+    lines
+}
+
+/// Where a column of the terminal begins in a line. Units: bytes.
+fn at_column(line: &str, column: usize) -> usize {
+    let mut width = 0;
+    for (at, character) in line.char_indices() {
+        if width >= column {
+            return at;
+        }
+        width += measure_text_width(character.encode_utf8(&mut [0; 4]));
+    }
+    line.len()
 }
 
 /// Draws each row as labelled lines, an empty line between two; what is not said is left out, and a short
 /// cell stands on one line.
-fn stacked(limit: usize, headings: &[&str], rows: &[Vec<String>]) -> String {
+fn stacked(colours: Colours, limit: usize, headings: &[&str], rows: &[Vec<String>]) -> String {
     let margin = headings
         .iter()
         .map(|heading| measure_text_width(heading))
@@ -104,11 +212,17 @@ fn stacked(limit: usize, headings: &[&str], rows: &[Vec<String>]) -> String {
         .unwrap_or(0)
         + 2;
     let line = |heading: &str, cell: &str| {
-        let words = match measure_text_width(cell) <= SHORT {
-            true => vec![cell],
+        let cell = match holds_states(heading) {
+            true => colours.state(cell),
+            false => cell.to_owned(),
+        };
+        let words = match measure_text_width(&cell) <= SHORT {
+            true => vec![cell.as_str()],
             false => cell.split(' ').collect(),
         };
-        hanging_within(limit, &format!("{heading:<margin$}"), words)
+        let label = colours.heading(heading);
+        let gap = " ".repeat(margin - measure_text_width(heading));
+        hanging_within(limit, &(label + &gap), words)
     };
     let rows = rows.iter().map(|row| {
         let said = zip(headings, row).filter(|(_, cell)| !matches!(cell.as_str(), "" | "-"));
@@ -186,76 +300,8 @@ fn longest_word(text: &str) -> usize {
     words.max().unwrap_or(0)
 }
 
-/// A text without the characters that steer a terminal, or are unseen in it.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| if is_plain(c) { c } else { ' ' })
-        .collect()
-}
-
 /// What stands before the price of what its provider may take back.
 pub(crate) const SPOT: &str = "spot ";
-
-/// Breaks a text between words into lines that the terminal holds, of [`LINE`] columns at most; the
-/// first begins with the prefix, the others as far in.
-pub(crate) fn hanging(prefix: &str, text: &str) -> String {
-    let limit = columns().map_or(LINE, |columns| LINE.min(columns.into()));
-    hanging_within(limit, prefix, text.split(' '))
-}
-
-/// As [`hanging`], within so many columns. A word that does not fit so far in stands further out; none
-/// is broken.
-fn hanging_within<'a>(
-    limit: usize,
-    prefix: &str,
-    words: impl IntoIterator<Item = &'a str>,
-) -> String {
-    let margin = measure_text_width(prefix);
-    let mut lines = prefix.to_owned();
-    let mut column = margin;
-    for (at, word) in words.into_iter().enumerate() {
-        let width = measure_text_width(word);
-        let gap = usize::from(at > 0);
-        if column > 0 && column + gap + width > limit {
-            let margin = margin.min(limit.saturating_sub(width));
-            lines.truncate(lines.trim_end().len());
-            if !lines.is_empty() {
-                lines.push('\n');
-            }
-            lines.push_str(&" ".repeat(margin));
-            column = margin;
-        } else if at > 0 {
-            lines.push(' ');
-            column += 1;
-        }
-        lines.push_str(word);
-        column += width;
-    }
-    lines
-}
-
-/// Prints what people read, on a terminal broken between words where a line is wider than that.
-pub(crate) fn print_text(text: &str) -> std::io::Result<()> {
-    let Some(limit) = columns().map(usize::from) else {
-        return print_line(text);
-    };
-    let lines = text.lines().map(|line| {
-        if measure_text_width(line) <= limit {
-            return line.to_owned();
-        }
-        let (margin, text) = line.split_at(line.len() - line.trim_start().len());
-        hanging_within(limit, margin, text.split(' '))
-    });
-    print_line(&lines.collect::<Vec<_>>().join("\n"))
-}
-
-/// Prints a line on stdout. A reader that went away early, such as `head`, wants no more of it.
-pub(crate) fn print_line(line: &str) -> std::io::Result<()> {
-    match writeln!(std::io::stdout().lock(), "{line}") {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        printed => printed,
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -364,35 +410,55 @@ mod tests {
             "{drawn}"
         );
     }
-
     #[test]
-    fn a_word_that_does_not_fit_so_far_in_stands_further_out() {
-        let key = "SHA256:0123456789012345678901234567890123456789012";
-        let words = [key, "which", "is", "new"];
-        let drawn = hanging_within(60, "the key of this host  ", words);
-        assert_eq!(
-            drawn,
-            format!("the key of this host\n          {key}\n                      which is new")
-        );
-        let drawn = hanging_within(60, "            ", words);
-        assert!(drawn.starts_with(&format!("          {key}\n")), "{drawn}");
+    fn a_narrow_terminal_does_without_what_can_be_spared_and_no_more() {
+        let row = || {
+            ["lambda", "a-long-machine-name", "1.99"]
+                .map(str::to_owned)
+                .to_vec()
+        };
+        let headings = ["provider", "SKU", "USD"];
+        let shown = |limit| fitted_without(Some(limit), &headings, [row(), row()], &["SKU"]);
+        let has = |limit, words: &[&str]| {
+            let shown = shown(limit);
+            let has = headings.map(|heading| shown.contains(heading));
+            assert_eq!(
+                has,
+                headings.map(|heading| words.contains(&heading)),
+                "{shown}"
+            );
+            shown
+        };
+        has(80, &headings);
+        let narrower = has(39, &["provider", "USD"]);
+        assert!(!narrower.contains("a-long"), "{narrower}");
+        // So narrow that it helps nothing: each row stands as labelled lines, with all of it.
+        let narrowest = has(16, &headings);
+        assert!(narrowest.contains("a-long-machine-name"), "{narrowest}");
     }
 
     #[test]
-    fn a_long_text_is_broken_between_words_and_loses_none() {
-        let text = "words of several lengths ".repeat(20);
-        let lines = hanging("   11:20  ", text.trim_end());
-        assert!(
-            lines.lines().count() > 2 && lines.lines().all(|line| line.chars().count() <= 100),
-            "{lines}"
-        );
-        assert!(
-            lines
-                .lines()
-                .skip(1)
-                .all(|line| line.starts_with("          ") && !line.ends_with(' '))
-        );
-        let words: Vec<_> = lines.split_whitespace().skip(1).collect();
-        assert_eq!(words.join(" "), text.trim_end());
+    fn headings_and_states_have_colours_and_the_same_places() {
+        let row = |name: &str, state: &str| [name, state, "1.5"].map(str::to_owned).to_vec();
+        let rows = [
+            row("rsv_1", "active"),
+            row("a longer name", "failed (by two of its checks)"),
+            row("語語", "booting"),
+        ];
+        let headings = ["id", "state", "USD"];
+        for columns in [None, Some(80), Some(30), Some(20)] {
+            let plain = painted(Colours::NONE, columns, &headings, rows.clone());
+            let drawn = painted(Colours::ALL, columns, &headings, rows.clone());
+            assert!(!plain.contains('\u{1b}'), "{plain}");
+            assert_eq!(console::strip_ansi_codes(&drawn), plain, "{columns:?}");
+            for colour in [
+                "\u{1b}[32mactive\u{1b}[0m",
+                "\u{1b}[31mfailed",
+                "\u{1b}[33mbooting\u{1b}[0m",
+                "\u{1b}[1m",
+            ] {
+                assert!(drawn.contains(colour), "{columns:?}: {drawn:?}");
+            }
+        }
     }
 }

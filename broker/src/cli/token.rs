@@ -14,7 +14,7 @@ use store::tenants::Project;
 
 use super::client::{NewProfile, parse_name};
 use super::database::open_or_make;
-use super::table::print_line;
+use super::text::{print_line, print_text};
 use super::{DatabaseArgs, Ending, block_on};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
@@ -147,7 +147,7 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
         let keys = store.api_keys().of(tenant.id);
         keys.insert(key, Some(completion)).await?;
         if let Some(profile) = profile {
-            return Ok(print_line(
+            return Ok(print_text(
                 &profile.keep(secret.reveal().into(), tenant.id)?,
             )?);
         }

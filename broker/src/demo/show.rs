@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use super::client::Client;
 use super::summary::{Summary, VerificationSummary, text};
-use super::tell::{say, say_at, say_item, table};
+use super::tell::{say, say_at, say_item, table, table_without};
 use crate::cli::plan_lines::satisfy;
+use crate::cli::table::SPOT;
 
 /// The best candidates, why the chosen one is good, and how many offers were refused for what.
 pub(super) fn plan(plan: &Value, chosen: &Value) {
@@ -19,18 +20,21 @@ pub(super) fn plan(plan: &Value, chosen: &Value) {
         .iter()
         .skip(3)
         .filter(|candidate| candidate["rank"] == chosen["rank"]);
-    table(
+    table_without(
         &[
             "#",
             "provider",
             "nodes x GPUs",
             "machine",
+            "terms",
             "fabric",
+            "place",
             "USD/GPU-h",
             "USD/h",
             "order",
         ],
         candidates.iter().take(3).chain(beyond).map(candidate_row),
+        &["USD/h"],
     );
     say(format!(
         "{} the demand. Why #{}:",
@@ -55,6 +59,11 @@ pub(super) fn plan(plan: &Value, chosen: &Value) {
 
 fn candidate_row(candidate: &Value) -> Vec<String> {
     let line = &candidate["lines"][0];
+    let words = |pointer: &str| text(line, pointer).replace('_', " ");
+    let price = |pointer: &str| match line["terms"] == "spot" {
+        true => format!("{SPOT}{}", text(candidate, pointer)),
+        false => text(candidate, pointer).to_owned(),
+    };
     vec![
         candidate["rank"].to_string(),
         text(line, "/provider").into(),
@@ -64,10 +73,16 @@ fn candidate_row(candidate: &Value) -> Vec<String> {
             line["gpus"],
             text(line, "/gpu")
         ),
-        text(line, "/tenancy").into(),
-        text(line, "/internode").into(),
-        text(candidate, "/price_usd_gpu_hour").into(),
-        text(candidate, "/price_usd_hour").into(),
+        words("/tenancy"),
+        words("/terms"),
+        words("/internode"),
+        format!(
+            "{} {}",
+            text(line, "/place/country"),
+            text(line, "/place/region")
+        ),
+        price("/price_usd_gpu_hour"),
+        price("/price_usd_hour"),
         if line["orderable"] == true {
             "yes"
         } else {

@@ -2,22 +2,16 @@
 //! stderr where stdout is for programs. Nobody may be listening: what cannot be written is left out.
 
 use std::io::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cli::table::{hanging, table as draw};
-
-/// Whether stdout is for programs.
-static ON_STDERR: AtomicBool = AtomicBool::new(false);
-
-/// Leaves stdout to programs from here on.
-pub(super) fn leave_stdout() {
-    ON_STDERR.store(true, Ordering::Relaxed);
-}
+use crate::cli::colour::Colours;
+use crate::cli::table::{MARGIN, fitted_without, table as draw};
+use crate::cli::terminal::is_stdout_left;
+use crate::cli::text::{command as drawn, hanging, line};
 
 /// Begins a chapter, and says what it shows.
 pub(super) fn chapter(title: &str, shows: &str) {
     write_line("");
-    write_line(&format!("== {title}"));
+    write_line(&Colours::of_stdout().heading(&hanging("== ", title)));
     say(format!("Shows: {shows}"));
     write_line("");
 }
@@ -37,9 +31,9 @@ pub(super) fn say_at(time: &str, text: impl AsRef<str>) {
     write_line(&hanging(&format!("   {time}  "), text.as_ref()));
 }
 
-/// Shows something to copy, in one line however long it is.
+/// Shows a command to copy.
 pub(super) fn command(text: &str) {
-    write_line(&format!("   {text}"));
+    write_line(&drawn("   ", text));
 }
 
 /// Shows rows under their headings.
@@ -49,8 +43,20 @@ pub(super) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String
     }
 }
 
+/// As [`table`], never wider than a text; these columns are left out first, where that makes room.
+pub(super) fn table_without(
+    headings: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    spare: &[&str],
+) {
+    let limit = u16::try_from(line() - MARGIN).ok();
+    for line in fitted_without(limit, headings, rows, spare).lines() {
+        write_line(&format!("   {line}"));
+    }
+}
+
 fn write_line(line: &str) {
-    let _ = match ON_STDERR.load(Ordering::Relaxed) {
+    let _ = match is_stdout_left() {
         true => writeln!(std::io::stderr(), "{line}"),
         false => writeln!(std::io::stdout(), "{line}"),
     };

@@ -10,7 +10,7 @@ use market::math::exp;
 use market::money::{Currency, Money};
 use market::offer::Terms;
 
-use super::{gb, rounded};
+use super::{gb, interval, rounded};
 use crate::filter::Filter;
 use crate::fleet_search::{FleetLine, Mix};
 use crate::own;
@@ -84,7 +84,7 @@ pub(super) fn reasons_of_one(query: &ServeQuery, line: &FleetLine<'_>) -> Vec<St
         Load::Pile(requests, _) => pile(query, line, requests),
         _ => carried(query, std::slice::from_ref(line)),
     }];
-    reasons.push(copy(query, line));
+    reasons.push(replica(query, line));
     reasons.extend(measured(query, line));
     reasons.push(memory(query, line));
     reasons.extend(distance(line));
@@ -114,7 +114,7 @@ pub(crate) fn reasons_of_mix(
     for line in &mix.lines {
         let offer = &line.row.offer;
         let name = format!("{} {}", offer.provider, offer.sku);
-        reasons.push(format!("{name}: {}", copy(query, line)));
+        reasons.push(format!("{name}: {}", replica(query, line)));
         reasons.extend(measured(query, line).map(|words| format!("{name}: {words}")));
         reasons.extend(distance(line).map(|words| format!("{name}: {words}")));
         reasons.extend(basis(line).map(|words| format!("{name}: {words}")));
@@ -152,21 +152,20 @@ fn pile(query: &ServeQuery, line: &FleetLine<'_>, requests: f64) -> String {
     )
 }
 
-fn copy(query: &ServeQuery, line: &FleetLine<'_>) -> String {
+fn replica(query: &ServeQuery, line: &FleetLine<'_>) -> String {
     let replica = &line.node.replica;
-    let factor = within_factor(query, line);
-    let stages = replica.gpus / replica.tensor.max(1);
-    let layout = match (replica.gpus, stages) {
+    let (gpus, tensor) = (replica.gpus, replica.tensor);
+    let layout = match (gpus, gpus / tensor.max(1)) {
         (1, _) => "1 GPU".to_owned(),
-        (gpus, 1) => format!("{gpus} GPUs that share each matrix"),
-        (_, stages) => format!("{stages} stages of {}", counted(replica.tensor, "GPU")),
+        (gpus, 1) => format!("{gpus} GPUs (TP {tensor})"),
+        (gpus, stages) => format!("{gpus} GPUs (TP {tensor} x PP {stages})"),
     };
     format!(
-        "A copy of {} on {layout} writes about {:.0} tokens/s in batches of {:.0} on {}: {:.1} ms per \
-         token, {:.0} ms to the first without network and queueing, within a factor of {factor:.2} \
-         in four of five cases",
+        "A replica of {} on {layout} writes about {:.0} tokens/s ({}) in batches of {:.0} on {}: \
+         {:.1} ms per token, {:.0} ms to the first without network and queueing",
         query.work.model.name,
         replica.tokens_per_second,
+        interval(replica.tokens_per_second, within_factor(query, line)),
         replica.whole_batch(),
         engine_name(replica.engine),
         replica.per_token_seconds * 1e3,
@@ -174,7 +173,7 @@ fn copy(query: &ServeQuery, line: &FleetLine<'_>) -> String {
     )
 }
 
-/// The factor within which the rate of a copy holds in four of five cases.
+/// The factor to either end of the 80 % interval of the rate of a replica.
 fn within_factor(query: &ServeQuery, line: &FleetLine<'_>) -> f64 {
     let chip = line.row.spec.and_then(Chip::of_spec);
     let basis = chip
@@ -193,10 +192,14 @@ fn nearness(query: &ServeQuery, line: &FleetLine<'_>) -> Option<Nearness> {
     Some(calibration.nearness(line.row.spec?, line.node.replica.gpus))
 }
 
-/// What a measured copy changed, and how near it was.
+/// What a measured replica changed, and how near it was.
 fn measured(query: &ServeQuery, line: &FleetLine<'_>) -> Option<String> {
     let calibration = query.calibration.as_ref()?;
-    Some(super::measured("copy", calibration, nearness(query, line)?))
+    Some(super::measured(
+        "replica",
+        calibration,
+        nearness(query, line)?,
+    ))
 }
 
 fn memory(query: &ServeQuery, line: &FleetLine<'_>) -> String {
@@ -207,7 +210,7 @@ fn memory(query: &ServeQuery, line: &FleetLine<'_>) -> String {
         .and_then(|chip| query.work.fewest_gpus(query.constants, &chip, most))
         .unwrap_or(replica.gpus);
     format!(
-        "With one sequence a copy needs {:.1} GB of the {:.1} GB that an engine may fill there; \
+        "With one sequence a replica needs {:.1} GB of the {:.1} GB that an engine may fill there; \
          {fewest} would hold it",
         gb(replica.needed_bytes),
         gb(replica.available_bytes),

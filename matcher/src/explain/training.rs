@@ -7,7 +7,7 @@ use market::math::exp;
 use market::money::Money;
 use market::offer::Tenancy;
 
-use super::{gb, rounded};
+use super::{gb, interval, rounded};
 use crate::hardware::link_floor;
 use crate::perf::calibration::Calibration;
 use crate::perf::chip::{Basis, Chip};
@@ -131,21 +131,20 @@ fn duration(query: &TrainQuery<'_>, row: &Row, fit: &TrainFit) -> String {
         })
     };
     let facts = facts(query, row, run);
-    let factor = within_factor(query, row, run);
     format!(
-        "The run takes about {:.1} hours{}{}: {:.0} tokens/s at {:.0} % of {:.0} TFLOPS ({}), within \
-         a factor of {factor:.2} in four of five cases",
+        "The run takes about {:.1} hours{}{}: {:.0} tokens/s ({}) at {:.0} % of {:.0} TFLOPS ({})",
         run.hours,
         usd(facts.run_cost_usd, ""),
         usd(facts.usd_per_billion_tokens, " per 1e9 tokens"),
         run.tokens_per_second,
+        interval(run.tokens_per_second, within_factor(query, row, run)),
         run.utilisation() * 100.0,
         fit.peak_tflops,
         query.demand.precision.as_str(),
     )
 }
 
-/// The factor within which the rate holds in four of five cases.
+/// The factor to either end of the 80 % interval of the rate.
 fn within_factor(query: &TrainQuery<'_>, row: &Row, run: &Run) -> f64 {
     let ground = TrainingGround {
         mixture: query.work.model.is_mixture(),
@@ -171,30 +170,32 @@ fn measured(query: &TrainQuery<'_>, row: &Row, run: &Run) -> Option<String> {
 fn laid_out(run: &Run) -> String {
     let layout = layout(run);
     let strategy = match layout.strategy {
-        RunStrategy::FullShard => "all state sharded",
-        RunStrategy::OptimiserShard => "the optimiser sharded",
-        RunStrategy::Adapters => "frozen weights whole in each",
-        RunStrategy::FrozenInNode => "frozen weights shared within each node",
-        RunStrategy::FrozenShard => "frozen weights shared by all GPUs, since no node holds them",
+        RunStrategy::FullShard => "fully sharded (FSDP, ZeRO-3)",
+        RunStrategy::OptimiserShard => "optimiser states sharded (ZeRO-1)",
+        RunStrategy::Adapters => "frozen weights whole in each replica",
+        RunStrategy::FrozenInNode => "frozen weights sharded within each node",
+        RunStrategy::FrozenShard => {
+            "frozen weights sharded over all GPUs, since no node holds them"
+        }
+    };
+    let experts = match layout.expert_parallel {
+        1 => String::new(),
+        experts => format!(", EP {experts}"),
     };
     format!(
-        "Best laid out with {} to a matrix, {} and {} of the model, {strategy}, {} of {} a step and \
-         copy{}: {:.0} GB a GPU; {:.0} % of a step waits for communication",
-        counted(layout.tensor_parallel, "GPU"),
-        counted(layout.pipeline_parallel, "stage"),
-        if layout.data_parallel == 1 {
-            "1 copy".to_owned()
-        } else {
-            format!("{} copies", layout.data_parallel)
-        },
+        "Best layout: TP {} x PP {} x DP {}{experts}, {strategy}, {} of {} a step and replica{}: {:.0} \
+         GB a GPU; {:.0} % of a step waits for communication",
+        layout.tensor_parallel,
+        layout.pipeline_parallel,
+        layout.data_parallel,
         if layout.micro_batches == 1 {
-            "1 micro batch".to_owned()
+            "1 micro-batch".to_owned()
         } else {
-            format!("{} micro batches", layout.micro_batches)
+            format!("{} micro-batches", layout.micro_batches)
         },
         counted(layout.micro_batch, "sequence"),
         if layout.recompute {
-            ", activations computed again"
+            ", with activation recomputation"
         } else {
             ""
         },

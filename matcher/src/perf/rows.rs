@@ -64,7 +64,7 @@ pub struct Predicted {
     pub predicted: f64,
     /// Its unit, as in the table's measured column.
     pub unit: String,
-    /// Where the interval begins in which four of five measurements are expected.
+    /// Where the 80 % interval begins, in which four of five measurements are expected.
     pub low: f64,
     /// Where it ends.
     pub high: f64,

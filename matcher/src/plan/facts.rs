@@ -22,10 +22,10 @@ pub struct Facts {
     /// What 1e9 tokens are predicted to cost, failures included. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_billion_tokens: Option<Money>,
-    /// By what all predictions were multiplied since a step, or a copy, was measured.
+    /// By what all predictions were multiplied since a step, or a replica, was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration_factor: Option<f64>,
-    /// The factor, up or down, within which the predicted rate holds in four of five cases.
+    /// The factor, up or down, from the predicted rate to the ends of its 80 % interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within_factor: Option<f64>,
     /// How the run is best laid out.
@@ -117,25 +117,25 @@ pub struct Facts {
 /// How a training run is laid out over its GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RunLayout {
-    /// GPUs that share each matrix.
+    /// Tensor parallelism (TP): GPUs that share each matrix.
     pub tensor_parallel: u32,
-    /// Stages that share the layers.
+    /// Pipeline parallelism (PP): stages that share the layers.
     pub pipeline_parallel: u32,
-    /// Copies of the model.
+    /// Data parallelism (DP): replicas of the model.
     pub data_parallel: u32,
-    /// GPUs that share the experts of a layer.
+    /// Expert parallelism (EP): GPUs that share the experts of a layer.
     pub expert_parallel: u32,
-    /// How state is spread over the copies.
+    /// How state is sharded over the replicas.
     pub strategy: RunStrategy,
-    /// Sequences of a micro batch.
+    /// Sequences of a micro-batch.
     pub micro_batch: u32,
-    /// Micro batches of an optimiser step on each copy.
+    /// Micro-batches of an optimiser step on each replica.
     pub micro_batches: u32,
     /// Whether activations are computed again in the backward pass.
     pub recompute: bool,
 }
 
-/// How a training run's state is spread over the copies of the model.
+/// How a training run's state is sharded over the replicas of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStrategy {

@@ -3,22 +3,25 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 
 use super::Session;
 use super::connection::ServiceArgs;
+use super::identity::{identities, stands_for_itself};
 use super::reservations::{find, parse_reservation};
 use super::route::Route;
 use super::sheet::{cell, items, print_table, text};
 use crate::cli::Ending;
-use crate::cli::table::{clean, print_line, print_text};
+use crate::cli::aside::note;
+use crate::cli::text::{clean, print_line, print_next};
 
 /// Shows how to reach the nodes of a reservation that was handed off.
 ///
 /// Exit status: 0 there are nodes, 1 nothing is handed off, 2 wrong input.
 #[derive(Debug, Args)]
 #[command(
+    group = ArgGroup::new("configuration").args(["ssh_dir", "ssh_config"]),
     after_help = "Examples:\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --ssh-dir nodes\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --ssh-config >> ~/.ssh/config\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --known-hosts > ~/.ssh/known_hosts.gpb-e5f60718\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --hostfile > hosts"
 )]
 pub(in crate::cli) struct AccessArgs {
@@ -41,6 +44,10 @@ pub(in crate::cli) struct AccessArgs {
     /// Prints how `torchrun` begins on each node, a line a node.
     #[arg(long, conflicts_with = "json")]
     torchrun: bool,
+    /// With --ssh-dir or --ssh-config: the private key to log in with; else those of the tenant's keys that
+    /// were added from here or are in `~/.ssh`.
+    #[arg(long, value_name = "FILE", requires = "configuration")]
+    identity: Option<PathBuf>,
     #[command(flatten)]
     service: ServiceArgs,
 }
@@ -49,13 +56,20 @@ pub(super) async fn run(args: AccessArgs) -> Result<(), Ending> {
     let session = Session::open(&args.service)?;
     let id = find(&session.api, &args.id).await?;
     let access = session.api.send(Route::ReservationAccess.of(&id)).await?;
-    if let Some(folder) = &args.ssh_dir {
-        return write_ssh_dir(&session, &access.value, folder);
-    }
-    if args.ssh_config {
-        let known_hosts = format!("~/.ssh/known_hosts.{}", alias(&access.value));
-        let entries = ssh_config(&access.value, &known_hosts)?;
-        return Ok(print_line(entries.trim_end())?);
+    if args.ssh_dir.is_some() || args.ssh_config {
+        let identities = identities(&session, args.identity.as_deref()).await?;
+        if identities.is_empty() && !session.json {
+            note(
+                "no private key of this tenant's SSH keys is known here; ssh tries the keys that it finds, \
+                 and --identity FILE names one",
+            );
+        }
+        let Some(folder) = &args.ssh_dir else {
+            let known_hosts = format!("~/.ssh/known_hosts.{}", alias(&access.value));
+            let entries = ssh_config(&access.value, &known_hosts, &identities)?;
+            return Ok(print_line(entries.trim_end())?);
+        };
+        return write_ssh_dir(&session, &access.value, folder, &identities);
     }
     let lines = |field: &str| file_lines(&access.value, field);
     let file = match &args {
@@ -118,7 +132,12 @@ const OURS: &str = "# Written by `broker access`";
 ///
 /// Errors: wrong input, for a directory that cannot hold it; nothing of anybody else's is written
 /// over.
-fn write_ssh_dir(session: &Session, access: &Value, folder: &Path) -> Result<(), Ending> {
+fn write_ssh_dir(
+    session: &Session,
+    access: &Value,
+    folder: &Path,
+    identities: &[PathBuf],
+) -> Result<(), Ending> {
     let refuse = |why: String| {
         let shown = folder.display();
         Ending::wrong_input(format!(
@@ -135,10 +154,12 @@ fn write_ssh_dir(session: &Session, access: &Value, folder: &Path) -> Result<(),
             Err(error) => return Err(refuse(error.to_string())),
         }
     }
-    let quoted = known_hosts.to_str().filter(|path| is_plain_path(path));
-    let quoted = quoted.ok_or_else(|| refuse("its path is none that ssh reads".to_owned()))?;
+    if !stands_for_itself(&known_hosts) {
+        return Err(refuse("its path is none that ssh reads".to_owned()));
+    }
+    let quoted = known_hosts.display();
     let head = format!("{OURS} for {}.\n", text(access, "/reservation_id"));
-    let entries = ssh_config(access, &format!("\"{quoted}\""))?;
+    let entries = ssh_config(access, &format!("\"{quoted}\""), identities)?;
     let hosts: String = file_lines(access, "known_hosts")
         .iter()
         .map(|line| format!("{line}\n"))
@@ -152,13 +173,8 @@ fn write_ssh_dir(session: &Session, access: &Value, folder: &Path) -> Result<(),
         return Ok(print_line(&written.to_string())?);
     }
     let (config, first) = (config.display(), text(access, "/nodes/0/node"));
-    print_text(&format!("Next: ssh -F {config} {}-{first}", alias(access)))?;
+    print_next(&format!("ssh -F {config} {}-{first}", alias(access)))?;
     Ok(())
-}
-
-/// Whether a path stands for itself within double quotes in a configuration of ssh.
-fn is_plain_path(path: &str) -> bool {
-    !path.chars().any(|c| c.is_control() || "\"%$\\".contains(c))
 }
 
 /// What the reservation is called in a configuration of ssh.
@@ -168,10 +184,11 @@ fn alias(access: &Value) -> String {
     format!("gpb-{}", id.get(tail..).unwrap_or_default())
 }
 
-/// An entry for each node, named after reservation and node, with the host keys in `known_hosts`.
+/// An entry for each node, named after reservation and node, with the host keys in `known_hosts` and these
+/// private keys alone, where any is known.
 ///
 /// Errors: the answer is no, for an address that could not stand in one line of the file.
-fn ssh_config(access: &Value, known_hosts: &str) -> Result<String, Ending> {
+fn ssh_config(access: &Value, known_hosts: &str, identities: &[PathBuf]) -> Result<String, Ending> {
     let (id, alias) = (text(access, "/reservation_id"), alias(access));
     let mut entries = String::new();
     for node in items(access, "nodes") {
@@ -198,6 +215,12 @@ fn ssh_config(access: &Value, known_hosts: &str) -> Result<String, Ending> {
             text(node, "/node"),
             text(node, "/port"),
         ));
+        for identity in identities {
+            entries.push_str(&format!("    IdentityFile \"{}\"\n", identity.display()));
+        }
+        if !identities.is_empty() {
+            entries.push_str("    IdentitiesOnly yes\n");
+        }
     }
     Ok(entries)
 }
@@ -216,34 +239,26 @@ mod tests {
 
     #[test]
     fn each_node_gets_an_entry_that_ssh_understands() {
+        let entry = |identities: &[PathBuf]| {
+            let known_hosts = "~/.ssh/known_hosts.gpb-e5f60718";
+            ssh_config(&access("198.51.100.7"), known_hosts, identities).expect("entries")
+        };
+        let usual = "Host gpb-e5f60718-0\n    HostName 198.51.100.7\n    Port 2222\n    User ubuntu\n    \
+             UserKnownHostsFile ~/.ssh/known_hosts.gpb-e5f60718\n    StrictHostKeyChecking yes\n";
+        assert_eq!(entry(&[]), usual);
         assert_eq!(
-            ssh_config(&access("198.51.100.7"), "~/.ssh/known_hosts.gpb-e5f60718")
-                .expect("entries"),
-            "Host gpb-e5f60718-0\n    HostName 198.51.100.7\n    Port 2222\n    User ubuntu\n    \
-             UserKnownHostsFile ~/.ssh/known_hosts.gpb-e5f60718\n    StrictHostKeyChecking yes\n"
+            entry(&["/home/ada/my key".into()]),
+            format!("{usual}    IdentityFile \"/home/ada/my key\"\n    IdentitiesOnly yes\n")
         );
-    }
-
-    #[test]
-    fn a_path_that_ssh_would_read_otherwise_is_not_written() {
-        for good in ["/home/ada/nodes/known_hosts", "/tmp/my nodes/known_hosts"] {
-            assert!(is_plain_path(good), "{good}");
-        }
-        for bad in [
-            "/tmp/a\"b",
-            "/tmp/%h",
-            "/tmp/${HOME}",
-            "/tmp/a\nb",
-            "/tmp/a\\b",
-        ] {
-            assert!(!is_plain_path(bad), "{bad:?}");
-        }
     }
 
     #[test]
     fn an_address_cannot_smuggle_a_line_into_the_configuration() {
         for hostile in ["a\n    ProxyCommand evil", "a ProxyCommand", "", "$(x)"] {
-            assert!(ssh_config(&access(hostile), "k").is_err(), "{hostile:?}");
+            assert!(
+                ssh_config(&access(hostile), "k", &[]).is_err(),
+                "{hostile:?}"
+            );
         }
     }
 }

@@ -8,8 +8,9 @@ use super::Session;
 use super::connection::ServiceArgs;
 use super::route::Route;
 use super::sheet::{items, text};
-use crate::cli::table::print_line;
-use crate::cli::{Ending, note};
+use crate::cli::Ending;
+use crate::cli::aside::note;
+use crate::cli::text::print_line;
 
 /// Prints the shell lines by which a node gets the agent that verified it, as the file `verifier` in the
 /// present folder. They hold no secret.

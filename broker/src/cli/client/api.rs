@@ -331,9 +331,10 @@ fn spinner(told: &str) -> ProgressBar {
     bar
 }
 
-/// A bar on stderr that tells how far something is; nothing, where that is no terminal.
+/// A bar on stderr that tells how far something is and how long it takes; nothing, where that is no
+/// terminal.
 pub(super) fn progress_bar() -> ProgressBar {
-    let style = style("{spinner} [{bar:20}] {wide_msg}").progress_chars("=> ");
+    let style = style("{spinner} [{bar:20}] {elapsed_precise} {wide_msg}").progress_chars("=> ");
     let bar = ProgressBar::new(1).with_style(style);
     bar.enable_steady_tick(TICK);
     bar

@@ -13,7 +13,7 @@ use super::route::Route;
 use super::sheet::{print_sheet, text, time};
 use super::{Session, hours, show, watch};
 use crate::cli::Ending;
-use crate::cli::table::print_text;
+use crate::cli::text::print_next;
 
 /// Which reservation, and how it is spoken about.
 #[derive(Debug, Args)]
@@ -76,7 +76,7 @@ pub(in crate::cli) struct ExtendArgs {
 
 pub(super) async fn confirm(args: ConfirmArgs) -> Result<(), Ending> {
     change(args.change, Route::ConfirmReservation, |_, id| {
-        Some(format!("Next: broker watch {id}"))
+        Some(format!("broker watch {id}"))
     })
     .await
 }
@@ -96,7 +96,7 @@ pub(super) async fn release(args: ReleaseArgs) -> Result<(), Ending> {
 }
 
 fn follow_unless_closed(reservation: &Value, id: &str) -> Option<String> {
-    (reservation["state"] != "closed").then(|| format!("Next: broker watch {id}"))
+    (reservation["state"] != "closed").then(|| format!("broker watch {id}"))
 }
 
 async fn change(
@@ -123,7 +123,7 @@ fn shown(
     session.show(changed, |reservation| {
         print_sheet(&show::summary(reservation))?;
         if let Some(next) = next(reservation, &text(reservation, "/id")) {
-            print_text(&next)?;
+            print_next(&next)?;
         }
         Ok(())
     })

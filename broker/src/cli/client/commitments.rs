@@ -14,7 +14,7 @@ use super::connection::ServiceArgs;
 use super::route::Route;
 use super::sheet::{cell, items, print_sheet, print_table, text};
 use crate::cli::Ending;
-use crate::cli::table::{print_line, print_text};
+use crate::cli::text::{print_answer, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum CommitmentsCommand {
@@ -132,8 +132,9 @@ async fn list(args: ListArgs) -> Result<(), Ending> {
     session.show(&commitments, |commitments| {
         let commitments = items(commitments, "items");
         if commitments.is_empty() {
-            return Ok(print_line(
-                "There are none. An administrator makes capacity known that is paid for with `broker commitments add`.",
+            return Ok(print_text(
+                "There are none. An administrator makes capacity known that is paid for with \
+                 `broker commitments add`.",
             )?);
         }
         let rows = commitments.iter().map(|one| {
@@ -205,5 +206,5 @@ async fn remove(args: RemoveArgs) -> Result<(), Ending> {
             args.id
         )
     };
-    Ok(print_text(&told)?)
+    Ok(print_answer(&told, session.json)?)
 }

@@ -3,7 +3,7 @@
 use clap::{Args, CommandFactory as _, ValueEnum};
 use clap_complete::{Shell, generate};
 
-use crate::cli::table::print_line;
+use crate::cli::text::print_line;
 use crate::cli::{Cli, Ending};
 
 /// Prints what a shell needs to complete these commands.

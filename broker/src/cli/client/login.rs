@@ -18,8 +18,9 @@ use super::connection::{
 use super::profile::{self, Profile, Profiles, parse_name};
 use super::route::Route;
 use super::sheet::{print_sheet, text};
-use crate::cli::table::{print_line, print_text};
-use crate::cli::{Ending, note};
+use crate::cli::Ending;
+use crate::cli::aside::note;
+use crate::cli::text::{print_line, print_text};
 
 /// Checks an API key against a service, and keeps both as a profile.
 ///
@@ -187,7 +188,7 @@ pub(super) fn logout(args: &LogoutArgs) -> Result<(), Ending> {
     if args.json {
         return Ok(print_line(&json!({ "forgotten": name }).to_string())?);
     }
-    Ok(print_line(&format!("Forgot profile {name} and its key."))?)
+    Ok(print_text(&format!("Forgot profile {name} and its key."))?)
 }
 
 pub(super) async fn whoami(args: WhoamiArgs) -> Result<(), Ending> {

@@ -18,7 +18,8 @@ use super::sheet::{
 };
 use super::{Session, word};
 use crate::cli::Ending;
-use crate::cli::table::{SPOT, print_text};
+use crate::cli::table::SPOT;
+use crate::cli::text::print_text;
 use crate::clock::{Clock as _, SystemClock};
 
 /// Lists what is sold right now, the cheapest GPU-hour first. Needs no login.
@@ -158,9 +159,13 @@ fn row(offer: &Value, now: DateTime<Utc>) -> Vec<String> {
     ]
 }
 
-/// A price, marked where the provider may take back what it is for.
-fn marked(offer: &Value, pointer: &str) -> String {
-    let price = price(offer, pointer);
+/// A price of an offer, marked where the provider may take back what it is for.
+pub(super) fn marked(offer: &Value, pointer: &str) -> String {
+    marked_of(offer, price(offer, pointer))
+}
+
+/// A price, marked where the provider of the offer may take back what it is for.
+pub(super) fn marked_of(offer: &Value, price: String) -> String {
     match offer["terms"] == "spot" {
         true => format!("{SPOT}{price}"),
         false => price,

@@ -9,14 +9,15 @@ use super::api::{Call, Document};
 use super::connection::ServiceArgs;
 use super::covered;
 use super::demand::DemandArgs;
-use super::offers::{gpus, place};
+use super::offers::{gpus, marked, place};
 use super::route::Route;
 use super::sheet::{cell, items, price, print_table_within, sum, text, words};
 use super::{Session, word};
 use crate::cli::Ending;
+use crate::cli::colour::Colours;
 use crate::cli::hybrid::told;
 use crate::cli::plan_lines;
-use crate::cli::table::{clean, hanging, print_line, print_text};
+use crate::cli::text::{clean, hanging, print_line, print_next, print_text};
 
 /// Finds what satisfies a demand, best first, and says why the rest does not.
 ///
@@ -76,13 +77,14 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
         let shown: Vec<&Value> = candidates.iter().take(top).collect();
         let more = More::of(&shown);
         let rows = shown.iter().flat_map(|candidate| rows(candidate, more));
-        let spare = ["fabric", "place", "SKU"];
-        print_table_within(&more.headings(), rows, &spare)?;
+        // Terms, fabric and place change the price, so they stay.
+        print_table_within(&more.headings(), rows, &["USD/h", "SKU"])?;
         for best in told_why(plan, best) {
-            print_text(&match best["half"].as_str() {
+            let why = match best["half"].as_str() {
                 None => "Why the first:".to_owned(),
                 Some(half) => format!("Why {} to {}:", text(best, "/rank"), clean(half)),
-            })?;
+            };
+            print_line(&Colours::of_stdout().heading(&why))?;
             for reason in items(best, "reasons").iter().filter_map(Value::as_str) {
                 print_line(&hanging("  - ", &clean(reason)))?;
             }
@@ -140,7 +142,7 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
             .flatten()
         {
             let rank = text(best, "/rank");
-            print_text(&format!("Next: broker quote {id} --candidate {rank}"))?;
+            print_next(&format!("broker quote {id} --candidate {rank}"))?;
         }
     }
     Ok(())
@@ -225,11 +227,12 @@ impl More {
         let mut headings = vec![
             "#",
             "provider",
-            "SKU",
             "nodes",
             "GPUs",
-            "place",
+            "terms",
             "fabric",
+            "place",
+            "SKU",
             "USD/GPU-h",
             "USD/h",
         ];
@@ -254,13 +257,14 @@ fn rows(candidate: &Value, more: More) -> impl Iterator<Item = Vec<String>> + '_
                 Some(half) => format!("{} {}", cell(candidate, "/rank"), clean(half)),
             },
             cell(line, "/provider"),
-            cell(line, "/sku"),
             cell(line, "/nodes"),
             gpus(line),
-            place(line),
+            words(line, "/terms"),
             words(line, "/internode"),
-            price(line, "/price_usd_gpu_hour"),
-            price(line, "/price_usd_hour"),
+            place(line),
+            cell(line, "/sku"),
+            marked(line, "/price_usd_gpu_hour"),
+            marked(line, "/price_usd_hour"),
         ];
         if more.covered {
             let of_line = |one: &&Value| one["line"] == number;
@@ -341,7 +345,7 @@ mod tests {
         assert_eq!(shown(&run, &["cost USD"]), [["1234.57"], [""]]);
         let chat = candidate(&json!({ "facts": {} }));
         let headings = More::of(&[&chat]).headings();
-        assert_eq!(headings.len(), 10, "{headings:?}");
+        assert_eq!(headings.len(), 11, "{headings:?}");
         assert_eq!(shown(&chat, &["order"]), [["yes"], ["yes"]]);
     }
 }

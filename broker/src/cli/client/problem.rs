@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cli::Ending;
-use crate::cli::table::clean;
+use crate::cli::text::clean;
 
 /// A refusal, read from the service's problem document.
 #[derive(Debug, Clone, PartialEq, Eq)]

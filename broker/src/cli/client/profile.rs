@@ -59,6 +59,9 @@ pub(super) struct Profiles {
     /// The profiles by name.
     #[serde(default)]
     pub(super) profiles: BTreeMap<String, Profile>,
+    /// The files of public SSH keys that were added from here, by their fingerprints.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) ssh_keys: BTreeMap<String, PathBuf>,
 }
 
 /// Where the file lies: in `$XDG_CONFIG_HOME/gpu-broker`, else in `~/.config/gpu-broker`.
@@ -178,6 +181,7 @@ mod tests {
         Profiles {
             default: Some("here".into()),
             profiles: BTreeMap::from([("here".into(), profile)]),
+            ssh_keys: BTreeMap::from([("SHA256:x".into(), "/home/ada/key.pub".into())]),
         }
     }
 
@@ -193,6 +197,7 @@ mod tests {
         let read = Profiles::read(&file).expect("read");
         assert_eq!(read.default.as_deref(), Some("here"));
         assert_eq!(read.profiles["here"].key.expose_secret(), "gpb_canary");
+        assert_eq!(read.ssh_keys["SHA256:x"], Path::new("/home/ada/key.pub"));
         assert!(!format!("{read:?}").contains("canary"));
     }
 

@@ -11,14 +11,14 @@ use super::api::{Call, OnceArgs};
 use super::connection::ServiceArgs;
 use super::covered;
 use super::demand::DemandArgs;
-use super::offers::{gpus, place};
+use super::offers::{gpus, marked_of, place};
 use super::route::Route;
 use super::sheet::{
     cell, dollars, items, moment, price, print_sheet, print_table_without, text, words,
 };
 use super::{Session, plan, word};
 use crate::cli::Ending;
-use crate::cli::table::print_text;
+use crate::cli::text::print_next;
 use crate::clock::{Clock as _, SystemClock};
 
 /// Freezes the price of a plan's candidate until the quote lapses. Costs nothing.
@@ -67,8 +67,8 @@ pub(super) async fn run(args: QuoteArgs) -> Result<(), Ending> {
     let quote = session.api.send(call).await?;
     session.show(&quote, |quote| {
         print_quote(quote)?;
-        let next = format!("Next: broker reserve --quote {}", text(quote, "/id"));
-        Ok(print_text(&next)?)
+        let next = format!("broker reserve --quote {}", text(quote, "/id"));
+        Ok(print_next(&next)?)
     })
 }
 
@@ -92,11 +92,12 @@ pub(super) fn print_lines(priced: &Value) -> Result<(), Ending> {
     let mut headings = vec![
         "line",
         "provider",
-        "SKU",
         "nodes",
         "GPUs",
-        "place",
+        "terms",
         "fabric",
+        "place",
+        "SKU",
         "USD/GPU-h",
     ];
     let lines = items(priced, "lines");
@@ -109,19 +110,20 @@ pub(super) fn print_lines(priced: &Value) -> Result<(), Ending> {
         let mut row = vec![
             cell(line, "/line"),
             cell(offer, "/provider"),
-            cell(offer, "/sku"),
             cell(line, "/nodes"),
             gpus(offer),
-            place(offer),
+            words(offer, "/terms"),
             words(offer, "/internode"),
-            price(line, "/rate_usd_gpu_hour"),
+            place(offer),
+            cell(offer, "/sku"),
+            marked_of(offer, price(line, "/rate_usd_gpu_hour")),
         ];
         if is_covered {
             row.extend(covered::cells(&line["covered"]));
         }
         row
     });
-    print_table_without(&headings, rows, &["fabric", "place", "SKU"])
+    print_table_without(&headings, rows, &["SKU"])
 }
 
 /// US dollars per hour of all lines at a moment, at their frozen rates.

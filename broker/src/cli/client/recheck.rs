@@ -9,8 +9,9 @@ use super::connection::ServiceArgs;
 use super::reservations::{find, parse_reservation};
 use super::route::Route;
 use super::sheet::{cell, text};
-use crate::cli::table::print_line;
-use crate::cli::{Ending, note};
+use crate::cli::Ending;
+use crate::cli::aside::note;
+use crate::cli::text::{print_answer, print_line};
 
 /// Prints the script by which a node in use is looked at again, once or on a timer. It holds a token that
 /// is good for that alone; the one of the call before is good for nothing any more.
@@ -50,7 +51,7 @@ pub(super) async fn run(args: RecheckArgs) -> Result<(), Ending> {
                 .to_string(),
             false => format!("Node {node} is looked at no more: its script is good for nothing."),
         };
-        return Ok(print_line(&told)?);
+        return Ok(print_answer(&told, session.json)?);
     }
     let permitted = session.api.send(call).await?;
     session.show(&permitted, |permit| {

@@ -13,7 +13,7 @@ use super::connection::ServiceArgs;
 use super::route::Route;
 use super::sheet::{cell, dollars, items, print_table, sum};
 use crate::cli::Ending;
-use crate::cli::table::print_line;
+use crate::cli::text::print_line;
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum ReportCommand {

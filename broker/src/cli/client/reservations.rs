@@ -11,7 +11,7 @@ use super::quote::{in_words, usd_per_hour};
 use super::route::Route;
 use super::sheet::{NOTHING, age, cell, items, print_table_without, text, time};
 use crate::cli::Ending;
-use crate::cli::table::print_text;
+use crate::cli::text::print_text;
 use crate::clock::{Clock as _, SystemClock};
 
 /// The fewest digits of an id that are looked for.

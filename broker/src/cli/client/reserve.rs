@@ -12,7 +12,7 @@ use super::route::Route;
 use super::sheet::{print_sheet, text};
 use super::{Session, show, watch};
 use crate::cli::Ending;
-use crate::cli::table::{print_line, print_text};
+use crate::cli::text::{print_line, print_next};
 
 /// Sets capacity aside: from a quote, or in one call from a demand.
 ///
@@ -160,11 +160,11 @@ fn print_placed(placed: &Value) -> Result<(), Ending> {
     print_sheet(&show::summary(placed))?;
     let id = text(placed, "/id");
     let next = if placed["state"] == "held" {
-        format!("Next: broker confirm {id}")
+        format!("broker confirm {id}")
     } else {
-        format!("Next: broker watch {id}")
+        format!("broker watch {id}")
     };
-    Ok(print_text(&next)?)
+    Ok(print_next(&next)?)
 }
 
 #[cfg(test)]

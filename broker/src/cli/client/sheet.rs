@@ -3,12 +3,14 @@
 //! Texts of the service pass through [`clean`], so that none of them can steer a terminal.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use console::measure_text_width;
 use rust_decimal::Decimal;
 use serde_json::Value;
 
 use crate::cli::Ending;
-use crate::cli::table::{clean, columns, fitted, hanging, print_line, table};
+use crate::cli::colour::Colours;
+use crate::cli::table::{fitted_without, holds_states, table};
+use crate::cli::terminal::columns;
+use crate::cli::text::{clean, hanging, print_line};
 
 /// What stands where nothing is said.
 pub(super) const NOTHING: &str = "-";
@@ -21,20 +23,19 @@ pub(super) fn print_table(
     print_table_without(headings, rows, &[])
 }
 
-/// As [`print_table`]; a terminal that is too narrow does without the columns named, the first
-/// first, as far as it must.
+/// As [`print_table`]; a terminal that is too narrow does without the columns named, as
+/// [`fitted_without`] says.
 pub(super) fn print_table_without(
     headings: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
     spare: &[&str],
 ) -> Result<(), Ending> {
-    let mut headings = headings.to_vec();
-    let mut rows: Vec<_> = rows.into_iter().collect();
-    let limit = columns();
-    if let Some(limit) = limit {
-        drop_columns(limit, &mut headings, &mut rows, spare);
-    }
-    Ok(print_line(&fitted(limit, &headings, rows))?)
+    Ok(print_line(&fitted_without(
+        columns(),
+        headings,
+        rows,
+        spare,
+    ))?)
 }
 
 /// As [`print_table_without`]; where stdout is no terminal, long cells are broken, so that the table is
@@ -50,34 +51,6 @@ pub(super) fn print_table_within(
     }
 }
 
-fn drop_columns(limit: u16, headings: &mut Vec<&str>, rows: &mut [Vec<String>], spare: &[&str]) {
-    for name in spare {
-        if natural_width(headings, rows) <= usize::from(limit) {
-            return;
-        }
-        if let Some(at) = headings.iter().position(|heading| heading == name) {
-            headings.remove(at);
-            rows.iter_mut().for_each(|row| {
-                row.remove(at);
-            });
-        }
-    }
-}
-
-/// How wide a table is with no cell broken: its cells, and three between each two.
-fn natural_width(headings: &[&str], rows: &[Vec<String>]) -> usize {
-    let column = |at: usize, heading: &str| {
-        let cells = rows.iter().filter_map(|row| row.get(at));
-        let cells = cells.map(|cell| measure_text_width(cell));
-        cells.max().unwrap_or(0).max(heading.len()) + 3
-    };
-    headings
-        .iter()
-        .enumerate()
-        .map(|(at, heading)| column(at, heading))
-        .sum()
-}
-
 /// Prints labelled lines, the values below each other; empty ones are left out.
 pub(super) fn print_sheet(lines: &[(&str, String)]) -> Result<(), Ending> {
     let margin = lines
@@ -86,11 +59,17 @@ pub(super) fn print_sheet(lines: &[(&str, String)]) -> Result<(), Ending> {
         .max()
         .unwrap_or(0)
         + 2;
+    let colours = Colours::of_stdout();
     for (label, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
-        let label = format!("{label:<margin$}");
+        let value = match holds_states(label) {
+            true => colours.state(value),
+            false => value.clone(),
+        };
+        let gap = " ".repeat(margin - label.len());
+        let label = colours.heading(label) + &gap;
         print_line(&match columns() {
-            Some(_) => hanging(&label, value),
-            None => label + value,
+            Some(_) => hanging(&label, &value),
+            None => label + &value,
         })?;
     }
     Ok(())
@@ -193,24 +172,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn a_narrow_terminal_does_without_what_can_be_spared_and_no_more() {
-        let row = || {
-            ["lambda", "a-long-machine-name", "1.99"]
-                .map(str::to_owned)
-                .to_vec()
-        };
-        let left = |limit| {
-            let (mut headings, mut rows) = (vec!["provider", "SKU", "USD"], vec![row(), row()]);
-            drop_columns(limit, &mut headings, &mut rows, &["SKU", "provider"]);
-            assert!(rows.iter().all(|row| row.len() == headings.len()));
-            headings
-        };
-        assert_eq!(left(80), ["provider", "SKU", "USD"]);
-        assert_eq!(left(39), ["provider", "USD"]);
-        assert_eq!(left(10), ["USD"]);
-    }
 
     #[test]
     fn money_is_written_as_people_write_it() {

@@ -19,7 +19,8 @@ use super::sheet::{NOTHING, age, cell, items, moment, print_table_without, text,
 use super::{Session, quote, sheet};
 use crate::cli::Ending;
 use crate::cli::attestation::in_words;
-use crate::cli::table::{clean, print_line, print_text};
+use crate::cli::colour::Colours;
+use crate::cli::text::{clean, print_line, print_text};
 use crate::clock::{Clock as _, SystemClock};
 
 /// Shows a reservation, quote, plan, offer, or the signed result of a node.
@@ -168,11 +169,11 @@ fn print_reservation(it: &Value, nodes: &Value) -> Result<(), Ending> {
     sheet::print_sheet(&lines)?;
     print_lines(it)?;
     if !items(it, "leases").is_empty() {
-        print_line("Leases:")?;
+        print_line(&Colours::of_stdout().heading("Leases:"))?;
         print_leases(it, now)?;
     }
     if !items(nodes, "items").is_empty() {
-        print_line("Nodes:")?;
+        print_line(&Colours::of_stdout().heading("Nodes:"))?;
         print_nodes(nodes)?;
     }
     Ok(())

@@ -6,14 +6,14 @@ use clap::{Args, Subcommand};
 use market::ids::SshKeyId;
 use serde_json::{Value, json};
 
-use super::Session;
 use super::api::{Call, OnceArgs};
 use super::connection::ServiceArgs;
 use super::route::Route;
 use super::sheet::{age, cell, items, print_sheet, print_table, text, time};
+use super::{Session, identity};
 use crate::cli::Ending;
 use crate::cli::input::read_text;
-use crate::cli::table::{print_line, print_text};
+use crate::cli::text::{print_answer, print_text};
 use crate::clock::{Clock as _, SystemClock};
 
 #[derive(Debug, Subcommand)]
@@ -76,7 +76,7 @@ async fn list(args: ListArgs) -> Result<(), Ending> {
     session.show(&keys, |keys| {
         let keys = items(keys, "items");
         if keys.is_empty() {
-            return Ok(print_line(
+            return Ok(print_text(
                 "There are none. `broker ssh-keys add FILE.pub` adds one.",
             )?);
         }
@@ -101,6 +101,7 @@ async fn add(args: AddArgs) -> Result<(), Ending> {
         .body(json!({ "name": name, "public_key": line }))
         .once(args.once.key());
     let added = session.api.send(call).await?;
+    identity::remember(&args.file);
     session.show(&added, print_key)
 }
 
@@ -123,7 +124,7 @@ async fn delete(args: DeleteArgs) -> Result<(), Ending> {
             args.id
         )
     };
-    Ok(print_text(&told)?)
+    Ok(print_answer(&told, session.json)?)
 }
 
 /// Reads a public key. A private one stays where it is: it is refused before anything is sent.

@@ -18,7 +18,9 @@ use super::sheet::{items, print_sheet, span, sum, text, time, words};
 use super::stream::Nudges;
 use super::{Session, show};
 use crate::cli::Ending;
-use crate::cli::table::{clean, print_line, print_text};
+use crate::cli::colour::Colours;
+use crate::cli::terminal::columns;
+use crate::cli::text::{clean, hanging, print_line, print_next};
 
 /// How often the charges are asked for.
 const CHARGES_EVERY: Duration = Duration::from_secs(10);
@@ -74,7 +76,7 @@ pub(super) async fn follow(
         lines.push(("charged", charged));
         print_sheet(&lines)?;
         if ended.is_ok() && reservation["state"] == "active" {
-            print_text(&format!("Next: broker access {id}"))?;
+            print_next(&format!("broker access {id}"))?;
         }
         Ok(())
     })?;
@@ -166,7 +168,7 @@ struct Told {
 impl Told {
     /// What is new, a line for each thing: what the history dates, then where things stand now.
     fn news(&mut self, it: &Value) -> Vec<String> {
-        let mut news = Vec::new();
+        let (mut news, colours) = (Vec::new(), Colours::of_stdout());
         for entry in items(it, "history") {
             if self.moments.insert(entry.to_string()) {
                 let why = self.why_it_fell(it, entry);
@@ -176,7 +178,7 @@ impl Told {
         let now = state(it);
         if self.state != now {
             if !is_dated(it["state"].as_str()) {
-                news.push(line(None, &now));
+                news.push(line(None, &colours.state(&now)));
             }
             self.state = now;
             self.since = Some(Instant::now());
@@ -188,6 +190,7 @@ impl Told {
                 continue;
             }
             let why = self.fall_of(lease);
+            let standing = colours.state(&standing);
             news.push(line(None, &format!("{} {standing}{why}", named(lease))));
         }
         news
@@ -277,21 +280,27 @@ fn is_dated(state: Option<&str>) -> bool {
     )
 }
 
+/// One thing that happened: on a terminal as wide as that, else in one line.
 fn line(at: Option<DateTime<Utc>>, what: &str) -> String {
     let at = at.map_or_else(String::new, |at| at.format("%H:%M:%S").to_string());
-    format!("{at:<8}  {what}")
+    let at = format!("{at:<8}  ");
+    match columns() {
+        Some(_) => hanging(&at, what),
+        None => at + what,
+    }
 }
 
 /// A moment of the history in words.
 fn happened(it: &Value, entry: &Value) -> String {
-    let what = words(entry, "/what");
+    let (what, colours) = (words(entry, "/what"), Colours::of_stdout());
     match entry["lease_id"].as_str() {
         Some(id) => {
             let lease = items(it, "leases").iter().find(|lease| lease["id"] == id);
+            let what = colours.state(&what);
             format!("{} {what}", lease.map_or_else(|| clean(id), named))
         }
-        None if what == "closed" => state(it),
-        None => what,
+        None if what == "closed" => colours.state(&state(it)),
+        None => colours.state(&what),
     }
 }
 

@@ -13,7 +13,7 @@ use super::{AddArgs, CheckArgs, Desk, OneArgs, RotateArgs, cause, refused, unkno
 use crate::app::ProviderLink;
 use crate::cli::Ending;
 use crate::cli::input::read_text;
-use crate::cli::table::{print_line, print_text};
+use crate::cli::text::{print_line, print_text};
 use crate::clock::{Clock as _, SystemClock};
 use crate::providers::{
     self, CheckedProvider, LinkError, adapter_of, check, connect_entered, connect_row,

@@ -7,7 +7,8 @@ use store::providers::{Provider, ProviderChange};
 
 use super::{Desk, FormArgs, OneArgs, QuarantineArgs};
 use crate::cli::Ending;
-use crate::cli::table::{print_line, table};
+use crate::cli::table::table;
+use crate::cli::text::print_line;
 use crate::clock::{Clock as _, SystemClock};
 use crate::providers;
 

@@ -5,6 +5,7 @@ use store::Database;
 use store::fixture::TestDatabase;
 
 use super::{Ended, Place};
+use crate::client::width::faults;
 use crate::eventually::output_of;
 
 #[test]
@@ -46,6 +47,28 @@ fn bench_neighbours_measures_a_tenants_plans_without_and_with_another_ones() {
         assert!(above_zero, "{figure} in {found}");
     }
     assert!(found["goal_ms"].as_f64() >= Some(50.0), "{found}");
+}
+
+#[test]
+fn the_tables_of_bench_keep_to_the_terminal() {
+    let place = Place::new();
+    let http = [
+        "http",
+        "--seconds",
+        "1",
+        "--connections",
+        "2",
+        "--offers",
+        "70",
+    ];
+    let reprice = ["match", "--reprice", "--seconds", "1", "--offers", "500"];
+    for flags in [&http[..], &reprice[..]] {
+        let mut bench = place.command(["bench"].iter().chain(flags));
+        let ended = Ended::of(output_of(bench.env("COLUMNS", "60")));
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        assert!(ended.stdout.lines().count() > 4, "{ended:?}");
+        assert_eq!(faults("bench", 60, &ended.stdout), [""; 0]);
+    }
 }
 
 /// The figures of a match, in the order in which they are named everywhere.

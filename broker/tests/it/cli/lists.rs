@@ -199,7 +199,7 @@ fn each_engine_of_a_fleet_says_where_it_is_started_with_the_batch_of_its_reason(
         };
         let started = after(command, "--max_batch_size ").expect("a batch");
         let reason = told
-            .split(&format!("{on}: A copy"))
+            .split(&format!("{on}: A replica"))
             .nth(1)
             .expect("its reason");
         assert_eq!(after(reason, "in batches of "), Some(started), "{on}");

@@ -8,8 +8,9 @@ mod json;
 mod login;
 mod recheck;
 mod report;
+mod ssh;
 mod walk;
-mod width;
+pub(crate) mod width;
 
 use std::path::PathBuf;
 use std::process::Stdio;

@@ -1,15 +1,72 @@
-//! Every table of the command line keeps to its terminal, with words broken nowhere and ids whole.
+//! What commands print for people keeps to their terminal: no line is wider, no word is broken and no id
+//! cut. Colours are where a terminal has them, and nothing of either is in what programs read.
 
+mod changes;
+mod database;
+mod terminal;
+
+use std::collections::BTreeSet;
+
+use broker::cli::Cli;
+use clap::CommandFactory as _;
 use futures_util::future::join_all;
 use market::identity::Role;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::Shell;
+use super::{Ended, Shell};
 use crate::belongings::Belongings;
 use crate::service::{Service, orderable_demand};
 
 /// Columns of terminals.
-const WIDTHS: [usize; 4] = [60, 80, 100, 120];
+pub(crate) const WIDTHS: [usize; 4] = [60, 80, 100, 120];
+
+/// What only reads from the service.
+const READING: [&str; 29] = [
+    "offers --limit 60",
+    "offers --terms spot",
+    "plan --demand {demand}",
+    "plan --demand {nothing}",
+    "plan --demand {train}",
+    "plan --demand {serve}",
+    "plan --demand {hybrid}",
+    "show {plan}",
+    "show {quote}",
+    "show {reservation}",
+    "show {in_use}",
+    "show {attestation}",
+    "show {offer}",
+    "access {in_use}",
+    "reservations",
+    "ssh-keys list",
+    "projects list",
+    "commitments list",
+    "report costs --group-by project,provider,reservation",
+    "report cancelled-orders",
+    "watch {in_use}",
+    "whoami",
+    "gpus",
+    "models",
+    "match --offers {list} --demand {demand} --why n3-H100-SXM5x8",
+    "match --offers {list} --demand {nothing}",
+    "match --offers {list} --demand {train}",
+    "match --offers {list} --demand {serve}",
+    "match --offers {list} --demand {hybrid}",
+];
+
+/// What no test of this file runs, each with why.
+const ELSEWHERE: [(&str, &str); 11] = [
+    ("demo", "a test of its own looks at its story"),
+    ("serve", "it answers over HTTP, and says on stderr where"),
+    ("bench http", "a test of its own looks at its table"),
+    ("bench match", "a test of its own looks at its table"),
+    ("predict training", "on a terminal alone it is a table"),
+    ("predict inference", "on a terminal alone it is a table"),
+    ("openapi", "it prints a document"),
+    ("adapters read", "it prints a document"),
+    ("completions", "it prints a script"),
+    ("agent", "it prints a script"),
+    ("recheck", "it prints a script"),
+];
 
 /// The ids in a text, as far as they go.
 fn ids(text: &str) -> impl Iterator<Item = &str> {
@@ -26,83 +83,80 @@ fn ids(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// What is wrong with what a command printed on a terminal of so many columns.
-fn faults(command: &str, width: usize, printed: &str) -> Vec<String> {
-    // The end of a chain of the audit log is a hash, longer than the narrowest terminal; it stands alone.
-    let is_hash =
-        |line: &str| line.len() == 64 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
+pub(crate) fn faults(command: &str, width: usize, printed: &str) -> Vec<String> {
+    // What is longer than the narrowest terminal stands alone: the end of a chain of the audit log, a hash,
+    // and paths.
+    let is_word = |line: &str| !line.trim().trim_end_matches(" \\").contains(' ');
     let wide = printed
         .lines()
-        .filter(|line| line.chars().count() > width && !is_hash(line));
+        .filter(|line| line.chars().count() > width && !is_word(line));
     let wide = wide.map(|line| format!("{command} at {width}: {line}"));
     let cut = ids(printed).filter(|id| id.split_once('_').is_some_and(|(_, hex)| hex.len() != 32));
     let cut = cut.map(|id| format!("{command} at {width} cuts {id}"));
-    wide.chain(cut).collect()
+    let coloured = printed.contains('\u{1b}');
+    let coloured = coloured.then(|| format!("{command} has colours though no terminal reads it"));
+    wide.chain(cut).chain(coloured).collect()
+}
+
+/// A command with its names replaced by what they stand for.
+fn filled(command: &str, names: &[(&str, String)]) -> String {
+    let mut command = command.to_owned();
+    for (name, value) in names {
+        command = command.replace(&format!("{{{name}}}"), value);
+    }
+    assert!(!command.contains('{'), "{command}");
+    command
+}
+
+/// Every command that is shown to people and has none below it, as it is typed.
+fn every_command() -> BTreeSet<String> {
+    fn leaves(of: &clap::Command, before: &str, found: &mut BTreeSet<String>) {
+        let shown = of.get_subcommands().filter(|one| !one.is_hide_set());
+        for command in shown.filter(|one| one.get_name() != "help") {
+            let name = format!("{before}{}", command.get_name());
+            match command.has_subcommands() {
+                true => leaves(command, &format!("{name} "), found),
+                false => drop(found.insert(name)),
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    leaves(&Cli::command(), "", &mut found);
+    found
+}
+
+#[test]
+fn every_command_is_looked_at_here_or_says_where() {
+    let every = every_command();
+    assert!(every.len() > 45, "{every:?}");
+    let run = READING
+        .into_iter()
+        .chain(changes::ALL)
+        .chain(database::all());
+    let run: BTreeSet<&str> = run.collect();
+    for command in &every {
+        let is_it = |line: &&str| {
+            let rest = line.strip_prefix(command.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
+        let here = run.iter().any(is_it);
+        let elsewhere = ELSEWHERE.iter().any(|(name, _)| name == command);
+        assert_ne!(here, elsewhere, "`broker {command}`");
+    }
+    for (name, _) in ELSEWHERE {
+        assert!(every.contains(name), "there is no `broker {name}`");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_table_is_wider_than_its_terminal_and_no_id_is_cut() {
+async fn what_is_read_keeps_to_the_terminal_and_to_programs_is_one_document() {
     let service = Service::start_with_nodes().await;
     let member = service.key("acme", Role::Member).await;
     let admin = service.key("acme", Role::Admin).await;
     let things = Belongings::make(&service, &member, &admin, "a name of several words").await;
     let files = Shell::new();
-    let demand = orderable_demand(&service).await;
-    let demand = files.write("demand.json", &demand.to_string());
-    let nothing = json!({ "kind": "gpus", "gpu": "H100-SXM", "count": 8, "ceiling": { "usd_per_hour": "0.01" } });
-    let nothing = files.write("nothing.json", &nothing.to_string());
-    let data = service
-        .world
-        .broker()
-        .config()
-        .data_dir
-        .display()
-        .to_string();
-    let list = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../adapters/data/demo-sheet.csv"
-    );
-    let offers = service.anyone().get("/v1/offers?limit=1").await.expect(200);
-    let offer = offers["items"][0]["offer_id"]
-        .as_str()
-        .expect("an id")
-        .to_owned();
-    let Belongings {
-        plan,
-        quote,
-        reservation,
-        in_use,
-        attestation,
-        ..
-    } = &things;
-    let commands = [
-        "offers --limit 60".to_owned(),
-        "offers --terms spot".to_owned(),
-        format!("plan --demand {demand}"),
-        format!("plan --demand {nothing}"),
-        format!("show {plan}"),
-        format!("quote {plan}"),
-        format!("show {quote}"),
-        format!("show {reservation}"),
-        format!("show {in_use}"),
-        format!("show {attestation}"),
-        format!("show {offer}"),
-        format!("access {in_use}"),
-        "reservations".to_owned(),
-        "ssh-keys list".to_owned(),
-        "projects list".to_owned(),
-        "commitments list".to_owned(),
-        "report costs --group-by project,provider,reservation".to_owned(),
-        "whoami".to_owned(),
-        "gpus".to_owned(),
-        "models".to_owned(),
-        format!("match --offers {list} --demand {demand}"),
-        format!("match --offers {list} --demand {nothing}"),
-        format!("providers list --data-dir {data}"),
-        format!("keys list --data-dir {data}"),
-        format!("ledger check --data-dir {data}"),
-        format!("audit check --data-dir {data}"),
-        format!("migrate status --data-dir {data}"),
-    ];
+    let names = names(&service, &things, &files).await;
+    let commands = READING.map(|command| filled(command, &names));
     let mut wrong = Vec::new();
     let (service_of, key) = (&service, &admin);
     for command in &commands {
@@ -110,26 +164,22 @@ async fn no_table_is_wider_than_its_terminal_and_no_id_is_cut() {
             let shell = Shell::of(service_of, key).with("COLUMNS", &width.to_string());
             (width, shell.run(command).await)
         });
+        let forced = Shell::of(service_of, key)
+            .with("COLUMNS", "60")
+            .with("CLICOLOR_FORCE", "1");
+        let json = format!("{command} --json");
+        let (at_each, for_programs) = futures_util::join!(join_all(at_each), forced.run(&json));
         let mut shown = Vec::new();
-        for (width, ended) in join_all(at_each).await {
+        for (width, ended) in at_each {
             assert_ne!(ended.status, Some(2), "{command}: {ended:?}");
             assert_ne!(ended.stdout, "", "{command}: {ended:?}");
             wrong.extend(faults(command, width, &ended.stdout));
             shown.push(ended.stdout);
         }
-        if command.starts_with("offers") {
-            for shown in &shown {
-                let at = |heading: &str| shown.find(heading);
-                assert!(
-                    at("terms") < at("fabric") && at("fabric") < at("place"),
-                    "{shown}"
-                );
-                assert!(
-                    at("SKU").is_none_or(|sku| at("place") < Some(sku)),
-                    "{shown}"
-                );
-                assert!(at("terms").is_some(), "{shown}");
-            }
+        wrong.extend(not_one_document(command, &for_programs));
+        if shown.iter().all(|shown| shown.contains("USD/GPU-h")) && !command.starts_with("show off")
+        {
+            what_changes_the_price_stands_before_the_sku(&shown);
         }
         if command.ends_with("spot") {
             for shown in &shown {
@@ -138,7 +188,7 @@ async fn no_table_is_wider_than_its_terminal_and_no_id_is_cut() {
                 assert!(after.any(is_price), "{shown}");
             }
         }
-        if command.contains(attestation) {
+        if command.contains(&things.attestation) {
             let [measured, unproved] =
                 ["measured", "does not prove"].map(|words| shown[1].find(words));
             assert!(measured.is_some() && measured < unproved, "{}", shown[1]);
@@ -146,4 +196,74 @@ async fn no_table_is_wider_than_its_terminal_and_no_id_is_cut() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     service.stop().await;
+}
+
+/// What the names of commands stand for.
+async fn names(
+    service: &Service,
+    things: &Belongings,
+    files: &Shell,
+) -> Vec<(&'static str, String)> {
+    let written = |name: &str, demand: Value| files.write(name, &demand.to_string());
+    let nothing = json!({
+        "kind": "gpus", "gpu": "H100-SXM", "count": 8, "ceiling": { "usd_per_hour": "0.01" },
+    });
+    let train = json!({
+        "kind": "train", "model": "Llama 3 8B", "tokens": 20_000_000_000_u64, "gpus": 16,
+        "sequence_length": 8192, "policy": { "allow_ethernet": true },
+    });
+    let serve = json!({
+        "kind": "serve_realtime", "model": "Llama 3 70B", "requests_per_second": 20,
+        "input_tokens": 512, "output_tokens": 256,
+    });
+    let hybrid = json!({
+        "kind": "hybrid",
+        "train": { "model": "Llama 3.1 8B", "tokens": 100_000_000, "gpus": 8 },
+        "serve": {
+            "kind": "serve_realtime", "model": "Llama 3.1 8B", "requests_per_second": 5,
+            "input_tokens": 512, "output_tokens": 128, "window": { "duration_hours": 2000 },
+        },
+    });
+    let offers = service.anyone().get("/v1/offers?limit=1").await.expect(200);
+    let offer = offers["items"][0]["offer_id"].as_str().expect("an id");
+    let list = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../adapters/data/demo-sheet.csv"
+    );
+    let demand = orderable_demand(service).await;
+    vec![
+        ("demand", written("demand.json", demand)),
+        ("nothing", written("nothing.json", nothing)),
+        ("train", written("train.json", train)),
+        ("serve", written("serve.json", serve)),
+        ("hybrid", written("hybrid.json", hybrid)),
+        ("list", list.to_owned()),
+        ("offer", offer.to_owned()),
+        ("plan", things.plan.clone()),
+        ("quote", things.quote.clone()),
+        ("reservation", things.reservation.clone()),
+        ("in_use", things.in_use.clone()),
+        ("attestation", things.attestation.clone()),
+    ]
+}
+
+/// What is wrong with what a program read.
+fn not_one_document(command: &str, ended: &Ended) -> Option<String> {
+    let is_document = ended.stdout.lines().count() == 1
+        && serde_json::from_str::<Value>(&ended.stdout).is_ok()
+        && !ended.stdout.contains('\u{1b}');
+    (!is_document).then(|| format!("{command} --json: {ended:?}"))
+}
+
+/// Terms, fabric and place stand before the SKU, and are never left out.
+#[track_caller]
+fn what_changes_the_price_stands_before_the_sku(shown: &[String]) {
+    for shown in shown {
+        let (before, terms) = shown.split_at(shown.find("terms").expect(shown));
+        let at = |heading: &str| terms.find(heading);
+        let place = ["place", "region"].iter().filter_map(|name| at(name)).min();
+        assert!(at("fabric").is_some() && at("fabric") < place, "{shown}");
+        assert!(at("SKU").is_none_or(|sku| place < Some(sku)), "{shown}");
+        assert!(!before.contains("SKU"), "{shown}");
+    }
 }

@@ -42,7 +42,7 @@ pub(super) fn carried(query: &ServeQuery, lines: &[FleetLine<'_>]) -> String {
     };
     let mut text = format!(
         "{} on {} {} {load}: {} per 1e6 output tokens at their full {tokens_per_second:.0} tokens/s",
-        counted(copies, "copy"),
+        counted(copies, "replica"),
         counted(nodes, "node"),
         if copies == 1 { "carries" } else { "carry" },
         words(price(tokens_per_second)),

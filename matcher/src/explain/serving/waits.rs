@@ -75,7 +75,7 @@ pub(crate) fn planned_wider(
     (planned, first): (f64, f64),
 ) -> String {
     format!(
-        "It is planned at {:.0} % of what its copies can: at {:.0} % {}",
+        "It is planned at {:.0} % of what its replicas can: at {:.0} % {}",
         planned * 100.0,
         first * 100.0,
         beside_simulated(wider, simulated, ""),
@@ -121,7 +121,7 @@ pub(crate) fn widened_in_vain(shares: &[f64]) -> String {
         .map(|share| format!("{:.0} %", share * 100.0))
         .collect();
     format!(
-        "Planned at less, {} of what copies can, none of the cheapest fleets meets the objective \
+        "Planned at less, {} of what replicas can, none of the cheapest fleets meets the objective \
          either",
         shares.join(" and then "),
     )

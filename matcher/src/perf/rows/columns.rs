@@ -87,11 +87,20 @@ const TRAINING: &[Column] = &[
         training::STRATEGIES,
         needed("strategy", "how the state is shared out"),
     ),
-    blank("tp", "GPUs that share each matrix; blank: 1"),
-    blank("pp", "pipeline stages; blank: 1"),
+    blank(
+        "tp",
+        "tensor parallelism: GPUs that share each matrix; blank: 1",
+    ),
+    blank("pp", "pipeline parallelism: stages; blank: 1"),
     blank("vpp", "chunks of each stage (interleaving); blank: 1"),
-    blank("cp", "GPUs that share each sequence; blank: 1"),
-    blank("ep", "GPUs that share the experts; blank: 1"),
+    blank(
+        "cp",
+        "context parallelism: GPUs that share each sequence; blank: 1",
+    ),
+    blank(
+        "ep",
+        "expert parallelism: GPUs that share the experts; blank: 1",
+    ),
     of(
         training::RECOMPUTATIONS,
         needed(
@@ -141,8 +150,14 @@ const INFERENCE: &[Column] = &[
     ),
     GPU,
     needed("gpus", "GPUs of the machine"),
-    blank("tp", "GPUs that share each matrix; needed but for mlperf_…"),
-    blank("pp", "pipeline stages; needed but for mlperf_…"),
+    blank(
+        "tp",
+        "tensor parallelism: GPUs that share each matrix; needed but for mlperf_…",
+    ),
+    blank(
+        "pp",
+        "pipeline parallelism: stages; needed but for mlperf_…",
+    ),
     of(
         inference::FRAMEWORKS,
         needed("framework", "the engine and its age"),

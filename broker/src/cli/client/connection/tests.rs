@@ -27,6 +27,7 @@ fn profiles() -> Profiles {
                 profile("http://plain.example", "plain-key", true),
             ),
         ]),
+        ssh_keys: BTreeMap::new(),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::cli::client::reservations::{find, parse_reservation};
 use crate::cli::client::route::Route;
 use crate::cli::client::sheet::{cell, items, print_sheet, text};
 use crate::cli::input::read_text;
-use crate::cli::table::print_text;
+use crate::cli::text::print_text;
 
 /// Reports a node in use. A result that fails has its machine replaced.
 #[derive(Debug, Args)]

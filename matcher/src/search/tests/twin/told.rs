@@ -37,6 +37,16 @@ fn shows(line: &str, before: &str, after: &str, value: Option<f64>) -> bool {
     value.is_some_and(|value| (number(line, before, after) - value).abs() <= half * 1.000_001)
 }
 
+/// Whether a line names the 80 % interval of a rate, which is known to within this factor.
+#[track_caller]
+fn is_interval(line: &str, rate: f64, within: Option<f64>) -> bool {
+    let low = within.map(|factor| rate / factor);
+    let high = within.map(|factor| rate * factor);
+    shows(line, "(80 % interval ", " to ", low)
+        && shows(line, " to ", ")", high)
+        && within.is_some_and(|factor| factor > 1.0)
+}
+
 fn near(a: f64, b: f64, within: f64) -> bool {
     (a / b - 1.0).abs() <= within
 }

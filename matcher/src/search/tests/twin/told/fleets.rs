@@ -20,7 +20,7 @@ impl Reader<'_> {
             let full = facts.tokens_per_second.expect("a rate");
             let price = number(line, ": ", " USD per 1e6 output tokens at their full");
             let cost = dollars(Some(candidate.cost_per_hour)).expect("a cost");
-            return line.starts_with(&format!("{copies} cop"))
+            return line.starts_with(&format!("{copies} replica"))
                 && number(line, " on ", " node") == f64::from(nodes)
                 && shows(line, "at their full ", " tokens/s", Some(full))
                 && (price * full * 3_600.0 / 1e6 - cost).abs() <= 0.0001 * full * 3_600.0 / 1e6
@@ -66,7 +66,7 @@ impl Reader<'_> {
         }
         let (offer, nodes) = (&lines[0].offer, lines[0].nodes);
         let copies = f64::from(facts.replicas.expect("copies"));
-        if line.starts_with("A copy of ") {
+        if line.starts_with("A replica of ") {
             let each = facts.tokens_per_second.expect("a rate") / copies;
             let batch = facts.sequences_per_replica.expect("a batch");
             let wait = facts.per_token_ms.expect("a time");
@@ -82,7 +82,7 @@ impl Reader<'_> {
                     " ms to",
                     first.map(|(ms, network)| ms - network),
                 )
-                && shows(line, "a factor of ", " in four", facts.within_factor)
+                && is_interval(line, each, facts.within_factor)
                 && near(each, batch * 1e3 / wait, 1e-6)
                 && self.demand["latency"]["per_token_ms"]
                     .as_f64()
@@ -91,7 +91,7 @@ impl Reader<'_> {
                 && copies == f64::from(nodes * (gpus(offer) / width(line)))
                 && self.is_true_of_part(line, (offer, nodes), None);
         }
-        if line.starts_with("With one sequence a copy needs ") {
+        if line.starts_with("With one sequence a replica needs ") {
             let (needs, fills) = (facts.memory_needed_gb, facts.memory_available_gb);
             let width = f64::from(facts.gpus_per_replica.expect("a width"));
             let fewest = number(line, "there; ", " would hold it");
@@ -125,7 +125,7 @@ impl Reader<'_> {
         (offer, nodes): (&Offer, u32),
         cost_per_hour: Option<Money>,
     ) -> bool {
-        if line.starts_with("A copy of ") {
+        if line.starts_with("A replica of ") {
             let engine = figure(line, " on ", ":").rsplit(' ').next();
             let amd = offer.gpu.to_string().starts_with("MI");
             return gpus(offer).is_multiple_of(width(line))
@@ -258,7 +258,7 @@ impl Reader<'_> {
     /// dearer ones could.
     fn could_be_left_out(&self, line: &str, candidate: &Candidate) -> bool {
         let told: Vec<_> = (candidate.reasons.iter())
-            .filter(|line| line.contains(": A copy of "))
+            .filter(|line| line.contains(": A replica of "))
             .collect();
         let facts = &candidate.facts;
         let share = facts.planned_share.expect("a share");
@@ -329,7 +329,7 @@ impl Reader<'_> {
 
     /// Whether without any one provider the copies that are told of have room for the load.
     fn survives(&self, candidate: &Candidate) -> bool {
-        let told = (candidate.reasons.iter()).filter(|line| line.contains(": A copy of "));
+        let told = (candidate.reasons.iter()).filter(|line| line.contains(": A replica of "));
         let rooms: Vec<_> = (candidate.lines.iter().zip(told))
             .map(|(one, line)| {
                 let copies = one.nodes * (gpus(&one.offer) / width(line));
@@ -355,17 +355,20 @@ impl Reader<'_> {
     }
 }
 
-/// GPUs of the copy that a line tells of.
+/// GPUs of the replica that a line tells of.
 fn width(line: &str) -> u32 {
     let layout = line.split(" writes about ").next().expect("a layout");
     let layout = layout.split(" on ").nth(1).expect("a layout");
-    let count = |text: &str| text.parse::<u32>().expect("a number");
-    let words: Vec<_> = layout.split(' ').collect();
-    match words.as_slice() {
-        [stages, "stages", "of", tensor, ..] => count(stages) * count(tensor),
-        [gpus, ..] => count(gpus),
-        [] => panic!("no layout: {line}"),
-    }
+    let gpus = layout.split(' ').next().expect("a number");
+    let gpus = gpus.parse().expect("a number");
+    let degrees = layout.split_once("(TP ").map_or(1, |(_, degrees)| {
+        let degrees = degrees.trim_end_matches(')').split(" x PP ");
+        degrees
+            .map(|degree| degree.parse::<u32>().expect("a number"))
+            .product()
+    });
+    assert_eq!(degrees, gpus, "{line}");
+    gpus
 }
 
 /// Whether a fleet meets the objective, and what meets it of those that were simulated first is dearer.

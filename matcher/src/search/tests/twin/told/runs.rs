@@ -76,24 +76,22 @@ impl Reader<'_> {
         if line.starts_with("The run takes about ") {
             return self.is_true_of_duration(line, offer, all, facts);
         }
-        if line.starts_with("Best laid out with ") {
+        if line.starts_with("Best layout: ") {
             let layout = facts.layout.expect("a layout");
             let memory = line.rsplit(": ").next().expect("words");
-            let line = line.replace(" of the model", "");
-            let line = line.as_str();
             let (tensor, stages, copies) = (
                 layout.tensor_parallel,
                 layout.pipeline_parallel,
                 layout.data_parallel,
             );
-            return number(line, "laid out with ", " GPU") == f64::from(tensor)
-                && number(line, " to a matrix, ", " stage") == f64::from(stages)
-                && number(line, " and ", " cop") == f64::from(copies)
+            return number(line, "TP ", " x ") == f64::from(tensor)
+                && number(line, "PP ", " x ") == f64::from(stages)
+                && number(line, "DP ", ",") == f64::from(copies)
                 && tensor * stages * copies == all
                 && tensor <= gpus(offer)
-                && number(line, "sharded, ", " micro") == f64::from(layout.micro_batches)
+                && number(line, "), ", " micro-batch") == f64::from(layout.micro_batches)
                 && number(line, " of ", " sequence") == f64::from(layout.micro_batch)
-                && line.contains("computed again") == layout.recompute
+                && line.contains("recomputation") == layout.recompute
                 && number(memory, "", " GB a GPU") <= spec(offer).memory_gb
                 && shows(
                     line,
@@ -159,10 +157,9 @@ impl Reader<'_> {
             && shows(line, " hours and ", " USD", Some(cost))
             && shows(line, " USD and ", " USD per 1e9", Some(billion))
             && shows(line, "1e9 tokens: ", " tokens/s", Some(speed))
-            && shows(line, "tokens/s at ", " % of", Some(used * 100.0))
+            && shows(line, ") at ", " % of", Some(used * 100.0))
             && shows(line, " % of ", " TFLOPS (bf16)", peak)
-            && shows(line, "a factor of ", " in four", within)
-            && within.is_some_and(|factor| factor > 1.0)
+            && is_interval(line, speed, within)
             && near(
                 cost,
                 hours * f64::from(all) * rate.units() as f64 / 1e8,
