@@ -4,6 +4,8 @@
 //! To be killed is to have one's future dropped: nothing after that point happens, and a
 //! transaction that was open is rolled back.
 
+mod cut;
+
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
