@@ -26,6 +26,7 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 pub use gate::Gate;
+pub use postgres::PostgresServer;
 pub(crate) use statements::heard;
 pub use statements::statements_of;
 pub use trouble::{interrupt_after, leave_pages};
@@ -84,17 +85,7 @@ impl TestDatabase {
             Ok(url) => Ok(postgres::Server::at(&url)),
             Err(_) => postgres::Server::private(),
         };
-        let server = match server {
-            Ok(server) => server,
-            Err(why) if env::var("REQUIRE_SERVICES").is_ok_and(|set| set == "1") => {
-                panic!("REQUIRE_SERVICES=1, but there is no PostgreSQL: {why}")
-            }
-            Err(why) => {
-                // Not a print macro: those of a passing test are kept from the reader.
-                let _ = writeln!(std::io::stderr(), "skipped: needs PostgreSQL ({why})");
-                return None;
-            }
-        };
+        let server = found(server)?;
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let name = format!("broker_test_{}_{number}", std::process::id());
@@ -121,6 +112,21 @@ impl TestDatabase {
         })
     }
 
+    /// A fresh database on a server of the test's own.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub async fn on(server: &PostgresServer) -> Self {
+        let name = "broker_test";
+        execute(&server.url("postgres"), &format!("CREATE DATABASE {name}")).await;
+        let database = Database::Url(server.url(name));
+        Self {
+            store: open(database.clone()).await,
+            database,
+            cleanup: Cleanup::WithServer,
+        }
+    }
+
     /// Closes and removes it. A test that fails before leaves a database on a server that was
     /// there before. A private server takes its databases along, 8 MB for each; to drop one takes
     /// longer than to make it.
@@ -133,6 +139,25 @@ impl TestDatabase {
             execute(&admin_url, &format!("DROP DATABASE {name} WITH (FORCE)")).await;
         }
     }
+}
+
+/// The server, or `None`, said aloud.
+///
+/// # Panics
+/// When `REQUIRE_SERVICES=1` and there is none.
+fn found<T>(server: Result<T, String>) -> Option<T> {
+    let why = match server {
+        Ok(server) => return Some(server),
+        Err(why) => why,
+    };
+    let is_required = env::var("REQUIRE_SERVICES").is_ok_and(|set| set == "1");
+    assert!(
+        !is_required,
+        "REQUIRE_SERVICES=1, but there is no PostgreSQL: {why}"
+    );
+    // Not a print macro: those of a passing test are kept from the reader.
+    let _ = writeln!(std::io::stderr(), "skipped: needs PostgreSQL ({why})");
+    None
 }
 
 /// Runs a test on a fresh SQLite file and then on a fresh PostgreSQL database.

@@ -1,16 +1,24 @@
-//! Long runs of the test that kills real processes.
+//! Long runs of the tests that kill real processes.
 
 use anyhow::Result;
 
 use crate::{integration_test, named};
 
-/// Kills replicas and Redis so often, at moments drawn from the seed.
+/// For how long fronts stand before providers, by the clock of the market. Units: minutes.
+pub(crate) const FRONT_MINUTES: (&str, &str) = ("CHAOS_FRONT_MINUTES", "30");
+
+/// Kills replicas, PostgreSQL and Redis so often, at moments drawn from the seed, and then a broker on its
+/// embedded database; then fronts stand before the providers of real replicas for half an hour.
 pub(crate) fn chaos(kills: u64, seed: u64) -> Result<()> {
     let (kills, seed) = (kills.to_string(), seed.to_string());
     let settings = [
         ("CHAOS_KILLS", kills.as_str()),
         ("CHAOS_SEED", seed.as_str()),
+        FRONT_MINUTES,
         ("REQUIRE_SERVICES", "1"),
     ];
-    integration_test(&named::CHAOS, &[], &settings)
+    for test in &named::CHAOS {
+        integration_test(test, &[], &settings)?;
+    }
+    Ok(())
 }

@@ -88,7 +88,8 @@ enum Habit {
         #[arg(long, value_name = "DIR")]
         tables: PathBuf,
     },
-    /// Kills replicas of the real binary, and Redis, while tenants buy, and checks what is left.
+    /// Kills replicas of the real binary, PostgreSQL and Redis while tenants buy, and a broker on its embedded
+    /// database, and checks what is left; then puts fronts before the providers of real replicas.
     Chaos {
         /// How many times.
         #[arg(long, default_value_t = 300)]
@@ -153,6 +154,7 @@ fn check_all() -> Result<()> {
         ("EVERY_DATABASE", "1"),
         ("REQUIRE_SERVICES", "1"),
         ("CHAOS_KILLS", "30"),
+        chaos::FRONT_MINUTES,
         ("CRASH_POINTS", "all"),
         ("CROSS_TENANT_CALLS", "20000"),
     ])?;

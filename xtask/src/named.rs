@@ -13,11 +13,22 @@ const fn named(package: &'static str, name: &'static str) -> Named {
     Named { package, name }
 }
 
-/// Kills replicas and Redis.
-pub(crate) const CHAOS: Named = named(
-    "broker",
-    "kills_of_real_replicas_and_of_redis_at_any_moment_lose_no_acknowledged_work",
-);
+/// Kills replicas, PostgreSQL and Redis; then a broker on its embedded database; then fronts stand before the
+/// providers of real replicas.
+pub(crate) const CHAOS: [Named; 3] = [
+    named(
+        "broker",
+        "kills_of_real_replicas_and_of_their_servers_at_any_moment_lose_no_acknowledged_work",
+    ),
+    named(
+        "broker",
+        "kills_of_a_real_broker_on_its_embedded_database_lose_no_acknowledged_work",
+    ),
+    named(
+        "broker",
+        "real_replicas_keep_every_machine_whatever_stands_in_front_of_the_providers",
+    ),
+];
 /// Calls that name what another tenant has.
 pub(crate) const CROSS_TENANT: Named = named(
     "broker",
@@ -91,7 +102,6 @@ mod tests {
     #[test]
     fn every_test_that_a_habit_names_is_there() {
         let one_each = [
-            CHAOS,
             CROSS_TENANT,
             HOLDS,
             FLEETS,
@@ -99,7 +109,7 @@ mod tests {
             VERIFICATION_TABLE,
             GRIDS,
         ];
-        for Named { package, name } in one_each.into_iter().chain(GENERATED) {
+        for Named { package, name } in one_each.into_iter().chain(CHAOS).chain(GENERATED) {
             let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
             let folders = ["src", "tests"].map(|part| root.join(package).join(part));
             let folders = folders.iter().filter(|folder| folder.is_dir());

@@ -11,7 +11,8 @@ use tokio::time::sleep;
 
 use super::buyer::keep;
 use super::replica::Replica;
-use super::{Scene, folder, live_on};
+use super::scene::Scene;
+use super::{folder, live_on, setting};
 use crate::eventually::eventually;
 use crate::lifecycle::scene::anything_at;
 
@@ -28,7 +29,8 @@ const PHASES: [[(Provider, Front); 3]; 2] = [
         (Provider::Voltagepark, Front::Gone),
     ],
 ];
-/// For how long, by the clock of the world: longer than any proof of absence takes.
+/// For how long, by the clock of the world: longer than any proof of absence takes. `cargo xtask chaos` and
+/// `cargo xtask check --full` say half an hour.
 const MINUTES: i64 = 12;
 
 fn running(simulator: &Simulator) -> Vec<String> {
@@ -37,7 +39,7 @@ fn running(simulator: &Simulator) -> Vec<String> {
 }
 
 async fn state(scene: &Scene, id: ReservationId) -> ReservationState {
-    let all = scene.database.store.reservations().across_tenants();
+    let all = scene.store.reservations().across_tenants();
     let found = all.find(id).await.expect("an answer");
     found.expect("it was acknowledged").state
 }
@@ -67,11 +69,12 @@ async fn stand_in_front(scene: &Scene) {
     }
     let ours = running(simulator);
     assert_eq!(ours.len(), kept.len());
+    let minutes = setting("CHAOS_FRONT_MINUTES").map_or(MINUTES, |minutes| minutes as i64);
     for phase in PHASES {
         for (provider, front) in phase {
             simulator.put_front(provider, Some(front));
         }
-        nothing_changes(scene, &ours, MINUTES, &format!("{phase:?}")).await;
+        nothing_changes(scene, &ours, minutes, &format!("{phase:?}")).await;
         for provider in Provider::ALL {
             simulator.put_front(provider, None);
         }
@@ -93,8 +96,8 @@ async fn stand_in_front(scene: &Scene) {
 // S120
 #[tokio::test(flavor = "multi_thread")]
 async fn real_replicas_keep_every_machine_whatever_stands_in_front_of_the_providers() {
-    let folder = folder(2);
-    let Some(scene) = Scene::open(folder.clone()).await else {
+    let folder = folder("fronts", 0);
+    let Some(scene) = Scene::on_postgres(folder.clone()).await else {
         return;
     };
     let service = Arc::clone(&scene.service);
