@@ -14,7 +14,10 @@ use market::money::{Money, Rate};
 use market::usage::UsageRecord;
 use pricing::PriceError;
 use pricing::meter::{RunningTotal, Sale};
-use pricing::postings::{LeaseLife, charge_transaction, provider_cost as book_provider_cost};
+use pricing::postings::{
+    LeaseLife, charge_transaction, provider_cost as book_provider_cost,
+    returned_cost as book_returned_cost,
+};
 use store::StoreError;
 use store::change::{Change, LeaseFacts};
 use store::leases::Lease;
@@ -118,9 +121,36 @@ pub(crate) fn provider_cost(
     lease: &Lease,
     facts: &LeaseFacts,
 ) -> Result<Vec<Transaction>, PriceError> {
-    let Some(started_at) = lease.started_at.or(facts.started_at) else {
+    let Some(life) = life(broker, reservation, lease, facts) else {
         return Ok(Vec::new());
     };
+    book_provider_cost(&life, || TransactionId::from_uuid(broker.new_uuid()))
+}
+
+/// What the provider is owed beyond that for a lease that was taken for gone, and whose machine ran on until
+/// now.
+///
+/// Errors: [`PriceError`].
+pub(crate) fn returned_cost(
+    broker: &Broker,
+    reservation: &Reservation,
+    lease: &Lease,
+) -> Result<Option<Transaction>, PriceError> {
+    let Some(life) = life(broker, reservation, lease, &LeaseFacts::default()) else {
+        return Ok(None);
+    };
+    let id = TransactionId::from_uuid(broker.new_uuid());
+    book_returned_cost(&life, broker.now(), id)
+}
+
+/// The life of a lease that is gone; `None` of one that never began.
+fn life(
+    broker: &Broker,
+    reservation: &Reservation,
+    lease: &Lease,
+    facts: &LeaseFacts,
+) -> Option<LeaseLife> {
+    let started_at = lease.started_at.or(facts.started_at)?;
     // The provider bills until it took our word that the lease is over; one that ended it by
     // itself billed at most until we saw that it was gone, or none of its lists showed it any more.
     // What was used all the same was there.
@@ -135,7 +165,7 @@ pub(crate) fn provider_cost(
         .unwrap_or_else(|| broker.now())
         .max(started_at);
     let handed_off_at = lease.handed_off_at.map(|at| at.max(started_at));
-    let life = LeaseLife {
+    Some(LeaseLife {
         lease_id: lease.id,
         provider: lease.offer.provider.clone(),
         // What the provider bills may have moved between the quote and the launch.
@@ -155,8 +185,7 @@ pub(crate) fn provider_cost(
             lease.fall_reason.or(facts.fall_reason),
             Some(LeaseEvent::Failed | LeaseEvent::Mismatched)
         ),
-    };
-    book_provider_cost(&life, || TransactionId::from_uuid(broker.new_uuid()))
+    })
 }
 
 /// What a provider takes for a node and hour while a commitment of the tenant's pays, and until when:

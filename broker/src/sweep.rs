@@ -10,20 +10,21 @@
 
 use std::time::Duration;
 
+use adapters::Release;
 use chrono::{DateTime, Utc};
 use futures_util::future::join_all;
 use market::ids::{LeaseId, ProviderId};
 use market::lease::LeaseState;
 use market::order::{ProviderLease, ProviderLeaseState};
 use store::StoreError;
-use store::leases::Lease;
+use store::leases::{Lease, ReturnedList};
 use tokio::time::sleep;
 use tracing::{error, warn};
 
-use crate::absence;
 use crate::app::{Broker, ProviderLink};
 use crate::background::Stop;
 use crate::hot::turn::keep_turns;
+use crate::{absence, meter};
 
 /// How often the providers are swept.
 const INTERVAL: Duration = Duration::from_secs(300);
@@ -72,7 +73,7 @@ fn made_at(lease: LeaseId) -> Option<DateTime<Utc>> {
 }
 
 /// What a sweep did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Machines of leases that are over, and unknown ones that were to be ended: ended.
     pub ended: usize,
@@ -81,6 +82,8 @@ pub struct Swept {
     /// Machines of leases that were given up as gone, in their tenants' hands before: left alone until
     /// a person says what becomes of them.
     pub returned: usize,
+    /// Of the leases whose machines were to be ended because they had returned, those whose had.
+    pub found_returned: Vec<LeaseId>,
     /// Machines of others: left alone.
     pub foreign: usize,
     /// Living leases that the provider does not list: looked at again at once.
@@ -108,6 +111,7 @@ pub async fn sweep_with(broker: &Broker, orders: Orders<'_>) -> Result<Swept, St
         total.ended += swept.ended;
         total.unknown += swept.unknown;
         total.returned += swept.returned;
+        total.found_returned.extend(swept.found_returned);
         total.foreign += swept.foreign;
         total.missing += swept.missing;
         total.unreadable += swept.unreadable;
@@ -154,13 +158,17 @@ async fn sweep_one(
         };
         match all.find(token.lease_id()).await? {
             Some(lease) if stands_behind(&lease, machine) => {}
-            Some(lease)
-                if absence::has_returned(&lease, machine)
-                    && !orders.end_returned.contains(&lease.id) =>
-            {
-                returned.push(lease.id);
+            Some(lease) if absence::has_returned(&lease, machine) => {
+                if orders.end_returned.contains(&lease.id) {
+                    swept.found_returned.push(lease.id);
+                    end_returned(broker, link, &lease, machine, &mut swept).await?;
+                } else {
+                    returned.push(lease.id);
+                }
             }
-            Some(_) => end(link, machine, "its lease is over", &mut swept).await,
+            Some(_) => {
+                end(link, machine, "its lease is over", &mut swept).await;
+            }
             None if orders.unknown.ends(token.lease_id()) => {
                 let why = "no row knows it, and it was made since the given time";
                 end(link, machine, why, &mut swept).await;
@@ -169,10 +177,14 @@ async fn sweep_one(
         }
     }
     swept.returned = returned.len();
-    for lease in all
-        .note_returned(&provider, &returned, broker.now())
-        .await?
-    {
+    let lag = absence::listing_lag(link);
+    let list = ReturnedList {
+        shown: &returned,
+        asked_at: listed.asked_at,
+        doubtful: listed.is_doubtful(),
+        lag,
+    };
+    for lease in all.note_returned(&provider, &list).await? {
         error!(
             provider.id = %provider, lease.id = %lease,
             "The machine of lease {lease} at {provider}, which was given up as gone, runs: its tenant may \
@@ -183,7 +195,6 @@ async fn sweep_one(
         let is_listed = listed.machines.iter().any(|machine| {
             runs(machine) && machine.client_token().as_ref() == Some(&lease.client_token)
         });
-        let lag = absence::listing_lag(link);
         let is_due = lease.accepted_at.is_some_and(|at| broker.now() - at >= lag);
         if !is_listed && is_due {
             swept.missing += 1;
@@ -224,17 +235,53 @@ fn stands_behind(lease: &Lease, machine: &ProviderLease) -> bool {
     lease.state != LeaseState::Gone && known.is_none_or(|id| *id == machine.id)
 }
 
-async fn end(link: &ProviderLink, machine: &ProviderLease, why: &str, swept: &mut Swept) {
+/// Ends a machine that had returned. What it cost since its lease was taken for gone is booked once its provider
+/// took the word; until then the next sweep finds it again.
+async fn end_returned(
+    broker: &Broker,
+    link: &ProviderLink,
+    lease: &Lease,
+    machine: &ProviderLease,
+    swept: &mut Swept,
+) -> Result<(), StoreError> {
+    let why = "it had returned, and a person said so";
+    if end(link, machine, why, swept).await != Some(Release::Accepted) {
+        return Ok(());
+    }
+    let reservations = broker.store().reservations().across_tenants();
+    let Some(reservation) = reservations.find(lease.reservation_id).await? else {
+        return Ok(());
+    };
+    let cost = meter::returned_cost(broker, &reservation, lease).unwrap_or_else(|failure| {
+        error!(
+            lease.id = %lease.id, error = %crate::chain(&failure),
+            "What the machine of lease {} cost after it had returned could not be booked", lease.id
+        );
+        None
+    });
+    let all = broker.store().leases().across_tenants();
+    all.end_returned(lease.id, cost.as_ref(), broker.now())
+        .await
+}
+
+/// Tells a provider to end a machine; what it said, where it could be told.
+async fn end(
+    link: &ProviderLink,
+    machine: &ProviderLease,
+    why: &str,
+    swept: &mut Swept,
+) -> Option<Release> {
     let provider = link.adapter.profile().id;
     match link.adapter.release_lease(&link.http, &machine.id).await {
         // Not shown: it ended between the list and now, or the next sweep finds it again.
-        Ok(_) => {
+        Ok(said) => {
             swept.ended += 1;
             error!(
                 provider.id = provider, machine.id = %machine.id,
                 "Ended {} at {provider}: {why}",
                 machine.id
             );
+            Some(said)
         }
         Err(failure) => {
             swept.unreadable += 1;
@@ -242,6 +289,7 @@ async fn end(link: &ProviderLink, machine: &ProviderLease, why: &str, swept: &mu
                 provider.id = provider, machine.id = %machine.id, error = %crate::chain(&failure),
                 "{} at {provider} has no living lease and could not be ended", machine.id
             );
+            None
         }
     }
 }

@@ -170,6 +170,41 @@ pub fn provider_cost(
     Ok(transactions)
 }
 
+/// Books what a machine costs that runs on though its lease was taken for gone: from then on until its
+/// provider took the word that it ends, as time after the release. `None` without a whole second of it.
+///
+/// Effective at its end. Key: `lease/{lease id}/returned`.
+/// Errors: as [`provider_cost`].
+pub fn returned_cost(
+    lease: &LeaseLife,
+    until: DateTime<Utc>,
+    id: TransactionId,
+) -> Result<Option<Transaction>, PriceError> {
+    let seconds = |at: DateTime<Utc>| (at - lease.started_at).num_seconds();
+    let (booked, all) = (seconds(lease.gone_at), seconds(until));
+    if all <= booked {
+        return Ok(None);
+    }
+    let [booked, all] = [cost_until(lease, booked)?, cost_until(lease, all)?];
+    let amount = all.units() - booked.units();
+    let currency = LedgerUnit::Money(lease.price_per_node_hour.currency());
+    let (account, payable) = (
+        Segment::AfterUse.account(lease.provider.clone()),
+        Account::Payable(lease.provider.clone()),
+    );
+    let transaction = Transaction::try_new(
+        id,
+        format!("lease/{}/returned", lease.lease_id),
+        TransactionKind::ProviderCost,
+        until,
+        vec![
+            Posting::debit(account, currency, amount),
+            Posting::credit(payable, currency, amount),
+        ],
+    )?;
+    Ok(Some(transaction))
+}
+
 /// The parts of a lease's life, each with its end, in order.
 fn segments(lease: &LeaseLife) -> Result<Vec<(Segment, DateTime<Utc>)>, PriceError> {
     let Some(handed_off_at) = lease.handed_off_at else {

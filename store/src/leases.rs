@@ -1,5 +1,6 @@
 //! Leases: things at providers that we run and pay for. They change only through `work`.
 
+mod returned;
 mod write;
 
 use chrono::{DateTime, Utc};
@@ -8,7 +9,6 @@ use market::lease::{LeaseEvent, LeaseState};
 use market::money::Money;
 use market::offer::Offer;
 use market::order::{ClientToken, ProviderLeaseId, ProviderNode};
-use sea_orm::sea_query::Expr;
 use sea_orm::{
     ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait, PaginatorTrait,
     QueryFilter, QueryOrder, QuerySelect,
@@ -18,8 +18,8 @@ use crate::StoreError;
 use crate::entity::column::{Moment, Text, Word};
 use crate::entity::leases::{Column, Entity, Model};
 use crate::scope::tenant_scoped;
-use crate::tx::transaction;
 
+pub use returned::ReturnedList;
 pub(crate) use write::{insert, update};
 
 /// What the lists of a provider say of a lease that it does not show.
@@ -233,57 +233,6 @@ impl AllLeases<'_> {
             .add(Column::State.is_in(counted_on.map(Word)))
             .add(Column::MissingSince.is_not_null());
         find_all(&self.store.read, wanted).await
-    }
-
-    /// Every lease whose machine runs though the lease is gone, in the order of their making.
-    ///
-    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
-    pub async fn returned(&self) -> Result<Vec<Lease>, StoreError> {
-        let wanted = Condition::all().add(Column::ReturnedAt.is_not_null());
-        find_all(&self.store.read, wanted).await
-    }
-
-    /// Notes that of the leases at a provider that are gone just these have a machine that runs;
-    /// gives those of which that was not known.
-    ///
-    /// Errors: [`StoreError::Database`].
-    pub async fn note_returned(
-        &self,
-        provider: &ProviderId,
-        leases: &[LeaseId],
-        now: DateTime<Utc>,
-    ) -> Result<Vec<LeaseId>, StoreError> {
-        transaction!(self.store, |tx| {
-            let its = Column::ProviderId.eq(Text(provider.clone()));
-            let known: Vec<LeaseId> = Entity::find()
-                .select_only()
-                .column(Column::Id)
-                .filter(its.clone())
-                .filter(Column::ReturnedAt.is_not_null())
-                .into_tuple::<Text<LeaseId>>()
-                .all(tx)
-                .await?
-                .into_iter()
-                .map(|id| id.0)
-                .collect();
-            let lacks = |these: &[LeaseId], those: &[LeaseId]| -> Vec<LeaseId> {
-                let new = these.iter().filter(|id| !those.contains(id));
-                new.copied().collect()
-            };
-            let (came, left) = (lacks(leases, &known), lacks(&known, leases));
-            for (ids, at) in [(&came, Some(Moment::from(now))), (&left, None)] {
-                if !ids.is_empty() {
-                    Entity::update_many()
-                        .col_expr(Column::ReturnedAt, Expr::value(at))
-                        .filter(its.clone())
-                        .filter(Column::State.eq(Word(LeaseState::Gone)))
-                        .filter(Column::Id.is_in(ids.iter().copied().map(Text)))
-                        .exec(tx)
-                        .await?;
-                }
-            }
-            Ok(came)
-        })
     }
 
     /// Whether a lease at this provider has gone since then.

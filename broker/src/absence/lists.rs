@@ -78,18 +78,20 @@ struct Shelf {
 }
 
 impl Lists {
-    /// The list of this round: the last one where somebody asked just now, else a new one.
+    /// The list of this round: the last one where somebody asked just now, or while this one waited, however
+    /// long the answer took; else a new one.
     pub(crate) async fn of_this_round(
         &self,
         broker: &Broker,
         link: &ProviderLink,
     ) -> Result<Arc<List>, Unlisted> {
+        let came_at = broker.now();
         let shelf = self.shelf(link);
         let mut shelf = shelf.lock().await;
         let now = broker.now();
         let credential = link.http.credential_mark();
         let serves = |asked: &&Asked| {
-            let is_of_this_round = asked.at <= now && now - asked.at < ROUND;
+            let is_of_this_round = asked.at <= now && came_at - asked.at < ROUND;
             let is_same = |list: &Arc<List>| list.credential == credential;
             is_of_this_round && asked.answer.as_ref().map_or(true, is_same)
         };

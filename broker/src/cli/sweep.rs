@@ -84,6 +84,16 @@ pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
         ),
     };
     print_answer(&said, args.json)?;
+    let is_unfound = |lease: &&LeaseId| !swept.found_returned.contains(lease);
+    let unfound = args.end_returned.iter().filter(is_unfound);
+    let unfound: Vec<_> = unfound.map(LeaseId::to_string).collect();
+    if !unfound.is_empty() {
+        return Err(Ending::No(format!(
+            "no machine of {} runs that had returned, so none was ended for it; `GET /v1/providers/ID` names \
+             the leases whose machines have",
+            unfound.join(", ")
+        )));
+    }
     match (swept.unknown, swept.returned, swept.unreadable) {
         (0, 0, 0) => Ok(()),
         (0, 0, _) => Err(Ending::No(

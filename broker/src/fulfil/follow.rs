@@ -10,6 +10,7 @@ use tracing::info;
 
 use super::round::Round;
 use super::settle::{self, Next, Standing};
+use super::watch::LOOK_AT_MISSING;
 use super::{FulfilError, replace};
 use crate::{metrics, reserve};
 
@@ -27,12 +28,20 @@ impl Round<'_> {
                 id: lease.id,
                 state: lease.state,
                 replaced: lease.replaced_by.is_some() || lease.given_up,
+                missing: lease.missing.is_some(),
             })
             .collect();
         let next = settle::next(self.reservation.state, self.reservation.gang, &standings);
         let now = self.now();
         match next {
-            Next::Wait => return Ok(false),
+            Next::Wait => {
+                let waits =
+                    |lease: &Lease| lease.state == LeaseState::Passed && lease.missing.is_some();
+                if self.leases.iter().any(waits) {
+                    self.look_in(LOOK_AT_MISSING);
+                }
+                return Ok(false);
+            }
             Next::Fall { dismissed } => {
                 self.leave(&dismissed).await;
                 let reservation = self.step(ReservationEvent::LeaseFell)?;

@@ -13,6 +13,8 @@ pub struct Standing {
     pub state: LeaseState,
     /// Whether another lease took its place, or its fleet goes on without it.
     pub replaced: bool,
+    /// Whether its provider does not show it, and it is not decided whether it is gone.
+    pub missing: bool,
 }
 
 impl Standing {
@@ -59,10 +61,12 @@ pub fn next(state: ReservationState, gang: bool, leases: &[Standing]) -> Next {
     let fallen: Vec<_> = leases.iter().filter(|lease| lease.has_fallen()).collect();
     let standing = || leases.iter().filter(|lease| lease.state.is_standing());
     let ids = |leases: &[&Standing]| leases.iter().map(|lease| lease.id).collect::<Vec<_>>();
+    // Nobody is handed what may be gone.
     let passed: Vec<_> = standing()
-        .filter(|l| l.state == LeaseState::Passed)
+        .filter(|l| l.state == LeaseState::Passed && !l.missing)
         .map(|l| l.id)
         .collect();
+    let is_through = |l: &Standing| l.state == LeaseState::HandedOff || passed.contains(&l.id);
     match state {
         S::Releasing(_) if leases.iter().all(|lease| lease.state == LeaseState::Gone) => {
             Next::Close
@@ -84,12 +88,7 @@ pub fn next(state: ReservationState, gang: bool, leases: &[Standing]) -> Next {
         S::Repairing if !fallen.is_empty() => Next::Replace {
             fallen: ids(&fallen),
         },
-        S::Repairing
-            if standing()
-                .all(|l| matches!(l.state, LeaseState::Passed | LeaseState::HandedOff)) =>
-        {
-            Next::Repaired { passed }
-        }
+        S::Repairing if standing().all(is_through) => Next::Repaired { passed },
         S::Provisioning | S::HandingOff
             if !passed.is_empty() && standing().count() == passed.len() =>
         {
@@ -112,6 +111,7 @@ mod tests {
             id: LeaseId::from_uuid(Uuid::from_u128(number)),
             state,
             replaced: false,
+            missing: false,
         }
     }
 
@@ -125,6 +125,20 @@ mod tests {
             next(ReservationState::Provisioning, false, &leases),
             Next::Wait
         );
+    }
+
+    #[test]
+    fn a_lease_that_passed_and_is_missing_holds_up_the_hand_off() {
+        let mut missing = lease(1, LeaseState::Passed);
+        missing.missing = true;
+        let other = lease(2, LeaseState::HandedOff);
+        for (state, leases) in [
+            (ReservationState::Provisioning, &[missing][..]),
+            (ReservationState::HandingOff, &[missing]),
+            (ReservationState::Repairing, &[missing, other]),
+        ] {
+            assert_eq!(next(state, false, leases), Next::Wait, "{state}");
+        }
     }
 
     #[test]

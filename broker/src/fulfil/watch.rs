@@ -5,8 +5,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use market::lease::LeaseEvent;
 use market::order::{ProviderLease, ProviderLeaseId, ProviderLeaseState};
 use store::StoreError;
-use store::leases::Lease;
-use tracing::warn;
+use store::leases::{Lease, Missing};
+use tracing::{error, warn};
 
 use super::compare::mismatch;
 use super::learned::{Learned, is_silence};
@@ -21,6 +21,9 @@ use crate::verify::{self, LeaseVerdict, StepRefusal};
 const LOOK_AT_CHANGE: TimeDelta = TimeDelta::seconds(15);
 /// When to look again at a machine that the provider does not show, and at a provider in trouble.
 pub(super) const LOOK_AT_MISSING: TimeDelta = TimeDelta::seconds(30);
+/// For how long at most a machine that is coming up is waited for because it is missing: longer than any
+/// proof by lists takes. Lists of another account never come to one.
+const MOST_UNDECIDED: TimeDelta = TimeDelta::minutes(20);
 /// When to look again at nodes that are proving themselves; each finished report nudges as well.
 const LOOK_AT_PROOF: TimeDelta = TimeDelta::seconds(15);
 /// When to look again at a machine in use: how much use goes uncharged when it is lost.
@@ -105,6 +108,8 @@ pub(super) async fn booting(
     );
     let seen = match read(broker, link, lease, id).await {
         Ok(seen) => seen,
+        // Whether it is gone is decided by the lists: by itself that says nothing of how it boots.
+        Err(learned) if is_undecided(broker, &learned) => return learned,
         // A provider that cannot be read does not hold a reservation up for ever.
         Err(learned) if learned.event.is_none() && overdue => {
             return Learned::because(LeaseEvent::BootFailed, "it was not seen to come up in time");
@@ -116,6 +121,12 @@ pub(super) async fn booting(
         ..coming_up(lease, seen, overdue)
     }
     .shown_by(link)
+}
+
+/// Whether a machine is missing, and it may still come out whether it is gone.
+fn is_undecided(broker: &Broker, learned: &Learned) -> bool {
+    let lasts = |missing: Missing| broker.now() - missing.since < MOST_UNDECIDED;
+    learned.event.is_none() && learned.missing.is_some_and(lasts)
 }
 
 /// What follows from how a machine that is coming up was seen.
@@ -280,7 +291,10 @@ pub(super) async fn releasing(
             let known_since = lease.accepted_at.unwrap_or(lease.requested_at);
             match absence::judge(broker, link, lease, known_since, ended).await {
                 Ok(Absence::Listed(machine)) => machine,
-                Ok(Absence::Proved(_)) => {
+                Ok(Absence::Proved(words)) => {
+                    if !ended {
+                        tell_of_no_end(lease, &words);
+                    }
                     learned.event = Some(LeaseEvent::ProviderSaysGone);
                     return learned;
                 }
@@ -322,6 +336,16 @@ pub(super) async fn releasing(
         _ => {}
     }
     learned.shown_by(link)
+}
+
+/// Tells the log of a machine that is taken for gone though its provider never accepted that it ends: where it
+/// runs all the same, it is billed, and nobody has told it to end.
+fn tell_of_no_end(lease: &Lease, words: &str) {
+    let (id, provider) = (lease.id, &lease.offer.provider);
+    error!(
+        lease.id = %id, provider.id = %provider,
+        "{provider} never accepted the end of the machine of lease {id}, and it counts as gone: {words}; a person should look whether it is on the bill"
+    );
 }
 
 /// Tells the provider to end a machine; it bills no further from when it accepts that.

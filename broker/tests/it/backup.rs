@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use broker::simulation::WorldOptions;
 use chrono::{SecondsFormat, TimeDelta};
 use market::identity::Role;
+use market::ids::LeaseId;
 use serde_json::{Value, json};
 use store::fixture::TestDatabase;
 use tempfile::TempDir;
@@ -257,6 +258,11 @@ async fn restored_after(
         json!({ "ended": 1, "unknown": 0, "returned": 0, "foreign": 0, "missing": 0, "unreadable": 0 })
     );
     assert_eq!(running(service), kept, "what the backup knows runs on");
+    let nobody = LeaseId::from_uuid(service.world.broker().new_uuid()).to_string();
+    let swept = run(&["sweep", "--json", "--end-returned", &nobody]);
+    assert_eq!(swept.status.code(), Some(1), "{swept:?}");
+    let why = String::from_utf8_lossy(&swept.stderr).into_owned();
+    assert!(why.contains(&nobody) && why.contains("returned"), "{why}");
     serves(&environment, folder.path(), key).await;
     for look in [["ledger", "check"], ["sweep", "--json"]] {
         let looked = run(&look);

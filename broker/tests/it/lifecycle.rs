@@ -20,6 +20,7 @@ mod gang_orders;
 mod happy;
 mod history;
 mod joined;
+mod missed;
 mod on_record;
 mod paid;
 mod push;

@@ -28,6 +28,7 @@ mod recheck_retention;
 mod rechecks;
 mod refused;
 mod retention;
+mod returned;
 mod saves;
 mod schema;
 mod sealed;

@@ -52,6 +52,10 @@ pub(crate) enum Fate {
     Refuse,
     /// A release alone: it never leaves us, and success comes back.
     Swallow,
+    /// A reading alone: it never leaves us, and the provider shows no machine.
+    Hide,
+    /// It never leaves us, and what comes back cannot be read.
+    Garble,
 }
 
 /// The SSH server that stands in the place of every node.
@@ -254,7 +258,12 @@ impl Tap {
                 status: 400,
                 message: "the tap is closed".into(),
             }),
-            Fate::Fail | Fate::Swallow => Err(AdapterError::Unreachable {
+            Fate::Garble => Err(AdapterError::Unreadable {
+                method: "GET",
+                path: "/cut".into(),
+                how: "the tap is dirty".into(),
+            }),
+            Fate::Fail | Fate::Swallow | Fate::Hide => Err(AdapterError::Unreachable {
                 method: "GET",
                 path: "/cut".into(),
                 how: "the tap is closed".into(),
@@ -296,7 +305,10 @@ impl Adapter for Tap {
     }
 
     async fn list_leases(&self, http: &Http) -> Result<Vec<ProviderLease>, AdapterError> {
-        self.pass(Op::List, self.inner.list_leases(http)).await
+        match self.line.meet(self.inner.profile().id, Op::List) {
+            Fate::Hide => Ok(Vec::new()),
+            fate => self.meet_fate(fate, self.inner.list_leases(http)).await,
+        }
     }
 
     async fn find_lease(
@@ -313,7 +325,13 @@ impl Adapter for Tap {
         http: &Http,
         id: &ProviderLeaseId,
     ) -> Result<Option<ProviderLease>, AdapterError> {
-        let lease = self.pass(Op::Read, self.inner.read_lease(http, id)).await?;
+        let lease = match self.line.meet(self.inner.profile().id, Op::Read) {
+            Fate::Hide => None,
+            fate => {
+                self.meet_fate(fate, self.inner.read_lease(http, id))
+                    .await?
+            }
+        };
         Ok(lease.map(|lease| self.stand_in(lease)))
     }
 
