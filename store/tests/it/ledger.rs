@@ -14,7 +14,7 @@ use crate::support::{at, offer, provider, provisioning, sell, tenant};
 
 const USD: LedgerUnit = LedgerUnit::Money(Currency::Usd);
 
-fn cost(key: &str, amount: i64, effective_at: DateTime<Utc>) -> Transaction {
+pub(crate) fn cost(key: &str, amount: i64, effective_at: DateTime<Utc>) -> Transaction {
     Transaction::try_new(
         TransactionId::from_uuid(Uuid::now_v7()),
         key.to_owned(),

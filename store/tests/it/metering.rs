@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::support::{at, claim, offer, provisioning, sell, tenant};
 
-fn charge(
+pub(crate) fn charge(
     (tenant_id, project_id): (TenantId, ProjectId),
     reservation: &Reservation,
     lease_id: LeaseId,
