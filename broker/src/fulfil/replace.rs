@@ -190,7 +190,6 @@ async fn next_offers(
     };
     let shared = round.reservation.demand.shared();
     let gang = round.reservation.gang;
-    let is_of_several = matches!(&round.reservation.demand, Demand::Gpus(gpus) if gpus.nodes > 1);
     let demand = Demand::Gpus(GpusDemand {
         gpu: GpuWanted::Exactly(gpu).into(),
         count: Counts::exactly(count),
@@ -218,8 +217,8 @@ async fn next_offers(
     let level = round.reservation.verification;
     let unproven = round.broker.config().verifier.unproven_level;
     let options = SearchOptions {
-        // The cheapest may all be of sellers of whom more is demanded, or at other sites.
-        limit: match is_of_several || unproven.is_some_and(|least| least > level) {
+        // The cheapest may all be of sellers of whom more is demanded.
+        limit: match unproven.is_some_and(|least| least > level) {
             true => usize::MAX,
             false => CANDIDATES,
         },
@@ -250,18 +249,6 @@ async fn next_offers(
             proved.push(offer);
         }
     }
-    // Several nodes were sold as those of one site: another one stands there too, where there is one.
-    if is_of_several {
-        let standing = round
-            .leases
-            .iter()
-            .filter(|lease| lease.state.is_standing());
-        let mut sites: Vec<&Offer> = standing.map(|lease| &lease.offer).collect();
-        if sites.is_empty() {
-            sites.push(&line.offer);
-        }
-        proved.sort_by_key(|offer| !sites.iter().any(|other| is_one_site(offer, other)));
-    }
     proved.truncate(CANDIDATES);
     Ok(proved)
 }
@@ -289,14 +276,6 @@ fn wanted_until(reservation: &Reservation) -> Option<DateTime<Utc>> {
         _ => (reservation.demand.shared().window)
             .and_then(|window| window.end_from(given_up_or_ends)),
     }
-}
-
-/// Whether two offers are known to stand at one place of one provider.
-fn is_one_site(offer: &Offer, sold: &Offer) -> bool {
-    let (place, other) = (&offer.place, &sold.place);
-    offer.provider == sold.provider
-        && place.region.is_some()
-        && (&place.region, &place.zone) == (&other.region, &other.zone)
 }
 
 /// Whether an offer joins its nodes as the one that fell did, in no more rentals than fell.

@@ -60,9 +60,11 @@ impl Victim {
             1 => Self::Postgres,
             drawn => Self::Replica(drawn % replicas.count()),
         };
-        all.contains(&drawn)
-            .then_some(drawn)
-            .unwrap_or(Self::Replica(0))
+        if all.contains(&drawn) {
+            drawn
+        } else {
+            Self::Replica(0)
+        }
     }
 }
 

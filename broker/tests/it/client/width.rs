@@ -54,11 +54,15 @@ const READING: [&str; 29] = [
 ];
 
 /// What no test of this file runs, each with why.
-const ELSEWHERE: [(&str, &str); 11] = [
+const ELSEWHERE: [(&str, &str); 12] = [
     ("demo", "a test of its own looks at its story"),
     ("serve", "it answers over HTTP, and says on stderr where"),
     ("bench http", "a test of its own looks at its table"),
     ("bench match", "a test of its own looks at its table"),
+    (
+        "bench neighbours",
+        "its table is made as that of bench match",
+    ),
     ("predict training", "on a terminal alone it is a table"),
     ("predict inference", "on a terminal alone it is a table"),
     ("openapi", "it prints a document"),
