@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_millis(100);
 const KEYS: usize = 4;
 /// How many calls of the other one are under way at once.
 const AT_ONCE: usize = 8;
-/// How long the other one waits when it is told to come later.
+/// How long the other tenant waits after a refusal.
 const TOLD_OFF: Duration = Duration::from_millis(20);
 /// The least that counts as slower. Units: milliseconds.
 const GOAL_MS: f64 = 50.0;
@@ -115,8 +115,7 @@ async fn times(
     Ok(took)
 }
 
-/// Plans one fleet after the other until it is told to stop; says how many it got, and how many were
-/// refused.
+/// Plans fleets until `stop` is set; returns the numbers of plans and of refusals.
 async fn plan_on(
     address: SocketAddr,
     key: &str,

@@ -291,7 +291,7 @@ pub(in crate::gpu) fn of_demand(name: &str) -> Option<GpuWanted> {
     }
 }
 
-/// Whether a card has just so much memory, as far as one of several sizes is told from another. Units: GB.
+/// Whether a card has this memory, within [`SAME_MEMORY`]. Units: GB.
 pub(in crate::gpu) fn has_just(gpu: Gpu, gb: u32) -> bool {
     let published = gpu.spec().memory_gb;
     (f64::from(gb) - published).abs() <= published * SAME_MEMORY
