@@ -26,7 +26,8 @@ pub trait Clock: Send + Sync + 'static {
     /// The time now, in whole microseconds, as every database keeps it.
     fn now(&self) -> DateTime<Utc>;
 
-    /// Says once, at the start, which is the newest time in the database: it is later now.
+    /// Says once, at the start, which is the newest time in the database: it is later now, and where it is
+    /// much later, that has to be confirmed.
     fn begin_after(&self, newest: DateTime<Utc>) {
         let _ = newest;
     }
@@ -57,6 +58,8 @@ pub struct Doubt {
     pub believed: DateTime<Utc>,
     /// For how long it has been like that.
     pub stands_for: TimeDelta,
+    /// Whether it did not jump: the broker was stopped for long, and no other clock has confirmed it yet.
+    pub was_stopped: bool,
 }
 
 /// The machine's clock.

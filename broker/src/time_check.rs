@@ -13,7 +13,7 @@ use crate::clock::{BOUND, Clock, Doubt};
 /// How long a jump stands before other clocks are asked about it.
 const STANDS: TimeDelta = TimeDelta::minutes(10);
 /// How often a clock that is doubted is looked at.
-const LOOK: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_secs(5);
 /// How many providers must show the same.
 const PROVIDERS: usize = 2;
 
@@ -32,22 +32,83 @@ pub(crate) async fn begin(clock: &dyn Clock, store: &Store) -> Result<(), StoreE
     Ok(())
 }
 
-/// Accepts a jump that stands and that the database's server, or two providers, confirm.
+/// Accepts a jump that stands and that the database's server, or two providers, confirm; after a long
+/// stop a clock that one provider confirms, or that no other clock contradicts for as long as a jump stands.
 pub(crate) async fn keep_checking(broker: Broker, stop: Stop) {
     while pause(&stop, LOOK).await {
-        if let Some(doubt) = broker.clock().doubt()
-            && doubt.stands_for >= STANDS
-            && is_confirmed(&broker, &doubt).await
-        {
+        let Some(doubt) = broker.clock().doubt() else {
+            continue;
+        };
+        if !doubt.was_stopped && doubt.stands_for < STANDS {
+            continue;
+        }
+        let server = broker.store().server_time().await.ok().flatten();
+        let links = broker.providers();
+        let dates: Vec<_> = links
+            .iter()
+            .filter_map(|link| link.http.shown_time())
+            .collect();
+        if is_right(&doubt, server, &dates) {
             broker.clock().accept(&doubt);
         }
     }
 }
 
-async fn is_confirmed(broker: &Broker, doubt: &Doubt) -> bool {
-    let shows_same = |at: DateTime<Utc>| (at - doubt.shows).abs() <= BOUND;
-    let server = broker.store().server_time().await.ok().flatten();
-    let links = broker.providers();
-    let dates = links.iter().filter_map(|link| link.http.shown_time());
-    server.is_some_and(shows_same) || dates.filter(|at| shows_same(*at)).count() >= PROVIDERS
+/// Whether the clock that is doubted is right, by the clock of the database's server and by those of
+/// providers.
+fn is_right(doubt: &Doubt, server: Option<DateTime<Utc>>, dates: &[DateTime<Utc>]) -> bool {
+    let shows_same = |at: &DateTime<Utc>| (*at - doubt.shows).abs() <= BOUND;
+    let same = dates.iter().filter(|at| shows_same(at)).count();
+    let stands = doubt.stands_for >= STANDS;
+    let by_others = server.as_ref().is_some_and(shows_same) || same >= PROVIDERS;
+    if !doubt.was_stopped {
+        return stands && by_others;
+    }
+    // Of one that shows the same and one that does not, neither decides.
+    let contradicted = same < dates.len();
+    by_others || !contradicted && (same > 0 || stands)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_clocks_show_decides_whether_a_clock_is_right() {
+        let shows = DateTime::from_timestamp(1_790_000_000, 0).expect("a moment");
+        let doubt = |was_stopped, minutes| Doubt {
+            shows,
+            believed: shows - TimeDelta::days(3),
+            stands_for: TimeDelta::minutes(minutes),
+            was_stopped,
+        };
+        let (jump, stop) = (
+            |minutes| doubt(false, minutes),
+            |minutes| doubt(true, minutes),
+        );
+        let (same, other) = (shows + BOUND, shows - TimeDelta::days(3));
+        let cases: [(Doubt, Option<DateTime<Utc>>, &[DateTime<Utc>], bool); 14] = [
+            (jump(9), Some(same), &[same, same], false),
+            (jump(10), None, &[], false),
+            (jump(10), None, &[same], false),
+            (jump(10), None, &[same, same], true),
+            (jump(10), Some(same), &[other], true),
+            (jump(10), Some(other), &[other], false),
+            (stop(0), None, &[], false),
+            (stop(0), None, &[same], true),
+            (stop(0), None, &[other], false),
+            (stop(0), None, &[same, other], false),
+            (stop(0), None, &[same, same, other], true),
+            (stop(0), Some(same), &[], true),
+            (stop(10), None, &[], true),
+            (stop(10), None, &[other], false),
+        ];
+        for (doubt, server, dates, right) in cases {
+            assert_eq!(
+                is_right(&doubt, server, dates),
+                right,
+                "{doubt:?} {server:?} {dates:?}"
+            );
+        }
+    }
 }

@@ -16,6 +16,9 @@ use super::{Clock, Doubt};
 
 /// How far the wall clock may be off. A step of a time server is far shorter.
 pub const BOUND: TimeDelta = TimeDelta::seconds(10);
+/// How far the wall clock may be ahead of the newest time in the database when the broker starts. A
+/// restart takes minutes; after a longer pause the clock may have been set wrong meanwhile.
+const LONGEST_PAUSE: TimeDelta = TimeDelta::hours(1);
 
 /// What the machine shows: the wall clock, and the time since it started, sleep included.
 type Read = dyn Fn() -> (DateTime<Utc>, TimeDelta) + Send + Sync;
@@ -34,6 +37,8 @@ struct State {
     started_at: DateTime<Utc>,
     /// The wall clock's word for the same, and since when it says so.
     doubted: Option<(DateTime<Utc>, TimeDelta)>,
+    /// Whether the broker was stopped for so long that the clock has yet to be confirmed.
+    was_stopped: bool,
 }
 
 impl std::fmt::Debug for WatchedClock {
@@ -68,6 +73,7 @@ impl WatchedClock {
             state: Mutex::new(State {
                 started_at: wall - up,
                 doubted: None,
+                was_stopped: false,
             }),
         }
     }
@@ -84,6 +90,7 @@ impl Clock for WatchedClock {
         let says = wall - up;
         if (says - state.started_at).abs() <= BOUND {
             state.started_at = says;
+            state.was_stopped = false;
             if state.doubted.take().is_some() {
                 info!("The machine's clock shows the right time again");
             }
@@ -91,12 +98,21 @@ impl Clock for WatchedClock {
         }
         let is_same = |(said, _): &(DateTime<Utc>, TimeDelta)| (says - *said).abs() <= BOUND;
         if !state.doubted.as_ref().is_some_and(is_same) {
+            // A second jump is a jump, whatever the first was.
+            state.was_stopped &= state.doubted.is_none();
             state.doubted = Some((says, up));
             let off_by = (says - state.started_at).num_seconds();
-            error!(
-                off_by_seconds = off_by,
-                "The machine's clock jumped by {off_by} s; we go on by the time that we had. Set it right, or restart if it is right"
-            );
+            if state.was_stopped {
+                warn!(
+                    off_by_seconds = off_by,
+                    "The newest time in the database is {off_by} s ago; we go on by it until a provider's clock confirms this machine's, for ten minutes at most"
+                );
+            } else {
+                error!(
+                    off_by_seconds = off_by,
+                    "The machine's clock jumped by {off_by} s; we go on by the time that we had. Set it right, or restart if it is right"
+                );
+            }
         }
         (state.started_at + up).trunc_subsecs(6)
     }
@@ -104,9 +120,11 @@ impl Clock for WatchedClock {
     fn begin_after(&self, newest: DateTime<Utc>) {
         let (_, up) = (self.read)();
         let mut state = self.state();
-        // What lies further back is no doubt: the service was down.
-        if newest - BOUND > state.started_at + up && !self.is_trusted {
+        let wall = state.started_at + up;
+        let was_stopped = wall > newest + LONGEST_PAUSE;
+        if (newest > wall + BOUND || was_stopped) && !self.is_trusted {
             state.started_at = newest - up;
+            state.was_stopped = was_stopped;
         }
     }
 
@@ -120,11 +138,13 @@ impl Clock for WatchedClock {
     fn doubt(&self) -> Option<Doubt> {
         let now = self.now();
         let (wall, up) = (self.read)();
-        let (_, since) = self.state().doubted?;
+        let state = self.state();
+        let (_, since) = state.doubted?;
         Some(Doubt {
             shows: wall,
             believed: now,
             stands_for: up - since,
+            was_stopped: state.was_stopped,
         })
     }
 
@@ -139,11 +159,12 @@ impl Clock for WatchedClock {
             return;
         }
         state.doubted = None;
+        state.was_stopped = false;
         let off_by = off_by.num_seconds();
         state.started_at = says;
         warn!(
             off_by_seconds = off_by,
-            "The machine's clock is believed again, {off_by} s from where we were: another clock shows the same"
+            "The machine's clock is believed again, {off_by} s from where we were"
         );
     }
 }
@@ -250,9 +271,9 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_behind_the_database_at_the_start_is_doubted_and_one_ahead_is_not() {
+    fn a_clock_that_is_behind_the_database_at_the_start_is_doubted_and_a_short_pause_is_not() {
         let (machine, clock) = Machine::at(0);
-        clock.begin_after(moment(-86_400));
+        clock.begin_after(moment(-3_600));
         assert_eq!(clock.now(), moment(0));
         clock.begin_after(moment(86_400));
         machine.pass(5);
@@ -266,6 +287,34 @@ mod tests {
         let clock = clock.trusted();
         clock.begin_after(moment(86_400));
         clock.begin_at(moment(86_400));
+        assert_eq!(clock.now(), moment(0));
+    }
+
+    #[test]
+    fn after_a_long_stop_time_goes_on_from_the_database_until_the_clock_is_confirmed() {
+        let (machine, clock) = Machine::at(0);
+        clock.begin_after(moment(-86_400));
+        machine.pass(5);
+        assert_eq!(clock.now(), moment(-86_395));
+        let doubt = clock.doubt().expect("a doubt");
+        assert!(doubt.was_stopped);
+        clock.accept(&doubt);
+        assert_eq!(clock.now(), moment(5));
+        assert!(clock.doubt().is_none());
+        // A jump while it waits is a jump.
+        let (machine, clock) = Machine::at(0);
+        clock.begin_after(moment(-86_400));
+        assert!(clock.doubt().expect("a doubt").was_stopped);
+        machine.set(86_400);
+        assert!(!clock.doubt().expect("a doubt").was_stopped);
+        // So is one after it was confirmed.
+        machine.set(-86_400);
+        clock.accept(&clock.doubt().expect("a doubt"));
+        machine.set(86_400);
+        assert!(!clock.doubt().expect("a doubt").was_stopped);
+        let (_, clock) = Machine::at(0);
+        let clock = clock.trusted();
+        clock.begin_after(moment(-86_400));
         assert_eq!(clock.now(), moment(0));
     }
 
