@@ -20,7 +20,8 @@ use tracing::warn;
 
 pub(crate) use lists::{List, Lists, Unlisted};
 
-use crate::app::{Broker, ProviderLink};
+use crate::app::Broker;
+use crate::provider_set::ProviderLink;
 use crate::reach;
 
 /// What is known of a lease whose record its provider did not show.
@@ -56,7 +57,7 @@ pub(crate) async fn judge(
         words,
         silent: false,
     };
-    let list = match broker.lists().of_this_round(broker, link).await {
+    let list = match broker.memory::<Lists>().of_this_round(broker, link).await {
         Ok(list) => list,
         Err(Unlisted { words, silent }) => {
             return Ok(Absence::Open {

@@ -5,7 +5,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use adapters::{Adapter, Http};
 use arc_swap::ArcSwap;
 use chrono::{DateTime, Utc};
 use market::ids::ProviderId;
@@ -17,34 +16,14 @@ use store::settings::DatabaseMode;
 use tokio::sync::Mutex as AsyncMutex;
 use uuid::{ContextV7, Timestamp, Uuid};
 
-use crate::absence::Lists;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::feed::Feed;
 use crate::hot::{HotState, Topic, WakeUps};
-use crate::ingest::Doubts;
 use crate::keys::Keys;
+use crate::memory::Memory;
 use crate::oidc::Oidc;
-use crate::plan::PlanMemory;
-use crate::providers::AcceptanceMemory;
-use crate::providers::ProviderSet;
+use crate::provider_set::{ProviderLink, ProviderSet};
 use crate::pulse::Pulses;
-use crate::turns::Turns;
-use crate::verify::{GangClock, StepClock};
-use crate::webhooks::Post;
-
-/// Cost reports that are made at once.
-const REPORTS: usize = 2;
-/// Cost reports that wait for that.
-const REPORTS_WAITING: usize = 30;
-
-/// A provider that we read and order from.
-pub struct ProviderLink {
-    /// Our code for it.
-    pub adapter: &'static dyn Adapter,
-    /// The connection that everything said to it goes through.
-    pub http: Http,
-}
 
 /// How nodes come by the agent that verifies them.
 #[derive(Debug, Clone)]
@@ -98,17 +77,8 @@ struct Inner {
     providers: RwLock<ProviderSet>,
     replica: String,
     supply: ArcSwap<Supply>,
-    plans: PlanMemory,
-    acceptance: AcceptanceMemory,
-    plan_turns: Turns,
-    report_turns: Turns,
     work_to_do: AsyncMutex<WakeUps>,
-    step_clock: StepClock,
-    gang_clock: GangClock,
-    doubts: Doubts,
-    lists: Lists,
-    feed: Feed,
-    post: Post,
+    memory: Memory,
     pulses: Arc<Pulses>,
     ids: Mutex<ContextV7>,
 }
@@ -176,23 +146,13 @@ impl Broker {
             mark: SupplyMark::of(0, &[], &Vec::new(), 0),
         };
         let work_to_do = parts.hot.subscribe(Topic::Work);
-        let post = Post::new(parts.mode == DatabaseMode::Simulation);
         Self(Arc::new(Inner {
             parts,
             providers,
             replica: Uuid::now_v7().simple().to_string(),
             supply: ArcSwap::from_pointee(supply),
-            plans: PlanMemory::default(),
-            acceptance: AcceptanceMemory::default(),
-            plan_turns: Turns::by_core(),
-            report_turns: Turns::of(REPORTS, REPORTS_WAITING),
             work_to_do: AsyncMutex::new(work_to_do),
-            step_clock: StepClock::default(),
-            gang_clock: GangClock::default(),
-            doubts: Doubts::default(),
-            lists: Lists::default(),
-            feed: Feed::default(),
-            post,
+            memory: Memory::default(),
             pulses: Arc::default(),
             ids: Mutex::new(ContextV7::new()),
         }))
@@ -337,61 +297,21 @@ impl Broker {
         });
     }
 
-    /// The plans that were made lately.
-    pub(crate) fn plan_memory(&self) -> &PlanMemory {
-        &self.0.plans
+    /// What one stage keeps in memory on this replica: the value of this type, which is made when it is
+    /// first asked for.
+    pub(crate) fn memory<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        self.memory_or(T::default)
     }
 
-    /// What orders at each provider came to, as it was counted last.
-    pub(crate) fn acceptance_memory(&self) -> &AcceptanceMemory {
-        &self.0.acceptance
-    }
-
-    /// Whose turn it is to search for a plan.
-    pub(crate) fn plan_turns(&self) -> &Turns {
-        &self.0.plan_turns
-    }
-
-    /// Whose turn it is to have a report made.
-    pub(crate) fn report_turns(&self) -> &Turns {
-        &self.0.report_turns
-    }
-
-    /// Readings that are not believed at once.
-    pub(crate) fn doubts(&self) -> &Doubts {
-        &self.0.doubts
-    }
-
-    /// The last lists of machines that the providers gave.
-    pub(crate) fn lists(&self) -> &Lists {
-        &self.0.lists
-    }
-
-    /// The streams of events of this process.
-    #[must_use]
-    pub fn feed(&self) -> &Feed {
-        &self.0.feed
-    }
-
-    /// What sends messages to webhook endpoints.
-    pub(crate) fn post(&self) -> &Post {
-        &self.0.post
+    /// The same, of a value that `make` makes.
+    pub(crate) fn memory_or<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        self.0.memory.of(make)
     }
 
     /// The signs of life of what runs in the background.
     #[must_use]
     pub fn pulses(&self) -> &Arc<Pulses> {
         &self.0.pulses
-    }
-
-    /// The real clock between the steps of a verification.
-    pub(crate) fn step_clock(&self) -> &StepClock {
-        &self.0.step_clock
-    }
-
-    /// The real clock of nodes that are measured together.
-    pub(crate) fn gang_clock(&self) -> &GangClock {
-        &self.0.gang_clock
     }
 
     /// What replicas share for speed.

@@ -1,33 +1,23 @@
 //! What a replica does in the background: one list of named tasks, each started again when it
 //! panics, all told to stop by one token and awaited on stop.
 //!
-//! [`start`] is the list; a new task is one line there. What a task does lives with its stage.
+//! The list of tasks stands in [`crate::tasks`]. What a task does lives with its stage.
 
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adapters::registry;
 use futures_util::FutureExt as _;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use crate::app::Broker;
+use crate::metrics;
 use crate::pulse::Pulses;
-use crate::{
-    feed, fulfil, ingest, metrics, reach, retention, spending, sweep, time_check, webhooks,
-};
-
-/// How a task learns that it is to end.
-///
-/// [`CancellationToken::run_until_cancelled`] drops what may be dropped; a task that must finish
-/// something waits for [`CancellationToken::cancelled`] beside it.
-pub type Stop = CancellationToken;
+use crate::stop::{Stop, pause};
 
 /// How long a task that ended out of turn rests at first; twice as long each time after.
 const FIRST_REST: Duration = Duration::from_secs(1);
@@ -35,41 +25,6 @@ const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
 /// How long tasks have to end beyond the drain time, which those that drain may use up.
 const AFTER_DRAIN: Duration = Duration::from_secs(5);
-
-/// Starts everything that a replica does in the background.
-#[must_use]
-pub fn start(broker: &Broker) -> Background {
-    let mut work = Background::of(broker);
-    work.add("tail", ingest::keep_tailing);
-    poll_each(&mut work);
-    work.add("fulfil", fulfil::work_on_fresh_supply);
-    work.add("reach", reach::keep_probing);
-    work.add("sweep", sweep::keep_sweeping);
-    work.add("webhooks", webhooks::keep_delivering);
-    work.add("spending", spending::keep_watching);
-    work.add("prune", retention::keep_pruning);
-    work.add("streams", feed::close_when_stopped);
-    work.add("metrics", metrics::keep_folding);
-    work.add("clock", time_check::keep_checking);
-    work
-}
-
-/// A task for each provider, so that one that hangs or breaks us holds up no other.
-pub fn poll_each(work: &mut Background) {
-    let links = work.broker.providers();
-    let connected = links
-        .iter()
-        .map(|link| link.adapter.profile().provider_id());
-    // Any other may be entered while we run.
-    let known = registry::all()
-        .iter()
-        .map(|adapter| adapter.profile().provider_id());
-    for provider in connected.chain(known).collect::<BTreeSet<_>>() {
-        work.add(ingest::lease_of(&provider), move |broker, stop| {
-            ingest::keep_polling(broker, provider.clone(), stop)
-        });
-    }
-}
 
 /// Tasks that run until they are told to stop. Those still running when this is dropped end at
 /// their next await.
@@ -92,6 +47,11 @@ impl Background {
             names: Vec::new(),
             first_rest: FIRST_REST,
         }
+    }
+
+    /// For what the tasks work.
+    pub(crate) fn broker(&self) -> &Broker {
+        &self.broker
     }
 
     /// Starts a task that runs until it is told to stop.
@@ -127,13 +87,6 @@ impl Background {
             self.tasks.shutdown().await;
         }
     }
-}
-
-/// Waits before the next turn of a task; false when it is told to stop meanwhile.
-pub(crate) async fn pause(stop: &Stop, pause: Duration) -> bool {
-    stop.run_until_cancelled(tokio::time::sleep(pause))
-        .await
-        .is_some()
 }
 
 /// Runs a task until it is told to stop, whatever becomes of it before.

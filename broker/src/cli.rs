@@ -47,7 +47,7 @@ use clap::{Args, Parser, Subcommand};
 
 use self::aside::complain;
 use crate::demo;
-use crate::start::StartError;
+use crate::start_error::StartError;
 
 /// A broker for GPU capacity: finds, reserves, proves and accounts.
 ///

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::secrets::refuse_writable;
-use crate::start::StartError;
+use crate::start_error::StartError;
 
 /// The database.
 #[must_use]

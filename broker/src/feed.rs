@@ -12,8 +12,8 @@ use market::ids::TenantId;
 use tokio::sync::watch;
 
 use crate::app::Broker;
-use crate::background::Stop;
 use crate::hot::{Topic, WakeUps};
+use crate::stop::Stop;
 
 /// How many streams of events a tenant may have open at one replica.
 pub const STREAMS_PER_TENANT: usize = 16;
@@ -102,7 +102,7 @@ impl Broker {
     pub(crate) fn listen_for_events(&self) -> Listener {
         Listener {
             wake_ups: self.hot().subscribe(Topic::Events),
-            closed: self.feed().closed.subscribe(),
+            closed: self.memory::<Feed>().closed.subscribe(),
         }
     }
 }
@@ -110,7 +110,12 @@ impl Broker {
 /// Ends the streams of this process when it is told to stop.
 pub async fn close_when_stopped(broker: Broker, stop: Stop) {
     stop.cancelled().await;
-    broker.feed().close();
+    close(&broker);
+}
+
+/// Ends the streams of this process.
+pub(crate) fn close(broker: &Broker) {
+    broker.memory::<Feed>().close();
 }
 
 /// A listener for new events.
@@ -145,7 +150,7 @@ pub(crate) struct Place {
 impl Place {
     /// Takes a place; `None` when the tenant has as many streams as it may.
     pub(crate) fn take(broker: &Broker, tenant: TenantId) -> Option<Self> {
-        let number = lock(&broker.feed().open).take(tenant, Instant::now())?;
+        let number = lock(&broker.memory::<Feed>().open).take(tenant, Instant::now())?;
         Some(Self {
             broker: broker.clone(),
             tenant,
@@ -155,13 +160,13 @@ impl Place {
 
     /// Notes that the stream goes on; false when it stood still for so long that its place is another's.
     pub(crate) fn goes_on(&self) -> bool {
-        lock(&self.broker.feed().open).goes_on(self.tenant, self.number, Instant::now())
+        lock(&self.broker.memory::<Feed>().open).goes_on(self.tenant, self.number, Instant::now())
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        lock(&self.broker.feed().open).leave(self.tenant, self.number);
+        lock(&self.broker.memory::<Feed>().open).leave(self.tenant, self.number);
     }
 }
 

@@ -7,6 +7,7 @@
 //! reservation, `follow` does it, `replace` finds the next candidate.
 
 mod compare;
+mod error;
 mod follow;
 mod learned;
 mod order;
@@ -21,12 +22,12 @@ mod worker;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::future::join_all;
-use pricing::PriceError;
 use store::StoreError;
 use store::change::Change;
 use store::work::{Claim, ClaimToken, Claimed};
 use tracing::{error, warn};
 
+pub use error::FulfilError;
 pub use worker::{keep_working, work_on_fresh_supply};
 
 use crate::app::Broker;
@@ -37,23 +38,6 @@ pub const CLAIM_SECONDS: u32 = 600;
 const BATCH: u64 = 16;
 /// When to try again after something on our side went wrong.
 const AFTER_OUR_FAULT: TimeDelta = TimeDelta::minutes(1);
-
-/// Why a round ended early. What was learnt before is saved; the next claim goes on.
-#[derive(Debug, thiserror::Error)]
-pub enum FulfilError {
-    /// The database did not answer, or another worker went on.
-    #[error("the round could not be saved")]
-    Store(#[from] StoreError),
-    /// A charge or a cost could not be worked out.
-    #[error("the round could not be booked")]
-    Price(#[from] PriceError),
-    /// A state was asked for an arrow that it does not have: a fault of ours.
-    #[error(transparent)]
-    Lease(#[from] market::lease::IllegalLeaseTransition),
-    /// A state was asked for an arrow that it does not have: a fault of ours.
-    #[error(transparent)]
-    Reservation(#[from] market::reservation::IllegalReservationTransition),
-}
 
 /// Takes on everything that is due now, once; says how many reservations that were.
 ///

@@ -3,13 +3,12 @@
 //! A cache, wake-ups, leases of background work, and rate limits. The truth is only ever in the
 //! database: a wake-up that is lost is made up for by a timer, work that two replicas do at once is
 //! done once by what they write. [`InProcess`] is the embedded default, [`Redis`] serves any number
-//! of replicas; one contract test runs over both. `turn` keeps a lease while its work goes on.
+//! of replicas; one contract test runs over both.
 
 mod circuit;
 mod gcra;
 mod in_process;
 mod redis;
-pub(crate) mod turn;
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -60,7 +60,6 @@ use utoipa_actix_web::AppExt as _;
 
 pub(crate) use body::read_strictly;
 pub(crate) use commitments::AddCommitment;
-pub(crate) use credential::TOKEN_LIFETIME;
 pub(crate) use names::name_fault;
 pub use openapi::Document;
 pub(crate) use provider_accounts::AddProviderAccount;
@@ -71,7 +70,6 @@ use audit::refused::Refused;
 use auth::KnownKeys;
 use error::ApiError;
 use offers::OfferPages;
-use plans::PlanAnswers;
 use readiness::LastLook;
 use unrouted::KnownPaths;
 use verifications::LargeSteps;
@@ -123,7 +121,6 @@ pub fn serve_with_workers(
     let agent_file = web::Data::new(AgentFile::default());
     let large_steps = web::Data::new(LargeSteps::default());
     let offer_pages = web::Data::new(OfferPages::default());
-    let plan_answers = web::Data::new(PlanAnswers::default());
     let known_keys = web::Data::new(KnownKeys::default());
     let refused = web::Data::new(Refused::default());
     let looked = web::Data::new(LastLook::default());
@@ -136,7 +133,6 @@ pub fn serve_with_workers(
             .app_data(web::Data::clone(&agent_file))
             .app_data(web::Data::clone(&large_steps))
             .app_data(web::Data::clone(&offer_pages))
-            .app_data(web::Data::clone(&plan_answers))
             .app_data(web::Data::clone(&known_keys))
             .app_data(web::Data::clone(&refused))
             .app_data(web::Data::clone(&looked))

@@ -30,8 +30,9 @@ pub use poll::{keep_polling, read_own};
 pub use price_lists::read_price_lists;
 pub use tail::{catch_up, keep_tailing};
 
-use crate::app::{Broker, ProviderLink};
+use crate::app::Broker;
 use crate::metrics;
+use crate::provider_set::ProviderLink;
 use crate::providers;
 
 /// Below so many offers a listing that halves is everyday business.
@@ -69,8 +70,18 @@ pub async fn read_provider(broker: &Broker, link: &ProviderLink) -> Result<(), I
     let provider = link.adapter.profile().provider_id();
     let span = debug_span!("read_provider", provider.id = %provider);
     let ended = read_and_apply(broker, link).instrument(span).await;
-    metrics::reading_ended(&provider, &ended);
+    metrics::reading_ended(&provider, outcome(&ended));
     ended
+}
+
+/// What the metrics call the end of a reading.
+fn outcome(ended: &Result<(), IngestError>) -> &'static str {
+    match ended {
+        Ok(()) => "ok",
+        Err(IngestError::Incomplete { .. }) => "partial",
+        Err(IngestError::Adapter { .. }) => "failed",
+        Err(IngestError::Store(_)) => "not_kept",
+    }
 }
 
 async fn read_and_apply(broker: &Broker, link: &ProviderLink) -> Result<(), IngestError> {
@@ -122,8 +133,8 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
     let mut lost = diff.withdrawn.clone();
     lost.retain(|id| live.contains(id));
     if !shrank(live.len(), lost.len()) {
-        broker.doubts().forget(&provider);
-    } else if !broker.doubts().confirms(&provider, &lost) {
+        broker.memory::<Doubts>().forget(&provider);
+    } else if !broker.memory::<Doubts>().confirms(&provider, &lost) {
         let what = "a listing that shrank by half or more, which the next one must confirm";
         mark_stale(broker, &provider, what).await?;
         return Err(IngestError::Incomplete { provider, what });

@@ -22,9 +22,10 @@ use tracing::{error, info};
 
 pub use pair::KeyPair;
 
-use crate::http::TOKEN_LIFETIME;
 use crate::secrets::{CannotOpen, SealingKey};
 
+/// How long a token lives.
+pub const TOKEN_LIFETIME: TimeDelta = TimeDelta::minutes(15);
 /// How old the keys in memory may be.
 const READ_EVERY: TimeDelta = TimeDelta::seconds(60);
 /// How often an unknown key may have them read again.

@@ -1,12 +1,11 @@
-//! Metrics: what this process counts and times, by named functions that the stages call, and what
-//! it looks up when it is asked (`sampled`).
+//! Metrics: what this process counts and times, by named functions that the stages call. What it looks
+//! up when it is asked stands beside the route, in `crate::http`.
 //!
 //! Every metric stands in the one table [`METRICS`], which `docs/metrics.md` repeats. Labels are
 //! words of closed sets, providers that are configured, and routes of the table of routes: never an
 //! id, never a tenant. The route is [`crate::http`]'s.
 
-mod sampled;
-mod table;
+pub(crate) mod table;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -28,10 +27,7 @@ use store::webhooks::Outcome;
 
 pub use table::{Kind, METRICS, Metric};
 
-use crate::app::Broker;
-use crate::background::{Stop, pause};
-use crate::ingest::IngestError;
-use crate::reserve::ReserveError;
+use crate::stop::{Stop, pause};
 use table::*;
 
 /// How often samples of histograms are folded: nobody may ever ask for them.
@@ -79,15 +75,13 @@ fn builder() -> PrometheusBuilder {
         })
 }
 
-/// Everything as Prometheus reads it (text format 0.0.4).
-pub(crate) async fn render(broker: &Broker) -> String {
-    let recorded = install().map(PrometheusHandle::render).unwrap_or_default();
-    let sampled = sampled::render(broker).await;
-    recorded + &sampled
+/// What was counted and timed so far, as Prometheus reads it (text format 0.0.4).
+pub(crate) fn recorded() -> String {
+    install().map(PrometheusHandle::render).unwrap_or_default()
 }
 
 /// Folds samples until it is told to stop, so that they take no memory while nobody asks.
-pub(crate) async fn keep_folding(_: Broker, stop: Stop) {
+pub(crate) async fn keep_folding(stop: Stop) {
     while pause(&stop, FOLD_EVERY).await {
         if let Some(handle) = install() {
             handle.run_upkeep();
@@ -130,13 +124,7 @@ pub(crate) fn rate_limited(family: &'static str) {
 }
 
 /// A catalogue was asked for.
-pub(crate) fn reading_ended(provider: &ProviderId, ended: &Result<(), IngestError>) {
-    let outcome = match ended {
-        Ok(()) => "ok",
-        Err(IngestError::Incomplete { .. }) => "partial",
-        Err(IngestError::Adapter { .. }) => "failed",
-        Err(IngestError::Store(_)) => "not_kept",
-    };
+pub(crate) fn reading_ended(provider: &ProviderId, outcome: &'static str) {
     counter!(READINGS.name, "provider" => provider.to_string(), "outcome" => outcome).increment(1);
 }
 
@@ -146,20 +134,7 @@ pub(crate) fn credential_refused(code: &'static str) {
 }
 
 /// A quote was to be taken and its capacity set aside.
-pub(crate) fn hold_ended(ended: &Result<Reservation, ReserveError>) {
-    use ReserveError as E;
-    let outcome = match ended {
-        Ok(_) => "held",
-        Err(E::OutOfStock(_)) => "out_of_stock",
-        Err(E::ProviderClosed(_)) => "provider_closed",
-        Err(E::CoolingDown(_)) => "cooling_down",
-        Err(E::OutsidePolicy { .. }) => "outside_policy",
-        Err(E::QuoteLapsed(_)) => "quote_lapsed",
-        Err(E::QuoteTaken(_)) => "quote_taken",
-        Err(E::AboveCeiling(_)) => "above_ceiling",
-        Err(E::Store(_) | E::Quote(_) | E::Plan(_)) => "failed",
-        Err(_) => "invalid",
-    };
+pub(crate) fn hold_ended(outcome: &'static str) {
     counter!(HOLDS.name, "outcome" => outcome).increment(1);
 }
 
@@ -248,7 +223,7 @@ pub(crate) fn task_fell(task: &str) {
     counter!(TASK_FALLS.name, "task" => task.to_owned()).increment(1);
 }
 
-fn seconds(time: TimeDelta) -> f64 {
+pub(crate) fn seconds(time: TimeDelta) -> f64 {
     time.as_seconds_f64().max(0.0)
 }
 

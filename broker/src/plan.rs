@@ -9,11 +9,10 @@
 //! (`crate::turns`).
 //! The next stage is [`crate::quote`].
 
+mod memory;
 mod search;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use market::capacity::OwnCapacity;
@@ -22,6 +21,7 @@ use market::demand::check::DemandFault;
 use market::identity::Reach;
 use market::ids::{OfferId, PlanId, ProviderId, TenantId};
 use matcher::{Cooling, MatchError, OfferVerdict, Plan, SearchOptions, Snapshot};
+pub(crate) use memory::{PlanMemory, answered, holds_changed, keep_answer, key_of};
 use moka::sync::Cache;
 pub use search::Question;
 use store::StoreError;
@@ -30,13 +30,14 @@ use store::plans::NewPlan;
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, spawn_blocking};
 
-use crate::app::{Broker, SupplyMark};
+use crate::app::Broker;
 use crate::cooling::cooling_offers;
 use crate::decision::{
     DecisionRecord, ReplayError, Sources, StoredError, StoredSources, of_stored_plan,
 };
-use crate::turns::TooMany;
+use crate::turns::{TooMany, Turns};
 use crate::verify::{TooDeep, level_of};
+use memory::{LIFE, PlanKey, holds_of};
 
 /// How many of the best candidates a plan keeps.
 pub const CANDIDATES_KEPT: usize = 50;
@@ -47,14 +48,8 @@ pub const ORDERABLE_KEPT: usize = 10;
 /// For how many of the best fleets requests are simulated.
 pub const SIMULATED: usize = 3;
 
-/// How long a plan answers for its supply.
-pub(crate) const LIFE: Duration = Duration::from_secs(60);
-/// How much of the plans made lately is kept. Units: bytes, by [`weight`].
-const KEPT_BYTES: u64 = 64 * 1024 * 1024;
 /// Of how many plans the market is kept when their offers are asked of.
-const ASKED_KEPT: u64 = 4;
-/// What a candidate takes with its lines and reasons, about: three times its text on the wire.
-const CANDIDATE_BYTES: usize = 3 * 1024;
+const DECISIONS_KEPT: u64 = 4;
 
 /// Why no plan was made.
 #[derive(Debug, thiserror::Error)]
@@ -103,103 +98,23 @@ pub struct PlanRecord {
     pub created_at: DateTime<Utc>,
 }
 
-/// The plans made lately, by what they answer.
-pub(crate) struct PlanMemory {
-    made: Cache<PlanKey, Arc<PlanRecord>>,
-    /// The decisions of plans whose offers are asked of, with their markets.
-    asked: Cache<PlanId, Arc<DecisionRecord>>,
-    holds: Mutex<HashMap<TenantId, HoldsMark>>,
-}
+/// Whose turn it is to search for a plan.
+struct PlanTurns(Turns);
 
-type PlanKey = (Reach, SupplyMark, HoldsMark, [u8; 32]);
-
-/// By what a tenant's plans of now are told from those before it held or gave back something.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) struct HoldsMark {
-    /// The number of its last event that is known here: whatever it does is an event.
-    events: u64,
-    /// How often it met capacity here since then that was gone, of which no event tells.
-    met_gone: u64,
-}
-
-impl PlanMemory {
-    /// As of what change of its holds a tenant's plans are made now; `None` for one that has neither
-    /// planned nor held anything here.
-    pub(crate) fn holds_of(&self, tenant: TenantId) -> Option<HoldsMark> {
-        self.marks().get(&tenant).copied()
-    }
-
-    /// The tenants that planned or held something here.
-    pub(crate) fn tenants(&self) -> Vec<TenantId> {
-        self.marks().keys().copied().collect()
-    }
-
-    /// Has the demands of those tenants searched for anew to which more has happened than was known, by
-    /// the numbers of their last events.
-    pub(crate) fn follow(&self, happened: &[(TenantId, u64)]) {
-        let mut marks = self.marks();
-        for (tenant, events) in happened {
-            let mark = marks.entry(*tenant).or_default();
-            if *events > mark.events {
-                *mark = HoldsMark {
-                    events: *events,
-                    met_gone: 0,
-                };
-            }
-        }
-    }
-
-    /// Has the tenant's demands searched for anew: what is free is not what it was.
-    pub(crate) fn met_gone(&self, tenant: TenantId) {
-        self.marks().entry(tenant).or_default().met_gone += 1;
-    }
-
-    fn marks(&self) -> MutexGuard<'_, HashMap<TenantId, HoldsMark>> {
-        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// As of what change of its holds a tenant's plans are made now.
-///
-/// Errors: the database's, which is asked where nothing is known yet.
-pub(crate) async fn holds_of(broker: &Broker, tenant: TenantId) -> Result<HoldsMark, StoreError> {
-    if let Some(known) = broker.plan_memory().holds_of(tenant) {
-        return Ok(known);
-    }
-    let last = broker.store().events().of(tenant).last_sequence().await?;
-    broker.plan_memory().follow(&[(tenant, last)]);
-    let known = broker.plan_memory().holds_of(tenant);
-    Ok(known.unwrap_or_default())
-}
-
-/// Has a tenant's demands searched for anew once it holds or gives back something.
-pub(crate) async fn holds_changed(broker: &Broker, tenant: TenantId) {
-    match broker.store().events().of(tenant).last_sequence().await {
-        Ok(last) => broker.plan_memory().follow(&[(tenant, last)]),
-        // It is done and stays so; only its number is not known.
-        Err(_) => broker.plan_memory().met_gone(tenant),
-    }
-}
-
-impl Default for PlanMemory {
+impl Default for PlanTurns {
     fn default() -> Self {
-        let cache = Cache::builder()
-            .max_capacity(KEPT_BYTES)
-            .weigher(|_: &PlanKey, record: &Arc<PlanRecord>| weight(record))
-            .time_to_live(LIFE);
-        let asked = Cache::builder().max_capacity(ASKED_KEPT).time_to_live(LIFE);
-        Self {
-            made: cache.build(),
-            asked: asked.build(),
-            holds: Mutex::default(),
-        }
+        Self(Turns::by_core())
     }
 }
 
-/// What a plan takes in memory, about. Units: bytes.
-pub(crate) fn weight(record: &PlanRecord) -> u32 {
-    let candidates = record.plan.candidates.len() + 1;
-    u32::try_from(candidates * CANDIDATE_BYTES).unwrap_or(u32::MAX)
+/// The decisions of plans whose offers are asked of, with their markets.
+struct DecisionMemory(Cache<PlanId, Arc<DecisionRecord>>);
+
+impl Default for DecisionMemory {
+    fn default() -> Self {
+        let cache = Cache::builder().max_capacity(DECISIONS_KEPT);
+        Self(cache.time_to_live(LIFE).build())
+    }
 }
 
 /// Makes a plan for a demand, or finds the one that answers it already.
@@ -215,28 +130,23 @@ pub async fn make_plan(
     let (snapshot, mark) = broker.supply();
     check_providers_known(&demand, &snapshot)?;
     check_level(broker, &demand)?;
-    let digest = blake3::hash(demand_text(&demand).as_bytes());
     let holds = holds_of(broker, whose.tenant).await?;
-    let key = (whose.clone(), mark, holds, *digest.as_bytes());
-    let memory = &broker.plan_memory().made;
-    if let Some(known) = memory.get(&key).filter(|known| still_fresh(broker, known)) {
+    let key = PlanKey::new(whose.clone(), mark, holds, demand_text(&demand).as_bytes());
+    let memory = broker.memory::<PlanMemory>();
+    if let Some(known) = memory.find(broker, &key) {
+        return Ok(known.record);
+    }
+    if let Some(known) = memory.made_elsewhere(broker, &key).await {
         return Ok(known);
     }
-    let shared = format!("plan:{whose}:{mark}-{}:{}", holds.events, digest.to_hex());
-    // What was found gone here is not known elsewhere.
-    let elsewhere = match holds.met_gone {
-        0 => made_elsewhere(broker, whose, &shared).await,
-        _ => None,
-    };
-    if let Some(known) = elsewhere {
-        let known = Arc::new(known);
-        memory.insert(key, Arc::clone(&known));
-        return Ok(known);
-    }
-    let turn = broker.plan_turns().take(Some(whose.tenant)).await?;
+    let turn = broker
+        .memory::<PlanTurns>()
+        .0
+        .take(Some(whose.tenant))
+        .await?;
     // Whoever searched for the same meanwhile has found it.
-    if let Some(known) = memory.get(&key).filter(|known| still_fresh(broker, known)) {
-        return Ok(known);
+    if let Some(known) = memory.find(broker, &key) {
+        return Ok(known.record);
     }
     let held = broker.store().catalog().held_nodes().await?;
     let own = Arc::new(own_capacity(broker, whose.tenant, now).await?);
@@ -271,10 +181,8 @@ pub async fn make_plan(
         .of(whose.tenant)
         .insert(as_row(&record, sources))
         .await?;
-    let id = record.id.to_string();
-    broker.hot().cache(&shared, id.as_bytes(), LIFE).await;
     let record = Arc::new(record);
-    memory.insert(key, Arc::clone(&record));
+    memory.share(broker, key, &record).await;
     Ok(record)
 }
 
@@ -346,14 +254,6 @@ fn check_level(broker: &Broker, demand: &Demand) -> Result<(), PlanError> {
     }
 }
 
-/// The plan that another replica made for the same; where it cannot be had, a new one does as well.
-async fn made_elsewhere(broker: &Broker, whose: &Reach, shared: &str) -> Option<PlanRecord> {
-    let id = broker.hot().cached(shared).await?;
-    let id = std::str::from_utf8(&id).ok()?.parse().ok()?;
-    let known = find(broker, whose, id).await.ok()?;
-    Some(known).filter(|known| still_fresh(broker, known))
-}
-
 /// How a tenant's plans are searched.
 pub(crate) fn options_of(own: Arc<OwnCapacity>, cooling: Arc<Cooling>) -> SearchOptions {
     SearchOptions {
@@ -364,18 +264,6 @@ pub(crate) fn options_of(own: Arc<OwnCapacity>, cooling: Arc<Cooling>) -> Search
         cooling,
         ..SearchOptions::default()
     }
-}
-
-/// Whether a plan still answers its own demand, as long as the supply is what it was searched in.
-pub(crate) fn still_answers(broker: &Broker, known: &PlanRecord) -> bool {
-    still_fresh(broker, known) && known.demand.check(broker.now()).is_ok()
-}
-
-/// A plan answers for its supply only as long as its youngest offers are.
-fn still_fresh(broker: &Broker, known: &PlanRecord) -> bool {
-    let age = (broker.now() - known.created_at).to_std();
-    // One from the future was made by a replica whose clock is ahead.
-    age.map_or(true, |age| age < LIFE)
 }
 
 fn demand_text(demand: &Demand) -> String {
@@ -438,8 +326,12 @@ pub async fn ask(
     offer: OfferId,
 ) -> Result<Vec<OfferVerdict>, PlanError> {
     find(broker, whose, id).await?;
-    let turn = broker.plan_turns().take(Some(whose.tenant)).await?;
-    let known = broker.plan_memory().asked.get(&id);
+    let turn = broker
+        .memory::<PlanTurns>()
+        .0
+        .take(Some(whose.tenant))
+        .await?;
+    let known = broker.memory::<DecisionMemory>().0.get(&id);
     let (store, runtime) = (broker.store().clone(), Handle::current());
     // A market is read and made of its texts, which keeps a thread busy.
     let answered = spawn_blocking(move || {
@@ -452,6 +344,6 @@ pub async fn ask(
         Ok::<_, PlanError>((record, told))
     });
     let (record, told) = answered.await??;
-    broker.plan_memory().asked.insert(id, record);
+    broker.memory::<DecisionMemory>().0.insert(id, record);
     told.ok_or(PlanError::NotOnSale(offer))
 }

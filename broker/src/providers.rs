@@ -10,7 +10,6 @@ mod acceptance;
 mod check;
 mod quarantine;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use adapters::{Adapter, Http, HttpConfig, registry};
@@ -23,14 +22,15 @@ use store::{Store, StoreError};
 use tracing::{info, warn};
 
 pub use acceptance::acceptance_of_all;
-pub(crate) use acceptance::{AcceptanceMemory, counted_lately};
+pub(crate) use acceptance::counted_lately;
 pub use check::{CheckTrouble, CheckedProvider, check};
 pub use quarantine::{QuarantineRefused, quarantine};
 
-use crate::app::{Broker, ProviderLink};
+use crate::app::Broker;
+use crate::loopback::is_loopback;
+use crate::provider_set::ProviderLink;
 use crate::secrets::{CannotOpen, SealingKey};
 use crate::spans;
-use crate::start::is_loopback;
 
 /// The longest credential. Units: bytes.
 const LONGEST: usize = 4_096;
@@ -173,75 +173,6 @@ pub fn connect_row(
     let opened = sealing.open(row.id.as_str(), &credential.sealed)?;
     let opened = String::from_utf8(opened).map_err(|_| LinkError::Credential)?;
     connect(adapter, SecretString::from(opened), base_url, mode).map(Some)
-}
-
-/// What a connection was made of; another mark means another connection.
-type Mark = (Option<String>, DateTime<Utc>);
-
-struct Member {
-    /// `None` where the row cannot be connected; that was said.
-    link: Option<Arc<ProviderLink>>,
-    /// `None` for what was given at the start: configured, or simulated.
-    entered: Option<Mark>,
-}
-
-/// The providers that are connected.
-pub(crate) struct ProviderSet(BTreeMap<ProviderId, Member>);
-
-impl ProviderSet {
-    pub(crate) fn given(links: Vec<ProviderLink>) -> Self {
-        let given = |link: ProviderLink| {
-            let id = link.adapter.profile().provider_id();
-            let link = Some(Arc::new(link));
-            let entered = None;
-            (id, Member { link, entered })
-        };
-        Self(links.into_iter().map(given).collect())
-    }
-
-    pub(crate) fn links(&self) -> Vec<Arc<ProviderLink>> {
-        let members = self.0.values();
-        members.filter_map(|member| member.link.clone()).collect()
-    }
-
-    pub(crate) fn link(&self, id: &ProviderId) -> Option<Arc<ProviderLink>> {
-        self.0.get(id)?.link.clone()
-    }
-
-    /// Whether a provider is connected as it was given at the start.
-    pub(crate) fn is_given(&self, id: &ProviderId) -> bool {
-        self.0
-            .get(id)
-            .is_some_and(|member| member.entered.is_none())
-    }
-
-    /// What stands in the database and is not connected like that.
-    fn out_of_date(&self, standings: &[ProviderStanding]) -> Vec<(ProviderId, Option<Mark>)> {
-        let mut changes = Vec::new();
-        for standing in standings {
-            let Ok(id) = ProviderId::parse(&standing.id) else {
-                continue;
-            };
-            let mark = standing
-                .credential_set_at
-                .map(|set_at| (standing.base_url.clone(), set_at));
-            let entered = self.0.get(&id).and_then(|member| member.entered.as_ref());
-            if !self.is_given(&id) && entered != mark.as_ref() {
-                changes.push((id, mark));
-            }
-        }
-        changes
-    }
-
-    fn put(&mut self, id: ProviderId, link: Option<ProviderLink>, entered: Option<Mark>) {
-        match entered {
-            None => self.0.remove(&id),
-            Some(_) => {
-                let link = link.map(Arc::new);
-                self.0.insert(id, Member { link, entered })
-            }
-        };
-    }
 }
 
 /// The connection that an order may go out over at this moment, by the database: since the last look

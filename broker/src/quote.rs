@@ -13,6 +13,7 @@ use store::{Conflict, StoreError};
 
 use crate::app::Broker;
 use crate::cooling::{self, CoolingDown};
+use crate::plan::PlanMemory;
 use crate::plan::{self, PlanError};
 
 /// Why no quote was made.
@@ -120,7 +121,7 @@ pub async fn make_quote(
     }
     let offers = candidate.placement().map(|(offer, _)| offer.offer_id);
     if let Some(resting) = cooling::first_resting(broker, whose.tenant, offers).await? {
-        broker.plan_memory().met_gone(whose.tenant);
+        broker.memory::<PlanMemory>().met_gone(whose.tenant);
         return Err(resting.into());
     }
     let mut lines = pricing::quote::quote_lines(candidate.placement())?;

@@ -30,8 +30,8 @@ use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use crate::app::Broker;
-use crate::background::Stop;
-use crate::hot::turn::keep_turns;
+use crate::leader::keep_turns;
+use crate::stop::Stop;
 
 pub(crate) use known::{KnownNode, fingerprint, known_nodes};
 pub(crate) use login::{LoginFailure, Session};

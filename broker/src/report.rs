@@ -11,6 +11,7 @@ use store::StoreError;
 
 use crate::app::Broker;
 use crate::turns::TooMany;
+use crate::turns::Turns;
 
 /// Charges that are read at once.
 const PAGE: u64 = 2_000;
@@ -69,6 +70,20 @@ impl CostQuery {
     }
 }
 
+/// Cost reports that are made at once.
+const REPORTS: usize = 2;
+/// Cost reports that wait for that.
+const REPORTS_WAITING: usize = 30;
+
+/// Whose turn it is to have a report made.
+struct ReportTurns(Turns);
+
+impl Default for ReportTurns {
+    fn default() -> Self {
+        Self(Turns::of(REPORTS, REPORTS_WAITING))
+    }
+}
+
 /// Sums up the charges within reach; those of all tenants, when no reach is given.
 ///
 /// A charge belongs to the time in which its use began.
@@ -80,7 +95,7 @@ pub async fn costs(
 ) -> Result<CostReport, ReportError> {
     let (from, to) = query.time(broker.now())?;
     let tenant = whose.map(|whose| whose.tenant);
-    let _turn = broker.report_turns().take(tenant).await?;
+    let _turn = broker.memory::<ReportTurns>().0.take(tenant).await?;
     let charges = broker.store().charges();
     let within = |project| whose.is_none_or(|whose| whose.projects.has(project));
     let mut sums = CostSums::by(&query.group_by);

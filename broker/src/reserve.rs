@@ -28,6 +28,7 @@ pub use command::{cancel, confirm, event_of_wish, extend, release, stop};
 use crate::app::Broker;
 use crate::cooling::{self, CoolingDown};
 use crate::metrics;
+use crate::plan::PlanMemory;
 use crate::plan::{self, PlanError};
 use crate::quote::{self, QuoteError};
 use crate::verify::{self, TooDeep};
@@ -212,8 +213,25 @@ pub async fn hold(
     completion: Option<Completion<'_, Reservation>>,
 ) -> Result<Reservation, ReserveError> {
     let ended = take(broker, whose, quote_id, particulars, completion).await;
-    metrics::hold_ended(&ended);
+    metrics::hold_ended(outcome(&ended));
     ended
+}
+
+/// What the metrics call the end of taking a quote.
+fn outcome(ended: &Result<Reservation, ReserveError>) -> &'static str {
+    use ReserveError as E;
+    match ended {
+        Ok(_) => "held",
+        Err(E::OutOfStock(_)) => "out_of_stock",
+        Err(E::ProviderClosed(_)) => "provider_closed",
+        Err(E::CoolingDown(_)) => "cooling_down",
+        Err(E::OutsidePolicy { .. }) => "outside_policy",
+        Err(E::QuoteLapsed(_)) => "quote_lapsed",
+        Err(E::QuoteTaken(_)) => "quote_taken",
+        Err(E::AboveCeiling(_)) => "above_ceiling",
+        Err(E::Store(_) | E::Quote(_) | E::Plan(_)) => "failed",
+        Err(_) => "invalid",
+    }
 }
 
 /// Refuses tags, and fields where they are given anew, that lack what the tenant requires.
@@ -266,7 +284,7 @@ async fn take(
     on_record::check(broker, &demand, sellers, on_record_until)?;
     let offers = quote.lines.iter().map(|line| line.offer.offer_id);
     if let Some(resting) = cooling::first_resting(broker, whose.tenant, offers).await? {
-        broker.plan_memory().met_gone(whose.tenant);
+        broker.memory::<PlanMemory>().met_gone(whose.tenant);
         return Err(resting.into());
     }
     let window_end = shared.window.and_then(|window| window.given_up_at(now));
@@ -308,7 +326,7 @@ async fn take(
         StoreError::Conflict(Conflict::QuoteTaken) => ReserveError::QuoteTaken(quote_id),
         StoreError::Conflict(Conflict::QuoteLapsed) => ReserveError::QuoteLapsed(quote_id),
         out @ StoreError::OutOfStock { .. } => {
-            broker.plan_memory().met_gone(whose.tenant);
+            broker.memory::<PlanMemory>().met_gone(whose.tenant);
             ReserveError::OutOfStock(out)
         }
         StoreError::Conflict(

@@ -12,8 +12,8 @@ use tokio::time::sleep;
 use tracing::{error, info};
 
 use crate::app::Broker;
-use crate::background::Stop;
-use crate::hot::turn::keep_turns;
+use crate::leader::keep_turns;
+use crate::stop::Stop;
 
 /// How often what is old is looked for.
 const INTERVAL: Duration = Duration::from_secs(2 * 60);

@@ -20,9 +20,11 @@ use simulator::{NodeRunner, Provider, Simulator};
 use store::Store;
 use store::settings::DatabaseMode;
 
-use crate::app::{Broker, ProviderLink};
+use crate::app::Broker;
 use crate::clock::{Clock as _, FollowedClock, ManualClock};
 use crate::config::Config;
+use crate::provider_set::ProviderLink;
+use crate::{feed, loopback};
 use crate::{fulfil, http, ingest, spans, start};
 
 /// How long one call to a simulated provider may take, in real time.
@@ -232,7 +234,7 @@ impl World {
 
     /// Stops the service and the simulator, and ends every node.
     pub async fn close(self) {
-        self.broker.feed().close();
+        feed::close(&self.broker);
         self.server.stop(true).await;
         self.simulator.stop().await;
     }
@@ -309,7 +311,7 @@ impl SharedMarket {
     /// Errors: in words, an address that is not on this machine, and a market that does not answer.
     pub async fn join(url: &str, credential: &SecretString) -> anyhow::Result<Self> {
         anyhow::ensure!(
-            start::is_loopback(url),
+            loopback::is_loopback(url),
             "a simulated market is on this machine; give an address such as http://127.0.0.1:PORT"
         );
         let url = url.trim_end_matches('/');

@@ -19,9 +19,9 @@ use tokio::time::sleep;
 use tracing::{error, info};
 
 use crate::app::Broker;
-use crate::background::Stop;
-use crate::hot::turn::keep_turns;
+use crate::leader::keep_turns;
 use crate::reserve::{self, ReserveError};
+use crate::stop::Stop;
 
 /// How often budgets are looked at.
 const INTERVAL: Duration = Duration::from_secs(5);

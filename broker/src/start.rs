@@ -4,8 +4,6 @@
 //! in the database, and loopback providers do not get a connection.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -13,86 +11,24 @@ use market::ids::ProviderId;
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 use store::settings::DatabaseMode;
-use store::{Database, StockPolicy, Store, StoreError};
+use store::{Database, StockPolicy, Store};
 use tracing::warn;
 use uuid::Uuid;
 use verifier::address::BrokerUrl;
 
-use crate::app::{AgentDelivery, Broker, Parts, ProviderLink};
+use crate::app::{AgentDelivery, Broker, Parts};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, ProviderConfig};
 use crate::data_dir;
-use crate::hot::{HotState, InProcess, Redis, RedisRefused};
-use crate::keys::{KeyError, Keys};
+use crate::hot::{HotState, InProcess, Redis};
+use crate::keys::Keys;
+use crate::loopback::is_loopback;
 use crate::oidc::Oidc;
+use crate::provider_set::ProviderLink;
 use crate::providers;
 use crate::secrets::SealingKey;
+use crate::start_error::StartError;
 use crate::time_check;
-
-/// Why the broker could not be put together.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The configuration is not usable.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The database is not usable.
-    #[error("the database cannot be used")]
-    Store(#[from] StoreError),
-    /// The address of Redis is none.
-    #[error(transparent)]
-    Redis(#[from] RedisRefused),
-    /// The signing keys are not usable.
-    #[error(transparent)]
-    Keys(#[from] KeyError),
-    /// A provider is named that no adapter speaks for.
-    #[error("there is no adapter for the provider `{0}`; take it out of the configuration")]
-    UnknownProvider(String),
-    /// A provider without what it takes to talk to it.
-    #[error("the provider `{provider}` cannot be used: {why}")]
-    Provider {
-        /// Which one.
-        provider: String,
-        /// What is missing or refused.
-        why: String,
-    },
-    /// Providers of a simulator outside a simulation.
-    #[error("simulated providers were given to a production database; use a simulation database")]
-    SimulatedInProduction,
-    /// An address of ours at which no machine reaches us.
-    #[error(
-        "the machines that are verified call the service, and cannot at {0}; set server.public_url (BROKER__SERVER__PUBLIC_URL) to its https address, or take verifier.agent_path out"
-    )]
-    PublicUrl(String),
-    /// Another service runs on the embedded database.
-    #[error(
-        "another service runs on the data directory {}; stop it, give this one another with --data-dir, or set DATABASE_URL to PostgreSQL, which several replicas share",
-        dir.display()
-    )]
-    InUse {
-        /// The directory.
-        dir: PathBuf,
-    },
-    /// The embedded database is not what was written.
-    #[error(
-        "the database {} {what}: a new one would lack what is in it; put it back from a backup, or move it and secret.key aside to begin with a new one",
-        path.display()
-    )]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: &'static str,
-    },
-    /// A file or directory cannot be used.
-    #[error("{what} cannot be used")]
-    File {
-        /// Which file.
-        what: String,
-        /// The system's word.
-        #[source]
-        source: std::io::Error,
-    },
-}
 
 /// Opens the configured database and brings its schema up.
 ///
@@ -265,24 +201,6 @@ pub(crate) fn configured_link(
     let base_url = settings.base_url.as_deref();
     providers::connect(adapter, credential, base_url, mode)
         .map_err(|error| refuse(error.to_string()))
-}
-
-/// Whether an address is one of the machine itself that calls it.
-pub(crate) fn is_loopback(url: &str) -> bool {
-    let Ok(url) = reqwest::Url::parse(url) else {
-        return false;
-    };
-    let Some(host) = url.host_str() else {
-        return false;
-    };
-    let name = host.trim_end_matches('.');
-    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    name == "localhost"
-        || name.ends_with(".localhost")
-        || address.is_ok_and(|address| {
-            let address = address.to_canonical();
-            address.is_loopback() || address.is_unspecified()
-        })
 }
 
 /// Makes sure that machines can call us where an agent is to run on them: each would else call itself, and

@@ -21,9 +21,11 @@ use store::leases::{Lease, ReturnedList};
 use tokio::time::sleep;
 use tracing::{error, warn};
 
-use crate::app::{Broker, ProviderLink};
-use crate::background::Stop;
-use crate::hot::turn::keep_turns;
+use crate::absence::Lists;
+use crate::app::Broker;
+use crate::leader::keep_turns;
+use crate::provider_set::ProviderLink;
+use crate::stop::Stop;
 use crate::{absence, meter};
 
 /// How often the providers are swept.
@@ -138,7 +140,7 @@ async fn sweep_one(
 ) -> Result<Swept, StoreError> {
     let mut swept = Swept::default();
     let provider = link.adapter.profile().provider_id();
-    let listed = match broker.lists().new_round(broker, link).await {
+    let listed = match broker.memory::<Lists>().new_round(broker, link).await {
         Ok(listed) => listed,
         Err(failure) => {
             warn!(

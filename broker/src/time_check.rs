@@ -7,8 +7,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use store::{Store, StoreError};
 
 use crate::app::Broker;
-use crate::background::{Stop, pause};
 use crate::clock::{BOUND, Clock, Doubt};
+use crate::stop::{Stop, pause};
 
 /// How long a jump stands before other clocks are asked about it.
 const STANDS: TimeDelta = TimeDelta::minutes(10);

@@ -41,7 +41,7 @@ use verifier::challenge::{Answered, Judging, Session, StepError};
 use verifier::jws::Signer;
 
 use clock::AGAIN_WITHIN;
-pub(crate) use clock::{GangClock, StepClock};
+use clock::StepClock;
 use commit::commit;
 pub(crate) use document::read_document;
 pub use gang::measure_together;
@@ -143,7 +143,7 @@ pub(crate) async fn was_refused(
     (step, digest): (Step, Digest),
 ) -> Result<(), StepRefusal> {
     let message = (step.number(), digest);
-    let clock = broker.step_clock();
+    let clock = broker.memory::<StepClock>();
     clock.refused((id, key), message, Instant::now());
     let all = broker.store().verifications().across_tenants();
     let noted = all.note_refusal((id, key.as_str()), message, AGAIN_WITHIN);
@@ -160,7 +160,7 @@ pub(crate) async fn came_at(
     (step, digest): (Step, Digest),
     refused: Option<RefusedMessage>,
 ) -> Result<Instant, StepRefusal> {
-    let clock = broker.step_clock();
+    let clock = broker.memory::<StepClock>();
     let here = clock.first_tried(whose, (step.number(), digest), Instant::now());
     let same = refused.filter(|refused| refused.digest == digest);
     let anywhere = tried_since(broker, same.as_ref()).await?;
@@ -312,7 +312,7 @@ async fn time_of(
     arrived: Instant,
 ) -> Result<Duration, StepRefusal> {
     let (id, key) = (row.verification_id, session.agent_key());
-    let clock = broker.step_clock();
+    let clock = broker.memory::<StepClock>();
     if let Some(elapsed) = clock.answered_for(id, key, (row.step, arrived)) {
         return Ok(elapsed);
     }
@@ -385,7 +385,7 @@ async fn keep<R: Serialize>(
         let all = broker.store().verifications().across_tenants();
         all.advance(row.verification_id, row.node_index, &next, broker.now())
             .await?;
-        let clock = broker.step_clock();
+        let clock = broker.memory::<StepClock>();
         clock.answered(row.verification_id, answered.session.agent_key(), next.to);
     }
     json(&answered.reply)
@@ -437,7 +437,7 @@ async fn finish(
     all.advance(row.verification_id, row.node_index, &last, broker.now())
         .await?;
     broker
-        .step_clock()
+        .memory::<StepClock>()
         .forget(row.verification_id, answered.session.agent_key());
     broker.nudge();
     if is_recheck {

@@ -25,9 +25,9 @@ use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use crate::app::Broker;
-use crate::background::Stop;
 use crate::metrics;
 use crate::secrets::CannotOpen;
+use crate::stop::Stop;
 
 pub use post::{Message, Post};
 pub use sign::WebhookSecret;
@@ -258,7 +258,10 @@ async fn attempt(broker: &Broker, claimed: &ClaimedDelivery) -> NewAttempt {
         signatures,
         body,
     };
-    broker.post().send(&message, now).await
+    broker
+        .memory_or(|| Post::new(broker.mode() == DatabaseMode::Simulation))
+        .send(&message, now)
+        .await
 }
 
 /// The secrets that sign: the one in place, and the one before while it signs along.

@@ -11,7 +11,8 @@ use store::leases::Lease;
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::proof::REPEATED;
-use crate::app::{Broker, ProviderLink};
+use crate::app::Broker;
+use crate::provider_set::ProviderLink;
 
 /// A list serves everybody who looks so soon after it was asked for.
 const ROUND: TimeDelta = TimeDelta::seconds(5);

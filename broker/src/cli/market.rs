@@ -7,11 +7,11 @@ use std::time::Duration;
 use store::settings::DatabaseMode;
 
 use super::Ending;
-use crate::app::ProviderLink;
-use crate::background::{Stop, pause};
 use crate::clock::{Clock, SystemClock, WatchedClock};
 use crate::config::SimulationConfig;
+use crate::provider_set::ProviderLink;
 use crate::simulation::{CALL_TIMEOUT, SharedMarket, simulated_links};
+use crate::stop::{Stop, pause};
 
 /// The market that a broker buys on.
 pub(super) enum Market {

@@ -14,7 +14,7 @@ use super::{DatabaseArgs, Ending, block_on, listen_at, read_sheets};
 use crate::config::Config;
 use crate::data_dir::Claim;
 use crate::spans::Spans;
-use crate::{background, http, ingest, start};
+use crate::{http, ingest, start, tasks};
 
 /// Runs the service until Ctrl-C or SIGTERM; a second one drops what is under way.
 ///
@@ -112,7 +112,7 @@ async fn serve(config: Config, simulate: bool, trust_clock: bool) -> Result<(), 
         "Serving at http://{address} (mode: {mode}) until Ctrl-C. {key_hint}"
     ));
 
-    let mut work = background::start(&broker);
+    let mut work = tasks::start(&broker);
     if let Market::Own(simulator) = &market {
         let market = Arc::clone(simulator);
         work.add("simulated market", move |_, stop| {

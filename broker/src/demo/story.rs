@@ -21,7 +21,7 @@ use super::summary::{Summary, text};
 use super::tell::{chapter, command, say, say_at, table};
 use crate::http::api_keys::{NewSecret, default_scopes};
 use crate::simulation::{World, WorldOptions};
-use crate::{background, sweep};
+use crate::{sweep, tasks};
 
 /// How long the fleet serves on after the training run.
 const SERVING_HOURS: i64 = 24;
@@ -101,7 +101,7 @@ impl Told {
         say("Prices need no key. The last address has all calls.");
         command(&format!("curl '{url}/v1/offers?gpu=H100-SXM'"));
         command(&format!("curl {url}/openapi.json"));
-        let work = background::start(self.world.broker());
+        let work = tasks::start(self.world.broker());
         let live = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(1)).await;

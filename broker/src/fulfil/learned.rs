@@ -7,7 +7,7 @@ use market::money::Money;
 use market::order::{ProviderLeaseId, ProviderNode};
 use store::leases::Missing;
 
-use crate::app::ProviderLink;
+use crate::provider_set::ProviderLink;
 
 /// What one look at a lease taught us.
 #[derive(Debug, Clone, Default)]

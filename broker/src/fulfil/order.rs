@@ -10,8 +10,9 @@ use store::leases::Lease;
 use super::compare::mismatch;
 use super::learned::{Learned, is_silence};
 use crate::absence::{self, Absence};
-use crate::app::{Broker, ProviderLink};
+use crate::app::Broker;
 use crate::metrics;
+use crate::provider_set::ProviderLink;
 
 /// When to look again for an order whose outcome is unknown.
 pub(super) const LOOK_AFTER_SILENCE: TimeDelta = TimeDelta::seconds(10);

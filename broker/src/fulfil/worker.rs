@@ -12,8 +12,8 @@ use tracing::{Instrument as _, debug_span, error, warn};
 
 use super::{AFTER_OUR_FAULT, BATCH, claim, give_back, round};
 use crate::app::Broker;
-use crate::background::Stop;
 use crate::ingest;
+use crate::stop::Stop;
 
 /// Reservations that one process works on side by side.
 const AT_ONCE: usize = 64;

@@ -6,7 +6,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use jsonwebtoken::{Algorithm, Header, Validation};
 use market::identity::{Role, Scopes};
 use market::ids::{ApiKeyId, ProviderId, TenantId};
@@ -14,12 +14,10 @@ use rand::RngCore as _;
 use serde::{Deserialize, Serialize};
 
 use super::access::Grant;
-use crate::keys::KeyPair;
+use crate::keys::{KeyPair, TOKEN_LIFETIME};
 
 /// What every API key begins with.
 pub const API_KEY_PREFIX: &str = "gpb_";
-/// How long a token lives.
-pub const TOKEN_LIFETIME: TimeDelta = TimeDelta::minutes(15);
 
 /// How far two clocks may differ. Units: seconds.
 const LEEWAY_SECONDS: i64 = 30;

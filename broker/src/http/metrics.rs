@@ -5,6 +5,8 @@
 //! scraper can hold without being an administrator. A listener of its own was the alternative: it
 //! would be open to whoever reaches its port, and one more address to configure.
 
+mod sampled;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +42,7 @@ pub(crate) async fn show_metrics(
         let caller = auth::identify(&request).await?;
         allow(&caller.grant, ResourceFamily::Audit, Scope::Read)?;
     }
-    let text = metrics::render(&broker).await;
+    let text = metrics::recorded() + &sampled::render(&broker).await;
     Ok(HttpResponse::Ok().content_type(TEXT).body(text))
 }
 

@@ -1,18 +1,14 @@
 //! `/v1/plans`: the candidates for a demand, with reasons. A plan costs nothing and reserves
 //! nothing, so it takes no `Idempotency-Key`.
 
-use std::sync::{Arc, Weak};
-
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use chrono::{DateTime, Utc};
 use market::demand::Demand;
-use market::identity::Reach;
 use market::ids::{OfferId, PlanId};
-use matcher::{OfferVerdict, PlanView, Snapshot};
-use moka::sync::Cache;
+use matcher::{OfferVerdict, PlanView};
 use serde::Serialize;
 
 use super::access::{ReadPlans, WritePlans};
@@ -22,7 +18,7 @@ use super::body::UnreadBody;
 use super::error::ApiError;
 use crate::app::Broker;
 use crate::decision::{ReplayError, StoredError};
-use crate::plan::{self, HoldsMark, PlanError, PlanRecord};
+use crate::plan::{self, PlanError, PlanRecord};
 
 /// A plan: what was asked for, and what was found.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
@@ -36,55 +32,6 @@ pub(crate) struct PlanBody {
     found: PlanView,
     /// When.
     created_at: DateTime<Utc>,
-}
-
-/// How much is kept. Units: bytes of answers and of the plans that they are of.
-const KEPT_BYTES: u64 = 32 * 1024 * 1024;
-
-/// Plans as they were sent lately, by whose they are and by the demand as it was written: a demand
-/// that was answered before is not even read.
-pub(crate) struct PlanAnswers(Cache<Asked, Arc<KnownAnswer>>);
-
-/// Who asks, and the digest of a demand's bytes.
-type Asked = (Reach, [u8; 32]);
-
-struct KnownAnswer {
-    snapshot: Weak<Snapshot>,
-    /// As of what change of the tenant's holds.
-    holds: HoldsMark,
-    record: Arc<PlanRecord>,
-    body: Bytes,
-}
-
-impl Default for PlanAnswers {
-    fn default() -> Self {
-        let weigh = |_: &Asked, known: &Arc<KnownAnswer>| {
-            let body = u32::try_from(known.body.len()).unwrap_or(u32::MAX);
-            body.saturating_add(plan::weight(&known.record))
-        };
-        let cache = Cache::builder()
-            .max_capacity(KEPT_BYTES)
-            .weigher(weigh)
-            .time_to_live(plan::LIFE);
-        Self(cache.build())
-    }
-}
-
-impl PlanAnswers {
-    /// The answer to a demand, where it is still what it was: from the snapshot as it stands, young
-    /// enough, and to a demand that can still be met.
-    fn find(&self, broker: &Broker, asked: &Asked) -> Option<Bytes> {
-        let known = self.0.get(asked)?;
-        // A weak handle keeps its address from being given to a later snapshot.
-        let same = known.snapshot.as_ptr() == Arc::as_ptr(&broker.snapshot())
-            && broker.plan_memory().holds_of(asked.0.tenant) == Some(known.holds);
-        (same && plan::still_answers(broker, &known.record)).then(|| known.body.clone())
-    }
-
-    /// Keeps an answer.
-    fn keep(&self, asked: Asked, known: KnownAnswer) {
-        self.0.insert(asked, Arc::new(known));
-    }
 }
 
 impl TryFrom<&PlanRecord> for PlanBody {
@@ -148,29 +95,20 @@ impl From<PlanError> for ApiError {
 #[post("/v1/plans")]
 pub(crate) async fn make_plan(
     broker: web::Data<Broker>,
-    answers: web::Data<PlanAnswers>,
     who: May<WritePlans, InProjects>,
     request: HttpRequest,
     body: UnreadBody,
 ) -> Result<HttpResponse, ApiError> {
     record::free(&request);
-    let asked = (who.reach(), *blake3::hash(body.bytes()).as_bytes());
-    if let Some(known) = answers.find(&broker, &asked) {
+    let key = plan::key_of(&broker, who.reach(), body.bytes()).await?;
+    if let Some(known) = plan::answered(&broker, &key) {
         return Ok(created(known));
     }
-    let snapshot = Arc::downgrade(&broker.snapshot());
-    let holds = plan::holds_of(&broker, who.tenant).await?;
-    let record = plan::make_plan(&broker, &asked.0, body.parse()?).await?;
+    let record = plan::make_plan(&broker, &who.reach(), body.parse()?).await?;
     let text = serde_json::to_vec(&PlanBody::try_from(&*record)?)
         .map_err(|error| ApiError::broken(&error))?;
     let text = Bytes::from(text);
-    let known = KnownAnswer {
-        snapshot,
-        holds,
-        record,
-        body: text.clone(),
-    };
-    answers.keep(asked, known);
+    plan::keep_answer(&broker, key, &record, text.clone());
     Ok(created(text))
 }
 

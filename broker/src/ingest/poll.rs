@@ -10,10 +10,11 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::{IngestError, read_provider, refresh_snapshot};
-use crate::app::{Broker, ProviderLink};
-use crate::background::Stop;
-use crate::hot::turn::{acquire, keep_turns};
+use crate::app::Broker;
 use crate::hot::{Topic, WakeUps};
+use crate::leader::{acquire, keep_turns};
+use crate::provider_set::ProviderLink;
+use crate::stop::Stop;
 
 /// How the tasks that read providers are called, before the id.
 pub(crate) const POLL: &str = "poll:";

@@ -9,8 +9,9 @@ use tracing::warn;
 
 use super::refresh_snapshot;
 use crate::app::Broker;
-use crate::background::Stop;
 use crate::hot::Topic;
+use crate::plan::PlanMemory;
+use crate::stop::Stop;
 
 /// How often the database is looked at when nobody wakes us.
 const TICK: Duration = Duration::from_secs(1);
@@ -49,10 +50,10 @@ pub async fn catch_up(broker: &Broker) -> Result<bool, StoreError> {
     let store = broker.store();
     let generation = store.catalog().latest_generation().await?;
     let standings = store.providers().standings().await?;
-    let planning = broker.plan_memory().tenants();
+    let planning = broker.memory::<PlanMemory>().tenants();
     let events = store.events().across_tenants();
     let happened = events.last_sequences(&planning).await?;
-    broker.plan_memory().follow(&happened);
+    broker.memory::<PlanMemory>().follow(&happened);
     let own_changes = own_changes(broker).await?;
     if broker.has_supply(generation.map_or(0, |last| last.0), &standings, own_changes) {
         return Ok(false);

@@ -37,11 +37,11 @@ pub struct Metric {
     /// What it says.
     pub help: &'static str,
     /// Whether it is looked up when somebody asks, and not kept.
-    pub(super) sampled: bool,
+    pub(crate) sampled: bool,
 }
 
 /// Says what metrics are, to the recorder in place.
-pub(super) fn describe<'a>(metrics: impl IntoIterator<Item = &'a Metric>) {
+pub(crate) fn describe<'a>(metrics: impl IntoIterator<Item = &'a Metric>) {
     for metric in metrics {
         match metric.kind {
             Kind::Counter => describe_counter!(metric.name, metric.help),
@@ -55,7 +55,7 @@ macro_rules! metrics {
     ($($constant:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)+) => {
         $(
             #[doc = $help]
-            pub(super) const $constant: Metric = Metric {
+            pub(crate) const $constant: Metric = Metric {
                 name: $name,
                 kind: Kind::$kind,
                 labels: &[$($label),*],

@@ -261,7 +261,7 @@ fn bits(number: &str) -> Option<usize> {
 /// An address that may be asked: `https`, or `http` on this machine where that is allowed.
 fn check_address(address: &str, allow_loopback: bool) -> Result<Url, String> {
     let url = Url::parse(address).map_err(|error| format!("`{address}` is no URL: {error}"))?;
-    let plain = allow_loopback && url.scheme() == "http" && crate::start::is_loopback(address);
+    let plain = allow_loopback && url.scheme() == "http" && crate::loopback::is_loopback(address);
     if !plain && url.scheme() != "https" {
         return Err(format!("`{address}` must be an `https` URL"));
     }

@@ -41,7 +41,7 @@ pub async fn acceptance_of_all(store: &Store, now: DateTime<Utc>) -> Result<Reco
 /// Errors: the database's.
 pub(crate) async fn counted_lately(broker: &Broker) -> Result<Arc<Records>, StoreError> {
     let now = broker.now();
-    let AcceptanceMemory(memory) = broker.acceptance_memory();
+    let AcceptanceMemory(memory) = &*broker.memory::<AcceptanceMemory>();
     let known = memory
         .lock()
         .unwrap_or_else(PoisonError::into_inner)

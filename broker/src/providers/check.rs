@@ -10,8 +10,8 @@ use market::catalog::CatalogReading;
 use market::ids::ProviderId;
 use serde::Serialize;
 
-use crate::app::ProviderLink;
 use crate::ingest::gate;
+use crate::provider_set::ProviderLink;
 
 /// How long both may take. A key of idempotency is taken over after a minute: what waits for
 /// this must be done well before.

@@ -12,6 +12,7 @@ use market::verification::{AgentKey, Step};
 use store::verifications::{Enrolment, NodeSession, Verification};
 
 use super::StepRefusal;
+use super::clock::StepClock;
 use crate::app::Broker;
 
 /// How long a node that has waited for the others may take to hear that all are there: twice what it pauses
@@ -21,7 +22,7 @@ const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(3);
 /// Notes that all nodes begin by this enrolment, where they do: the one that enrolled is answered at once, and
 /// the others have to ask again.
 pub(super) fn note(broker: &Broker, enrolled: &Enrolment) {
-    let (clock, id) = (broker.step_clock(), enrolled.node.verification_id);
+    let (clock, id) = (broker.memory::<StepClock>(), enrolled.node.verification_id);
     for begun in &enrolled.begun {
         // What was kept as a key is one.
         let Ok(key) = begun.parse() else { continue };

@@ -24,6 +24,7 @@ use verifier::order::Mode;
 use members::{members, sessions};
 pub(crate) use orders::Orders;
 
+use super::clock::GangClock;
 use super::commit::{level_at, mode_of};
 use super::{StepRefusal, json, of_token, signed, verify_seconds};
 use crate::app::Broker;
@@ -182,7 +183,7 @@ async fn take(
     }
     all.begin_gang_check(lead, &json(&Together::Gathering)?, broker.now())
         .await?;
-    broker.gang_clock().began(lead, 0);
+    broker.memory::<GangClock>().began(lead, 0);
     Ok(wait())
 }
 
@@ -311,7 +312,7 @@ impl Scene<'_> {
     /// the database's.
     async fn lasted(&self, stage: u32) -> Result<Duration, StepRefusal> {
         let id = self.lead;
-        if let Some(lasted) = self.broker.gang_clock().lasted(id, stage) {
+        if let Some(lasted) = self.broker.memory::<GangClock>().lasted(id, stage) {
             return Ok(lasted);
         }
         let all = self.broker.store().verifications().across_tenants();
@@ -336,10 +337,10 @@ impl Scene<'_> {
         let all = broker.store().verifications().across_tenants();
         all.keep_gang_step(id, &step, broker.now()).await?;
         if step.stage != before.stage {
-            broker.gang_clock().began(id, step.stage);
+            broker.memory::<GangClock>().began(id, step.stage);
         }
         if let Some(verdict) = verdict {
-            broker.gang_clock().forget(id);
+            broker.memory::<GangClock>().forget(id);
             broker.nudge();
             info!(
                 verification.id = %id, lease.id = %self.orders.first().id, verdict = %verdict,

@@ -12,6 +12,7 @@ use store::verifications::{CutOff, NodeSession, NodeStep, Verification, Verifica
 use tracing::info;
 use verifier::challenge::{Judging, Session, StepError};
 
+use super::clock::StepClock;
 use super::{StepRefusal, beside_its_siblings, history, json, signed, tried_since};
 use crate::app::Broker;
 
@@ -123,7 +124,7 @@ async fn judge(
     };
     // By this process's own clock alone: any other counts in for how long we were away, which is held
     // against no node.
-    let clock = broker.step_clock();
+    let clock = broker.memory::<StepClock>();
     let until = tried_since(broker, row.refused.as_ref()).await?;
     let whose = (row.verification_id, session.agent_key());
     let since = clock.silent_since_answer(whose, (row.step, until));

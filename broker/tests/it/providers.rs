@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::app::Broker;
-use broker::background::{Background, poll_each};
+use broker::background::Background;
 use broker::simulation::{WorldOptions, simulated_links};
+use broker::tasks::poll_each;
 use broker::{ingest, start};
 use market::identity::Role;
 use market::ids::ProviderId;

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adapters::Adapter;
-use broker::app::{Broker, ProviderLink};
-use broker::background::{self, Background};
+use broker::app::Broker;
+use broker::background::Background;
 use broker::config::Config;
+use broker::provider_set::ProviderLink;
 use broker::reserve::{self, Particulars};
 use broker::simulation::{World, WorldOptions, Wrap, simulated_links};
+use broker::tasks;
 use broker::{ingest, plan, start, sweep};
 use chrono::TimeDelta;
 use market::identity::Reach;
@@ -142,7 +144,7 @@ impl Replicas {
 fn supply(broker: &Broker) -> Background {
     let mut work = Background::of(broker);
     work.add("tail", ingest::keep_tailing);
-    background::poll_each(&mut work);
+    tasks::poll_each(&mut work);
     work
 }
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use adapters::{Http, HttpConfig, registry};
-use broker::app::ProviderLink;
 use broker::clock::SystemClock;
 use broker::config::{Config, ProviderConfig};
+use broker::provider_set::ProviderLink;
 use broker::start::{StartError, start};
 use market::ids::ProviderId;
 use secrecy::SecretString;

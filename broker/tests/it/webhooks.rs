@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use broker::background::Stop;
+use broker::stop::Stop;
 use broker::webhooks::guard::Lookup;
 use broker::webhooks::{self, Message, Post};
 use chrono::{DateTime, TimeDelta};

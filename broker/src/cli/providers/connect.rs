@@ -10,11 +10,11 @@ use store::providers::{Provider, ProviderChange};
 use store::settings::DatabaseMode;
 
 use super::{AddArgs, CheckArgs, Desk, OneArgs, RotateArgs, cause, refused, unknown};
-use crate::app::ProviderLink;
 use crate::cli::Ending;
 use crate::cli::input::read_text;
 use crate::cli::text::{print_line, print_text};
 use crate::clock::{Clock as _, SystemClock};
+use crate::provider_set::ProviderLink;
 use crate::providers::{
     self, CheckedProvider, LinkError, adapter_of, check, connect_entered, connect_row,
 };

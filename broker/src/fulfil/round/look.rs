@@ -10,10 +10,11 @@ use store::verifications::VerificationState;
 use tracing::{error, info, warn};
 
 use super::{LOOK_AGAIN, MOST_STEPS, ORDERS_OF_A_ROUND, Round, SILENCES_OF_A_ROUND};
-use crate::app::{Broker, ProviderLink};
+use crate::app::Broker;
 use crate::fulfil::learned::Learned;
 use crate::fulfil::order::LOOK_AFTER_SILENCE;
 use crate::fulfil::{FulfilError, order, reported, stated, unreachable, watch};
+use crate::provider_set::ProviderLink;
 use crate::verify::{self, Enrolment, Orders, gang_seconds};
 use crate::{absence, meter, metrics, providers};
 

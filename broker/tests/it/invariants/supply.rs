@@ -2,8 +2,9 @@
 //! an empty list (9), whatever one provider does to itself (11).
 
 use broker::app::Broker;
-use broker::background::{self, Background};
+use broker::background::Background;
 use broker::reserve::{self, Particulars, ReserveError};
+use broker::tasks;
 use broker::{fulfil, ingest, plan};
 use market::identity::Reach;
 use market::ids::ReservationId;
@@ -190,7 +191,7 @@ async fn invariant_11_a_provider_that_hangs_keeps_no_other_from_being_read_or_or
             scene.reserve(training(8)).await,
         );
         let mut work = Background::of(scene.broker());
-        background::poll_each(&mut work);
+        tasks::poll_each(&mut work);
         work.add("fulfil", fulfil::keep_working);
         let now = scene.broker().now();
         eventually("a fresh reading of voltagepark", async || {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adapters::Adapter;
-use broker::app::{Broker, ProviderLink};
+use broker::app::Broker;
 use broker::config::Config;
+use broker::provider_set::ProviderLink;
 use broker::reserve::{self, Particulars};
 use broker::simulation::{World, WorldOptions, simulated_links};
 use broker::{fulfil, ingest, start};

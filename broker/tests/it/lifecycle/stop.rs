@@ -2,8 +2,9 @@
 //! a replica go on after a panic.
 
 use broker::app::Broker;
-use broker::background::{self, Background};
+use broker::background::Background;
 use broker::fulfil;
+use broker::tasks;
 use chrono::{DateTime, TimeDelta, Utc};
 use market::ids::ReservationId;
 use market::lease::{LeaseEvent, LeaseState};
@@ -161,7 +162,7 @@ async fn a_provider_whose_reading_panics_is_read_again() {
         scene.pass_seconds(500);
         let now = scene.broker().now();
         let mut work = Background::of(scene.broker());
-        background::poll_each(&mut work);
+        tasks::poll_each(&mut work);
         for provider in ["voltagepark", "lambda"] {
             eventually("a fresh reading", async || {
                 let snapshot = scene.broker().snapshot();

@@ -16,8 +16,9 @@ use store::measures::{Behind, QueueDepth};
 use store::providers::Provider;
 use tracing::warn;
 
-use super::table::{self, *};
 use crate::app::Broker;
+use crate::metrics::seconds;
+use crate::metrics::table::{self, *};
 
 /// The gauges as Prometheus reads them. What the database does not say is left out.
 pub(super) async fn render(broker: &Broker) -> String {
@@ -131,7 +132,7 @@ impl Stored {
 
     /// How long ago something was; 0 for nothing.
     fn age(&self, at: Option<DateTime<Utc>>) -> f64 {
-        at.map_or(0.0, |at| super::seconds(self.now - at))
+        at.map_or(0.0, |at| seconds(self.now - at))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::app::Broker;
-use crate::background::{Stop, pause};
+use crate::stop::{Stop, pause};
 
 /// How long a lease outlives the last sign of its holder: what a crash costs at most.
 const TTL: Duration = Duration::from_secs(15);
