@@ -17,6 +17,7 @@ mod commitments;
 mod credential;
 mod credits;
 mod docs;
+mod document;
 pub mod error;
 mod events;
 mod gpus;
@@ -60,16 +61,17 @@ use utoipa_actix_web::AppExt as _;
 
 pub(crate) use body::read_strictly;
 pub(crate) use commitments::AddCommitment;
+pub use document::Document;
 pub(crate) use names::name_fault;
-pub use openapi::Document;
+pub use openapi::document;
 pub(crate) use provider_accounts::AddProviderAccount;
 
 use crate::app::Broker;
 use agents::AgentFile;
 use audit::refused::Refused;
 use auth::KnownKeys;
-use error::ApiError;
 use offers::OfferPages;
+use query::unreadable;
 use readiness::LastLook;
 use unrouted::KnownPaths;
 use verifications::LargeSteps;
@@ -113,7 +115,7 @@ pub fn serve_with_workers(
 ) -> std::io::Result<Server> {
     crate::metrics::install();
     cut_unread(&listener, UNREAD)?;
-    let document = Document::of_routes();
+    let document = openapi::document();
     let known = web::Data::new(KnownPaths::of(&document));
     let docs = web::Data::new(docs::Page::of(&document));
     let document = web::Data::new(document);
@@ -137,10 +139,10 @@ pub fn serve_with_workers(
             .app_data(web::Data::clone(&refused))
             .app_data(web::Data::clone(&looked))
             .app_data(
-                web::PathConfig::default().error_handler(|error, _| parameter("path", &error)),
+                web::PathConfig::default().error_handler(|error, _| unreadable("path", &error)),
             )
             .app_data(
-                web::QueryConfig::default().error_handler(|error, _| parameter("query", &error)),
+                web::QueryConfig::default().error_handler(|error, _| unreadable("query", &error)),
             )
             .wrap(from_fn(request::surround))
             .wrap(Compress::default())
@@ -156,11 +158,6 @@ pub fn serve_with_workers(
         .shutdown_timeout(SHUTDOWN_SECONDS)
         .listen(listener)?
         .run())
-}
-
-/// A parameter that cannot be read.
-fn parameter(place: &str, error: &dyn std::fmt::Display) -> actix_web::Error {
-    ApiError::invalid_parameter(format!("the {place} cannot be read: {error}")).into()
 }
 
 #[cfg(test)]

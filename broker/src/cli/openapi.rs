@@ -2,8 +2,8 @@
 
 use super::Ending;
 use super::text::print_line;
-use crate::http::Document;
+use crate::http::document;
 
 pub(super) fn run() -> Result<(), Ending> {
-    Ok(print_line(Document::of_routes().text().trim_end())?)
+    Ok(print_line(document().text().trim_end())?)
 }

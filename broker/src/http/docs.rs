@@ -9,7 +9,7 @@ use actix_web::http::header::{CONTENT_SECURITY_POLICY, ContentType};
 use actix_web::{HttpResponse, get, web};
 use serde_json::Value;
 
-use super::openapi::Document;
+use super::document::Document;
 
 /// Nothing is loaded from anywhere, this host included.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_page_shows_every_route_and_every_schema() {
-        let document = Document::of_routes();
+        let document = crate::http::document();
         let page = Page::of(&document).0;
         for (path, item) in fields(&document.value()["paths"]) {
             for (_, operation) in fields(item) {
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn every_link_of_the_page_stays_on_this_host_and_leads_somewhere() {
-        let page = Page::of(&Document::of_routes()).0;
+        let page = Page::of(&crate::http::document()).0;
         assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("url("));
         for link in page.split("href=\"").skip(1) {
             let link = link.split('"').next().unwrap_or_default();

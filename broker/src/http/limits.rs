@@ -229,7 +229,6 @@ fn refusal(check: &RateCheck) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::Document;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
@@ -266,7 +265,7 @@ mod tests {
 
     #[test]
     fn what_is_not_counted_is_a_route() {
-        let document = Document::of_routes();
+        let document = crate::http::document();
         let paths: Vec<_> = document.paths().map(|(path, _)| path).collect();
         for route in UNCOUNTED {
             assert!(paths.contains(&route), "{route}");

@@ -9,6 +9,7 @@ use utoipa::{IntoParams as _, OpenApi as _};
 use utoipa_actix_web::AppExt as _;
 
 use super::auth::WhoseTenant;
+use super::document::Document;
 use super::error::{PROBLEM_JSON, Problem};
 use super::limits;
 use super::routes::routes;
@@ -49,71 +50,27 @@ const EXACT: u64 = (1 << 53) - 1;
 )]
 struct Base;
 
-/// The finished document.
-#[derive(Debug)]
-pub struct Document {
-    value: Value,
-    text: String,
-}
-
-impl Document {
-    /// Collects the document from the routes.
-    #[must_use]
-    pub fn of_routes() -> Self {
-        let (_, collected) = App::new()
-            .into_utoipa_app()
-            .openapi(Base::openapi())
-            .configure(routes)
-            .split_for_parts();
-        // The document is a tree of plain values with text keys, which always serialises.
-        let mut value = serde_json::to_value(collected).unwrap_or_default();
-        log_in(&mut value);
-        for operation in operations(&mut value) {
-            refuse_with_problems(operation);
-        }
-        name_tenants(&mut value);
-        limit_calls(&mut value);
-        let named = value["components"]["schemas"].clone();
-        close_variants(&mut value, &named);
-        name_variants(&mut value["components"]["schemas"]);
-        bound_numbers(&mut value);
-        let value = sorted(value);
-        let text = format!("{value:#}\n");
-        Self { value, text }
+/// Collects the document from the routes.
+#[must_use]
+pub fn document() -> Document {
+    let (_, collected) = App::new()
+        .into_utoipa_app()
+        .openapi(Base::openapi())
+        .configure(routes)
+        .split_for_parts();
+    // The document is a tree of plain values with text keys, which always serialises.
+    let mut value = serde_json::to_value(collected).unwrap_or_default();
+    log_in(&mut value);
+    for operation in operations(&mut value) {
+        refuse_with_problems(operation);
     }
-
-    /// The document as JSON text, indented, its names in order.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// The document.
-    #[must_use]
-    pub fn value(&self) -> &Value {
-        &self.value
-    }
-
-    /// The id of the operation behind a method and the pattern of a path.
-    pub(super) fn operation(&self, method: &str, pattern: &str) -> Option<&str> {
-        self.value["paths"][pattern][method.to_lowercase()]["operationId"].as_str()
-    }
-
-    /// Every path with its methods.
-    pub(super) fn paths(&self) -> impl Iterator<Item = (&str, Vec<String>)> {
-        self.value["paths"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(path, item)| {
-                let methods = item
-                    .as_object()
-                    .into_iter()
-                    .flatten()
-                    .map(|(method, _)| method.to_uppercase());
-                (path.as_str(), methods.collect())
-            })
-    }
+    name_tenants(&mut value);
+    limit_calls(&mut value);
+    let named = value["components"]["schemas"].clone();
+    close_variants(&mut value, &named);
+    name_variants(&mut value["components"]["schemas"]);
+    bound_numbers(&mut value);
+    Document::new(sorted(value))
 }
 
 fn log_in(document: &mut Value) {

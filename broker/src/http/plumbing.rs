@@ -4,8 +4,8 @@
 use actix_web::{HttpResponse, get, web};
 use serde::Serialize;
 
+use super::document::Document;
 use super::error::ApiError;
-use super::openapi::Document;
 use super::readiness::{LastLook, Readiness};
 use crate::app::Broker;
 

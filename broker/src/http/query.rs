@@ -8,6 +8,8 @@ use actix_web::{FromRequest, HttpRequest, web};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::error::ApiError;
+
 /// What a call says in its query, without `tenant`: whom it is about was settled with the caller.
 #[derive(Debug)]
 pub(crate) struct Query<T>(T);
@@ -29,7 +31,7 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
         let own: Vec<&str> = request.query_string().split('&').filter(is_own).collect();
         let query = web::Query::<T>::from_query(&own.join("&"));
         let query = query.map(|query| Self(query.into_inner()));
-        ready(query.map_err(|error| super::parameter("query", &error)))
+        ready(query.map_err(|error| unreadable("query", &error)))
     }
 }
 
@@ -37,6 +39,11 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoParameters {}
+
+/// The refusal of a parameter that cannot be read.
+pub(super) fn unreadable(place: &str, error: &dyn std::fmt::Display) -> actix_web::Error {
+    ApiError::invalid_parameter(format!("the {place} cannot be read: {error}")).into()
+}
 
 #[cfg(test)]
 mod tests {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use actix_web::dev::ResourceDef;
 use actix_web::{HttpRequest, HttpResponse, web};
 
+use super::document::Document;
 use super::error::ApiError;
-use super::openapi::Document;
 
 /// The known paths.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_known_path_names_its_methods_and_an_unknown_one_none() {
-        let known = KnownPaths::of(&Document::of_routes());
+        let known = KnownPaths::of(&crate::http::document());
         assert_eq!(known.methods_of("/v1/ssh-keys"), Some("GET, POST"));
         assert_eq!(
             known.methods_of("/v1/reservations/anything"),
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn only_a_path_without_parameters_is_known_as_it_stands() {
-        let known = KnownPaths::of(&Document::of_routes());
+        let known = KnownPaths::of(&crate::http::document());
         assert_eq!(known.written_out("/v1/plans").as_deref(), Some("/v1/plans"));
         for other in ["/v1/plans/", "/v1/plans/{id}", "/v1/plans/pln_1", "/v1"] {
             assert_eq!(known.written_out(other), None, "{other}");

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use broker::http::Document;
+use broker::http::document;
 use serde_json::Value;
 
 const BEGIN: &str = "<!-- made from openapi/broker.json -->\n";
@@ -193,7 +193,7 @@ fn words(list: &Value) -> String {
 
 /// All fields of a demand, as the document has them.
 fn made() -> String {
-    let document = Document::of_routes();
+    let document = document();
     let schemas = Schemas(document.value()["components"]["schemas"].clone());
     let mut text = "### Of every kind\n\n".to_owned();
     text.push_str(&schemas.table("GpusDemand", |field| SHARED.contains(&field)));
@@ -234,7 +234,7 @@ fn the_list_of_a_demands_fields_is_that_of_the_schema() {
 
 #[test]
 fn every_kind_and_every_object_of_a_demand_is_listed() {
-    let document = Document::of_routes();
+    let document = document();
     let schemas = Schemas(document.value()["components"]["schemas"].clone());
     let kinds = schemas.of("Demand")["discriminator"]["mapping"].as_object();
     assert_eq!(kinds.expect("kinds").len(), 5);

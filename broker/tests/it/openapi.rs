@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use broker::http::Document;
+use broker::http::document;
 
 use crate::routes;
 use crate::service::Service;
@@ -11,7 +11,7 @@ use crate::service::Service;
 #[test]
 fn the_committed_document_is_the_one_that_the_routes_make() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../openapi/broker.json");
-    let made = Document::of_routes();
+    let made = document();
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&file, made.text()).expect("the document is written");
     }
@@ -26,7 +26,7 @@ fn the_committed_document_is_the_one_that_the_routes_make() {
 async fn every_documented_route_is_served_and_only_public_ones_without_login() {
     let service = Service::start().await;
     let served = service.anyone().get("/openapi.json").await.expect(200);
-    assert_eq!(served, *Document::of_routes().value());
+    assert_eq!(served, *document().value());
     for route in routes::all() {
         let answer = service
             .anyone()

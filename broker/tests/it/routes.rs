@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use broker::http::Document;
+use broker::http::document;
 use serde_json::Value;
 
 /// One method of one path.
@@ -79,7 +79,7 @@ impl Route {
 
 /// Every route.
 pub(crate) fn all() -> Vec<Route> {
-    let document = Document::of_routes();
+    let document = document();
     let paths = document.value()["paths"].as_object().expect("paths");
     let mut routes = Vec::new();
     for (path, item) in paths {
@@ -99,7 +99,7 @@ pub(crate) fn all() -> Vec<Route> {
 
 /// Every path with the methods that it takes.
 pub(crate) fn paths() -> Vec<(String, Vec<String>)> {
-    let document = Document::of_routes();
+    let document = document();
     let paths = document.value()["paths"].as_object().expect("paths");
     let methods = |item: &Value| {
         item.as_object()

@@ -147,8 +147,12 @@ impl Modules {
         }
         let known = self.all[module].names.get(first);
         let mut found = Vec::new();
+        // Of a module and a function of one name, a path that goes on means the module.
+        let is_module = |named: &&Named| matches!(named, Named::Module(_));
+        let only_modules = !rest.is_empty() && known.into_iter().flatten().any(|named| is_module(&named));
         for named in known.into_iter().flatten() {
             match named {
+                Named::Item | Named::Import(_) if only_modules => {}
                 Named::Item => found.push(self.all[module].file),
                 Named::Module(inner) => found.extend(self.resolve(*inner, rest, depth + 1)),
                 Named::Import(target) if target.first() != Some(first) || target.len() > 1 => {

@@ -102,11 +102,11 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::Document;
+    use crate::http::document;
 
     #[test]
     fn every_call_of_the_client_is_documented_by_the_service() {
-        let document = Document::of_routes();
+        let document = document();
         for route in Route::ALL {
             let path = &document.value()["paths"][route.template()];
             let operation = &path[route.method().to_lowercase()];

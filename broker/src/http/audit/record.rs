@@ -15,8 +15,8 @@ use tracing::error;
 use super::refused::Refused;
 use crate::app::Broker;
 use crate::http::auth::{Principal, caller_of};
+use crate::http::document::Document;
 use crate::http::error::ApiError;
-use crate::http::openapi::Document;
 use crate::http::{limits, request};
 
 /// The longest target that is noted. Units: bytes.

@@ -37,7 +37,7 @@ fn operations(document: &Document) -> Vec<(String, &Value)> {
 
 #[test]
 fn every_reference_leads_somewhere() {
-    let document = Document::of_routes();
+    let document = crate::http::document();
     walk(document.value(), "", &mut |at, object| {
         if let Some(Value::String(reference)) = object.get("$ref") {
             let pointer = reference.trim_start_matches('#');
@@ -51,7 +51,7 @@ fn every_reference_leads_somewhere() {
 
 #[test]
 fn every_number_has_bounds() {
-    let document = Document::of_routes();
+    let document = crate::http::document();
     walk(document.value(), "", &mut |at, object| {
         if is_a(object, "integer") || is_a(object, "number") {
             assert!(
@@ -64,7 +64,7 @@ fn every_number_has_bounds() {
 
 #[test]
 fn every_route_says_what_it_does_and_every_answer_is_described() {
-    let document = Document::of_routes();
+    let document = crate::http::document();
     let mut ids = BTreeSet::new();
     for (route, operation) in operations(&document) {
         assert!(
@@ -96,7 +96,7 @@ fn every_route_says_what_it_does_and_every_answer_is_described() {
 
 #[test]
 fn only_these_routes_are_readable_without_login() {
-    let document = Document::of_routes();
+    let document = crate::http::document();
     let public: Vec<String> = operations(&document)
         .into_iter()
         .filter(|(_, operation)| operation["security"] == json!([{}]))
@@ -123,7 +123,7 @@ fn only_these_routes_are_readable_without_login() {
 
 #[test]
 fn every_route_of_a_tenant_takes_the_tenant_that_an_administrator_means() {
-    let document = Document::of_routes();
+    let document = crate::http::document();
     let shared = json!({ "$ref": "#/components/parameters/WhoseTenant" });
     for (route, operation) in operations(&document) {
         let parameters = operation["parameters"].as_array();
@@ -140,7 +140,7 @@ fn every_route_of_a_tenant_takes_the_tenant_that_an_administrator_means() {
 
 #[test]
 fn every_list_says_how_it_is_paged() {
-    let document = Document::of_routes();
+    let document = crate::http::document();
     let mut lists = 0;
     for (route, operation) in operations(&document) {
         let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
@@ -162,7 +162,7 @@ fn every_list_says_how_it_is_paged() {
 
 #[test]
 fn what_is_written_refuses_unknown_fields() {
-    let document = Document::of_routes();
+    let document = crate::http::document();
     for (route, operation) in operations(&document) {
         let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
         let Some(reference) = schema["$ref"].as_str() else {
@@ -179,7 +179,7 @@ fn what_is_written_refuses_unknown_fields() {
 
 #[test]
 fn no_union_holds_a_variant_that_nothing_fits() {
-    let document = Document::of_routes();
+    let document = crate::http::document();
     walk(document.value(), "", &mut |at, object| {
         for part in object
             .get("allOf")
@@ -202,7 +202,7 @@ fn no_union_holds_a_variant_that_nothing_fits() {
 
 #[test]
 fn every_kind_of_demand_is_a_schema_with_a_name() {
-    let document = Document::of_routes();
+    let document = crate::http::document();
     let schemas = &document.value()["components"]["schemas"];
     let variants = schemas["Demand"]["oneOf"].as_array().expect("kinds");
     let kinds: Vec<&str> = variants
@@ -225,7 +225,7 @@ fn every_kind_of_demand_is_a_schema_with_a_name() {
 
 #[test]
 fn no_schema_is_named_for_a_container_that_many_types_share() {
-    let document = Document::of_routes();
+    let document = crate::http::document();
     for name in document.value()["components"]["schemas"]
         .as_object()
         .expect("schemas")
@@ -240,5 +240,8 @@ fn no_schema_is_named_for_a_container_that_many_types_share() {
 
 #[test]
 fn the_document_is_the_same_on_every_run() {
-    assert_eq!(Document::of_routes().text(), Document::of_routes().text());
+    assert_eq!(
+        crate::http::document().text(),
+        crate::http::document().text()
+    );
 }
